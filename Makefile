@@ -29,7 +29,7 @@ bench: $(READY)  ## us and our peers in one run, ratios printed
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
 
 docs: $(READY)  ## the pages under docs/ as a site
-	@$(BIN)/python -m pytest -q tests/test_docs.py
+	$(BIN)/mkdocs build --strict --quiet
 
 $(READY): pyproject.toml constraints.txt
 	@if [ ! -x $(BIN)/python ]; then sh .ci/venv "$(PYTHON)"; fi

@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shortlist import errors as errors
+    from shortlist import split as split
+    from shortlist.data.ids import Ids as Ids
+    from shortlist.data.interactions import Interactions as Interactions
+    from shortlist.data.lists import RankedLists as RankedLists
 
-# public name -> the module that defines it; a name that is its module's last part is the module itself
-_HOMES: dict[str, str] = {
+# public name -> the module that defines it; where the module bears the name, the module itself is meant
+_HOMES = {
+    "Ids": "shortlist.data.ids",
+    "Interactions": "shortlist.data.interactions",
+    "RankedLists": "shortlist.data.lists",
     "errors": "shortlist.errors",
+    "split": "shortlist.split",
 }
 
-__all__ = ["__version__", "errors"]
+__all__ = ["Ids", "Interactions", "RankedLists", "__version__", "errors", "split"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,14 +31,13 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("shortlist")
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in _HOMES:
         raise AttributeError(f"module 'shortlist' has no attribute {name!r}")
-    module = import_module(home)
-    value = module if home == f"shortlist.{name}" else getattr(module, name)
+    home = import_module(_HOMES[name])
+    value = home if home.__name__ == f"shortlist.{name}" else getattr(home, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return list(__all__)

@@ -1,0 +1,70 @@
+"""Which verbs there are, and how every one of them ends: a result, or one sentence and exit code 2."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError, Parameter
+
+from shortlist.cli.screen import complain
+from shortlist.errors import ShortlistError
+
+WRONG_USE = 2  # bad flags, bad data, a full disk: something the person at the keyboard can mend
+OUR_FAULT = 70  # EX_SOFTWARE
+INTERRUPTED = 130  # 128 + SIGINT
+PIPE_CLOSED = 141  # 128 + SIGPIPE
+
+# verb -> an example that works when pasted; the function is `<verb>` in the module `<verb>`
+VERBS = {
+    "demo": "shortlist demo",
+}
+
+
+def version() -> str:
+    """Asked only by --version: reading the metadata costs more than the rest of the help."""
+    import shortlist
+
+    return f"shortlist {shortlist.__version__}"
+
+
+def build() -> App:
+    """The parser; verbs are imported when they are called or when their help is shown."""
+    app = App(
+        name="shortlist",
+        help="Recommendations that know when to stop.",
+        help_epilogue="Start with: shortlist demo",
+        help_format="plaintext",
+        version=version,
+        # flags are spelled as in Python and TOML; dashes are understood too
+        default_parameter=Parameter(name_transform=lambda name: name, negative=()),
+        suppress_keyboard_interrupt=False,
+    )
+    for verb, example in VERBS.items():
+        app.command(f"shortlist.cli.{verb}:{verb}", name=verb, help_epilogue=f"Example: {example}")
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; no traceback for anything a person can mend."""
+    tokens = list(sys.argv[1:] if argv is None else argv)
+    try:
+        build()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
+    except (CycloptsError, ShortlistError) as error:
+        return complain(str(error), WRONG_USE)
+    except BrokenPipeError:
+        # The reader has gone (`| head`): leave without a word, also when Python flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except KeyboardInterrupt:
+        return complain("stopped by Ctrl-C before it was done.", INTERRUPTED)
+    except OSError as error:
+        return complain(f"{error.filename or 'the operating system'}: {error.strerror or error}.", WRONG_USE)
+    except MemoryError:
+        return complain("not enough memory; try fewer rows, n_factors or n_threads.", WRONG_USE)
+    except Exception as error:
+        if os.environ.get("SHORTLIST_TRACEBACK"):
+            raise
+        sentence = f"a fault of ours, not yours: {type(error).__name__}: {error}"
+        return complain(f"{sentence} (set SHORTLIST_TRACEBACK=1 to see where).", OUR_FAULT)
+    return 0

@@ -1,0 +1,60 @@
+"""The public names: complete, resolvable, and cheap to import."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shortlist as sl
+
+HEAVY = ("numpy", "polars", "numba", "scipy", "pydantic", "pyarrow", "pandas", "cyclopts", "rich")
+
+
+def loaded_by(code: str, watched: tuple[str, ...]) -> set[str]:
+    """Which of the watched packages a fresh interpreter has imported after running the code."""
+    probe = f"{code}\nimport sys; sys.stdout.write(' '.join(m for m in {watched!r} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split()) if done.stdout.strip() else set()
+
+
+@pytest.mark.parametrize("name", sl.__all__)
+def test_every_public_name_resolves(name):
+    assert getattr(sl, name) is not None
+
+
+def test_all_is_sorted_and_has_no_repetition():
+    assert sl.__all__ == sorted(set(sl.__all__))
+
+
+def test_all_is_what_dir_shows():
+    assert dir(sl) == sl.__all__
+
+
+def test_every_lazy_name_is_public_and_seen_by_type_checkers():
+    tree = ast.parse(Path(sl.__file__).read_text(encoding="utf-8"))
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {
+        alias.asname for node in guarded.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert typed == set(sl._HOMES) == set(sl.__all__) - {"__version__"}
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'recomend'"):
+        _ = sl.recomend
+
+
+def test_import_loads_nothing_heavy():
+    assert loaded_by("import shortlist", HEAVY) == set()
+
+
+def test_the_probe_would_notice():
+    assert loaded_by("import numpy", HEAVY) == {"numpy"}
+
+
+def test_version_is_the_installed_one():
+    from importlib.metadata import version
+
+    assert sl.__version__ == version("shortlist")
