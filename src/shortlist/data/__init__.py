@@ -1,0 +1,1 @@
+"""The data room: ids, interactions, ranked lists, readers, filters, datasets."""

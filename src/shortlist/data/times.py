@@ -1,0 +1,126 @@
+"""Timestamps of every common form as microseconds since 1970 UTC."""
+
+import numpy as np
+import polars as pl
+
+from shortlist.errors import DataError
+from shortlist.types import Longs
+
+# An epoch number tells its unit by its size: seconds stay below 1e11 until the year 5138.
+UNITS = ((1e11, "seconds", 1_000_000), (1e14, "milliseconds", 1_000), (1e17, "microseconds", 1))
+DAYS = (19000101, 21001231)  # a column wholly inside is written YYYYMMDD: as seconds it would be August 1970
+# %.f also takes no fraction at all; a form is chosen by the first row and must fit every row.
+FORMS = (
+    (r"^\d{4}-\d{1,2}-\d{1,2}$", "%Y-%m-%d"),
+    (r"^\d{4}/\d{1,2}/\d{1,2}$", "%Y/%m/%d"),
+    (r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(\.\d+)?$", "%Y-%m-%dT%H:%M:%S%.f"),
+    (r"^\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?(\.\d+)?$", "%Y-%m-%d %H:%M:%S%.f"),
+    (r"^\d{4}/\d\d?/\d\d? \d\d?:\d\d(:\d\d)?(\.\d+)?$", "%Y/%m/%d %H:%M:%S%.f"),
+)
+ZONED = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?\s?(Z|UTC|[+-]\d\d:?\d\d)$"
+NUMBER = r"^[+-]?\d+(\.\d*)?([eE][+-]?\d+)?$"
+
+
+def microseconds(series: pl.Series) -> Longs:
+    """(n_rows,) from epoch numbers, ISO strings, dates or datetimes; a time without zone is UTC."""
+    if series.null_count():
+        raise _refusal(series, series.is_null(), "a timestamp must not be empty")
+    if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
+        series = series.cast(pl.String)
+    if series.dtype == pl.String:
+        return _from_strings(series)
+    if series.dtype in (pl.Date, pl.Datetime):
+        return series.cast(pl.Datetime("us")).to_physical().to_numpy()
+    if series.dtype.is_numeric():
+        return _from_numbers(series)
+    raise DataError(
+        f"column {series.name!r}: timestamps must be epoch numbers, ISO strings, dates or datetimes, "
+        f"got {series.dtype}; cast the column first."
+    )
+
+
+def _refusal(series: pl.Series, bad: pl.Series, rule: str) -> DataError:
+    """The error for the first row marked in `bad`."""
+    row = int(bad.arg_max() or 0)
+    return DataError(
+        f"column {series.name!r}, row {row + 1}: {rule}, got {series[row]!r}; "
+        "mend or drop such rows, or write all times as epoch seconds or ISO 8601 (2024-05-31T23:59:00)."
+    )
+
+
+def _from_numbers(series: pl.Series, shown: pl.Series | None = None) -> Longs:
+    """Epoch numbers of one unit; `shown` is how the values looked to the user."""
+    shown = series if shown is None else shown
+    if series.dtype.is_decimal():
+        series = series.cast(pl.Float64)
+    if series.dtype.is_float() and not series.is_finite().all():
+        raise _refusal(shown, ~series.is_finite(), "a timestamp must be a finite number")
+    low, high = float(series.min()), float(series.max())  # type: ignore[arg-type]
+    if DAYS[0] <= low and high <= DAYS[1]:
+        days = series.cast(pl.Int64).cast(pl.String).str.to_date("%Y%m%d", strict=False)
+        if days.null_count() == 0:
+            return days.cast(pl.Datetime("us")).to_physical().to_numpy()
+    _, unit, factor = _unit(float(series[0]))
+    if len({_unit(size)[1] for size in _extremes(series, low, high)}) > 1:
+        size = series.cast(pl.Float64).abs()
+        below, above = _bounds(unit)
+        raise _refusal(
+            shown, (size < below) | (size >= above), f"all times must be in one unit ({unit} in row 1)"
+        )
+    if unit == "nanoseconds":
+        return (series.cast(pl.Int64) // 1_000).to_numpy()
+    if series.dtype.is_float():
+        return (series.cast(pl.Float64) * factor).round().cast(pl.Int64).to_numpy()
+    return (series.cast(pl.Int64) * factor).to_numpy()
+
+
+def _extremes(series: pl.Series, low: float, high: float) -> tuple[float, float]:
+    """The smallest and the largest size without sign."""
+    if low >= 0:
+        return low, high
+    size = series.cast(pl.Float64).abs()
+    return float(size.min()), float(size.max())  # type: ignore[arg-type]
+
+
+def _unit(value: float) -> tuple[float, str, int]:
+    return next((unit for unit in UNITS if abs(value) < unit[0]), (np.inf, "nanoseconds", 0))
+
+
+def _bounds(unit: str) -> tuple[float, float]:
+    """The sizes at which a number is taken for this unit."""
+    edges = [0.0, *(edge for edge, _, _ in UNITS), np.inf]
+    at = ["seconds", "milliseconds", "microseconds", "nanoseconds"].index(unit)
+    return edges[at], edges[at + 1]
+
+
+def _from_strings(series: pl.Series) -> Longs:
+    text = series.str.strip_chars()
+    first = text.head(1)
+    if first.str.contains(NUMBER).item():
+        whole = text.cast(pl.Int64, strict=False)
+        number = whole if whole.null_count() == 0 else text.cast(pl.Float64, strict=False)
+        if number.null_count():
+            raise _refusal(series, number.is_null(), "all times must be of one form (a number in row 1)")
+        return _from_numbers(number, series)
+    if first.str.contains(ZONED).item():
+        tidy = text.str.replace(r"\s?(Z|UTC)$", "+00:00").str.replace(" ", "T", literal=True)
+        tidy = _with_seconds(tidy.str.replace(r"\s", ""))
+        return _parsed(series, tidy.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", strict=False, time_unit="us"))
+    for shape, form in FORMS:
+        if first.str.contains(shape).item():
+            tidy = _with_seconds(text) if "%H" in form else text
+            return _parsed(series, tidy.str.to_datetime(form, strict=False, time_unit="us"))
+    raise _refusal(series, pl.Series([True]), "a timestamp must be an epoch number or written as ISO 8601")
+
+
+def _with_seconds(text: pl.Series) -> pl.Series:
+    """2024-05-31T23:59 as 2024-05-31T23:59:00, in every row if the first is written so."""
+    if text.head(1).str.contains(r"\d:\d\d:\d").item():
+        return text
+    return text.str.replace(r"([T ]\d\d?:\d\d)($|[+-])", "${1}:00${2}")
+
+
+def _parsed(series: pl.Series, times: pl.Series) -> Longs:
+    if times.null_count():
+        raise _refusal(series, times.is_null(), f"all times must be of one form (row 1 is {series[0]!r})")
+    return times.to_physical().to_numpy()
