@@ -1,0 +1,217 @@
+"""Splits: by hand, and the promises every cut keeps."""
+
+from datetime import UTC, date, datetime
+
+import numpy as np
+import pytest
+from hypothesis import given, reject
+from hypothesis import strategies as st
+
+from shortlist.data.interactions import Interactions
+from shortlist.errors import ConfigError, DataError
+from shortlist.split import by_time, last_basket, last_items
+
+DAY = 86_400
+# ann: three baskets (days 1, 2, 4); bob: two (days 1, 3); cat: one (day 2); dan: one, late (day 4)
+ROWS = [
+    ("ann", "x", 1 * DAY),
+    ("ann", "y", 1 * DAY),
+    ("ann", "x", 2 * DAY),
+    ("ann", "z", 4 * DAY),
+    ("ann", "w", 4 * DAY),
+    ("bob", "x", 1 * DAY),
+    ("bob", "y", 3 * DAY),
+    ("cat", "y", 2 * DAY),
+    ("dan", "x", 4 * DAY),
+]
+
+
+def data():
+    return Interactions.from_tuples(ROWS)
+
+
+def rows(part):
+    """(user_id, item_id, day) of every row."""
+    table = part.to_frame()
+    days = table["timestamp"].dt.epoch("s") // DAY
+    return list(zip(table["user_id"], table["item_id"], days, strict=True))
+
+
+def test_last_basket_by_hand():
+    split = last_basket(data())
+    assert rows(split.test) == [("ann", "w", 4), ("ann", "z", 4), ("bob", "y", 3)]
+    assert rows(split.valid) == [("ann", "x", 2)]  # bob has one basket left, which stays in training
+    assert rows(split.train) == [
+        ("ann", "x", 1),
+        ("ann", "y", 1),
+        ("bob", "x", 1),
+        ("cat", "y", 2),
+        ("dan", "x", 4),
+    ]
+    assert split.dropped == 2  # cat and dan
+
+
+def test_last_items_by_hand():
+    split = last_items(data(), n=2)
+    assert rows(split.test) == [("ann", "w", 4), ("ann", "z", 4)]  # bob's two rows are all he has
+    assert rows(split.valid) == [("ann", "y", 1), ("ann", "x", 2)]
+    assert split.dropped == 3
+    assert rows(last_items(data()).test) == [("ann", "z", 4), ("bob", "y", 3)]
+
+
+def test_by_time_by_hand():
+    split = by_time(data(), "1970-01-04", "1970-01-03")
+    assert rows(split.test) == [("ann", "w", 4), ("ann", "z", 4), ("bob", "y", 3)]
+    assert rows(split.valid) == [("ann", "x", 2)]  # cat's row falls here, but she has no history
+    assert rows(split.train) == [("ann", "x", 1), ("ann", "y", 1), ("bob", "x", 1)]
+    assert ("cat", "y", 2) in rows(split.train_valid)  # known before the test, so learnt from at last
+    assert split.dropped == 1  # dan
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        3 * DAY,
+        3.0 * DAY,
+        date(1970, 1, 4),
+        datetime(1970, 1, 4),
+        datetime(1970, 1, 4, tzinfo=UTC),
+        "1970-01-04",
+        "1970-01-04T00:00:00+00:00",
+        "1970-01-04T01:00:00+01:00",
+    ],
+)
+def test_one_moment_in_many_spellings(cut):
+    np.testing.assert_array_equal(by_time(data(), cut).in_test, by_time(data(), "1970-01-04").in_test)
+
+
+def test_by_time_without_a_second_cut_validates_on_as_long_a_time():
+    days = Interactions.from_tuples([("u", f"i{day}", day * DAY) for day in range(10)])
+    split = by_time(days, 8 * DAY)  # days 8 and 9: from 8.00 to the last event at 9.00
+    assert [day for *_, day in rows(split.test)] == [8, 9]
+    assert [day for *_, day in rows(split.valid)] == [7]
+
+
+def test_a_long_test_leaves_something_to_train_on():
+    days = Interactions.from_tuples([("u", f"i{day}", day * DAY) for day in range(10)])
+    split = by_time(days, 2 * DAY)
+    assert [day for *_, day in rows(split.train)] == [0]
+    assert [day for *_, day in rows(split.valid)] == [1]
+
+
+def test_parts_share_the_id_tables():
+    split = last_basket(data())
+    for part in (split.train, split.valid, split.train_valid, split.test):
+        assert part.users is split.data.users
+        assert part.items is split.data.items
+
+
+def test_what_it_prints():
+    assert repr(last_basket(data())) == (
+        "Split(train 5 rows, valid 1 rows of 1 users, test 3 rows of 2 users, "
+        "2 users without history not tested)"
+    )
+
+
+TIMELESS = Interactions.from_tuples([("u", "a"), ("u", "b")])
+
+
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [
+        (lambda: last_basket(TIMELESS), "needs timestamps or baskets"),
+        (lambda: last_items(TIMELESS), "needs timestamps or baskets"),
+        (lambda: by_time(TIMELESS, 0), "needs timestamps"),
+        (lambda: by_time(data().where(np.zeros(9, np.bool_)), 0), "needs timestamps"),
+        (lambda: by_time(data(), "1969-01-01"), "within the data"),
+        (lambda: by_time(data(), 5 * DAY), "within the data"),
+        (
+            lambda: by_time(Interactions.from_tuples([("u", "a", 0), ("v", "a", DAY)]), DAY),
+            "test set is empty",
+        ),
+        (
+            lambda: last_basket(Interactions.from_tuples([("u", "a", 0), ("v", "a", DAY)])),
+            "at least two baskets",
+        ),
+        (lambda: last_items(data(), n=9), "more than 9 rows"),
+    ],
+)
+def test_data_that_cannot_be_cut(cut, said):
+    with pytest.raises(DataError, match=said):
+        cut()
+
+
+@pytest.mark.parametrize(
+    ("cut", "said"),
+    [
+        (lambda: last_items(data(), n=0), "at least 1, got 0"),
+        (lambda: by_time(data(), "soon"), "'soon'"),
+        (lambda: by_time(data(), float("nan")), "got nan"),
+        (lambda: by_time(data(), 3 * DAY, 4 * DAY), "valid_cut"),
+        (lambda: by_time(data(), 3 * DAY, 1 * DAY), "valid_cut"),
+    ],
+)
+def test_settings_that_make_no_sense(cut, said):
+    with pytest.raises(ConfigError, match=said):
+        cut()
+
+
+events = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 6), st.integers(1, 12)), min_size=2, max_size=60
+)
+cuts = st.sampled_from([last_basket, last_items, lambda d: last_items(d, n=3), lambda d: by_time(d, 7)])
+
+
+@given(events, cuts)
+def test_every_cut_keeps_its_promises(tuples, cut):
+    everything = Interactions.from_tuples(tuples)
+    try:
+        split = cut(everything)
+    except DataError:
+        reject()
+    np.testing.assert_array_equal(split.in_train_valid & split.in_test, False)
+    np.testing.assert_array_equal(split.in_train & split.in_valid, False)
+    assert split.in_test.any()
+    assert not (~split.in_train_valid & (split.in_train | split.in_valid)).any()
+    trained, tested = set(split.train.active_users), set(split.valid.active_users)
+    assert tested <= trained
+    assert set(split.test.active_users) <= set(split.train_valid.active_users)
+    last_seen = dict(
+        zip(split.train_valid.user, split.train_valid.time, strict=True)
+    )  # ascending: the last stays
+    for user, time in zip(split.test.user, split.test.time, strict=True):
+        assert time >= last_seen[user]
+
+
+@given(events, st.integers(2, 12))
+def test_nothing_later_than_the_cut_is_learnt_from(tuples, cut):
+    everything = Interactions.from_tuples(tuples)
+    try:
+        split = by_time(everything, cut)
+    except DataError:
+        reject()
+    assert split.train_valid.time.max() < cut * 1_000_000 <= split.test.time.min()
+    assert split.train.n_rows > 0
+    if split.valid.n_rows:
+        assert split.train.time.max() < split.valid.time.min()
+    newcomers = {u for u, _, t in tuples if t >= cut} - {u for u, _, t in tuples if t < cut}
+    assert split.dropped == len(newcomers)
+    assert (
+        split.in_test.sum()
+        + split.in_train_valid.sum()
+        + sum(everything.users.values[int(user)] in newcomers for user in everything.user)
+        == everything.n_rows
+    )
+
+
+@given(events)
+def test_last_basket_drops_exactly_the_users_of_one_basket(tuples):
+    try:
+        split = last_basket(Interactions.from_tuples(tuples))
+    except DataError:
+        reject()
+    moments = {}
+    for user, _, time in tuples:
+        moments.setdefault(user, set()).add(time)
+    assert split.dropped == sum(len(times) == 1 for times in moments.values())
+    assert split.test.active_users.size == sum(len(times) > 1 for times in moments.values())
