@@ -1,0 +1,64 @@
+"""Leaving out what is too rare to learn from."""
+
+from typing import Literal
+
+import numpy as np
+
+from shortlist.data.interactions import Interactions
+from shortlist.errors import ConfigError, DataError
+from shortlist.types import Longs
+
+Counting = Literal["rows", "distinct"]
+
+
+def minimum(
+    data: Interactions,
+    *,
+    users_per_item: int = 0,
+    items_per_user: int = 0,
+    count: Counting = "rows",
+    core: bool = False,
+) -> Interactions:
+    """Drop items taken too seldom, then users with too few items left; `core` repeats until nothing changes.
+
+    One pass is the paper's preprocessing: a user dropped at the end may leave an item below its minimum.
+    Counting rows, a repeated purchase counts again; counting distinct, each user-item pair counts once.
+    """
+    for name, value in (("users_per_item", users_per_item), ("items_per_user", items_per_user)):
+        if value < 0:
+            raise ConfigError(f"{name} must be at least 0, got {value!r}; 0 asks for nothing.")
+    if count not in ("rows", "distinct"):
+        raise ConfigError(f"count must be 'rows' or 'distinct', got {count!r}; choose one of the two.")
+    left = data
+    while True:
+        before = left.n_rows
+        left = left.where(_per_item(left, count)[left.item] >= users_per_item)
+        left = left.where(_per_user(left, count)[left.user] >= items_per_user)
+        if left.n_rows == 0:
+            raise DataError(
+                f"no user is left of {data.n_users:,} with users_per_item={users_per_item}, "
+                f"items_per_user={items_per_user}; lower the minimum, or bring more data."
+            )
+        if not core or left.n_rows == before:
+            return left.compact()
+
+
+def enough(data: Interactions) -> Interactions:
+    """The same data, refused if it has one user or one item only: there is nothing to choose between."""
+    for what, active in (("user", data.active_users.size), ("item", np.unique(data.item).size)):
+        if active < 2:
+            raise DataError(
+                f"interactions must hold at least two {what}s to learn from, got {active}; "
+                f"check that the {what}_id column is the right one, or bring more data."
+            )
+    return data
+
+
+def _per_item(data: Interactions, count: Counting) -> Longs:
+    """(n_items,) rows or users of every item."""
+    return np.bincount(data.item if count == "rows" else data.item_sets[1], minlength=data.n_items)
+
+
+def _per_user(data: Interactions, count: Counting) -> Longs:
+    """(n_users,) rows or items of every user."""
+    return np.diff(data.indptr if count == "rows" else data.item_sets[0])
