@@ -14,7 +14,7 @@ from shortlist.types import Bools
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Disjoint parts over one pair of id tables: choose on `valid`, refit on `train_valid`, judge on `test`."""
+    """Disjoint parts of one data: choose on `valid`, refit on `train_valid`, judge once on `test`."""
 
     data: Interactions
     in_train: Bools  # (n_rows,) of data, as are the other three
