@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shortlist import errors as errors
     from shortlist import split as split
+    from shortlist.data.datasets import load as load
     from shortlist.data.ids import Ids as Ids
     from shortlist.data.interactions import Interactions as Interactions
     from shortlist.data.lists import RankedLists as RankedLists
@@ -20,10 +21,11 @@ _HOMES = {
     "Interactions": "shortlist.data.interactions",
     "RankedLists": "shortlist.data.lists",
     "errors": "shortlist.errors",
+    "load": "shortlist.data.datasets",
     "split": "shortlist.split",
 }
 
-__all__ = ["Ids", "Interactions", "RankedLists", "__version__", "errors", "split"]
+__all__ = ["Ids", "Interactions", "RankedLists", "__version__", "errors", "load", "split"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Parameter
 
+from shortlist.cli.datasets import datasets
+from shortlist.cli.demo import demo
 from shortlist.cli.screen import complain
 from shortlist.errors import ShortlistError
 
@@ -13,11 +15,6 @@ WRONG_USE = 2  # bad flags, bad data, a full disk: something the person at the k
 OUR_FAULT = 70  # EX_SOFTWARE
 INTERRUPTED = 130  # 128 + SIGINT
 PIPE_CLOSED = 141  # 128 + SIGPIPE
-
-# verb -> an example that works when pasted; the function is `<verb>` in the module `<verb>`
-VERBS = {
-    "demo": "shortlist demo",
-}
 
 
 def version() -> str:
@@ -28,19 +25,18 @@ def version() -> str:
 
 
 def build() -> App:
-    """The parser; verbs are imported when they are called or when their help is shown."""
+    """The parser; the verbs' files are light, what they need is imported when they run."""
     app = App(
         name="shortlist",
-        help="Recommendations that know when to stop.",
-        help_epilogue="Start with: shortlist demo",
+        help="Recommendations that know when to stop.\n\nStart here:\n  shortlist demo",
         help_format="plaintext",
         version=version,
         # flags are spelled as in Python and TOML; dashes are understood too
         default_parameter=Parameter(name_transform=lambda name: name, negative=()),
         suppress_keyboard_interrupt=False,
     )
-    for verb, example in VERBS.items():
-        app.command(f"shortlist.cli.{verb}:{verb}", name=verb, help_epilogue=f"Example: {example}")
+    for verb in (demo, datasets):
+        app.command(verb)
     return app
 
 

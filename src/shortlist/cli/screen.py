@@ -3,11 +3,11 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from cyclopts import Parameter
 
+Json = Annotated[bool, Parameter(help="Print one JSON document, for scripts.", show_default=False)]
 PLAIN_WIDTH = 120  # a pipe has no width; wide enough that no table breaks a line
 
 
@@ -23,11 +23,20 @@ def say(sentence: str) -> None:
     sys.stderr.flush()
 
 
-def screen() -> "Console":
-    """The terminal, or a plain wide page where there is none."""
+def show(*parts: Any) -> None:
+    """Rich text or tables on stdout: coloured and fitted on a terminal, plain and wide elsewhere."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    with console.capture() as captured:  # rich would end the process itself when the pipe is closed
+        for part in parts:
+            console.print(part)
+    sys.stdout.write(captured.get())
+
+
+def show_text(text: str) -> None:
+    """Lines on stdout as they are: no markup, no wrapping."""
+    sys.stdout.write(f"{text}\n")
 
 
 def show_json(value: Any) -> None:
@@ -55,11 +64,11 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str
     kept = [list(row) for row in rows]
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
     for index, column in enumerate(columns):
-        numbers = bool(kept) and all(isinstance(row[index], int | float) for row in kept)
+        numbers = bool(kept) and all(type(row[index]) in (int, float) for row in kept)
         table.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in kept:
         table.add_row(*(cell(value) for value in row))
-    screen().print(table)
+    show(table)
 
 
 def cell(value: Any) -> str:

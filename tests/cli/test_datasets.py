@@ -1,0 +1,45 @@
+"""`shortlist datasets`, on what needs no network."""
+
+import json
+
+import pytest
+
+from shortlist.cli import main
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_list_names_every_dataset_and_what_is_here(capsys):
+    assert main(["datasets", "list", "--json"]) == 0
+    known = {one["name"]: one["cached"] for one in json.loads(capsys.readouterr().out)}
+    assert known == {"ml-100k": False, "ta-feng": False, "sample": True}
+
+
+def test_list_as_a_table_fits_a_page(capsys):
+    assert main(["datasets", "list"]) == 0
+    out = capsys.readouterr().out
+    assert "ta-feng" in out
+    assert max(map(len, out.splitlines())) <= 120
+
+
+def test_show_counts_what_was_loaded(capsys):
+    assert main(["datasets", "show", "sample", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["name"], found["users"], found["items"]) == ("sample", 300, 140)
+    assert len(found["fingerprint"]) == 32
+
+
+def test_fetching_the_sample_says_there_is_nothing_to_fetch(capsys):
+    assert main(["datasets", "fetch", "sample", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"name": "sample", "folder": None}
+    assert "nothing to fetch" in err
+
+
+@pytest.mark.parametrize("verb", ["fetch", "show"])
+def test_unknown_name_suggests_the_nearest(capsys, verb):
+    assert main(["datasets", verb, "ml100k"]) == 2
+    assert "did you mean 'ml-100k'?" in capsys.readouterr().err
