@@ -1,0 +1,206 @@
+"""Judging ragged lists against truth: one pass, membership by a stamped table instead of a search."""
+
+from typing import NamedTuple
+
+from shortlist.kernels.jit import inlined, kernel
+from shortlist.kernels.rng import next_below
+from shortlist.types import Doubles, Ints, Longs, State
+
+
+class Chunk(NamedTuple):
+    """Some users' lists; `row` says whose truth each is judged by, -1 for nobody's."""
+
+    indptr: Longs  # (n_lists + 1,)
+    items: Ints  # (n_shown,)
+    code: Ints  # (n_list_items,) the truth's index of every item of the lists' own table, -1 for strangers
+    row: Ints  # (n_lists,) no row twice
+
+
+class Truth(NamedTuple):
+    """What the judged users took; an item taken twice may stand here twice."""
+
+    start: Longs  # (n_rows,)
+    end: Longs  # (n_rows,)
+    item: Ints  # (n_taken,)
+    stamp: Ints  # (n_items,) scratch, all -1 before the first list
+
+
+class Marks(NamedTuple):
+    """What one pass writes: per judged user, per item, per cell of predicted probability."""
+
+    hits: Ints  # (n_rows,) as the others down to `expected`, zeros at first
+    first: Ints  # rank of the first hit, 0 where there is none
+    dcg: Doubles  # over the whole list
+    dcg_capped: Doubles  # over the first max_items
+    precision_sum: Doubles  # precision at every hit among the first max_items
+    expected: Doubles  # sum of the probabilities shown; length 0 where lists carry none
+    shown_of: Longs  # (n_items,) times shown
+    hits_of: Longs  # (n_items,) times hit
+    cells: Doubles  # (n_cells, 3) shown, sum of probabilities, hits
+
+
+@kernel
+def distinct_count(truth: Truth, sizes: Ints, taken_of: Longs) -> None:
+    """sizes (n_rows,) = distinct items of each user; taken_of (n_items,) = users who took each item."""
+    for row in range(sizes.size):
+        for k in range(truth.start[row], truth.end[row]):
+            item = truth.item[k]
+            if truth.stamp[item] != row:
+                truth.stamp[item] = row
+                taken_of[item] += 1
+                sizes[row] += 1
+    truth.stamp[:] = -1
+
+
+@inlined
+def _stamp(truth: Truth, row: int) -> None:
+    for k in range(truth.start[row], truth.end[row]):
+        truth.stamp[truth.item[k]] = row
+
+
+@inlined
+def _hit(chunk: Chunk, truth: Truth, row: int, at: int) -> bool:
+    """Whether the item shown at `at` is in the truth; taking its stamp off lets it hit only once."""
+    code = chunk.code[chunk.items[at]]
+    if code < 0 or truth.stamp[code] != row:
+        return False
+    truth.stamp[code] = -1
+    return True
+
+
+@kernel
+def lists_judge(
+    chunk: Chunk,
+    truth: Truth,
+    probabilities: Doubles,  # (n_shown,) or length 0
+    discount: Doubles,  # (>= longest list,) 1 / log2(rank + 1)
+    max_items: int,
+    marks: Marks,
+) -> None:
+    """Judge every list of the chunk that has a row."""
+    n_cells = marks.cells.shape[0]
+    for number in range(chunk.row.size):
+        row = chunk.row[number]
+        if row < 0:
+            continue
+        _stamp(truth, row)
+        start = chunk.indptr[number]
+        for at in range(start, chunk.indptr[number + 1]):
+            rank = at - start
+            code = chunk.code[chunk.items[at]]
+            if code >= 0:
+                marks.shown_of[code] += 1
+            hit = _hit(chunk, truth, row, at)
+            if probabilities.size and probabilities[at] == probabilities[at]:
+                p = probabilities[at]
+                cell = min(int(p * n_cells), n_cells - 1)
+                marks.expected[row] += p
+                marks.cells[cell, 0] += 1
+                marks.cells[cell, 1] += p
+                marks.cells[cell, 2] += hit
+            if not hit:
+                continue
+            marks.hits[row] += 1
+            marks.hits_of[code] += 1
+            if marks.first[row] == 0:
+                marks.first[row] = rank + 1
+            marks.dcg[row] += discount[rank]
+            if rank < max_items:
+                marks.dcg_capped[row] += discount[rank]
+                marks.precision_sum[row] += marks.hits[row] / (rank + 1)
+
+
+@kernel
+def prefixes_sum(
+    chunk: Chunk,
+    truth: Truth,
+    sizes: Ints,  # (n_rows,)
+    discount: Doubles,  # (>= max(max_items, n_max),)
+    ideal: Doubles,  # (same + 1,) ideal[n] = sum of the first n discounts
+    max_items: int,
+    sums: Doubles,  # (n_max, 6) F1, precision, recall, NDCG, paper's NDCG, length; of the top 1, 2, …
+) -> None:
+    """Add every list's figures at every fixed length; a list shorter than N shows all it has."""
+    n_max = sums.shape[0]
+    for number in range(chunk.row.size):
+        row = chunk.row[number]
+        start = chunk.indptr[number]
+        length = chunk.indptr[number + 1] - start
+        if row < 0 or length == 0:
+            continue
+        _stamp(truth, row)
+        size = sizes[row]
+        hits, dcg, capped = 0, 0.0, 0.0
+        for n in range(1, n_max + 1):
+            if n <= length and _hit(chunk, truth, row, start + n - 1):
+                hits += 1
+                dcg += discount[n - 1]
+                if n <= max_items:
+                    capped += discount[n - 1]
+            shown = min(n, length)
+            sums[n - 1, 0] += 2 * hits / (shown + size)
+            sums[n - 1, 1] += hits / shown
+            sums[n - 1, 2] += hits / size
+            sums[n - 1, 3] += capped / ideal[min(max_items, size)]
+            sums[n - 1, 4] += dcg / ideal[min(shown, size)]
+            sums[n - 1, 5] += shown
+
+
+@kernel
+def prefixes_best(chunk: Chunk, truth: Truth, sizes: Ints, best: Longs) -> None:
+    """best (n_lists,) = the shortest prefix of highest F1; 0 where no item hits or there is no truth."""
+    for number in range(chunk.row.size):
+        row = chunk.row[number]
+        if row < 0:
+            continue
+        _stamp(truth, row)
+        start = chunk.indptr[number]
+        hits, top = 0, 0.0
+        for at in range(start, chunk.indptr[number + 1]):
+            if not _hit(chunk, truth, row, at):
+                continue  # F1 can only rise at a hit
+            hits += 1
+            f1 = 2 * hits / (at - start + 1 + sizes[row])
+            if f1 > top:
+                top = f1
+                best[number] = at - start + 1
+
+
+@kernel
+def repeats_count(chunk: Chunk, truth: Truth, history: Truth, shown: Ints, hits: Ints) -> None:
+    """(n_rows,) how many shown items, and how many hits, the user's history holds already."""
+    for number in range(chunk.row.size):
+        row = chunk.row[number]
+        if row < 0:
+            continue
+        _stamp(truth, row)
+        _stamp(history, row)
+        for at in range(chunk.indptr[number], chunk.indptr[number + 1]):
+            code = chunk.code[chunk.items[at]]
+            hit = _hit(chunk, truth, row, at)
+            if code >= 0 and history.stamp[code] == row:
+                shown[row] += 1
+                hits[row] += hit
+
+
+@kernel
+def known_count(truth: Truth, history: Truth, known: Ints) -> None:
+    """known (n_rows,) = how many distinct items of the truth the user's history holds already."""
+    for row in range(known.size):
+        _stamp(history, row)
+        for k in range(truth.start[row], truth.end[row]):
+            item = truth.item[k]
+            if history.stamp[item] == row:
+                history.stamp[item] = -1
+                known[row] += 1
+    history.stamp[:] = -1
+
+
+@kernel
+def means_resample(values: Doubles, state: State, means: Doubles) -> None:
+    """means (n_resamples,): each of as many draws with replacement as there are values."""
+    for r in range(means.size):
+        total = 0.0
+        for _ in range(values.size):
+            total += values[next_below(state, values.size)]
+        means[r] = total / values.size
