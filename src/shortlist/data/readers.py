@@ -1,0 +1,138 @@
+"""Files and databases in, Interactions out."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from shortlist.data.columns import match
+from shortlist.data.filters import enough
+from shortlist.data.interactions import Interactions
+from shortlist.data.sources import FORMATS, Format, explained, find, is_packed, kind_of, unpacked
+from shortlist.data.sql import is_uri, read_sql
+from shortlist.errors import ConfigError, DataError
+
+SEPARATORS = {"csv": ",", "tsv": "\t", "inter": "\t"}  # inter: RecBole's atomic file
+NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+
+NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames a column that comes twice
+
+
+def read(
+    source: str | Path | Sequence[str | Path],
+    *,
+    user_id: str | None = None,
+    item_id: str | None = None,
+    timestamp: str | None = None,
+    weight: str | None = None,
+    basket_id: str | None = None,
+    item_name: str | None = None,
+    format: Format | None = None,  # noqa: A002  the word everyone expects
+    separator: str | None = None,
+    header: Sequence[str] | None = None,
+    query: str | None = None,
+    table: str | None = None,
+    training: bool = True,
+) -> Interactions:
+    """Read a file, folder, glob, list of files, or database URI (with `query` or `table`).
+
+    Columns go by their conventional name or an alias unless named; "" leaves an optional one out.
+    `header` names the columns of a file that has none. `training` refuses a single user or item.
+    """
+    given = {
+        "user_id": user_id,
+        "item_id": item_id,
+        "timestamp": timestamp,
+        "weight": weight,
+        "basket_id": basket_id,
+        "item_name": item_name,
+    }
+    if isinstance(source, str) and is_uri(source):
+        frame = read_sql(source, query, table, lambda names: list(match(names, given).values()))
+        return _built(frame, given, source.partition("://")[0] + " database", training)
+    if query is not None or table is not None:
+        raise ConfigError(
+            f"query and table belong to a database such as sqlite:///shop.db, got {source!r}; leave them out."
+        )
+    paths = find(source)
+    kind = format or kind_of(paths)
+    label = str(paths[0] if len(paths) == 1 or not isinstance(source, (str, Path)) else source)
+    try:
+        frame = _collect(_scan(paths, kind, separator, header), given, text=kind in SEPARATORS)
+    except DataError as error:
+        raise DataError(f"{label}: {error}") from None
+    except (pl.exceptions.PolarsError, OSError, EOFError) as error:
+        raise explained(error, paths, kind, separator or SEPARATORS.get(kind)) from None
+    return _built(frame, given, label, training)
+
+
+def _built(frame: pl.DataFrame, given: dict[str, str | None], label: str, training: bool) -> Interactions:
+    """Interactions, or an error that names where the rows came from."""
+    try:
+        data = Interactions.from_frame(frame, **given)
+        return enough(data) if training else data
+    except DataError as error:
+        raise DataError(f"{label}: {error}") from None
+
+
+def _collect(frame: pl.LazyFrame, given: dict[str, str | None], *, text: bool) -> pl.DataFrame:
+    """Only the columns that are needed; out of text, ids that were all written as integers are integers."""
+    roles = match(frame.collect_schema().names(), given)
+    table = frame.select(list(roles.values())).collect()
+    if text:
+        ids = [roles[role] for role in ("user_id", "item_id")]
+        table = table.with_columns([_as_written(table[name]) for name in ids])
+    return table
+
+
+def _as_written(ids: pl.Series) -> pl.Series:
+    """Integers, if writing them out again gives the same characters: 007 and +7 stay strings."""
+    whole = ids.cast(pl.Int64, strict=False)
+    if whole.null_count() != ids.null_count():
+        return ids
+    odd = (ids.str.starts_with("0") & (ids != "0")) | ids.str.starts_with("+") | ids.str.starts_with("-0")
+    return ids if odd.any() else whole
+
+
+def _scan(paths: list[Path], kind: str, separator: str | None, header: Sequence[str] | None) -> pl.LazyFrame:
+    """A lazy table over the files; nothing but headers is read yet."""
+    if kind == "parquet":
+        if any(map(is_packed, paths)):
+            return pl.scan_parquet([unpacked(path) for path in paths])
+        return pl.scan_parquet(paths)
+    if kind == "jsonl":
+        return pl.scan_ndjson(paths, infer_schema_length=None)
+    if kind not in SEPARATORS:
+        raise ConfigError(f"format must be one of {sorted(set(FORMATS.values()))}, got {kind!r}; choose one.")
+    separator = separator or SEPARATORS[kind]
+    # All stays text until it is known which column is what: 007 is not 7, and a bad row keeps its number.
+    frame = pl.scan_csv(
+        paths,
+        separator=separator,
+        infer_schema=False,
+        has_header=header is None,
+        new_columns=list(header) if header else None,
+        quote_char=None if kind == "inter" else '"',
+    )
+    if header is None:
+        _check_header(frame.collect_schema().names(), separator)
+    return frame
+
+
+def _check_header(names: list[str], separator: str) -> None:
+    """Refuse a header cut by the wrong separator, one that is data, and one that is not UTF-8."""
+    if any("\0" in name for name in names):
+        raise DataError("the file must be UTF-8 text, got UTF-16 or binary; convert it first.")
+    if len(names) > 1 and all(NUMBER.match(name) for name in names):
+        raise DataError(
+            f"the first line must name the columns, got {', '.join(names[:4])}; "
+            "pass header=['user_id', 'item_id', …] for a file that has none."
+        )
+    other = max((mark for mark in NAMES if mark != separator), key=names[0].count)
+    if len(names) == 1 and other in names[0]:
+        own = NAMES.get(separator, repr(separator))
+        raise DataError(
+            f"the columns must be separated by {own}, got a header separated by {NAMES[other]} "
+            f"({names[0]!r}); pass separator={other!r}."
+        )
