@@ -1,0 +1,320 @@
+"""Interactions: who took what, when, in which basket. The one value every model trains on."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import polars as pl
+
+from shortlist.data.columns import resolve
+from shortlist.data.ids import Ids, encode
+from shortlist.errors import DataError
+from shortlist.kernels.group import (
+    baskets_find,
+    floats_scatter,
+    ints_scatter,
+    longs_scatter,
+    repeats_fold,
+    rows_order,
+    rows_place,
+    sets_build,
+    users_count,
+)
+from shortlist.types import Bools, Floats, Ints, Longs
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+NO_TIME, NO_BASKET, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Interactions:
+    """Rows sorted by user, time, basket, item; arrays are read-only; build with `from_*` or `shortlist.read`."""
+
+    users: Ids
+    items: Ids
+    indptr: Longs  # (n_users + 1,) where each user's rows start
+    item: Ints  # (n_rows,) dense item of each row
+    baskets: Longs  # (n_baskets + 1,) where each basket's rows start
+    user_baskets: Longs  # (n_users + 1,) where each user's baskets start
+    time: Longs | None = None  # (n_rows,) microseconds since 1970 UTC
+    weight: Floats | None = None  # (n_rows,)
+    item_names: pl.Series | None = None  # (n_items,) what people call the items
+    duplicates: int = 0  # rows folded into an equal (user, item, time) row when this was built
+
+    def __post_init__(self) -> None:
+        for array in (self.indptr, self.item, self.baskets, self.user_baskets, self.time, self.weight):
+            if array is not None:
+                array.flags.writeable = False
+
+    # ------------------------------------------------------------------ building
+    @classmethod
+    def from_frame(cls, frame: Any, **columns: str | None) -> Self:
+        """From a polars, pandas or Arrow table; columns by convention, by alias, or named by keyword.
+
+        Keywords: user_id, item_id, timestamp, weight, basket_id, item_name.
+        """
+        found = resolve(frame, **columns)
+        data = cls.from_columns(found.user_id, found.item_id, found.time, found.weight, found.basket_id)
+        return data if found.item_name is None else data.with_names(found.item_id, found.item_name)
+
+    @classmethod
+    def from_tuples(cls, rows: Iterable[tuple[Any, ...]]) -> Self:
+        """From (user_id, item_id), (…, timestamp) or (…, timestamp, weight) tuples, all of one length."""
+        table = [tuple(row) for row in rows]
+        widths = {len(row) for row in table}
+        if not table or len(widths) != 1 or not widths <= {2, 3, 4}:
+            got = "no rows" if not table else f"lengths {sorted(widths)}"
+            raise DataError(f"tuples must all be (user, item[, timestamp[, weight]]), got {got}; make them alike.")
+        names = ("user_id", "item_id", "timestamp", "weight")[: widths.pop()]
+        try:
+            frame = pl.DataFrame(table, schema=list(names), orient="row", infer_schema_length=None)
+        except (TypeError, pl.exceptions.PolarsError) as error:
+            raise DataError(f"tuples must hold one type per position, got a mixture ({error}); cast them.") from None
+        return cls.from_frame(frame)
+
+    @classmethod
+    def from_csr(cls, csr: Any, user_ids: Iterable[Any] | None = None, item_ids: Iterable[Any] | None = None) -> Self:
+        """From a SciPy users × items matrix; without ids, row and column numbers are the ids."""
+        from scipy.sparse import csr_array
+
+        matrix = csr_array(csr)
+        n_users, n_items = matrix.shape
+        users = Ids.of(range(n_users) if user_ids is None else user_ids)
+        items = Ids.of(range(n_items) if item_ids is None else item_ids)
+        if (len(users), len(items)) != (n_users, n_items):
+            raise DataError(
+                f"ids must name every row and column of the {n_users} × {n_items} matrix, "
+                f"got {len(users)} user ids and {len(items)} item ids; pass as many as there are."
+            )
+        weight = np.asarray(matrix.data, np.float32)
+        if not np.isfinite(weight).all():
+            raise DataError("matrix values must be finite, got NaN or infinity; clean the matrix first.")
+        user = np.repeat(np.arange(n_users, dtype=np.int32), np.diff(matrix.indptr))
+        item = np.asarray(matrix.indices, np.int32)
+        plain = bool((weight == 1).all())
+        return cls._grouped(users, items, user, item, NO_TIME, NO_BASKET, NO_WEIGHT if plain else weight)
+
+    @classmethod
+    def from_columns(
+        cls,
+        user_id: pl.Series,
+        item_id: pl.Series,
+        time: Longs | None = None,
+        weight: Floats | None = None,
+        basket_id: pl.Series | None = None,
+    ) -> Self:
+        """From clean columns of one length: no nulls, finite weights, times in microseconds."""
+        users, user = encode(user_id)
+        items, item = encode(item_id)
+        time = NO_TIME if time is None else time
+        basket = NO_BASKET
+        if basket_id is not None:
+            basket = encode(basket_id)[1]
+            if time.size:  # a basket is one moment: that of its first row
+                frame = pl.DataFrame({"user": user, "basket": basket, "time": time})
+                time = frame.select(pl.col("time").min().over("user", "basket"))["time"].to_numpy()
+        return cls._grouped(users, items, user, item, time, basket, NO_WEIGHT if weight is None else weight)
+
+    @classmethod
+    def _grouped(
+        cls, users: Ids, items: Ids, user: Ints, item: Ints, time: Longs, basket: Ints, weight: Floats
+    ) -> Self:
+        """Group by user, order in time, fold equal rows, find the baskets."""
+        indptr = np.zeros(len(users) + 1, np.int64)
+        users_count(user, indptr)
+        place = np.empty(user.size, np.int64)
+        rows_place(user, indptr, place)
+        moved_item = np.empty_like(item)
+        ints_scatter(item, place, moved_item)
+        moved_basket = np.empty_like(basket)
+        ints_scatter(basket, place[: basket.size], moved_basket)
+        moved_time = np.empty_like(time)
+        longs_scatter(time, place[: time.size], moved_time)
+        moved_weight = np.empty_like(weight)
+        floats_scatter(weight, place[: weight.size], moved_weight)
+        del place
+        rows_order(indptr, moved_time, moved_basket, moved_item, moved_weight)
+        keep = np.empty(user.size, np.bool_)
+        folded = repeats_fold(indptr, moved_time, moved_basket, moved_item, moved_weight, keep)
+        if folded:
+            indptr = _kept_starts(indptr, keep)
+            moved_item, moved_time, moved_basket, moved_weight = (
+                array[keep] if array.size else array
+                for array in (moved_item, moved_time, moved_basket, moved_weight)
+            )
+        user_baskets = np.zeros(len(users) + 1, np.int64)
+        starts = np.empty(moved_item.size, np.bool_)
+        baskets_find(indptr, moved_time, moved_basket, starts, user_baskets)
+        return cls(
+            users=users,
+            items=items,
+            indptr=indptr,
+            item=moved_item,
+            baskets=np.append(np.flatnonzero(starts), moved_item.size),
+            user_baskets=user_baskets,
+            time=moved_time if moved_time.size else None,
+            weight=moved_weight if moved_weight.size else None,
+            duplicates=folded,
+        )
+
+    def with_names(self, item_id: pl.Series, item_name: pl.Series) -> Self:
+        """The same rows, with names for people to read; items without one show their id."""
+        table = pl.DataFrame({"id": item_id, "name": item_name}).drop_nulls().unique("id", keep="first")
+        own = pl.DataFrame({"id": self.items.values})
+        joined = own.join(table, on="id", how="left", maintain_order="left")
+        return replace(self, item_names=joined["name"].fill_null(joined["id"].cast(pl.String)))
+
+    # ------------------------------------------------------------------ reading
+    @property
+    def n_users(self) -> int:
+        """Users in the table, with rows or without."""
+        return len(self.users)
+
+    @property
+    def n_items(self) -> int:
+        """Items in the table, with rows or without."""
+        return len(self.items)
+
+    @property
+    def n_rows(self) -> int:
+        """Interactions after folding."""
+        return int(self.item.size)
+
+    @property
+    def n_baskets(self) -> int:
+        """Baskets of all users."""
+        return int(self.baskets.size) - 1
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __repr__(self) -> str:
+        return (
+            f"Interactions({self.n_rows:,} rows, {self.n_users:,} users, {self.n_items:,} items, "
+            f"{self.n_baskets:,} baskets)"
+        )
+
+    @cached_property
+    def user(self) -> Ints:
+        """(n_rows,) dense user of each row."""
+        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.indptr))
+
+    @cached_property
+    def active_users(self) -> Ints:
+        """Dense indices of the users that have rows, ascending."""
+        return np.flatnonzero(np.diff(self.indptr)).astype(np.int32)
+
+    def csr(self) -> "csr_array":
+        """Users × items over the same memory; an item taken twice is stored twice, rows are in time order."""
+        from scipy.sparse import csr_array
+
+        values = np.ones(self.n_rows, np.float32) if self.weight is None else self.weight
+        return csr_array((values, self.item, self.indptr), shape=(self.n_users, self.n_items), copy=False)
+
+    @cached_property
+    def item_sets(self) -> tuple[Longs, Ints]:
+        """(indptr, items): every user's distinct items, ascending."""
+        indptr, items = np.zeros(self.n_users + 1, np.int64), np.empty(self.n_rows, np.int32)
+        sets_build(self.indptr, self.item, indptr, items)
+        return indptr, items[: indptr[-1]].copy()
+
+    @cached_property
+    def returns(self) -> bool:
+        """Whether people take an item again: at least one row in a hundred is a repetition."""
+        return self.n_rows - int(self.item_sets[0][-1]) >= max(1, self.n_rows // 100)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A stable hash of ids, rows, times, baskets and weights."""
+        digest = hashlib.blake2b(digest_size=16)
+        for ids in (self.users, self.items):
+            kind = "str" if ids.values.dtype == pl.String else "int"
+            body = ids.values.cast(pl.String).to_list() if kind == "str" else ids.values.to_list()
+            digest.update(f"{kind}{len(ids)}".encode())
+            digest.update("\0".join(map(str, body)).encode())
+        for array in (self.indptr, self.item, self.baskets, self.time, self.weight):
+            digest.update(b"-" if array is None else str(array.dtype).encode() + np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def to_frame(self) -> pl.DataFrame:
+        """One row per interaction under the conventional column names."""
+        columns: dict[str, pl.Series] = {
+            "user_id": self.users.outside(self.user),
+            "item_id": self.items.outside(self.item),
+        }
+        if self.time is not None:
+            columns["timestamp"] = pl.Series(self.time).cast(pl.Datetime("us"))
+        if self.weight is not None:
+            columns["weight"] = pl.Series(self.weight)
+        return pl.DataFrame(columns)
+
+    # ------------------------------------------------------------------ cutting
+    def where(self, keep: Bools) -> Self:
+        """The rows marked in `keep` (n_rows,), over the same id tables."""
+        basket_starts = _kept_starts(self.baskets, keep)
+        filled = np.diff(basket_starts) > 0
+        return replace(
+            self,
+            indptr=_kept_starts(self.indptr, keep),
+            item=self.item[keep],
+            baskets=np.append(basket_starts[:-1][filled], basket_starts[-1]),
+            user_baskets=_kept_starts(self.user_baskets, filled),
+            time=None if self.time is None else self.time[keep],
+            weight=None if self.weight is None else self.weight[keep],
+            duplicates=0,
+        )
+
+    def extended(self, more: "Interactions") -> Self:
+        """These rows and more; ids known here keep their index, new ones follow."""
+        if (self.time is None) != (more.time is None) or (self.weight is None) != (more.weight is None):
+            raise DataError("rows to add must have times and weights if the known ones have, and only then.")
+        users, items = self.users.extended(more.users.values), self.items.extended(more.items.values)
+        user = np.concatenate([self.user, users.lookup(more.users.values)[more.user]])
+        item = np.concatenate([self.item, items.lookup(more.items.values)[more.item]])
+        time = NO_TIME if self.time is None else np.concatenate([self.time, more.time])  # type: ignore[list-item]
+        weight = NO_WEIGHT if self.weight is None else np.concatenate([self.weight, more.weight])  # type: ignore[list-item]
+        basket = NO_BASKET
+        if not (self._baskets_are_moments() and more._baskets_are_moments()):
+            own = np.repeat(np.arange(self.n_baskets), np.diff(self.baskets))
+            new = np.repeat(np.arange(more.n_baskets), np.diff(more.baskets)) + self.n_baskets
+            basket = np.concatenate([own, new]).astype(np.int32)
+        data = self._grouped(users, items, user, item, time, basket, weight)
+        if self.item_names is None:
+            return data
+        names = self.item_names if more.item_names is None else pl.concat([self.item_names, more.item_names])
+        ids = self.items.values if more.item_names is None else pl.concat([self.items.values, more.items.values])
+        return data.with_names(ids, names)
+
+    def _baskets_are_moments(self) -> bool:
+        """Whether rows share a basket just where a user's rows share a time (or, without times, a user)."""
+        starts, counts = np.empty(self.n_rows, np.bool_), np.zeros(self.n_users + 1, np.int64)
+        time = NO_TIME if self.time is None else self.time
+        return baskets_find(self.indptr, time, NO_BASKET, starts, counts) == self.n_baskets
+
+    def compact(self) -> Self:
+        """Forget the users and items that have no rows; the others keep their order."""
+        has_rows = np.flatnonzero(np.diff(self.indptr))
+        taken = np.bincount(self.item, minlength=self.n_items) > 0
+        renumber = np.cumsum(taken, dtype=np.int32) - 1
+        kept_items = np.flatnonzero(taken)
+        return replace(
+            self,
+            users=Ids(self.users.outside(has_rows)),
+            items=Ids(self.items.outside(kept_items)),
+            indptr=np.append(self.indptr[has_rows], self.indptr[-1]),
+            user_baskets=np.append(self.user_baskets[has_rows], self.user_baskets[-1]),
+            item=renumber[self.item].astype(np.int32),
+            item_names=None if self.item_names is None else self.item_names.gather(pl.Series(kept_items)),
+        )
+
+
+def _kept_starts(starts: Longs, keep: Bools) -> Longs:
+    """Where groups start once only the marked elements are left."""
+    before = np.zeros(keep.size + 1, np.int64)
+    np.cumsum(keep, out=before[1:])
+    return before[starts]

@@ -1,0 +1,1 @@
+"""Models: one contract, one joint engine, the paper's names."""

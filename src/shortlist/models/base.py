@@ -1,0 +1,147 @@
+"""The contract every model keeps."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import polars as pl
+
+from shortlist.cutoff.component import Component
+from shortlist.data.ids import Ids
+from shortlist.data.interactions import Interactions
+from shortlist.data.store import Parts, load_parts, save_parts
+from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
+from shortlist.types import Doubles, Floats, Ints, Longs
+
+HISTORY = ("indptr", "item", "baskets", "user_baskets", "time", "weight")
+
+
+def at_least(least: float, **values: float) -> None:
+    """Refuse any value below `least`, by name."""
+    for name, value in values.items():
+        if not value >= least:
+            raise ConfigError(f"{name} must be at least {least}, got {value}.")
+
+
+@dataclass(kw_only=True, eq=False)
+class Recommender(Component, ABC):
+    """Fit, score, decide, save. Users and items are dense indices; `users_` and `items_` translate."""
+
+    classes: ClassVar[dict[str, type["Recommender"]]] = {}
+    history_: ClassVar[Interactions]  # set by fit
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        Recommender.classes[cls.__name__] = cls
+
+    @abstractmethod
+    def score(self, users: Ints) -> Floats:
+        """(n, n_items) every item's score for dense users."""
+
+    def boundaries(self, users: Ints) -> Floats | None:
+        """(n,) t_u, or None for a model that only ranks."""
+        return None
+
+    def log_odds_shift(self, users: Ints) -> Floats | None:
+        """(n,) what to add to a score to get the log-odds of relevance; None where scores only rank."""
+        return None
+
+    def factors(self, users: Ints) -> tuple[Floats, Floats, Floats | None] | None:
+        """(score vectors, item vectors, item bias) where the score is an inner product, else None."""
+        return None
+
+    def probabilities(self, users: Ints) -> Doubles | None:
+        """(n, n_items) the probability that an item is relevant; None where scores only rank."""
+        shift = self.log_odds_shift(users)
+        if shift is None:
+            return None
+        return 1 / (1 + np.exp(-(self.score(users).astype(np.float64) + shift[:, None])))
+
+    @property
+    def users_(self) -> Ids:
+        """Ids of the users known."""
+        return self.past.users
+
+    @property
+    def items_(self) -> Ids:
+        """Ids of the items known."""
+        return self.past.items
+
+    @property
+    def past(self) -> Interactions:
+        """What the model was fitted on."""
+        found: Interactions = self.need("history_")
+        return found
+
+    @property
+    def seen(self) -> tuple[Longs, Ints]:
+        """(indptr, items): every user's distinct past items, ascending."""
+        return self.past.item_sets
+
+    def need(self, name: str) -> Any:
+        """A fitted attribute; its absence means that nobody has called `fit`."""
+        if name not in vars(self):
+            raise NotFittedError(f"{type(self).__name__} was used before it was fitted; call fit(train) first.")
+        return vars(self)[name]
+
+    @staticmethod
+    def check_data(data: Interactions) -> None:
+        """Refuse what nothing can be learned from."""
+        if not isinstance(data, Interactions):
+            raise DataError(
+                f"fit takes Interactions, got {type(data).__name__}; "
+                "build them with shortlist.read, Interactions.from_frame or Interactions.from_csr."
+            )
+        if not data.n_rows:
+            raise DataError("there must be at least one interaction to learn from, got none; check the filters.")
+
+    # ------------------------------------------------------------------ saving
+    @abstractmethod
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(arrays, notes) that `_unpack` needs beside parameters and history."""
+
+    @abstractmethod
+    def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
+        """Take up what `_pack` gave."""
+
+    def save(self, path: str | Path) -> Path:
+        """Write a folder with model.json, arrays.safetensors and id tables; replaced in one step."""
+        past = self.past
+        arrays, notes = self._pack()
+        own = {f"model.{name}": array for name, array in arrays.items()}
+        held = {f"history.{n}": value for n in HISTORY if (value := getattr(past, n)) is not None}
+        items = pl.DataFrame({"item_id": past.items.values})
+        if past.item_names is not None:
+            items = items.with_columns(past.item_names.alias("item_name"))
+        parts = Parts(
+            kind="model",
+            name=type(self).__name__,
+            params=self.get_params(),
+            arrays={**own, **held},
+            tables={"users": pl.DataFrame({"user_id": past.users.values}), "items": items},
+            notes={**notes, "data": past.fingerprint, "rows": past.n_rows},
+        )
+        return save_parts(path, parts)
+
+
+def load_model(path: str | Path) -> Recommender:
+    """The model saved at `path`; every part is verified, nothing is unpickled."""
+    parts = load_parts(path, "model")
+    if parts.name not in Recommender.classes:
+        raise ModelFileError(f"{path} holds a {parts.name}, which this release does not know; update shortlist.")
+    try:
+        model = Recommender.classes[parts.name](**parts.params)
+        items = parts.tables["items"]
+        model.history_ = Interactions(  # type: ignore[misc]
+            users=Ids(parts.tables["users"]["user_id"]),
+            items=Ids(items["item_id"]),
+            item_names=items["item_name"] if "item_name" in items.columns else None,
+            **{name: parts.arrays.get(f"history.{name}") for name in HISTORY},  # type: ignore[arg-type]
+        )
+        own = {n.removeprefix("model."): a for n, a in parts.arrays.items() if n.startswith("model.")}
+        model._unpack(own, parts.notes)
+    except (KeyError, TypeError) as error:
+        raise ModelFileError(f"{path} lacks a part this release needs ({error}); save the model again.") from None
+    return model

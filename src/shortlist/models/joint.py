@@ -1,0 +1,195 @@
+"""The joint engine: a representation, an objective and the training loop, put together (paper §3.2)."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from shortlist.data.interactions import Interactions
+from shortlist.errors import ConfigError
+from shortlist.kernels.mf import Parameters
+from shortlist.models.base import Recommender, at_least
+from shortlist.models.judge import judge_of
+from shortlist.models.objective import Objective
+from shortlist.models.representation import Representation
+from shortlist.models.training import Plan, Progress, train
+from shortlist.types import Floats, Ints
+
+USERS, ITEMS = 4, 5  # names of random streams
+
+
+@dataclass(kw_only=True, eq=False)
+class JointModel(Recommender):
+    """Scores are inner products; same seed, same bits, on any number of threads.
+
+    `reg` is the strength of L2 on all factors; reg_user, reg_item and reg_negative override it for the user,
+    the liked item and the sampled unseen item. `bias` adds one number per item. Training ends after `n_epochs`,
+    or when the loss has not changed by `tol` (relative) for three epochs, or, where `fit` is given validation
+    data, when its F1 has not risen for `patience` epochs; then the best state is kept.
+    """
+
+    n_factors: int = 50
+    n_epochs: int = 100
+    lr: float = 0.05
+    reg: float = 0.01
+    reg_user: float | None = None
+    reg_item: float | None = None
+    reg_negative: float | None = None
+    bias: bool = True
+    init: float = 0.1  # spread of the factors at the start
+    tol: float = 1e-4
+    patience: int = 5
+    seed: int = 0
+    n_threads: int = 0  # 0: every core
+
+    @abstractmethod
+    def objective(self) -> Objective:
+        """What is descended."""
+
+    @abstractmethod
+    def representation(self, train: Interactions) -> Representation:
+        """How users become score vectors while training."""
+
+    def fit(
+        self,
+        train: Interactions,
+        *,
+        valid: Interactions | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        checkpoint: str | Path | None = None,
+    ) -> Self:
+        """Learn from scratch; a run found at `checkpoint` is continued and ends in the same bits."""
+        objective = self._check(train)
+        theta = self._start(objective, train.n_users, train.n_items)
+        return self._descend(theta, train, train, valid, progress, checkpoint)
+
+    def partial_fit(
+        self, more: Interactions, *, progress: Callable[[Progress], None] | None = None, n_epochs: int | None = None
+    ) -> Self:
+        """Go on with more data: new users and items are appended, users with new rows are visited again."""
+        old: Parameters = self.need("theta_")
+        objective = self._check(more)
+        data = self.history_.extended(more)
+        fresh = self._start(objective, data.n_users, data.n_items)
+        theta = Parameters(*(_grown(start, array) for start, array in zip(fresh, old, strict=True)))
+        touched = np.zeros(data.n_users, np.bool_)
+        touched[data.users.lookup(more.users.outside(more.active_users))] = True
+        visited = data.where(touched[data.user])
+        return self._descend(theta, data, visited, None, progress, None, n_epochs)
+
+    def _descend(
+        self,
+        theta: Parameters,
+        history: Interactions,
+        data: Interactions,
+        valid: Interactions | None,
+        progress: Callable[[Progress], None] | None,
+        checkpoint: str | Path | None,
+        n_epochs: int | None = None,
+    ) -> Self:
+        objective, representation = self.objective(), self.representation(data)
+        default = self.reg
+        regs = [default if r is None else r for r in (self.reg_user, self.reg_item, self.reg_negative)]
+        identity = {**self.get_params(), "class": type(self).__name__, "data": history.fingerprint}
+        del identity["n_threads"], identity["n_epochs"]
+        judge = None if valid is None else judge_of(valid, history, self.vectors_of, self.seed)
+        run = train(
+            theta,
+            data,
+            representation,
+            objective,
+            objective.rates(self.lr, *regs),
+            Plan(
+                n_epochs=self.n_epochs if n_epochs is None else n_epochs,
+                patience=self.patience,
+                tol=self.tol,
+                seed=self.seed,
+                n_threads=self.n_threads,
+                identity=identity,
+                checkpoint=None if checkpoint is None else Path(checkpoint),
+                progress=progress,
+                judge=judge,
+            ),
+        )
+        self.history_ = history
+        self.theta_ = run.theta if run.best is None else run.best
+        self.n_epochs_ = run.best_epoch or run.epoch
+        self.losses_, self.valid_scores_, self.stopped_ = run.losses, run.scores, run.stopped
+        return self
+
+    def _check(self, data: Interactions) -> Objective:
+        at_least(1, n_factors=self.n_factors, n_epochs=self.n_epochs, patience=self.patience)
+        at_least(0, reg=self.reg, tol=self.tol, seed=self.seed, n_threads=self.n_threads)
+        at_least(0, **{n: v for n in ("reg_user", "reg_item", "reg_negative") if (v := getattr(self, n)) is not None})
+        if not 0 < self.lr <= 10:
+            raise ConfigError(f"lr must lie between 0 and 10, got {self.lr}; 0.05 is a good start.")
+        self.check_data(data)
+        return self.objective()
+
+    def _start(self, objective: Objective, n_users: int, n_items: int) -> Parameters:
+        """Small random factors; row n depends on the seed and n alone, so that later rows can be appended."""
+        scale = self.init / np.sqrt(self.n_factors)
+
+        def draw(name: int, n: int) -> Floats:
+            rng = np.random.Generator(np.random.PCG64([self.seed, name]))
+            return rng.standard_normal((n, self.n_factors), dtype=np.float32) * np.float32(scale)
+
+        return Parameters(
+            draw(USERS, n_users),
+            np.full(n_users, objective.t, np.float32),
+            draw(ITEMS, n_items),
+            np.zeros(n_items if self.bias else 0, np.float32),
+        )
+
+    @abstractmethod
+    def vectors_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:
+        """(n, n_factors) what users look like to the scorer after their history."""
+
+    # ------------------------------------------------------------------ the contract
+    def factors(self, users: Ints) -> tuple[Floats, Floats, Floats | None]:
+        """(score vectors, item vectors, item bias): the score is their inner product plus the bias."""
+        theta: Parameters = self.need("theta_")
+        return self.vectors_of(theta, self.history_, users), theta.item, theta.bias if theta.bias.size else None
+
+    def score(self, users: Ints) -> Floats:
+        """(n, n_items) every item's score for dense users."""
+        vectors, items, bias = self.factors(users)
+        scores: Floats = vectors @ items.T
+        return scores if bias is None else scores + bias
+
+    def boundaries(self, users: Ints) -> Floats | None:
+        """(n,) t_u, where the objective learns one."""
+        theta: Parameters = self.need("theta_")
+        objective = self.objective()
+        return theta.boundary[users] if objective.learn_boundary and objective.alpha > 0 else None
+
+    def log_odds_shift(self, users: Ints) -> Floats | None:
+        """(n,) what to add to a score to get the log-odds of relevance; None where scores only rank."""
+        theta: Parameters = self.need("theta_")
+        n_liked = np.diff(self.history_.item_sets[0])[users].astype(np.float64)
+        return self.objective().log_odds_shift(theta.boundary[users], n_liked, self.history_.n_items)
+
+    # ------------------------------------------------------------------ saving
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        theta: Parameters = self.need("theta_")
+        notes = {
+            "n_epochs": self.n_epochs_,
+            "losses": self.losses_,
+            "valid_scores": self.valid_scores_,
+            "stopped": self.stopped_,
+        }
+        return {name: array for name, array in theta._asdict().items()}, notes
+
+    def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
+        self.theta_ = Parameters(*(arrays[name] for name in Parameters._fields))
+        self.n_epochs_, self.losses_ = notes["n_epochs"], notes["losses"]
+        self.valid_scores_, self.stopped_ = notes["valid_scores"], notes["stopped"]
+
+
+def _grown(start: Floats, known: Floats) -> Floats:
+    """Freshly drawn rows, with what is known already written over the first of them."""
+    start[: known.shape[0]] = known
+    return start

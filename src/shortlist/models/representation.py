@@ -1,0 +1,57 @@
+"""How a user, and a moment, become a score vector; the joint engine asks for nothing else."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from shortlist.data.interactions import Interactions
+from shortlist.kernels.mf import Parameters, Rates, mf_round
+from shortlist.models.strata import Schedule
+from shortlist.types import Floats, Ints, Longs
+
+
+class Representation(ABC):
+    """A third one means a class like `Plain` below: its groups, one round of steps, and its score vectors."""
+
+    least_blocks = 4
+
+    @abstractmethod
+    def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
+        """(indptr, item, group_at): rows of each group, and where each user's groups start."""
+
+    def enter(self, schedule: Schedule) -> None:
+        """Called after every relabelling, before the first round under it."""
+
+    @abstractmethod
+    def run_round(self, schedule: Schedule, turn: int, theta: Parameters, rates: Rates, word: np.uint64) -> None:
+        """Make all steps of one round; items stand in the order of schedule.label."""
+
+    @abstractmethod
+    def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
+        """(n, n_factors) the score vectors of training groups; items in their own order."""
+
+    @abstractmethod
+    def group_users(self, groups: Ints) -> Ints:
+        """The owner of each group."""
+
+
+@dataclass(eq=False)
+class Plain(Representation):
+    """Matrix factorisation: the user's factors are the score vector, whatever the moment."""
+
+    def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
+        indptr, items = train.item_sets
+        return indptr, items, np.arange(train.n_users + 1, dtype=np.int64)
+
+    def run_round(self, schedule: Schedule, turn: int, theta: Parameters, rates: Rates, word: np.uint64) -> None:
+        run = mf_round(theta.user.shape[1])
+        schedule.spread(
+            run, schedule.n_blocks, turn, schedule.strata, schedule.users_at, schedule.size, theta, rates, word
+        )
+
+    def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
+        return theta.user[groups]
+
+    def group_users(self, groups: Ints) -> Ints:
+        return groups

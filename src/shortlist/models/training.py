@@ -1,0 +1,213 @@
+"""The training loop people can live with: progress, stopping, divergence, Ctrl-C, checkpoints."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shortlist.data.interactions import Interactions
+from shortlist.data.store import HEADER, Parts, load_parts, save_parts
+from shortlist.errors import ConfigError, TrainingError
+from shortlist.kernels.mf import Parameters, Rates
+from shortlist.models.objective import Objective
+from shortlist.models.representation import Representation
+from shortlist.models.strata import Schedule, choose_blocks, thread_count
+from shortlist.types import Doubles, Floats, Ints
+
+LOSS_ROWS = 20_000
+LOSS = 3  # name of a random stream
+TOO_LARGE = 1e6
+CHECKPOINT_SECONDS = 5.0
+CALM = 3  # epochs in a row without a change of the loss worth naming
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is known after an epoch."""
+
+    epoch: int  # from 1
+    n_epochs: int
+    loss: float  # on a fixed sample of the training data
+    score: float | None  # validation F1 at its best N
+    updates_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How long to train and when to stop."""
+
+    n_epochs: int
+    patience: int
+    tol: float
+    seed: int
+    n_threads: int
+    identity: dict[str, Any]  # parameters and data; a checkpoint of another identity is refused
+    checkpoint: Path | None = None
+    progress: Callable[[Progress], None] | None = None
+    judge: Callable[[Parameters], float] | None = None  # validation score; items in their own order
+
+
+@dataclass(eq=False)
+class Run:
+    """Where a training run stands; all of it goes into a checkpoint."""
+
+    theta: Parameters  # items in their own order
+    epoch: int = 0
+    losses: list[float] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    best: Parameters | None = None
+    best_epoch: int = 0
+    stopped: str = "n_epochs"
+
+
+def train(
+    theta: Parameters, data: Interactions, representation: Representation, objective: Objective, rates: Rates, plan: Plan
+) -> Run:
+    """Descend from `theta` (changed in place) until done; the best state is in the result."""
+    run = _resumed(plan) or Run(theta)
+    with ThreadPoolExecutor(thread_count(plan.n_threads)) as pool:
+        indptr, item, group_at = representation.groups(data)
+        n_blocks = choose_blocks(
+            item.size, data.n_users, data.n_items, theta.user.shape[1], representation.least_blocks
+        )
+        schedule = Schedule(indptr, item, group_at, data.n_items, n_blocks, plan.seed, pool)
+        meter = Meter(schedule, representation, objective, plan.seed)
+        last_write = time.monotonic()
+        try:
+            while run.epoch < plan.n_epochs and run.stopped == "n_epochs":
+                began = time.perf_counter()
+                _epoch(run, schedule, representation, rates)
+                rate = item.size / (time.perf_counter() - began)
+                _note(run, meter, plan)
+                if plan.progress:
+                    score = run.scores[-1] if run.scores else None
+                    plan.progress(Progress(run.epoch, plan.n_epochs, run.losses[-1], score, rate))
+                done = run.epoch == plan.n_epochs or run.stopped != "n_epochs"
+                if plan.checkpoint and (done or time.monotonic() - last_write > CHECKPOINT_SECONDS):
+                    _write(run, plan)
+                    last_write = time.monotonic()
+        except KeyboardInterrupt:
+            run.stopped = "interrupted"
+    return run
+
+
+def _epoch(run: Run, schedule: Schedule, representation: Representation, rates: Rates) -> None:
+    """One pass over the data on a copy, so that an interruption or a divergence leaves the last epoch's state."""
+    if schedule.enter(run.epoch):
+        representation.enter(schedule)
+    theta = _labelled(run.theta, schedule.label)
+    word = schedule.word(run.epoch)
+    for turn in range(schedule.n_blocks):
+        representation.run_round(schedule, turn, theta, rates, word)
+    _check(theta, float(rates.lr), run.epoch + 1)
+    run.theta = _unlabelled(theta, schedule.label)
+    run.epoch += 1
+
+
+def _labelled(theta: Parameters, label: Ints) -> Parameters:
+    """A copy whose items stand in the order of the labels."""
+    item, bias = np.empty_like(theta.item), theta.bias.copy()
+    item[label] = theta.item
+    if bias.size:
+        bias[label] = theta.bias
+    return Parameters(theta.user.copy(), theta.boundary.copy(), item, bias)
+
+
+def _unlabelled(theta: Parameters, label: Ints) -> Parameters:
+    """The way back."""
+    bias = theta.bias[label] if theta.bias.size else theta.bias
+    return Parameters(theta.user, theta.boundary, theta.item[label], bias)
+
+
+def _check(theta: Parameters, lr: float, epoch: int) -> None:
+    for name, array in theta._asdict().items():
+        largest = float(np.abs(array).max()) if array.size else 0.0
+        if not largest < TOO_LARGE:
+            raise TrainingError(
+                f"training diverged in epoch {epoch}: {name} grew to {largest:.3g}; "
+                f"try a smaller lr (it is {lr:g}, {lr / 4:.2g} may do) or a larger reg."
+            )
+
+
+def _note(run: Run, meter: "Meter", plan: Plan) -> None:
+    """Measure the epoch just made and decide whether it was the last."""
+    run.losses.append(meter.loss(run.theta))
+    if plan.judge is not None:
+        run.scores.append(plan.judge(run.theta))
+        if run.best is None or run.scores[-1] > max(run.scores[:-1]):
+            run.best, run.best_epoch = run.theta, run.epoch
+        elif run.epoch - run.best_epoch >= plan.patience:
+            run.stopped = "patience"
+    elif plan.tol > 0 and len(run.losses) > CALM:
+        recent = run.losses[-CALM - 1 :]
+        if max(recent) - min(recent) <= plan.tol * abs(recent[0]):
+            run.stopped = "tol"
+
+
+class Meter:
+    """The loss on one fixed sample of triples, drawn from the seed alone."""
+
+    def __init__(self, schedule: Schedule, representation: Representation, objective: Objective, seed: int) -> None:
+        self.schedule, self.representation, self.objective = schedule, representation, objective
+        rng = np.random.Generator(np.random.PCG64([seed, LOSS]))
+        rows = np.sort(rng.choice(schedule.item.size, min(LOSS_ROWS, schedule.item.size), replace=False))
+        self.groups: Ints = (np.searchsorted(schedule.indptr, rows, side="right") - 1).astype(np.int32)
+        self.liked: Ints = schedule.item[rows]
+        self.other = rng.integers(schedule.n_items, size=rows.size)
+        self.users = representation.group_users(self.groups)
+        held = np.diff(schedule.indptr)[self.groups]
+        self.density: Doubles = held / schedule.n_items
+
+    def loss(self, theta: Parameters) -> float:
+        """The mean joint loss; items in their own order."""
+        vectors = self.representation.group_vectors(theta, self.groups)
+        boundary = theta.boundary[self.users]
+        return self.objective.value(
+            self._score(theta, vectors, self.liked), self._score(theta, vectors, self.other), boundary, self.density
+        )
+
+    @staticmethod
+    def _score(theta: Parameters, vectors: Floats, items: Any) -> Floats:
+        score: Floats = np.einsum("nf,nf->n", vectors, theta.item[items])
+        return score + theta.bias[items] if theta.bias.size else score
+
+
+def _write(run: Run, plan: Plan) -> None:
+    arrays = {f"theta.{name}": array for name, array in run.theta._asdict().items()}
+    if run.best is not None:
+        arrays |= {f"best.{name}": array for name, array in run.best._asdict().items()}
+    notes = {
+        "epoch": run.epoch,
+        "losses": run.losses,
+        "scores": run.scores,
+        "best_epoch": run.best_epoch,
+        "stopped": run.stopped,
+    }
+    assert plan.checkpoint is not None  # noqa: S101
+    save_parts(plan.checkpoint, Parts("checkpoint", "Run", plan.identity, arrays, notes=notes))
+
+
+def _resumed(plan: Plan) -> Run | None:
+    if plan.checkpoint is None or not (plan.checkpoint / HEADER).exists():
+        return None
+    parts = load_parts(plan.checkpoint, "checkpoint")
+    if parts.params != plan.identity:
+        changed = sorted(key for key in plan.identity if plan.identity[key] != parts.params.get(key))
+        raise ConfigError(
+            f"the checkpoint {plan.checkpoint} belongs to another run: {', '.join(changed) or 'keys'} differ; "
+            "pass the same parameters and data, or another checkpoint path."
+        )
+
+    def parameters(prefix: str) -> Parameters:
+        return Parameters(*(parts.arrays[f"{prefix}.{name}"] for name in Parameters._fields))
+
+    notes = parts.notes
+    stopped = notes["stopped"] if notes["stopped"] != "interrupted" else "n_epochs"
+    best = parameters("best") if notes["best_epoch"] else None
+    return Run(
+        parameters("theta"), notes["epoch"], notes["losses"], notes["scores"], best, notes["best_epoch"], stopped
+    )
