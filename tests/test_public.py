@@ -41,6 +41,11 @@ def test_every_lazy_name_is_public_and_seen_by_type_checkers():
     assert typed == set(sl._HOMES) == set(sl.__all__) - {"__version__"}
 
 
+def test_evaluate_stays_a_function_when_its_room_is_imported_first():
+    code = "import shortlist.evaluate.report, shortlist as sl; assert callable(sl.evaluate)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'recomend'"):
         _ = sl.recomend

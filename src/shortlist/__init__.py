@@ -4,7 +4,9 @@ The public names are below and nowhere else. They are imported on first use, so 
 costs milliseconds and a command line that only prints its help never loads a compiler.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from shortlist.data.ids import Ids as Ids
     from shortlist.data.interactions import Interactions as Interactions
     from shortlist.data.lists import RankedLists as RankedLists
+    from shortlist.data.readers import read as read
+    from shortlist.evaluate import evaluate as evaluate
 
 # public name -> the module that defines it; where the module bears the name, the module itself is meant
 _HOMES = {
@@ -21,11 +25,23 @@ _HOMES = {
     "Interactions": "shortlist.data.interactions",
     "RankedLists": "shortlist.data.lists",
     "errors": "shortlist.errors",
+    "evaluate": "shortlist.evaluate.judge",
     "load": "shortlist.data.datasets",
+    "read": "shortlist.data.readers",
     "split": "shortlist.split",
 }
 
-__all__ = ["Ids", "Interactions", "RankedLists", "__version__", "errors", "load", "split"]
+__all__ = [
+    "Ids",
+    "Interactions",
+    "RankedLists",
+    "__version__",
+    "errors",
+    "evaluate",
+    "load",
+    "read",
+    "split",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -43,3 +59,15 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return list(__all__)
+
+
+class _Package(ModuleType):
+    """`evaluate` is a room and the function that stands for it; to users it is always the function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        room = isinstance(value, ModuleType) and value.__name__ != _HOMES.get(name, value.__name__)
+        if not room:  # the import system binds every room it has loaded to its name here
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,46 @@
+"""Where a verb's interactions come from: a dataset's name, a file, a folder or a database."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Group, Parameter
+
+import shortlist as sl
+from shortlist.cli.screen import say
+
+if TYPE_CHECKING:
+    from shortlist.data.interactions import Interactions
+
+Source = Annotated[
+    str,
+    Parameter(help="CSV, TSV, Parquet, JSON Lines, a folder, a database URI, or a dataset's name."),
+]
+COLUMNS = Group("Columns, where their names do not say it", sort_key=9)
+
+
+@Parameter(name="*", group=COLUMNS)
+@dataclass(frozen=True)
+class Reading:
+    """How to read a source; None means by convention or alias."""
+
+    user_id: Annotated[str | None, Parameter(help="Column of the user.")] = None
+    item_id: Annotated[str | None, Parameter(help="Column of the item.")] = None
+    timestamp: Annotated[str | None, Parameter(help="Column of the moment.")] = None
+    weight: Annotated[str | None, Parameter(help="Column of the weight.")] = None
+    basket_id: Annotated[str | None, Parameter(help="Column of the basket; else a moment is one.")] = None
+    separator: Annotated[str | None, Parameter(help="Between the fields of a text file.")] = None
+    query: Annotated[str | None, Parameter(help="SQL to run, where the source is a database.")] = None
+    table: Annotated[str | None, Parameter(help="Table to read, where the source is a database.")] = None
+
+
+AS_NAMED = Reading()
+
+
+def interactions(source: str, reading: Reading = AS_NAMED, *, training: bool = True) -> "Interactions":
+    """The rows of a source, and a line about what was found; a bare word is a dataset's name."""
+    bare = not Path(source).exists() and not any(mark in source for mark in "./\\:*")
+    data = sl.load(source, progress=say) if bare else sl.read(source, training=training, **asdict(reading))
+    folded = f"; {data.duplicates:,} duplicate rows folded" if data.duplicates else ""
+    say(f"{source}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{folded}")
+    return data
