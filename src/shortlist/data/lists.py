@@ -31,6 +31,7 @@ REASONS = (
     "no_candidates",
     "unknown_user",
     "fallback",
+    "below_floor",
 )
 REASON_CODE = {reason: code for code, reason in enumerate(REASONS)}
 

@@ -1,0 +1,32 @@
+"""Where a list ends. Ranked candidates of any ranker go in, a length for every user comes out.
+
+cut = ExpectedF1().fit(valid_scores, split.valid, history=split.train)
+lists = cut.apply(test_scores, history=split.train_valid)
+"""
+
+from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.boundary import Boundary
+from shortlist.cutoff.calibration import Calibration, prior_corrected
+from shortlist.cutoff.fixed import FixedN
+from shortlist.cutoff.guarantee import Guarantee
+from shortlist.cutoff.heads import heads
+from shortlist.cutoff.reliability import Reliability, reliability
+from shortlist.cutoff.threshold import Threshold
+from shortlist.cutoff.utility import ExpectedF1, ExpectedNDCG
+from shortlist.cutoff.value import Value
+
+__all__ = [
+    "Boundary",
+    "Calibration",
+    "Cutoff",
+    "ExpectedF1",
+    "ExpectedNDCG",
+    "FixedN",
+    "Guarantee",
+    "Reliability",
+    "Threshold",
+    "Value",
+    "heads",
+    "prior_corrected",
+    "reliability",
+]

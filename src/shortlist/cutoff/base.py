@@ -1,0 +1,108 @@
+"""Cutoff: ranked candidates in, list lengths out. It sees scores and histories, never a model.
+
+heads(scores) → the top M candidates of every user → `fit` on what happened next (truth) → `lengths`, `apply`.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from shortlist.cutoff.component import Component
+from shortlist.cutoff.heads import Scores, heads
+from shortlist.cutoff.labels import Labels, label
+from shortlist.data.interactions import Interactions
+from shortlist.data.lists import REASON_CODE, RankedLists
+from shortlist.errors import ConfigError, DataError
+from shortlist.types import Doubles, Floats, Ints
+
+
+class Decision(NamedTuple):
+    """How long each list is, and what else the cutoff knows about it."""
+
+    lengths: Ints  # (n_lists,)
+    probabilities: Doubles | None = None  # (n_candidates,)
+    boundary: Floats | None = None  # (n_lists,)
+    unknown: Ints | None = None  # numbers of the lists whose user the cutoff can say nothing about
+
+
+@dataclass(kw_only=True, eq=False)
+class Cutoff(Component):
+    """Decides where each ranked list ends; a list may be empty.
+
+    `scores`: RankedLists (re-ranked where it is not best-first), a dense array or a SciPy matrix
+    (users × items, stored entries are the candidates), or a callable from dense user indices to dense rows.
+    `truth`: what happened next. `history`: what was known when the scores were made. Users and items are
+    matched by outside id; users without truth rows teach nothing; a user with truth and no candidate counts.
+    """
+
+    M: int = 100  # candidates looked at per user
+
+    reason: ClassVar[str] = "threshold"
+    empty_reason: ClassVar[str] = "threshold"
+    needs_truth: ClassVar[bool] = True
+
+    def fit(self, scores: Scores, truth: Interactions, *, history: Interactions | None = None) -> Self:
+        """Learn from what users took after the scores were made; a failed fit changes nothing."""
+        self._check()
+        lists = heads(scores, ids=history or truth, users=truth.active_users, M=self._depth())
+        if not lists.users.values.is_sorted():  # so that the order of users does not matter to the last bit
+            lists = lists.take(lists.users.values.arg_sort().to_numpy())
+        known = label(lists, truth)
+        if self.needs_truth and not known.labelled.any():
+            raise DataError(
+                "truth must hold rows of at least one user who has a list, got none; "
+                "pass the part that follows the scores, with the same user ids."
+            )
+        fresh = self.clone()
+        fresh._learn(lists, known, history)
+        if not isinstance(scores, RankedLists):
+            tables = history or truth
+            fresh.users_, fresh.items_ = tables.users, tables.items  # type: ignore[attr-defined]
+        for name in self.fitted():
+            delattr(self, name)
+        vars(self).update(fresh.fitted())
+        return self
+
+    def lengths(self, scores: Scores, *, history: Interactions | None = None) -> Ints:
+        """(n_lists,) K for every user."""
+        return self._decide(self._heads(scores, history), history).lengths
+
+    def apply(self, scores: Scores, *, history: Interactions | None = None) -> RankedLists:
+        """The lists, cut; each says why it ends, and carries probabilities and a boundary where there are any."""
+        lists = self._heads(scores, history)
+        made = self._decide(lists, history)
+        full = np.diff(lists.indptr)
+        words = np.full(len(lists), REASON_CODE[self.reason], np.uint8)
+        words[made.lengths == 0] = REASON_CODE[self.empty_reason]
+        if made.unknown is not None:
+            words[made.unknown] = REASON_CODE["unknown_user"]
+        words[full == 0] = REASON_CODE["no_candidates"]
+        if made.probabilities is not None:
+            lists = replace(lists, probabilities=made.probabilities)
+        if made.boundary is not None:
+            lists = replace(lists, boundary=made.boundary)
+        return lists.head(made.lengths, words)
+
+    def _heads(self, scores: Scores, history: Interactions | None) -> RankedLists:
+        """The candidates; bare scores take their ids from history, else from what `fit` saw."""
+        ids = history or (vars(self).get("users_"), vars(self).get("items_"))
+        return heads(scores, ids=ids, M=self._depth())
+
+    def _depth(self) -> int:
+        """How many candidates to look at."""
+        return self.M
+
+    def _check(self) -> None:
+        """Raise ConfigError where parameters make no sense."""
+        if self.M < 1:
+            raise ConfigError(f"M must be at least 1, got {self.M}; 100 is plenty.")
+
+    @abstractmethod
+    def _learn(self, lists: RankedLists, known: Labels, history: Interactions | None) -> None:
+        """Set the fitted attributes from labelled heads."""
+
+    @abstractmethod
+    def _decide(self, lists: RankedLists, history: Interactions | None) -> Decision:
+        """The lengths, between 0 and the number of candidates."""

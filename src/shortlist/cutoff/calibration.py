@@ -1,0 +1,167 @@
+"""Calibration: scores → the probability that the user takes the item next.
+
+Methods: `platt` (a line through the log-odds; with `shrink`, each user's own height, drawn to 0), `isotonic`
+(any rising steps), `features` (logistic over rank, gap, history), `trees` (LightGBM over the same), `none`
+(the lists carry probabilities already), `auto` (the smallest log loss on users it was not fitted on).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from shortlist.cutoff.component import Component
+from shortlist.cutoff.features import bounded, candidate_features, score_range
+from shortlist.cutoff.heads import Scores, heads
+from shortlist.cutoff.isotonic import isotonic_fit, isotonic_predict
+from shortlist.cutoff.labels import Labels, label
+from shortlist.cutoff.logistic import log_loss, logistic_fit, sigmoid
+from shortlist.cutoff.trees import trees_fit, trees_predict
+from shortlist.data.ids import UNKNOWN
+from shortlist.data.interactions import Interactions
+from shortlist.data.lists import RankedLists
+from shortlist.errors import ConfigError, DataError
+from shortlist.kernels.boundary import boundaries_solve
+from shortlist.types import Doubles
+
+METHODS = ("platt", "isotonic", "features", "trees", "none", "auto")
+
+
+@dataclass(kw_only=True, eq=False)
+class Calibration(Component):
+    """Fitted on labelled candidates; probabilities are about the candidates a ranker puts forward, not about all items."""
+
+    method: str = "auto"
+    shrink: float | None = (
+        None  # platt only: pull of a user's own height towards everybody's; None: one height
+    )
+    M: int = 100
+    seed: int = 0
+
+    def fit(self, scores: Scores, truth: Interactions, *, history: Interactions | None = None) -> Self:
+        """Learn from what users took after the scores were made."""
+        lists = heads(scores, ids=history or truth, users=truth.active_users, M=self.M)
+        return self.learn(label(lists, truth), history)
+
+    def learn(self, known: Labels, history: Interactions | None) -> Self:
+        """`fit` for candidates that are labelled already."""
+        self._check()
+        if self.method != "none" and not known.rows.any():
+            raise DataError(
+                "calibration needs at least one candidate of a user with truth rows, got none; "
+                "pass the part that follows the scores, with the same user ids."
+            )
+        chosen = self._choose(known, history) if self.method == "auto" else self.method
+        part = known.take(np.flatnonzero(known.labelled).astype(np.int32))
+        self.low_, self.high_ = score_range(part.lists)
+        self.past_ = history is not None
+        y = part.relevant.astype(np.float64)
+        if chosen == "platt":
+            self._learn_platt(part, y)
+        elif chosen == "isotonic":
+            self.steps_, self.heights_ = isotonic_fit(bounded(part.lists, self.low_, self.high_), y)
+        elif chosen in ("features", "trees"):
+            columns = candidate_features(part.lists, bounded(part.lists, self.low_, self.high_), history)
+            if chosen == "trees":
+                self.text_ = trees_fit(columns, y, self.seed)
+            else:
+                self._learn_logistic(columns, y)
+        self.method_ = chosen
+        return self
+
+    def probabilities(self, scores: Scores, *, history: Interactions | None = None) -> Doubles:
+        """(n_candidates,) in the order of `heads(scores)`."""
+        lists = heads(scores, ids=history, M=self.M)
+        method = self.need("method_") if self.method != "none" else "none"
+        if method == "none":
+            if lists.probabilities is None:
+                raise DataError(
+                    "calibration='none' needs lists that carry probabilities, got lists without; fit another method."
+                )
+            return np.clip(np.nan_to_num(lists.probabilities, nan=0.0), 0.0, 1.0)
+        values = bounded(lists, self.low_, self.high_)
+        if method == "isotonic":
+            return isotonic_predict(self.steps_, self.heights_, values)
+        if method == "platt":
+            return sigmoid(self._platt(lists, values))
+        if self.past_ and history is None:
+            raise DataError(
+                f"calibration {method!r} was fitted with a history and needs one again; pass history=."
+            )
+        columns = candidate_features(lists, values, history if self.past_ else None)
+        if method == "trees":
+            return trees_predict(self.text_, columns)
+        return sigmoid(self.beta_[0] + ((columns - self.center_) / self.scale_) @ self.beta_[1:])
+
+    def apply(self, scores: Scores, *, history: Interactions | None = None) -> RankedLists:
+        """The candidates with their probabilities."""
+        lists = heads(scores, ids=history, M=self.M)
+        return replace(lists, probabilities=self.probabilities(lists, history=history))
+
+    def _check(self) -> None:
+        if self.method not in METHODS:
+            raise ConfigError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}; choose one.")
+        if self.shrink is not None and (self.method != "platt" or not self.shrink > 0):
+            raise ConfigError(
+                f"shrink must be positive and goes with method='platt', got {self.shrink} with {self.method!r}."
+            )
+
+    def _choose(self, known: Labels, history: Interactions | None) -> str:
+        """Each method fitted on every other user and judged on the rest, both ways."""
+        numbers = np.flatnonzero(known.labelled).astype(np.int32)
+        halves = [known.take(numbers[::2]), known.take(numbers[1::2])]
+        if not all(half.rows.any() for half in halves):
+            return "platt"
+        methods = ("platt", "isotonic", "features")
+        losses = []
+        for method in methods:
+            loss = 0.0
+            for learn, judge in (halves, halves[::-1]):
+                p = self.clone().set_params(method=method).learn(learn, history)
+                q = np.clip(p.probabilities(judge.lists, history=history), 1e-6, 1 - 1e-6)
+                loss += float(log_loss(np.log(q / (1 - q)), judge.relevant.astype(np.float64)).sum())
+            losses.append(loss)
+        return methods[int(np.argmin(losses))]
+
+    def _learn_platt(self, part: Labels, y: Doubles) -> None:
+        values = bounded(part.lists, self.low_, self.high_)
+        self._learn_logistic(values[:, None], y)
+        if self.beta_[1] < 0:  # a ranker's scores never speak against an item
+            self.beta_ = np.append(logistic_fit(np.empty((y.size, 0)), y), 0.0)
+        if self.shrink is not None:
+            line = self._line(values)
+            heights, slopes = np.empty(len(part.lists)), np.empty(len(part.lists))
+            boundaries_solve(
+                part.lists.indptr, line, part.relevant, 1.0, 0.0, self.shrink, False, False, heights, slopes
+            )
+            self.known_, self.height_ = part.lists.users, -heights
+
+    def _learn_logistic(self, columns: Doubles, y: Doubles) -> None:
+        self.center_ = columns.mean(axis=0)
+        spread = columns.std(axis=0)
+        self.scale_ = np.where(spread > 1e-9, spread, 1.0)
+        self.beta_ = logistic_fit((columns - self.center_) / self.scale_, y, ridge=1.0)
+
+    def _line(self, values: Doubles) -> Doubles:
+        return self.beta_[0] + self.beta_[1] * (values - self.center_[0]) / self.scale_[0]
+
+    def _platt(self, lists: RankedLists, values: Doubles) -> Doubles:
+        line = self._line(values)
+        if self.shrink is None:
+            return line
+        user = self.known_.lookup(lists.users.values)
+        own = np.where(user == UNKNOWN, 0.0, self.height_[user])
+        return line + np.repeat(own, np.diff(lists.indptr))
+
+
+def prior_corrected(probabilities: Doubles, *, negatives: float, base_rate: float) -> Doubles:
+    """P(relevant) of a model trained on `negatives` unseen items per seen one, for a world where `base_rate` are.
+
+    For a joint model the input is sigmoid(s − t_u): training showed it odds of 1 : negatives.
+    """
+    if not negatives > 0 or not 0 < base_rate < 1:
+        raise ConfigError(
+            f"negatives must be positive and base_rate within (0, 1), got {negatives} and {base_rate}."
+        )
+    factor = negatives * base_rate / (1 - base_rate)
+    return probabilities * factor / (1 - probabilities + probabilities * factor)

@@ -1,0 +1,145 @@
+"""Heads: the top M candidates of every user, from whatever a ranker hands over."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from shortlist.data.ids import Ids
+from shortlist.data.interactions import Interactions
+from shortlist.data.lists import RankedLists
+from shortlist.errors import ConfigError, DataError
+from shortlist.kernels.head import rows_head
+from shortlist.types import Floats, Ints, Longs
+
+# RankedLists, a dense users × items array, a SciPy sparse matrix, or a callable: dense users → dense rows
+Scores: TypeAlias = Any
+Tables: TypeAlias = Interactions | tuple[Ids | None, Ids | None] | None
+BLOCK = 1024  # users asked of a callable at a time
+EVERY_ITEM = np.empty(0, np.int32)
+
+
+def heads(scores: Scores, *, ids: Tables = None, users: Ints | None = None, M: int = 100) -> RankedLists:
+    """The best M of every user, best first, ties to the smaller item index; NaN and -inf are no candidates.
+
+    `ids` names the rows and columns of bare scores; without it they are row and column numbers.
+    `users` are the dense users a callable is asked for; all of the table without it.
+    """
+    if M < 1:
+        raise ConfigError(f"M must be at least 1, got {M}; 100 is plenty.")
+    if isinstance(scores, RankedLists):
+        return _ranked(scores, M)
+    user_ids, item_ids = (ids.users, ids.items) if isinstance(ids, Interactions) else (ids or (None, None))
+    if callable(scores):
+        return _called(scores, user_ids, item_ids, users, M)
+    if hasattr(scores, "tocsr"):
+        return _sparse(scores.tocsr(), user_ids, item_ids, M)
+    return _dense(_matrix(scores), user_ids, item_ids, M)
+
+
+def _ranked(lists: RankedLists, M: int) -> RankedLists:
+    """RankedLists brought into the canonical order, without impossible scores, cut to M."""
+    scores, items = lists.scores, lists.items
+    number = np.repeat(np.arange(len(lists)), np.diff(lists.indptr))
+    fair = scores > -np.inf
+    same = number[1:] == number[:-1]
+    falling = (scores[1:] < scores[:-1]) | ((scores[1:] == scores[:-1]) & (items[1:] > items[:-1]))
+    if fair.all() and (falling | ~same).all():
+        return lists.head(M) if (np.diff(lists.indptr) > M).any() else lists
+    order = np.lexsort((items, -scores, number))
+    order = order[fair[order]]
+    sizes = np.bincount(number[fair], minlength=len(lists))
+    return replace(
+        lists,
+        indptr=_starts(sizes),
+        items=items[order],
+        scores=scores[order],
+        probabilities=None if lists.probabilities is None else lists.probabilities[order],
+    ).head(M)
+
+
+def _dense(matrix: Floats, user_ids: Ids | None, item_ids: Ids | None, M: int) -> RankedLists:
+    n_users, n_items = matrix.shape
+    indptr = np.arange(n_users + 1, dtype=np.int64) * n_items
+    found = _head(indptr, EVERY_ITEM, np.ascontiguousarray(matrix).ravel(), min(M, n_items))
+    return _lists(found, *_tables(user_ids, item_ids, n_users, n_items))
+
+
+def _sparse(matrix: Any, user_ids: Ids | None, item_ids: Ids | None, M: int) -> RankedLists:
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    indptr, candidates = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
+    found = _head(indptr, candidates, np.asarray(matrix.data, np.float32), M)
+    return _lists(found, *_tables(user_ids, item_ids, *matrix.shape))
+
+
+def _called(
+    score: Callable[[Ints], Any], user_ids: Ids | None, item_ids: Ids | None, users: Ints | None, M: int
+) -> RankedLists:
+    """Ask block by block, so that memory does not grow with the number of users."""
+    if user_ids is None or item_ids is None:
+        raise DataError(
+            "a callable needs to know its users and items, got no id tables; pass history= (Interactions)."
+        )
+    asked = np.arange(len(user_ids), dtype=np.int32) if users is None else users
+    parts = []
+    for start in range(0, asked.size, BLOCK):
+        block = asked[start : start + BLOCK]
+        rows = _matrix(score(block))
+        if rows.shape != (block.size, len(item_ids)):
+            raise DataError(
+                f"the callable must return one row per user and one column per item, {(block.size, len(item_ids))}, "
+                f"got {rows.shape}; return the full rows."
+            )
+        parts.append(_dense(rows, None, item_ids, M))
+    chosen = Ids(user_ids.outside(asked))
+    if not parts:
+        return _lists((np.zeros(1, np.int64), EVERY_ITEM, np.empty(0, np.float32)), chosen, item_ids)
+    sizes = np.concatenate([np.diff(part.indptr) for part in parts])
+    found = (
+        _starts(sizes),
+        np.concatenate([p.items for p in parts]),
+        np.concatenate([p.scores for p in parts]),
+    )
+    return _lists(found, chosen, item_ids)
+
+
+def _head(indptr: Longs, candidates: Ints, values: Floats, M: int) -> tuple[Longs, Ints, Floats]:
+    """The kernel's result, packed."""
+    n_rows = indptr.size - 1
+    items, scores = np.empty(n_rows * M, np.int32), np.empty(n_rows * M, np.float32)
+    sizes = np.zeros(n_rows, np.int64)
+    rows_head(indptr, candidates, values, M, items, scores, sizes)
+    kept = (np.arange(M) < sizes[:, None]).ravel()
+    return _starts(sizes), items[kept], scores[kept]
+
+
+def _matrix(scores: Any) -> Floats:
+    matrix = np.asarray(scores, np.float32)
+    if matrix.ndim != 2:
+        raise DataError(f"scores must be a users × items matrix, got {matrix.ndim} dimensions; reshape them.")
+    return matrix
+
+
+def _tables(user_ids: Ids | None, item_ids: Ids | None, n_users: int, n_items: int) -> tuple[Ids, Ids]:
+    """Names for rows and columns: the tables, which must fit, or the numbers."""
+    users = Ids.of(np.arange(n_users)) if user_ids is None else user_ids
+    items = Ids.of(np.arange(n_items)) if item_ids is None else item_ids
+    if (len(users), len(items)) != (n_users, n_items):
+        raise DataError(
+            f"scores must have a row per user and a column per item of the id tables, "
+            f"{(len(users), len(items))}, got {(n_users, n_items)}; pass RankedLists to score fewer."
+        )
+    return users, items
+
+
+def _lists(found: tuple[Longs, Ints, Floats], users: Ids, item_ids: Ids) -> RankedLists:
+    indptr, items, scores = found
+    return RankedLists(users=users, item_ids=item_ids, indptr=indptr, items=items, scores=scores)
+
+
+def _starts(sizes: Longs) -> Longs:
+    """Where groups of these sizes start."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
