@@ -39,9 +39,9 @@ class Cutoff(Component):
 
     M: int = 100  # candidates looked at per user
 
+    kind: ClassVar[str] = "cutoff"
     reason: ClassVar[str] = "threshold"
     empty_reason: ClassVar[str] = "threshold"
-    needs_truth: ClassVar[bool] = True
 
     def fit(self, scores: Scores, truth: Interactions, *, history: Interactions | None = None) -> Self:
         """Learn from what users took after the scores were made; a failed fit changes nothing."""
@@ -50,7 +50,7 @@ class Cutoff(Component):
         if not lists.users.values.is_sorted():  # so that the order of users does not matter to the last bit
             lists = lists.take(lists.users.values.arg_sort().to_numpy())
         known = label(lists, truth)
-        if self.needs_truth and not known.labelled.any():
+        if not known.labelled.any():
             raise DataError(
                 "truth must hold rows of at least one user who has a list, got none; "
                 "pass the part that follows the scores, with the same user ids."
@@ -70,7 +70,7 @@ class Cutoff(Component):
         return self._decide(self._heads(scores, history), history).lengths
 
     def apply(self, scores: Scores, *, history: Interactions | None = None) -> RankedLists:
-        """The lists, cut; each says why it ends, and carries probabilities and a boundary where there are any."""
+        """The lists, cut; each says why it ends, with probabilities and a boundary where there are any."""
         lists = self._heads(scores, history)
         made = self._decide(lists, history)
         full = np.diff(lists.indptr)

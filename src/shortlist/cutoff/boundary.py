@@ -1,4 +1,4 @@
-"""Boundary: every user's own threshold t_u, from a joint model or learned on the frozen scores of any ranker."""
+"""Boundary: every user's own threshold t_u, from a joint model or learned on any ranker's frozen scores."""
 
 from dataclasses import dataclass
 
@@ -49,7 +49,7 @@ class Boundary(Cutoff):
             )
         if self.loss not in ("logistic", "hinge") or self.penalty not in ("l2", "l1"):
             raise ConfigError(
-                f"loss must be logistic or hinge and penalty l2 or l1, got {self.loss!r} and {self.penalty!r}."
+                f"loss is logistic or hinge, penalty l2 or l1, got {self.loss!r}, {self.penalty!r}; choose."
             )
         if self.scale is not None and not 0 < self.scale < np.inf:
             raise ConfigError(f"scale must be positive, got {self.scale}; pass None to learn it.")
@@ -79,7 +79,7 @@ class Boundary(Cutoff):
         return self.negatives * n_relevant / n_other
 
     def _scale(self, scores: Doubles, part: Labels, negative: float) -> float:
-        """The slope of a logistic line through all candidates: what one unit of score is worth in log-odds."""
+        """What one unit of score is worth in log-odds: the slope of a line through all candidates."""
         spread = float(scores.std())
         if spread < 1e-9:
             return 1.0
@@ -128,7 +128,7 @@ class Boundary(Cutoff):
         return Decision(lengths, boundary=boundary, unknown=unknown)
 
     def _boundary(self, lists: RankedLists) -> Floats:
-        """(n_lists,) the fitted boundaries, else those of the lists; NaN where nothing is known of the user."""
+        """(n_lists,) fitted boundaries, else those of the lists; NaN where nothing is known of the user."""
         if "boundaries_" in vars(self):
             user = self.known_.lookup(lists.users.values)
             if not self.boundaries_.size:

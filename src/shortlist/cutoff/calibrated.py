@@ -13,7 +13,7 @@ from shortlist.types import Doubles
 
 @dataclass(kw_only=True, eq=False)
 class Calibrated(Cutoff):
-    """`calibration` is a method's name or a Calibration with its own settings; `none` takes the lists' own probabilities."""
+    """`calibration`: a method's name, or a Calibration; `none` takes the probabilities the lists carry."""
 
     calibration: str | Calibration = "auto"
 

@@ -6,7 +6,7 @@ Methods: `platt` (a line through the log-odds; with `shrink`, each user's own he
 """
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from shortlist.cutoff.features import bounded, candidate_features, score_range
 from shortlist.cutoff.heads import Scores, heads
 from shortlist.cutoff.isotonic import isotonic_fit, isotonic_predict
 from shortlist.cutoff.labels import Labels, label
-from shortlist.cutoff.logistic import log_loss, logistic_fit, sigmoid
+from shortlist.cutoff.logistic import Logistic, log_loss, sigmoid
 from shortlist.cutoff.trees import trees_fit, trees_predict
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
@@ -29,7 +29,7 @@ METHODS = ("platt", "isotonic", "features", "trees", "none", "auto")
 
 @dataclass(kw_only=True, eq=False)
 class Calibration(Component):
-    """Fitted on labelled candidates; probabilities are about the candidates a ranker puts forward, not about all items."""
+    """Fitted on labelled candidates: about what a ranker puts forward, not about all items."""
 
     method: str = "auto"
     shrink: float | None = (
@@ -37,6 +37,8 @@ class Calibration(Component):
     )
     M: int = 100
     seed: int = 0
+
+    kind: ClassVar[str] = "calibration"
 
     def fit(self, scores: Scores, truth: Interactions, *, history: Interactions | None = None) -> Self:
         """Learn from what users took after the scores were made."""
@@ -65,7 +67,7 @@ class Calibration(Component):
             if chosen == "trees":
                 self.text_ = trees_fit(columns, y, self.seed)
             else:
-                self._learn_logistic(columns, y)
+                self.line_ = Logistic().learn(columns, y)
         self.method_ = chosen
         return self
 
@@ -76,7 +78,7 @@ class Calibration(Component):
         if method == "none":
             if lists.probabilities is None:
                 raise DataError(
-                    "calibration='none' needs lists that carry probabilities, got lists without; fit another method."
+                    "method 'none' needs lists with probabilities, got lists without; fit another method."
                 )
             return np.clip(np.nan_to_num(lists.probabilities, nan=0.0), 0.0, 1.0)
         values = bounded(lists, self.low_, self.high_)
@@ -91,7 +93,7 @@ class Calibration(Component):
         columns = candidate_features(lists, values, history if self.past_ else None)
         if method == "trees":
             return trees_predict(self.text_, columns)
-        return sigmoid(self.beta_[0] + ((columns - self.center_) / self.scale_) @ self.beta_[1:])
+        return sigmoid(self.line_.log_odds(columns))
 
     def apply(self, scores: Scores, *, history: Interactions | None = None) -> RankedLists:
         """The candidates with their probabilities."""
@@ -103,7 +105,7 @@ class Calibration(Component):
             raise ConfigError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}; choose one.")
         if self.shrink is not None and (self.method != "platt" or not self.shrink > 0):
             raise ConfigError(
-                f"shrink must be positive and goes with method='platt', got {self.shrink} with {self.method!r}."
+                f"shrink is positive and goes with platt, got {self.shrink} with {self.method!r}; drop it."
             )
 
     def _choose(self, known: Labels, history: Interactions | None) -> str:
@@ -124,29 +126,21 @@ class Calibration(Component):
         return methods[int(np.argmin(losses))]
 
     def _learn_platt(self, part: Labels, y: Doubles) -> None:
-        values = bounded(part.lists, self.low_, self.high_)
-        self._learn_logistic(values[:, None], y)
-        if self.beta_[1] < 0:  # a ranker's scores never speak against an item
-            self.beta_ = np.append(logistic_fit(np.empty((y.size, 0)), y), 0.0)
+        values = bounded(part.lists, self.low_, self.high_)[:, None]
+        line = Logistic().learn(values, y)
+        if line.beta_[1] < 0:  # a ranker's scores never speak against an item
+            line.learn(np.zeros_like(values), y)
+        self.line_ = line
         if self.shrink is not None:
-            line = self._line(values)
             heights, slopes = np.empty(len(part.lists)), np.empty(len(part.lists))
+            odds = line.log_odds(values)
             boundaries_solve(
-                part.lists.indptr, line, part.relevant, 1.0, 0.0, self.shrink, False, False, heights, slopes
+                part.lists.indptr, odds, part.relevant, 1.0, 0.0, self.shrink, False, False, heights, slopes
             )
-            self.known_, self.height_ = part.lists.users, -heights
-
-    def _learn_logistic(self, columns: Doubles, y: Doubles) -> None:
-        self.center_ = columns.mean(axis=0)
-        spread = columns.std(axis=0)
-        self.scale_ = np.where(spread > 1e-9, spread, 1.0)
-        self.beta_ = logistic_fit((columns - self.center_) / self.scale_, y, ridge=1.0)
-
-    def _line(self, values: Doubles) -> Doubles:
-        return self.beta_[0] + self.beta_[1] * (values - self.center_[0]) / self.scale_[0]
+            self.known_, self.height_ = part.lists.users, np.negative(heights)
 
     def _platt(self, lists: RankedLists, values: Doubles) -> Doubles:
-        line = self._line(values)
+        line = self.line_.log_odds(values[:, None])
         if self.shrink is None:
             return line
         user = self.known_.lookup(lists.users.values)
@@ -155,13 +149,13 @@ class Calibration(Component):
 
 
 def prior_corrected(probabilities: Doubles, *, negatives: float, base_rate: float) -> Doubles:
-    """P(relevant) of a model trained on `negatives` unseen items per seen one, for a world where `base_rate` are.
+    """What was learned from `negatives` unseen items per seen one, for a world where `base_rate` are seen.
 
     For a joint model the input is sigmoid(s − t_u): training showed it odds of 1 : negatives.
     """
     if not negatives > 0 or not 0 < base_rate < 1:
         raise ConfigError(
-            f"negatives must be positive and base_rate within (0, 1), got {negatives} and {base_rate}."
+            f"negatives must be positive, base_rate in (0, 1), got {negatives} and {base_rate}; correct them."
         )
     factor = negatives * base_rate / (1 - base_rate)
     return probabilities * factor / (1 - probabilities + probabilities * factor)

@@ -1,6 +1,8 @@
-"""What cutoffs, calibrations and size models have in common: parameters, a copy, and a state that can be saved."""
+"""What cutoffs, calibrations and size models share: parameters, a copy, a state that can be saved."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -8,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from shortlist.data.ids import Ids
+from shortlist.data.store import Arrays, Parts, load_parts, save_parts
 from shortlist.errors import ConfigError, ModelFileError, NotFittedError
 
 Array = npt.NDArray[Any]
@@ -17,10 +20,11 @@ Array = npt.NDArray[Any]
 class Component:
     """Parameters are the dataclass fields; what `fit` learned are the attributes that end in `_`."""
 
-    _kinds: ClassVar[dict[str, type["Component"]]] = {}
+    kind: ClassVar[str] = "component"
+    kinds: ClassVar[dict[str, type["Component"]]] = {}
 
     def __init_subclass__(cls) -> None:
-        Component._kinds[cls.__name__] = cls
+        Component.kinds[cls.__name__] = cls
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name."""
@@ -56,81 +60,67 @@ class Component:
             )
         return vars(self)[name]
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """(a JSON document, named arrays): everything `from_state` needs, nothing that must be unpickled."""
+    def save(self, path: str | Path) -> Path:
+        """Write a folder of JSON, arrays and id tables; nothing in it must be unpickled."""
         arrays: dict[str, Array] = {}
-        return _pack(self, "", arrays), arrays
+        tables: dict[str, pl.DataFrame] = {}
+        packed = _pack(self, "", arrays, tables)
+        parts = Parts(
+            self.kind, packed["class"], packed["params"], arrays, tables, {"fitted": packed["fitted"]}
+        )
+        return save_parts(path, parts)
 
     @classmethod
-    def from_state(cls, document: dict[str, Any], arrays: dict[str, Array]) -> Self:
-        """The component that `state` described."""
-        made = _unpack(document, arrays)
-        if not isinstance(made, cls):
+    def load(cls, path: str | Path) -> Self:
+        """Read back what `save` wrote; every byte is verified."""
+        parts = load_parts(path, cls.kind)
+        packed = {"class": parts.name, "params": parts.params, "fitted": parts.notes.get("fitted")}
+        try:
+            made = _unpack(packed, parts.arrays, parts.tables)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
-                f"the saved state must be a {cls.__name__}, got a {type(made).__name__}; load it with that class."
-            )
+                f"{path} holds a {cls.kind} this release cannot take up ({error!r}); fit and save it again."
+            ) from None
+        if not isinstance(made, cls):
+            raise ModelFileError(f"{path} holds a {parts.name}, not a {cls.__name__}; load it as what it is.")
         return made
 
 
-def _pack(value: Any, name: str, arrays: dict[str, Array]) -> Any:
-    """A value as JSON; arrays, ids and text models go into `arrays` under their dotted name."""
+def _pack(value: Any, name: str, arrays: dict[str, Array], tables: dict[str, pl.DataFrame]) -> Any:
+    """A value as JSON; arrays and ids move out under their dotted name."""
     if isinstance(value, Component):
-        inside = f"{name}." if name else ""
-        return {
-            "class": type(value).__name__,
-            "params": {key: _pack(one, inside + key, arrays) for key, one in value.get_params().items()},
-            "fitted": {key: _pack(one, inside + key, arrays) for key, one in value.fitted().items()},
-        }
+        before = f"{name}." if name else ""
+        params, fitted = (
+            {key: _pack(one, before + key, arrays, tables) for key, one in part.items()}
+            for part in (value.get_params(), value.fitted())
+        )
+        return {"class": type(value).__name__, "params": params, "fitted": fitted}
     if isinstance(value, Ids):
-        return _pack_ids(value, name, arrays)
+        tables[name] = pl.DataFrame({"id": value.values})
+        return {"ids": name}
     if isinstance(value, np.ndarray):
         arrays[name] = value
         return {"array": name}
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float) and not np.isfinite(value):
         return {"float": str(value)}
-    if isinstance(value, np.generic):
-        return _pack(value.item(), name, arrays)
     return value
 
 
-def _pack_ids(ids: Ids, name: str, arrays: dict[str, Array]) -> dict[str, str]:
-    if ids.values.dtype != pl.String:
-        arrays[name] = ids.values.cast(pl.Int64).to_numpy()
-        return {"integers": name}
-    texts = [text.encode() for text in ids.values.to_list()]
-    arrays[f"{name}.text"] = np.frombuffer(b"".join(texts), np.uint8)
-    arrays[f"{name}.lengths"] = np.array([len(text) for text in texts], np.int64)
-    return {"strings": name}
-
-
-def _unpack(document: Any, arrays: dict[str, Array]) -> Any:
-    if not isinstance(document, dict):
-        return document
-    try:
-        if "array" in document:
-            return arrays[document["array"]]
-        if "float" in document:
-            return float(document["float"])
-        if "integers" in document:
-            return Ids(pl.Series(arrays[document["integers"]]))
-        if "strings" in document:
-            return _unpack_strings(arrays, document["strings"])
-        kind = Component._kinds[document["class"]]
-        made = kind(**{name: _unpack(value, arrays) for name, value in document["params"].items()})
-        for name, value in document["fitted"].items():
-            setattr(made, name, _unpack(value, arrays))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(
-            f"the saved cutoff is damaged or of another version ({error}); fit it again."
-        ) from None
-    return made
-
-
-def _unpack_strings(arrays: dict[str, Array], name: str) -> Ids:
-    text, ends = arrays[f"{name}.text"].tobytes(), np.cumsum(arrays[f"{name}.lengths"])
-    starts = np.append(0, ends[:-1])
-    return Ids(
-        pl.Series(
-            [text[start:end].decode() for start, end in zip(starts, ends, strict=True)], dtype=pl.String
-        )
+def _unpack(packed: Any, arrays: Arrays, tables: Mapping[str, pl.DataFrame]) -> Any:
+    """The inverse of `_pack`."""
+    if not isinstance(packed, dict):
+        return packed
+    if "array" in packed:
+        return arrays[packed["array"]]
+    if "ids" in packed:
+        return Ids(tables[packed["ids"]]["id"])
+    if "float" in packed:
+        return float(packed["float"])
+    made = Component.kinds[packed["class"]](
+        **{name: _unpack(value, arrays, tables) for name, value in packed["params"].items()}
     )
+    for name, value in packed["fitted"].items():
+        setattr(made, name, _unpack(value, arrays, tables))
+    return made

@@ -1,7 +1,7 @@
 """Guarantee: a promise about lists that holds with a stated confidence, or a plain refusal.
 
-Learn then test: half of the users shape a grid of thresholds, the other half tests every threshold's risk with a
-p-value that is valid for any number of users; only thresholds that pass, corrected for trying many, may be used.
+Learn then test: half of the users shape a grid of thresholds, the other half tests the risk of each with a
+p-value that is valid for any number of users; only thresholds that pass, corrected for trying many, are used.
 """
 
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ FIRST = 0.02  # the strictest threshold shows about this many items per user
 
 @dataclass(kw_only=True, eq=False)
 class Guarantee(Calibrated):
-    """Keep `min_precision`, or at most `max_empty` empty lists, with probability `confidence` over the users fitted on.
+    """Keep `min_precision`, or at most `max_empty` empty lists, with probability `confidence`.
 
     The promise holds only while users stay exchangeable with those in `truth`: same product, same kind of
     people, same season. Precision is the mean, `over`: `covered` users of the relevant share of their list;
-    all `users`, an empty list counting as precision 1; shown `items`, pooled (needs many users, and a small M).
+    all `users`, an empty list counting as precision 1; shown `items`, pooled (wants many users, a small M).
     No threshold that passes: InfeasibleError, or empty lists with fallback="empty".
     """
 
@@ -55,7 +55,7 @@ class Guarantee(Calibrated):
         level = self.min_precision if self.max_empty is None else self.max_empty
         if not (level is not None and 0 < level < 1 and 0 < self.confidence < 1):
             raise ConfigError(
-                f"levels and confidence must lie within (0, 1), got {level} and {self.confidence}; 0.95 is usual."
+                f"levels and confidence must lie in (0, 1), got {level} and {self.confidence}; 0.95 is usual."
             )
         if self.over not in OVER or self.on not in ("score", "probability") or self.n_thresholds < 1:
             raise ConfigError(
@@ -142,13 +142,14 @@ class Guarantee(Calibrated):
     def _refusal(self, n_users: int) -> str:
         way_out = "allow more" if self.max_empty is not None else "ask for less, or pass fallback='empty'"
         return (
-            f"no threshold can promise that {self._wish()} with confidence {self.confidence:.1%}: the smallest "
-            f"p-value on {n_users:,} users is {self.p_values_.min(initial=1.0):.3g}; bring more users, {way_out}."
+            f"no threshold can promise that {self._wish()} with confidence {self.confidence:.1%}: the "
+            f"smallest p-value on {n_users:,} users is {self.p_values_.min(initial=1.0):.3g}; "
+            f"bring more users, {way_out}."
         )
 
 
 def _grid(values: Doubles, n_lists: int, n_thresholds: int) -> Doubles:
-    """Falling thresholds; the items shown grow geometrically from a few per hundred users to all candidates."""
+    """Falling thresholds; items shown grow geometrically from a few per hundred users to everything."""
     ordered = np.sort(values)[::-1]
     if not ordered.size:
         return np.array([-np.inf])

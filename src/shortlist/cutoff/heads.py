@@ -90,7 +90,7 @@ def _called(
         rows = _matrix(score(block))
         if rows.shape != (block.size, len(item_ids)):
             raise DataError(
-                f"the callable must return one row per user and one column per item, {(block.size, len(item_ids))}, "
+                f"a callable returns a row per user and a column per item, {(block.size, len(item_ids))}, "
                 f"got {rows.shape}; return the full rows."
             )
         parts.append(_dense(rows, None, item_ids, M))

@@ -9,7 +9,7 @@ from shortlist.types import Doubles
 def isotonic_fit(x: Doubles, y: Doubles) -> tuple[Doubles, Doubles]:
     """((n_steps,) where each step begins, (n_steps,) its height); heights keep off 0 and 1 by half a case."""
     values, which = np.unique(x, return_inverse=True)
-    total = np.bincount(which, y)
+    total = np.bincount(which, y).astype(np.float64)
     weight = np.bincount(which).astype(np.float64)
     first = np.empty(values.size, np.int64)
     n_steps = violators_pool(total, weight, first)

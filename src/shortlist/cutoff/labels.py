@@ -38,10 +38,9 @@ class Labels:
     @cached_property
     def hits(self) -> Ints:
         """(n_candidates,) relevant items among the list's candidates up to and including this one."""
-        seen = np.concatenate([[0], np.cumsum(self.relevant)])
-        return (seen[1:] - np.repeat(seen[self.lists.indptr[:-1]], np.diff(self.lists.indptr))).astype(
-            np.int32
-        )
+        seen = np.cumsum(self.relevant, dtype=np.int32)
+        before = np.append(np.int32(0), seen)[self.lists.indptr[:-1]]
+        return np.subtract(seen, np.repeat(before, np.diff(self.lists.indptr)))
 
     @cached_property
     def n_found(self) -> Ints:

@@ -1,7 +1,11 @@
 """Logistic regression by Newton's method: a convex problem with few columns needs nothing more."""
 
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
 
+from shortlist.cutoff.component import Component
 from shortlist.errors import TrainingError
 from shortlist.types import Doubles
 
@@ -48,3 +52,23 @@ def logistic_fit(columns: Doubles, y: Doubles, weight: Doubles | float = 1.0, ri
     if not np.isfinite(beta).all():
         raise TrainingError("logistic regression did not converge: scores are too extreme; rescale them.")
     return beta
+
+
+@dataclass(kw_only=True, eq=False)
+class Logistic(Component):
+    """A line in the log-odds over columns that are centred and scaled first."""
+
+    ridge: float = 1.0
+
+    def learn(self, columns: Doubles, y: Doubles) -> Self:
+        """columns (n_rows, n_columns), y (n_rows,) in {0, 1}."""
+        self.center_: Doubles = columns.mean(axis=0)
+        spread: Doubles = columns.std(axis=0)
+        self.scale_ = np.where(spread > 1e-9, spread, 1.0)
+        self.beta_ = logistic_fit((columns - self.center_) / self.scale_, y, ridge=self.ridge)
+        return self
+
+    def log_odds(self, columns: Doubles) -> Doubles:
+        """(n_rows,)."""
+        line: Doubles = self.beta_[0] + ((columns - self.center_) / self.scale_) @ self.beta_[1:]
+        return line

@@ -40,7 +40,7 @@ class ListSize(Component):
         if self.need("past_") and history is None:
             raise DataError("list sizes were learned from a history and need one again; pass history=.")
         columns = _columns(lists, history if self.past_ else None)
-        line = self.beta_[0] + ((columns - self.center_) / self.scale_) @ self.beta_[1:]
+        line: Doubles = self.beta_[0] + ((columns - self.center_) / self.scale_) @ self.beta_[1:]
         return np.exp(np.minimum(line, np.log(LARGEST)))
 
 

@@ -35,18 +35,18 @@ def best_length(known: Labels, target: str) -> int:
     last = last[np.diff(known.lists.indptr)[known.labelled] > 0]
     # a user with fewer candidates than N keeps the utility of the whole head
     ended = np.bincount(place[last] + 1, value[last], minlength=total.size + 1)[: total.size]
-    return first_best(total + np.cumsum(ended)) + 1
+    return first_best(np.asarray(total + np.cumsum(ended), np.float64)) + 1
 
 
 def falling(values: Doubles | Floats, lists: RankedLists) -> Doubles:
-    """(n_candidates,) the smallest value so far in the list: a list ends where it first fails to exceed a threshold."""
+    """(n_candidates,) the smallest value so far: a list ends where it first fails to exceed a threshold."""
     low = values.astype(np.float64)
     rows_fall(lists.indptr, low)
     return low
 
 
 def best_threshold(values: Doubles, known: Labels, target: str) -> float:
-    """The threshold with the best mean utility of {value > threshold}, values falling; the stricter of equals."""
+    """The best mean utility of {value > threshold}, values falling; the strictest of equals."""
     value = utilities(known, target)
     before = np.concatenate([[0.0], value[:-1]])
     change = value - np.where(known.lists.positions > 0, before, 0.0)
@@ -66,7 +66,7 @@ def best_threshold(values: Doubles, known: Labels, target: str) -> float:
 
 
 def coverage_threshold(best: Doubles, n_lists: int, coverage: float) -> float:
-    """The strictest threshold that leaves `coverage` of all lists non-empty; best: (n_non_empty,) top values."""
+    """The strictest that leaves `coverage` of all lists non-empty; best: (n_non_empty,) top values."""
     wanted = int(np.ceil(coverage * n_lists - 1e-9))
     if wanted <= 0:
         return np.inf

@@ -112,14 +112,14 @@ class ExpectedF1(ExpectedUtility):
 
 @dataclass(kw_only=True, eq=False)
 class ExpectedNDCG(ExpectedUtility):
-    """Maximise E[DCG / ideal DCG of a list of the same length]; with a fixed ideal, longer would always be better."""
+    """Maximise E[DCG / ideal DCG of the same length]; against a fixed ideal, longer is always better."""
 
     target = "ndcg"
 
 
 @lru_cache(maxsize=8)
 def worth_table(target: str, width: int, tail: int) -> tuple[Doubles, Doubles]:
-    """(discount (width,), worth (width + 1, width + tail + 1)): what a relevant item at a rank adds, given K and n."""
+    """(discount (width,), worth (width + 1, …)): what a relevant item adds at its rank, given K and n."""
     length = np.arange(width + 1)[:, None]
     n = np.arange(width + tail + 2)[None, :]
     if target == "f1":

@@ -28,7 +28,7 @@ class Value(Calibrated):
         super()._check()
         if not (0 < self.gain < np.inf and 0 <= self.cost < np.inf):
             raise ConfigError(
-                f"gain must be positive and cost at least 0, got {self.gain} and {self.cost}; use one currency."
+                f"gain must be positive, cost at least 0, got {self.gain} and {self.cost}; use one currency."
             )
 
     def _learn(self, lists: RankedLists, known: Labels, history: Interactions | None) -> None:

@@ -41,7 +41,7 @@ def _root(
     negative: float,
     hinge: bool,
 ) -> float:
-    """Where loss slope + pull + 2·square·(x − t) changes sign in [low, high]; Newton, kept inside the bracket."""
+    """Where loss slope + pull + 2·square·(x − t) changes sign; Newton, kept inside the bracket."""
     x = 0.5 * (low + high)
     for _ in range(STEPS):
         slope, curve = _loss_slope(x, scores, relevant, negative, hinge, False)
@@ -54,7 +54,7 @@ def _root(
         step = x - slope / curve if curve > 0.0 and not hinge else 0.5 * (low + high)
         if not (low < step < high):
             step = 0.5 * (low + high)
-        if abs(step - x) <= 1e-12 * (1.0 + abs(x)) or step == low or step == high:
+        if abs(step - x) <= 1e-12 * (1.0 + abs(x)) or step in (low, high):
             return step
         x = step
     return x
@@ -73,7 +73,7 @@ def boundaries_solve(
     boundaries: Doubles,  # (n_lists,) filled
     slopes: Doubles,  # (n_lists,) filled: derivative of the user's smallest loss in t
 ) -> None:
-    """Each user's own minimum, which is unique for the squared penalty and the one nearest t for the absolute."""
+    """Each user's own minimum: unique for the squared penalty, the one nearest t for the absolute."""
     for u in range(indptr.size - 1):
         own, marks = scores[indptr[u] : indptr[u + 1]], relevant[indptr[u] : indptr[u + 1]]
         right = _loss_slope(t, own, marks, negative, hinge, False)[0]

@@ -1,8 +1,8 @@
 """Expected utility of every prefix of a ranked list whose items are relevant independently of one another.
 
 A utility is a sum over shown relevant items of discount[rank] · worth[length, n], n being the number of all
-relevant items. So E[utility of length k] = Σ_m worth[k, m] · Σ_{i ≤ k} discount_i · P(item i relevant, n = m),
-and the inner sum grows by one term with every k: the whole curve costs M × the support of n.
+relevant items. So E[utility of length k] = Σ_m worth[k, m] · Σ_{i ≤ k} discount_i · P(i relevant, n = m), and
+the inner sum grows by one term with every k: the whole curve costs M × the support of n.
 """
 
 import math
@@ -19,7 +19,7 @@ ROOT2PI = math.sqrt(2.0 * math.pi)
 
 @inlined
 def count_fill(pmf: Doubles, mean: float, dispersion: float) -> int:
-    """Negative binomial (Poisson where dispersion is 0) into pmf, the far tail on the last value; its support."""
+    """Negative binomial (Poisson at dispersion 0) into pmf, the far tail on the last value; its support."""
     if dispersion > 1e-9:
         odds = dispersion * mean / (1.0 + dispersion * mean)
         size = 1.0 / dispersion

@@ -6,9 +6,9 @@ from shortlist.types import Doubles, Longs
 
 @kernel
 def violators_pool(total: Doubles, weight: Doubles, first: Longs) -> int:
-    """Merge neighbours until the means rise; the blocks fill the fronts of all three, their number is returned.
+    """Merge neighbours until means rise; blocks fill the fronts of all three, their number is returned.
 
-    total, weight (n,): sums of values and counts per distinct score, ascending; first (n,): where a block begins.
+    total, weight (n,): sums and counts per distinct score, ascending; first (n,): where a block begins.
     """
     blocks = 0
     for at in range(total.size):
