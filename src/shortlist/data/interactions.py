@@ -1,7 +1,7 @@
 """Interactions: who took what, when, in which basket. The one value every model trains on."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -10,19 +10,10 @@ import numpy as np
 import polars as pl
 
 from shortlist.data.columns import resolve
-from shortlist.data.ids import Ids, encode
+from shortlist.data.grouping import group, kept_starts
+from shortlist.data.ids import Ids, encode, id_series
 from shortlist.errors import DataError
-from shortlist.kernels.group import (
-    baskets_find,
-    floats_scatter,
-    ints_scatter,
-    longs_scatter,
-    repeats_fold,
-    rows_order,
-    rows_place,
-    sets_build,
-    users_count,
-)
+from shortlist.kernels.group import baskets_find, sets_build
 from shortlist.types import Bools, Floats, Ints, Longs
 
 if TYPE_CHECKING:
@@ -69,16 +60,22 @@ class Interactions:
         widths = {len(row) for row in table}
         if not table or len(widths) != 1 or not widths <= {2, 3, 4}:
             got = "no rows" if not table else f"lengths {sorted(widths)}"
-            raise DataError(f"tuples must all be (user, item[, timestamp[, weight]]), got {got}; make them alike.")
+            raise DataError(
+                f"tuples must all be (user, item[, timestamp[, weight]]), got {got}; make them alike."
+            )
         names = ("user_id", "item_id", "timestamp", "weight")[: widths.pop()]
         try:
             frame = pl.DataFrame(table, schema=list(names), orient="row", infer_schema_length=None)
         except (TypeError, pl.exceptions.PolarsError) as error:
-            raise DataError(f"tuples must hold one type per position, got a mixture ({error}); cast them.") from None
+            raise DataError(
+                f"tuples must hold one type per position, got a mixture ({error}); cast them."
+            ) from None
         return cls.from_frame(frame)
 
     @classmethod
-    def from_csr(cls, csr: Any, user_ids: Iterable[Any] | None = None, item_ids: Iterable[Any] | None = None) -> Self:
+    def from_csr(
+        cls, csr: Any, user_ids: Iterable[Any] | None = None, item_ids: Iterable[Any] | None = None
+    ) -> Self:
         """From a SciPy users × items matrix; without ids, row and column numbers are the ids."""
         from scipy.sparse import csr_array
 
@@ -124,43 +121,8 @@ class Interactions:
     def _grouped(
         cls, users: Ids, items: Ids, user: Ints, item: Ints, time: Longs, basket: Ints, weight: Floats
     ) -> Self:
-        """Group by user, order in time, fold equal rows, find the baskets."""
-        indptr = np.zeros(len(users) + 1, np.int64)
-        users_count(user, indptr)
-        place = np.empty(user.size, np.int64)
-        rows_place(user, indptr, place)
-        moved_item = np.empty_like(item)
-        ints_scatter(item, place, moved_item)
-        moved_basket = np.empty_like(basket)
-        ints_scatter(basket, place[: basket.size], moved_basket)
-        moved_time = np.empty_like(time)
-        longs_scatter(time, place[: time.size], moved_time)
-        moved_weight = np.empty_like(weight)
-        floats_scatter(weight, place[: weight.size], moved_weight)
-        del place
-        rows_order(indptr, moved_time, moved_basket, moved_item, moved_weight)
-        keep = np.empty(user.size, np.bool_)
-        folded = repeats_fold(indptr, moved_time, moved_basket, moved_item, moved_weight, keep)
-        if folded:
-            indptr = _kept_starts(indptr, keep)
-            moved_item, moved_time, moved_basket, moved_weight = (
-                array[keep] if array.size else array
-                for array in (moved_item, moved_time, moved_basket, moved_weight)
-            )
-        user_baskets = np.zeros(len(users) + 1, np.int64)
-        starts = np.empty(moved_item.size, np.bool_)
-        baskets_find(indptr, moved_time, moved_basket, starts, user_baskets)
-        return cls(
-            users=users,
-            items=items,
-            indptr=indptr,
-            item=moved_item,
-            baskets=np.append(np.flatnonzero(starts), moved_item.size),
-            user_baskets=user_baskets,
-            time=moved_time if moved_time.size else None,
-            weight=moved_weight if moved_weight.size else None,
-            duplicates=folded,
-        )
+        """From dense columns in any order; an absent one has length 0."""
+        return cls(users=users, items=items, **group(len(users), user, item, time, basket, weight)._asdict())
 
     def with_names(self, item_id: pl.Series, item_name: pl.Series) -> Self:
         """The same rows, with names for people to read; items without one show their id."""
@@ -238,7 +200,9 @@ class Interactions:
             digest.update(f"{kind}{len(ids)}".encode())
             digest.update("\0".join(map(str, body)).encode())
         for array in (self.indptr, self.item, self.baskets, self.time, self.weight):
-            digest.update(b"-" if array is None else str(array.dtype).encode() + np.ascontiguousarray(array).data)
+            digest.update(
+                b"-" if array is None else str(array.dtype).encode() + np.ascontiguousarray(array).data
+            )
         return digest.hexdigest()
 
     def to_frame(self) -> pl.DataFrame:
@@ -256,14 +220,14 @@ class Interactions:
     # ------------------------------------------------------------------ cutting
     def where(self, keep: Bools) -> Self:
         """The rows marked in `keep` (n_rows,), over the same id tables."""
-        basket_starts = _kept_starts(self.baskets, keep)
+        basket_starts = kept_starts(self.baskets, keep)
         filled = np.diff(basket_starts) > 0
         return replace(
             self,
-            indptr=_kept_starts(self.indptr, keep),
+            indptr=kept_starts(self.indptr, keep),
             item=self.item[keep],
             baskets=np.append(basket_starts[:-1][filled], basket_starts[-1]),
-            user_baskets=_kept_starts(self.user_baskets, filled),
+            user_baskets=kept_starts(self.user_baskets, filled),
             time=None if self.time is None else self.time[keep],
             weight=None if self.weight is None else self.weight[keep],
             duplicates=0,
@@ -287,8 +251,29 @@ class Interactions:
         if self.item_names is None:
             return data
         names = self.item_names if more.item_names is None else pl.concat([self.item_names, more.item_names])
-        ids = self.items.values if more.item_names is None else pl.concat([self.items.values, more.items.values])
+        ids = (
+            self.items.values
+            if more.item_names is None
+            else pl.concat([self.items.values, more.items.values])
+        )
         return data.with_names(ids, names)
+
+    def with_baskets(self, newcomers: Mapping[Any, Iterable[Any]]) -> Self:
+        """These rows and, for each user id named, one more basket of known items, taken just after the last event."""
+        baskets = {user_id: list(items) for user_id, items in newcomers.items()}
+        bare = [user_id for user_id, items in baskets.items() if not items]
+        if bare or not baskets:
+            who = f"none for {bare[0]!r}" if bare else "no users"
+            raise DataError(f"every user must come with at least one item, got {who}; leave such users out.")
+        taken = [item for items in baskets.values() for item in items]
+        for item_id, place in zip(taken, self.items.lookup(taken), strict=True):
+            if place < 0:
+                self.items.index(item_id)  # raises, and names the nearest ids
+        sizes = [len(items) for items in baskets.values()]
+        moment = None if self.time is None else np.full(len(taken), self.time.max() + 1)
+        weight = None if self.weight is None else np.ones(len(taken), np.float32)
+        owner = id_series(list(baskets)).gather(np.repeat(np.arange(len(sizes)), sizes))
+        return self.extended(self.from_columns(owner, id_series(taken), moment, weight))
 
     def _baskets_are_moments(self) -> bool:
         """Whether rows share a basket just where a user's rows share a time (or, without times, a user)."""
@@ -311,10 +296,3 @@ class Interactions:
             item=renumber[self.item].astype(np.int32),
             item_names=None if self.item_names is None else self.item_names.gather(pl.Series(kept_items)),
         )
-
-
-def _kept_starts(starts: Longs, keep: Bools) -> Longs:
-    """Where groups start once only the marked elements are left."""
-    before = np.zeros(keep.size + 1, np.int64)
-    np.cumsum(keep, out=before[1:])
-    return before[starts]

@@ -83,7 +83,9 @@ class Recommender(Component, ABC):
     def need(self, name: str) -> Any:
         """A fitted attribute; its absence means that nobody has called `fit`."""
         if name not in vars(self):
-            raise NotFittedError(f"{type(self).__name__} was used before it was fitted; call fit(train) first.")
+            raise NotFittedError(
+                f"{type(self).__name__} was used before it was fitted; call fit(train) first."
+            )
         return vars(self)[name]
 
     @staticmethod
@@ -95,7 +97,9 @@ class Recommender(Component, ABC):
                 "build them with shortlist.read, Interactions.from_frame or Interactions.from_csr."
             )
         if not data.n_rows:
-            raise DataError("there must be at least one interaction to learn from, got none; check the filters.")
+            raise DataError(
+                "there must be at least one interaction to learn from, got none; check the filters."
+            )
 
     # ------------------------------------------------------------------ saving
     @abstractmethod
@@ -130,7 +134,9 @@ def load_model(path: str | Path) -> Recommender:
     """The model saved at `path`; every part is verified, nothing is unpickled."""
     parts = load_parts(path, "model")
     if parts.name not in Recommender.classes:
-        raise ModelFileError(f"{path} holds a {parts.name}, which this release does not know; update shortlist.")
+        raise ModelFileError(
+            f"{path} holds a {parts.name}, which this release does not know; update shortlist."
+        )
     try:
         model = Recommender.classes[parts.name](**parts.params)
         items = parts.tables["items"]
@@ -143,5 +149,7 @@ def load_model(path: str | Path) -> Recommender:
         own = {n.removeprefix("model."): a for n, a in parts.arrays.items() if n.startswith("model.")}
         model._unpack(own, parts.notes)
     except (KeyError, TypeError) as error:
-        raise ModelFileError(f"{path} lacks a part this release needs ({error}); save the model again.") from None
+        raise ModelFileError(
+            f"{path} lacks a part this release needs ({error}); save the model again."
+        ) from None
     return model

@@ -6,6 +6,7 @@ import numpy as np
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
+from shortlist.kernels.fold import AVERAGE, MAXIMUM
 from shortlist.kernels.hrm import Contexts, context_apply, hrm_round, hybrid_vectors
 from shortlist.kernels.mf import Parameters, Rates
 from shortlist.models.base import at_least
@@ -46,7 +47,9 @@ class Hybrid(Representation):
     def enter(self, schedule: Schedule) -> None:
         self.labelled = self.own._replace(item=schedule.label[self.own.item])
 
-    def run_round(self, schedule: Schedule, turn: int, theta: Parameters, rates: Rates, word: np.uint64) -> None:
+    def run_round(
+        self, schedule: Schedule, turn: int, theta: Parameters, rates: Rates, word: np.uint64
+    ) -> None:
         n_blocks, n_factors = schedule.n_blocks, theta.item.shape[1]
         blocks = np.arange(n_blocks)
         cell = blocks * n_blocks + (blocks + turn) % n_blocks
@@ -111,11 +114,20 @@ class HRM(JointModel):
         last = history.user_baskets[users + 1]
         begin = history.baskets[np.maximum(last - self.window, history.user_baskets[users])]
         contexts = Contexts(
-            users, begin, history.baskets[last], history.item, self.pool_items == "max", self.pool_user == "max"
+            users,
+            begin,
+            history.baskets[last],
+            history.item,
+            self.pool_items == "max",
+            self.pool_user == "max",
         )
         vectors = np.empty((users.size, theta.item.shape[1]), np.float32)
         hybrid_vectors(users, theta.user, theta.item, contexts, vectors)
         return vectors
+
+    @property
+    def pool(self) -> int:
+        return MAXIMUM if self.pool_user == "max" else AVERAGE
 
     def _check(self, data: Interactions) -> Objective:
         at_least(1, window=self.window)

@@ -1,7 +1,7 @@
 """The joint engine: a representation, an objective and the training loop, put together (paper §3.2)."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -10,8 +10,10 @@ import numpy as np
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
+from shortlist.kernels.fold import PLAIN
 from shortlist.kernels.mf import Parameters
 from shortlist.models.base import Recommender, at_least
+from shortlist.models.fold import fold
 from shortlist.models.judge import judge_of
 from shortlist.models.objective import Objective
 from shortlist.models.representation import Representation
@@ -67,7 +69,11 @@ class JointModel(Recommender):
         return self._descend(theta, train, train, valid, progress, checkpoint)
 
     def partial_fit(
-        self, more: Interactions, *, progress: Callable[[Progress], None] | None = None, n_epochs: int | None = None
+        self,
+        more: Interactions,
+        *,
+        progress: Callable[[Progress], None] | None = None,
+        n_epochs: int | None = None,
     ) -> Self:
         """Go on with more data: new users and items are appended, users with new rows are visited again."""
         old: Parameters = self.need("theta_")
@@ -79,6 +85,21 @@ class JointModel(Recommender):
         touched[data.users.lookup(more.users.outside(more.active_users))] = True
         visited = data.where(touched[data.user])
         return self._descend(theta, data, visited, None, progress, None, n_epochs)
+
+    def fold_in(self, newcomers: Mapping[Any, Iterable[Any]]) -> Self:
+        """Vectors and boundaries for new users (or known ones with one more basket); items stay as they are."""
+        old: Parameters = self.need("theta_")
+        data = self.history_.with_baskets(newcomers)
+        fresh = self._start(self.objective(), data.n_users, data.n_items)
+        user, boundary = _grown(fresh.user, old.user), _grown(fresh.boundary, old.boundary)
+        users = data.users.lookup(list(newcomers))
+        goal = self.objective().goal(self.reg if self.reg_user is None else self.reg_user, self.pool)
+        user[users], boundary[users] = fold(
+            data, users, user[users], boundary[users], old.item, old.bias, goal, self.seed, self.n_threads
+        )
+        self.history_ = data
+        self.theta_ = Parameters(user, boundary, old.item, old.bias)
+        return self
 
     def _descend(
         self,
@@ -123,7 +144,10 @@ class JointModel(Recommender):
     def _check(self, data: Interactions) -> Objective:
         at_least(1, n_factors=self.n_factors, n_epochs=self.n_epochs, patience=self.patience)
         at_least(0, reg=self.reg, tol=self.tol, seed=self.seed, n_threads=self.n_threads)
-        at_least(0, **{n: v for n in ("reg_user", "reg_item", "reg_negative") if (v := getattr(self, n)) is not None})
+        at_least(
+            0,
+            **{n: v for n in ("reg_user", "reg_item", "reg_negative") if (v := getattr(self, n)) is not None},
+        )
         if not 0 < self.lr <= 10:
             raise ConfigError(f"lr must lie between 0 and 10, got {self.lr}; 0.05 is a good start.")
         self.check_data(data)
@@ -148,11 +172,20 @@ class JointModel(Recommender):
     def vectors_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:
         """(n, n_factors) what users look like to the scorer after their history."""
 
+    @property
+    def pool(self) -> int:
+        """How the user enters the score vector, for `fold_in`."""
+        return PLAIN
+
     # ------------------------------------------------------------------ the contract
     def factors(self, users: Ints) -> tuple[Floats, Floats, Floats | None]:
         """(score vectors, item vectors, item bias): the score is their inner product plus the bias."""
         theta: Parameters = self.need("theta_")
-        return self.vectors_of(theta, self.history_, users), theta.item, theta.bias if theta.bias.size else None
+        return (
+            self.vectors_of(theta, self.history_, users),
+            theta.item,
+            theta.bias if theta.bias.size else None,
+        )
 
     def score(self, users: Ints) -> Floats:
         """(n, n_items) every item's score for dense users."""

@@ -17,10 +17,14 @@ SAMPLE = 6  # name of a random stream
 Vectors = Callable[[Parameters, Interactions, Ints], Floats]
 
 
-def judge_of(valid: Interactions, history: Interactions, vectors: Vectors, seed: int) -> Callable[[Parameters], float]:
+def judge_of(
+    valid: Interactions, history: Interactions, vectors: Vectors, seed: int
+) -> Callable[[Parameters], float]:
     """A function from parameters to F1; seen items are left out unless the data shows that people return."""
     if valid.users != history.users or valid.items != history.items:
-        raise DataError("validation data must share its id tables with the training data; take both from one split.")
+        raise DataError(
+            "validation data must share its id tables with the training data; take both from one split."
+        )
     rng = np.random.Generator(np.random.PCG64([seed, SAMPLE]))
     users = valid.active_users
     if users.size > MOST_USERS:

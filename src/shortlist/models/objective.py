@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist.errors import ConfigError
+from shortlist.kernels.fold import Goal
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
 from shortlist.kernels.mf import Rates
 from shortlist.types import Doubles, Floats
@@ -28,8 +29,12 @@ class Objective:
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
-            raise ConfigError(f"alpha must lie between 0 (rank only) and 1 (classify only), got {self.alpha}.")
-        if self.negatives != "uniform" and not (isinstance(self.negatives, (int, float)) and self.negatives > 0):
+            raise ConfigError(
+                f"alpha must lie between 0 (rank only) and 1 (classify only), got {self.alpha}."
+            )
+        if self.negatives != "uniform" and not (
+            isinstance(self.negatives, (int, float)) and self.negatives > 0
+        ):
             raise ConfigError(
                 f'negatives must be a number above 0 or "uniform", got {self.negatives!r}; '
                 "4 means four negatives for every positive."
@@ -54,6 +59,22 @@ class Objective:
             LOSSES[self.loss],
             PENALTIES[self.penalty],
             self.learn_boundary,
+        )
+
+    def goal(self, reg_user: float, pool: int) -> Goal:
+        """The same, as `kernels.fold` takes it."""
+        share = 0.0 if isinstance(self.negatives, str) else 1 / (1 + self.negatives)
+        return Goal(
+            float(reg_user),
+            float(self.alpha),
+            share,
+            float(self.weight),
+            float(self.t),
+            float(self.lambda_t),
+            int(LOSSES[self.loss]),
+            int(PENALTIES[self.penalty]),
+            self.learn_boundary,
+            pool,
         )
 
     def value(self, liked: Floats, other: Floats, boundary: Floats, density: Doubles) -> float:

@@ -24,7 +24,9 @@ class Representation(ABC):
         """Called after every relabelling, before the first round under it."""
 
     @abstractmethod
-    def run_round(self, schedule: Schedule, turn: int, theta: Parameters, rates: Rates, word: np.uint64) -> None:
+    def run_round(
+        self, schedule: Schedule, turn: int, theta: Parameters, rates: Rates, word: np.uint64
+    ) -> None:
         """Make all steps of one round; items stand in the order of schedule.label."""
 
     @abstractmethod
@@ -44,10 +46,20 @@ class Plain(Representation):
         indptr, items = train.item_sets
         return indptr, items, np.arange(train.n_users + 1, dtype=np.int64)
 
-    def run_round(self, schedule: Schedule, turn: int, theta: Parameters, rates: Rates, word: np.uint64) -> None:
+    def run_round(
+        self, schedule: Schedule, turn: int, theta: Parameters, rates: Rates, word: np.uint64
+    ) -> None:
         run = mf_round(theta.user.shape[1])
         schedule.spread(
-            run, schedule.n_blocks, turn, schedule.strata, schedule.users_at, schedule.size, theta, rates, word
+            run,
+            schedule.n_blocks,
+            turn,
+            schedule.strata,
+            schedule.users_at,
+            schedule.size,
+            theta,
+            rates,
+            word,
         )
 
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:

@@ -93,7 +93,14 @@ class Schedule:
         def count(first: int, last: int) -> None:
             for b in range(first, last):
                 strata_count(
-                    self.indptr, self.item, self.label, self.size, groups[b], groups[b + 1], visits[b], rows[b]
+                    self.indptr,
+                    self.item,
+                    self.label,
+                    self.size,
+                    groups[b],
+                    groups[b + 1],
+                    visits[b],
+                    rows[b],
                 )
 
         self.spread(count, n)

@@ -65,7 +65,12 @@ class Run:
 
 
 def train(
-    theta: Parameters, data: Interactions, representation: Representation, objective: Objective, rates: Rates, plan: Plan
+    theta: Parameters,
+    data: Interactions,
+    representation: Representation,
+    objective: Objective,
+    rates: Rates,
+    plan: Plan,
 ) -> Run:
     """Descend from `theta` (changed in place) until done; the best state is in the result."""
     run = _resumed(plan) or Run(theta)
@@ -151,7 +156,9 @@ def _note(run: Run, meter: "Meter", plan: Plan) -> None:
 class Meter:
     """The loss on one fixed sample of triples, drawn from the seed alone."""
 
-    def __init__(self, schedule: Schedule, representation: Representation, objective: Objective, seed: int) -> None:
+    def __init__(
+        self, schedule: Schedule, representation: Representation, objective: Objective, seed: int
+    ) -> None:
         self.schedule, self.representation, self.objective = schedule, representation, objective
         rng = np.random.Generator(np.random.PCG64([seed, LOSS]))
         rows = np.sort(rng.choice(schedule.item.size, min(LOSS_ROWS, schedule.item.size), replace=False))
@@ -167,7 +174,10 @@ class Meter:
         vectors = self.representation.group_vectors(theta, self.groups)
         boundary = theta.boundary[self.users]
         return self.objective.value(
-            self._score(theta, vectors, self.liked), self._score(theta, vectors, self.other), boundary, self.density
+            self._score(theta, vectors, self.liked),
+            self._score(theta, vectors, self.other),
+            boundary,
+            self.density,
         )
 
     @staticmethod
@@ -209,5 +219,11 @@ def _resumed(plan: Plan) -> Run | None:
     stopped = notes["stopped"] if notes["stopped"] != "interrupted" else "n_epochs"
     best = parameters("best") if notes["best_epoch"] else None
     return Run(
-        parameters("theta"), notes["epoch"], notes["losses"], notes["scores"], best, notes["best_epoch"], stopped
+        parameters("theta"),
+        notes["epoch"],
+        notes["losses"],
+        notes["scores"],
+        best,
+        notes["best_epoch"],
+        stopped,
     )

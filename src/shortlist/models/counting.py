@@ -1,0 +1,117 @@
+"""Counting models: no learning, hard to beat."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from shortlist.data.interactions import Interactions
+from shortlist.errors import ConfigError
+from shortlist.models.base import Recommender, at_least
+from shortlist.types import Doubles, Floats, Ints
+
+DAY = 86_400_000_000  # microseconds
+
+
+def popular(data: Interactions, half_life: float | None = None) -> Doubles:
+    """(n_items,) how often each item was taken; with a half-life in days, the past fades."""
+    if half_life is None:
+        return np.bincount(data.item, minlength=data.n_items).astype(np.float64)
+    if data.time is None:
+        raise ConfigError("half_life needs timestamps, got data without them; leave it out or bring times.")
+    age = (data.time.max() - data.time) / DAY
+    return np.bincount(data.item, weights=0.5 ** (age / half_life), minlength=data.n_items)
+
+
+@dataclass(kw_only=True, eq=False)
+class _Counting(Recommender):
+    half_life: float | None = None  # days after which a sale counts half; None: all sales alike
+
+    def _check(self, data: Interactions) -> None:
+        self.check_data(data)
+        if self.half_life is not None and not self.half_life > 0:
+            raise ConfigError(
+                f"half_life must be above 0 days, got {self.half_life}; None counts all sales alike."
+            )
+
+    def partial_fit(self, more: Interactions) -> Self:
+        """Count more data in; new users and items are appended."""
+        return self.fit(self.past.extended(more))
+
+    def fold_in(self, newcomers: dict[Any, Any]) -> Self:
+        """Count in the items of new or known users."""
+        return self.fit(self.past.with_baskets(newcomers))
+
+    def fit(self, train: Interactions) -> Self:
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True, eq=False)
+class Popularity(_Counting):
+    """What most people take; the score is the number of sales."""
+
+    def fit(self, train: Interactions) -> Self:
+        """Count."""
+        self._check(train)
+        self.popularity_ = popular(train, self.half_life).astype(np.float32)
+        self.history_ = train
+        return self
+
+    def score(self, users: Ints) -> Floats:
+        return np.tile(self.need("popularity_"), (users.size, 1))
+
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"popularity": self.need("popularity_")}, {}
+
+    def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
+        self.popularity_ = arrays["popularity"]
+
+
+@dataclass(kw_only=True, eq=False)
+class PersonalFrequency(_Counting):
+    """What this user took before, recent baskets first; popularity orders the rest.
+
+    Each past basket with the item adds decay^(baskets since); the share of all sales, times `popularity`, is
+    added to every item.
+    """
+
+    decay: float = 0.9
+    popularity: float = 10.0
+
+    def fit(self, train: Interactions) -> Self:
+        """Count."""
+        self._check(train)
+        at_least(0, popularity=self.popularity)
+        if not 0 < self.decay <= 1:
+            raise ConfigError(
+                f"decay must lie above 0 and be at most 1, got {self.decay}; 1 forgets nothing."
+            )
+        sales = popular(train, self.half_life)
+        self.shelf_ = (self.popularity * sales / sales.sum()).astype(np.float32)
+        self.counts_ = self._counts(train)
+        self.history_ = train
+        return self
+
+    def _counts(self, train: Interactions) -> Floats:
+        """Decayed counts, one per entry of train.item_sets."""
+        number = np.repeat(np.arange(train.n_baskets), np.diff(train.baskets))
+        since = train.user_baskets[train.user + 1] - 1 - number
+        indptr, items = train.item_sets
+        owner = np.repeat(np.arange(train.n_users), np.diff(indptr))
+        keys = owner * train.n_items + items  # ascending, as are the sets
+        at = np.searchsorted(keys, train.user.astype(np.int64) * train.n_items + train.item)
+        return np.bincount(at, weights=self.decay**since, minlength=items.size).astype(np.float32)
+
+    def score(self, users: Ints) -> Floats:
+        scores = np.tile(self.need("shelf_"), (users.size, 1))
+        indptr, items = self.seen
+        for row, user in enumerate(users):
+            part = slice(indptr[user], indptr[user + 1])
+            scores[row, items[part]] += self.counts_[part]
+        return scores
+
+    def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"shelf": self.need("shelf_"), "counts": self.counts_}, {}
+
+    def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
+        self.shelf_, self.counts_ = arrays["shelf"], arrays["counts"]
