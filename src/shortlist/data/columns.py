@@ -68,6 +68,54 @@ class Columns:
     item_name: pl.Series | None = None  # may hold nulls: an item without a name is ordinary
 
 
+class Table:
+    """The columns of a table, checked as they are taken; what was taken is let go, to keep memory low."""
+
+    def __init__(self, frame: Any, given: dict[str, str | None], *, one_by_one: bool = False) -> None:
+        """`one_by_one` reads a lazy table a column at a time: right for Parquet, wasteful for text."""
+        unknown = next((role for role in given if role not in ALIASES), None)
+        if unknown is not None:
+            raise DataError(
+                f"a column must be one of {', '.join(ALIASES)}, got {unknown!r}; choose one of them."
+            )
+        self.roles = match(_names(frame), {role: given.get(role) for role in ALIASES})
+        self._lazy = frame if one_by_one else None
+        self._held = None if one_by_one else _collect(frame, list(self.roles.values()))
+
+    def ids(self, role: str) -> pl.Series | None:
+        """Ids without nulls, if there is such a column."""
+        return None if role not in self.roles else _ids(self._take(role))
+
+    def required_ids(self, role: str) -> pl.Series:
+        """Ids of a column that `match` has made sure of."""
+        return _ids(self._take(role))
+
+    def times(self) -> Longs | None:
+        """(n_rows,) microseconds since 1970 UTC."""
+        return None if "timestamp" not in self.roles else microseconds(self._take("timestamp"))
+
+    def weights(self) -> Floats | None:
+        """(n_rows,) finite."""
+        return None if "weight" not in self.roles else _weights(self._take("weight"))
+
+    def labels(self) -> pl.Series | None:
+        """Item names; nulls are ordinary."""
+        return None if "item_name" not in self.roles else self._take("item_name").cast(pl.String)
+
+    def _take(self, role: str) -> pl.Series:
+        name = self.roles[role]
+        if self._held is not None:
+            series = self._held.drop_in_place(name)
+        else:
+            series = _collect(self._lazy, [name]).to_series()
+        if len(series) == 0:
+            raise DataError(
+                "a table of interactions must hold at least one row, got a header and nothing below; "
+                "check how it was exported."
+            )
+        return series
+
+
 def resolve(
     frame: Any,
     *,
@@ -82,29 +130,24 @@ def resolve(
 
     None looks for the conventional name, then the aliases; "" leaves an optional column out.
     """
-    given = {
-        "user_id": user_id,
-        "item_id": item_id,
-        "timestamp": timestamp,
-        "weight": weight,
-        "basket_id": basket_id,
-        "item_name": item_name,
-    }
-    roles = match(_names(frame), given)
-    table = _collect(frame, roles)
-    if table.height == 0:
-        raise DataError(
-            "a table of interactions must hold at least one row, got a header and nothing below; "
-            "check how it was exported."
-        )
-    times, weights = roles.get("timestamp"), roles.get("weight")
+    table = Table(
+        frame,
+        {
+            "user_id": user_id,
+            "item_id": item_id,
+            "timestamp": timestamp,
+            "weight": weight,
+            "basket_id": basket_id,
+            "item_name": item_name,
+        },
+    )
     return Columns(
-        user_id=_ids(table, roles["user_id"]),
-        item_id=_ids(table, roles["item_id"]),
-        time=None if times is None else microseconds(table[times]),
-        weight=None if weights is None else _weights(table[weights]),
-        basket_id=_ids(table, roles["basket_id"]) if "basket_id" in roles else None,
-        item_name=_labels(table[roles["item_name"]]) if "item_name" in roles else None,
+        user_id=table.required_ids("user_id"),
+        item_id=table.required_ids("item_id"),
+        time=table.times(),
+        weight=table.weights(),
+        basket_id=table.ids("basket_id"),
+        item_name=table.labels(),
     )
 
 
@@ -184,9 +227,8 @@ def _names(frame: Any) -> list[str]:
     return [str(name) for name in names]
 
 
-def _collect(frame: Any, roles: dict[str, str]) -> pl.DataFrame:
-    """Only the columns that are needed, as a polars table."""
-    wanted = list(roles.values())
+def _collect(frame: Any, wanted: list[str]) -> pl.DataFrame:
+    """Only the columns that are needed, as a polars table of our own."""
     if isinstance(frame, pl.LazyFrame):
         return frame.select(wanted).collect()
     if isinstance(frame, pl.DataFrame):
@@ -208,19 +250,18 @@ def _converted(frame: Any) -> pl.DataFrame:
         ) from None
 
 
-def _ids(table: pl.DataFrame, name: str) -> pl.Series:
+def _ids(series: pl.Series) -> pl.Series:
     """Ids without nulls, strings or integers."""
-    series = table[name]
     if series.null_count():
         row = int(series.is_null().arg_max() or 0) + 1
         raise DataError(
-            f"column {name!r}, row {row}: an id must not be empty, got null; drop such rows or fill them in."
+            f"column {series.name!r}, row {row}: an id must not be empty, got null; drop or fill such rows."
         )
     if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
         return series.cast(pl.String)
     if series.dtype != pl.String and not series.dtype.is_integer():
         raise DataError(
-            f"column {name!r}: ids must be strings or integers, got {series.dtype}; cast the column first."
+            f"column {series.name!r}: ids must be strings or integers, got {series.dtype}; cast the column."
         )
     return series
 
@@ -242,7 +283,3 @@ def _weights(series: pl.Series) -> Floats:
             f'got {series[row]!r}; drop such rows, or pass weight="" to use none.'
         )
     return np.array(weight.to_numpy(), np.float32)
-
-
-def _labels(series: pl.Series) -> pl.Series:
-    return series.cast(pl.String)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
-from shortlist.data.columns import resolve
-from shortlist.data.grouping import group, kept_starts
+from shortlist.data.columns import Table
+from shortlist.data.grouping import by_user, kept_starts, settled
 from shortlist.data.ids import Ids, encode, id_series
 from shortlist.errors import DataError
 from shortlist.kernels.group import baskets_find, sets_build
@@ -24,7 +24,7 @@ NO_TIME, NO_BASKET, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.int32), np
 
 @dataclass(frozen=True, eq=False)
 class Interactions:
-    """Rows sorted by user, time, basket, item; arrays are read-only; build with `from_*` or `shortlist.read`."""
+    """Rows sorted by user, time, basket, item; arrays are read-only; built by `from_*` or `read`."""
 
     users: Ids
     items: Ids
@@ -49,9 +49,21 @@ class Interactions:
 
         Keywords: user_id, item_id, timestamp, weight, basket_id, item_name.
         """
-        found = resolve(frame, **columns)
-        data = cls.from_columns(found.user_id, found.item_id, found.time, found.weight, found.basket_id)
-        return data if found.item_name is None else data.with_names(found.item_id, found.item_name)
+        return cls.from_table(Table(frame, columns))
+
+    @classmethod
+    def from_table(cls, table: Table) -> Self:
+        """From columns taken one after the other, so that a large file is never held whole."""
+        users, user = encode(table.required_ids("user_id"))
+        items, item = encode(table.required_ids("item_id"))
+        named = table.labels()
+        names = None if named is None else _first_names(items, item, named)
+        basket_id, weight, time = table.ids("basket_id"), table.weights(), table.times()
+        basket = NO_BASKET if basket_id is None else encode(basket_id)[1]
+        time = NO_TIME if time is None else _moments(user, basket, time)
+        rows = by_user(len(users), user, item, time, basket, NO_WEIGHT if weight is None else weight)
+        del user, item, time, basket, weight
+        return cls(users=users, items=items, item_names=names, **settled(rows)._asdict())
 
     @classmethod
     def from_tuples(cls, rows: Iterable[tuple[Any, ...]]) -> Self:
@@ -108,13 +120,8 @@ class Interactions:
         """From clean columns of one length: no nulls, finite weights, times in microseconds."""
         users, user = encode(user_id)
         items, item = encode(item_id)
-        time = NO_TIME if time is None else time
-        basket = NO_BASKET
-        if basket_id is not None:
-            basket = encode(basket_id)[1]
-            if time.size:  # a basket is one moment: that of its first row
-                frame = pl.DataFrame({"user": user, "basket": basket, "time": time})
-                time = frame.select(pl.col("time").min().over("user", "basket"))["time"].to_numpy()
+        basket = NO_BASKET if basket_id is None else encode(basket_id)[1]
+        time = NO_TIME if time is None else _moments(user, basket, time)
         return cls._grouped(users, items, user, item, time, basket, NO_WEIGHT if weight is None else weight)
 
     @classmethod
@@ -122,14 +129,12 @@ class Interactions:
         cls, users: Ids, items: Ids, user: Ints, item: Ints, time: Longs, basket: Ints, weight: Floats
     ) -> Self:
         """From dense columns in any order; an absent one has length 0."""
-        return cls(users=users, items=items, **group(len(users), user, item, time, basket, weight)._asdict())
+        rows = by_user(len(users), user, item, time, basket, weight)
+        return cls(users=users, items=items, **settled(rows)._asdict())
 
     def with_names(self, item_id: pl.Series, item_name: pl.Series) -> Self:
         """The same rows, with names for people to read; items without one show their id."""
-        table = pl.DataFrame({"id": item_id, "name": item_name}).drop_nulls().unique("id", keep="first")
-        own = pl.DataFrame({"id": self.items.values})
-        joined = own.join(table, on="id", how="left", maintain_order="left")
-        return replace(self, item_names=joined["name"].fill_null(joined["id"].cast(pl.String)))
+        return replace(self, item_names=_first_names(self.items, self.items.lookup(item_id), item_name))
 
     # ------------------------------------------------------------------ reading
     @property
@@ -240,8 +245,8 @@ class Interactions:
         users, items = self.users.extended(more.users.values), self.items.extended(more.items.values)
         user = np.concatenate([self.user, users.lookup(more.users.values)[more.user]])
         item = np.concatenate([self.item, items.lookup(more.items.values)[more.item]])
-        time = NO_TIME if self.time is None else np.concatenate([self.time, more.time])  # type: ignore[list-item]
-        weight = NO_WEIGHT if self.weight is None else np.concatenate([self.weight, more.weight])  # type: ignore[list-item]
+        time = NO_TIME if self.time is None else np.concatenate([self.time, more.time])
+        weight = NO_WEIGHT if self.weight is None else np.concatenate([self.weight, more.weight])
         basket = NO_BASKET
         if not (self._baskets_are_moments() and more._baskets_are_moments()):
             own = np.repeat(np.arange(self.n_baskets), np.diff(self.baskets))
@@ -259,7 +264,7 @@ class Interactions:
         return data.with_names(ids, names)
 
     def with_baskets(self, newcomers: Mapping[Any, Iterable[Any]]) -> Self:
-        """These rows and, for each user id named, one more basket of known items, taken just after the last event."""
+        """These rows and, per user id named, one more basket of known items, just after the last event."""
         baskets = {user_id: list(items) for user_id, items in newcomers.items()}
         bare = [user_id for user_id, items in baskets.items() if not items]
         if bare or not baskets:
@@ -296,3 +301,19 @@ class Interactions:
             item=renumber[self.item].astype(np.int32),
             item_names=None if self.item_names is None else self.item_names.gather(pl.Series(kept_items)),
         )
+
+
+def _moments(user: Ints, basket: Ints, time: Longs) -> Longs:
+    """The time of each row, or of its basket's first row: a basket is one moment."""
+    if basket.size == 0:
+        return time
+    frame = pl.DataFrame({"user": user, "basket": basket, "time": time})
+    return frame.select(pl.col("time").min().over("user", "basket"))["time"].to_numpy()
+
+
+def _first_names(items: Ids, item: Ints, name: pl.Series) -> pl.Series:
+    """(n_items,) the first name given for each item, its id where there is none; item -1 is nobody's."""
+    named = pl.DataFrame({"item": item, "name": name}).drop_nulls().unique("item", keep="first")
+    own = pl.DataFrame({"item": np.arange(len(items), dtype=np.int32), "id": items.values.cast(pl.String)})
+    joined = own.join(named, on="item", how="left", maintain_order="left")
+    return joined["name"].fill_null(joined["id"])

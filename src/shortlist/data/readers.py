@@ -1,12 +1,12 @@
 """Files and databases in, Interactions out."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import polars as pl
 
-from shortlist.data.columns import match
+from shortlist.data.columns import Table, match
 from shortlist.data.filters import enough
 from shortlist.data.interactions import Interactions
 from shortlist.data.sources import FORMATS, Format, explained, find, is_packed, kind_of, unpacked
@@ -49,8 +49,9 @@ def read(
         "item_name": item_name,
     }
     if isinstance(source, str) and is_uri(source):
+        label = source.partition("://")[0] + " database"
         frame = read_sql(source, query, table, lambda names: list(match(names, given).values()))
-        return _built(frame, given, source.partition("://")[0] + " database", training)
+        return _built(lambda: Table(frame, given), label, training)
     if query is not None or table is not None:
         raise ConfigError(
             f"query and table belong to a database such as sqlite:///shop.db, got {source!r}; leave them out."
@@ -59,31 +60,35 @@ def read(
     kind = format or kind_of(paths)
     label = str(paths[0] if len(paths) == 1 or not isinstance(source, (str, Path)) else source)
     try:
-        frame = _collect(_scan(paths, kind, separator, header), given, text=kind in SEPARATORS)
-    except DataError as error:
-        raise DataError(f"{label}: {error}") from None
+        return _built(lambda: _table(paths, kind, separator, header, given), label, training)
     except (pl.exceptions.PolarsError, OSError, EOFError) as error:
         raise explained(error, paths, kind, separator or SEPARATORS.get(kind)) from None
-    return _built(frame, given, label, training)
 
 
-def _built(frame: pl.DataFrame, given: dict[str, str | None], label: str, training: bool) -> Interactions:
+def _built(opened: Callable[[], Table], label: str, training: bool) -> Interactions:
     """Interactions, or an error that names where the rows came from."""
     try:
-        data = Interactions.from_frame(frame, **given)
+        data = Interactions.from_table(opened())
         return enough(data) if training else data
     except DataError as error:
         raise DataError(f"{label}: {error}") from None
 
 
-def _collect(frame: pl.LazyFrame, given: dict[str, str | None], *, text: bool) -> pl.DataFrame:
-    """Only the columns that are needed; out of text, ids that were all written as integers are integers."""
+def _table(
+    paths: list[Path],
+    kind: str,
+    separator: str | None,
+    header: Sequence[str] | None,
+    given: dict[str, str | None],
+) -> Table:
+    """The columns that are needed; out of text, ids that were all written as integers are integers."""
+    frame = _scan(paths, kind, separator, header)
+    if kind not in SEPARATORS:
+        return Table(frame, given, one_by_one=kind == "parquet")
     roles = match(frame.collect_schema().names(), given)
-    table = frame.select(list(roles.values())).collect()
-    if text:
-        ids = [roles[role] for role in ("user_id", "item_id")]
-        table = table.with_columns([_as_written(table[name]) for name in ids])
-    return table
+    text = frame.select(list(roles.values())).collect()
+    ids = [roles[role] for role in ("user_id", "item_id")]
+    return Table(text.with_columns([_as_written(text[name]) for name in ids]), given)
 
 
 def _as_written(ids: pl.Series) -> pl.Series:

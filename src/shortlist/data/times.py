@@ -71,7 +71,11 @@ def _from_numbers(series: pl.Series, shown: pl.Series | None = None) -> Longs:
         return (series.cast(pl.Int64) // 1_000).to_numpy()
     if series.dtype.is_float():
         return (series.cast(pl.Float64) * factor).round().cast(pl.Int64).to_numpy()
-    return (series.cast(pl.Int64) * factor).to_numpy()
+    times, done = np.empty(len(series), np.int64), 0
+    for chunk in series.get_chunks():  # as they were read: joining them first is a copy
+        np.multiply(chunk.to_numpy(), factor, out=times[done : done + len(chunk)], casting="unsafe")
+        done += len(chunk)
+    return times
 
 
 def _extremes(series: pl.Series, low: float, high: float) -> tuple[float, float]:

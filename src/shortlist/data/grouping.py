@@ -1,0 +1,86 @@
+"""Rows in any order become rows by user, in time, without repeats, with their baskets found."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from shortlist.kernels.group import baskets_find, repeats_fold, rows_group, rows_order, users_count
+from shortlist.types import Bools, Floats, Ints, Longs
+
+MANY = 1_000_000  # rows from which a second thread pays
+
+
+class Rows(NamedTuple):
+    """Columns grouped by user; an absent one has length 0."""
+
+    indptr: Longs  # (n_users + 1,)
+    item: Ints
+    time: Longs
+    basket: Ints
+    weight: Floats
+
+
+class Settled(NamedTuple):
+    """The arrays of Interactions."""
+
+    indptr: Longs
+    item: Ints
+    baskets: Longs
+    user_baskets: Longs
+    time: Longs | None
+    weight: Floats | None
+    duplicates: int
+
+
+def by_user(n_users: int, user: Ints, item: Ints, time: Longs, basket: Ints, weight: Floats) -> Rows:
+    """Bring every user's rows together; the columns that came in are not needed afterwards."""
+    indptr = np.zeros(n_users + 1, np.int64)
+    users_count(user, indptr)
+    rows = Rows(indptr, *map(np.empty_like, (item, time, basket, weight)))
+    rows_group(user, indptr[:-1].copy(), item, time, basket, weight, *rows[1:])
+    return rows
+
+
+def settled(rows: Rows) -> Settled:
+    """Order every user's rows in time, fold equal ones, find the baskets; the rows are used up."""
+    _order(rows)
+    indptr, item, time, basket, weight = rows
+    keep = np.empty(item.size, np.bool_)
+    folded = repeats_fold(indptr, time, basket, item, weight, keep)
+    if folded:
+        indptr, item = kept_starts(indptr, keep), item[keep]
+        time = time[keep] if time.size else time
+        basket = basket[keep] if basket.size else basket
+        weight = weight[keep] if weight.size else weight
+    user_baskets = np.zeros(indptr.size, np.int64)
+    baskets_find(indptr, time, basket, keep[: item.size], user_baskets)
+    return Settled(
+        indptr=indptr,
+        item=item,
+        baskets=np.append(np.flatnonzero(keep[: item.size]), item.size),
+        user_baskets=user_baskets,
+        time=time if time.size else None,
+        weight=weight if weight.size else None,
+        duplicates=folded,
+    )
+
+
+def _order(rows: Rows) -> None:
+    """Users are independent, so blocks of them may go to threads; the result is the same."""
+    indptr, item, time, basket, weight = rows
+    n_threads = min(os.cpu_count() or 1, 8) if item.size >= MANY else 1
+    cuts = np.searchsorted(indptr, np.linspace(0, item.size, 4 * n_threads + 1)[1:-1])
+    edges = [0, *cuts.tolist(), indptr.size - 1]
+    blocks = [indptr[a : b + 1] for a, b in pairwise(edges) if a < b]
+    with ThreadPoolExecutor(n_threads) as pool:
+        list(pool.map(lambda block: rows_order(block, time, basket, item, weight), blocks))
+
+
+def kept_starts(starts: Longs, keep: Bools) -> Longs:
+    """Where groups start once only the marked elements are left."""
+    before = np.zeros(keep.size + 1, np.int64)
+    np.cumsum(keep, out=before[1:])
+    return before[starts]

@@ -1,0 +1,192 @@
+"""Grouping rows by user and ordering them in time, without a general sort."""
+
+import numpy as np
+import numpy.typing as npt
+
+from shortlist.kernels.jit import inlined, kernel
+from shortlist.types import Bools, Floats, Ints, Longs
+
+SHORT = 24  # rows up to which insertion beats everything else
+
+
+@kernel
+def presence_mark(rows: npt.NDArray[np.integer], low: int, table: Ints) -> None:
+    """Set table[id - low] for every id that occurs."""
+    for row in range(rows.size):
+        table[rows[row] - low] = 1
+
+
+@kernel
+def codes_lookup(rows: npt.NDArray[np.integer], low: int, table: Ints, codes: Ints) -> None:
+    """codes[row] = table[id - low]."""
+    for row in range(rows.size):
+        codes[row] = table[rows[row] - low]
+
+
+@kernel
+def users_count(user: Ints, indptr: Longs) -> None:
+    """indptr (n_users + 1, zeros) becomes where each user's rows start."""
+    for row in range(user.size):
+        indptr[user[row] + 1] += 1
+    for u in range(1, indptr.size):
+        indptr[u] += indptr[u - 1]
+
+
+@kernel
+def rows_group(
+    user: Ints,  # (n_rows,)
+    free: Longs,  # (n_users,) where each user's next row goes, advanced in place
+    item: Ints,
+    time: Longs,
+    basket: Ints,
+    weight: Floats,
+    to_item: Ints,
+    to_time: Longs,
+    to_basket: Ints,
+    to_weight: Floats,
+) -> None:
+    """Move rows to their users, in their old order; an absent column has length 0."""
+    for row in range(user.size):
+        place = free[user[row]]
+        free[user[row]] = place + 1
+        to_item[place] = item[row]
+        if time.size:
+            to_time[place] = time[row]
+        if basket.size:
+            to_basket[place] = basket[row]
+        if weight.size:
+            to_weight[place] = weight[row]
+
+
+@inlined
+def _after(time: Longs, basket: Ints, item: Ints, a: int, b: int) -> bool:
+    if time.size and time[a] != time[b]:
+        return bool(time[a] > time[b])
+    if basket.size and basket[a] != basket[b]:
+        return bool(basket[a] > basket[b])
+    return bool(item[a] > item[b])
+
+
+@inlined
+def _swap(time: Longs, basket: Ints, item: Ints, weight: Floats, a: int, b: int) -> None:
+    item[a], item[b] = item[b], item[a]
+    if time.size:
+        time[a], time[b] = time[b], time[a]
+    if basket.size:
+        basket[a], basket[b] = basket[b], basket[a]
+    if weight.size:
+        weight[a], weight[b] = weight[b], weight[a]
+
+
+@inlined
+def _sift(time: Longs, basket: Ints, item: Ints, weight: Floats, start: int, root: int, end: int) -> None:
+    while True:
+        child = 2 * root + 1
+        if child >= end:
+            return
+        if child + 1 < end and _after(time, basket, item, start + child + 1, start + child):
+            child += 1
+        if not _after(time, basket, item, start + child, start + root):
+            return
+        _swap(time, basket, item, weight, start + root, start + child)
+        root = child
+
+
+@inlined
+def _is_ordered(time: Longs, basket: Ints, item: Ints, start: int, end: int) -> bool:
+    for row in range(start + 1, end):  # noqa: SIM110  a generator does not compile
+        if _after(time, basket, item, row - 1, row):
+            return False
+    return True
+
+
+@inlined
+def _order_span(time: Longs, basket: Ints, item: Ints, weight: Floats, start: int, end: int) -> None:
+    """In place: by insertion while it is short, by heap when it is long."""
+    n = end - start
+    if n <= SHORT:
+        for row in range(start + 1, end):
+            at = row
+            while at > start and _after(time, basket, item, at - 1, at):
+                _swap(time, basket, item, weight, at - 1, at)
+                at -= 1
+        return
+    for root in range(n // 2 - 1, -1, -1):
+        _sift(time, basket, item, weight, start, root, n)
+    for last in range(n - 1, 0, -1):
+        _swap(time, basket, item, weight, start, start + last)
+        _sift(time, basket, item, weight, start, 0, last)
+
+
+@kernel
+def rows_order(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floats) -> None:
+    """Order each user's rows by time, basket, item, in place; an absent column has length 0."""
+    for u in range(indptr.size - 1):
+        start, end = indptr[u], indptr[u + 1]
+        if _is_ordered(time, basket, item, start, end):
+            continue
+        if time.size == 0 or end - start <= SHORT:
+            _order_span(time, basket, item, weight, start, end)
+            continue
+        # Times are mostly distinct: sort by them alone, then mend the moments with several rows.
+        order = np.argsort(time[start:end])
+        time[start:end] = time[start:end][order]
+        item[start:end] = item[start:end][order]
+        if basket.size:
+            basket[start:end] = basket[start:end][order]
+        if weight.size:
+            weight[start:end] = weight[start:end][order]
+        first = start
+        for row in range(start + 1, end + 1):
+            if row == end or time[row] != time[first]:
+                if not _is_ordered(time, basket, item, first, row):
+                    _order_span(time, basket, item, weight, first, row)
+                first = row
+
+
+@kernel
+def repeats_fold(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floats, keep: Bools) -> int:
+    """Mark the first of equal rows (keep) and add the weights of the others to it; how many were folded."""
+    folded = 0
+    for u in range(indptr.size - 1):
+        first = indptr[u]
+        for row in range(indptr[u], indptr[u + 1]):
+            same = row > first and item[row] == item[first]
+            same = same and (time.size == 0 or time[row] == time[first])
+            same = same and (basket.size == 0 or basket[row] == basket[first])
+            keep[row] = not same
+            if same:
+                folded += 1
+                if weight.size:
+                    weight[first] += weight[row]
+            else:
+                first = row
+    return folded
+
+
+@kernel
+def baskets_find(indptr: Longs, time: Longs, basket: Ints, starts: Bools, user_baskets: Longs) -> int:
+    """Mark the rows that open a basket; user_baskets (n_users + 1, zeros) counts them; how many in all."""
+    total = 0
+    for u in range(indptr.size - 1):
+        for row in range(indptr[u], indptr[u + 1]):
+            opens = row == indptr[u]
+            opens = opens or (time.size > 0 and time[row] != time[row - 1])
+            opens = opens or (basket.size > 0 and basket[row] != basket[row - 1])
+            starts[row] = opens
+            total += opens
+        user_baskets[u + 1] = total
+    return total
+
+
+@kernel
+def sets_build(indptr: Longs, item: Ints, out_indptr: Longs, out: Ints) -> None:
+    """Each user's distinct items, ascending, packed at the front of `out`; out_indptr (n_users + 1)."""
+    at = 0
+    for u in range(indptr.size - 1):
+        row = np.sort(item[indptr[u] : indptr[u + 1]])
+        for k in range(row.size):
+            if k == 0 or row[k] != row[k - 1]:
+                out[at] = row[k]
+                at += 1
+        out_indptr[u + 1] = at

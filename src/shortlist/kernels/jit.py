@@ -1,0 +1,29 @@
+"""How kernels are compiled: the flags live here and nowhere else."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# contract and reassoc let loops become vector code; inf and NaN keep their meaning.
+FASTMATH = {"contract", "reassoc"}
+
+
+def kernel(function: F) -> F:
+    """Compile to serial machine code that releases the interpreter lock and is kept on disk."""
+    compiled = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FASTMATH)(function)
+    return cast(F, compiled)
+
+
+def inlined(function: F) -> F:
+    """Compile a small piece that only other kernels call; LLVM folds it into them."""
+    compiled = numba.njit(nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
+    return cast(F, compiled)
+
+
+def exact(function: F) -> F:
+    """Compile a small piece without licence to reorder or fuse: the same bits wherever it is folded in."""
+    compiled = numba.njit(nogil=True, error_model="numpy")(function)
+    return cast(F, compiled)
