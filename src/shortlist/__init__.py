@@ -18,27 +18,60 @@ if TYPE_CHECKING:
     from shortlist.data.lists import RankedLists as RankedLists
     from shortlist.data.readers import read as read
     from shortlist.evaluate import evaluate as evaluate
+    from shortlist.models.base import load_model as load_model
+    from shortlist.models.counting import PersonalFrequency as PersonalFrequency
+    from shortlist.models.counting import Popularity as Popularity
+    from shortlist.models.hrm import DKHRM as DKHRM
+    from shortlist.models.hrm import HRM as HRM
+    from shortlist.models.mf import BPRMF as BPRMF
+    from shortlist.models.mf import CRRMF as CRRMF
+    from shortlist.models.mf import DKBPRMF as DKBPRMF
+    from shortlist.models.mf import LogMF as LogMF
+    from shortlist.models.outside import OutsideScores as OutsideScores
+    from shortlist.models.outside import from_implicit as from_implicit
 
 # public name -> the module that defines it; where the module bears the name, the module itself is meant
 _HOMES = {
+    "BPRMF": "shortlist.models.mf",
+    "CRRMF": "shortlist.models.mf",
+    "DKBPRMF": "shortlist.models.mf",
+    "DKHRM": "shortlist.models.hrm",
+    "HRM": "shortlist.models.hrm",
     "Ids": "shortlist.data.ids",
     "Interactions": "shortlist.data.interactions",
+    "LogMF": "shortlist.models.mf",
+    "OutsideScores": "shortlist.models.outside",
+    "PersonalFrequency": "shortlist.models.counting",
+    "Popularity": "shortlist.models.counting",
     "RankedLists": "shortlist.data.lists",
     "errors": "shortlist.errors",
     "evaluate": "shortlist.evaluate.judge",
+    "from_implicit": "shortlist.models.outside",
     "load": "shortlist.data.datasets",
+    "load_model": "shortlist.models.base",
     "read": "shortlist.data.readers",
     "split": "shortlist.split",
 }
 
 __all__ = [
+    "BPRMF",
+    "CRRMF",
+    "DKBPRMF",
+    "DKHRM",
+    "HRM",
     "Ids",
     "Interactions",
+    "LogMF",
+    "OutsideScores",
+    "PersonalFrequency",
+    "Popularity",
     "RankedLists",
     "__version__",
     "errors",
     "evaluate",
+    "from_implicit",
     "load",
+    "load_model",
     "read",
     "split",
 ]
