@@ -35,7 +35,16 @@ ALIASES: dict[str, tuple[str, ...]] = {
             "unixreviewtime",
             "createdat",
         ),
-        *("transactiondate", "transactiontime", "orderdate", "invoicedate", "purchasedate", "tdat", "day"),
+        *(
+            "transactiondate",
+            "transactiondt",
+            "transactiontime",
+            "orderdate",
+            "invoicedate",
+            "purchasedate",
+            "tdat",
+            "day",
+        ),
     ),
     "weight": (
         "weight",
@@ -71,7 +80,14 @@ class Columns:
 class Table:
     """The columns of a table, checked as they are taken; what was taken is let go, to keep memory low."""
 
-    def __init__(self, frame: Any, given: dict[str, str | None], *, one_by_one: bool = False) -> None:
+    def __init__(
+        self,
+        frame: Any,
+        given: dict[str, str | None],
+        *,
+        time_format: str | None = None,
+        one_by_one: bool = False,
+    ) -> None:
         """`one_by_one` reads a lazy table a column at a time: right for Parquet, wasteful for text."""
         unknown = next((role for role in given if role not in ALIASES), None)
         if unknown is not None:
@@ -79,6 +95,7 @@ class Table:
                 f"a column must be one of {', '.join(ALIASES)}, got {unknown!r}; choose one of them."
             )
         self.roles = match(_names(frame), {role: given.get(role) for role in ALIASES})
+        self.time_format = time_format
         self._lazy = frame if one_by_one else None
         self._held = None if one_by_one else _collect(frame, list(self.roles.values()))
 
@@ -92,7 +109,9 @@ class Table:
 
     def times(self) -> Longs | None:
         """(n_rows,) microseconds since 1970 UTC."""
-        return None if "timestamp" not in self.roles else microseconds(self._take("timestamp"))
+        if "timestamp" not in self.roles:
+            return None
+        return microseconds(self._take("timestamp"), self.time_format)
 
     def weights(self) -> Floats | None:
         """(n_rows,) finite."""

@@ -44,12 +44,12 @@ class Interactions:
 
     # ------------------------------------------------------------------ building
     @classmethod
-    def from_frame(cls, frame: Any, **columns: str | None) -> Self:
+    def from_frame(cls, frame: Any, *, time_format: str | None = None, **columns: str | None) -> Self:
         """From a polars, pandas or Arrow table; columns by convention, by alias, or named by keyword.
 
         Keywords: user_id, item_id, timestamp, weight, basket_id, item_name.
         """
-        return cls.from_table(Table(frame, columns))
+        return cls.from_table(Table(frame, columns, time_format=time_format))
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -92,6 +92,9 @@ class Interactions:
         from scipy.sparse import csr_array
 
         matrix = csr_array(csr)
+        if not matrix.data.all():  # a zero that was stored is still a zero
+            matrix = matrix.copy()
+            matrix.eliminate_zeros()
         n_users, n_items = matrix.shape
         users = Ids.of(range(n_users) if user_ids is None else user_ids)
         items = Ids.of(range(n_items) if item_ids is None else item_ids)

@@ -16,6 +16,7 @@ from shortlist.errors import ConfigError, DataError
 SEPARATORS = {"csv": ",", "tsv": "\t", "inter": "\t"}  # inter: RecBole's atomic file
 NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
+FEW = 1000  # rows that are looked at before all are
 NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames a column that comes twice
 
 
@@ -28,6 +29,7 @@ def read(
     weight: str | None = None,
     basket_id: str | None = None,
     item_name: str | None = None,
+    time_format: str | None = None,
     format: Format | None = None,  # noqa: A002  the word everyone expects
     separator: str | None = None,
     header: Sequence[str] | None = None,
@@ -38,6 +40,7 @@ def read(
     """Read a file, folder, glob, list of files, or database URI (with `query` or `table`).
 
     Columns go by their conventional name or an alias unless named; "" leaves an optional one out.
+    `time_format` is for times that are neither numbers nor ISO 8601, such as %d.%m.%Y.
     `header` names the columns of a file that has none. `training` refuses a single user or item.
     """
     given = {
@@ -49,9 +52,8 @@ def read(
         "item_name": item_name,
     }
     if isinstance(source, str) and is_uri(source):
-        label = source.partition("://")[0] + " database"
         frame = read_sql(source, query, table, lambda names: list(match(names, given).values()))
-        return _built(lambda: Table(frame, given), label, training)
+        return _built(lambda: Table(frame, given, time_format=time_format), _scheme(source), training)
     if query is not None or table is not None:
         raise ConfigError(
             f"query and table belong to a database such as sqlite:///shop.db, got {source!r}; leave them out."
@@ -59,10 +61,21 @@ def read(
     paths = find(source)
     kind = format or kind_of(paths)
     label = str(paths[0] if len(paths) == 1 or not isinstance(source, (str, Path)) else source)
+
+    def opened() -> Table:
+        scan = _scan(paths, kind, separator, header)
+        rows = _typed(scan, given) if kind in SEPARATORS else scan
+        return Table(rows, given, time_format=time_format, one_by_one=kind == "parquet")
+
     try:
-        return _built(lambda: _table(paths, kind, separator, header, given), label, training)
+        return _built(opened, label, training)
     except (pl.exceptions.PolarsError, OSError, EOFError) as error:
         raise explained(error, paths, kind, separator or SEPARATORS.get(kind)) from None
+
+
+def _scheme(uri: str) -> str:
+    """How a database is called in messages: never with its password."""
+    return uri.partition("://")[0] + " database"
 
 
 def _built(opened: Callable[[], Table], label: str, training: bool) -> Interactions:
@@ -74,25 +87,17 @@ def _built(opened: Callable[[], Table], label: str, training: bool) -> Interacti
         raise DataError(f"{label}: {error}") from None
 
 
-def _table(
-    paths: list[Path],
-    kind: str,
-    separator: str | None,
-    header: Sequence[str] | None,
-    given: dict[str, str | None],
-) -> Table:
-    """The columns that are needed; out of text, ids that were all written as integers are integers."""
-    frame = _scan(paths, kind, separator, header)
-    if kind not in SEPARATORS:
-        return Table(frame, given, one_by_one=kind == "parquet")
+def _typed(frame: pl.LazyFrame, given: dict[str, str | None]) -> pl.DataFrame:
+    """Out of text, the columns that are needed; ids that were all written as integers are integers."""
     roles = match(frame.collect_schema().names(), given)
     text = frame.select(list(roles.values())).collect()
-    ids = [roles[role] for role in ("user_id", "item_id")]
-    return Table(text.with_columns([_as_written(text[name]) for name in ids]), given)
+    return text.with_columns([_as_written(text[roles[role]]) for role in ("user_id", "item_id")])
 
 
 def _as_written(ids: pl.Series) -> pl.Series:
     """Integers, if writing them out again gives the same characters: 007 and +7 stay strings."""
+    if len(ids) > FEW and _as_written(ids.head(FEW)).dtype == pl.String:
+        return ids
     whole = ids.cast(pl.Int64, strict=False)
     if whole.null_count() != ids.null_count():
         return ids

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from shortlist.errors import DataError
+from shortlist.errors import ConfigError, DataError
 from shortlist.types import Longs
 
 # An epoch number tells its unit by its size: seconds stay below 1e11 until the year 5138.
@@ -21,14 +21,17 @@ ZONED = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?\s?(Z|UTC|[+-]\d\d:?\d\d)
 NUMBER = r"^[+-]?\d+(\.\d*)?([eE][+-]?\d+)?$"
 
 
-def microseconds(series: pl.Series) -> Longs:
-    """(n_rows,) from epoch numbers, ISO strings, dates or datetimes; a time without zone is UTC."""
+def microseconds(series: pl.Series, form: str | None = None) -> Longs:
+    """(n_rows,) from epoch numbers, ISO strings, dates or datetimes; a time without zone is UTC.
+
+    `form` reads strings of any other form, in strftime's letters: %m/%d/%Y.
+    """
     if series.null_count():
         raise _refusal(series, series.is_null(), "a timestamp must not be empty")
     if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
         series = series.cast(pl.String)
     if series.dtype == pl.String:
-        return _from_strings(series)
+        return _from_strings(series) if form is None else _from_form(series, form)
     if series.dtype in (pl.Date, pl.Datetime):
         return series.cast(pl.Datetime("us")).to_physical().to_numpy()
     if series.dtype.is_numeric():
@@ -44,7 +47,7 @@ def _refusal(series: pl.Series, bad: pl.Series, rule: str) -> DataError:
     row = int(bad.arg_max() or 0)
     return DataError(
         f"column {series.name!r}, row {row + 1}: {rule}, got {series[row]!r}; "
-        "mend or drop such rows, or write all times as epoch seconds or ISO 8601 (2024-05-31T23:59:00)."
+        "mend or drop such rows, or say how times are written, such as time_format='%d.%m.%Y %H:%M'."
     )
 
 
@@ -115,6 +118,18 @@ def _from_strings(series: pl.Series) -> Longs:
             tidy = _with_seconds(text) if "%H" in form else text
             return _parsed(series, tidy.str.to_datetime(form, strict=False, time_unit="us"))
     raise _refusal(series, pl.Series([True]), "a timestamp must be an epoch number or written as ISO 8601")
+
+
+def _from_form(series: pl.Series, form: str) -> Longs:
+    try:
+        times = series.str.strip_chars().str.to_datetime(form, strict=False, time_unit="us")
+    except pl.exceptions.PolarsError:
+        raise ConfigError(
+            f"time_format must name a day in strftime's letters, got {form!r}; for example '%d.%m.%Y %H:%M'."
+        ) from None
+    if times.null_count():
+        raise _refusal(series, times.is_null(), f"every time must be written as {form}")
+    return times.to_physical().to_numpy()
 
 
 def _with_seconds(text: pl.Series) -> pl.Series:
