@@ -272,7 +272,7 @@ class FakeModel:
 
 
 class TestAgainstImplicit:
-    """Lists of one length. implicit's "precision" is everybody's hits over the most that K items could hit."""
+    """Lists of one length. implicit's "precision" is everybody's hits over the most K items could hit."""
 
     @pytest.mark.parametrize("K", [1, 5, 10])
     def test_one_length(self, K):

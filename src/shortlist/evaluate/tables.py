@@ -15,16 +15,11 @@ def shown(value: Any) -> str:
 
 
 def plain(table: pl.DataFrame) -> str:
-    """Aligned columns: words to the left, numbers to the right."""
+    """Aligned columns: the first to the left, figures to the right."""
     cells = [table.columns, *([shown(value) for value in row] for row in table.rows())]
     widths = [max(len(row[k]) for row in cells) for k in range(table.width)]
-    right = [dtype.is_numeric() for dtype in table.dtypes]
     lines = [
-        "  ".join(
-            cell.rjust(width) if number else cell.ljust(width)
-            for cell, width, number in zip(row, widths, right, strict=True)
-        ).rstrip()
-        for row in cells
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in cells
     ]
     rule = "-" * max(len(line) for line in lines)
     return "\n".join([lines[0], rule, *lines[1:]])
@@ -32,14 +27,14 @@ def plain(table: pl.DataFrame) -> str:
 
 def markdown(table: pl.DataFrame) -> str:
     """A pipe table."""
-    marks = ["---:" if dtype.is_numeric() else "---" for dtype in table.dtypes]
+    marks = ["---", *["---:"] * (table.width - 1)]
     rows = [table.columns, marks, *([shown(value) for value in row] for row in table.rows())]
     return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows)
 
 
 def latex(table: pl.DataFrame) -> str:
     """A booktabs tabular."""
-    align = "".join("r" if dtype.is_numeric() else "l" for dtype in table.dtypes)
+    align = "l" + "r" * (table.width - 1)
 
     def line(cells: list[str]) -> str:
         return " & ".join(cell.translate(LATEX) for cell in cells) + r" \\"

@@ -1,0 +1,22 @@
+"""`shortlist.evaluate` is a function to users and a package to imports, whichever comes first."""
+
+import subprocess
+import sys
+
+import pytest
+
+TRUTH = "from shortlist import Interactions; truth = Interactions.from_tuples([('u', 'a')])"
+CALL = "import shortlist as sl; assert sl.evaluate({'u': ['a']}, truth).f1 == 1"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        f"{CALL}; from shortlist.evaluate import compare",
+        f"from shortlist.evaluate import compare; {CALL}",
+        f"import shortlist.evaluate.report; {CALL}",
+        f"from shortlist import evaluate; from shortlist.evaluate import oracle; evaluate({{}}, truth); {CALL}",
+    ],
+)
+def test_both_at_once(code):
+    subprocess.run([sys.executable, "-c", f"{TRUTH}; {code}"], check=True, capture_output=True, timeout=120)

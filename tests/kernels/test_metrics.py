@@ -1,0 +1,141 @@
+"""Judging kernels on arrays, each against a plain loop."""
+
+import numpy as np
+import pytest
+
+from shortlist.kernels.metrics import (
+    Chunk,
+    Marks,
+    Truth,
+    distinct_count,
+    known_count,
+    lists_judge,
+    means_resample,
+    prefixes_best,
+    prefixes_sum,
+    repeats_count,
+)
+from shortlist.kernels.rng import next_below, stream
+
+N_ITEMS = 9
+
+
+def ragged(rows):
+    flat = np.array([item for row in rows for item in row], np.int32)
+    return np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64), flat
+
+
+def truth_of(rows):
+    starts, flat = ragged(rows)
+    return Truth(starts[:-1], starts[1:], flat, np.full(N_ITEMS, -1, np.int32))
+
+
+def chunk_of(lists, row, code=None):
+    starts, flat = ragged(lists)
+    code = np.arange(N_ITEMS, dtype=np.int32) if code is None else np.array(code, np.int32)
+    return Chunk(starts, flat, code, np.array(row, np.int32))
+
+
+def marks_for(n_rows, n_cells=4):
+    return Marks(
+        *(np.zeros(n_rows, np.int32) for _ in range(2)),
+        *(np.zeros(n_rows) for _ in range(4)),
+        *(np.zeros(N_ITEMS, np.int64) for _ in range(2)),
+        np.zeros((n_cells, 3)),
+    )
+
+
+def sizes_of(truth):
+    sizes = np.zeros(truth.start.size, np.int32)
+    distinct_count(truth, sizes, np.zeros(N_ITEMS, np.int64))
+    return sizes
+
+
+DISCOUNT = 1 / np.log2(np.arange(2, 12))
+
+
+def test_distinct_items_are_counted_once_per_user():
+    truth = truth_of([[1, 1, 2], [], [2]])
+    sizes, taken = np.zeros(3, np.int32), np.zeros(N_ITEMS, np.int64)
+    distinct_count(truth, sizes, taken)
+    assert sizes.tolist() == [2, 0, 1]
+    assert taken.tolist() == [0, 1, 2, 0, 0, 0, 0, 0, 0]
+    assert (truth.stamp == -1).all()
+
+
+def test_one_pass_by_hand():
+    # list 0 is row 1's (hits at ranks 2 and 3), list 1 nobody's, list 2 row 0's and empty
+    chunk = chunk_of([[5, 1, 2, 7], [1, 2], []], [1, -1, 0])
+    marks = marks_for(2)
+    lists_judge(chunk, truth_of([[3], [1, 2]]), np.array([0.9, 0.6, 0.5, 1.0, 0.3, 0.3]), DISCOUNT, 2, marks)
+    assert marks.hits.tolist() == [0, 2]
+    assert marks.first.tolist() == [0, 2]
+    assert marks.dcg[1] == pytest.approx(DISCOUNT[1] + DISCOUNT[2])
+    assert marks.dcg_capped[1] == pytest.approx(DISCOUNT[1])
+    assert marks.precision_sum[1] == pytest.approx(1 / 2)
+    assert marks.expected.tolist() == [0, pytest.approx(3.0)]
+    assert marks.shown_of.tolist() == [0, 1, 1, 0, 0, 1, 0, 1, 0]
+    assert marks.hits_of.tolist() == [0, 1, 1, 0, 0, 0, 0, 0, 0]
+    # cells of a quarter: 0.5 and 0.6 (two hits), 0.9 and 1.0 (none)
+    np.testing.assert_allclose(marks.cells, [[0, 0, 0], [0, 0, 0], [2, 1.1, 2], [2, 1.9, 0]])
+
+
+def test_items_are_matched_by_code_and_strangers_never_hit():
+    chunk = chunk_of([[0, 1, 2]], [0], code=[4, -1, 3])
+    marks = marks_for(1)
+    lists_judge(chunk, truth_of([[3]]), np.empty(0), DISCOUNT, 9, marks)
+    assert (marks.hits[0], marks.first[0]) == (1, 3)
+    assert marks.shown_of.sum() == 2
+
+
+def test_no_list_sees_the_stamps_of_another():
+    chunk = chunk_of([[1, 2], [1, 2]], [1, 0])
+    marks = marks_for(2)
+    truth = truth_of([[2], [1]])
+    for _ in range(2):  # nor those of an earlier pass
+        lists_judge(chunk, truth, np.empty(0), DISCOUNT, 9, marks)
+    assert marks.hits.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_prefixes_against_trying_each(seed):
+    rng = np.random.default_rng(seed)
+    lists = [rng.permutation(N_ITEMS)[: rng.integers(0, 8)].tolist() for _ in range(20)]
+    taken = [rng.permutation(N_ITEMS)[: rng.integers(1, 6)].tolist() for _ in range(20)]
+    row = rng.permutation(20)
+    row[:3] = -1
+    truth, chunk = truth_of(taken), chunk_of(lists, row)
+    sizes = sizes_of(truth)
+    f1 = np.zeros((20, 9))
+    for number, (items, r) in enumerate(zip(lists, row, strict=True)):
+        if r >= 0:
+            for k in range(1, 9):
+                head = items[:k]
+                f1[number, k] = (
+                    2 * len(set(head) & set(taken[r])) / (len(head) + len(taken[r])) if head else 0
+                )
+    best = np.zeros(20, np.int64)
+    prefixes_best(chunk, truth, sizes, best)
+    assert best.tolist() == f1.argmax(axis=1).tolist()
+    sums = np.zeros((8, 6))
+    ideal = np.concatenate([[0], np.cumsum(DISCOUNT)])
+    prefixes_sum(chunk, truth, sizes, DISCOUNT, ideal, 5, sums)
+    np.testing.assert_allclose(sums[:, 0], f1.sum(axis=0)[1:])
+
+
+def test_repeats_by_hand():
+    truth, history = truth_of([[1, 2], [3]]), truth_of([[2, 5, 5], []])
+    chunk = chunk_of([[5, 2, 1], [3]], [0, 1])
+    shown, hits, known = (np.zeros(2, np.int32) for _ in range(3))
+    repeats_count(chunk, truth, history, shown, hits)
+    known_count(truth, history, known)
+    assert (shown.tolist(), hits.tolist(), known.tolist()) == ([2, 0], [1, 0], [1, 0])
+
+
+def test_means_are_those_of_the_draws():
+    values = np.array([1.0, 10.0, 100.0, 1000.0])
+    means = np.empty(50)
+    means_resample(values, stream(7), means)
+    state = stream(7)
+    drawn = [[next_below(state, 4) for _ in range(4)] for _ in range(50)]
+    np.testing.assert_allclose(means, values[np.array(drawn)].mean(axis=1))
