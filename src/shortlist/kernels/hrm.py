@@ -4,14 +4,13 @@ Context items lie outside the stratum: they are read from a snapshot taken befor
 gradients are kept per visit and applied after it, in the order of the visits (`context_apply`).
 """
 
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import boundary_step, class_pull, rank_pull
-from shortlist.kernels.mf import Parameters, Rates
+from shortlist.kernels.mf import Parameters, Rates, Width
 from shortlist.kernels.rng import high_below, low_unit, next_word
 from shortlist.kernels.strata import Strata, block_state
 from shortlist.types import Floats, Ints, Longs, State
@@ -69,140 +68,132 @@ def pull_split(
         debt[f] += lr * theirs
 
 
-@cache
-def hrm_block(n_factors: int) -> Any:
-    """The kernel of one stratum, compiled for one number of factors."""
+@kernel
+def hrm_block(
+    starts: Longs,  # (n_visits + 1,)
+    groups: Ints,  # (n_visits,)
+    liked: Ints,  # items within the range; starts point into it
+    contexts: Contexts,
+    snapshot: Floats,  # (n_items, n_factors) all items as they were before the round
+    theta: Parameters,  # all users, this range's items; updated in place
+    debts: Floats,  # (n_visits, n_factors) what the contexts are owed; written
+    rates: Rates,
+    stamp: Ints,  # (n_range_items,) zeros; scratch
+    state: State,  # (1,) random state, advanced in place
+    width: Width,
+) -> int:
+    """One step per liked item, as `mf_block`, with the hybrid vector in the user's place."""
+    pairs, n_factors, n_items = 0, len(width), theta.item.shape[0]
+    user_shrink, item_shrink = ONE - rates.lr * rates.reg_user, ONE - rates.lr * rates.reg_item
+    negative_shrink = ONE - rates.lr * rates.reg_negative
+    context, hybrid, pull_h = (
+        np.empty(n_factors, np.float32),
+        np.empty(n_factors, np.float32),
+        np.empty(n_factors, np.float32),
+    )
+    for visit in range(groups.size):
+        user = contexts.user[groups[visit]]
+        p, debt = theta.user[user], debts[visit]
+        debt[:] = ZERO
+        if contexts.begin[groups[visit]] == contexts.end[groups[visit]]:
+            continue  # a first basket: nothing stood before it
+        context_pool(contexts, groups[visit], snapshot, context)
+        mark = visit + 1
+        for row in range(starts[visit], starts[visit + 1]):
+            stamp[liked[row]] = mark
+        share = rates.share
+        if share == ZERO:
+            n_liked = np.float32(starts[visit + 1] - starts[visit])
+            share = n_liked / (np.float32(n_items) + n_liked)  # with the lost draws, even for every item
+        for row in range(starts[visit], starts[visit + 1]):
+            word = next_word(state)
+            item, other, z = np.int64(liked[row]), high_below(word, n_items), low_unit(word)
+            example = z < rates.alpha
+            relevant = z < rates.alpha * share
+            if not relevant and stamp[other] == mark:
+                continue  # lose the draw, never retry
+            user_pool(contexts.max_user, p, context, hybrid)
+            if example:
+                target = item if relevant else other
+                q = theta.item[target]
+                score = theta.bias[target] if theta.bias.size else ZERO
+                for f in range(n_factors):
+                    score += hybrid[f] * q[f]
+                pull = class_pull(rates.loss, score, theta.boundary[user], relevant)
+                if relevant:
+                    pull *= rates.weight
+                if rates.learn_boundary:
+                    theta.boundary[user] = boundary_step(
+                        theta.boundary[user], pull, rates.lr, rates.t, rates.lambda_t, rates.penalty
+                    )
+                shrink = item_shrink if relevant else negative_shrink
+                step = rates.lr * pull
+                for f in range(n_factors):
+                    pull_h[f] = pull * q[f]
+                    q[f] = shrink * q[f] + step * hybrid[f]
+                if theta.bias.size:
+                    theta.bias[target] += step
+            else:
+                q, r = theta.item[item], theta.item[other]
+                margin = theta.bias[item] - theta.bias[other] if theta.bias.size else ZERO
+                for f in range(n_factors):
+                    margin += hybrid[f] * (q[f] - r[f])
+                pull = rank_pull(margin)
+                step = rates.lr * pull
+                for f in range(n_factors):
+                    qf, rf = q[f], r[f]
+                    pull_h[f] = pull * (qf - rf)
+                    q[f] = item_shrink * qf + step * hybrid[f]
+                    r[f] = negative_shrink * rf - step * hybrid[f]
+                if theta.bias.size:
+                    theta.bias[item] += step
+                    theta.bias[other] -= step
+                pairs += 1
+            pull_split(contexts.max_user, pull_h, rates.lr, user_shrink, p, context, debt)
+    return pairs
 
-    @kernel
-    def block(
-        starts: Longs,  # (n_visits + 1,)
-        groups: Ints,  # (n_visits,)
-        liked: Ints,  # items within the range; starts point into it
-        contexts: Contexts,
-        snapshot: Floats,  # (n_items, n_factors) all items as they were before the round
-        theta: Parameters,  # all users, this range's items; updated in place
-        debts: Floats,  # (n_visits, n_factors) what the contexts are owed; written
-        rates: Rates,
-        stamp: Ints,  # (n_range_items,) zeros; scratch
-        state: State,  # (1,) random state, advanced in place
-    ) -> int:
-        """One step per liked item, as `mf_block`, with the hybrid vector in the user's place."""
-        pairs, n_items = 0, theta.item.shape[0]
-        user_shrink, item_shrink = ONE - rates.lr * rates.reg_user, ONE - rates.lr * rates.reg_item
-        negative_shrink = ONE - rates.lr * rates.reg_negative
-        context, hybrid, pull_h = (
-            np.empty(n_factors, np.float32),
-            np.empty(n_factors, np.float32),
-            np.empty(n_factors, np.float32),
+
+@kernel
+def hrm_round(
+    first: int,  # blocks first … last - 1 are run
+    last: int,
+    turn: int,  # the round
+    strata: Strata,
+    contexts: Contexts,
+    size: int,  # items per range
+    snapshot: Floats,
+    theta: Parameters,
+    debts: Floats,  # (n_visits of the round, n_factors)
+    debt_at: Longs,  # (B + 1,) where each block's visits start in debts
+    rates: Rates,
+    word: np.uint64,
+    width: Width,
+) -> int:
+    """Run some blocks of one round, one after the other; the pairs made."""
+    pairs, n_blocks, n_items = 0, debt_at.size - 1, theta.item.shape[0]
+    stamp = np.empty(size, np.int32)
+    for b in range(first, last):
+        part = (b + turn) % n_blocks
+        low, high = min(part * size, n_items), min((part + 1) * size, n_items)
+        begin, end = strata.cells[b * n_blocks + part], strata.cells[b * n_blocks + part + 1]
+        if begin == end:
+            continue
+        stamp[:] = 0
+        bias = theta.bias[low:high] if theta.bias.size else theta.bias
+        pairs += hrm_block(
+            strata.starts[begin : end + 1],
+            strata.groups[begin:end],
+            strata.liked,
+            contexts,
+            snapshot,
+            Parameters(theta.user, theta.boundary, theta.item[low:high], bias),
+            debts[debt_at[b] : debt_at[b + 1]],
+            rates,
+            stamp[: high - low],
+            block_state(word, turn * n_blocks + b),
+            width,
         )
-        for visit in range(groups.size):
-            user = contexts.user[groups[visit]]
-            p, debt = theta.user[user], debts[visit]
-            debt[:] = ZERO
-            if contexts.begin[groups[visit]] == contexts.end[groups[visit]]:
-                continue  # a first basket: nothing stood before it
-            context_pool(contexts, groups[visit], snapshot, context)
-            mark = visit + 1
-            for row in range(starts[visit], starts[visit + 1]):
-                stamp[liked[row]] = mark
-            share = rates.share
-            if share == ZERO:
-                share = np.float32(starts[visit + 1] - starts[visit]) / np.float32(n_items)
-            for row in range(starts[visit], starts[visit + 1]):
-                word = next_word(state)
-                item, other, z = np.int64(liked[row]), high_below(word, n_items), low_unit(word)
-                example = z < rates.alpha
-                relevant = z < rates.alpha * share
-                if not relevant and stamp[other] == mark:
-                    continue  # lose the draw, never retry
-                user_pool(contexts.max_user, p, context, hybrid)
-                if example:
-                    target = item if relevant else other
-                    q = theta.item[target]
-                    score = theta.bias[target] if theta.bias.size else ZERO
-                    for f in range(n_factors):
-                        score += hybrid[f] * q[f]
-                    pull = class_pull(rates.loss, score, theta.boundary[user], relevant)
-                    if relevant:
-                        pull *= rates.weight
-                    if rates.learn_boundary:
-                        theta.boundary[user] = boundary_step(
-                            theta.boundary[user], pull, rates.lr, rates.t, rates.lambda_t, rates.penalty
-                        )
-                    shrink = item_shrink if relevant else negative_shrink
-                    step = rates.lr * pull
-                    for f in range(n_factors):
-                        pull_h[f] = pull * q[f]
-                        q[f] = shrink * q[f] + step * hybrid[f]
-                    if theta.bias.size:
-                        theta.bias[target] = shrink * theta.bias[target] + step
-                else:
-                    q, r = theta.item[item], theta.item[other]
-                    margin = theta.bias[item] - theta.bias[other] if theta.bias.size else ZERO
-                    for f in range(n_factors):
-                        margin += hybrid[f] * (q[f] - r[f])
-                    pull = rank_pull(margin)
-                    step = rates.lr * pull
-                    for f in range(n_factors):
-                        qf, rf = q[f], r[f]
-                        pull_h[f] = pull * (qf - rf)
-                        q[f] = item_shrink * qf + step * hybrid[f]
-                        r[f] = negative_shrink * rf - step * hybrid[f]
-                    if theta.bias.size:
-                        theta.bias[item] = item_shrink * theta.bias[item] + step
-                        theta.bias[other] = negative_shrink * theta.bias[other] - step
-                    pairs += 1
-                pull_split(contexts.max_user, pull_h, rates.lr, user_shrink, p, context, debt)
-        return pairs
-
-    return block
-
-
-@cache
-def hrm_round(n_factors: int) -> Any:
-    """The kernel that runs some blocks of one round, one after the other."""
-    block = hrm_block(n_factors)
-
-    @kernel
-    def run(
-        first: int,  # blocks first … last - 1 are run
-        last: int,
-        turn: int,  # the round
-        strata: Strata,
-        contexts: Contexts,
-        size: int,  # items per range
-        snapshot: Floats,
-        theta: Parameters,
-        debts: Floats,  # (n_visits of the round, n_factors)
-        debt_at: Longs,  # (B + 1,) where each block's visits start in debts
-        rates: Rates,
-        word: np.uint64,
-    ) -> int:
-        pairs, n_blocks, n_items = 0, debt_at.size - 1, theta.item.shape[0]
-        stamp = np.empty(size, np.int32)
-        for b in range(first, last):
-            part = (b + turn) % n_blocks
-            low, high = min(part * size, n_items), min((part + 1) * size, n_items)
-            begin, end = strata.cells[b * n_blocks + part], strata.cells[b * n_blocks + part + 1]
-            if begin == end:
-                continue
-            stamp[:] = 0
-            bias = theta.bias[low:high] if theta.bias.size else theta.bias
-            pairs += block(
-                strata.starts[begin : end + 1],
-                strata.groups[begin:end],
-                strata.liked,
-                contexts,
-                snapshot,
-                Parameters(theta.user, theta.boundary, theta.item[low:high], bias),
-                debts[debt_at[b] : debt_at[b + 1]],
-                rates,
-                stamp[: high - low],
-                block_state(word, turn * n_blocks + b),
-            )
-        return pairs
-
-    return run
+    return pairs
 
 
 @kernel

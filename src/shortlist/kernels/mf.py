@@ -1,7 +1,6 @@
-"""Matrix factorisation: joint ranking and classification SGD inside one stratum (paper, Algorithm 1, eq. 7-11)."""
+"""Matrix factorisation: joint ranking and classification SGD in one stratum (paper, Algorithm 1, eq. 7-11)."""
 
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +12,13 @@ from shortlist.types import Floats, Ints, Longs, State
 
 ZERO, ONE = np.float32(0), np.float32(1)
 
+Width = tuple[tuple[()], ...]
+
+
+def factor_width(n_factors: int) -> Width:
+    """The number of factors as a type, and so a constant of the compiled loops: one empty tuple for each."""
+    return ((),) * n_factors
+
 
 class Rates(NamedTuple):
     """Hyper-parameters as kernels take them; see `models.joint` for their meaning."""
@@ -22,7 +28,7 @@ class Rates(NamedTuple):
     reg_item: np.float32
     reg_negative: np.float32
     alpha: np.float32
-    share: np.float32  # of examples that are positive; 0 = as many as a uniform draw of the items gives
+    share: np.float32  # of examples that are positive; 0: every item of the range is drawn as often
     weight: np.float32  # of a positive example
     t: np.float32
     lambda_t: np.float32
@@ -40,125 +46,116 @@ class Parameters(NamedTuple):
     bias: Floats  # (n_items,) or (0,)
 
 
-@cache
-def mf_block(n_factors: int) -> Any:
-    """The kernel of one stratum, compiled for one number of factors."""
-
-    @kernel
-    def block(
-        starts: Longs,  # (n_visits + 1,)
-        users: Ints,  # (n_visits,) rows of theta.user
-        liked: Ints,  # items within the range; starts point into it
-        theta: Parameters,  # this block's users, this range's items; updated in place
-        rates: Rates,
-        stamp: Ints,  # (n_range_items,) zeros; scratch
-        state: State,  # (1,) random state, advanced in place
-    ) -> int:
-        """One step per liked item: a pair with probability 1 - alpha, an example otherwise; the pairs made."""
-        pairs = 0
-        user_shrink, item_shrink = ONE - rates.lr * rates.reg_user, ONE - rates.lr * rates.reg_item
-        negative_shrink = ONE - rates.lr * rates.reg_negative
-        n_items = theta.item.shape[0]
-        for visit in range(users.size):
-            p, user = theta.user[users[visit]], users[visit]
-            mark = visit + 1
-            for row in range(starts[visit], starts[visit + 1]):
-                stamp[liked[row]] = mark
-            share = rates.share
-            if share == ZERO:
-                share = np.float32(starts[visit + 1] - starts[visit]) / np.float32(n_items)
-            for row in range(starts[visit], starts[visit + 1]):
-                word = next_word(state)
-                item, other, z = np.int64(liked[row]), high_below(word, n_items), low_unit(word)
-                if z < rates.alpha:
-                    relevant = z < rates.alpha * share
-                    target = item if relevant else other
-                    if not relevant and stamp[other] == mark:
-                        continue  # lose the draw, never retry: a user who has everything cannot hang us
-                    q = theta.item[target]
-                    score = theta.bias[target] if theta.bias.size else ZERO
-                    for f in range(n_factors):
-                        score += p[f] * q[f]
-                    pull = class_pull(rates.loss, score, theta.boundary[user], relevant)
-                    if relevant:
-                        pull *= rates.weight
-                    if rates.learn_boundary:
-                        theta.boundary[user] = boundary_step(
-                            theta.boundary[user], pull, rates.lr, rates.t, rates.lambda_t, rates.penalty
-                        )
-                    shrink = item_shrink if relevant else negative_shrink
-                    step = rates.lr * pull
-                    for f in range(n_factors):
-                        pf, qf = p[f], q[f]
-                        p[f] = user_shrink * pf + step * qf
-                        q[f] = shrink * qf + step * pf
-                    if theta.bias.size:
-                        theta.bias[target] = shrink * theta.bias[target] + step
-                else:
-                    if stamp[other] == mark:
-                        continue
-                    q, r = theta.item[item], theta.item[other]
-                    margin = theta.bias[item] - theta.bias[other] if theta.bias.size else ZERO
-                    for f in range(n_factors):
-                        margin += p[f] * (q[f] - r[f])
-                    step = rates.lr * rank_pull(margin)
-                    for f in range(n_factors):
-                        pf, qf, rf = p[f], q[f], r[f]
-                        p[f] = user_shrink * pf + step * (qf - rf)
-                        q[f] = item_shrink * qf + step * pf
-                        r[f] = negative_shrink * rf - step * pf
-                    if theta.bias.size:
-                        theta.bias[item] = item_shrink * theta.bias[item] + step
-                        theta.bias[other] = negative_shrink * theta.bias[other] - step
-                    pairs += 1
-        return pairs
-
-    return block
+@kernel
+def mf_block(
+    starts: Longs,  # (n_visits + 1,)
+    users: Ints,  # (n_visits,) rows of theta.user
+    liked: Ints,  # items within the range; starts point into it
+    theta: Parameters,  # this block's users, this range's items; updated in place
+    rates: Rates,
+    stamp: Ints,  # (n_range_items,) zeros; scratch
+    state: State,  # (1,) random state, advanced in place
+    width: Width,  # see factor_width
+) -> int:
+    """One step per liked item: a pair with probability 1 - alpha, an example otherwise; the pairs made."""
+    pairs, n_factors, n_items = 0, len(width), theta.item.shape[0]
+    user_shrink, item_shrink = ONE - rates.lr * rates.reg_user, ONE - rates.lr * rates.reg_item
+    negative_shrink = ONE - rates.lr * rates.reg_negative
+    for visit in range(users.size):
+        p, user = theta.user[users[visit]], users[visit]
+        mark = visit + 1
+        for row in range(starts[visit], starts[visit + 1]):
+            stamp[liked[row]] = mark
+        share = rates.share
+        if share == ZERO:
+            n_liked = np.float32(starts[visit + 1] - starts[visit])
+            share = n_liked / (np.float32(n_items) + n_liked)  # with the lost draws, even for every item
+        for row in range(starts[visit], starts[visit + 1]):
+            word = next_word(state)
+            item, other, z = np.int64(liked[row]), high_below(word, n_items), low_unit(word)
+            if z < rates.alpha:
+                relevant = z < rates.alpha * share
+                target = item if relevant else other
+                if not relevant and stamp[other] == mark:
+                    continue  # lose the draw, never retry: a user who has everything cannot hang us
+                q = theta.item[target]
+                score = theta.bias[target] if theta.bias.size else ZERO
+                for f in range(n_factors):
+                    score += p[f] * q[f]
+                pull = class_pull(rates.loss, score, theta.boundary[user], relevant)
+                if relevant:
+                    pull *= rates.weight
+                if rates.learn_boundary:
+                    theta.boundary[user] = boundary_step(
+                        theta.boundary[user], pull, rates.lr, rates.t, rates.lambda_t, rates.penalty
+                    )
+                shrink = item_shrink if relevant else negative_shrink
+                step = rates.lr * pull
+                for f in range(n_factors):
+                    pf, qf = p[f], q[f]
+                    p[f] = user_shrink * pf + step * qf
+                    q[f] = shrink * qf + step * pf
+                if theta.bias.size:
+                    theta.bias[target] += step
+            else:
+                if stamp[other] == mark:
+                    continue
+                q, r = theta.item[item], theta.item[other]
+                margin = theta.bias[item] - theta.bias[other] if theta.bias.size else ZERO
+                for f in range(n_factors):
+                    margin += p[f] * (q[f] - r[f])
+                step = rates.lr * rank_pull(margin)
+                for f in range(n_factors):
+                    pf, qf, rf = p[f], q[f], r[f]
+                    p[f] = user_shrink * pf + step * (qf - rf)
+                    q[f] = item_shrink * qf + step * pf
+                    r[f] = negative_shrink * rf - step * pf
+                if theta.bias.size:
+                    theta.bias[item] += step
+                    theta.bias[other] -= step
+                pairs += 1
+    return pairs
 
 
-@cache
-def mf_round(n_factors: int) -> Any:
-    """The kernel that runs some blocks of one round, one after the other."""
-    block = mf_block(n_factors)
-
-    @kernel
-    def run(
-        first: int,  # blocks first … last - 1 are run
-        last: int,
-        turn: int,  # the round
-        strata: Strata,
-        users: Longs,  # (B + 1,) where each block's users start
-        size: int,  # items per range
-        theta: Parameters,
-        rates: Rates,
-        word: np.uint64,
-    ) -> int:
-        pairs, n_blocks, n_items = 0, users.size - 1, theta.item.shape[0]
-        stamp = np.empty(size, np.int32)
-        for b in range(first, last):
-            part = (b + turn) % n_blocks
-            low, high = min(part * size, n_items), min((part + 1) * size, n_items)
-            begin, end = strata.cells[b * n_blocks + part], strata.cells[b * n_blocks + part + 1]
-            if begin == end:
-                continue
-            stamp[:] = 0
-            bias = theta.bias[low:high] if theta.bias.size else theta.bias
-            mine = Parameters(
-                theta.user[users[b] : users[b + 1]],
-                theta.boundary[users[b] : users[b + 1]],
-                theta.item[low:high],
-                bias,
-            )
-            local = strata.groups[begin:end] - np.int32(users[b])
-            pairs += block(
-                strata.starts[begin : end + 1],
-                local,
-                strata.liked,
-                mine,
-                rates,
-                stamp[: high - low],
-                block_state(word, turn * n_blocks + b),
-            )
-        return pairs
-
-    return run
+@kernel
+def mf_round(
+    first: int,  # blocks first … last - 1 are run
+    last: int,
+    turn: int,  # the round
+    strata: Strata,
+    users: Longs,  # (B + 1,) where each block's users start
+    size: int,  # items per range
+    theta: Parameters,
+    rates: Rates,
+    word: np.uint64,
+    width: Width,
+) -> int:
+    """Run some blocks of one round, one after the other; the pairs made."""
+    pairs, n_blocks, n_items = 0, users.size - 1, theta.item.shape[0]
+    stamp = np.empty(size, np.int32)
+    for b in range(first, last):
+        part = (b + turn) % n_blocks
+        low, high = min(part * size, n_items), min((part + 1) * size, n_items)
+        begin, end = strata.cells[b * n_blocks + part], strata.cells[b * n_blocks + part + 1]
+        if begin == end:
+            continue
+        stamp[:] = 0
+        bias = theta.bias[low:high] if theta.bias.size else theta.bias
+        mine = Parameters(
+            theta.user[users[b] : users[b + 1]],
+            theta.boundary[users[b] : users[b + 1]],
+            theta.item[low:high],
+            bias,
+        )
+        local = strata.groups[begin:end] - np.int32(users[b])
+        pairs += mf_block(
+            strata.starts[begin : end + 1],
+            local,
+            strata.liked,
+            mine,
+            rates,
+            stamp[: high - low],
+            block_state(word, turn * n_blocks + b),
+            width,
+        )
+    return pairs

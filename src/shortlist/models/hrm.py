@@ -8,7 +8,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
 from shortlist.kernels.fold import AVERAGE, MAXIMUM
 from shortlist.kernels.hrm import Contexts, context_apply, hrm_round, hybrid_vectors
-from shortlist.kernels.mf import Parameters, Rates
+from shortlist.kernels.mf import Parameters, Rates, factor_width
 from shortlist.models.base import at_least
 from shortlist.models.joint import JointModel
 from shortlist.models.objective import Objective
@@ -58,7 +58,7 @@ class Hybrid(Representation):
         debts = np.empty((int(debt_at[-1]), n_factors), np.float32)
         snapshot = theta.item.copy()
         schedule.spread(
-            hrm_round(n_factors),
+            hrm_round,
             n_blocks,
             turn,
             schedule.strata,
@@ -70,6 +70,7 @@ class Hybrid(Representation):
             debt_at,
             rates,
             word,
+            factor_width(n_factors),
         )
         schedule.spread(
             context_apply,

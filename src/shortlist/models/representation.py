@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.mf import Parameters, Rates, mf_round
+from shortlist.kernels.mf import Parameters, Rates, factor_width, mf_round
 from shortlist.models.strata import Schedule
 from shortlist.types import Floats, Ints, Longs
 
@@ -49,9 +49,8 @@ class Plain(Representation):
     def run_round(
         self, schedule: Schedule, turn: int, theta: Parameters, rates: Rates, word: np.uint64
     ) -> None:
-        run = mf_round(theta.user.shape[1])
         schedule.spread(
-            run,
+            mf_round,
             schedule.n_blocks,
             turn,
             schedule.strata,
@@ -60,6 +59,7 @@ class Plain(Representation):
             theta,
             rates,
             word,
+            factor_width(theta.user.shape[1]),
         )
 
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
