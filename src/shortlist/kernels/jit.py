@@ -25,5 +25,6 @@ def inlined(function: F) -> F:
 
 def exact(function: F) -> F:
     """Compile a small piece without licence to reorder or fuse: the same bits wherever it is folded in."""
-    compiled = numba.njit(nogil=True, error_model="numpy")(function)
+    # spelled out, because a flag that is left out is inherited from the kernel that calls
+    compiled = numba.njit(nogil=True, error_model="numpy", fastmath=False)(function)
     return cast(F, compiled)

@@ -1,0 +1,152 @@
+"""ItemIndex: item factors made ready for exact retrieval, once per model."""
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from shortlist.kernels.retrieve import BLOCK, DIMS, ItemBlocks, Items, blocks_fill
+from shortlist.recommend.threads import over_pieces
+from shortlist.types import Doubles, Floats, Ints
+
+FIRST_STAGE = 16  # dimensions before the first look; every stage doubles them
+ROWS = 1 << 16  # items taken in double precision at a time
+ROUNDING = 2.0**-24  # of one 32-bit operation, relative
+NO_BIAS = np.empty(0, np.float32)
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, eq=False)
+class ItemIndex:
+    """Items rotated by the singular vectors of their factors, in blocks, those that can score high first."""
+
+    items: Items
+    blocks: ItemBlocks
+
+    @classmethod
+    def build(
+        cls,
+        item_factors: Floats,
+        bias: Floats | None = None,
+        *,
+        items: Ints | None = None,
+        reach: float = 1.0,
+        n_threads: int = 0,
+    ) -> Self:
+        """Over all items or the distinct `items`; `reach` is a typical length of a user's vector."""
+        factors = frozen(np.asarray(item_factors, np.float32))
+        biases = frozen(NO_BIAS if bias is None else np.asarray(bias, np.float32))
+        chosen = np.arange(len(factors), dtype=np.int32) if items is None else items
+        squares, gram = _moments(factors, chosen)
+        height = np.zeros(chosen.size) if bias is None else biases[chosen].astype(np.float64)
+        shown = ~np.isnan(squares) & (height > -np.inf)  # the others score NaN or -inf whoever asks
+        chosen, height = chosen[shown], height[shown]
+        order = np.argsort(-(np.sqrt(squares[shown]) * reach + height), kind="stable")
+        blocks = _empty_blocks(chosen[order], height[order], _rotation(gram))
+        lengths = np.zeros(blocks.item.size, np.float32)
+
+        def fill(part: slice) -> None:
+            rows = slice(part.start * BLOCK, min(part.stop * BLOCK, chosen.size))
+            blocks_fill(factors, chosen[order][rows], _cut(blocks, part), lengths[rows])
+
+        over_pieces(fill, len(blocks.item), 64, n_threads)
+        blocks.peaks[:, 0] = lengths.reshape(-1, BLOCK).max(axis=1)
+        np.maximum.accumulate(blocks.peaks[::-1], out=blocks.ahead[::-1])
+        return cls(Items(factors, biases), blocks)
+
+    @cached_property
+    def n_items(self) -> int:
+        """How many items can be found."""
+        return int((self.blocks.item >= 0).sum())
+
+    @property
+    def slack(self) -> np.float32:
+        """Twice what rounding can do to a bound and a score together, relative to the lengths."""
+        return np.float32(4 * (self.items.factors.shape[1] + 8) * ROUNDING)
+
+
+def _pieces(factors: Floats, chosen: Ints) -> Iterator[tuple[slice, Doubles]]:
+    for start in range(0, chosen.size, ROWS):
+        rows = slice(start, start + ROWS)
+        yield rows, factors[chosen[rows]].astype(np.float64)
+
+
+def _moments(factors: Floats, chosen: Ints) -> tuple[Doubles, Doubles]:
+    """Squared lengths of the items, and the sum of their outer products where they are finite."""
+    squares, gram = np.empty(chosen.size), np.zeros((factors.shape[1], factors.shape[1]))
+    for rows, part in _pieces(factors, chosen):
+        squares[rows] = np.einsum("if,if->i", part, part)
+        finite = part[np.isfinite(squares[rows])]
+        gram += finite.T @ finite
+    return squares, gram
+
+
+def _rotation(gram: Doubles) -> Doubles:
+    """(n_factors, n_dims) directions of falling weight, padded with zeros to whole sweeps."""
+    n_factors = len(gram)
+    rotation = np.zeros((n_factors, max(-(-n_factors // DIMS), 1) * DIMS))
+    rotation[:, :n_factors] = np.linalg.eigh(gram)[1][:, ::-1]
+    return rotation
+
+
+def _empty_blocks(item: Ints, bias: Doubles, rotation: Doubles) -> ItemBlocks:
+    n_dims = rotation.shape[1]
+    stages = [FIRST_STAGE * 2**n for n in range(n_dims) if FIRST_STAGE * 2**n < n_dims][:8]
+    n_blocks, n_stages = -(-item.size // BLOCK), len(stages) + 1
+    items = np.full((n_blocks, BLOCK), -1, np.int32)
+    items.ravel()[: item.size] = item
+    biases = np.full((n_blocks, BLOCK), -np.inf, np.float32)
+    biases.ravel()[: item.size] = bias
+    sizes = np.where(items < 0, 0, np.abs(biases))
+    peaks = np.stack([np.zeros(n_blocks), biases.max(axis=1), sizes.max(axis=1)], axis=1).astype(np.float32)
+    return ItemBlocks(
+        heads=np.zeros((n_blocks, n_dims, BLOCK), np.float32),
+        tails=np.zeros(n_blocks * n_stages * BLOCK, np.float32),
+        bias=biases,
+        item=items,
+        peaks=peaks,
+        ahead=np.empty_like(peaks),
+        stages=np.array([*stages, n_dims], np.int64),
+        rotation=rotation,
+    )
+
+
+def _cut(blocks: ItemBlocks, part: slice) -> ItemBlocks:
+    """Some of the blocks, sharing memory with all."""
+    share = blocks.stages.size * BLOCK
+    return blocks._replace(
+        heads=blocks.heads[part],
+        tails=blocks.tails[part.start * share : part.stop * share],
+        bias=blocks.bias[part],
+        item=blocks.item[part],
+        peaks=blocks.peaks[part],
+        ahead=blocks.ahead[part],
+    )
+
+
+def frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """Contiguous and read-only, a view where possible: kernels are compiled for one kind of array."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+# An array nobody may write to cannot change under its index, so the index lives as long as its scorer.
+_kept: "weakref.WeakKeyDictionary[Any, tuple[Floats, Floats | None, ItemIndex]]" = weakref.WeakKeyDictionary()
+
+
+def kept_index(scorer: Any, item_factors: Floats, bias: Floats | None) -> ItemIndex | None:
+    """The index built earlier for this scorer and these very arrays."""
+    found = _kept.get(scorer)
+    return found[2] if found is not None and found[0] is item_factors and found[1] is bias else None
+
+
+def keep_index(scorer: Any, item_factors: Floats, bias: Floats | None, index: ItemIndex) -> None:
+    """Remember an index, where factors and bias are read-only."""
+    if not item_factors.flags.writeable and (bias is None or not bias.flags.writeable):
+        _kept[scorer] = (item_factors, bias, index)

@@ -1,0 +1,158 @@
+"""Retrieval from factors, judged against all scores worked out plainly and sorted."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shortlist.recommend.index import ItemIndex
+from shortlist.recommend.retrieve import Sets, from_factors, from_index, from_pairs, no_sets
+
+
+def plain_scores(vectors, item_factors, bias=None):
+    """Every score in 32 bits: eight running sums folded by halves, then the rest, then the bias."""
+    n_factors = vectors.shape[1]
+    whole = n_factors - n_factors % 8
+    sums = np.zeros((len(vectors), len(item_factors), 8), np.float32)
+    with np.errstate(all="ignore"):
+        for f in range(whole):
+            sums[:, :, f % 8] += vectors[:, f, None] * item_factors[None, :, f]
+        for half in (4, 2, 1):
+            sums = sums[:, :, :half] + sums[:, :, half : 2 * half]
+        scores = sums[:, :, 0]
+        for f in range(whole, n_factors):
+            scores = scores + vectors[:, f, None] * item_factors[None, :, f]
+        return scores if bias is None else scores + bias
+
+
+def plain_lists(scores, floors, barred, limit=None, candidates=None):
+    """(items, scores) of every user: allowed, strictly above the floor, best first, smaller item first."""
+    lists = []
+    for user, row in enumerate(scores):
+        allowed = range(row.size) if candidates is None else candidates[user]
+        hits = [item for item in allowed if row[item] > floors[user] and item not in barred[user]]
+        hits = sorted(hits, key=lambda item: (-row[item], item))[:limit]
+        lists.append((hits, [float(row[item]) for item in hits]))
+    return lists
+
+
+def as_lists(hits):
+    bounds = zip(hits.indptr[:-1], hits.indptr[1:], strict=True)
+    return [(hits.items[a:b].tolist(), hits.scores[a:b].tolist()) for a, b in bounds]
+
+
+def as_sets(rows):
+    lengths = [len(row) for row in rows]
+    items = [item for row in rows for item in sorted(row)]
+    return Sets(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), np.array(items, np.int32))
+
+
+def zipf_factors(rng, n_users=40, n_items=700, n_factors=37):
+    """Factors with a falling spectrum, and lengths as uneven as popularity makes them."""
+    shape = np.exp(-np.arange(n_factors) / 6)
+    vectors = rng.normal(size=(n_users, n_factors)) * shape
+    items = rng.normal(size=(n_items, n_factors)) * shape / (1 + np.arange(n_items) / 50)[:, None]
+    bias = rng.normal(size=n_items) * 0.1
+    return vectors.astype(np.float32), items.astype(np.float32), bias.astype(np.float32)
+
+
+NUMBERS = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 3.0, -2.5, 1e-3, 1e20, -1e20, 1e-30, 3e38, -3e38])
+ODD = st.sampled_from([np.inf, -np.inf, np.nan, 1e-45])
+
+
+@st.composite
+def problems(draw):
+    """Small factor pairs full of ties, zeros, overflow and, at times, infinities and NaN."""
+    n_users, n_items, n_factors = draw(st.integers(1, 5)), draw(st.integers(0, 9)), draw(st.integers(1, 19))
+    number = draw(st.sampled_from([st.sampled_from([0.0, 1.0, -1.0]), NUMBERS, NUMBERS | ODD]))
+    copies = draw(st.sampled_from([1, 1, 40]))  # more than one block of equal items
+
+    def matrix(*shape):
+        size = int(np.prod(shape))
+        return np.array(draw(st.lists(number, min_size=size, max_size=size)), np.float32).reshape(shape)
+
+    vectors, items = matrix(n_users, n_factors), matrix(n_items, n_factors)
+    bias = matrix(n_items) if draw(st.booleans()) else None
+    items, bias = np.tile(items, (copies, 1)), None if bias is None else np.tile(bias, copies)
+    floor = number | st.sampled_from([-np.inf, np.nan, np.inf])
+    floors = np.array(draw(st.lists(floor, min_size=n_users, max_size=n_users)), np.float32)
+    subset = st.sets(st.integers(0, max(len(items) - 1, 0))) if len(items) else st.just(set())
+    sets = st.lists(subset, min_size=n_users, max_size=n_users)
+    limit = draw(st.none() | st.integers(1, 12))
+    return vectors, items, bias, floors, draw(sets), draw(sets), limit
+
+
+@given(problems())
+def test_every_path_gives_the_plain_answer(problem):
+    vectors, items, bias, floors, barred, candidates, limit = problem
+    scores = plain_scores(vectors, items, bias)
+    everything = np.arange(len(items), dtype=np.int32)
+    expected = plain_lists(scores, floors, barred, limit)
+    with np.errstate(all="ignore"):
+        index = ItemIndex.build(items, bias, n_threads=1)
+    assert as_lists(from_index(index, vectors, floors, as_sets(barred), limit, 1)) == expected
+    found = from_factors(vectors, items, bias, everything, floors, as_sets(barred), limit, 1)
+    assert as_lists(found) == expected
+    found = from_pairs(vectors, items, bias, as_sets(candidates), floors, as_sets(barred), limit, 1)
+    assert as_lists(found) == plain_lists(scores, floors, barred, limit, candidates)
+    shared = np.array(sorted(candidates[0]), np.int32)
+    with np.errstate(all="ignore"):
+        part = ItemIndex.build(items, bias, items=shared, n_threads=1)
+    found = from_index(part, vectors, floors, as_sets(barred), limit, 1)
+    assert as_lists(found) == plain_lists(scores, floors, barred, limit, [shared.tolist()] * len(vectors))
+
+
+@pytest.mark.parametrize("n_factors", [1, 7, 8, 16, 17, 37, 64, 100])
+@pytest.mark.parametrize("length", [1, 5, 40])
+def test_recall_is_one_on_falling_spectra(n_factors, length):
+    rng = np.random.default_rng(n_factors)
+    vectors, items, bias = zipf_factors(rng, n_factors=n_factors)
+    scores = plain_scores(vectors, items, bias)
+    barred = [set(rng.choice(700, 30, replace=False).tolist()) for _ in vectors]
+    floors = np.sort(scores, axis=1)[:, -length]
+    index = ItemIndex.build(items, bias, reach=2.0)
+    found = from_index(index, vectors, floors, as_sets(barred), None, 2)
+    assert as_lists(found) == plain_lists(scores, floors, barred)
+    open_floors = np.full(len(vectors), -np.inf, np.float32)
+    found = from_index(index, vectors, open_floors, as_sets(barred), length, 2)
+    assert as_lists(found) == plain_lists(scores, open_floors, barred, length)
+
+
+@pytest.mark.parametrize("n_threads", [2, 4])
+def test_same_bits_on_any_number_of_threads(n_threads):
+    vectors, items, bias = zipf_factors(np.random.default_rng(1), n_users=1000)
+    index = ItemIndex.build(items, bias, n_threads=n_threads)
+    floors = np.full(1000, 0.5, np.float32)
+    one = from_index(index, vectors, floors, no_sets(1000), None, 1)
+    many = from_index(index, vectors, floors, no_sets(1000), None, n_threads)
+    assert one.items.size > 1000
+    for a, b in zip(one, many, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def test_users_alone_get_what_they_get_together():
+    vectors, items, bias = zipf_factors(np.random.default_rng(2))
+    index, floors = ItemIndex.build(items, bias), np.zeros(40, np.float32)
+    together = as_lists(from_index(index, vectors, floors, no_sets(40), 7, 1))
+    alone = [
+        as_lists(from_index(index, vectors[u : u + 1], floors[:1], no_sets(1), 7, 1))[0] for u in range(40)
+    ]
+    assert together == alone
+
+
+def test_a_list_longer_than_the_room_is_whole():
+    items = np.ones((3000, 2), np.float32)
+    found = from_index(
+        ItemIndex.build(items), np.ones((2, 2), np.float32), np.zeros(2, np.float32), no_sets(2), None, 1
+    )
+    assert found.indptr.tolist() == [0, 3000, 6000]
+    assert found.items.tolist() == [*range(3000), *range(3000)]
+    assert not found.full.any()
+
+
+def test_what_the_limit_cuts_off_is_told():
+    items = np.array([[1.0], [2.0], [3.0]], np.float32)
+    floors = np.array([0.0, 1.5, 2.5], np.float32)
+    found = from_index(ItemIndex.build(items), np.ones((3, 1), np.float32), floors, no_sets(3), 2, 1)
+    assert as_lists(found) == [([2, 1], [3.0, 2.0]), ([2, 1], [3.0, 2.0]), ([2], [3.0])]
+    assert found.full.tolist() == [True, False, False]

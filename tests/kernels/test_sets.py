@@ -1,0 +1,26 @@
+"""Ragged sets against Python's own."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shortlist.kernels.sets import sets_common, sets_join
+
+PAIRS = st.lists(st.tuples(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20))), max_size=6)
+
+
+def ragged(sets):
+    indptr = np.concatenate([[0], np.cumsum([len(one) for one in sets])]).astype(np.int64)
+    return indptr, np.array([item for one in sets for item in sorted(one)], np.int32)
+
+
+@given(PAIRS)
+def test_union_and_overlap_of_each_user(pairs):
+    left, right = ragged([a for a, _ in pairs]), ragged([b for _, b in pairs])
+    at, out = np.empty(len(pairs) + 1, np.int64), np.empty(left[1].size + right[1].size, np.int32)
+    sets_join(*left, *right, at, out)
+    found = [out[a:b].tolist() for a, b in zip(at[:-1], at[1:], strict=True)]
+    assert found == [sorted(a | b) for a, b in pairs]
+    common = np.empty(len(pairs), np.int64)
+    sets_common(*left, *right, common)
+    assert common.tolist() == [len(a & b) for a, b in pairs]
