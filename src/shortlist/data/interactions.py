@@ -75,13 +75,16 @@ class Interactions:
             raise DataError(
                 f"tuples must all be (user, item[, timestamp[, weight]]), got {got}; make them alike."
             )
-        names = ("user_id", "item_id", "timestamp", "weight")[: widths.pop()]
-        try:
-            frame = pl.DataFrame(table, schema=list(names), orient="row", infer_schema_length=None)
-        except (TypeError, pl.exceptions.PolarsError) as error:
-            raise DataError(
-                f"tuples must hold one type per position, got a mixture ({error}); cast them."
-            ) from None
+        names = ("user_id", "item_id", "timestamp", "weight")
+        try:  # ids strictly: 1 and "1" must not become the same one
+            frame = pl.DataFrame(
+                [
+                    pl.Series(name, column, strict=name.endswith("_id"))
+                    for name, column in zip(names, zip(*table, strict=True), strict=False)
+                ]
+            )
+        except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
+            raise DataError(f"ids must be of one type, got a mixture ({error}); cast them.") from None
         return cls.from_frame(frame)
 
     @classmethod
@@ -184,7 +187,9 @@ class Interactions:
         from scipy.sparse import csr_array
 
         values = np.ones(self.n_rows, np.float32) if self.weight is None else self.weight
-        return csr_array((values, self.item, self.indptr), shape=(self.n_users, self.n_items), copy=False)
+        # SciPy wants both index arrays of one type and would otherwise copy the long one.
+        starts = self.indptr.astype(np.int32) if self.n_rows < 2**31 else self.indptr
+        return csr_array((values, self.item, starts), shape=(self.n_users, self.n_items), copy=False)
 
     @cached_property
     def item_sets(self) -> tuple[Longs, Ints]:

@@ -1,0 +1,128 @@
+"""Grouping kernels against sorting written plainly."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shortlist.kernels.group import (
+    SHORT,
+    baskets_find,
+    codes_lookup,
+    presence_mark,
+    repeats_fold,
+    rows_group,
+    rows_order,
+    sets_build,
+    users_count,
+)
+
+EMPTY = {"time": np.empty(0, np.int64), "basket": np.empty(0, np.int32), "weight": np.empty(0, np.float32)}
+
+
+def grouped(user, n_users, item, time, basket, weight):
+    """All kernels in their order, on copies."""
+    indptr = np.zeros(n_users + 1, np.int64)
+    users_count(user, indptr)
+    out = [np.empty_like(column) for column in (item, time, basket, weight)]
+    rows_group(user, indptr[:-1].copy(), item, time, basket, weight, *out)
+    rows_order(indptr, out[1], out[2], out[0], out[3])
+    return indptr, *out
+
+
+@st.composite
+def tables(draw):
+    """Columns of any length; each optional one may be absent; times repeat, users are sometimes long."""
+    n = draw(st.integers(0, 120))
+    column = lambda top, kind: np.array(draw(st.lists(st.integers(0, top), min_size=n, max_size=n)), kind)  # noqa: E731
+    n_users = draw(st.integers(1, 4))
+    user, item = column(n_users - 1, np.int32), column(6, np.int32)
+    time = column(draw(st.sampled_from([3, 10**12])), np.int64) if draw(st.booleans()) else EMPTY["time"]
+    basket = column(2, np.int32) if draw(st.booleans()) else EMPTY["basket"]
+    weight = np.arange(n, dtype=np.float32) if draw(st.booleans()) else EMPTY["weight"]
+    return user, n_users, item, time, basket, weight
+
+
+def plain_rows(user, item, time, basket):
+    """Every row as a tuple of the keys it is sorted by."""
+    zeros = np.zeros(user.size, np.int64)
+    keys = (user, time if time.size else zeros, basket if basket.size else zeros, item)
+    return list(zip(*(key.tolist() for key in keys), strict=True))
+
+
+@given(tables())
+def test_rows_come_out_sorted_and_keep_their_weights(table):
+    user, n_users, item, time, basket, weight = table
+    indptr, to_item, to_time, to_basket, to_weight = grouped(*table)
+    to_user = np.repeat(np.arange(n_users), np.diff(indptr))
+    before, after = plain_rows(user, item, time, basket), plain_rows(to_user, to_item, to_time, to_basket)
+    assert after == sorted(before)
+    if weight.size:  # every weight was the number of its row: it must still sit beside the same keys
+        assert [before[int(number)] for number in to_weight] == after
+        assert sorted(to_weight) == sorted(weight)
+
+
+@pytest.mark.parametrize("n", [SHORT, SHORT + 1, 500])
+@pytest.mark.parametrize("times", [1, 5, 10**9])
+def test_long_and_short_users_are_ordered_alike(n, times):
+    rng = np.random.default_rng(n)
+    item, time = rng.integers(0, 50, n).astype(np.int32), rng.integers(0, times, n)
+    _, to_item, to_time, _, _ = grouped(
+        np.zeros(n, np.int32), 1, item, time, EMPTY["basket"], EMPTY["weight"]
+    )
+    assert list(zip(to_time, to_item, strict=True)) == sorted(zip(time, item, strict=True))
+
+
+@given(tables())
+def test_equal_rows_fold_into_the_first_and_add_their_weights(table):
+    user, n_users, _, _, _, weight = table
+    indptr, to_item, to_time, to_basket, to_weight = grouped(*table)
+    to_user = np.repeat(np.arange(n_users), np.diff(indptr))
+    rows = plain_rows(to_user, to_item, to_time, to_basket)
+    total = {}
+    for row, value in zip(rows, to_weight.tolist() or [0.0] * len(rows), strict=True):
+        total[row] = total.get(row, 0.0) + value
+    keep = np.empty(user.size, np.bool_)
+    folded = repeats_fold(indptr, to_time, to_basket, to_item, to_weight, keep)
+    kept = [row for row, stays in zip(rows, keep, strict=True) if stays]
+    assert kept == sorted(set(rows))
+    assert folded == len(rows) - len(kept)
+    if weight.size:
+        assert to_weight[keep].tolist() == [total[row] for row in kept]
+
+
+@given(tables())
+def test_baskets_open_where_user_time_or_key_changes(table):
+    _, n_users, *_ = table
+    indptr, to_item, to_time, to_basket, _ = grouped(*table)
+    to_user = np.repeat(np.arange(n_users), np.diff(indptr))
+    keys = [row[:3] for row in plain_rows(to_user, to_item, to_time, to_basket)]
+    starts, counts = np.empty(len(keys), np.bool_), np.zeros(n_users + 1, np.int64)
+    total = baskets_find(indptr, to_time, to_basket, starts, counts)
+    assert starts.tolist() == [at == 0 or keys[at] != keys[at - 1] for at in range(len(keys))]
+    assert total == starts.sum() == len(set(keys)) == counts[-1]
+    assert np.diff(counts).tolist() == [len({key for key in keys if key[0] == u}) for u in range(n_users)]
+
+
+@given(tables())
+def test_sets_are_each_users_distinct_items_ascending(table):
+    _, n_users, *_ = table
+    indptr, to_item, *_ = grouped(*table)
+    starts, items = np.zeros(n_users + 1, np.int64), np.empty(to_item.size, np.int32)
+    sets_build(indptr, to_item, starts, items)
+    for u in range(n_users):
+        expected = sorted(set(to_item[indptr[u] : indptr[u + 1]].tolist()))
+        assert items[starts[u] : starts[u + 1]].tolist() == expected
+
+
+@given(st.lists(st.integers(-5, 20), min_size=1, max_size=40))
+def test_marks_and_codes_number_the_ids_in_order(ids):
+    rows, low = np.array(ids, np.int64), min(ids)
+    table = np.zeros(max(ids) - low + 1, np.int32)
+    presence_mark(rows, low, table)
+    distinct = np.flatnonzero(table)
+    assert (distinct + low).tolist() == sorted(set(ids))
+    table[distinct] = np.arange(distinct.size)
+    codes = np.empty(rows.size, np.int32)
+    codes_lookup(rows, low, table, codes)
+    assert [sorted(set(ids))[code] for code in codes] == ids
