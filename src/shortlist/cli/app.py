@@ -8,6 +8,9 @@ from cyclopts import App, CycloptsError, Parameter
 
 from shortlist.cli.datasets import datasets
 from shortlist.cli.demo import demo
+from shortlist.cli.evaluate import evaluate
+from shortlist.cli.fit import fit
+from shortlist.cli.inspect import inspect
 from shortlist.cli.screen import complain
 from shortlist.errors import ShortlistError
 
@@ -35,7 +38,7 @@ def build() -> App:
         default_parameter=Parameter(name_transform=lambda name: name, negative=()),
         suppress_keyboard_interrupt=False,
     )
-    for verb in (demo, datasets):
+    for verb in (demo, datasets, fit, evaluate, inspect):
         app.command(verb)
     return app
 

@@ -8,6 +8,7 @@ from cyclopts import Group, Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import say
+from shortlist.errors import DataError
 
 if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
@@ -44,3 +45,14 @@ def interactions(source: str, reading: Reading = AS_NAMED, *, training: bool = T
     folded = f"; {data.duplicates:,} duplicate rows folded" if data.duplicates else ""
     say(f"{source}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{folded}")
     return data
+
+
+def write_rows(data: "Interactions", path: Path) -> None:
+    """Interactions as a table that `interactions` reads back: .parquet or .csv."""
+    from shortlist.data.files import write_beside
+
+    writers = {".parquet": "write_parquet", ".csv": "write_csv"}
+    if path.suffix not in writers:
+        raise DataError(f"rows are written as {' or '.join(writers)}, got {path.name!r}; change the ending.")
+    with write_beside(path) as temporary:
+        getattr(data.to_frame(), writers[path.suffix])(temporary)

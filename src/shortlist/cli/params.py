@@ -1,0 +1,70 @@
+"""Hyper-parameters as flags, spelled as in Python; what is not given stays as the model has it."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
+
+import shortlist as sl
+from shortlist.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shortlist.data.interactions import Interactions
+    from shortlist.models import Recommender
+
+Name = Literal["DKHRM", "DKBPRMF", "HRM", "BPRMF", "LogMF", "CRRMF", "PersonalFrequency", "Popularity"]
+PARAMETERS = Group("Hyper-parameters, where the model's own are not wanted", sort_key=8)
+
+
+@Parameter(name="*", group=PARAMETERS)
+@dataclass(frozen=True)
+class Params:
+    """None means the model's default."""
+
+    n_factors: Annotated[int | None, Parameter(help="Length of the vectors.")] = None
+    n_epochs: Annotated[int | None, Parameter(help="Passes over the data, at most.")] = None
+    lr: Annotated[float | None, Parameter(help="Step size.")] = None
+    reg: Annotated[float | None, Parameter(help="L2 on all vectors.")] = None
+    alpha: Annotated[float | None, Parameter(help="Share of classification: 0 ranks, 1 classifies.")] = None
+    t: Annotated[float | None, Parameter(help="Where every boundary starts.")] = None
+    lambda_t: Annotated[float | None, Parameter(help="How strongly boundaries are drawn to t.")] = None
+    negatives: Annotated[
+        float | Literal["uniform"] | None, Parameter(help="Per positive: the strictness of the boundary.")
+    ] = None
+    seed: Annotated[int | None, Parameter(help="Same seed, same bits.")] = None
+    n_threads: Annotated[int | None, Parameter(help="0 takes every core.")] = None
+    set: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="Any other parameter, as NAME=VALUE; repeat at will.",
+            show_default=False,
+            consume_multiple=False,
+        ),
+    ] = ()
+
+    def given(self) -> dict[str, Any]:
+        """What was said, by name."""
+        named = {name: value for name, value in asdict(self).items() if name != "set" and value is not None}
+        return named | dict(map(assignment, self.set))
+
+
+DEFAULTS = Params()
+
+
+def assignment(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, where VALUE is a number, true, false, null, or else a word."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"--set takes NAME=VALUE, got {text!r}; write --set window=2.")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def model_of(name: Name | None, params: Params, data: "Interactions") -> "Recommender":
+    """The model by name, or the one that suits the data: HRM needs to know what came before what."""
+    chosen = name or ("DKHRM" if data.n_baskets > data.active_users.size else "DKBPRMF")
+    made: Recommender = getattr(sl, chosen)()
+    return made.set_params(**params.given())
