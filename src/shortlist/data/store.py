@@ -1,4 +1,4 @@
-"""A saved model is a folder: model.json, arrays.safetensors and Parquet tables, all checksummed, never pickled."""
+"""A saved model is a folder: model.json, arrays.safetensors, Parquet tables; checksummed, never pickled."""
 
 import hashlib
 import json
@@ -36,13 +36,17 @@ class Parts:
 def save_parts(path: str | Path, parts: Parts) -> Path:
     """Write the folder beside its place and rename it in; an older model there is replaced in one step."""
     target = Path(path)
-    if target.exists() and not (target / HEADER).is_file():
-        raise DataError(f"{target} exists and is not a saved model; choose a path that is free.")
+    refuse_foreign(target)
     with write_beside(target) as room:
         room.mkdir()
-        save_file({name: np.ascontiguousarray(array) for name, array in parts.arrays.items()}, room / ARRAYS)
-        for name, table in parts.tables.items():
-            table.write_parquet(room / f"{name}.parquet")
+        try:
+            save_file({name: np.ascontiguousarray(a) for name, a in parts.arrays.items()}, room / ARRAYS)
+            for name, table in parts.tables.items():
+                table.write_parquet(room / f"{name}.parquet")
+        except (SafetensorError, pl.exceptions.PolarsError) as error:
+            raise DataError(
+                f"cannot write {target}: {error}; free some space or choose another place."
+            ) from None
         header = {
             "format": FORMAT,
             "version": VERSION,
@@ -54,8 +58,14 @@ def save_parts(path: str | Path, parts: Parts) -> Path:
             "sha256": {file.name: _hash_file(file) for file in sorted(room.iterdir())},
         }
         header["checksum"] = _hash_header(header)
-        (room / HEADER).write_text(json.dumps(header, indent=2, allow_nan=False) + "\n")
+        (room / HEADER).write_text(json.dumps(header, indent=2, allow_nan=False, default=_plain) + "\n")
     return target
+
+
+def refuse_foreign(target: Path) -> None:
+    """Refuse a path where something stands that we did not write."""
+    if target.exists() and not (target / HEADER).is_file():
+        raise DataError(f"{target} exists and is not a saved model; choose a path that is free.")
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
@@ -106,4 +116,11 @@ def _hash_file(file: Path) -> str:
 
 def _hash_header(header: dict[str, Any]) -> str:
     body = {key: value for key, value in header.items() if key != "checksum"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(body, sort_keys=True, default=_plain).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars as JSON can hold them."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -15,7 +15,7 @@ TOLERANCE = 1e-9
 
 
 class Terms(NamedTuple):
-    """What is asked of each user: row r wants liked[r] above unseen[r], and each on its side of the boundary."""
+    """What is asked of each user: liked[r] above unseen[r], and each on its side of the boundary."""
 
     indptr: Longs  # (n_users + 1,)
     liked: Ints  # (n_rows,)
@@ -211,11 +211,11 @@ def users_fold(
     items: Floats,
     bias: Floats,
     goal: Goal,
-    density: Doubles,  # (n_users,) share of all items the user has
+    density: Doubles,  # (n_users,) share of all items that the user takes
     vectors: Floats,  # (n_users, n_factors) start on entry, solution on return
     boundary: Floats,  # (n_users,) likewise
 ) -> None:
-    """Minimise each user's objective; convex unless pooling is by maximum, where a stationary point is found."""
+    """Minimise each user's objective; convex unless pooling is by maximum: then a stationary point."""
     n = vectors.shape[1]
     x, trial, grad, step = np.empty(n + 1), np.empty(n + 1), np.empty(n + 1), np.empty(n + 1)
     hess, none = np.empty((n + 1, n + 1)), np.empty((0, 0))
@@ -224,7 +224,9 @@ def users_fold(
         unseen = terms.unseen[terms.indptr[u] : terms.indptr[u + 1]]
         if liked.size == 0:
             continue
-        share = goal.share if goal.share > 0 else density[u]
+        share = density[u]
+        if goal.share > 0:  # training loses the draws that hit a liked item
+            share = goal.share / (1 - (1 - goal.share) * density[u])
         x[:n] = vectors[u]
         x[n] = boundary[u]
         value = fold_value(x, contexts[u], liked, unseen, share, items, bias, goal, grad, hess)

@@ -1,4 +1,4 @@
-"""Matrix factorisation: joint ranking and classification SGD in one stratum (paper, Algorithm 1, eq. 7-11)."""
+"""Matrix factorisation: joint ranking and classification SGD in a stratum (paper, Algorithm 1, eq. 7-11)."""
 
 from typing import NamedTuple
 

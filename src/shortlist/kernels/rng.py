@@ -16,7 +16,7 @@ LOW = np.uint64(0xFFFFFFFF)
 def next_word(state: State) -> np.uint64:
     """Advance the stream; 64 fresh bits."""
     state[0] += GOLDEN
-    z = state[0]
+    z: np.uint64 = state[0]
     z = (z ^ (z >> S30)) * MIX_1
     z = (z ^ (z >> S27)) * MIX_2
     return z ^ (z >> S31)
@@ -50,4 +50,4 @@ def words(state: State, out: State) -> None:
 def stream(seed: int, *path: int) -> State:
     """A stream named by a seed and a path (epoch, round, block …); different names, unrelated streams."""
     entropy = np.random.SeedSequence([seed, *path])
-    return entropy.generate_state(1, np.uint64)
+    return np.asarray(entropy.generate_state(1, np.uint64), np.uint64)

@@ -1,8 +1,8 @@
 """Strata: user blocks × item ranges, so that threads never share a row.
 
 Users are cut into B blocks, items (under a random relabelling) into B ranges. In round r, block b works on
-range (b + r) mod B. Rows are visited group by group: a group is what one score vector serves, that is a user's
-whole history for matrix factorisation and one basket for HRM.
+range (b + r) mod B. Rows are visited group by group: a group is what one score vector serves, that is a
+user's whole history for matrix factorisation and one basket for HRM.
 """
 
 from typing import NamedTuple

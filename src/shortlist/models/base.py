@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
+from scipy.special import expit
 
 from shortlist.cutoff.component import Component
 from shortlist.data.ids import Ids
@@ -18,19 +19,27 @@ from shortlist.types import Doubles, Floats, Ints, Longs
 HISTORY = ("indptr", "item", "baskets", "user_baskets", "time", "weight")
 
 
-def at_least(least: float, **values: float) -> None:
-    """Refuse any value below `least`, by name."""
+def at_least(least: float, **values: Any) -> None:
+    """Refuse, by name, what is no finite number or lies below `least`."""
     for name, value in values.items():
-        if not value >= least:
-            raise ConfigError(f"{name} must be at least {least}, got {value}.")
+        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        if not number or not least <= value < np.inf:
+            raise ConfigError(f"{name} must be a number of at least {least}, got {value!r}.")
+
+
+def whole(least: int, **values: Any) -> None:
+    """Refuse, by name, what is no whole number or lies below `least`."""
+    for name, value in values.items():
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+            raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
 @dataclass(kw_only=True, eq=False)
 class Recommender(Component, ABC):
     """Fit, score, decide, save. Users and items are dense indices; `users_` and `items_` translate."""
 
+    kind: ClassVar[str] = "model"
     classes: ClassVar[dict[str, type["Recommender"]]] = {}
-    history_: ClassVar[Interactions]  # set by fit
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -57,7 +66,7 @@ class Recommender(Component, ABC):
         shift = self.log_odds_shift(users)
         if shift is None:
             return None
-        return 1 / (1 + np.exp(-(self.score(users).astype(np.float64) + shift[:, None])))
+        return np.asarray(expit(self.score(users).astype(np.float64) + shift[:, None]))
 
     @property
     def users_(self) -> Ids:
@@ -74,6 +83,10 @@ class Recommender(Component, ABC):
         """What the model was fitted on."""
         found: Interactions = self.need("history_")
         return found
+
+    def remember(self, data: Interactions) -> None:
+        """Take up what the model stands on; the last act of a fit."""
+        self.history_ = data
 
     @property
     def seen(self) -> tuple[Longs, Ints]:
@@ -110,6 +123,10 @@ class Recommender(Component, ABC):
     def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
         """Take up what `_pack` gave."""
 
+    def _plain_params(self) -> dict[str, Any]:
+        """The parameters that JSON can hold; the rest is in `_pack`."""
+        return self.get_params()
+
     def save(self, path: str | Path) -> Path:
         """Write a folder with model.json, arrays.safetensors and id tables; replaced in one step."""
         past = self.past
@@ -122,12 +139,22 @@ class Recommender(Component, ABC):
         parts = Parts(
             kind="model",
             name=type(self).__name__,
-            params=self.get_params(),
+            params=self._plain_params(),
             arrays={**own, **held},
             tables={"users": pl.DataFrame({"user_id": past.users.values}), "items": items},
             notes={**notes, "data": past.fingerprint, "rows": past.n_rows},
         )
         return save_parts(path, parts)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read back what `save` wrote; every byte is verified."""
+        model = load_model(path)
+        if not isinstance(model, cls):
+            raise ModelFileError(
+                f"{path} holds a {type(model).__name__}, not a {cls.__name__}; load it as what it is."
+            )
+        return model
 
 
 def load_model(path: str | Path) -> Recommender:
@@ -140,12 +167,13 @@ def load_model(path: str | Path) -> Recommender:
     try:
         model = Recommender.classes[parts.name](**parts.params)
         items = parts.tables["items"]
-        model.history_ = Interactions(  # type: ignore[misc]
+        history = Interactions(
             users=Ids(parts.tables["users"]["user_id"]),
             items=Ids(items["item_id"]),
             item_names=items["item_name"] if "item_name" in items.columns else None,
             **{name: parts.arrays.get(f"history.{name}") for name in HISTORY},  # type: ignore[arg-type]
         )
+        model.remember(history)
         own = {n.removeprefix("model."): a for n, a in parts.arrays.items() if n.startswith("model.")}
         model._unpack(own, parts.notes)
     except (KeyError, TypeError) as error:

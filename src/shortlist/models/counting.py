@@ -16,11 +16,12 @@ DAY = 86_400_000_000  # microseconds
 def popular(data: Interactions, half_life: float | None = None) -> Doubles:
     """(n_items,) how often each item was taken; with a half-life in days, the past fades."""
     if half_life is None:
-        return np.bincount(data.item, minlength=data.n_items).astype(np.float64)
+        return np.asarray(np.bincount(data.item, minlength=data.n_items), np.float64)
     if data.time is None:
         raise ConfigError("half_life needs timestamps, got data without them; leave it out or bring times.")
     age = (data.time.max() - data.time) / DAY
-    return np.bincount(data.item, weights=0.5 ** (age / half_life), minlength=data.n_items)
+    faded = np.bincount(data.item, weights=0.5 ** (age / half_life), minlength=data.n_items)
+    return np.asarray(faded, np.float64)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -29,7 +30,7 @@ class _Counting(Recommender):
 
     def _check(self, data: Interactions) -> None:
         self.check_data(data)
-        if self.half_life is not None and not self.half_life > 0:
+        if self.half_life is not None and not 0 < self.half_life < np.inf:
             raise ConfigError(
                 f"half_life must be above 0 days, got {self.half_life}; None counts all sales alike."
             )
@@ -54,7 +55,7 @@ class Popularity(_Counting):
         """Count."""
         self._check(train)
         self.popularity_ = popular(train, self.half_life).astype(np.float32)
-        self.history_ = train
+        self.remember(train)
         return self
 
     def score(self, users: Ints) -> Floats:
@@ -89,7 +90,7 @@ class PersonalFrequency(_Counting):
         sales = popular(train, self.half_life)
         self.shelf_ = (self.popularity * sales / sales.sum()).astype(np.float32)
         self.counts_ = self._counts(train)
-        self.history_ = train
+        self.remember(train)
         return self
 
     def _counts(self, train: Interactions) -> Floats:

@@ -1,13 +1,14 @@
 """Folding users into a finished model: items fixed, the user's own convex problem solved to convergence."""
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.fold import Goal, Terms, users_fold
 from shortlist.models.strata import thread_count
-from shortlist.types import Floats, Ints
+from shortlist.types import Doubles, Floats, Ints
 
 LEAST_TERMS = 200  # unseen items a user is held against, at least
 FOLD = 7  # name of a random stream
@@ -16,6 +17,7 @@ FOLD = 7  # name of a random stream
 def fold(
     data: Interactions,
     users: Ints,
+    density: Doubles,
     vectors: Floats,
     boundary: Floats,
     items: Floats,
@@ -24,16 +26,15 @@ def fold(
     seed: int,
     n_threads: int,
 ) -> tuple[Floats, Floats]:
-    """Solved (vectors, boundaries) of `users`; in models with a context, the user must explain the items alone."""
+    """Solved (vectors, boundaries) of `users`; where there is a context, the user must do without it."""
     terms = _terms(data, users, seed)
-    density = np.diff(data.item_sets[0])[users] / data.n_items
     contexts = np.zeros_like(vectors)
     n = thread_count(n_threads)
     cuts = np.linspace(0, users.size, min(n, users.size) + 1).astype(int)
     with ThreadPoolExecutor(n) as pool:
         jobs = [
             pool.submit(users_fold, a, b, terms, contexts, items, bias, goal, density, vectors, boundary)
-            for a, b in zip(cuts[:-1], cuts[1:], strict=True)
+            for a, b in pairwise(cuts)
         ]
         for job in jobs:
             job.result()

@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError
+from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.fold import AVERAGE, MAXIMUM
 from shortlist.kernels.hrm import Contexts, context_apply, hrm_round, hybrid_vectors
 from shortlist.kernels.mf import Parameters, Rates, factor_width
-from shortlist.models.base import at_least
+from shortlist.models.base import whole
 from shortlist.models.joint import JointModel
 from shortlist.models.objective import Objective
 from shortlist.models.representation import Representation
 from shortlist.models.strata import Schedule
-from shortlist.types import Floats, Ints, Longs
+from shortlist.types import Doubles, Floats, Ints, Longs
 
 POOLS = ("average", "max")
 
@@ -130,8 +130,19 @@ class HRM(JointModel):
     def pool(self) -> int:
         return MAXIMUM if self.pool_user == "max" else AVERAGE
 
+    def n_taken(self, history: Interactions, users: Ints) -> Doubles:
+        rows, baskets = np.diff(history.indptr)[users], np.diff(history.user_baskets)[users]
+        return np.asarray(rows / np.maximum(baskets, 1))
+
+    def check_start(self, train: Interactions) -> None:
+        if not (np.diff(train.user_baskets) > 1).any():
+            raise DataError(
+                f"{type(self).__name__} learns from the second basket of a user on, got data without one; "
+                "bring timestamps or basket ids, or use BPRMF or DKBPRMF."
+            )
+
     def _check(self, data: Interactions) -> Objective:
-        at_least(1, window=self.window)
+        whole(1, window=self.window)
         for name in ("pool_items", "pool_user"):
             if getattr(self, name) not in POOLS:
                 raise ConfigError(f"{name} must be one of {', '.join(POOLS)}, got {getattr(self, name)!r}.")

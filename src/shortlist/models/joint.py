@@ -12,13 +12,13 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
 from shortlist.kernels.fold import PLAIN
 from shortlist.kernels.mf import Parameters
-from shortlist.models.base import Recommender, at_least
+from shortlist.models.base import Recommender, at_least, whole
 from shortlist.models.fold import fold
 from shortlist.models.judge import judge_of
 from shortlist.models.objective import Objective
 from shortlist.models.representation import Representation
 from shortlist.models.training import Plan, Progress, train
-from shortlist.types import Floats, Ints
+from shortlist.types import Doubles, Floats, Ints
 
 USERS, ITEMS = 4, 5  # names of random streams
 
@@ -28,9 +28,9 @@ class JointModel(Recommender):
     """Scores are inner products; same seed, same bits, on any number of threads.
 
     `reg` is the strength of L2 on all factors; reg_user, reg_item and reg_negative override it for the user,
-    the liked item and the sampled unseen item. `bias` adds one number per item. Training ends after `n_epochs`,
-    or when the loss has not changed by `tol` (relative) for three epochs, or, where `fit` is given validation
-    data, when its F1 has not risen for `patience` epochs; then the best state is kept.
+    the liked item and the sampled unseen item. `bias` adds one number per item. Training ends after
+    `n_epochs`, or when the loss has not changed by `tol` (relative) for three epochs, or, where `fit` is
+    given validation data, when its F1 has not risen for `patience` epochs; then the best state is kept.
     """
 
     n_factors: int = 50
@@ -65,6 +65,7 @@ class JointModel(Recommender):
     ) -> Self:
         """Learn from scratch; a run found at `checkpoint` is continued and ends in the same bits."""
         objective = self._check(train)
+        self.check_start(train)
         theta = self._start(objective, train.n_users, train.n_items)
         return self._descend(theta, train, train, valid, progress, checkpoint)
 
@@ -87,17 +88,27 @@ class JointModel(Recommender):
         return self._descend(theta, data, visited, None, progress, None, n_epochs)
 
     def fold_in(self, newcomers: Mapping[Any, Iterable[Any]]) -> Self:
-        """Vectors and boundaries for new users (or known ones with one more basket); items stay as they are."""
+        """Vectors and boundaries for new users (or known ones with one more basket); items stay as is."""
         old: Parameters = self.need("theta_")
         data = self.history_.with_baskets(newcomers)
         fresh = self._start(self.objective(), data.n_users, data.n_items)
         user, boundary = _grown(fresh.user, old.user), _grown(fresh.boundary, old.boundary)
         users = data.users.lookup(list(newcomers))
         goal = self.objective().goal(self.reg if self.reg_user is None else self.reg_user, self.pool)
+        density = self.n_taken(data, users) / data.n_items
         user[users], boundary[users] = fold(
-            data, users, user[users], boundary[users], old.item, old.bias, goal, self.seed, self.n_threads
+            data,
+            users,
+            density,
+            user[users],
+            boundary[users],
+            old.item,
+            old.bias,
+            goal,
+            self.seed,
+            self.n_threads,
         )
-        self.history_ = data
+        self.remember(data)
         self.theta_ = Parameters(user, boundary, old.item, old.bias)
         return self
 
@@ -115,6 +126,7 @@ class JointModel(Recommender):
         default = self.reg
         regs = [default if r is None else r for r in (self.reg_user, self.reg_item, self.reg_negative)]
         identity = {**self.get_params(), "class": type(self).__name__, "data": history.fingerprint}
+        identity["valid"] = None if valid is None else valid.fingerprint
         del identity["n_threads"], identity["n_epochs"]
         judge = None if valid is None else judge_of(valid, history, self.vectors_of, self.seed)
         run = train(
@@ -135,15 +147,19 @@ class JointModel(Recommender):
                 judge=judge,
             ),
         )
-        self.history_ = history
+        self.remember(history)
         self.theta_ = run.theta if run.best is None else run.best
         self.n_epochs_ = run.best_epoch or run.epoch
         self.losses_, self.valid_scores_, self.stopped_ = run.losses, run.scores, run.stopped
         return self
 
+    def check_start(self, train: Interactions) -> None:
+        """Refuse data that the representation cannot start from."""
+
     def _check(self, data: Interactions) -> Objective:
-        at_least(1, n_factors=self.n_factors, n_epochs=self.n_epochs, patience=self.patience)
-        at_least(0, reg=self.reg, tol=self.tol, seed=self.seed, n_threads=self.n_threads)
+        whole(1, n_factors=self.n_factors, n_epochs=self.n_epochs, patience=self.patience)
+        whole(0, seed=self.seed, n_threads=self.n_threads)
+        at_least(0, lr=self.lr, reg=self.reg, tol=self.tol, init=self.init)
         at_least(
             0,
             **{n: v for n in ("reg_user", "reg_item", "reg_negative") if (v := getattr(self, n)) is not None},
@@ -177,6 +193,10 @@ class JointModel(Recommender):
         """How the user enters the score vector, for `fold_in`."""
         return PLAIN
 
+    def n_taken(self, history: Interactions, users: Ints) -> Doubles:
+        """(n,) how many items a user takes of those that are scored: the base rate of the examples."""
+        return np.diff(history.item_sets[0])[users].astype(np.float64)
+
     # ------------------------------------------------------------------ the contract
     def factors(self, users: Ints) -> tuple[Floats, Floats, Floats | None]:
         """(score vectors, item vectors, item bias): the score is their inner product plus the bias."""
@@ -202,8 +222,10 @@ class JointModel(Recommender):
     def log_odds_shift(self, users: Ints) -> Floats | None:
         """(n,) what to add to a score to get the log-odds of relevance; None where scores only rank."""
         theta: Parameters = self.need("theta_")
-        n_liked = np.diff(self.history_.item_sets[0])[users].astype(np.float64)
-        return self.objective().log_odds_shift(theta.boundary[users], n_liked, self.history_.n_items)
+        history = self.history_
+        return self.objective().log_odds_shift(
+            theta.boundary[users], self.n_taken(history, users), history.n_items
+        )
 
     # ------------------------------------------------------------------ saving
     def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -214,7 +236,7 @@ class JointModel(Recommender):
             "valid_scores": self.valid_scores_,
             "stopped": self.stopped_,
         }
-        return {name: array for name, array in theta._asdict().items()}, notes
+        return theta._asdict(), notes
 
     def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
         self.theta_ = Parameters(*(arrays[name] for name in Parameters._fields))

@@ -27,6 +27,8 @@ def judge_of(
         )
     rng = np.random.Generator(np.random.PCG64([seed, SAMPLE]))
     users = valid.active_users
+    if not users.size:
+        raise DataError("validation data must hold at least one interaction, got none; leave it out instead.")
     if users.size > MOST_USERS:
         users = np.sort(rng.choice(users, MOST_USERS, replace=False))
     taken = valid.csr()[users]

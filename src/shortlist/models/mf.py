@@ -21,7 +21,7 @@ class _Factorisation(JointModel):
 
 @dataclass(kw_only=True, eq=False)
 class BPRMF(_Factorisation):
-    """Rank liked items above unseen ones (Rendle et al., 2009); the order means something, the scale does not."""
+    """Rank liked items above unseen ones (Rendle et al., 2009); the order means something, not the scale."""
 
     def objective(self) -> Objective:
         return Objective()

@@ -1,4 +1,4 @@
-"""The joint objective L = α·L_cf + (1 − α)·L_rk, in the forms that kernels and people need (paper eq. 1-6)."""
+"""The joint objective L = α·L_cf + (1 − α)·L_rk, in the forms kernels and people need (paper eq. 1-6)."""
 
 from dataclasses import dataclass
 
@@ -53,32 +53,38 @@ class Objective:
         """The same, as kernels take it."""
         share = 0.0 if isinstance(self.negatives, str) else 1 / (1 + self.negatives)
         return Rates(
-            *(np.float32(x) for x in (lr, reg_user, reg_item, reg_negative, self.alpha, share, self.weight)),
-            np.float32(self.t),
-            np.float32(self.lambda_t),
-            LOSSES[self.loss],
-            PENALTIES[self.penalty],
-            self.learn_boundary,
+            lr=np.float32(lr),
+            reg_user=np.float32(reg_user),
+            reg_item=np.float32(reg_item),
+            reg_negative=np.float32(reg_negative),
+            alpha=np.float32(self.alpha),
+            share=np.float32(share),
+            weight=np.float32(self.weight),
+            t=np.float32(self.t),
+            lambda_t=np.float32(self.lambda_t),
+            loss=LOSSES[self.loss],
+            penalty=PENALTIES[self.penalty],
+            learn_boundary=self.learn_boundary,
         )
 
     def goal(self, reg_user: float, pool: int) -> Goal:
         """The same, as `kernels.fold` takes it."""
         share = 0.0 if isinstance(self.negatives, str) else 1 / (1 + self.negatives)
         return Goal(
-            float(reg_user),
-            float(self.alpha),
-            share,
-            float(self.weight),
-            float(self.t),
-            float(self.lambda_t),
-            int(LOSSES[self.loss]),
-            int(PENALTIES[self.penalty]),
-            self.learn_boundary,
-            pool,
+            reg_user=float(reg_user),
+            alpha=float(self.alpha),
+            share=float(share),
+            weight=float(self.weight),
+            t=float(self.t),
+            lambda_t=float(self.lambda_t),
+            loss=int(LOSSES[self.loss]),
+            penalty=int(PENALTIES[self.penalty]),
+            learn_boundary=self.learn_boundary,
+            pool=pool,
         )
 
     def value(self, liked: Floats, other: Floats, boundary: Floats, density: Doubles) -> float:
-        """The mean loss over sampled triples: scores of a liked and an unseen item, t_u, and the user's density."""
+        """The mean loss over sampled triples: scores of a liked and an unseen item, t_u, density."""
         total = 0.0
         if self.alpha < 1:
             total += (1 - self.alpha) * float(np.logaddexp(0, other - liked).mean())
@@ -105,6 +111,5 @@ class Objective:
             return None
         shift = -boundary.astype(np.float64) - np.log(self.weight)
         if not isinstance(self.negatives, str):
-            liked = np.clip(n_liked, 0.5, n_items - 0.5)
-            shift += np.log(self.negatives) - np.log((n_items - liked) / liked)
-        return shift.astype(np.float32)
+            shift += np.log(self.negatives) + np.log(np.maximum(n_liked, 0.5) / n_items)
+        return np.asarray(shift, np.float32)

@@ -1,7 +1,7 @@
 """OutsideScores: any ranker, ours or not, under the same contract."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -16,11 +16,11 @@ from shortlist.types import Floats, Ints
 class OutsideScores(Recommender):
     """Scores from elsewhere, over the id tables of the data given to `fit`.
 
-    `scores`: a dense (n_users, n_items) array, a SciPy matrix (entries not stored are no candidates), a pair of
-    (user factors, item factors), or a callable from dense users to (n, n_items) scores.
+    `scores`: a dense (n_users, n_items) array, a SciPy matrix (entries not stored are no candidates), a pair
+    of (user factors, item factors), or a callable from dense users to (n, n_items) scores.
     """
 
-    scores: Any
+    scores: Any = None
 
     def fit(self, train: Interactions) -> Self:
         """Check the shapes against the data; nothing is learned."""
@@ -31,11 +31,11 @@ class OutsideScores(Recommender):
                 f"scores must be {train.n_users} users × {train.n_items} items like the data, got {shape}; "
                 "score with the index tables of the same Interactions (users.values, items.values)."
             )
-        self.history_ = train
+        self.remember(train)
         return self
 
     def _shape(self) -> tuple[int, int] | None:
-        scores = self.scores
+        scores: Any = self.scores
         if callable(scores):
             return None
         if isinstance(scores, tuple):
@@ -47,13 +47,16 @@ class OutsideScores(Recommender):
                 raise ConfigError("a factor pair must be two 2-D arrays with the same number of columns.")
             return len(scores[0]), len(scores[1])
         if issparse(scores) or (isinstance(scores, np.ndarray) and scores.ndim == 2):
-            return tuple(scores.shape)
+            n_users, n_items = cast(Any, scores).shape
+            return n_users, n_items
         raise ConfigError(
-            f"scores must be a 2-D array, a SciPy matrix, a factor pair or a callable, got {type(scores).__name__}."
+            "scores must be a 2-D array, a SciPy matrix, a factor pair or a callable, "
+            f"got {type(scores).__name__}."
         )
 
     def factors(self, users: Ints) -> tuple[Floats, Floats, Floats | None] | None:
         """The pair, where scores are given as one."""
+        self.need("history_")
         if not isinstance(self.scores, tuple):
             return None
         user, item = (np.ascontiguousarray(side, np.float32) for side in self.scores)
@@ -61,12 +64,11 @@ class OutsideScores(Recommender):
 
     def score(self, users: Ints) -> Floats:
         """(n, n_items) scores; what a sparse matrix does not store is -inf, that is, never shown."""
-        self.need("history_")
         pair = self.factors(users)
         if pair is not None:
             return np.asarray(pair[0] @ pair[1].T)
         if issparse(self.scores):
-            rows = csr_array(self.scores)[users]
+            rows = csr_array(cast(Any, self.scores))[users]
             dense = np.full(rows.shape, -np.inf, np.float32)
             owner = np.repeat(np.arange(users.size), np.diff(rows.indptr))
             dense[owner, rows.indices] = rows.data
@@ -79,6 +81,9 @@ class OutsideScores(Recommender):
             )
         return found
 
+    def _plain_params(self) -> dict[str, Any]:
+        return {}
+
     def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         if callable(self.scores):
             raise ConfigError(
@@ -89,7 +94,7 @@ class OutsideScores(Recommender):
                 "form": "factors"
             }
         if issparse(self.scores):
-            csr = csr_array(self.scores)
+            csr = csr_array(cast(Any, self.scores))
             parts = {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr}
             return parts, {"form": "csr", "shape": list(csr.shape)}
         return {"dense": np.asarray(self.scores)}, {"form": "dense"}

@@ -20,7 +20,7 @@ class Representation(ABC):
     def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
         """(indptr, item, group_at): rows of each group, and where each user's groups start."""
 
-    def enter(self, schedule: Schedule) -> None:
+    def enter(self, schedule: Schedule) -> None:  # noqa: B027  # most have nothing to do
         """Called after every relabelling, before the first round under it."""
 
     @abstractmethod

@@ -78,7 +78,7 @@ class Schedule:
         return np.uint64(stream(self.seed, STEPS, epoch)[0])
 
     def spread(self, task: Callable[..., Any], n: int, *args: Any) -> list[Any]:
-        """Run task(first, last, *args) over 0 … n - 1 cut into as many parts as there are threads; wait for all."""
+        """Run task(first, last, *args) over 0 … n - 1, cut into one part per thread; wait for all."""
         parts = min(self.n_threads, n)
         if parts <= 1:
             return [task(0, n, *args)]

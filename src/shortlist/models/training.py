@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shortlist.data.interactions import Interactions
-from shortlist.data.store import HEADER, Parts, load_parts, save_parts
+from shortlist.data.store import Parts, load_parts, refuse_foreign, save_parts
 from shortlist.errors import ConfigError, TrainingError
 from shortlist.kernels.mf import Parameters, Rates
 from shortlist.models.objective import Objective
@@ -72,7 +72,7 @@ def train(
     rates: Rates,
     plan: Plan,
 ) -> Run:
-    """Descend from `theta` (changed in place) until done; the best state is in the result."""
+    """Descend from `theta` until done; the best state is in the result."""
     run = _resumed(plan) or Run(theta)
     with ThreadPoolExecutor(thread_count(plan.n_threads)) as pool:
         indptr, item, group_at = representation.groups(data)
@@ -96,12 +96,16 @@ def train(
                     _write(run, plan)
                     last_write = time.monotonic()
         except KeyboardInterrupt:
+            if not run.losses:
+                raise  # nothing was learned, so there is nothing to keep
+            if plan.checkpoint and len(run.losses) == run.epoch:
+                _write(run, plan)
             run.stopped = "interrupted"
     return run
 
 
 def _epoch(run: Run, schedule: Schedule, representation: Representation, rates: Rates) -> None:
-    """One pass over the data on a copy, so that an interruption or a divergence leaves the last epoch's state."""
+    """One pass over the data on a copy, so that interruption and divergence leave the last epoch's state."""
     if schedule.enter(run.epoch):
         representation.enter(schedule)
     theta = _labelled(run.theta, schedule.label)
@@ -140,9 +144,11 @@ def _check(theta: Parameters, lr: float, epoch: int) -> None:
 
 def _note(run: Run, meter: "Meter", plan: Plan) -> None:
     """Measure the epoch just made and decide whether it was the last."""
-    run.losses.append(meter.loss(run.theta))
+    loss = meter.loss(run.theta)
     if plan.judge is not None:
         run.scores.append(plan.judge(run.theta))
+    run.losses.append(loss)
+    if plan.judge is not None:
         if run.best is None or run.scores[-1] > max(run.scores[:-1]):
             run.best, run.best_epoch = run.theta, run.epoch
         elif run.epoch - run.best_epoch >= plan.patience:
@@ -197,26 +203,33 @@ def _write(run: Run, plan: Plan) -> None:
         "best_epoch": run.best_epoch,
         "stopped": run.stopped,
     }
-    assert plan.checkpoint is not None  # noqa: S101
+    assert plan.checkpoint is not None
     save_parts(plan.checkpoint, Parts("checkpoint", "Run", plan.identity, arrays, notes=notes))
 
 
 def _resumed(plan: Plan) -> Run | None:
-    if plan.checkpoint is None or not (plan.checkpoint / HEADER).exists():
+    if plan.checkpoint is None:
+        return None
+    refuse_foreign(plan.checkpoint)
+    if not plan.checkpoint.exists():
         return None
     parts = load_parts(plan.checkpoint, "checkpoint")
     if parts.params != plan.identity:
         changed = sorted(key for key in plan.identity if plan.identity[key] != parts.params.get(key))
         raise ConfigError(
-            f"the checkpoint {plan.checkpoint} belongs to another run: {', '.join(changed) or 'keys'} differ; "
+            f"the checkpoint {plan.checkpoint} belongs to another run ({', '.join(changed)} differ); "
             "pass the same parameters and data, or another checkpoint path."
+        )
+    if parts.notes["epoch"] > plan.n_epochs:
+        raise ConfigError(
+            f"the checkpoint {plan.checkpoint} is in epoch {parts.notes['epoch']}, beyond the n_epochs of "
+            f"{plan.n_epochs} asked for; raise n_epochs or pass another checkpoint path."
         )
 
     def parameters(prefix: str) -> Parameters:
         return Parameters(*(parts.arrays[f"{prefix}.{name}"] for name in Parameters._fields))
 
     notes = parts.notes
-    stopped = notes["stopped"] if notes["stopped"] != "interrupted" else "n_epochs"
     best = parameters("best") if notes["best_epoch"] else None
     return Run(
         parameters("theta"),
@@ -225,5 +238,5 @@ def _resumed(plan: Plan) -> Run | None:
         notes["scores"],
         best,
         notes["best_epoch"],
-        stopped,
+        notes["stopped"],
     )
