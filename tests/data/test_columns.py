@@ -1,0 +1,154 @@
+"""Which column is which, and what is said when that cannot be known."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from shortlist.data.columns import resolve
+from shortlist.errors import DataError
+
+PLAIN = {"user_id": ["a", "b"], "item_id": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("user", "item", "time", "weight"),
+    [
+        ("user_id", "item_id", "timestamp", "weight"),
+        ("user", "item", "datetime", "rating"),
+        ("userId", "movieId", "date", "Rating"),
+        ("CUSTOMER_ID", "PRODUCT_ID", "TRANSACTION_DT", "quantity"),
+        ("user_id:token", "item_id:token", "timestamp:float", "rating:float"),
+        ("visitorid", "itemid", "ts", "plays"),
+        ("Customer ID", "StockCode", "InvoiceDate", "Quantity"),
+    ],
+)
+def test_conventional_names_and_aliases_are_found(user, item, time, weight):
+    frame = pl.DataFrame({"noise": [0, 0], user: ["a", "b"], item: [1, 2], time: [5, 6], weight: [0.5, 2]})
+    found = resolve(frame)
+    assert found.user_id.to_list() == ["a", "b"]
+    assert found.item_id.to_list() == [1, 2]
+    assert found.time.tolist() == [5_000_000, 6_000_000]
+    assert found.weight.tolist() == [0.5, 2.0]
+
+
+def test_given_names_win_over_aliases_and_empty_leaves_out():
+    frame = pl.DataFrame({**PLAIN, "buyer": ["x", "y"], "rating": [1, 2], "title": ["A", None]})
+    found = resolve(frame, user_id="buyer", weight="")
+    assert found.user_id.to_list() == ["x", "y"]
+    assert found.weight is None
+    assert found.item_name.to_list() == ["A", None]
+
+
+def test_a_recbole_column_may_be_given_without_its_type():
+    found = resolve(pl.DataFrame({"who:token": [1], "what:token": [2]}), user_id="who", item_id="what")
+    assert found.item_id.to_list() == [2]
+
+
+def test_the_conventional_name_wins_over_aliases_beside_it():
+    found = resolve(pl.DataFrame({**PLAIN, "customer_id": ["c", "d"], "userId": ["e", "f"]}))
+    assert found.user_id.to_list() == ["a", "b"]
+
+
+def test_tables_of_all_kinds_are_read_alike():
+    columns = {**PLAIN, "weight": [1.0, 2.0]}
+    for table in (pl.DataFrame(columns), pl.LazyFrame(columns), pd.DataFrame(columns), pa.table(columns)):
+        found = resolve(table)
+        assert found.user_id.to_list() == ["a", "b"]
+        assert found.weight.tolist() == [1.0, 2.0]
+
+
+def test_categories_become_strings():
+    frame = pd.DataFrame({"user_id": pd.Categorical(["b", "a"]), "item_id": [1, 2]})
+    assert resolve(frame).user_id.to_list() == ["b", "a"]
+
+
+def test_pandas_and_arrow_are_not_imported_by_us():
+    code = """
+import sys
+import polars as pl
+from shortlist.data.interactions import Interactions
+Interactions.from_frame(pl.DataFrame({"user_id": [1, 2], "item_id": ["a", "b"], "date": ["2024-01-01"] * 2}))
+print(sorted({"pandas", "pyarrow"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def refusal(frame, **given):
+    with pytest.raises(DataError) as caught:
+        resolve(frame, **given)
+    return str(caught.value)
+
+
+class TestRefusals:
+    def test_missing_column(self):
+        said = refusal(pl.DataFrame({"usr_id": [1], "item_id": [2]}))
+        assert "must have a column 'user_id'" in said
+        assert "did you mean 'usr_id'?" in said
+        assert "user_id='…'" in said
+        said = refusal(pl.DataFrame({"user_id": [1], "x": [2]}))
+        assert "'item_id'" in said
+        assert "the columns are 'user_id', 'x'" in said
+
+    def test_given_column_that_is_not_there(self):
+        said = refusal(pl.DataFrame({**PLAIN, "score": [1, 2]}), weight="scores")
+        assert said == "weight must name a column of the table, got 'scores'; did you mean 'score'?"
+
+    def test_required_column_left_out(self):
+        assert "user_id must name a column" in refusal(pl.DataFrame(PLAIN), user_id="")
+
+    def test_ambiguous_aliases(self):
+        said = refusal(pl.DataFrame({"user": [1], "customer_id": [1], "item": [1]}))
+        assert "'user' or 'customer_id'" in said
+        assert "pass user_id='user'" in said
+        said = refusal(pl.DataFrame({**PLAIN, "date": [1, 2], "time": [1, 2]}))
+        assert 'timestamp="" to use neither' in said
+
+    def test_one_column_for_two_roles(self):
+        assert "must be different columns" in refusal(pl.DataFrame(PLAIN), user_id="item_id")
+
+    def test_unknown_role(self):
+        from shortlist.data.interactions import Interactions
+
+        with pytest.raises(DataError, match=r"must be one of user_id, .*got 'user'"):
+            Interactions.from_frame(pl.DataFrame(PLAIN), user="user_id")
+
+    @pytest.mark.parametrize("column", ["user_id", "item_id", "basket_id"])
+    def test_null_ids(self, column):
+        frame = pl.DataFrame({**PLAIN, "basket_id": [1, 2], column: [7, None]})
+        assert f"column '{column}', row 2: an id must not be empty" in refusal(frame)
+
+    def test_null_ids_in_pandas(self):
+        assert "column 'user_id', row 1" in refusal(pd.DataFrame({"user_id": [None, "a"], "item_id": [1, 2]}))
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None, 1e300])
+    def test_weights_that_are_not_finite(self, bad):
+        said = refusal(pl.DataFrame({**PLAIN, "weight": pl.Series([1.0, bad], dtype=pl.Float64)}))
+        assert "column 'weight', row 2: a weight must be a finite number" in said
+        assert 'weight=""' in said
+
+    def test_weights_that_are_not_numbers(self):
+        assert "row 2: a weight must be a finite number, got 'x'" in refusal(
+            pl.DataFrame({**PLAIN, "weight": ["1", "x"]})
+        )
+        assert "weights must be numbers" in refusal(pl.DataFrame({**PLAIN, "weight": [[1], [2]]}))
+
+    def test_ids_of_other_types(self):
+        assert "got Float64; cast the column" in refusal(pl.DataFrame({**PLAIN, "user_id": [1.0, 2.0]}))
+
+    def test_mixed_types_in_pandas(self):
+        assert "one type" in refusal(pd.DataFrame({"user_id": [1, "a"], "item_id": [1, 2]}))
+
+    def test_no_rows_and_no_columns(self):
+        assert "at least one row" in refusal(pl.DataFrame({"user_id": [], "item_id": []}))
+        assert "no columns at all" in refusal(pl.DataFrame())
+
+    def test_things_that_are_no_table(self):
+        assert "got ndarray" in refusal(np.zeros((2, 2)))
+        assert "got dict" in refusal(PLAIN)

@@ -1,0 +1,100 @@
+"""Filters by counts, against counting by hand."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shortlist.data.filters import enough, minimum
+from shortlist.data.interactions import Interactions
+from shortlist.errors import ConfigError, DataError
+
+# a takes x three times, b takes x and y, c takes y; z belongs to a alone
+ROWS = [
+    ("a", "x", 1),
+    ("a", "x", 2),
+    ("a", "x", 3),
+    ("a", "z", 1),
+    ("b", "x", 1),
+    ("b", "y", 1),
+    ("c", "y", 1),
+]
+
+
+def rows(data):
+    return sorted(data.to_frame().select("user_id", "item_id").rows())
+
+
+def test_items_first_then_users_in_one_pass():
+    left = minimum(Interactions.from_tuples(ROWS), users_per_item=2, items_per_user=2)
+    assert rows(left) == [("a", "x")] * 3 + [
+        ("b", "x"),
+        ("b", "y"),
+    ]  # y keeps one user only: not looked at again
+    assert (left.n_users, left.n_items) == (2, 2)
+
+
+def test_distinct_items_count_once():
+    left = minimum(Interactions.from_tuples(ROWS), users_per_item=2, items_per_user=2, count="distinct")
+    assert rows(left) == [("b", "x"), ("b", "y")]
+
+
+def test_the_core_is_repeated_until_nothing_changes():
+    chain = [("a", 1), ("a", 2), ("b", 2), ("b", 3), ("c", 3), ("c", 1), ("d", 3), ("d", 4)]
+    left = minimum(Interactions.from_tuples(chain), users_per_item=2, items_per_user=2, core=True)
+    assert rows(left) == [("a", 1), ("a", 2), ("b", 2), ("b", 3), ("c", 1), ("c", 3)]
+
+
+def test_an_item_one_user_takes_ten_times_has_one_user():
+    data = Interactions.from_tuples([("a", "x", t) for t in range(10)] + [("b", "y", 0), ("a", "y", 0)])
+    assert minimum(data, users_per_item=2).items.values.to_list() == ["y"]
+
+
+tables = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 2)), min_size=1, max_size=60)
+
+
+@given(tables, st.integers(0, 3), st.integers(0, 4), st.sampled_from(["rows", "distinct"]))
+def test_a_core_meets_both_minima_and_is_the_largest_that_does(table, users, items, count):
+    left = set(table)
+    while True:  # the plain way: drop every offender until there is none
+        takers = Counter(item for _, item in {row[:2] for row in left})
+        kept = {row for row in left if takers[row[1]] >= users}
+        sizes = Counter(user for user, *_ in (kept if count == "rows" else {row[:2] for row in kept}))
+        kept = {row for row in kept if sizes[row[0]] >= items}
+        if kept == left:
+            break
+        left = kept
+    data = Interactions.from_tuples(table)
+    if not left:
+        with pytest.raises(DataError, match="no user is left"):
+            minimum(data, users_per_item=users, items_per_user=items, count=count, core=True)
+        return
+    result = minimum(data, users_per_item=users, items_per_user=items, count=count, core=True)
+    assert rows(result) == sorted(row[:2] for row in left)
+
+
+def test_nothing_left_says_what_was_asked():
+    with pytest.raises(
+        DataError, match="no user is left of 3 with users_per_item=0, items_per_user=9; lower"
+    ):
+        minimum(Interactions.from_tuples(ROWS), items_per_user=9)
+
+
+def test_parameters_are_checked():
+    data = Interactions.from_tuples(ROWS)
+    with pytest.raises(ConfigError, match="users_per_item must be at least 0, got -1"):
+        minimum(data, users_per_item=-1)
+    with pytest.raises(ConfigError, match="count must be 'rows' or 'distinct', got 'pairs'"):
+        minimum(data, count="pairs")
+
+
+@pytest.mark.parametrize(("table", "what"), [([("a", 1), ("a", 2)], "user"), ([("a", 1), ("b", 1)], "item")])
+def test_one_user_or_item_only_is_refused(table, what):
+    with pytest.raises(DataError, match=f"at least two {what}s to learn from, got 1; .*{what}_id"):
+        enough(Interactions.from_tuples(table))
+
+
+def test_enough_is_handed_on_untouched():
+    data = Interactions.from_tuples(ROWS)
+    assert enough(data) is data

@@ -1,0 +1,304 @@
+"""Files of every format give the same rows, and every bad one a sentence."""
+
+import gzip
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shortlist.data.interactions import Interactions
+from shortlist.data.readers import read
+from shortlist.errors import ConfigError, DataError
+
+FRAME = pl.DataFrame(
+    {
+        "user_id": ["ann", "ann", "bob", "eve"],
+        "item_id": [7, 8, 7, 9],
+        "timestamp": [1_700_000_000, 1_700_000_060, 1_700_000_000, 1_700_000_120],
+        "weight": [1.0, 0.5, 2.0, 1.0],
+        "note": ["a", "b", None, "d"],
+    }
+)
+EXPECTED = Interactions.from_frame(FRAME).fingerprint
+
+
+def write_inter(path):
+    """RecBole's atomic file."""
+    typed = {"user_id": "user_id:token", "item_id": "item_id:token"}
+    typed |= {"timestamp": "timestamp:float", "weight": "rating:float", "note": "note:token_seq"}
+    FRAME.rename(typed).write_csv(path, separator="\t")
+
+
+WRITERS = {
+    ".csv": FRAME.write_csv,
+    ".tsv": lambda path: FRAME.write_csv(path, separator="\t"),
+    ".inter": write_inter,
+    ".parquet": FRAME.write_parquet,
+    ".jsonl": FRAME.write_ndjson,
+    ".ndjson": FRAME.write_ndjson,
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a text or bytes file and hand back its path."""
+
+    def write(name, content):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def refusal(*args, error=DataError, **given):
+    with pytest.raises(error) as caught:
+        read(*args, **given)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+class TestFormats:
+    def test_plain(self, tmp_path, ending):
+        path = tmp_path / f"events{ending}"
+        WRITERS[ending](path)
+        assert read(path).fingerprint == EXPECTED
+        assert read(str(path)).fingerprint == EXPECTED
+
+    def test_gzip(self, tmp_path, ending):
+        path = tmp_path / f"events{ending}"
+        WRITERS[ending](path)
+        packed = tmp_path / f"events{ending}.gz"
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        assert read(packed).fingerprint == EXPECTED
+
+    def test_zstd(self, tmp_path, ending):
+        pa = pytest.importorskip("pyarrow", reason="needs something that writes zstd")
+        path = tmp_path / f"events{ending}"
+        WRITERS[ending](path)
+        packed = tmp_path / f"events{ending}.zst"
+        with pa.CompressedOutputStream(str(packed), "zstd") as stream:
+            stream.write(path.read_bytes())
+        assert read(packed).fingerprint == EXPECTED
+
+    def test_folder_pattern_and_list(self, tmp_path, ending):
+        for name in ("a", "b/c"):
+            path = tmp_path / "events" / f"{name}{ending}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            WRITERS[ending](path)
+        (tmp_path / "events" / "_SUCCESS").touch()
+        (tmp_path / "events" / ".hidden.csv").write_text("x")
+        (tmp_path / "events" / "notes.txt").write_text("x")
+        paths = [tmp_path / f"events/a{ending}", tmp_path / f"events/b/c{ending}"]
+        for source in (tmp_path / "events", tmp_path / f"events/**/*{ending}", paths):
+            data = read(source)
+            assert data.duplicates == 4
+            assert data.n_rows == 4
+
+    def test_cut_short_gzip(self, tmp_path, ending):
+        path = tmp_path / f"events{ending}"
+        WRITERS[ending](path)
+        packed = tmp_path / f"cut{ending}.gz"
+        packed.write_bytes(gzip.compress(path.read_bytes() * 50)[:-12])
+        said = refusal(packed)
+        assert said.startswith(f"{packed}: the compressed file must be whole")
+        assert "fetch it again" in said
+
+    def test_empty_file(self, tmp_path, ending):
+        path = tmp_path / f"empty{ending}"
+        path.touch()
+        assert refusal(path).startswith(f"{path}: a data file must hold at least one row, got an empty file")
+
+
+class TestText:
+    def test_ids_written_as_integers_are_integers(self, write):
+        data = read(write("e.csv", "user_id,item_id\n1,10\n-2,0\n"))
+        assert data.users.values.to_list() == [-2, 1]
+        assert data.items.values.to_list() == [0, 10]
+
+    @pytest.mark.parametrize("odd", ["007", "+7", "7.0", "x", "-0", "99999999999999999999", " 7"])
+    def test_one_odd_spelling_keeps_all_of_them_strings(self, write, odd):
+        data = read(write("e.csv", f"user_id,item_id\n1,10\n{odd},11\n"))
+        assert sorted(data.users.values.to_list()) == sorted(["1", odd])
+        assert data.items.values.dtype == pl.Int64
+
+    @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=30, unique=True))
+    def test_integers_of_any_size_round_trip(self, tmp_path_factory, ids):
+        path = tmp_path_factory.mktemp("ints") / "e.csv"
+        pl.DataFrame({"user_id": ids, "item_id": ids}).write_csv(path)
+        assert read(path).users.values.to_list() == sorted(ids)
+
+    def test_the_odd_one_may_come_late(self, write):
+        rows = "".join(f"{number},1\n" for number in range(1, 3000))
+        assert read(write("e.csv", f"user_id,item_id\n{rows}0042,2\n")).users.values.dtype == pl.String
+
+    def test_byte_order_mark_and_windows_lines(self, write):
+        data = read(write("e.csv", b"\xef\xbb\xbfuser_id,item_id\r\na,x\r\nb,y\r\n"))
+        assert data.items.values.to_list() == ["x", "y"]
+
+    def test_separator_and_header_may_be_given(self, write):
+        path = write("u.data", "1|5|880000000\n2|6|880000001\n")
+        data = read(path, format="csv", separator="|", header=["user_id", "item_id", "timestamp"])
+        assert data.n_rows == 2
+
+    def test_times_of_ones_own_form(self, write):
+        path = write("e.csv", "user_id,item_id,date\na,1,31.12.2023\nb,2,1.1.2024\n")
+        assert read(path, time_format="%d.%m.%Y").n_baskets == 2
+
+    def test_only_needed_columns_are_looked_at(self, write):
+        path = write("e.csv", "user_id,item_id,weight,junk\na,1,heavy,\nb,2,light,x\n")
+        assert read(path, weight="").n_rows == 2
+
+
+class TestParquet:
+    def test_only_needed_columns_are_read(self, tmp_path, monkeypatch):
+        path = tmp_path / "e.parquet"
+        FRAME.write_parquet(path)
+        seen = []
+        collect = pl.LazyFrame.collect
+        monkeypatch.setattr(
+            pl.LazyFrame,
+            "collect",
+            lambda self, **given: seen.append(self.explain()) or collect(self, **given),
+        )
+        assert read(path).fingerprint == EXPECTED
+        plans = "\n".join(seen)
+        assert "PROJECT 1/5 COLUMNS" in plans
+        assert "note" not in plans
+
+    def test_string_ids_that_look_like_integers_stay_strings(self, tmp_path):
+        path = tmp_path / "e.parquet"
+        pl.DataFrame({"user_id": ["1", "2"], "item_id": ["3", "4"]}).write_parquet(path)
+        assert read(path).users.values.to_list() == ["1", "2"]
+
+
+class TestBadFiles:
+    def test_missing_file(self, tmp_path, write):
+        write("events.parquet", "x")
+        said = refusal(tmp_path / "event.parquet")
+        assert said == f"{tmp_path / 'event.parquet'}: no such file; did you mean 'events.parquet'?"
+        assert "does not exist either" in refusal(tmp_path / "no" / "events.csv")
+        assert "no such file; check the path" in refusal(tmp_path / "zzz.csv")
+
+    def test_directory_without_data(self, tmp_path):
+        (tmp_path / "readme.txt").write_text("hello")
+        assert refusal(tmp_path).startswith(f"{tmp_path}: a folder must hold data files (.csv")
+
+    def test_pattern_that_matches_nothing(self, tmp_path):
+        assert "a pattern must match at least one file" in refusal(tmp_path / "*.csv")
+
+    def test_no_files_at_all(self):
+        assert "empty list" in refusal([])
+
+    def test_header_only(self, write):
+        assert "at least one row, got a header" in refusal(write("e.csv", "user_id,item_id\n"))
+
+    def test_header_only_parquet(self, tmp_path):
+        FRAME.clear().write_parquet(tmp_path / "e.parquet")
+        assert "at least one row, got a header" in refusal(tmp_path / "e.parquet")
+
+    def test_missing_column_names_the_file(self, write):
+        path = write("e.csv", "user_id,article_no\na,b\n")
+        said = refusal(path)
+        assert said.startswith(f"{path}: a table of interactions must have a column 'item_id'")
+        assert "'article_no'" in said
+
+    def test_ambiguous_columns(self, write):
+        said = refusal(write("e.csv", "user,item,movie\na,b,c\n"))
+        assert "got 'item' or 'movie'; pass item_id='item'" in said
+
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            ("user_id,item_id\na,1\n,2\n", "column 'user_id', row 2: an id must not be empty"),
+            ("user_id,item_id\na,1\nb\n", "column 'item_id', row 2: an id must not be empty"),
+            ("user_id,item_id,weight\na,1,1\nb,2,nan\n", "column 'weight', row 2: a weight must be a finite"),
+            ("user_id,item_id,weight\na,1,inf\nb,2,1\n", "column 'weight', row 1: a weight must be a finite"),
+            ("user_id,item_id,weight\na,1,1\nb,2,\n", "column 'weight', row 2: a weight must be a finite"),
+            ("user_id,item_id,ts\na,1,5\nb,2,soon\n", "column 'ts', row 2: all times must be of one form"),
+            (
+                "user_id,item_id,ts\na,1,5\nb,2,2024-01-01\n",
+                "column 'ts', row 2: all times must be of one form",
+            ),
+            (
+                "user_id,item_id\na,1\nb,2,3\n",
+                "row 2: a row must have as many fields as the header (2), got 3",
+            ),
+            ("user_id,item_id\na,1\na,2\n", "at least two users to learn from, got 1"),
+            ("user_id,item_id\na,1\nb,1\n", "at least two items to learn from, got 1"),
+        ],
+    )
+    def test_bad_rows_are_named(self, write, content, said):
+        path = write("e.csv", content)
+        answer = refusal(path)
+        assert answer.startswith(str(path))
+        assert said in answer
+
+    def test_few_rows_are_fine_when_nothing_is_learned(self, write):
+        assert read(write("e.csv", "user_id,item_id\na,1\n"), training=False).n_rows == 1
+
+    @pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
+    def test_wrong_separator(self, write, mark, name):
+        path = write("e.csv", f"user_id{mark}item_id\na{mark}b\nc{mark}d\n")
+        said = refusal(path)
+        assert f"must be separated by commas, got a header separated by {name}" in said
+        assert f"pass separator={mark!r}" in said
+        assert read(path, separator=mark).n_rows == 2
+
+    def test_no_header(self, write):
+        said = refusal(write("e.tsv", "196\t242\t3\n186\t302\t3\n"))
+        assert "the first line must name the columns, got 196, 242, 3; pass header=" in said
+
+    def test_other_encodings(self, write):
+        assert "must be UTF-8" in refusal(write("e.csv", "user_id,item_id\nMüller,1\n".encode("latin-1")))
+        assert "must be UTF-8" in refusal(write("e.csv", "user_id,item_id\na,1\n".encode("utf-16")))
+
+    def test_unclosed_quote(self, write):
+        assert "a text table must be well formed" in refusal(write("e.csv", 'user_id,item_id\na,"1\nb,2\n'))
+
+    def test_parquet_that_is_not_parquet(self, write):
+        path = write("e.parquet", "user_id,item_id\na,1\n" * 20)
+        assert refusal(path).startswith(f"{path}: the file must be Parquet, got something else")
+
+    def test_lines_that_are_not_json(self, write):
+        path = write("e.jsonl", '{"user_id": 1, "item_id": 2}\n[1, 2]\nhello\n')
+        assert f"{path}: row 2: every line must be a JSON object, got '[1, 2]'" in refusal(path)
+
+    def test_times_that_change_their_form_in_json(self, write):
+        rows = '{"user_id": 1, "item_id": 2, "ts": 5}\n{"user_id": 2, "item_id": 3, "ts": "2024-01-01"}\n'
+        assert "row 2: all times must be of one form" in refusal(write("e.jsonl", rows))
+
+    def test_two_formats_in_one_folder(self, tmp_path):
+        FRAME.write_csv(tmp_path / "a.csv")
+        FRAME.write_parquet(tmp_path / "b.parquet")
+        assert "all files must be of one format, got csv, parquet" in refusal(tmp_path)
+
+    def test_files_with_different_columns(self, tmp_path):
+        FRAME.write_csv(tmp_path / "a.csv")
+        FRAME.drop("weight").write_csv(tmp_path / "b.csv")
+        assert "all files must have the same columns" in refusal(tmp_path)
+
+    def test_unknown_ending_and_format(self, write):
+        path = write("e.xlsx", "x")
+        assert "must end in one of .csv" in refusal(path)
+        assert "format must be one of" in refusal(path, format="xlsx", error=ConfigError)
+
+    def test_query_on_a_file(self, write):
+        assert "belong to a database" in refusal(write("e.csv", "x"), table="t", error=ConfigError)
+
+
+def test_reading_imports_neither_pandas_nor_arrow(tmp_path):
+    FRAME.write_csv(tmp_path / "e.csv")
+    FRAME.write_parquet(tmp_path / "e.parquet")
+    code = f"""
+import sys
+from shortlist.data.readers import read
+read({str(tmp_path / "e.csv")!r}), read({str(tmp_path / "e.parquet")!r})
+print(sorted({{"pandas", "pyarrow"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,55 @@
+"""The generated shop: always the same, and different enough within to be worth learning."""
+
+import numpy as np
+
+from shortlist.data.interactions import Interactions
+from shortlist.data.sample import N_USERS, SHELVES, sample
+
+
+def data():
+    return Interactions.from_frame(sample())
+
+
+def test_it_is_the_same_everywhere():
+    assert data().fingerprint == "6ceeeaa7db8370a6b54546aad769e5f5"
+
+
+def test_it_has_the_promised_size():
+    shop = data()
+    assert shop.n_users == N_USERS
+    assert 120 <= shop.n_items <= 160
+    assert 12_000 <= shop.n_rows <= 18_000
+    assert shop.duplicates == 0
+
+
+def test_lists_differ_in_length_between_users_not_only_by_chance():
+    shop = data()
+    sizes = np.diff(shop.baskets)
+    owner = np.repeat(np.arange(shop.n_users), np.diff(shop.user_baskets))
+    means = np.bincount(owner, sizes) / np.bincount(owner)
+    assert np.quantile(means, 0.1) < 2.5
+    assert np.quantile(means, 0.9) > 7
+    within = np.mean((sizes - means[owner]) ** 2)
+    assert np.var(means) > within / 2
+
+
+def test_repeating_differs_between_users():
+    shop = data()
+    repeated = 1 - np.diff(shop.item_sets[0]) / np.diff(shop.indptr)
+    assert np.quantile(repeated, 0.1) < 0.3
+    assert np.quantile(repeated, 0.9) > 0.6
+
+
+def test_goods_have_their_season():
+    frame = sample()
+    month = (frame["timestamp"] - frame["timestamp"].min()) // (30 * 86_400)
+    soup = frame["item_name"].is_in(["chicken soup", "beef stew", "lentil soup", "goulash"])
+    share = [soup.filter(month == m).mean() for m in range(6)]
+    assert max(share) == share[1]
+    assert share[1] > 2 * share[5]
+
+
+def test_every_item_has_one_name():
+    pairs = sample().select("item_id", "item_name").unique()
+    assert pairs["item_id"].n_unique() == pairs["item_name"].n_unique() == pairs.height
+    assert SHELVES.count(", ") + len(SHELVES.strip().splitlines()) >= pairs.height

@@ -1,0 +1,113 @@
+"""Timestamps of every form, and the first row that is of another."""
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shortlist.data.times import microseconds
+from shortlist.errors import ConfigError, DataError
+
+MOMENT = datetime(2024, 5, 31, 22, 59, 30, tzinfo=UTC)
+EPOCH = int(MOMENT.timestamp())
+DAY = int(datetime(2024, 5, 31, tzinfo=UTC).timestamp())
+
+
+@pytest.mark.parametrize(
+    ("values", "seconds"),
+    [
+        ([EPOCH], EPOCH),
+        ([EPOCH * 1_000], EPOCH),
+        ([EPOCH * 1_000_000], EPOCH),
+        ([EPOCH * 1_000_000_000], EPOCH),
+        ([EPOCH + 0.25], EPOCH + 0.25),
+        ([Decimal(EPOCH)], EPOCH),
+        ([str(EPOCH)], EPOCH),
+        ([f"{EPOCH}.5"], EPOCH + 0.5),
+        (["2024-05-31"], DAY),
+        (["2024/5/31"], DAY),
+        ([20240531], DAY),
+        (["20240531"], DAY),
+        (["2024-05-31T22:59:30"], EPOCH),
+        (["2024-05-31 22:59:30.250"], EPOCH + 0.25),
+        (["2024-05-31 22:59"], EPOCH - 30),
+        (["2024/05/31 22:59:30"], EPOCH),
+        (["2024-05-31T22:59:30Z"], EPOCH),
+        (["2024-06-01T00:59:30+02:00"], EPOCH),
+        (["2024-06-01 00:59:30.5 +0200"], EPOCH + 0.5),
+        (["2024-05-31 22:59:30 UTC"], EPOCH),
+        ([" 2024-05-31T22:59Z "], EPOCH - 30),
+        ([date(2024, 5, 31)], DAY),
+        ([MOMENT.replace(tzinfo=None)], EPOCH),
+        ([MOMENT.astimezone(timezone(timedelta(hours=-7)))], EPOCH),
+        ([-5], -5),
+    ],
+)
+def test_forms(values, seconds):
+    assert microseconds(pl.Series("when", values * 2)).tolist() == [round(seconds * 1_000_000)] * 2
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_datetimes_of_every_precision(unit):
+    series = pl.Series([MOMENT.replace(tzinfo=None)]).cast(pl.Datetime(unit))
+    assert microseconds(series).tolist() == [EPOCH * 1_000_000]
+
+
+@given(st.datetimes(datetime(1980, 1, 1), datetime(2100, 1, 1)))
+def test_python_iso_strings_round_trip(moment):
+    expected = round(moment.replace(tzinfo=UTC).timestamp() * 1_000_000)
+    for text in (moment.isoformat(), moment.isoformat(" "), moment.replace(tzinfo=UTC).isoformat()):
+        assert abs(microseconds(pl.Series([text]))[0] - expected) <= 1
+
+
+@given(st.lists(st.integers(0, 10**11 - 1), min_size=1, max_size=20))
+def test_seconds_are_never_taken_for_anything_else(values):
+    if min(values) < 19_000_101:
+        assert microseconds(pl.Series(values)).tolist() == [value * 1_000_000 for value in values]
+
+
+def test_chunks_are_joined_in_order():
+    parts = pl.concat([pl.Series([1, 2]), pl.Series([3])], rechunk=False)
+    assert microseconds(parts).tolist() == [1_000_000, 2_000_000, 3_000_000]
+
+
+def test_a_form_of_ones_own():
+    assert microseconds(pl.Series(["5/31/2024", "6/1/2024"]), "%m/%d/%Y").tolist() == [
+        DAY * 1_000_000,
+        (DAY + 86_400) * 1_000_000,
+    ]
+    with pytest.raises(DataError, match="row 2: every time must be written as %m/%d/%Y, got '13/1/2024'"):
+        microseconds(pl.Series("d", ["1/1/2024", "13/1/2024"]), "%m/%d/%Y")
+    with pytest.raises(ConfigError, match="time_format must name a day"):
+        microseconds(pl.Series(["10"]), "%H")
+
+
+@pytest.mark.parametrize(
+    ("values", "row", "rule"),
+    [
+        (["2024-05-31", "yesterday"], 2, "all times must be of one form"),
+        (["yesterday", "2024-05-31"], 1, "an epoch number or written as ISO 8601"),
+        (["31/05/2024"], 1, "an epoch number or written as ISO 8601"),
+        (["2024-05-31", "2024-05-31T10:00:00"], 2, "all times must be of one form"),
+        (["2024-05-31", "2024-02-30"], 2, "all times must be of one form"),
+        (["2024-05-31", str(EPOCH)], 2, "all times must be of one form"),
+        ([str(EPOCH), "2024-05-31"], 2, "all times must be of one form"),
+        (["2024-05-31T10:00:00", "2024-05-31T10:00:00Z"], 2, "all times must be of one form"),
+        ([EPOCH, EPOCH, EPOCH * 1000], 3, "all times must be in one unit .seconds in row 1."),
+        ([EPOCH * 1000, 0], 2, "all times must be in one unit .milliseconds in row 1."),
+        ([float(EPOCH), float("nan")], 2, "finite"),
+        ([EPOCH, None], 2, "must not be empty"),
+        (["2024-05-31", None], 2, "must not be empty"),
+    ],
+)
+def test_the_first_offending_row_is_named(values, row, rule):
+    with pytest.raises(DataError, match=rf"column 'when', row {row}: .*{rule}.*got .*time_format"):
+        microseconds(pl.Series("when", values))
+
+
+def test_other_types_are_refused():
+    with pytest.raises(DataError, match="got Boolean; cast the column"):
+        microseconds(pl.Series("when", [True]))
