@@ -24,6 +24,7 @@ Progress = Callable[[str], None]
 PATIENCE = 5.0  # seconds without an answer before the next source is tried
 HOME_LIMIT = 60.0  # seconds in all for a home page; the package index may be nearer
 INDEX_LIMIT = 600.0
+SYSTEM_CONFIG = "/etc/pip.conf"
 
 
 class SourceError(Exception):
@@ -148,7 +149,7 @@ def _indexes() -> Iterator[str]:
         if os.environ.get(name):
             yield os.environ[name].rpartition("=")[2] if name.startswith("UV") else os.environ[name]
     config = configparser.RawConfigParser()
-    places = [os.environ.get("PIP_CONFIG_FILE", ""), str(Path(sys.prefix) / "pip.conf"), "/etc/pip.conf"]
+    places = [os.environ.get("PIP_CONFIG_FILE", ""), str(Path(sys.prefix) / "pip.conf"), SYSTEM_CONFIG]
     places += [str(Path.home() / ".config/pip/pip.conf"), str(Path.home() / ".pip/pip.conf")]
     try:
         config.read([place for place in places if place], encoding="utf-8")

@@ -52,8 +52,12 @@ def read(
         "item_name": item_name,
     }
     if isinstance(source, str) and is_uri(source):
-        frame = read_sql(source, query, table, lambda names: list(match(names, given).values()))
-        return _built(lambda: Table(frame, given, time_format=time_format), _scheme(source), training)
+
+        def fetched() -> Table:
+            rows = read_sql(source, query, table, lambda names: list(match(names, given).values()))
+            return Table(rows, given, time_format=time_format)
+
+        return _built(fetched, source.partition("://")[0] + " database", training)
     if query is not None or table is not None:
         raise ConfigError(
             f"query and table belong to a database such as sqlite:///shop.db, got {source!r}; leave them out."
@@ -71,11 +75,6 @@ def read(
         return _built(opened, label, training)
     except (pl.exceptions.PolarsError, OSError, EOFError) as error:
         raise explained(error, paths, kind, separator or SEPARATORS.get(kind)) from None
-
-
-def _scheme(uri: str) -> str:
-    """How a database is called in messages: never with its password."""
-    return uri.partition("://")[0] + " database"
 
 
 def _built(opened: Callable[[], Table], label: str, training: bool) -> Interactions:

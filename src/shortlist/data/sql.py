@@ -65,19 +65,16 @@ def _check_file(uri: str) -> None:
 
 def _run(query: str, uri: str) -> pl.DataFrame:
     """Run one query; whatever the driver raises becomes a sentence without the password."""
-    scheme = uri.partition("://")[0].lower()
     try:
         return pl.read_database_uri(query, uri, engine="adbc")
     except ImportError:
         raise DataError(
-            f"{scheme} needs its ADBC driver, which is not installed; pip install 'shortlist[sql]'."
+            "the database needs its ADBC driver, which is not installed; pip install 'shortlist[sql]'."
         ) from None
     except Exception as error:  # each driver has its own classes, none of which we import
         said = re.sub(r"://[^@\s]*@", "://…@", " ".join(str(error).split()))
         if "connect" in said.lower() or "unable to open" in said.lower():
             raise DataError(
-                f"{scheme}: the database must answer, got {said[:300]!r}; check host, name and password."
+                f"the database must answer, got {said[:300]!r}; check host, name and password."
             ) from None
-        raise DataError(
-            f"{scheme}: the query failed, got {said[:300]!r}; mend the query or table name."
-        ) from None
+        raise DataError(f"the query failed, got {said[:300]!r}; mend the query or table name.") from None

