@@ -49,5 +49,5 @@ def words(state: State, out: State) -> None:
 
 def stream(seed: int, *path: int) -> State:
     """A stream named by a seed and a path (epoch, round, block …); different names, unrelated streams."""
-    entropy = np.random.SeedSequence([seed, *path])
+    entropy = np.random.SeedSequence(seed, spawn_key=path)
     return np.asarray(entropy.generate_state(1, np.uint64), np.uint64)

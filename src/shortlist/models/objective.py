@@ -42,6 +42,10 @@ class Objective:
         for name, allowed in (("loss", LOSSES), ("penalty", PENALTIES)):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}.")
+        if self.learn_boundary and self.loss == "squared":
+            raise ConfigError(
+                "loss must be logistic or hinge where a boundary is learned, got 'squared'; see CRRMF."
+            )
         if not self.lambda_t >= 0:
             raise ConfigError(f"lambda_t must be at least 0, got {self.lambda_t}; 0 leaves boundaries free.")
         if not self.weight > 0:

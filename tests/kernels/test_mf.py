@@ -1,0 +1,177 @@
+"""mf_block and mf_round against numeric gradients of the plain losses, on the same random stream."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
+from shortlist.kernels.mf import Parameters, Rates, factor_width, mf_block, mf_round
+from tests import naive
+from tests.kernels.test_strata import schedule_of
+
+F = np.float32
+WIDTH = factor_width(8)
+LOSSES = {"logistic": LOGISTIC, "hinge": HINGE, "squared": SQUARED}
+
+
+def rates(**changed):
+    """A plain set of rates, all regularisations different."""
+    plain = {
+        "lr": 0.5, "reg_user": 0.1, "reg_item": 0.2, "reg_negative": 0.3, "alpha": 0.5, "share": 0.25,
+        "weight": 1.5, "t": 0.4, "lambda_t": 0.6, "loss": LOGISTIC, "penalty": L2, "learn_boundary": True,
+    }  # fmt: skip
+    made = plain | changed
+    kept = ("loss", "penalty", "learn_boundary")
+    return Rates(**{name: value if name in kept else F(value) for name, value in made.items()})
+
+
+def parameters(seed, n_users, n_items, bias=True, scale=0.7):
+    """Random parameters, and the same in double precision for the oracle."""
+    rng = np.random.default_rng(seed)
+    sizes = ((n_users, 8), n_users, (n_items, 8), n_items if bias else 0)
+    made = Parameters(*(rng.normal(scale=scale, size=size).astype(F) for size in sizes))
+    return made, Parameters(*(array.astype(np.float64) for array in made))
+
+
+def wanted_state(kind, made, n_items, liked=(0,)):
+    """A state whose next draw is a pair, a positive, a negative or a lost draw, as asked."""
+    for state in range(10_000):
+        _, other, z = naive.draw(state, 0, n_items)
+        free = other not in liked
+        found = {
+            "pair": z >= made.alpha and free,
+            "positive": z < made.alpha * made.share,
+            "negative": made.alpha * made.share <= z < made.alpha and free,
+            "lost": z >= made.alpha * made.share and not free,
+        }
+        if found[kind]:
+            return state
+    raise AssertionError(f"no state draws a {kind}")
+
+
+def run_block(theta, made, state, visits):
+    """mf_block over visits of (user, liked items)."""
+    starts = np.concatenate([[0], np.cumsum([len(liked) for _, liked in visits])]).astype(np.int64)
+    users = np.array([user for user, _ in visits], np.int32)
+    liked = np.array([item for _, items in visits for item in items], np.int32)
+    stamp = np.zeros(len(theta.item), np.int32)
+    return mf_block(starts, users, liked, theta, made, stamp, np.array([state], np.uint64), WIDTH)
+
+
+def same(theta, plain, atol=2e-6):
+    for name, array in theta._asdict().items():
+        np.testing.assert_allclose(array, getattr(plain, name), rtol=1e-5, atol=atol, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("loss", "penalty", "kind", "bias"),
+    [*product(("logistic", "hinge"), (L2, L1), ("positive", "negative"), (True, False))]
+    + [*product(["squared"], [L2], ("positive", "negative"), (True, False))]
+    + [*product(["logistic"], [L2], ("pair", "lost"), (True, False))],
+)
+def test_one_step_is_one_gradient_step(loss, penalty, kind, bias):
+    for seed in range(3):
+        made = rates(loss=LOSSES[loss], penalty=penalty, learn_boundary=loss != "squared")
+        theta, plain = parameters(seed, 2, 4, bias, scale=0.3)  # no margin beyond 1, where hinge is at rest
+        before = [array.copy() for array in theta]
+        state = wanted_state(kind, made, 4)
+        pairs = run_block(theta, made, state, [(1, [0])])
+        expected = naive.block(plain, made, [(1, [0], ())], 0, 4, state)[0]
+        assert pairs == expected == (kind == "pair")
+        same(theta, plain)
+        moved = [
+            name for name, old, new in zip(theta._fields, before, theta, strict=True) if (old != new).any()
+        ]
+        learned = ["boundary"] * (kind not in ("pair", "lost") and made.learn_boundary)
+        assert kind == "lost" or moved == ["user", *learned, "item"] + ["bias"] * bias
+        assert kind != "lost" or moved == []
+
+
+def test_a_boundary_that_is_not_learned_stays():
+    made = rates(learn_boundary=False)
+    theta, plain = parameters(0, 1, 4)
+    state = wanted_state("positive", made, 4)
+    boundary = theta.boundary.copy()
+    run_block(theta, made, state, [(0, [0])])
+    naive.block(plain, made, [(0, [0], ())], 0, 4, state)
+    same(theta, plain)
+    assert (theta.boundary == boundary).all()
+
+
+@pytest.mark.parametrize("share", [0.25, 0])
+@pytest.mark.parametrize("alpha", [0, 0.5, 1])
+def test_many_steps_replay_the_oracle(alpha, share):
+    made = rates(alpha=alpha, share=share, lr=0.1)
+    visits = [(0, [0, 1, 4]), (2, [2]), (1, [5, 0, 3, 1])]
+    theta, plain = parameters(5, 3, 6)
+    pairs = run_block(theta, made, 77, visits)
+    expected = naive.block(plain, made, [(user, liked, ()) for user, liked in visits], 0, 6, 77)[0]
+    assert pairs == expected
+    same(theta, plain)
+
+
+@pytest.mark.parametrize("alpha", [0, 0.5, 1])
+def test_alpha_is_the_share_of_examples(alpha):
+    made = rates(alpha=alpha, lr=0.01)
+    visits = [(0, [i]) for i in range(100)] * 40
+    theta, _ = parameters(1, 1, 100)
+    pairs = run_block(theta, made, 9, visits)
+    assert {0: 3900 < pairs < 4000, 0.5: 1800 < pairs < 2150, 1: pairs == 0}[alpha]  # 1 in 100 is lost
+
+
+def test_user_who_has_everything_moves_nothing_but_by_positives():
+    theta, _ = parameters(0, 1, 4)
+    before = [array.copy() for array in theta]
+    assert run_block(theta, rates(alpha=0), 3, [(0, [0, 1, 2, 3])]) == 0
+    assert all((old == new).all() for old, new in zip(before, theta, strict=True))
+    assert run_block(theta, rates(alpha=1), 3, [(0, [0, 1, 2, 3])] * 20) == 0
+    assert (theta.user != before[0]).any()
+
+
+def test_uniform_examples_draw_every_item_as_often():
+    # without a pull (squares to 0 and 1 of a score that is there already) only the shrinking is left to count
+    n_items, liked = 10, [0, 1, 2, 3]
+    made = rates(alpha=1, share=0, lr=0.001, reg_user=0, reg_item=1, reg_negative=1, loss=SQUARED, lambda_t=0)
+    theta, _ = parameters(0, 1, n_items)
+    theta.user[:] = 0
+    theta.bias[:] = np.where(np.arange(n_items) < 4, 1, 0)
+    first = theta.item.copy()
+    for state in range(300):
+        theta.bias[:] = np.where(np.arange(n_items) < 4, 1, 0)
+        run_block(theta, made, state * 12345, [(0, liked)] * 5)
+        theta.user[:] = 0
+    drawn = np.log(np.abs(theta.item / first)).mean(1) / np.log(1 - 0.001)
+    assert drawn.sum() == pytest.approx(300 * 5 * 4 * 10 / 14, rel=0.05)
+    assert (abs(drawn - drawn.mean()) < 5 * np.sqrt(drawn.mean())).all()
+
+
+@pytest.mark.parametrize("n_blocks", [1, 3, 4])
+def test_rounds_replay_the_oracle(n_blocks):
+    users = [[[0, 3, 5, 8]], [[1, 2]], [[]], [[4, 9, 10, 7, 6]], [[0, 1, 2, 3]], [[5]], [[8, 9, 10]]]
+    schedule = schedule_of(users, 11, n_blocks, seed=4)
+    schedule.enter(0)
+    made = rates(lr=0.2, alpha=0.6)
+    theta, plain = parameters(2, len(users), 11)
+    groups = [
+        (user, [int(schedule.label[i]) for i in items], ())
+        for user, held in enumerate(users)
+        for items in held
+    ]
+    for turn in range(n_blocks):
+        pairs = mf_round(
+            0,
+            n_blocks,
+            turn,
+            schedule.strata,
+            schedule.users_at,
+            schedule.size,
+            theta,
+            made,
+            np.uint64(99),
+            WIDTH,
+        )
+        assert pairs == naive.a_round(
+            plain, made, groups, schedule.users_at.tolist(), schedule.size, turn, 99
+        )
+    same(theta, plain, 1e-5)

@@ -1,0 +1,94 @@
+"""Strata: every row once per epoch, and no two cells of a round share a user or an item."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shortlist.kernels.strata import block_state
+from shortlist.models.strata import ERA, Schedule
+from tests import naive
+
+ROWS = st.lists(
+    st.lists(st.lists(st.integers(0, 10), min_size=1, max_size=6, unique=True), max_size=3),
+    min_size=1,
+    max_size=9,
+)
+
+
+def schedule_of(users, n_items, n_blocks, seed=0, n_threads=1):
+    """A schedule over users → baskets → items; the pool lives as long as it."""
+    groups = [basket for baskets in users for basket in baskets]
+    indptr = np.concatenate([[0], np.cumsum([len(g) for g in groups])]).astype(np.int64)
+    item = np.array([i for g in groups for i in g], np.int32)
+    group_at = np.concatenate([[0], np.cumsum([len(baskets) for baskets in users])]).astype(np.int64)
+    pool = ThreadPoolExecutor(n_threads)
+    return Schedule(indptr, item, group_at, n_items, n_blocks, seed, pool)
+
+
+def cells(schedule):
+    """{(block, range): [(group, item by its own index), …]} read back from the strata."""
+    strata, n = schedule.strata, schedule.n_blocks
+    own = np.argsort(schedule.label)
+    found = {}
+    for cell in range(n * n):
+        b, part = divmod(cell, n)
+        found[b, part] = [
+            (int(strata.groups[v]), int(own[part * schedule.size + spot]))
+            for v in range(strata.cells[cell], strata.cells[cell + 1])
+            for spot in strata.liked[strata.starts[v] : strata.starts[v + 1]]
+        ]
+    return found
+
+
+@given(ROWS, st.integers(1, 5), st.integers(0, 3), st.integers(1, 3))
+def test_every_row_once_and_no_sharing(users, n_blocks, seed, n_threads):
+    schedule = schedule_of(users, 11, n_blocks, seed, n_threads)
+    assert schedule.enter(0)
+    owner = [user for user, baskets in enumerate(users) for _ in baskets]
+    wanted = sorted(
+        (group, item)
+        for group, basket in enumerate(basket for baskets in users for basket in baskets)
+        for item in basket
+    )
+    found = cells(schedule)
+    assert sorted(row for rows in found.values() for row in rows) == wanted
+    for turn in range(n_blocks):
+        played = [found[b, (b + turn) % n_blocks] for b in range(n_blocks)]
+        for members in (
+            [{owner[g] for g, _ in rows} for rows in played],
+            [{i for _, i in rows} for rows in played],
+        ):
+            assert sum(map(len, members)) == len(set().union(*members))
+    for (b, _), rows in found.items():
+        assert all(schedule.users_at[b] <= owner[g] < schedule.users_at[b + 1] for g, _ in rows)
+
+
+def test_items_are_relabelled_every_era_from_the_seed():
+    one, other, alien = (schedule_of([[list(range(11))]] * 3, 11, 3, seed) for seed in (1, 1, 2))
+    assert one.enter(0)
+    label = one.label.copy()
+    assert sorted(label) == list(range(11))
+    assert not one.enter(ERA - 1)
+    assert (one.label == label).all()
+    assert one.enter(ERA)
+    assert (one.label != label).any()
+    other.enter(ERA)  # as after a checkpoint
+    assert (one.label == other.label).all()
+    alien.enter(0)
+    assert (alien.label != label).any()
+
+
+def test_blocks_of_users_hold_about_as_many_rows():
+    rng = np.random.default_rng(0)
+    users = [[list(range(rng.integers(1, 11)))] for _ in range(400)]
+    schedule = schedule_of(users, 11, 4)
+    rows = np.add.reduceat([len(baskets[0]) for baskets in users], schedule.users_at[:-1])
+    assert rows.max() - rows.min() <= 20
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 5000))
+def test_cells_have_their_own_streams(word, number):
+    assert int(block_state(np.uint64(word), number)[0]) == naive.block_state(word, number)
+    assert block_state(np.uint64(word), number)[0] != block_state(np.uint64(word), number + 1)[0]
