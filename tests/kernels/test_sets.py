@@ -1,5 +1,7 @@
 """Ragged sets against Python's own."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ def test_union_and_overlap_of_each_user(pairs):
     left, right = ragged([a for a, _ in pairs]), ragged([b for _, b in pairs])
     at, out = np.empty(len(pairs) + 1, np.int64), np.empty(left[1].size + right[1].size, np.int32)
     sets_join(*left, *right, at, out)
-    found = [out[a:b].tolist() for a, b in zip(at[:-1], at[1:], strict=True)]
+    found = [out[a:b].tolist() for a, b in pairwise(at)]
     assert found == [sorted(a | b) for a, b in pairs]
     common = np.empty(len(pairs), np.int64)
     sets_common(*left, *right, common)

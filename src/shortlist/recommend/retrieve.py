@@ -27,6 +27,17 @@ class Sets(NamedTuple):
         at = self.indptr[rows.start : rows.stop + 1]
         return Sets(frozen(at - at[0]), frozen(self.items[at[0] : at[-1]]))
 
+    def row(self, number: int) -> Ints:
+        """One user's set."""
+        return self.items[self.indptr[number] : self.indptr[number + 1]]
+
+    def take(self, numbers: Longs) -> "Sets":
+        """The sets of these users, in this order."""
+        lengths = np.diff(self.indptr)[numbers]
+        at = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        rows = np.repeat(self.indptr[numbers] - at[:-1], lengths) + np.arange(at[-1])
+        return Sets(at, self.items[rows])
+
 
 class Hits(NamedTuple):
     """What was found, best first, ties to the smaller item."""
