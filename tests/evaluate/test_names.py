@@ -15,7 +15,7 @@ CALL = "import shortlist as sl; assert sl.evaluate({'u': ['a']}, truth).f1 == 1"
         f"{CALL}; from shortlist.evaluate import compare",
         f"from shortlist.evaluate import compare; {CALL}",
         f"import shortlist.evaluate.report; {CALL}",
-        f"from shortlist import evaluate; from shortlist.evaluate import oracle; evaluate({{}}, truth); {CALL}",
+        "from shortlist import evaluate; from shortlist.evaluate import oracle; evaluate({}, truth)",
     ],
 )
 def test_both_at_once(code):

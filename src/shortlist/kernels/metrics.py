@@ -59,9 +59,8 @@ def _stamp(truth: Truth, row: int) -> None:
 
 
 @inlined
-def _hit(chunk: Chunk, truth: Truth, row: int, at: int) -> bool:
-    """Whether the item shown at `at` is in the truth; taking its stamp off lets it hit only once."""
-    code = chunk.code[chunk.items[at]]
+def _hit(truth: Truth, row: int, code: int) -> bool:
+    """Whether an item is in the truth; taking its stamp off lets it hit only once."""
     if code < 0 or truth.stamp[code] != row:
         return False
     truth.stamp[code] = -1
@@ -90,7 +89,7 @@ def lists_judge(
             code = chunk.code[chunk.items[at]]
             if code >= 0:
                 marks.shown_of[code] += 1
-            hit = _hit(chunk, truth, row, at)
+            hit = _hit(truth, row, code)
             if probabilities.size and probabilities[at] == probabilities[at]:
                 p = probabilities[at]
                 cell = min(int(p * n_cells), n_cells - 1)
@@ -132,7 +131,7 @@ def prefixes_sum(
         size = sizes[row]
         hits, dcg, capped = 0, 0.0, 0.0
         for n in range(1, n_max + 1):
-            if n <= length and _hit(chunk, truth, row, start + n - 1):
+            if n <= length and _hit(truth, row, chunk.code[chunk.items[start + n - 1]]):
                 hits += 1
                 dcg += discount[n - 1]
                 if n <= max_items:
@@ -157,7 +156,7 @@ def prefixes_best(chunk: Chunk, truth: Truth, sizes: Ints, best: Longs) -> None:
         start = chunk.indptr[number]
         hits, top = 0, 0.0
         for at in range(start, chunk.indptr[number + 1]):
-            if not _hit(chunk, truth, row, at):
+            if not _hit(truth, row, chunk.code[chunk.items[at]]):
                 continue  # F1 can only rise at a hit
             hits += 1
             f1 = 2 * hits / (at - start + 1 + sizes[row])
@@ -177,7 +176,7 @@ def repeats_count(chunk: Chunk, truth: Truth, history: Truth, shown: Ints, hits:
         _stamp(history, row)
         for at in range(chunk.indptr[number], chunk.indptr[number + 1]):
             code = chunk.code[chunk.items[at]]
-            hit = _hit(chunk, truth, row, at)
+            hit = _hit(truth, row, code)
             if code >= 0 and history.stamp[code] == row:
                 shown[row] += 1
                 hits[row] += hit
