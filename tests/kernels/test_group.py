@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from shortlist.kernels.group import (
     SHORT,
+    baskets_fill,
     baskets_find,
     codes_lookup,
     presence_mark,
@@ -25,7 +26,9 @@ def grouped(user, n_users, item, time, basket, weight):
     indptr = np.zeros(n_users + 1, np.int64)
     users_count(user, indptr)
     out = [np.empty_like(column) for column in (item, time, basket, weight)]
-    rows_group(user, indptr[:-1].copy(), item, time, basket, weight, *out)
+    free = indptr[:-1].copy()
+    for first in range(0, n_users, 2):  # two users at a time, as blocks of users are moved
+        rows_group(user, first, free[first : first + 2], item, time, basket, weight, *out)
     rows_order(indptr, out[1], out[2], out[0], out[3])
     return indptr, *out
 
@@ -101,6 +104,9 @@ def test_baskets_open_where_user_time_or_key_changes(table):
     total = baskets_find(indptr, to_time, to_basket, starts, counts)
     assert starts.tolist() == [at == 0 or keys[at] != keys[at - 1] for at in range(len(keys))]
     assert total == starts.sum() == len(set(keys)) == counts[-1]
+    baskets = np.empty(total + 1, np.int64)
+    baskets_fill(starts, baskets)
+    assert baskets.tolist() == [*np.flatnonzero(starts), starts.size]
     assert np.diff(counts).tolist() == [len({key for key in keys if key[0] == u}) for u in range(n_users)]
 
 

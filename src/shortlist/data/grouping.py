@@ -1,16 +1,20 @@
 """Rows in any order become rows by user, in time, without repeats, with their baskets found."""
 
-import os
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from shortlist.kernels.group import baskets_find, repeats_fold, rows_group, rows_order, users_count
+from shortlist.data.threads import each, n_threads
+from shortlist.kernels.group import (
+    baskets_fill,
+    baskets_find,
+    repeats_fold,
+    rows_group,
+    rows_order,
+    users_count,
+)
 from shortlist.types import Bools, Floats, Ints, Longs
-
-MANY = 1_000_000  # rows from which a second thread pays
 
 
 class Rows(NamedTuple):
@@ -40,7 +44,13 @@ def by_user(n_users: int, user: Ints, item: Ints, time: Longs, basket: Ints, wei
     indptr = np.zeros(n_users + 1, np.int64)
     users_count(user, indptr)
     rows = Rows(indptr, *map(np.empty_like, (item, time, basket, weight)))
-    rows_group(user, indptr[:-1].copy(), item, time, basket, weight, *rows[1:])
+    free = indptr[:-1].copy()
+
+    def move(users: tuple[int, int]) -> None:  # every thread reads all rows and moves those of its users
+        first, last = users
+        rows_group(user, first, free[first:last], item, time, basket, weight, *rows[1:])
+
+    each(move, _blocks(indptr, n_threads(item.size)), item.size)
     return rows
 
 
@@ -56,11 +66,13 @@ def settled(rows: Rows) -> Settled:
         basket = basket[keep] if basket.size else basket
         weight = weight[keep] if weight.size else weight
     user_baskets = np.zeros(indptr.size, np.int64)
-    baskets_find(indptr, time, basket, keep[: item.size], user_baskets)
+    opens = keep[: item.size]
+    baskets = np.empty(baskets_find(indptr, time, basket, opens, user_baskets) + 1, np.int64)
+    baskets_fill(opens, baskets)
     return Settled(
         indptr=indptr,
         item=item,
-        baskets=np.append(np.flatnonzero(keep[: item.size]), item.size),
+        baskets=baskets,
         user_baskets=user_baskets,
         time=time if time.size else None,
         weight=weight if weight.size else None,
@@ -71,12 +83,18 @@ def settled(rows: Rows) -> Settled:
 def _order(rows: Rows) -> None:
     """Users are independent, so blocks of them may go to threads; the result is the same."""
     indptr, item, time, basket, weight = rows
-    n_threads = min(os.cpu_count() or 1, 8) if item.size >= MANY else 1
-    cuts = np.searchsorted(indptr, np.linspace(0, item.size, 4 * n_threads + 1)[1:-1])
+
+    def order(users: tuple[int, int]) -> None:
+        rows_order(indptr[users[0] : users[1] + 1], time, basket, item, weight)
+
+    each(order, _blocks(indptr, 4 * n_threads(item.size)), item.size)
+
+
+def _blocks(indptr: Longs, n_blocks: int) -> list[tuple[int, int]]:
+    """(first, last) users of blocks with about as many rows each."""
+    cuts = np.searchsorted(indptr, np.linspace(0, indptr[-1], n_blocks + 1)[1:-1])
     edges = [0, *cuts.tolist(), indptr.size - 1]
-    blocks = [indptr[a : b + 1] for a, b in pairwise(edges) if a < b]
-    with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(lambda block: rows_order(block, time, basket, item, weight), blocks))
+    return [(first, last) for first, last in pairwise(edges) if first < last]
 
 
 def kept_starts(starts: Longs, keep: Bools) -> Longs:

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
+from shortlist.data.threads import each
 from shortlist.errors import DataError, UnknownIdError
 from shortlist.kernels.group import codes_lookup, presence_mark
 from shortlist.types import Ints, Longs
@@ -132,16 +133,18 @@ def encode(ids: pl.Series) -> tuple[Ids, Ints]:
 
 def _encode_dense(ids: pl.Series, low: int, high: int) -> tuple[Ids, Ints]:
     """Integers of a narrow range: mark who is there, number the marks, look every row up."""
-    table = np.zeros(high - low + 1, np.int32)
+    table, codes = np.zeros(high - low + 1, np.int32), np.empty(len(ids), np.int32)
     chunks = [chunk.to_numpy() for chunk in ids.get_chunks()]  # as they were read: joining them is a copy
     for chunk in chunks:
         presence_mark(chunk, low, table)
     distinct = np.flatnonzero(table)
     table[distinct] = np.arange(distinct.size, dtype=np.int32)
-    codes, done = np.empty(len(ids), np.int32), 0
-    for chunk in chunks:
-        codes_lookup(chunk, low, table, codes[done : done + chunk.size])
-        done += chunk.size
+    starts = np.cumsum([0, *map(len, chunks)])
+    each(
+        lambda at: codes_lookup(chunks[at], low, table, codes[starts[at] : starts[at + 1]]),
+        range(len(chunks)),
+        len(ids),
+    )
     return Ids(pl.Series(distinct + low).cast(ids.dtype)), codes
 
 

@@ -35,7 +35,8 @@ def users_count(user: Ints, indptr: Longs) -> None:
 @kernel
 def rows_group(
     user: Ints,  # (n_rows,)
-    free: Longs,  # (n_users,) where each user's next row goes, advanced in place
+    first: int,  # users before this one, and beyond `free`, are left alone
+    free: Longs,  # (n_moved_users,) where each user's next row goes, advanced in place
     item: Ints,
     time: Longs,
     basket: Ints,
@@ -47,8 +48,11 @@ def rows_group(
 ) -> None:
     """Move rows to their users, in their old order; an absent column has length 0."""
     for row in range(user.size):
-        place = free[user[row]]
-        free[user[row]] = place + 1
+        u = user[row] - first
+        if u < 0 or u >= free.size:
+            continue
+        place = free[u]
+        free[u] = place + 1
         to_item[place] = item[row]
         if time.size:
             to_time[place] = time[row]
@@ -177,6 +181,17 @@ def baskets_find(indptr: Longs, time: Longs, basket: Ints, starts: Bools, user_b
             total += opens
         user_baskets[u + 1] = total
     return total
+
+
+@kernel
+def baskets_fill(opens: Bools, baskets: Longs) -> None:
+    """baskets (n_baskets + 1,) becomes the rows that open one, then how many rows there are."""
+    at = 0
+    for row in range(opens.size):
+        if opens[row]:
+            baskets[at] = row
+            at += 1
+    baskets[at] = opens.size
 
 
 @kernel

@@ -1,0 +1,159 @@
+"""From a file to Interactions, against the same steps in pandas and SciPy.
+
+    python benchmarks/data.py            # about three minutes on two cores
+    python benchmarks/data.py --quick    # a tenth of the rows, numbers not kept
+
+Two files: Ta-Feng as it is published (CSV, string ids, dates by day), and a generated Parquet file of 20
+million rows in random order (integer ids, epoch seconds). Three contestants, each in a process of its own,
+imports and compilation before the clock:
+
+shortlist     read(path): id maps, rows by user and time, repeats folded, baskets, CSR
+pandas steps  the same but for the baskets: drop_duplicates, sort_values, category codes, csr_matrix
+pandas short  category codes and csr_matrix only: no order, no times, no folding
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from machine import describe, keep, peak_mib
+
+ROWS = 20_000_000
+CONTESTANTS = ("shortlist", "pandas steps", "pandas short")
+
+
+def generate(path: Path, n_rows: int) -> None:
+    """138,000 users and 27,000 items with long tails, twenty years of seconds, ids with gaps."""
+    import polars as pl
+
+    rng = np.random.default_rng(0)
+    user = (138_000 * rng.random(n_rows) ** 1.6).astype(np.int64)
+    item = (27_000 * rng.random(n_rows) ** 2.5).astype(np.int64)
+    frame = pl.DataFrame(
+        {
+            "user_id": rng.permutation(200_000)[user],
+            "item_id": rng.permutation(130_000)[item],
+            "timestamp": rng.integers(789_652_009, 1_427_784_002, n_rows),
+        }
+    )
+    frame.write_parquet(path)
+
+
+def run_shortlist(path: Path) -> dict[str, object]:
+    import shortlist as sl
+
+    sl.Interactions.from_tuples([("a", "b", 1), ("b", "c", 2)])
+    sl.Interactions.from_tuples([(1, 2, 1), (2, 3, 2)]).csr()
+    before, began = peak_mib(), time.perf_counter()
+    data = sl.read(path, time_format="%m/%d/%Y" if path.suffix == ".csv" else None)
+    matrix = data.csr()
+    return measured(before, began, matrix.shape, matrix.nnz)
+
+
+def run_pandas(path: Path, short: bool) -> dict[str, object]:
+    import pandas as pd
+    import pyarrow.parquet  # noqa: F401  pandas would import it inside the clock
+    from scipy.sparse import csr_matrix
+
+    before, began = peak_mib(), time.perf_counter()
+    if path.suffix == ".csv":
+        names = {"CUSTOMER_ID": "user_id", "PRODUCT_ID": "item_id", "TRANSACTION_DT": "timestamp"}
+        names = dict(list(names.items())[:2]) if short else names
+        frame = pd.read_csv(path, usecols=list(names), dtype=str, encoding="utf-8-sig").rename(columns=names)
+        if not short:
+            frame["timestamp"] = pd.to_datetime(frame["timestamp"], format="%m/%d/%Y")
+    else:
+        frame = pd.read_parquet(path, columns=["user_id", "item_id"] if short else None)
+    if not short:
+        frame = frame.drop_duplicates(["user_id", "item_id", "timestamp"]).sort_values(
+            ["user_id", "timestamp"]
+        )
+    user, item = frame["user_id"].astype("category"), frame["item_id"].astype("category")
+    matrix = csr_matrix((np.ones(len(frame), np.float32), (user.cat.codes, item.cat.codes)))
+    return measured(before, began, matrix.shape, matrix.nnz)
+
+
+def measured(before: float, began: float, shape: tuple[int, int], n_stored: int) -> dict[str, object]:
+    seconds = time.perf_counter() - began
+    peak = peak_mib()
+    return {
+        "seconds": round(seconds, 2),
+        "peak_mib": round(peak),
+        "grown_mib": round(peak - before),
+        "shape": list(shape),
+        "stored": n_stored,
+    }
+
+
+def alone(contestant: str, path: Path) -> dict[str, object]:
+    """One contestant in a fresh process."""
+    command = [sys.executable, __file__, "--only", contestant, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{contestant} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def contest(title: str, path: Path, repeats: int) -> dict[str, object]:
+    """Every contestant on one file, the fastest of the repeats; ratios are theirs over ours."""
+    runs = {
+        name: min((alone(name, path) for _ in range(repeats)), key=lambda run: run["seconds"])
+        for name in CONTESTANTS
+    }
+    ours = runs["shortlist"]
+    assert ours["shape"] == runs["pandas steps"]["shape"], "the contestants found different users or items"
+    print(title)
+    for name, run in runs.items():
+        times, memory = run["seconds"] / ours["seconds"], run["peak_mib"] / ours["peak_mib"]
+        print(
+            f"  {name:13} {run['seconds']:7.2f} s  peak {run['peak_mib']:5} MiB ({run['grown_mib']} own)"
+            f"   {times:5.2f}× our time, {memory:4.2f}× our memory"
+        )
+    steps = runs["pandas steps"]
+    return {
+        "contestants": runs,
+        "pandas steps / shortlist": {
+            key: round(steps[key] / ours[key], 2) for key in ("seconds", "peak_mib", "grown_mib")
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.only:
+        name, path = given.only
+        result = (
+            run_shortlist(Path(path))
+            if name == "shortlist"
+            else run_pandas(Path(path), name == "pandas short")
+        )
+        print(json.dumps(result))
+        return
+    from shortlist.data.datasets import fetch_originals
+
+    n_rows = ROWS // 10 if given.quick else ROWS
+    with tempfile.TemporaryDirectory() as room:
+        csv = fetch_originals("ta-feng", Path(room)) / "purchases.csv"
+        parquet = Path(room) / "events.parquet"
+        generate(parquet, n_rows)
+        result = {
+            "ta-feng csv": contest("Ta-Feng, CSV, 817,741 rows", csv, repeats=3),
+            "generated parquet": contest(f"generated, Parquet, {n_rows:,} rows", parquet, repeats=1),
+            "machine": describe("pandas", "pyarrow"),
+        }
+    if not given.quick:
+        print(f"kept in {keep('data', result).name}")
+
+
+if __name__ == "__main__":
+    main()
