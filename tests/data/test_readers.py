@@ -170,6 +170,14 @@ class TestParquet:
         assert "PROJECT 1/5 COLUMNS" in plans
         assert "note" not in plans
 
+    def test_row_groups_and_parts_are_joined_in_order(self, tmp_path):
+        rows = pl.DataFrame(
+            {"user_id": range(100), "item_id": range(100, 0, -1), "timestamp": range(500, 600)}
+        )
+        for part in range(2):
+            rows[part * 50 : part * 50 + 50].write_parquet(tmp_path / f"{part}.parquet", row_group_size=7)
+        assert read(tmp_path).fingerprint == Interactions.from_frame(rows).fingerprint
+
     def test_string_ids_that_look_like_integers_stay_strings(self, tmp_path):
         path = tmp_path / "e.parquet"
         pl.DataFrame({"user_id": ["1", "2"], "item_id": ["3", "4"]}).write_parquet(path)
