@@ -43,7 +43,7 @@ class JointModel(Recommender):
     bias: bool = True
     init: float = 0.1  # spread of the factors at the start
     tol: float = 1e-4
-    patience: int = 5
+    patience: int = 15
     seed: int = 0
     n_threads: int = 0  # 0: every core
 
