@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shortlist import cutoff as cutoff
     from shortlist import errors as errors
     from shortlist import split as split
     from shortlist.data.datasets import load as load
@@ -44,6 +45,7 @@ _HOMES = {
     "PersonalFrequency": "shortlist.models.counting",
     "Popularity": "shortlist.models.counting",
     "RankedLists": "shortlist.data.lists",
+    "cutoff": "shortlist.cutoff",
     "errors": "shortlist.errors",
     "evaluate": "shortlist.evaluate.judge",
     "from_implicit": "shortlist.models.outside",
@@ -67,6 +69,7 @@ __all__ = [
     "Popularity",
     "RankedLists",
     "__version__",
+    "cutoff",
     "errors",
     "evaluate",
     "from_implicit",

@@ -11,6 +11,7 @@ from shortlist.cli.demo import demo
 from shortlist.cli.evaluate import evaluate
 from shortlist.cli.fit import fit
 from shortlist.cli.inspect import inspect
+from shortlist.cli.recommend import recommend
 from shortlist.cli.screen import complain
 from shortlist.errors import ShortlistError
 
@@ -38,7 +39,7 @@ def build() -> App:
         default_parameter=Parameter(name_transform=lambda name: name, negative=()),
         suppress_keyboard_interrupt=False,
     )
-    for verb in (demo, datasets, fit, evaluate, inspect):
+    for verb in (demo, datasets, fit, recommend, evaluate, inspect):
         app.command(verb)
     return app
 

@@ -2,105 +2,90 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.params import DEFAULTS, Name, Params, model_of
-from shortlist.cli.progress import epochs
 from shortlist.cli.screen import Json, say, show_json, show_text
 from shortlist.cli.source import AS_NAMED, Reading, Source, interactions, write_rows
-from shortlist.errors import DataError
+from shortlist.cli.training import Seen, keeps_seen, learned, rehearse, relearned
 
 if TYPE_CHECKING:
-    from shortlist.data.interactions import Interactions
     from shortlist.models import Recommender
+
+Decider = Literal["ExpectedF1", "ExpectedNDCG", "Threshold", "Boundary", "FixedN", "none"]
+CUTOFF = "cutoff"  # folder inside the model's
 
 
 def fit(
     source: Source,
     /,
     *,
-    out: Annotated[Path, Parameter(help="Folder of the model; an older model there is replaced.")] = Path(
+    out: Annotated[Path, Parameter(help="Folder of the model; an older one there is replaced.")] = Path(
         "model"
     ),
     model: Annotated[Name | None, Parameter(help="DKHRM where there are baskets, else DKBPRMF.")] = None,
+    cutoff: Annotated[
+        Decider, Parameter(help="What decides the lengths; fitted on validation, saved with the model.")
+    ] = "ExpectedF1",
+    seen: Annotated[Seen, Parameter(help="Whether items taken before may be shown again.")] = "auto",
     test: Annotated[
         Path | None, Parameter(help="Hold out every user's last basket, and write it to this file.")
     ] = None,
     quick: Annotated[
-        bool, Parameter(help="Do not choose the number of epochs on validation.", show_default=False)
+        bool,
+        Parameter(help="Train once: no choice of epochs and no cutoff on validation.", show_default=False),
     ] = False,
     params: Params = DEFAULTS,
     reading: Reading = AS_NAMED,
     json: Json = False,
 ) -> None:
-    """Train a model and save it: columns are found, epochs chosen on the users' last baskets.
+    """Train a model, choose its epochs and its cutoff on the users' last baskets, and save it.
 
     For example:
       shortlist fit sample --out shop --test held.parquet
     """
     began = time.perf_counter()
     data = interactions(source, reading)
-    chosen = model_of(model, params, data)
+    wanted = model_of(model, params, data)
     if test is not None:
         split = sl.split.last_basket(data)
         data = split.train_valid
         write_rows(split.test, test)
         say(f"held out {split.test.n_rows:,} rows of {split.test.active_users.size:,} users in {test}")
-    fitted = trained(chosen, data, choose=not quick)
+    rehearsal = None if quick else rehearse(wanted, data, keeps_seen(seen, data))
+    fitted = learned(wanted, data) if rehearsal is None else relearned(rehearsal, data)
     place = fitted.save(out)
-    about = summary(fitted) | {"model": str(place), "seconds": round(time.perf_counter() - began, 2)}
+    if rehearsal is not None and cutoff != "none":
+        rehearsal.decided(getattr(sl.cutoff, cutoff)()).save(place / CUTOFF)
+    about = summary(fitted, place) | {"seconds": round(time.perf_counter() - began, 2)}
     if json:
         return show_json(about)
-    learned = f", {about['n_epochs']} epochs, {about['stopped']}" if "n_epochs" in about else ""
-    show_text(f"{about['class']} on {about['rows']:,} rows{learned}, in {about['seconds']} s: {place}")
+    decides = about["cutoff"] or "its own boundary"
+    show_text(
+        f"{about['class']} on {about['rows']:,} rows, cut by {decides}, in {about['seconds']} s: {place}"
+    )
     return show_text(f"Look at it: shortlist inspect {place}")
 
 
-def trained(model: Any, data: "Interactions", *, choose: bool) -> Any:
-    """Fitted on all of `data`; how long to train is chosen beforehand on every user's last basket."""
-    from shortlist.models.joint import JointModel
+def summary(model: "Recommender", place: Path) -> dict[str, Any]:
+    """What a saved model is, in plain values."""
+    from shortlist.data.store import read_header
 
-    if not isinstance(model, JointModel):
-        return model.fit(data)
-    name = type(model).__name__
-    if choose:
-        try:
-            split = sl.split.last_basket(data)
-        except DataError as error:
-            say(f"the number of epochs stays {model.n_epochs}: {error}")
-        else:
-            with epochs(f"choosing epochs for {name}") as progress:
-                trial = model.clone().fit(split.train_valid, valid=split.test, progress=progress)
-            stop_if_interrupted(trial)
-            model = model.clone()
-            model.n_epochs = trial.n_epochs_
-            say(f"{name}: {trial.n_epochs_} epochs are best on the users' last baskets")
-    with epochs(f"training {name}") as progress:
-        model.fit(data, progress=progress)
-    stop_if_interrupted(model)
-    return model
-
-
-def stop_if_interrupted(model: Any) -> None:
-    """A library keeps the state it has; a command that was stopped writes nothing."""
-    if model.stopped_ == "interrupted":
-        raise KeyboardInterrupt
-
-
-def summary(model: "Recommender") -> dict[str, Any]:
-    """What a fitted model is, in plain values."""
-    past = model.past
+    past, cutoff = model.past, place / CUTOFF
     learned = {
         name: getattr(model, f"{name}_") for name in ("n_epochs", "stopped") if hasattr(model, f"{name}_")
     }
     return {
+        "model": str(place),
         "class": type(model).__name__,
-        "params": model.get_params(),
+        "cutoff": read_header(cutoff)["class"] if cutoff.is_dir() else None,
         "rows": past.n_rows,
         "users": past.n_users,
         "items": past.n_items,
         "data": past.fingerprint,
-    } | learned
+        **learned,
+        "params": model.get_params(),
+    }

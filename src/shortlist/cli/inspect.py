@@ -24,7 +24,7 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
     from shortlist.data.store import read_header
 
     found = sl.load_model(model)
-    about = summary(found) | {"boundary": spread(found), "sha256": read_header(model)["sha256"]}
+    about = summary(found, model) | {"boundary": spread(found), "sha256": read_header(model)["sha256"]}
     if json:
         return show_json(about)
     plain = [(key, value) for key, value in about.items() if not isinstance(value, dict)]

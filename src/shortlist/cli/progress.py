@@ -9,38 +9,48 @@ from typing import TYPE_CHECKING
 from shortlist.cli.screen import say
 
 if TYPE_CHECKING:
-    from shortlist.models.training import Progress
+    from shortlist.models.training import Progress as Epoch
 
 PAUSE = 5.0  # seconds between two plain lines
 
 
 @contextmanager
-def epochs(label: str) -> "Iterator[Callable[[Progress], None]]":
-    """A callback for `fit(progress=…)`."""
+def bar(label: str) -> "Iterator[Callable[[str, int, int], None] | None]":
+    """An update(text, done, all) for a bar on stderr; None where there is no terminal."""
     if not sys.stderr.isatty():
-        yield plain_lines(label)
+        yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
-
-        def update(state: "Progress") -> None:
-            bar.update(
-                task, description=f"{label}: {figures(state)}", completed=state.epoch, total=state.n_epochs
-            )
-
-        yield update
+    with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
+        task = drawn.add_task(label, total=None)
+        yield lambda text, done, total: drawn.update(task, description=text, completed=done, total=total)
 
 
-def plain_lines(label: str) -> "Callable[[Progress], None]":
+@contextmanager
+def epochs(label: str) -> "Iterator[Callable[[Epoch], None]]":
+    """A callback for `fit(progress=…)`."""
+    with bar(label) as update:
+        if update is None:
+            yield plain_lines(label)
+        else:
+            yield lambda state: update(f"{label}: {figures(state)}", state.epoch, state.n_epochs)
+
+
+@contextmanager
+def counted(label: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A callback (done, all) for work that is counted; silent where there is no terminal."""
+    with bar(label) as update:
+        yield None if update is None else lambda done, total: update(f"{label}: {done:,}", done, total)
+
+
+def plain_lines(label: str) -> "Callable[[Epoch], None]":
     """One line at the first epoch, then one every few seconds."""
     last = -PAUSE
 
-    def tell(state: "Progress") -> None:
+    def tell(state: "Epoch") -> None:
         nonlocal last
         if time.monotonic() - last >= PAUSE:
             last = time.monotonic()
@@ -49,6 +59,6 @@ def plain_lines(label: str) -> "Callable[[Progress], None]":
     return tell
 
 
-def figures(state: "Progress") -> str:
+def figures(state: "Epoch") -> str:
     score = "" if state.score is None else f", validation F1 {state.score:.4f}"
     return f"loss {state.loss:.4f}{score}, {state.updates_per_second / 1e6:.1f}M updates/s"

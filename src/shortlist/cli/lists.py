@@ -1,0 +1,134 @@
+"""How lists look: for one user with the boundary as a line, for all users as a histogram of lengths."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from shortlist.errors import DataError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shortlist.data.ids import Ids
+    from shortlist.data.interactions import Interactions
+    from shortlist.data.lists import RankedList, RankedLists
+
+WHY = {
+    "top_n": "a fixed number was asked for",
+    "boundary": "the next item lies below this user's boundary",
+    "max_items": "the longest list allowed",
+    "min_items": "filled up to the shortest list allowed",
+    "utility": "one more item would lower the expected worth of the list",
+    "value": "one more item would cost more than it brings",
+    "guarantee": "the guarantee allows no more",
+    "threshold": "the next item lies below the threshold",
+    "no_candidate_above_boundary": "nothing lies above this user's boundary",
+    "no_candidates": "there is nothing left to choose from",
+    "unknown_user": "nobody knows this user",
+    "fallback": "nothing was good enough, so this is what most people take",
+}
+BY_BOUNDARY = ("boundary", "no_candidate_above_boundary")
+BAR = 40  # characters of the longest bar
+
+
+def why(reason: str | None) -> str:
+    """A reason in words; one without words of its own speaks for itself."""
+    return "" if reason is None else WHY.get(reason, reason.replace("_", " "))
+
+
+def outside_ids(words: Iterable[str], ids: "Ids") -> list[Any]:
+    """Ids as the model knows them: integers where its ids are integers."""
+    if not ids.values.dtype.is_integer():
+        return list(words)
+    try:
+        return [int(word) for word in words]
+    except ValueError as error:
+        raise DataError(
+            f"ids of this model are integers, got {str(error).rpartition(': ')[2]}; pass a number."
+        ) from None
+
+
+def as_json(one: "RankedList") -> dict[str, Any]:
+    """One list in plain values."""
+    return {
+        "user_id": one.user_id,
+        "length": len(one),
+        "boundary": one.boundary,
+        "reason": one.reason,
+        "items": one.items,
+        "scores": one.scores.tolist(),
+        "probabilities": None if one.probabilities is None else one.probabilities.tolist(),
+    }
+
+
+def drawn(one: "RankedList", ranked: "RankedList", past: "Interactions") -> "Table":
+    """Shown items, a line, and the best of those withheld."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        title=Text(f"user {one.user_id}: {len(one)} item{'' if len(one) == 1 else 's'}, {why(one.reason)}"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("", justify="right")
+    table.add_column("item", overflow="fold")
+    table.add_column("score", justify="right")
+    if one.probabilities is not None:
+        table.add_column("probability", justify="right")
+    name = names(past)
+
+    def add(which: "RankedList", at: int, rank: str, style: str = "") -> None:
+        cells: list[str | Text] = [rank, Text(name(which.items[at])), f"{which.scores[at]:.3f}"]
+        if one.probabilities is not None:
+            chance = None if which.probabilities is None else which.probabilities[at]
+            cells.append("" if chance is None else f"{chance:.1%}")
+        table.add_row(*cells, style=style)
+
+    for at in range(len(one)):
+        add(one, at, str(at + 1))
+    decided = one.boundary is not None and one.reason in BY_BOUNDARY
+    level = f"{one.boundary:.3f}" if decided else ""
+    table.add_row("", Text("─" * 12 + " the list ends here " + "─" * 12), level, style="bold")
+    shown = set(one.items)
+    for at, item in enumerate(ranked.items):
+        if item not in shown:
+            add(ranked, at, "", "dim")
+    return table
+
+
+def names(past: "Interactions") -> Any:
+    """What people call an item, and its id where they call it otherwise."""
+
+    def name(item_id: Any) -> str:
+        if past.item_names is None or item_id not in past.items:
+            return str(item_id)
+        return f"{past.item_names[past.items.index(item_id)]}"
+
+    return name
+
+
+def lengths_drawn(lists: "RankedLists") -> "Table":
+    """How many lists have which length, and why they end."""
+    import numpy as np
+    from rich import box
+    from rich.table import Table
+
+    found, counts = np.unique(lists.lengths, return_counts=True)
+    edges = (
+        found
+        if found.size <= 12
+        else np.unique(np.quantile(lists.lengths, np.linspace(0, 1, 11)).astype(int))
+    )
+    bins = np.searchsorted(edges, found, side="right") - 1
+    heights = np.bincount(bins, weights=counts, minlength=edges.size).astype(int)
+    title = f"{len(lists):,} lists, {lists.items.size:,} items shown, {lists.cover_ratio:.0%} covered"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("length", justify="right")
+    table.add_column("users", justify="right")
+    table.add_column("")
+    for at, low in enumerate(edges):
+        high = found[-1] if at + 1 == edges.size else edges[at + 1] - 1
+        label = f"{low}" if high <= low else f"{low}–{high}"
+        table.add_row(label, f"{heights[at]:,}", "█" * round(BAR * heights[at] / max(heights.max(), 1)))
+    return table

@@ -1,0 +1,132 @@
+"""`shortlist recommend`: lists of a saved model, for some users on the screen or for all in a file."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+import shortlist as sl
+from shortlist.cli.fit import CUTOFF
+from shortlist.cli.inspect import Model
+from shortlist.cli.lists import as_json, drawn, lengths_drawn, outside_ids
+from shortlist.cli.progress import counted
+from shortlist.cli.screen import Json, show, show_json, show_text
+from shortlist.cli.training import Seen, keeps_seen
+from shortlist.errors import DataError
+
+if TYPE_CHECKING:
+    from shortlist.cutoff import Cutoff
+    from shortlist.models import Recommender
+
+WITHHELD = 5  # items shown below the line
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Wishes:
+    """What may be on a list and how long it may be."""
+
+    N: Annotated[int | None, Parameter(help="Plain top-N.")] = None
+    boundary: Annotated[
+        bool, Parameter(help="The learned boundary decides, not the saved cutoff.", show_default=False)
+    ] = False
+    cutoff: Annotated[Path | None, Parameter(help="Folder of another fitted cutoff.")] = None
+    min_items: Annotated[int, Parameter(help="Fill shorter lists up with the next best.")] = 0
+    max_items: Annotated[int | None, Parameter(help="The longest list allowed.")] = None
+    candidates: Annotated[
+        Path | None, Parameter(help="Only these items: a text file with one item id per line.")
+    ] = None
+    seen: Annotated[Seen, Parameter(help="Whether items taken before may be shown again.")] = "auto"
+    fallback: Annotated[
+        Literal["none", "popular"], Parameter(help="What to show instead of an empty list.")
+    ] = "none"
+
+
+DEFAULTS = Wishes()
+
+
+def recommend(
+    model: Model,
+    /,
+    *,
+    user: Annotated[
+        tuple[str, ...],
+        Parameter(help="User id; repeat for several.", show_default=False, consume_multiple=False),
+    ] = (),
+    out: Annotated[
+        Path | None, Parameter(help="Write the lists as .parquet, .csv or .jsonl; everybody's if no --user.")
+    ] = None,
+    wishes: Wishes = DEFAULTS,
+    json: Json = False,
+) -> None:
+    """Lists that stop by themselves, each with the reason why it ends.
+
+    For example:
+      shortlist recommend shop --user u1
+      shortlist recommend shop --out lists.parquet
+    """
+    from shortlist.recommend import recommend as recommend_lists
+
+    found = sl.load_model(model)
+    users = outside_ids(user, found.users_) or None
+    asked: dict[str, Any] = {
+        "N": wishes.N,
+        "cutoff": decider(model, wishes),
+        "candidates": None if wishes.candidates is None else listed(wishes.candidates, found),
+        "filter_seen": not keeps_seen(wishes.seen, found.past),
+        "min_items": wishes.min_items,
+        "max_items": wishes.max_items,
+        "fallback": wishes.fallback,
+    }
+    if out is not None:
+        return written(out, found, users, asked, json)
+    lists = recommend_lists(found, users, **asked)
+    if json:
+        return show_json([as_json(one) for one in lists])
+    if users is None:
+        return show(lengths_drawn(lists))
+    several = {"candidates": asked["candidates"], "filter_seen": asked["filter_seen"]}
+    depth = int(lists.lengths.max(initial=0)) + WITHHELD
+    ranked = recommend_lists(found, users, N=depth, **several)
+    return show(*(drawn(one, ranked.at(number), found.past) for number, one in enumerate(lists)))
+
+
+def written(
+    out: Path, model: "Recommender", users: list[Any] | None, asked: dict[str, Any], json: bool
+) -> None:
+    """Lists in a file; Parquet is streamed, so that memory does not grow with the number of users."""
+    from shortlist.recommend import recommend, recommend_to
+
+    if out.suffix == ".parquet":
+        with counted("lists") as progress:
+            recommend_to(out, model, users, progress=progress, **asked)
+    else:
+        recommend(model, users, **asked).write(out)
+    n = len(model.users_) if users is None else len(users)
+    if json:
+        return show_json({"lists": n, "out": str(out)})
+    return show_text(f"{n:,} lists in {out}")
+
+
+def decider(model: Path, wishes: Wishes) -> "Cutoff | None":
+    """The cutoff that was named, else the one saved with the model; None where N or the boundary decides."""
+    from shortlist.cutoff import Cutoff
+
+    if wishes.cutoff is not None:
+        return Cutoff.load(wishes.cutoff)
+    own = model / CUTOFF
+    return None if wishes.N is not None or wishes.boundary or not own.is_dir() else Cutoff.load(own)
+
+
+def listed(path: Path, model: "Recommender") -> list[Any]:
+    """Item ids from a text file."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file of candidates; write one item id per line into it.")
+    try:
+        names = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError:
+        raise DataError(
+            f"{path}: candidates must be UTF-8 text, one item id per line; got other bytes."
+        ) from None
+    return outside_ids([name.strip() for name in names if name.strip()], model.items_)
