@@ -63,6 +63,10 @@ def test_tables_of_all_kinds_are_read_alike():
         assert found.weight.tolist() == [1.0, 2.0]
 
 
+def test_pandas_columns_may_be_numbers():
+    assert resolve(pd.DataFrame([["a", 1], ["b", 2]]), user_id="0", item_id="1").item_id.to_list() == [1, 2]
+
+
 def test_categories_become_strings():
     frame = pd.DataFrame({"user_id": pd.Categorical(["b", "a"]), "item_id": [1, 2]})
     assert resolve(frame).user_id.to_list() == ["b", "a"]

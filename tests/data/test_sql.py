@@ -163,6 +163,9 @@ INSERT INTO shop.events VALUES
     ('ann', 7, '2024-01-01 01:00+01', 1, '{}'), ('ann', 8, '2024-01-01 00:01+00', 2, NULL),
     ('bob', 7, '2024-01-02 00:00+00', 3, '{}'), ('bob', 7, '2024-01-02 00:00+00', 4, NULL);
 CREATE TABLE days (user_id integer, item_id varchar(9), date date, weight double precision);
+CREATE TABLE odd (user_id uuid, item_id smallint, timestamp numeric, weight numeric(6, 2));
+INSERT INTO odd VALUES ('00000000-0000-0000-0000-00000000000a', 1, 1700000000, 0.25),
+    ('00000000-0000-0000-0000-00000000000b', 2, 1700000060.5, 1);
 INSERT INTO days VALUES (1, 'a', '2024-01-01', 0.5), (2, 'b', '2024-01-02', 'NaN');
 """
 
@@ -184,6 +187,12 @@ class TestPostgreSQL:
         assert data.users.values.to_list() == [1, 2]
         assert data.items.values.to_list() == ["a", "b"]
         assert data.time[1] - data.time[0] == 86_400_000_000
+
+    def test_other_types(self, server):
+        data = read(server, table="odd")
+        assert data.users.values[0] == "00000000-0000-0000-0000-00000000000a"
+        assert data.weight.tolist() == [0.25, 1.0]
+        assert data.time.tolist() == [1_700_000_000_000_000, 1_700_000_060_500_000]
 
     def test_bad_weight_names_the_row(self, server):
         assert "column 'weight', row 2: a weight must be a finite number, got nan" in refusal(

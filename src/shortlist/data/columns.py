@@ -254,7 +254,8 @@ def _collect(frame: Any, wanted: list[str]) -> pl.DataFrame:
         return frame.select(wanted)
     if hasattr(frame, "column_names"):
         return _converted(frame.select(wanted))
-    return _converted(frame[wanted])
+    own = {str(name): name for name in frame.columns}  # pandas allows names that are not strings
+    return _converted(frame[[own[name] for name in wanted]])
 
 
 def _converted(frame: Any) -> pl.DataFrame:

@@ -45,7 +45,10 @@ def minimum(
 
 def enough(data: Interactions) -> Interactions:
     """The same data, refused if it has one user or one item only: there is nothing to choose between."""
-    for what, active in (("user", data.active_users.size), ("item", np.unique(data.item).size)):
+    for what, active in (
+        ("user", data.active_users.size),
+        ("item", np.count_nonzero(np.bincount(data.item))),
+    ):
         if active < 2:
             raise DataError(
                 f"interactions must hold at least two {what}s to learn from, got {active}; "

@@ -39,8 +39,10 @@ def read_sql(
     if scheme == "sqlite":
         _check_file(uri)
     if table is not None:
-        names = _run(f"SELECT * FROM {quoted(table)} LIMIT 0", uri).columns
-        query = f"SELECT {', '.join(map(_quoted_part, needed(names)))} FROM {quoted(table)}"
+        empty = _run(f"SELECT * FROM {quoted(table)} LIMIT 0", uri)
+        query = (
+            f"SELECT {', '.join(_asked(empty[name]) for name in needed(empty.columns))} FROM {quoted(table)}"
+        )
     return _run(str(query), uri)
 
 
@@ -51,6 +53,12 @@ def quoted(table: str) -> str:
 
 def _quoted_part(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _asked(column: pl.Series) -> str:
+    """A column as it goes into the query; a UUID arrives as bytes unless it is asked for as text."""
+    name = _quoted_part(column.name)
+    return f"CAST({name} AS TEXT) AS {name}" if column.dtype == pl.Binary else name
 
 
 def _check_file(uri: str) -> None:
@@ -66,7 +74,7 @@ def _check_file(uri: str) -> None:
 def _run(query: str, uri: str) -> pl.DataFrame:
     """Run one query; whatever the driver raises becomes a sentence without the password."""
     try:
-        return pl.read_database_uri(query, uri, engine="adbc")
+        frame = pl.read_database_uri(query, uri, engine="adbc")
     except ImportError:
         raise DataError(
             "the database needs its ADBC driver, which is not installed; pip install 'shortlist[sql]'."
@@ -78,3 +86,10 @@ def _run(query: str, uri: str) -> pl.DataFrame:
                 f"the database must answer, got {said[:300]!r}; check host, name and password."
             ) from None
         raise DataError(f"the query failed, got {said[:300]!r}; mend the query or table name.") from None
+    return frame.with_columns([_unwrapped(column) for column in frame])
+
+
+def _unwrapped(column: pl.Series) -> pl.Series:
+    """PostgreSQL's numeric arrives as text in a type of its own; the text is all we need."""
+    wrapping = getattr(pl, "BaseExtension", ())
+    return column.ext.storage() if isinstance(column.dtype, wrapping) else column
