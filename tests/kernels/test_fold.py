@@ -1,7 +1,5 @@
 """fold_value against its own differences and the plain losses; users_fold against another optimiser."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -66,7 +64,7 @@ def test_value_gradient_and_curvature(alpha, loss, learn, penalty, pool):
     x = np.random.default_rng(3).normal(size=9)
     hess = np.empty((9, 9))
     value, grad = value_at(x, parts, aim, hess)
-    assert value == pytest.approx(plain_value(x, parts, aim), abs=0.02 if HINGE == loss else 1e-6)
+    assert value == pytest.approx(plain_value(x, parts, aim), abs=0.02 if loss == HINGE else 1e-6)
     moving = 9 if learn else 8
     for f in range(moving):
         above, below = x.copy(), x.copy()

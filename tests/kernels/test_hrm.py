@@ -8,7 +8,7 @@ import pytest
 from shortlist.kernels.hrm import Contexts, context_apply, hrm_block, hrm_round, hybrid_vectors
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
 from tests import naive
-from tests.kernels.test_mf import F, WIDTH, parameters, rates, same, wanted_state
+from tests.kernels.test_mf import WIDTH, F, parameters, rates, same, wanted_state
 from tests.kernels.test_strata import schedule_of
 
 POOLS = list(product((False, True), (False, True)))

@@ -66,9 +66,11 @@ def same(theta, plain, atol=2e-6):
 
 @pytest.mark.parametrize(
     ("loss", "penalty", "kind", "bias"),
-    [*product(("logistic", "hinge"), (L2, L1), ("positive", "negative"), (True, False))]
-    + [*product(["squared"], [L2], ("positive", "negative"), (True, False))]
-    + [*product(["logistic"], [L2], ("pair", "lost"), (True, False))],
+    [
+        *product(("logistic", "hinge"), (L2, L1), ("positive", "negative"), (True, False)),
+        *product(["squared"], [L2], ("positive", "negative"), (True, False)),
+        *product(["logistic"], [L2], ("pair", "lost"), (True, False)),
+    ],
 )
 def test_one_step_is_one_gradient_step(loss, penalty, kind, bias):
     for seed in range(3):

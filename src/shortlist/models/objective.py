@@ -49,7 +49,9 @@ class Objective:
         if not self.lambda_t >= 0:
             raise ConfigError(f"lambda_t must be at least 0, got {self.lambda_t}; 0 leaves boundaries free.")
         if not self.weight > 0:
-            raise ConfigError(f"the weight of positives must be above 0, got {self.weight}.")
+            raise ConfigError(
+                f"c, the weight of positives, must be above 0, got {self.weight}; 1 weighs all examples alike."
+            )
         if not np.isfinite(self.t):
             raise ConfigError(f"t must be a finite number, got {self.t}.")
 

@@ -168,9 +168,11 @@ class Meter:
         self.schedule, self.representation, self.objective = schedule, representation, objective
         rng = np.random.Generator(np.random.PCG64([seed, LOSS]))
         rows = np.sort(rng.choice(schedule.item.size, min(LOSS_ROWS, schedule.item.size), replace=False))
-        self.groups: Ints = (np.searchsorted(schedule.indptr, rows, side="right") - 1).astype(np.int32)
-        self.liked: Ints = schedule.item[rows]
-        self.other = rng.integers(schedule.n_items, size=rows.size)
+        groups: Ints = (np.searchsorted(schedule.indptr, rows, side="right") - 1).astype(np.int32)
+        other = rng.integers(schedule.n_items, size=rows.size)
+        free = np.array([o not in schedule.group_items(g) for g, o in zip(groups, other, strict=True)])
+        kept = free if free.any() else ~free  # where everybody has everything, any number will do
+        self.groups, self.other, self.liked = groups[kept], other[kept], schedule.item[rows[kept]]
         self.users = representation.group_users(self.groups)
         held = np.diff(schedule.indptr)[self.groups]
         self.density: Doubles = held / schedule.n_items

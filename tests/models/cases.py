@@ -1,0 +1,82 @@
+"""Data and models that the tests of the learners share; one number of factors, so that kernels compile once."""
+
+from functools import cache
+
+import numpy as np
+
+from shortlist.data.interactions import Interactions
+from shortlist.models.counting import PersonalFrequency, Popularity
+from shortlist.models.hrm import DKHRM, HRM
+from shortlist.models.mf import BPRMF, CRRMF, DKBPRMF, LogMF
+from shortlist.models.outside import OutsideScores
+
+FACTORS = 8
+JOINT = {"BPRMF": BPRMF, "LogMF": LogMF, "CRRMF": CRRMF, "HRM": HRM, "DKBPRMF": DKBPRMF, "DKHRM": DKHRM}
+COUNTING = {"Popularity": Popularity, "PersonalFrequency": PersonalFrequency}
+NAMES = [*JOINT, *COUNTING, "OutsideScores"]
+DAY = 86_400_000_000
+
+
+@cache
+def checkerboard():
+    """Even users take even items, odd users odd ones: 30 × 20, four baskets each, never all of their side."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for user in range(30):
+        own = rng.permutation(np.arange(user % 2, 20, 2))[:8]
+        rows += [
+            (f"u{user:02}", f"i{i:02}", 10 * user + basket) for basket in range(4) for i in own[basket::4]
+        ]
+        rows += [(f"u{user:02}", f"i{i:02}", 10 * user + 4) for i in own[:2]]  # and some come back
+    return Interactions.from_tuples(rows)
+
+
+@cache
+def crowd(n_rows=20_000, n_users=400, n_items=120):
+    """Enough rows for several blocks; four tastes, popular items, five baskets at most."""
+    rng = np.random.default_rng(1)
+    user = rng.integers(n_users, size=n_rows)
+    base = np.minimum(rng.geometric(4 / n_items, n_rows), n_items // 4) - 1
+    item = np.where(rng.random(n_rows) < 0.8, base * 4 + user % 4, rng.integers(n_items, size=n_rows))
+    when = rng.integers(5, size=n_rows)
+    return Interactions.from_tuples(zip(user.tolist(), item.tolist(), when.tolist(), strict=True))
+
+
+def model(name, **changed):
+    """An unfitted model that learns the checkerboard in a moment."""
+    if name in JOINT:
+        plain = {"n_factors": FACTORS, "n_epochs": 60, "lr": 0.1, "reg": 0.001, "n_threads": 1, "tol": 0.0}
+        return JOINT[name](**plain | changed)
+    if name in COUNTING:
+        return COUNTING[name](**changed)
+    return OutsideScores(**changed)
+
+
+def outside_scores(data):
+    """What an outside ranker would say: one for what was taken, then popularity."""
+    taken = data.csr().toarray() > 0
+    return (taken + 0.01 * taken.mean(0)).astype(np.float32)
+
+
+def fit(name, data, **changed):
+    """A fitted model."""
+    if name == "OutsideScores":
+        changed = {"scores": outside_scores(data)} | changed
+    return model(name, **changed).fit(data)
+
+
+@cache
+def fitted(name):
+    """One fitted model for the tests that only look."""
+    return fit(name, checkerboard())
+
+
+def everyone(data):
+    """All dense users."""
+    return np.arange(data.n_users, dtype=np.int32)
+
+
+def bits(one):
+    """Everything a model learned, as bytes."""
+    arrays, _ = one._pack()
+    return {name: np.ascontiguousarray(array).tobytes() for name, array in arrays.items()}
