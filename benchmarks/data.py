@@ -114,7 +114,7 @@ def contest(title: str, path: Path, repeats: int) -> dict[str, object]:
     print(title)
     for name, run in runs.items():
         print(
-            f"  {name:13} {run['seconds']:7.2f} s, {run['cpu_seconds']:6.2f} s of cpu, peak {run['peak_mib']:5} MiB, "
+            f"  {name:13} {run['seconds']:7.2f} s, {run['cpu_seconds']:.2f} s cpu, {run['peak_mib']:5} MiB, "
             f"{run['grown_mib']:5} beyond imports; {run['seconds'] / ours['seconds']:5.2f} × our time, "
             f"{run['peak_mib'] / ours['peak_mib']:4.2f} × our memory"
         )

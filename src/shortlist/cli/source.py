@@ -30,6 +30,8 @@ class Reading:
     timestamp: Annotated[str | None, Parameter(help="Column of the moment.")] = None
     weight: Annotated[str | None, Parameter(help="Column of the weight.")] = None
     basket_id: Annotated[str | None, Parameter(help="Column of the basket; else a moment is one.")] = None
+    item_name: Annotated[str | None, Parameter(help="Column of what people call the item.")] = None
+    time_format: Annotated[str | None, Parameter(help="How times are written, such as %d.%m.%Y.")] = None
     separator: Annotated[str | None, Parameter(help="Between the fields of a text file.")] = None
     query: Annotated[str | None, Parameter(help="SQL to run, where the source is a database.")] = None
     table: Annotated[str | None, Parameter(help="Table to read, where the source is a database.")] = None
