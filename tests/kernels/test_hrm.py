@@ -60,8 +60,9 @@ def test_a_first_basket_moves_nothing_and_draws_nothing():
     made, (theta, _) = rates(), parameters(0, 1, 4)
     before, debts, stream = [a.copy() for a in theta], np.full((1, 8), 7, F), np.array([5], np.uint64)
     pairs = hrm_block(
-        np.array([0, 1]), np.zeros(1, np.int32), np.zeros(1, np.int32), contexts_of([(0, [])], (False, False)),
-        theta.item.copy(), theta, debts, made, np.zeros(4, np.int32), stream, WIDTH,
+        np.array([0, 1]), np.zeros(1, np.int32), np.zeros(1, np.int32),
+        contexts_of([(0, [])], (False, False)), theta.item.copy(), theta, debts, made,
+        np.zeros(4, np.int32), stream, WIDTH,
     )  # fmt: skip
     assert pairs == 0
     assert all((old == new).all() for old, new in zip(before, theta, strict=True))
@@ -97,8 +98,8 @@ def test_rounds_replay_the_oracle(n_blocks, window, pools):
         debt_at = np.concatenate([[0], np.cumsum(np.diff(schedule.strata.cells)[cell])])
         debts, snapshot = np.empty((debt_at[-1], 8), F), theta.item.copy()
         pairs = hrm_round(
-            0, n_blocks, turn, schedule.strata, contexts, schedule.size, snapshot, theta, debts, debt_at, made,
-            np.uint64(99), WIDTH,
+            0, n_blocks, turn, schedule.strata, contexts, schedule.size, snapshot, theta, debts, debt_at,
+            made, np.uint64(99), WIDTH,
         )  # fmt: skip
         for low, high in ((0, 4), (4, 11)):  # as two threads would share it
             context_apply(low, high, turn, schedule.strata, contexts, snapshot, theta.item, debts, debt_at)

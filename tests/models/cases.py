@@ -1,4 +1,4 @@
-"""Data and models that the tests of the learners share; one number of factors, so that kernels compile once."""
+"""Data and models that the tests of the learners share; one number of factors: kernels compile once."""
 
 from functools import cache
 

@@ -253,3 +253,46 @@ def test_a_loaded_model_goes_on(name, tmp_path):
         each.fold_in({"guest": ["i00", "i02"]}).partial_fit(more)
     assert bits(one) == bits(back)
     assert one.users_.values.to_list() == back.users_.values.to_list()
+
+
+# ------------------------------------------------------------------ lists
+@every_model
+def test_lists_are_the_best_of_the_scores(name):
+    one, data = fitted(name), checkerboard()
+    users = data.users.values.to_list()[:4]
+    lists = one.recommend(users, N=3, filter_seen=False)
+    scores = one.score(np.arange(4, dtype=np.int32))
+    for row, user_id in enumerate(users):
+        wanted = np.sort(scores[row])[::-1][:3]
+        np.testing.assert_allclose(lists[user_id].scores, wanted, rtol=1e-5, atol=1e-6)
+    same = one.recommend(userid=users, N=3, filter_already_liked_items=False)
+    assert same.items.tolist() == lists.items.tolist()
+
+
+@every_model
+def test_an_unknown_user_gets_an_empty_list_that_says_so(name):
+    lists = fitted(name).recommend(["nobody", "u00"], N=3)
+    assert list(lists["nobody"].items) == []
+    assert lists["nobody"].reason == "unknown_user"
+    assert len(lists["u00"].items) == 3
+
+
+@every_model
+def test_a_user_with_everything_gets_nothing_new(name):
+    data = Interactions.from_tuples(EDGES["user with everything"])
+    lists = fit(name, data).recommend(["a"], N=5)
+    assert list(lists["a"].items) == []
+
+
+@every_model
+def test_explain_ranks_as_recommend_does(name):
+    one = fitted(name)
+    head = one.explain("u03", N=4)
+    assert head["item_id"].to_list() == list(one.recommend(["u03"], N=4)["u03"].items)
+
+
+def test_boundaries_decide_the_length():
+    one, data = fitted("DKBPRMF"), checkerboard()
+    lists = one.recommend(filter_seen=False)
+    above = one.score(everyone(data)) > one.boundaries(everyone(data))[:, None]
+    assert lists.lengths.tolist() == above.sum(1).tolist()

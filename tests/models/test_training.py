@@ -37,7 +37,7 @@ class Teller:
             raise self.error
 
 
-class Stop(Exception):
+class StopError(Exception):
     """What a test throws from inside a run."""
 
 
@@ -161,9 +161,9 @@ def test_a_stopped_run_goes_on_to_the_same_bits(name, tmp_path, monkeypatch):
     train, valid = split()
     never = model(name, n_epochs=9, patience=9).fit(train, valid=valid)
     for after in (2, 6):  # stopped twice, with the items relabelled in between
-        with pytest.raises(Stop):
+        with pytest.raises(StopError):
             model(name, n_epochs=9, patience=9).fit(
-                train, valid=valid, checkpoint=tmp_path / "run", progress=Teller(after, Stop())
+                train, valid=valid, checkpoint=tmp_path / "run", progress=Teller(after, StopError())
             )
     teller = Teller()
     again = model(name, n_epochs=9, patience=9, n_threads=2).fit(

@@ -12,8 +12,10 @@ from scipy.special import expit
 from shortlist.cutoff.component import Component
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
+from shortlist.data.lists import RankedLists
 from shortlist.data.store import Parts, load_parts, save_parts
 from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
+from shortlist.recommend import explain, recommend, renamed
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 HISTORY = ("indptr", "item", "baskets", "user_baskets", "time", "weight")
@@ -113,6 +115,16 @@ class Recommender(Component, ABC):
             raise DataError(
                 "there must be at least one interaction to learn from, got none; check the filters."
             )
+
+    # ------------------------------------------------------------------ lists
+    def recommend(self, users: Any = None, **wishes: Any) -> RankedLists:
+        """Lists for user ids (None: everybody); the wishes are those of `shortlist.recommend.recommend`."""
+        asked = renamed({**wishes, **({} if users is None else {"users": users})})
+        return recommend(self, asked.pop("users", None), **asked)
+
+    def explain(self, user_id: Any, **wishes: Any) -> pl.DataFrame:
+        """One user's ranked head, how far each item stands from the boundary, and what pulled it there."""
+        return explain(self, user_id, **renamed(wishes))
 
     # ------------------------------------------------------------------ saving
     @abstractmethod

@@ -17,7 +17,7 @@ from shortlist.models.fold import fold
 from shortlist.models.judge import judge_of
 from shortlist.models.objective import Objective
 from shortlist.models.representation import Representation
-from shortlist.models.training import Plan, Progress, train
+from shortlist.models.training import Plan, Progress, frozen, train
 from shortlist.types import Doubles, Floats, Ints
 
 USERS, ITEMS = 4, 5  # names of random streams
@@ -109,7 +109,7 @@ class JointModel(Recommender):
             self.n_threads,
         )
         self.remember(data)
-        self.theta_ = Parameters(user, boundary, old.item, old.bias)
+        self.theta_ = frozen(Parameters(user, boundary, old.item, old.bias))
         return self
 
     def _descend(
@@ -239,7 +239,7 @@ class JointModel(Recommender):
         return theta._asdict(), notes
 
     def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
-        self.theta_ = Parameters(*(arrays[name] for name in Parameters._fields))
+        self.theta_ = frozen(Parameters(*(arrays[name] for name in Parameters._fields)))
         self.n_epochs_, self.losses_ = notes["n_epochs"], notes["losses"]
         self.valid_scores_, self.stopped_ = notes["valid_scores"], notes["stopped"]
 

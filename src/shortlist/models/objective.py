@@ -50,7 +50,7 @@ class Objective:
             raise ConfigError(f"lambda_t must be at least 0, got {self.lambda_t}; 0 leaves boundaries free.")
         if not self.weight > 0:
             raise ConfigError(
-                f"c, the weight of positives, must be above 0, got {self.weight}; 1 weighs all examples alike."
+                f"c, the weight of positives, must be above 0, got {self.weight}; 1 weighs all alike."
             )
         if not np.isfinite(self.t):
             raise ConfigError(f"t must be a finite number, got {self.t}.")

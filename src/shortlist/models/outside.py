@@ -31,8 +31,19 @@ class OutsideScores(Recommender):
                 f"scores must be {train.n_users} users × {train.n_items} items like the data, got {shape}; "
                 "score with the index tables of the same Interactions (users.values, items.values)."
             )
+        self._prepare()
         self.remember(train)
         return self
+
+    def _prepare(self) -> None:
+        """A factor pair as kernels take it; items are copied, so that an index over them stays true."""
+        if isinstance(self.scores, tuple):
+            user, item = (
+                np.ascontiguousarray(self.scores[0], np.float32),
+                np.array(self.scores[1], np.float32),
+            )
+            item.flags.writeable = False
+            self.pair_ = user, item
 
     def _shape(self) -> tuple[int, int] | None:
         scores: Any = self.scores
@@ -59,7 +70,7 @@ class OutsideScores(Recommender):
         self.need("history_")
         if not isinstance(self.scores, tuple):
             return None
-        user, item = (np.ascontiguousarray(side, np.float32) for side in self.scores)
+        user, item = self.pair_
         return user[users], item, None
 
     def score(self, users: Ints) -> Floats:
@@ -107,6 +118,7 @@ class OutsideScores(Recommender):
             self.scores = csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
         else:
             self.scores = arrays["dense"]
+        self._prepare()
 
 
 def from_implicit(model: Any, train: Interactions) -> OutsideScores:

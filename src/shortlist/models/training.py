@@ -129,7 +129,14 @@ def _labelled(theta: Parameters, label: Ints) -> Parameters:
 def _unlabelled(theta: Parameters, label: Ints) -> Parameters:
     """The way back."""
     bias = theta.bias[label] if theta.bias.size else theta.bias
-    return Parameters(theta.user, theta.boundary, theta.item[label], bias)
+    return frozen(Parameters(theta.user, theta.boundary, theta.item[label], bias))
+
+
+def frozen(theta: Parameters) -> Parameters:
+    """The same arrays, read-only: whoever has built an index over them may keep it."""
+    for array in theta:
+        array.flags.writeable = False
+    return theta
 
 
 def _check(theta: Parameters, lr: float, epoch: int) -> None:
@@ -229,7 +236,7 @@ def _resumed(plan: Plan) -> Run | None:
         )
 
     def parameters(prefix: str) -> Parameters:
-        return Parameters(*(parts.arrays[f"{prefix}.{name}"] for name in Parameters._fields))
+        return frozen(Parameters(*(parts.arrays[f"{prefix}.{name}"] for name in Parameters._fields)))
 
     notes = parts.notes
     best = parameters("best") if notes["best_epoch"] else None

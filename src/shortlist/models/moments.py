@@ -1,0 +1,144 @@
+"""Moments: lists are made at a time, from what had happened before it and nothing else."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from shortlist.data.interactions import Interactions
+from shortlist.kernels.moments import FADES, N_FEATURES, Moments, Rules, Scratch, moments_describe
+from shortlist.kernels.shelf import DAY, Log, Pairs, Shelf, gaps_fill, pairs_list
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+
+WINDOWS = (1, 3, 7, 14, 30)  # days of recent sales
+SOURCES = 7  # candidates per moment are at most this many times the quota
+BLOCK = 512  # moments described at a time
+
+FEATURES = (
+    *(f"sales_{days}d" for days in WINDOWS),
+    "sales",
+    "repeat_rate",
+    "repeat_gap",
+    "trend_3d",
+    "trend_14d",
+    "item_age",
+    "item_basket",
+    "sales_per_buyer",
+    "own_count",
+    *(f"own_faded_{fade}" for fade in FADES),
+    "own_faded_days",
+    "own_share",
+    "own_days",
+    "own_baskets_ago",
+    "own_days_per_item_gap",
+    "own_days_per_own_gap",
+    "together_sum",
+    "together_max",
+    "after_sum",
+    "after_max",
+    "together_lift",
+    "after_lift",
+    "n_baskets",
+    "mean_basket",
+    "last_basket",
+    "basket_before",
+    "days_away",
+    "visit_gap",
+    "user_repeats",
+    "user_heat",
+    "n_own",
+    "weekday",
+    "days_away_per_gap",
+    "days_known",
+)
+
+
+class Block(NamedTuple):
+    """Described candidates of some moments; list number k belongs to moment `first` + k."""
+
+    first: int
+    indptr: Longs  # (n + 1,)
+    items: Ints  # (n_candidates,)
+    columns: Floats  # (n_candidates, N_FEATURES)
+    taken: Bools  # (n_candidates,)
+
+
+def basket_moments(data: Interactions) -> Longs:
+    """(n_baskets,) when each happened; without times, a user's baskets follow each other day by day."""
+    if data.time is not None:
+        return np.asarray(data.time[data.baskets[:-1]], np.int64)
+    owner = np.repeat(np.arange(data.n_users), np.diff(data.user_baskets))
+    return (np.arange(data.n_baskets) - data.user_baskets[owner]) * DAY
+
+
+class Timeline:
+    """Interactions laid out so that any moment in them can be looked at as it was."""
+
+    def __init__(self, data: Interactions, reach: int) -> None:
+        moment = basket_moments(data)
+        owner = np.repeat(np.arange(data.n_users, dtype=np.int32), np.diff(data.user_baskets))
+        gap = np.empty(data.n_rows)
+        gaps_fill(data.user_baskets, data.baskets, data.item, moment, gap, data.n_items)
+        order = np.argsort(moment, kind="stable")
+        self.n_items, self.returns = data.n_items, data.returns
+        self.log = Log(data.user_baskets, data.baskets, data.item, moment, owner, order, gap)
+        self.together, self.after = self._places(0), self._places(reach)
+        self.end = int(moment.max()) + 1
+
+    def _places(self, reach: int) -> tuple[Longs, Ints]:
+        """(starts, others) of every pair that ever occurs."""
+        n = pairs_list(self.log, reach, self.n_items, np.empty(0, np.int64))
+        keys = np.empty(n, np.int64)
+        pairs_list(self.log, reach, self.n_items, keys)
+        keys = np.unique(keys)
+        starts = np.searchsorted(keys, np.arange(self.n_items + 1, dtype=np.int64) * self.n_items)
+        return starts.astype(np.int64), (keys % self.n_items).astype(np.int32)
+
+    def describe(self, rules: Rules, moments: Moments) -> Iterator[Block]:
+        """Candidates of the moments, which must be in order of time, block by block."""
+        shelf, scratch = self._shelf(len(rules.windows)), self._scratch(rules.quota)
+        together, after = (self._pairs(*places) for places in (self.together, self.after))
+        every = np.arange(self.n_items, dtype=np.int32)
+        room = BLOCK * SOURCES * rules.quota
+        items, taken = np.empty(room, np.int32), np.empty(room, np.bool_)
+        columns = np.empty((room, N_FEATURES), np.float32)
+        for first in range(0, moments.user.size, BLOCK):
+            last = min(first + BLOCK, moments.user.size)
+            indptr = np.zeros(last - first + 1, np.int64)
+            moments_describe(
+                self.log, shelf, together, after, rules, scratch, moments, (first, last), every,
+                indptr, items, columns, taken,
+            )
+            used = indptr[-1]
+            yield Block(first, indptr, items[:used], columns[:used], taken[:used])
+
+    def _shelf(self, n_windows: int) -> Shelf:
+        def zeros(*shape: int) -> Doubles:
+            return np.zeros(shape)
+
+        n = self.n_items
+        return Shelf(
+            cursor=np.zeros(1 + n_windows, np.int64),
+            sold=zeros(n),
+            recent=zeros(n_windows, n),
+            total=zeros(1 + n_windows),
+            buyers=zeros(n),
+            repeats=zeros(n),
+            gaps=zeros(n),
+            sizes=zeros(n),
+            first=np.zeros(n, np.int64),
+            heat=zeros(self.log.item.size),
+        )
+
+    def _scratch(self, quota: int) -> Scratch:
+        n = self.n_items
+        own, shown, near = (np.full(n, -1, np.int64) for _ in range(3))
+        last, back, earliest = (np.zeros(n, np.int64) for _ in range(3))
+        return Scratch(
+            own, shown, near, np.zeros(n), np.zeros((len(FADES) + 1, n)), last, back, earliest,
+            np.zeros((4, n)), np.zeros(n, np.int32), np.zeros(n, np.int32),
+            np.full((3, quota), -1, np.int32), np.full(1, -1, np.int64),
+        )
+
+    def _pairs(self, starts: Longs, others: Ints) -> Pairs:
+        return Pairs(starts, others, np.zeros(others.size, np.float32), np.zeros(self.n_items))
