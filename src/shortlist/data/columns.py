@@ -13,23 +13,20 @@ from shortlist.errors import DataError
 from shortlist.types import Floats, Longs
 
 # Compared in lower case without punctuation, so userId, USER_ID and "user id:token" are all `userid`.
-ALIASES: dict[str, list[str]] = {
-    "user_id": (
-        "userid user uid username customerid customer custid clientid visitorid memberid accountid reviewerid "
-        "shopperid householdkey householdid"
-    ).split(),
-    "item_id": (
-        "itemid item iid productid product movieid movie articleid article sku trackid track songid song artistid "
-        "artist bookid book asin parentasin newsid videoid gameid businessid poiid venueid stockcode contentid"
-    ).split(),
-    "timestamp": (
-        "timestamp time datetime date ts eventtime unixtime unixreviewtime createdat transactiondate "
-        "transactiondt transactiontime orderdate invoicedate purchasedate tdat day"
-    ).split(),
-    "weight": "weight rating ratings stars count quantity qty plays playcount strength".split(),
-    "basket_id": "basketid basket orderid order invoiceid invoiceno invoice receiptid".split(),
-    "item_name": "itemname title itemtitle productname movietitle trackname booktitle".split(),
-}
+SPELLINGS = """
+user_id: userid user uid username customerid customer custid clientid visitorid memberid accountid
+user_id: reviewerid shopperid householdkey householdid
+item_id: itemid item iid productid product movieid movie articleid article sku trackid track songid song
+item_id: artistid artist bookid book asin parentasin newsid videoid gameid businessid poiid venueid stockcode
+timestamp: timestamp time datetime date ts eventtime unixtime unixreviewtime createdat transactiondate
+timestamp: transactiondt transactiontime orderdate invoicedate purchasedate tdat day
+weight: weight rating ratings stars count quantity qty plays playcount strength
+basket_id: basketid basket orderid order invoiceid invoiceno invoice receiptid
+item_name: itemname title itemtitle productname movietitle trackname booktitle
+"""
+ALIASES: dict[str, list[str]] = {}  # role → spellings, the conventional one first
+for _role, _names in (line.split(": ") for line in SPELLINGS.strip().splitlines()):
+    ALIASES.setdefault(_role, []).extend(_names.split())
 REQUIRED = ("user_id", "item_id")
 TYPE_SUFFIX = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole writes the type into the header
 
