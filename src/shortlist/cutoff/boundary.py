@@ -8,8 +8,8 @@ from scipy.optimize import brentq
 from shortlist.cutoff.base import Cutoff, Decision
 from shortlist.cutoff.features import bounded, score_range
 from shortlist.cutoff.labels import Labels
-from shortlist.cutoff.logistic import logistic_fit
-from shortlist.cutoff.sweep import falling
+from shortlist.cutoff.logistic import logistic_fit, sigmoid
+from shortlist.cutoff.sweep import best_threshold, falling
 from shortlist.cutoff.threshold import exceeding
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
@@ -27,13 +27,14 @@ class Boundary(Cutoff):
 
     `fit` minimises, with scores frozen, Σ ℓ(±scale·(s − t_u)) + lambda_t·R(scale·(t_u − t)) over all t_u and,
     where `t` is None, over t too; users it has not met get t. `negatives` is the strictness: irrelevant
-    candidates weigh as if there were that many per relevant one ("uniform": one each, as they come).
+    candidates weigh as if there were that many per relevant one ("uniform": one each, as they come; None:
+    so that the loss of everybody together is smallest at the one threshold with the best F1 on validation).
     `scale` is the unit of the scores; None learns it, 1 is the paper's loss as written.
     """
 
     t: float | None = None
-    lambda_t: float = 1.0
-    negatives: float | str = 3.0
+    lambda_t: float = 10.0
+    negatives: float | str | None = None
     loss: str = "logistic"
     penalty: str = "l2"
     scale: float | None = None
@@ -53,39 +54,44 @@ class Boundary(Cutoff):
             )
         if self.scale is not None and not 0 < self.scale < np.inf:
             raise ConfigError(f"scale must be positive, got {self.scale}; pass None to learn it.")
-        if self.negatives != "uniform" and not (
-            isinstance(self.negatives, int | float) and self.negatives > 0
-        ):
-            raise ConfigError(f"negatives must be positive or 'uniform', got {self.negatives!r}; 3 is usual.")
+        if self.negatives not in (None, "uniform") and not _positive(self.negatives):
+            raise ConfigError(
+                f"negatives must be positive, 'uniform' or None, got {self.negatives!r}; 3 is usual."
+            )
 
     def _learn(self, lists: RankedLists, known: Labels, history: Interactions | None) -> None:
         part = known.take(np.flatnonzero(known.labelled).astype(np.int32))
         low, high = score_range(part.lists)
         scores = bounded(part.lists, low, high)
-        negative = self._negative(part)
-        scale = self._scale(scores, part, negative) if self.scale is None else float(self.scale)
+        scale = self._scale(scores, part) if self.scale is None else float(self.scale)
         scaled = scores * scale
+        negative = self._negative(scaled, part)
         t = self._global(scaled, part, negative) if self.t is None else float(self.t) * scale
         boundaries, _ = self._solve(scaled, part, negative, t)
         self.scale_, self.t_, self.negative_ = scale, t / scale, negative
         self.known_, self.boundaries_ = part.lists.users, boundaries / scale
 
-    def _negative(self, part: Labels) -> float:
-        """Weight of an irrelevant candidate so that there seem to be `negatives` per relevant one."""
+    def _negative(self, scaled: Doubles, part: Labels) -> float:
+        """Weight of an irrelevant candidate against a relevant one."""
         n_relevant = int(part.relevant.sum())
         n_other = part.relevant.size - n_relevant
-        if isinstance(self.negatives, str) or not n_relevant or not n_other:
+        if self.negatives == "uniform" or not n_relevant or not n_other:
             return 1.0
-        return self.negatives * n_relevant / n_other
+        if self.negatives is not None:
+            return float(self.negatives) * n_relevant / n_other
+        best = best_threshold(falling(scaled, part.lists), part, "f1")
+        if not np.isfinite(best):
+            best = float(scaled.min() if best < 0 else scaled.max())
+        pulls = sigmoid(np.where(part.relevant, best - scaled, scaled - best))
+        return float(pulls[part.relevant].sum() / pulls[~part.relevant].sum())
 
-    def _scale(self, scores: Doubles, part: Labels, negative: float) -> float:
+    def _scale(self, scores: Doubles, part: Labels) -> float:
         """What one unit of score is worth in log-odds: the slope of a line through all candidates."""
         spread = float(scores.std())
         if spread < 1e-9:
             return 1.0
-        weight = np.where(part.relevant, 1.0, negative)
         standard = ((scores - scores.mean()) / spread)[:, None]
-        slope = float(logistic_fit(standard, part.relevant.astype(np.float64), weight, ridge=1.0)[1])
+        slope = float(logistic_fit(standard, part.relevant.astype(np.float64), ridge=1.0)[1])
         return max(slope, 1e-2) / spread
 
     def _solve(self, scaled: Doubles, part: Labels, negative: float, t: float) -> tuple[Doubles, Doubles]:
@@ -143,3 +149,7 @@ class Boundary(Cutoff):
                 "call fit(scores, truth) or use lists of a model that learns them."
             )
         return np.full(len(lists), prior, np.float32)
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < np.inf

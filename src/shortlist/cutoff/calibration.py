@@ -1,8 +1,8 @@
 """Calibration: scores → the probability that the user takes the item next.
 
 Methods: `platt` (a line through the log-odds; with `shrink`, each user's own height, drawn to 0), `isotonic`
-(any rising steps), `features` (logistic over rank, gap, history), `trees` (LightGBM over the same), `none`
-(the lists carry probabilities already), `auto` (the smallest log loss on users it was not fitted on).
+(any rising steps), `features` (bent lines over score, rank, gap and history), `trees` (LightGBM over the
+same), `none` (the lists carry probabilities already), `auto` (the smallest log loss on users not fitted on).
 """
 
 from dataclasses import dataclass, replace
@@ -24,6 +24,8 @@ from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.boundary import boundaries_solve
 from shortlist.types import Doubles
 
+BENDS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.995)  # the best candidates are few and decide most
+BLOCK = 1 << 20  # candidates described at a time
 METHODS = ("platt", "isotonic", "features", "trees", "none", "auto")
 
 
@@ -67,7 +69,7 @@ class Calibration(Component):
             if chosen == "trees":
                 self.text_ = trees_fit(columns, y, self.seed)
             else:
-                self.line_ = Logistic().learn(columns, y)
+                self.line_ = Logistic(quantiles=BENDS, seed=self.seed).learn(columns, y)
         self.method_ = chosen
         return self
 
@@ -90,10 +92,21 @@ class Calibration(Component):
             raise DataError(
                 f"calibration {method!r} was fitted with a history and needs one again; pass history=."
             )
-        columns = candidate_features(lists, values, history if self.past_ else None)
-        if method == "trees":
-            return trees_predict(self.text_, columns)
-        return sigmoid(self.line_.log_odds(columns))
+        return self._described(lists, values, history if self.past_ else None)
+
+    def _described(self, lists: RankedLists, values: Doubles, history: Interactions | None) -> Doubles:
+        """Probabilities from features, in blocks of lists so that the columns stay small."""
+        step = max(1, BLOCK // self.M)
+        found = np.empty(values.size)
+        for start in range(0, len(lists), step):
+            part = lists.take(np.arange(start, min(start + step, len(lists))))
+            rows = slice(int(lists.indptr[start]), int(lists.indptr[start]) + part.items.size)
+            columns = candidate_features(part, values[rows], history)
+            if self.method_ == "trees":
+                found[rows] = trees_predict(self.text_, columns)
+            else:
+                found[rows] = sigmoid(self.line_.log_odds(columns))
+        return found
 
     def apply(self, scores: Scores, *, history: Interactions | None = None) -> RankedLists:
         """The candidates with their probabilities."""
@@ -128,7 +141,7 @@ class Calibration(Component):
     def _learn_platt(self, part: Labels, y: Doubles) -> None:
         values = bounded(part.lists, self.low_, self.high_)[:, None]
         line = Logistic().learn(values, y)
-        if line.beta_[1] < 0:  # a ranker's scores never speak against an item
+        if line.slopes_[0] < 0:  # a ranker's scores never speak against an item
             line.learn(np.zeros_like(values), y)
         self.line_ = line
         if self.shrink is not None:
@@ -144,8 +157,8 @@ class Calibration(Component):
         if self.shrink is None:
             return line
         user = self.known_.lookup(lists.users.values)
-        own = np.where(user == UNKNOWN, 0.0, self.height_[user])
-        return line + np.repeat(own, np.diff(lists.indptr))
+        own: Doubles = np.where(user == UNKNOWN, 0.0, self.height_[user])
+        return np.add(line, np.repeat(own, np.diff(lists.indptr)))
 
 
 def prior_corrected(probabilities: Doubles, *, negatives: float, base_rate: float) -> Doubles:

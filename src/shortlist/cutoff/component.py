@@ -110,6 +110,8 @@ def _pack(value: Any, name: str, arrays: dict[str, Array], tables: dict[str, pl.
 
 def _unpack(packed: Any, arrays: Arrays, tables: Mapping[str, pl.DataFrame]) -> Any:
     """The inverse of `_pack`."""
+    if isinstance(packed, list):
+        return tuple(packed)
     if not isinstance(packed, dict):
         return packed
     if "array" in packed:

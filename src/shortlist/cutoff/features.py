@@ -5,11 +5,11 @@ import numpy as np
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.kernels.personal import past_count
+from shortlist.kernels.features import past_fill, place_fill
 from shortlist.types import Doubles, Ints
 
-PLACE = ("score", "gap_to_top", "log_rank", "rank_share")
-PAST = ("log_history", "log_basket", "log_popularity", "had_before", "share_of_baskets", "freshness")
+PLACE = ("score", "gap_to_top", "log_rank", "one_over_rank")
+PAST = ("log_history", "log_basket", "log_popularity", "share_of_baskets", "freshness")
 
 
 def bounded(lists: RankedLists, low: float, high: float) -> Doubles:
@@ -26,42 +26,25 @@ def score_range(lists: RankedLists) -> tuple[float, float]:
 
 def candidate_features(lists: RankedLists, scores: Doubles, history: Interactions | None) -> Doubles:
     """(n_candidates, n_features) under the names PLACE, then PAST where there is a history."""
-    place = lists.positions.astype(np.float64)
-    sizes = np.diff(lists.indptr)
-    top = np.repeat(scores[lists.indptr[:-1][sizes > 0]], sizes[sizes > 0])
-    columns = [scores, top - scores, np.log1p(place), 1.0 / (1.0 + place)]
+    columns = np.empty((scores.size, len(PLACE) + (0 if history is None else len(PAST))))
+    place_fill(lists.indptr, scores, columns)
     if history is not None:
-        columns += _past(lists, history)
-    return np.column_stack(columns)
-
-
-def _past(lists: RankedLists, history: Interactions) -> list[Doubles]:
-    user, item = match(lists, history)
-    sizes = np.diff(lists.indptr)
-    candidates = item[lists.items]
-    share, fresh = np.zeros(candidates.size), np.zeros(candidates.size)
-    past_count(
-        lists.indptr,
-        candidates,
-        user,
-        history.user_baskets,
-        history.baskets,
-        history.item,
-        history.n_items,
-        share,
-        fresh,
-    )
-    sold = np.bincount(history.item, minlength=history.n_items)
-    popularity = np.where(candidates == UNKNOWN, 0, sold[candidates]) if history.n_items else share
-    rows = _of_user(np.diff(history.indptr), user)
-    return [
-        np.repeat(np.log1p(rows), sizes),
-        np.repeat(np.log(mean_basket(history, user)), sizes),
-        np.log((popularity + 1.0) / (history.n_rows + history.n_items + 1.0)),
-        (share > 0).astype(np.float64),
-        share,
-        fresh,
-    ]
+        user, item = match(lists, history)
+        sold = np.append(np.bincount(history.item, minlength=history.n_items), 0)
+        past_fill(
+            lists.indptr,
+            item[lists.items],
+            user,
+            history.user_baskets,
+            history.baskets,
+            history.item,
+            np.log((sold + 1.0) / (history.n_rows + history.n_items + 1.0)),
+            np.log(
+                np.column_stack([1 + _of_user(np.diff(history.indptr), user), mean_basket(history, user)])
+            ),
+            columns,
+        )
+    return columns
 
 
 def match(lists: RankedLists, history: Interactions) -> tuple[Ints, Ints]:

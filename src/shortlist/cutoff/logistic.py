@@ -7,9 +7,11 @@ import numpy as np
 
 from shortlist.cutoff.component import Component
 from shortlist.errors import TrainingError
+from shortlist.kernels.features import hinges_fill, hinges_sum
 from shortlist.types import Doubles
 
 STEPS = 100
+BLOCK = 4096  # rows weighted at a time: a copy that fits the cache
 
 
 def sigmoid(x: Doubles) -> Doubles:
@@ -32,43 +34,70 @@ def logistic_fit(columns: Doubles, y: Doubles, weight: Doubles | float = 1.0, ri
     penalty = np.full(rows.shape[1], ridge)
     penalty[0] = 1e-6
     beta = np.zeros(rows.shape[1])
-    loss = np.sum(weight * log_loss(rows @ beta, y)) + 0.5 * penalty @ beta**2
+    share = float(np.clip(np.average(y, weights=np.broadcast_to(weight, y.shape)), 1e-6, 1 - 1e-6))
+    beta[0] = np.log(share / (1 - share))
+    line = rows @ beta
+    loss = float(np.sum(weight * log_loss(line, y)) + 0.5 * penalty @ beta**2)
     for _ in range(STEPS):
-        p = sigmoid(rows @ beta)
+        p = sigmoid(line)
         slope = rows.T @ (weight * (p - y)) + penalty * beta
-        curve = (rows * (weight * p * (1 - p))[:, None]).T @ rows + np.diag(penalty)
+        curve = _curvature(rows, weight * p * (1 - p)) + np.diag(penalty)
         step = np.linalg.solve(curve, slope)
-        size = 1.0
-        while True:  # halve until the loss falls: Newton overshoots only far from the minimum
-            new = beta - size * step
-            new_loss = np.sum(weight * log_loss(rows @ new, y)) + 0.5 * penalty @ new**2
-            if new_loss <= loss or size < 1e-6:
+        if slope @ step < 1e-9:  # twice what is left to gain, to second order
+            break
+        size, move = 1.0, rows @ step
+        while size > 1e-6:  # halve until the loss falls: Newton overshoots only far from the minimum
+            new = float(np.sum(weight * log_loss(line - size * move, y)))
+            new += float(0.5 * penalty @ (beta - size * step) ** 2)
+            if new <= loss:
                 break
             size *= 0.5
-        done = float(np.abs(new - beta).max()) < 1e-9 * (1 + float(np.abs(beta).max()))
-        beta, loss = new, new_loss
-        if done or size < 1e-6:
-            break
+        beta, line, loss = beta - size * step, line - size * move, new
     if not np.isfinite(beta).all():
         raise TrainingError("logistic regression did not converge: scores are too extreme; rescale them.")
     return beta
 
 
+def _curvature(rows: Doubles, weight: Doubles) -> Doubles:
+    """(n_columns, n_columns): rowsᵀ · diag(weight) · rows."""
+    total = np.zeros((rows.shape[1], rows.shape[1]))
+    for start in range(0, rows.shape[0], BLOCK):
+        part = rows[start : start + BLOCK]
+        total += (part * weight[start : start + BLOCK, None]).T @ part
+    return total
+
+
 @dataclass(kw_only=True, eq=False)
 class Logistic(Component):
-    """A line in the log-odds over columns that are centred and scaled first."""
+    """Log-odds as a sum of one bent line per column; with no knots, of straight ones.
 
+    Irrelevant rows beyond `n_rows` are thinned and the rest weighted up: they are many and much alike.
+    """
+
+    quantiles: tuple[float, ...] = ()  # where the lines may bend
     ridge: float = 1.0
+    n_rows: int = 150_000
+    seed: int = 0
 
     def learn(self, columns: Doubles, y: Doubles) -> Self:
         """columns (n_rows, n_columns), y (n_rows,) in {0, 1}."""
-        self.center_: Doubles = columns.mean(axis=0)
-        spread: Doubles = columns.std(axis=0)
-        self.scale_ = np.where(spread > 1e-9, spread, 1.0)
-        self.beta_ = logistic_fit((columns - self.center_) / self.scale_, y, ridge=self.ridge)
+        share = min(1.0, self.n_rows / max(float((1 - y).sum()), 1.0))
+        taken = (y > 0) | (np.random.default_rng(self.seed).random(y.size) < share)
+        columns, y = columns[taken], y[taken]
+        knots = [np.unique(np.quantile(column, self.quantiles)) for column in columns.T]
+        self.starts_ = np.cumsum([0, *(knot.size for knot in knots)])
+        self.knots_ = np.concatenate(knots)
+        bent = np.empty((y.size, columns.shape[1] + self.knots_.size))
+        hinges_fill(columns, self.starts_, self.knots_, bent)
+        center, spread = bent.mean(axis=0), bent.std(axis=0)
+        scale = np.where(spread > 1e-9, spread, 1.0)
+        beta = logistic_fit((bent - center) / scale, y, np.where(y > 0, 1.0, 1 / share), self.ridge)
+        self.slopes_ = np.where(spread > 1e-9, beta[1:] / scale, 0.0)
+        self.height_ = float(beta[0] - self.slopes_ @ center)
         return self
 
     def log_odds(self, columns: Doubles) -> Doubles:
         """(n_rows,)."""
-        line: Doubles = self.beta_[0] + ((columns - self.center_) / self.scale_) @ self.beta_[1:]
+        line = np.full(columns.shape[0], self.height_)
+        hinges_sum(columns, self.starts_, self.knots_, self.slopes_, line)
         return line

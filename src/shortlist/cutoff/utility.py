@@ -1,7 +1,6 @@
 """ExpectedF1, ExpectedNDCG: the length at which the list's expected worth is largest."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from shortlist.cutoff.base import Decision
 from shortlist.cutoff.calibrated import Calibrated
 from shortlist.cutoff.labels import Labels
-from shortlist.cutoff.sizes import LARGEST, ListSize
+from shortlist.cutoff.sizes import ListSize
 from shortlist.cutoff.sweep import TARGETS, coverage_threshold, mean_utility
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -18,7 +17,6 @@ from shortlist.kernels.expected import utilities_apart, utilities_joint
 from shortlist.types import Doubles, Ints
 
 SIZES = ("probabilities", "history", "both")
-TAIL = 2 * int(LARGEST)  # relevant items outside the head beyond which nothing changes
 
 
 @dataclass(kw_only=True, eq=False)
@@ -88,18 +86,18 @@ class ExpectedUtility(Calibrated):
         self, lists: RankedLists, p: Doubles, history: Interactions | None, size: str
     ) -> tuple[Doubles, Ints]:
         """((n_candidates,) expected worth, (n_lists,) the best lengths)."""
-        width = int(np.diff(lists.indptr).max(initial=0))
-        discount, worth = worth_table(self.target, width, 0 if size == "probabilities" else TAIL)
+        ideal = ideal_dcg(int(np.diff(lists.indptr).max(initial=0)))
         curve, lengths = np.empty(p.size), np.zeros(len(lists), np.int32)
+        ndcg = self.target == "ndcg"
         if size == "history":
             mean, spread = self.next_.predict(lists, history), self.next_.dispersion_
-            utilities_apart(lists.indptr, p, mean, spread, discount, worth, curve, lengths)
+            utilities_apart(lists.indptr, p, mean, spread, ndcg, ideal, curve, lengths)
             return curve, lengths
         outside, spread = np.zeros(len(lists)), 0.0
         if size == "both":
             outside, spread = self.outside_.predict(lists, history), self.outside_.dispersion_
         refined = self.method == "normal"
-        utilities_joint(lists.indptr, p, outside, spread, refined, discount, worth, curve, lengths)
+        utilities_joint(lists.indptr, p, outside, spread, refined, ndcg, ideal, curve, lengths)
         return curve, lengths
 
 
@@ -117,13 +115,6 @@ class ExpectedNDCG(ExpectedUtility):
     target = "ndcg"
 
 
-@lru_cache(maxsize=8)
-def worth_table(target: str, width: int, tail: int) -> tuple[Doubles, Doubles]:
-    """(discount (width,), worth (width + 1, …)): what a relevant item adds at its rank, given K and n."""
-    length = np.arange(width + 1)[:, None]
-    n = np.arange(width + tail + 2)[None, :]
-    if target == "f1":
-        return np.ones(width), 2.0 / np.maximum(length + n, 1)
-    discount = 1.0 / np.log2(np.arange(width) + 2.0)
-    ideal = np.concatenate([[1.0], np.cumsum(discount)])
-    return discount, 1.0 / ideal[np.maximum(np.minimum(length, n), min(width, 1))]
+def ideal_dcg(width: int) -> Doubles:
+    """(width + 1,) DCG of a list of nothing but relevant items, by length."""
+    return np.concatenate([[0.0], np.cumsum(1.0 / np.log2(np.arange(width) + 2.0))])

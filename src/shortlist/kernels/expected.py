@@ -1,8 +1,9 @@
 """Expected utility of every prefix of a ranked list whose items are relevant independently of one another.
 
-A utility is a sum over shown relevant items of discount[rank] · worth[length, n], n being the number of all
-relevant items. So E[utility of length k] = Σ_m worth[k, m] · Σ_{i ≤ k} discount_i · P(i relevant, n = m), and
-the inner sum grows by one term with every k: the whole curve costs M × the support of n.
+A utility is a sum over shown relevant items of discount[rank] · worth(length, n), n being the number of all
+relevant items: those inside the head (Poisson binomial) and those outside it (negative binomial). The outside
+ones are averaged into the worth first. Then E[utility of length k] = Σ_m worth(k, m) · Σ_{i ≤ k} discount_i ·
+P(i relevant, m inside), and the inner sum grows by one term with every k: a curve costs M × the support of m.
 """
 
 import math
@@ -12,7 +13,9 @@ import numpy as np
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.types import Doubles, Ints, Longs
 
-SURE = 1e-18  # probabilities below this are dropped from the upper tail
+SURE = 1e-18  # relevant items inside the head: probabilities below this are dropped from the upper tail
+FAINT = 1e-12  # outside it: everything from here on is lumped together
+TAIL = 1024
 ROOT2 = math.sqrt(2.0)
 ROOT2PI = math.sqrt(2.0 * math.pi)
 
@@ -30,7 +33,7 @@ def count_fill(pmf: Doubles, mean: float, dispersion: float) -> int:
     for m in range(pmf.size):
         pmf[m] = mass
         left -= mass
-        if (m > mean and mass < SURE) or m == pmf.size - 1:
+        if (m > mean and mass < FAINT) or m == pmf.size - 1:
             pmf[m] += max(left, 0.0)
             return m + 1
         mass *= (odds * (m + size) if dispersion > 1e-9 else odds) / (m + 1.0)
@@ -100,6 +103,31 @@ def _argmax(curve: Doubles) -> int:
     return length
 
 
+@inlined
+def _f1_fill(worth: Doubles, width: int, support: int, outside: Doubles, n_outside: int) -> None:
+    """worth[k, m] = E[2 / (k + m + outside)] for k ≤ width, m < support."""
+    for total in range(1, width + support):
+        value = 0.0
+        for z in range(n_outside):
+            value += outside[z] / (total + z)
+        for k in range(max(0, total - support + 1), min(width, total) + 1):
+            worth[k, total - k] = 2.0 * value
+
+
+@inlined
+def _ndcg_fill(
+    worth: Doubles, width: int, support: int, outside: Doubles, n_outside: int, ideal: Doubles
+) -> None:
+    """worth[k, m] = E[1 / ideal(min(k, m + outside))] for 1 ≤ k ≤ width, 1 ≤ m < support."""
+    for m in range(1, support):
+        below, left = 0.0, 1.0  # what outcomes with m + outside < k add, and the chance of all others
+        for k in range(1, width + 1):
+            if k > m and k - 1 - m < n_outside:
+                below += outside[k - 1 - m] / ideal[k - 1]
+                left -= outside[k - 1 - m]
+            worth[k, m] = below + max(left, 0.0) / ideal[k]
+
+
 @kernel
 def utilities_joint(
     indptr: Longs,  # (n_lists + 1,)
@@ -107,32 +135,36 @@ def utilities_joint(
     outside: Doubles,  # (n_lists,) expected number of relevant items outside the head; 0: none
     dispersion: float,
     refined: bool,  # the refined normal instead of the exact distribution
-    discount: Doubles,  # (M,)
-    worth: Doubles,  # (M + 1, n_max + 1)
+    ndcg: bool,  # instead of F1
+    ideal: Doubles,  # (M + 1,) ideal DCG of every length
     curve: Doubles,  # (n_candidates,) filled: expected utility of the list that ends here
     lengths: Ints,  # (n_lists,) filled: where it is largest
 ) -> None:
-    """n = relevant items inside the head (Poisson binomial) + outside (negative binomial)."""
-    top = worth.shape[1]
-    pmf, rest, joint = np.empty(top + 1), np.empty(top + 1), np.empty(top + 1)
+    """n = relevant items inside the head + outside it."""
+    width = ideal.size - 1
+    pmf, rest, joint = np.empty(width + 2), np.empty(width + 2), np.empty(width + 2)
+    worth, others = np.zeros((width + 1, width + 2)), np.empty(TAIL)
     for u in range(indptr.size - 1):
         own = p[indptr[u] : indptr[u + 1]]
-        mean, extra = outside[u], dispersion * outside[u]
-        support = count_fill(pmf[: top - own.size], mean, dispersion)
-        variance, third = mean * (1.0 + extra), mean * (1.0 + extra) * (1.0 + 2.0 * extra)
+        support, mean, variance, third = 1, 0.0, 0.0, 0.0
+        pmf[0] = 1.0
         for i in range(own.size):
             support = _add(pmf, support, own[i])
-            mean += own[i]
-            variance += own[i] * (1.0 - own[i])
-            third += own[i] * (1.0 - own[i]) * (1.0 - 2.0 * own[i])
+            q = own[i] * (1.0 - own[i])
+            mean, variance, third = mean + own[i], variance + q, third + q * (1.0 - 2.0 * own[i])
+        n_outside = count_fill(others, outside[u], dispersion)
+        if ndcg:
+            _ndcg_fill(worth, own.size, support, others, n_outside, ideal)
+        else:
+            _f1_fill(worth, own.size, support, others, n_outside)
         joint[:support] = 0.0
         for i in range(own.size):
-            q = own[i] * (1.0 - own[i])
             if refined:
+                q = own[i] * (1.0 - own[i])
                 _refined_fill(rest, support, mean - own[i], variance - q, third - q * (1.0 - 2.0 * own[i]))
             else:
                 _remove(pmf, support, own[i], rest)
-            gain, total = discount[i] * own[i], 0.0
+            gain, total = own[i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0), 0.0
             for m in range(1, support):
                 joint[m] += gain * rest[m - 1]
                 total += joint[m] * worth[i + 1, m]
@@ -146,20 +178,22 @@ def utilities_apart(
     p: Doubles,  # (n_candidates,)
     more: Doubles,  # (n_lists,) mean of n − 1
     dispersion: float,
-    discount: Doubles,  # (M,)
-    worth: Doubles,  # (M + 1, n_max + 1)
+    ndcg: bool,
+    ideal: Doubles,  # (M + 1,)
     curve: Doubles,  # (n_candidates,) filled
     lengths: Ints,  # (n_lists,) filled
 ) -> None:
     """n = 1 + a negative binomial predicted from the user's past, whichever items are relevant."""
-    pmf = np.empty(worth.shape[1] - 1)
+    worth, others = np.zeros((ideal.size, 2)), np.empty(TAIL)
     for u in range(indptr.size - 1):
-        support = count_fill(pmf, more[u], dispersion)
+        size = indptr[u + 1] - indptr[u]
+        n_others = count_fill(others, more[u], dispersion)
+        if ndcg:
+            _ndcg_fill(worth, size, 2, others, n_others, ideal)
+        else:
+            _f1_fill(worth, size, 2, others, n_others)
         gain = 0.0
-        for i in range(indptr[u + 1] - indptr[u]):
-            gain += discount[i] * p[indptr[u] + i]
-            total = 0.0
-            for m in range(support):
-                total += pmf[m] * worth[i + 1, m + 1]
-            curve[indptr[u] + i] = gain * total
+        for i in range(size):
+            gain += p[indptr[u] + i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0)
+            curve[indptr[u] + i] = gain * worth[i + 1, 1]
         lengths[u] = _argmax(curve[indptr[u] : indptr[u + 1]])

@@ -1,0 +1,72 @@
+"""boundaries_solve, judged by a general optimiser on the objective written plainly."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+from shortlist.kernels.boundary import boundaries_solve
+
+
+def objective(t_u, scores, relevant, negative, t, lambda_t, hinge, absolute):
+    """L_cf of one user (paper, eq. 4)."""
+    margin = np.where(relevant, scores - t_u, t_u - scores)
+    loss = np.maximum(0, 1 - margin) if hinge else np.logaddexp(0, -margin)
+    pull = abs(t_u - t) if absolute else (t_u - t) ** 2
+    return float((np.where(relevant, 1.0, negative) * loss).sum() + lambda_t * pull)
+
+
+def reference(*arguments):
+    """The minimum, by golden sections in a wide bracket."""
+    found = minimize_scalar(
+        objective, bounds=(-60, 60), args=arguments, method="bounded", options={"xatol": 1e-11}
+    )
+    return found.fun
+
+
+def solve(scores, relevant, *arguments):
+    boundaries, slopes = np.empty(1), np.empty(1)
+    boundaries_solve(np.array([0, scores.size]), scores, relevant, *arguments, boundaries, slopes)
+    return float(boundaries[0]), float(slopes[0])
+
+
+@pytest.mark.parametrize("hinge", [False, True])
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_reaches_the_optimum_of_a_reference_solver(hinge, absolute, seed):
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(0, 2, rng.integers(1, 30))
+    relevant = rng.random(scores.size) < rng.choice([0, 0.2, 0.5, 1])
+    setting = (
+        float(rng.choice([0.05, 1.0, 3.0])),
+        float(rng.normal()),
+        float(rng.choice([0.01, 0.3, 1.0, 10.0])),
+    )
+    found, _ = solve(scores, relevant, *setting, hinge, absolute)
+    value = objective(found, scores, relevant, *setting, hinge, absolute)
+    assert value <= reference(scores, relevant, *setting, hinge, absolute) + 1e-6
+    near = [objective(found + step, scores, relevant, *setting, hinge, absolute) for step in (-1e-4, 1e-4)]
+    assert value <= min(near) + 1e-9
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_slope_is_the_derivative_of_the_smallest_loss(absolute):
+    rng = np.random.default_rng(5)
+    scores, relevant = rng.normal(0, 1, 20), rng.random(20) < 0.3
+
+    def smallest(t):
+        found, _ = solve(scores, relevant, 0.5, t, 0.8, False, absolute)
+        return objective(found, scores, relevant, 0.5, t, 0.8, False, absolute)
+
+    for t in (-2.0, 0.3, 1.5):
+        _, slope = solve(scores, relevant, 0.5, t, 0.8, False, absolute)
+        assert slope == pytest.approx((smallest(t + 1e-5) - smallest(t - 1e-5)) / 2e-5, abs=1e-4)
+
+
+def test_a_user_without_candidates_gets_t():
+    assert solve(np.empty(0), np.empty(0, np.bool_), 1.0, 0.7, 1.0, False, False)[0] == 0.7
+
+
+def test_strong_shrinkage_leaves_t_and_weak_shrinkage_separates():
+    scores, relevant = np.array([3.0, 2.0, -2.0, -3.0]), np.array([True, True, False, False])
+    assert solve(scores, relevant, 1.0, 9.0, 1e6, False, False)[0] == pytest.approx(9.0, abs=1e-4)
+    assert -2 < solve(scores, relevant, 1.0, 9.0, 1e-3, False, False)[0] < 2
