@@ -25,8 +25,8 @@ basket_id: basketid basket orderid order invoiceid invoiceno invoice receiptid
 item_name: itemname title itemtitle productname movietitle trackname booktitle
 """
 ALIASES: dict[str, list[str]] = {}  # role → spellings, the conventional one first
-for _role, _names in (line.split(": ") for line in SPELLINGS.strip().splitlines()):
-    ALIASES.setdefault(_role, []).extend(_names.split())
+for _role, _spellings in (line.split(": ") for line in SPELLINGS.strip().splitlines()):
+    ALIASES.setdefault(_role, []).extend(_spellings.split())
 REQUIRED = ("user_id", "item_id")
 TYPE_SUFFIX = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole writes the type into the header
 
