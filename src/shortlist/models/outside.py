@@ -122,7 +122,7 @@ class OutsideScores(Recommender):
 
 
 def from_implicit(model: Any, train: Interactions) -> OutsideScores:
-    """A fitted factor model of the implicit library, trained on `train.csr()`, under our contract."""
+    """A fitted factor model of the implicit library, trained on `train.csr().copy()`, under our contract."""
     pair = []
     for name in ("user_factors", "item_factors"):
         found = getattr(model, name, None)

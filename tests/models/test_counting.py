@@ -1,0 +1,65 @@
+"""Counting models: by hand."""
+
+import numpy as np
+import pytest
+
+from shortlist.data.interactions import Interactions
+from shortlist.errors import ConfigError, DataError, UnknownIdError
+from shortlist.models.counting import PersonalFrequency, Popularity
+
+DAY = 86_400
+ROWS = [
+    ("a", "x", 0), ("a", "y", 0),
+    ("a", "x", 10 * DAY),
+    ("a", "z", 20 * DAY), ("a", "x", 20 * DAY),
+    ("b", "y", 20 * DAY),
+]  # fmt: skip
+BOTH = np.arange(2, dtype=np.int32)
+
+
+def test_popularity_is_the_number_of_sales():
+    scores = Popularity().fit(Interactions.from_tuples(ROWS)).score(BOTH)
+    assert scores.tolist() == [[3, 2, 1]] * 2
+
+
+def test_popularity_fades_by_its_half_life():
+    scores = Popularity(half_life=10).fit(Interactions.from_tuples(ROWS)).score(BOTH[:1])
+    np.testing.assert_allclose(scores[0], [0.25 + 0.5 + 1, 0.25 + 1, 1])
+
+
+def test_personal_frequency_counts_baskets_back_from_the_last():
+    scores = PersonalFrequency(decay=0.5, popularity=6).fit(Interactions.from_tuples(ROWS)).score(BOTH)
+    shelf = [3, 2, 1]  # shares of six sales, times six
+    np.testing.assert_allclose(scores[0], np.add(shelf, [0.25 + 0.5 + 1, 0.25, 1]))
+    np.testing.assert_allclose(scores[1], np.add(shelf, [0, 1, 0]))
+
+
+def test_without_a_shelf_only_ones_own_counts():
+    scores = PersonalFrequency(popularity=0).fit(Interactions.from_tuples(ROWS)).score(BOTH)
+    assert scores[1].tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("kind", [Popularity, PersonalFrequency])
+def test_half_lives_need_times(kind):
+    timeless = Interactions.from_tuples([row[:2] for row in ROWS])
+    kind().fit(timeless)
+    with pytest.raises(ConfigError, match="half_life needs timestamps"):
+        kind(half_life=3).fit(timeless)
+
+
+@pytest.mark.parametrize("kind", [Popularity, PersonalFrequency])
+def test_more_data_and_newcomers_are_counted_in(kind):
+    one = kind().fit(Interactions.from_tuples(ROWS))
+    one.partial_fit(Interactions.from_tuples([("c", "new", 21 * DAY), ("a", "y", 21 * DAY)]))
+    assert one.users_.values.to_list() == ["a", "b", "c"]
+    assert one.items_.values.to_list() == ["x", "y", "z", "new"]
+    whole = Interactions.from_tuples([*ROWS, ("c", "new", 21 * DAY), ("a", "y", 21 * DAY)])
+    fresh = kind().fit(whole)
+    order = one.items_.lookup(fresh.items_.values)
+    np.testing.assert_array_equal(one.score(BOTH)[:, order], fresh.score(BOTH))
+    one.fold_in({"d": ["x"]})
+    assert np.isfinite(one.score(one.users_.lookup(["d"]))).all()
+    with pytest.raises(UnknownIdError):
+        one.fold_in({"d": ["xx"]})
+    with pytest.raises(DataError):
+        one.fold_in({"e": []})
