@@ -1,0 +1,73 @@
+"""Where hyper-parameters are looked for, one row per model, and how one set of them is drawn."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shortlist.errors import ConfigError
+
+DIGITS = 4  # significant; nobody needs more, and files stay readable
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers between two bounds, evenly on a logarithmic scale unless said otherwise."""
+
+    low: float
+    high: float
+    log: bool = True
+
+    def at(self, share: float) -> float:
+        """The number at a share of the way from low to high."""
+        if self.log:
+            return tidy(float(np.exp(np.log(self.low) + share * (np.log(self.high) - np.log(self.low)))))
+        return tidy(self.low + share * (self.high - self.low))
+
+
+Space = Mapping[str, "Range | tuple[Any, ...]"]  # a tuple lists the values to choose from
+
+_DESCENT: dict[str, Range | tuple[Any, ...]] = {
+    "lr": Range(0.01, 0.3),
+    "reg": Range(3e-4, 0.1),
+    "init": (0.1, 1.0),
+    "bias": (True, False),
+}
+# The paper fixes t, alpha and lambda_t of its own models, so only their descent is looked for here.
+SPACES: dict[str, Space] = {
+    "BPRMF": _DESCENT,
+    "LogMF": {**_DESCENT, "c": Range(0.5, 8), "negatives": Range(1, 16)},
+    "CRRMF": {**_DESCENT, "alpha": Range(0.1, 0.9, log=False)},
+    "HRM": _DESCENT,
+    "DKBPRMF": _DESCENT,
+    "DKHRM": _DESCENT,
+    "Popularity": {"half_life": (None, 3.0, 7.0, 14.0, 30.0, 90.0)},
+    "PersonalFrequency": {
+        "decay": Range(0.7, 1.0, log=False),
+        "popularity": Range(1, 100),
+        "half_life": (None, 7.0, 30.0, 90.0),
+    },
+}
+
+
+def space_of(model: str) -> Space:
+    """The space of a model, or a sentence on which there are."""
+    if model not in SPACES:
+        raise ConfigError(f"model must be one of {', '.join(SPACES)}, got {model!r}; or pass a space.")
+    return SPACES[model]
+
+
+def draw(space: Space, seed: int, number: int) -> dict[str, Any]:
+    """The parameters of trial `number`: they depend on the seed and the number, on nothing else."""
+    rng = np.random.Generator(np.random.PCG64([seed, number]))
+    drawn: dict[str, Any] = {}
+    for name, values in space.items():
+        share = float(rng.random())
+        drawn[name] = values.at(share) if isinstance(values, Range) else values[int(share * len(values))]
+    return drawn
+
+
+def tidy(value: float) -> float:
+    """Rounded to a few significant digits."""
+    return float(f"{value:.{DIGITS}g}")
