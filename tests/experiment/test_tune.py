@@ -8,7 +8,7 @@ import pytest
 import shortlist as sl
 from shortlist.errors import ConfigError, DataError, TrainingError
 from shortlist.experiment import read_tuned, tune
-from shortlist.experiment.space import SPACES, Range, draw, space_of
+from shortlist.experiment.space import SPACES, Range, draw
 from shortlist.experiment.study import Study, Trial
 from shortlist.experiment.tune import REFERENCES, folds
 
@@ -166,9 +166,9 @@ def test_unknown_model_is_refused(data):
 @pytest.mark.parametrize("model", SPACES)
 def test_every_space_draws_what_its_model_takes(model):
     for number in range(20):
-        params = draw(space_of(model), 0, number)
+        params = draw(SPACES[model], 0, number)
         getattr(sl, model)().set_params(**params)
-        for name, values in space_of(model).items():
+        for name, values in SPACES[model].items():
             if isinstance(values, Range):
                 assert values.low <= params[name] <= values.high
             else:

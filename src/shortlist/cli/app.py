@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Parameter
 
+from shortlist.cli.compare import compare
 from shortlist.cli.datasets import datasets
 from shortlist.cli.demo import demo
 from shortlist.cli.evaluate import evaluate
@@ -13,6 +14,7 @@ from shortlist.cli.fit import fit
 from shortlist.cli.inspect import inspect
 from shortlist.cli.recommend import recommend
 from shortlist.cli.screen import complain
+from shortlist.cli.tune import tune
 from shortlist.errors import ShortlistError
 
 WRONG_USE = 2  # bad flags, bad data, a full disk: something the person at the keyboard can mend
@@ -39,7 +41,7 @@ def build() -> App:
         default_parameter=Parameter(name_transform=lambda name: name, negative=()),
         suppress_keyboard_interrupt=False,
     )
-    for verb in (demo, datasets, fit, recommend, evaluate, inspect):
+    for verb in (demo, datasets, fit, recommend, evaluate, compare, tune, inspect):
         app.command(verb)
     return app
 

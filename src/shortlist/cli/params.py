@@ -2,11 +2,11 @@
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-import shortlist as sl
 from shortlist.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ PARAMETERS = Group("Hyper-parameters, where the model's own are not wanted", sor
 class Params:
     """None means the model's default."""
 
+    config: Annotated[
+        Path | None, Parameter(help="TOML file of a model and its parameters, as tune writes; flags win.")
+    ] = None
     n_factors: Annotated[int | None, Parameter(help="Length of the vectors.")] = None
     n_epochs: Annotated[int | None, Parameter(help="Passes over the data, at most.")] = None
     lr: Annotated[float | None, Parameter(help="Step size.")] = None
@@ -45,7 +48,8 @@ class Params:
 
     def given(self) -> dict[str, Any]:
         """What was said, by name."""
-        named = {name: value for name, value in asdict(self).items() if name != "set" and value is not None}
+        said = {name: value for name, value in asdict(self).items() if name not in ("set", "config")}
+        named = {name: value for name, value in said.items() if value is not None}
         return named | dict(map(assignment, self.set))
 
 
@@ -63,8 +67,22 @@ def assignment(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def chosen_model(name: Name | None, params: Params, data: "Interactions") -> tuple[str, dict[str, Any]]:
+    """(name, parameters): flags before the file, the file before what suits the data."""
+    filed, tuned = None, dict[str, Any]()
+    if params.config is not None:
+        from shortlist.experiment.tune import read_tuned
+
+        filed, tuned = read_tuned(params.config)
+        if name not in (None, filed):
+            raise ConfigError(f"{params.config} holds parameters of {filed}, got --model {name}; name one.")
+    # HRM needs to know what came before what
+    suited = "DKHRM" if data.n_baskets > data.active_users.size else "DKBPRMF"
+    return name or filed or suited, tuned | params.given()
+
+
 def model_of(name: Name | None, params: Params, data: "Interactions") -> "Recommender":
-    """The model by name, or the one that suits the data: HRM needs to know what came before what."""
-    chosen = name or ("DKHRM" if data.n_baskets > data.active_users.size else "DKBPRMF")
-    made: Recommender = getattr(sl, chosen)()
-    return made.set_params(**params.given())
+    """The model by name, or from the file, or the one that suits the data."""
+    from shortlist.experiment.tune import made
+
+    return made(*chosen_model(name, params, data))

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.errors import ConfigError
-
 DIGITS = 4  # significant; nobody needs more, and files stay readable
 
 
@@ -49,13 +47,6 @@ SPACES: dict[str, Space] = {
         "half_life": (None, 7.0, 30.0, 90.0),
     },
 }
-
-
-def space_of(model: str) -> Space:
-    """The space of a model, or a sentence on which there are."""
-    if model not in SPACES:
-        raise ConfigError(f"model must be one of {', '.join(SPACES)}, got {model!r}; or pass a space.")
-    return SPACES[model]
 
 
 def draw(space: Space, seed: int, number: int) -> dict[str, Any]:

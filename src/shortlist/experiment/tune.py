@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from shortlist import models
+from shortlist import models as models  # every model registers itself by being imported
 from shortlist.data.files import write_beside
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, TrainingError
 from shortlist.evaluate import fixed_n_curve
 from shortlist.experiment.sampler import SAMPLERS, Sampler
-from shortlist.experiment.space import Space, space_of
+from shortlist.experiment.space import SPACES, Space
 from shortlist.experiment.study import Study, Trial
 from shortlist.models.base import Recommender, whole
 from shortlist.models.joint import JointModel
@@ -95,8 +95,8 @@ def tune(
         raise ConfigError(f"sampler must be one of {', '.join(SAMPLERS)}, got {sampler!r}; choose one.")
     whole(1, n_trials=n_trials, n_folds=n_folds)
     held = dict(fixed or {})
-    wanted = {k: v for k, v in (space_of(model) if space is None else space).items() if k not in held}
     made(model, held)
+    wanted = {k: v for k, v in (space or SPACES[model]).items() if k not in held}
     identity = {
         "model": model,
         "data": data.fingerprint,
@@ -118,20 +118,19 @@ def tune(
 
 def folds(data: Interactions, n_folds: int) -> list[Fold]:
     """The last basket after everything before it; then the same one basket earlier, and so on."""
-    made = []
+    cuts = []
     for _ in range(n_folds):
         split = last_basket(data)
-        made.append((split.train_valid, split.test))
+        cuts.append((split.train_valid, split.test))
         data = split.train_valid
-    return made
+    return cuts
 
 
 def made(model: str, params: dict[str, Any]) -> Recommender:
     """A model by name."""
-    known: type[Recommender] | None = Recommender.classes.get(model) and getattr(models, model, None)
-    if known is None:
-        raise ConfigError(f"there is no model {model!r}; choose one of {', '.join(models.__all__)}.")
-    return known().set_params(**params)
+    if model not in SPACES:
+        raise ConfigError(f"model must be one of {', '.join(SPACES)}, got {model!r}; choose one.")
+    return Recommender.classes[model]().set_params(**params)
 
 
 class HopelessError(Exception):

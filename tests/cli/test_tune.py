@@ -1,0 +1,63 @@
+"""`shortlist tune` writes what `fit --config` takes; `shortlist compare` sets lists side by side."""
+
+import json
+
+import pytest
+
+import shortlist as sl
+from shortlist.cli import main
+from shortlist.experiment import read_tuned
+
+SMALL = ["--n_factors", "4", "--n_epochs", "2"]
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    place = tmp_path_factory.mktemp("tuned") / "tuned.toml"
+    assert main(["tune", "sample", "--model", "BPRMF", "--trials", "2", "--out", str(place), *SMALL]) == 0
+    return place
+
+
+def test_fit_takes_the_file_and_flags_win(tuned, tmp_path, capsys):
+    model, params = read_tuned(tuned)
+    assert model == "BPRMF"
+    assert main(["fit", "sample", "--config", str(tuned), "--reg", "0.5", "--quick", "--json",
+                 "--out", str(tmp_path / "model")]) == 0  # fmt: skip
+    capsys.readouterr()
+    kept = sl.load_model(tmp_path / "model").get_params()
+    assert {name: kept[name] for name in params} == params | {"reg": 0.5}
+
+
+def test_another_model_than_the_files_is_refused(tuned, tmp_path, capsys):
+    code = main(["fit", "sample", "--config", str(tuned), "--model", "HRM", "--out", str(tmp_path / "m")])
+    assert code == 2
+    assert "holds parameters of BPRMF, got --model HRM" in capsys.readouterr().err
+
+
+def test_tune_says_how_it_goes_and_continues(tmp_path, capsys):
+    command = ["tune", "sample", "--model", "PersonalFrequency", "--trials", "2", "--json",
+               "--study", str(tmp_path / "s.jsonl"), "--out", str(tmp_path / "t.toml")]  # fmt: skip
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["model"] == "PersonalFrequency"
+    assert "trial 2 of 2: validation F1 0." in err
+    assert main(command) == 0
+    again, quiet = capsys.readouterr()
+    assert again == out
+    assert "trial" not in quiet
+
+
+def test_compare_prints_and_writes_one_table(tmp_path, capsys):
+    lists, truth = tmp_path / "a.csv", tmp_path / "truth.csv"
+    lists.write_text("user_id,item_id,rank\nu,x,1\nv,y,1\n")
+    other = tmp_path / "b.csv"
+    other.write_text("user_id,item_id,rank\nu,y,1\nv,y,1\n")
+    truth.write_text("user_id,item_id\nu,x\nv,y\n")
+    command = ["compare", f"good={lists}", str(other), "--truth", str(truth)]
+    assert main([*command, "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)["table"]
+    assert [(row["model"], row["F1"]) for row in table] == [("good", 1.0), ("b", 0.5)]
+    assert main([*command, "--out", str(tmp_path / "table.md")]) == 0
+    assert "| good" in (tmp_path / "table.md").read_text()
+    assert main(["compare", str(lists), str(lists), "--truth", str(truth)]) == 2
+    assert "different names" in capsys.readouterr().err
