@@ -8,10 +8,10 @@ import numpy as np
 from shortlist.cutoff.component import Component
 from shortlist.errors import TrainingError
 from shortlist.kernels.features import hinges_fill, hinges_sum
+from shortlist.kernels.logistic import curvature_sum
 from shortlist.types import Doubles
 
 STEPS = 100
-BLOCK = 4096  # rows weighted at a time: a copy that fits the cache
 
 
 def sigmoid(x: Doubles) -> Doubles:
@@ -41,7 +41,8 @@ def logistic_fit(columns: Doubles, y: Doubles, weight: Doubles | float = 1.0, ri
     for _ in range(STEPS):
         p = sigmoid(line)
         slope = rows.T @ (weight * (p - y)) + penalty * beta
-        curve = _curvature(rows, weight * p * (1 - p)) + np.diag(penalty)
+        curve = np.diag(penalty)
+        curvature_sum(rows, weight * p * (1 - p), curve)
         step = np.linalg.solve(curve, slope)
         if slope @ step < 1e-9:  # twice what is left to gain, to second order
             break
@@ -58,15 +59,6 @@ def logistic_fit(columns: Doubles, y: Doubles, weight: Doubles | float = 1.0, ri
     return beta
 
 
-def _curvature(rows: Doubles, weight: Doubles) -> Doubles:
-    """(n_columns, n_columns): rowsᵀ · diag(weight) · rows."""
-    total = np.zeros((rows.shape[1], rows.shape[1]))
-    for start in range(0, rows.shape[0], BLOCK):
-        part = rows[start : start + BLOCK]
-        total += (part * weight[start : start + BLOCK, None]).T @ part
-    return total
-
-
 @dataclass(kw_only=True, eq=False)
 class Logistic(Component):
     """Log-odds as a sum of one bent line per column; with no knots, of straight ones.
@@ -76,7 +68,7 @@ class Logistic(Component):
 
     quantiles: tuple[float, ...] = ()  # where the lines may bend
     ridge: float = 1.0
-    n_rows: int = 150_000
+    n_rows: int = 100_000
     seed: int = 0
 
     def learn(self, columns: Doubles, y: Doubles) -> Self:

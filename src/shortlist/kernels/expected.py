@@ -13,7 +13,7 @@ import numpy as np
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.types import Doubles, Ints, Longs
 
-SURE = 1e-18  # relevant items inside the head: probabilities below this are dropped from the upper tail
+SURE = 1e-16  # relevant items inside the head: probabilities below this are dropped from the upper tail
 FAINT = 1e-12  # outside it: everything from here on is lumped together
 TAIL = 1024
 ROOT2 = math.sqrt(2.0)
@@ -58,14 +58,16 @@ def _remove(pmf: Doubles, support: int, p: float, rest: Doubles) -> None:
     """Undo one coin into `rest`, from the end where errors shrink."""
     if p <= 0.5:
         scale, before = 1.0 / (1.0 - p), 0.0
+        ratio = p * scale
         for m in range(support):
-            before = max((pmf[m] - p * before) * scale, 0.0)
+            before = pmf[m] * scale - ratio * before
             rest[m] = before
     else:
         scale, after = 1.0 / p, 0.0
+        ratio = (1.0 - p) * scale
         rest[support - 1] = 0.0
         for m in range(support - 1, 0, -1):
-            after = max((pmf[m] - (1.0 - p) * after) * scale, 0.0)
+            after = pmf[m] * scale - ratio * after
             rest[m - 1] = after
 
 
@@ -104,28 +106,37 @@ def _argmax(curve: Doubles) -> int:
 
 
 @inlined
-def _f1_fill(worth: Doubles, width: int, support: int, outside: Doubles, n_outside: int) -> None:
-    """worth[k, m] = E[2 / (k + m + outside)] for k ≤ width, m < support."""
-    for total in range(1, width + support):
+def _f1_fill(worth: Doubles, n: int, outside: Doubles, n_outside: int, over: Doubles) -> None:
+    """worth[k + m] = E[2 / (k + m + outside)] for k + m < n; over[c] = 2 / c."""
+    for total in range(1, n):
         value = 0.0
         for z in range(n_outside):
-            value += outside[z] / (total + z)
-        for k in range(max(0, total - support + 1), min(width, total) + 1):
-            worth[k, total - k] = 2.0 * value
+            value += outside[z] * over[total + z]
+        worth[total] = value
 
 
 @inlined
 def _ndcg_fill(
     worth: Doubles, width: int, support: int, outside: Doubles, n_outside: int, ideal: Doubles
 ) -> None:
-    """worth[k, m] = E[1 / ideal(min(k, m + outside))] for 1 ≤ k ≤ width, 1 ≤ m < support."""
+    """worth[k·support + m] = E[1 / ideal(min(k, m + outside))] for 1 ≤ k ≤ width, 1 ≤ m < support."""
     for m in range(1, support):
         below, left = 0.0, 1.0  # what outcomes with m + outside < k add, and the chance of all others
         for k in range(1, width + 1):
             if k > m and k - 1 - m < n_outside:
                 below += outside[k - 1 - m] / ideal[k - 1]
                 left -= outside[k - 1 - m]
-            worth[k, m] = below + max(left, 0.0) / ideal[k]
+            worth[k * support + m] = below + max(left, 0.0) / ideal[k]
+
+
+@inlined
+def _reciprocals(width: int) -> Doubles:
+    """over[c] = 2 / c for every K + n that can occur."""
+    over = np.empty(2 * width + TAIL + 2)
+    over[0] = 0.0
+    for c in range(1, over.size):
+        over[c] = 2.0 / c
+    return over
 
 
 @kernel
@@ -143,7 +154,7 @@ def utilities_joint(
     """n = relevant items inside the head + outside it."""
     width = ideal.size - 1
     pmf, rest, joint = np.empty(width + 2), np.empty(width + 2), np.empty(width + 2)
-    worth, others = np.zeros((width + 1, width + 2)), np.empty(TAIL)
+    worth, others, over = np.zeros((width + 1) * (width + 2)), np.empty(TAIL), _reciprocals(width)
     for u in range(indptr.size - 1):
         own = p[indptr[u] : indptr[u + 1]]
         support, mean, variance, third = 1, 0.0, 0.0, 0.0
@@ -156,7 +167,7 @@ def utilities_joint(
         if ndcg:
             _ndcg_fill(worth, own.size, support, others, n_outside, ideal)
         else:
-            _f1_fill(worth, own.size, support, others, n_outside)
+            _f1_fill(worth, own.size + support, others, n_outside, over)
         joint[:support] = 0.0
         for i in range(own.size):
             if refined:
@@ -165,9 +176,10 @@ def utilities_joint(
             else:
                 _remove(pmf, support, own[i], rest)
             gain, total = own[i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0), 0.0
+            row = worth[(i + 1) * (support if ndcg else 1) :]
             for m in range(1, support):
                 joint[m] += gain * rest[m - 1]
-                total += joint[m] * worth[i + 1, m]
+                total += joint[m] * row[m]
             curve[indptr[u] + i] = total
         lengths[u] = _argmax(curve[indptr[u] : indptr[u + 1]])
 
@@ -184,16 +196,17 @@ def utilities_apart(
     lengths: Ints,  # (n_lists,) filled
 ) -> None:
     """n = 1 + a negative binomial predicted from the user's past, whichever items are relevant."""
-    worth, others = np.zeros((ideal.size, 2)), np.empty(TAIL)
+    width = ideal.size - 1
+    worth, others, over = np.zeros(2 * width + 2), np.empty(TAIL), _reciprocals(width)
     for u in range(indptr.size - 1):
         size = indptr[u + 1] - indptr[u]
         n_others = count_fill(others, more[u], dispersion)
         if ndcg:
             _ndcg_fill(worth, size, 2, others, n_others, ideal)
         else:
-            _f1_fill(worth, size, 2, others, n_others)
+            _f1_fill(worth, size + 2, others, n_others, over)
         gain = 0.0
         for i in range(size):
             gain += p[indptr[u] + i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0)
-            curve[indptr[u] + i] = gain * worth[i + 1, 1]
+            curve[indptr[u] + i] = gain * worth[2 * i + 3 if ndcg else i + 2]
         lengths[u] = _argmax(curve[indptr[u] : indptr[u + 1]])
