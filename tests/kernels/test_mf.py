@@ -19,11 +19,12 @@ def rates(**changed):
     """A plain set of rates, all regularisations different."""
     plain = {
         "lr": 0.5, "reg_user": 0.1, "reg_item": 0.2, "reg_negative": 0.3, "alpha": 0.5, "share": 0.25,
-        "weight": 1.5, "t": 0.4, "lambda_t": 0.6, "loss": LOGISTIC, "penalty": L2, "learn_boundary": True,
+        "weight": 1.5, "t": 0.4, "lambda_t": 0.6, "loss": LOGISTIC, "penalty": L2, "learn_boundary": True, "draws": 1,
     }  # fmt: skip
     made = plain | changed
     kept = ("loss", "penalty", "learn_boundary")
-    return Rates(**{name: value if name in kept else F(value) for name, value in made.items()})
+    made = {name: value if name in kept else F(value) for name, value in made.items()}
+    return Rates(**made | {"draws": np.int32(made["draws"])})
 
 
 def parameters(seed, n_users, n_items, bias=True, scale=0.7):
@@ -177,3 +178,21 @@ def test_rounds_replay_the_oracle(n_blocks):
             plain, made, groups, schedule.users_at.tolist(), schedule.size, turn, 99
         )
     same(theta, plain, 1e-5)
+
+
+def test_of_several_draws_the_best_scored_unseen_item_is_pushed_down():
+    theta, _ = parameters(3, 1, 40, bias=True)
+    before = theta.item.copy()
+    scores = before @ theta.user[0] + theta.bias
+    assert run_block(theta, rates(alpha=0.0, draws=400), 1, [(0, [0, 1])]) == 2
+    moved = set(np.flatnonzero((theta.item != before).any(axis=1)))
+    rivals = np.argsort(-scores[2:])[:3] + 2  # the first step may reorder the very top
+    assert {0, 1} < moved
+    assert moved - {0, 1} <= set(rivals)
+
+
+def test_no_draw_helps_against_a_user_who_has_everything():
+    theta, _ = parameters(4, 1, 3)
+    before = [array.copy() for array in theta]
+    assert run_block(theta, rates(alpha=0.0, draws=5), 1, [(0, [0, 1, 2])]) == 0
+    assert all((new == old).all() for new, old in zip(theta, before, strict=True))

@@ -10,7 +10,7 @@ import numpy as np
 
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import boundary_step, class_pull, rank_pull
-from shortlist.kernels.mf import Parameters, Rates, Width
+from shortlist.kernels.mf import Parameters, Rates, Width, hardest_draw
 from shortlist.kernels.rng import high_below, low_unit, next_word
 from shortlist.kernels.strata import Strata, block_state
 from shortlist.types import Floats, Ints, Longs, State
@@ -134,6 +134,7 @@ def hrm_block(
                 if theta.bias.size:
                     theta.bias[target] += step
             else:
+                other = hardest_draw(hybrid, theta, other, rates.draws, stamp, mark, state)
                 q, r = theta.item[item], theta.item[other]
                 margin = theta.bias[item] - theta.bias[other] if theta.bias.size else ZERO
                 for f in range(n_factors):

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shortlist.kernels.jit import kernel
+from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import boundary_step, class_pull, rank_pull
-from shortlist.kernels.rng import high_below, low_unit, next_word
+from shortlist.kernels.rng import high_below, low_unit, next_below, next_word
 from shortlist.kernels.strata import Strata, block_state
 from shortlist.types import Floats, Ints, Longs, State
 
@@ -35,6 +35,7 @@ class Rates(NamedTuple):
     loss: np.int32
     penalty: np.int32
     learn_boundary: bool
+    draws: np.int32  # unseen items drawn for a pair; the one that scores best is used
 
 
 class Parameters(NamedTuple):
@@ -44,6 +45,34 @@ class Parameters(NamedTuple):
     boundary: Floats  # (n_users,)
     item: Floats  # (n_items, n_factors)
     bias: Floats  # (n_items,) or (0,)
+
+
+@inlined
+def hardest_draw(
+    vector: Floats,  # (n_factors,) score vector
+    theta: Parameters,
+    other: int,  # the first draw
+    draws: int,
+    stamp: Ints,
+    mark: int,  # stamped items are liked, and lose
+    state: State,
+) -> int:
+    """The best-scored of some random items: the one that stands most in the way of the liked item."""
+    if draws <= 1:
+        return other
+    chosen, best = other, np.float32(-np.inf)
+    for draw in range(draws):
+        if draw > 0:
+            other = next_below(state, theta.item.shape[0])
+        if stamp[other] == mark:
+            continue
+        score = theta.bias[other] if theta.bias.size else ZERO
+        q = theta.item[other]
+        for f in range(vector.size):
+            score += vector[f] * q[f]
+        if score > best:
+            chosen, best = other, score
+    return chosen
 
 
 @kernel
@@ -98,6 +127,7 @@ def mf_block(
                 if theta.bias.size:
                     theta.bias[target] += step
             else:
+                other = hardest_draw(p, theta, other, rates.draws, stamp, mark, state)
                 if stamp[other] == mark:
                     continue
                 q, r = theta.item[item], theta.item[other]

@@ -28,8 +28,9 @@ class JointModel(Recommender):
     """Scores are inner products; same seed, same bits, on any number of threads.
 
     `reg` is the strength of L2 on all factors; reg_user, reg_item and reg_negative override it for the user,
-    the liked item and the sampled unseen item. `bias` adds one number per item. Training ends after
-    `n_epochs`, or when the loss has not changed by `tol` (relative) for three epochs, or, where `fit` is
+    the liked item and the sampled unseen item. `bias` adds one number per item, not regularised. For a pair,
+    `draws` unseen items are drawn and the one that scores best is used: 1 is plain BPR, more climb faster and
+    higher at the top of the list. Training ends after `n_epochs`, or when the loss has not changed by `tol` (relative) for three epochs, or, where `fit` is
     given validation data, when its F1 has not risen for `patience` epochs; then the best state is kept.
     """
 
@@ -41,6 +42,7 @@ class JointModel(Recommender):
     reg_item: float | None = None
     reg_negative: float | None = None
     bias: bool = True
+    draws: int = 1
     init: float = 0.1  # spread of the factors at the start
     tol: float = 1e-4
     patience: int = 15
@@ -134,7 +136,7 @@ class JointModel(Recommender):
             data,
             representation,
             objective,
-            objective.rates(self.lr, *regs),
+            objective.rates(self.lr, *regs, self.draws),
             Plan(
                 n_epochs=self.n_epochs if n_epochs is None else n_epochs,
                 patience=self.patience,
@@ -157,7 +159,7 @@ class JointModel(Recommender):
         """Refuse data that the representation cannot start from."""
 
     def _check(self, data: Interactions) -> Objective:
-        whole(1, n_factors=self.n_factors, n_epochs=self.n_epochs, patience=self.patience)
+        whole(1, draws=self.draws, n_factors=self.n_factors, n_epochs=self.n_epochs, patience=self.patience)
         whole(0, seed=self.seed, n_threads=self.n_threads)
         at_least(0, lr=self.lr, reg=self.reg, tol=self.tol, init=self.init)
         at_least(

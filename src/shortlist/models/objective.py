@@ -55,7 +55,7 @@ class Objective:
         if not np.isfinite(self.t):
             raise ConfigError(f"t must be a finite number, got {self.t}.")
 
-    def rates(self, lr: float, reg_user: float, reg_item: float, reg_negative: float) -> Rates:
+    def rates(self, lr: float, reg_user: float, reg_item: float, reg_negative: float, draws: int) -> Rates:
         """The same, as kernels take it."""
         share = 0.0 if isinstance(self.negatives, str) else 1 / (1 + self.negatives)
         return Rates(
@@ -71,6 +71,7 @@ class Objective:
             loss=LOSSES[self.loss],
             penalty=PENALTIES[self.penalty],
             learn_boundary=self.learn_boundary,
+            draws=np.int32(draws),
         )
 
     def goal(self, reg_user: float, pool: int) -> Goal:
