@@ -109,6 +109,18 @@ def test_rounds_replay_the_oracle(n_blocks, window, pools):
     same(theta, plain, 1e-5)
 
 
+@pytest.mark.parametrize(("alpha", "least", "most"), [(0, 1700, 1999), (0.5, 800, 1050), (1, 0, 0)])
+def test_alpha_is_the_share_of_examples(alpha, least, most):
+    theta, _ = parameters(0, 1, 20)
+    n = 2000
+    pairs = hrm_block(
+        np.arange(n + 1), np.zeros(n, np.int32), np.zeros(n, np.int32),
+        contexts_of([(0, [3])], (False, False)), theta.item.copy(), theta, np.empty((n, 8), F), rates(alpha=alpha, lr=0.01), np.zeros(20, np.int32),
+        np.array([5], np.uint64), WIDTH,
+    )  # fmt: skip
+    assert least <= pairs <= most
+
+
 @pytest.mark.parametrize("pools", POOLS)
 def test_hybrid_vectors(pools):
     theta, plain = parameters(3, 3, 6)

@@ -229,8 +229,8 @@ def users_fold(
             share = goal.share / (1 - (1 - goal.share) * density[u])
         x[:n] = vectors[u]
         x[n] = boundary[u]
-        value = fold_value(x, contexts[u], liked, unseen, share, items, bias, goal, grad, hess)
         for _ in range(STEPS):
+            value = fold_value(x, contexts[u], liked, unseen, share, items, bias, goal, grad, hess)
             step[:] = -grad
             _solve(hess, step)
             slope = 0.0
@@ -250,7 +250,6 @@ def users_fold(
             if not improved:
                 break
             x[:] = trial
-            value = fold_value(x, contexts[u], liked, unseen, share, items, bias, goal, grad, hess)
         for f in range(n):
             vectors[u, f] = np.float32(x[f])
         boundary[u] = np.float32(x[n])

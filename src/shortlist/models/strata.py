@@ -4,9 +4,10 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from shortlist.kernels.rng import stream
 from shortlist.kernels.strata import Strata, strata_count, strata_fill
@@ -18,6 +19,8 @@ CELL_ROWS = 500  # fewer rows than this in a cell, and the bookkeeping costs mor
 ERA = 5  # epochs between two relabellings of the items
 
 LABELS, STEPS = 1, 2  # names of random streams
+
+Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 
 def choose_blocks(n_rows: int, n_users: int, n_items: int, n_factors: int, at_least: int = 4) -> int:
@@ -32,6 +35,13 @@ def thread_count(n_threads: int) -> int:
     if n_threads > 0:
         return n_threads
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def read_only(array: Array) -> Array:
+    """A view that cannot be written; to kernels it is another type, so all callers should agree."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 @dataclass(eq=False)
@@ -52,6 +62,7 @@ class Schedule:
     era: int = -1
 
     def __post_init__(self) -> None:
+        self.indptr, self.item = read_only(self.indptr), read_only(self.item)
         rows = self.indptr[self.group_at]  # where each user's rows start
         cuts = np.searchsorted(rows, np.linspace(0, rows[-1], self.n_blocks + 1)[1:-1])
         self.users_at = np.concatenate([[0], cuts, [self.group_at.size - 1]]).astype(np.int64)
