@@ -19,7 +19,8 @@ def rates(**changed):
     """A plain set of rates, all regularisations different."""
     plain = {
         "lr": 0.5, "reg_user": 0.1, "reg_item": 0.2, "reg_negative": 0.3, "alpha": 0.5, "share": 0.25,
-        "weight": 1.5, "t": 0.4, "lambda_t": 0.6, "loss": LOGISTIC, "penalty": L2, "learn_boundary": True, "draws": 1,
+        "weight": 1.5, "t": 0.4, "lambda_t": 0.6, "loss": LOGISTIC, "penalty": L2, "learn_boundary": True,
+        "draws": 1,
     }  # fmt: skip
     made = plain | changed
     kept = ("loss", "penalty", "learn_boundary")

@@ -51,12 +51,12 @@ class Parameters(NamedTuple):
 def hardest_draw(
     vector: Floats,  # (n_factors,) score vector
     theta: Parameters,
-    other: int,  # the first draw
-    draws: int,
+    other: np.int64,  # the first draw
+    draws: np.int32,
     stamp: Ints,
     mark: int,  # stamped items are liked, and lose
     state: State,
-) -> int:
+) -> np.int64:
     """The best-scored of some random items: the one that stands most in the way of the liked item."""
     if draws <= 1:
         return other

@@ -29,9 +29,10 @@ class JointModel(Recommender):
 
     `reg` is the strength of L2 on all factors; reg_user, reg_item and reg_negative override it for the user,
     the liked item and the sampled unseen item. `bias` adds one number per item, not regularised. For a pair,
-    `draws` unseen items are drawn and the one that scores best is used: 1 is plain BPR, more climb faster and
-    higher at the top of the list. Training ends after `n_epochs`, or when the loss has not changed by `tol` (relative) for three epochs, or, where `fit` is
-    given validation data, when its F1 has not risen for `patience` epochs; then the best state is kept.
+    `draws` unseen items are drawn and the one that scores best is used: 1 is plain BPR, more climb higher at
+    the top of the list. Training ends after `n_epochs`, or when the loss has not changed by `tol` (relative)
+    for three epochs, or, where `fit` is given validation data, when its F1 has not risen for `patience`
+    epochs; then the best state is kept.
     """
 
     n_factors: int = 50
