@@ -128,7 +128,12 @@ def fit_implicit(cls: str, matrix: object, epochs: int) -> tuple[float, np.ndarr
         from implicit.bpr import BayesianPersonalizedRanking as Model
 
         model = Model(
-            factors=FACTORS, learning_rate=0.05, regularization=0.01, iterations=epochs, num_threads=THREADS, random_state=1
+            factors=FACTORS,
+            learning_rate=0.05,
+            regularization=0.01,
+            iterations=epochs,
+            num_threads=THREADS,
+            random_state=1,
         )
     else:
         from implicit.lmf import LogisticMatrixFactorization as Model
@@ -178,7 +183,9 @@ def cold_start() -> float:
     )
     with tempfile.TemporaryDirectory() as cache:
         env = {**os.environ, "NUMBA_CACHE_DIR": cache}
-        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+        )
     return round(float(done.stdout.strip().splitlines()[-1]), 2)
 
 
@@ -212,7 +219,9 @@ def growth(sizes: list[int]) -> list[dict[str, float]]:
         n_users, n_items = n_rows // 100, int(27_000 * (n_rows / 17_000_000) ** 0.5)
         indptr, item = generate(n_users, max(n_items, 1000), n_rows)
         shape = (n_users, max(n_items, 1000))
-        train = sl.Interactions.from_csr(csr_matrix((np.ones(item.size, np.float32), item, indptr), shape=shape))
+        train = sl.Interactions.from_csr(
+            csr_matrix((np.ones(item.size, np.float32), item, indptr), shape=shape)
+        )
         rates: list[float] = []
         sl.BPRMF(n_factors=FACTORS, n_epochs=3, tol=0.0, n_threads=THREADS).fit(
             train, progress=lambda p, kept=rates: kept.append(p.updates_per_second)
@@ -223,7 +232,9 @@ def growth(sizes: list[int]) -> list[dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--contestant")
     parser.add_argument("--data")
@@ -234,7 +245,11 @@ def main() -> None:
         data = {name: stored[name] for name in ("indptr", "item", "users", "held")}
         print(json.dumps(contest(options.contestant, data, int(stored["n_items"]), options.epochs)))
         return
-    result: dict[str, object] = {"machine": describe("implicit", "cornac"), "factors": FACTORS, "threads": THREADS}
+    result: dict[str, object] = {
+        "machine": describe("implicit", "cornac"),
+        "factors": FACTORS,
+        "threads": THREADS,
+    }
     for shape in ["quick"] if options.quick else ["dense", "sparse"]:
         result[shape] = race(shape, options.epochs)
     result["hrm_updates_per_second"] = hrm_rate(2_000 if options.quick else 20_000)
@@ -249,8 +264,20 @@ def race(shape: str, epochs: int) -> dict[str, object]:
     n_users, n_items, n_rows = SHAPES[shape]
     indptr, item, users, held = hold_out(*generate(n_users, n_items, n_rows))
     print(f"{shape}: {n_users:,} users, {n_items:,} items, {item.size:,} interactions, {epochs} epochs")
-    names = ["implicit BPR", "shortlist BPRMF", "shortlist DKBPRMF", "cornac BPR", "implicit LMF", "shortlist LogMF"]
-    rows: dict[str, object] = {"users": n_users, "items": n_items, "interactions": int(item.size), "epochs": epochs}
+    names = [
+        "implicit BPR",
+        "shortlist BPRMF",
+        "shortlist DKBPRMF",
+        "cornac BPR",
+        "implicit LMF",
+        "shortlist LogMF",
+    ]
+    rows: dict[str, object] = {
+        "users": n_users,
+        "items": n_items,
+        "interactions": int(item.size),
+        "epochs": epochs,
+    }
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "data.npz")
         np.savez(path, indptr=indptr, item=item, users=users, held=held, n_items=n_items)
@@ -261,7 +288,11 @@ def race(shape: str, epochs: int) -> dict[str, object]:
                 print(f"  {name:20} failed: {found['failed']}")
                 continue
             peer = rows.get("implicit LMF" if "Log" in name or "LMF" in name else "implicit BPR", {})
-            ratio = found["updates_per_second"] / peer["updates_per_second"] if "updates_per_second" in peer else 0
+            ratio = (
+                found["updates_per_second"] / peer["updates_per_second"]
+                if "updates_per_second" in peer
+                else 0
+            )
             found["ratio_to_implicit"] = round(ratio, 2)
             print(
                 f"  {name:20} {found['updates_per_second'] / 1e6:7.2f} M updates/s  {ratio:5.1f} × implicit  "

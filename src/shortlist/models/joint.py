@@ -126,8 +126,7 @@ class JointModel(Recommender):
         n_epochs: int | None = None,
     ) -> Self:
         objective, representation = self.objective(), self.representation(data)
-        default = self.reg
-        regs = [default if r is None else r for r in (self.reg_user, self.reg_item, self.reg_negative)]
+        regs = [self.reg if r is None else r for r in (self.reg_user, self.reg_item, self.reg_negative)]
         identity = {**self.get_params(), "class": type(self).__name__, "data": history.fingerprint}
         identity["valid"] = None if valid is None else valid.fingerprint
         del identity["n_threads"], identity["n_epochs"]
@@ -137,7 +136,7 @@ class JointModel(Recommender):
             data,
             representation,
             objective,
-            objective.rates(self.lr, *regs, self.draws),
+            objective.rates(self.lr, regs[0], regs[1], regs[2], self.draws),
             Plan(
                 n_epochs=self.n_epochs if n_epochs is None else n_epochs,
                 patience=self.patience,
