@@ -1,6 +1,6 @@
 """How lists look: for one user with the boundary as a line, for all users as a histogram of lengths."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from shortlist.errors import DataError
@@ -25,14 +25,10 @@ WHY = {
     "no_candidates": "there is nothing left to choose from",
     "unknown_user": "nobody knows this user",
     "fallback": "nothing was good enough, so this is what most people take",
+    "below_floor": "even the best list would not be worth showing",
 }
 BY_BOUNDARY = ("boundary", "no_candidate_above_boundary")
 BAR = 40  # characters of the longest bar
-
-
-def why(reason: str | None) -> str:
-    """A reason in words; one without words of its own speaks for itself."""
-    return "" if reason is None else WHY.get(reason, reason.replace("_", " "))
 
 
 def outside_ids(words: Iterable[str], ids: "Ids") -> list[Any]:
@@ -60,35 +56,42 @@ def as_json(one: "RankedList") -> dict[str, Any]:
     }
 
 
-def drawn(one: "RankedList", ranked: "RankedList", past: "Interactions") -> "Table":
-    """Shown items, a line, and the best of those withheld."""
+def drawn(
+    one: "RankedList",
+    ranked: "RankedList",
+    past: "Interactions",
+    *,
+    taken: Collection[Any] = (),
+    most: int | None = None,
+) -> "Table":
+    """Shown items (at most `most` rows), a line, and the best of those withheld; ✓ marks the `taken`."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        title=Text(f"user {one.user_id}: {len(one)} item{'' if len(one) == 1 else 's'}, {why(one.reason)}"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
+    title = (
+        f"user {one.user_id}: {len(one)} item{'' if len(one) == 1 else 's'}; {WHY.get(one.reason or '', '')}"
     )
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("", justify="right")
-    table.add_column("item", overflow="fold")
+    table.add_column("item", overflow="fold", min_width=44)
     table.add_column("score", justify="right")
-    if one.probabilities is not None:
-        table.add_column("probability", justify="right")
+    table.add_column("probability", justify="right")
     name = names(past)
 
     def add(which: "RankedList", at: int, rank: str, style: str = "") -> None:
-        cells: list[str | Text] = [rank, Text(name(which.items[at])), f"{which.scores[at]:.3f}"]
-        if one.probabilities is not None:
-            chance = None if which.probabilities is None else which.probabilities[at]
-            cells.append("" if chance is None else f"{chance:.1%}")
-        table.add_row(*cells, style=style)
+        mark = " ✓" if which.items[at] in taken else ""
+        chance = "" if which.probabilities is None else f"{which.probabilities[at]:.1%}"
+        table.add_row(
+            rank, Text(name(which.items[at]) + mark), f"{which.scores[at]:.3f}", chance, style=style
+        )
 
-    for at in range(len(one)):
+    rows = len(one) if most is None else min(most, len(one))
+    for at in range(rows):
         add(one, at, str(at + 1))
-    decided = one.boundary is not None and one.reason in BY_BOUNDARY
-    level = f"{one.boundary:.3f}" if decided else ""
+    if rows < len(one):
+        table.add_row("", f"… and {len(one) - rows} more")
+    level = f"{one.boundary:.3f}" if one.boundary is not None and one.reason in BY_BOUNDARY else ""
     table.add_row("", Text("─" * 12 + " the list ends here " + "─" * 12), level, style="bold")
     shown = set(one.items)
     for at, item in enumerate(ranked.items):

@@ -66,8 +66,6 @@ def recommend(
       shortlist recommend shop --user u1
       shortlist recommend shop --out lists.parquet
     """
-    from shortlist.recommend import recommend as recommend_lists
-
     found = sl.load_model(model)
     users = outside_ids(user, found.users_) or None
     asked: dict[str, Any] = {
@@ -81,14 +79,14 @@ def recommend(
     }
     if out is not None:
         return written(out, found, users, asked, json)
-    lists = recommend_lists(found, users, **asked)
+    lists = found.recommend(users, **asked)
     if json:
         return show_json([as_json(one) for one in lists])
     if users is None:
         return show(lengths_drawn(lists))
     several = {"candidates": asked["candidates"], "filter_seen": asked["filter_seen"]}
     depth = int(lists.lengths.max(initial=0)) + WITHHELD
-    ranked = recommend_lists(found, users, N=depth, **several)
+    ranked = found.recommend(users, N=depth, **several)
     return show(*(drawn(one, ranked.at(number), found.past) for number, one in enumerate(lists)))
 
 
@@ -96,13 +94,13 @@ def written(
     out: Path, model: "Recommender", users: list[Any] | None, asked: dict[str, Any], json: bool
 ) -> None:
     """Lists in a file; Parquet is streamed, so that memory does not grow with the number of users."""
-    from shortlist.recommend import recommend, recommend_to
+    from shortlist.recommend import recommend_to
 
     if out.suffix == ".parquet":
         with counted("lists") as progress:
             recommend_to(out, model, users, progress=progress, **asked)
     else:
-        recommend(model, users, **asked).write(out)
+        model.recommend(users, **asked).write(out)
     n = len(model.users_) if users is None else len(users)
     if json:
         return show_json({"lists": n, "out": str(out)})

@@ -33,8 +33,6 @@ class Rehearsal:
 
 def rehearse(model: Any, data: "Interactions", keep_seen: bool) -> Rehearsal | None:
     """Train without the last baskets; None, with a word, where nobody has two of them."""
-    from shortlist.recommend import recommend
-
     try:
         split = sl.split.last_basket(data)
     except DataError as error:
@@ -43,7 +41,7 @@ def rehearse(model: Any, data: "Interactions", keep_seen: bool) -> Rehearsal | N
     history, truth = split.train_valid, split.test
     trained = learned(model, history, truth)
     users = truth.users.outside(truth.active_users)
-    heads = recommend(trained, users, N=HEAD, filter_seen=not keep_seen)
+    heads = trained.recommend(users, N=HEAD, filter_seen=not keep_seen)
     return Rehearsal(trained, heads, truth, history)
 
 

@@ -1,0 +1,64 @@
+"""`shortlist demo`, shortened: what it prints, and what it does without a network."""
+
+import json
+
+import pytest
+
+import shortlist as sl
+from shortlist.cli import demo, main
+from shortlist.errors import DataError
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """Three epochs, and a network that does not answer."""
+
+    def load(name, **_):
+        if name != "sample":
+            raise DataError(f"{name} could not be fetched; connect to a network.")
+        return known
+
+    known = sl.load("sample")
+    monkeypatch.setattr(sl, "load", load)
+    monkeypatch.setattr(demo, "N_EPOCHS", 3)
+
+
+def test_without_a_network_the_sample_takes_its_place(offline, capsys):
+    assert main(["demo"]) == 0
+    out, err = capsys.readouterr()
+    assert (
+        "ml-100k could not be fetched; connect to a network. The demo goes on with the built-in sample."
+        in err
+    )
+    assert "the generated sample: 13,786 rows, 300 users, 140 items." in out
+    assert "best fixed N = " in out
+    assert "the list ends here" in out
+    assert max(map(len, out.splitlines())) <= 120
+
+
+def test_json_holds_the_comparison_and_the_lists(offline, capsys):
+    assert main(["demo", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    first, *others = [row["model"] for row in found["results"]]
+    assert first.startswith(demo.FIXED)
+    assert others == [demo.BOUNDARY, demo.EXPECTED, demo.CHOOSY]
+    assert found["examples"]
+    assert all(one["reason"] for one in found["examples"])
+
+
+def test_three_kinds_of_lists_are_shown():
+    import numpy as np
+
+    from shortlist.data.ids import Ids
+    from shortlist.data.lists import RankedLists
+
+    indptr = np.array([0, 2, 2, 7, 8, 8])
+    lists = RankedLists(
+        Ids.of(["two", "none", "five", "one", "none too"]),
+        Ids.of(range(8)),
+        indptr,
+        np.arange(8, dtype=np.int32),
+        np.zeros(8, np.float32),
+    )
+    assert [one.user_id for one in demo.three_of(lists)] == ["five", "one", "none"]
+    assert [one.user_id for one in demo.three_of(lists.take([1, 4]))] == ["none"]

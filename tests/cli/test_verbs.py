@@ -1,0 +1,160 @@
+"""fit → recommend → evaluate → inspect, as a person would type them."""
+
+import json
+import re
+import shlex
+
+import polars as pl
+import pytest
+
+import shortlist as sl
+from shortlist.cli import main
+from shortlist.cli.app import build
+
+QUICK = ["--n_epochs", "3", "--n_factors", "8"]
+
+
+def run(capsys, *words) -> str:
+    capsys.readouterr()
+    assert main([str(word) for word in words]) == 0
+    return capsys.readouterr().out
+
+
+def told(capsys, *words):
+    return json.loads(run(capsys, *words, "--json"))
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """A folder with a model, the held-out last baskets, and the events as CSV."""
+    folder = tmp_path_factory.mktemp("shop")
+    events = folder / "events.csv"
+    sl.load("sample").to_frame().write_csv(events)
+    words = [
+        "fit",
+        str(events),
+        "--out",
+        str(folder / "model"),
+        "--test",
+        str(folder / "held.parquet"),
+        *QUICK,
+    ]
+    assert main(words) == 0
+    return folder
+
+
+def test_examples_of_every_help_work_when_pasted(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    app = build()
+    verbs = [[name] for name in app if not name.startswith("-")]
+    verbs += [["datasets", name] for name in app["datasets"] if not name.startswith("-")]
+    for verb in verbs:
+        examples = re.findall(r"^  (shortlist .*)$", run(capsys, *verb, "--help"), re.MULTILINE)
+        assert examples, f"shortlist {' '.join(verb)} --help has no example"
+        for example in examples:
+            words = shlex.split(example)[1:]
+            if words not in (["demo"], ["datasets", "fetch", "ml-100k"]):  # both are tried on the real data
+                assert main([*words, *(QUICK if words[0] == "fit" else [])]) == 0, example
+
+
+def test_fit_holds_out_what_it_says(shop):
+    held, model = pl.read_parquet(shop / "held.parquet"), sl.load_model(shop / "model")
+    assert held.height + model.past.n_rows == sl.load("sample").n_rows
+    assert held["user_id"].n_unique() == 300
+
+
+def test_fit_recommend_evaluate(shop, capsys):
+    run(capsys, "recommend", shop / "model", "--out", shop / "lists.parquet")
+    found = told(capsys, "evaluate", shop / "lists.parquet", shop / "held.parquet")
+    assert found["users"] == 300
+    assert found["all"]["f1"] > 0.05  # three epochs; shown at random it would be .03
+
+
+def test_the_saved_cutoff_decides_unless_told_otherwise(shop, capsys):
+    reasons = [
+        {one["reason"] for one in told(capsys, "recommend", shop / "model", *flags)}
+        for flags in ([], ["--boundary"], ["--N", "3"])
+    ]
+    assert reasons[0] <= {"utility", "below_floor"}
+    assert reasons[1] <= {"boundary", "no_candidate_above_boundary"}
+    assert reasons[2] == {"top_n"}
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_lists_in_any_format_are_judged_alike(shop, capsys, ending):
+    for out in (shop / f"same.{ending}", shop / "same.parquet"):
+        run(capsys, "recommend", shop / "model", "--out", out)
+    one, other = (
+        told(capsys, "evaluate", shop / name, shop / "held.parquet")["all"]["f1"]
+        for name in (f"same.{ending}", "same.parquet")
+    )
+    assert one == pytest.approx(other)
+
+
+def test_candidates_limit_the_lists(shop, capsys):
+    (shop / "new.txt").write_text("i3\n\ni5\n")
+    lists = told(
+        capsys, "recommend", shop / "model", "--N", "5", "--candidates", shop / "new.txt", "--seen", "keep"
+    )
+    assert {item for one in lists for item in one["items"]} == {"i3", "i5"}
+
+
+def test_one_user_on_the_screen(shop, capsys):
+    out = run(capsys, "recommend", shop / "model", "--user", "u1", "--N", "2")
+    assert "user u1: 2 items" in out
+    assert "the list ends here" in out
+
+
+def test_stranger_gets_an_empty_list_and_a_reason(shop, capsys):
+    (one,) = told(capsys, "recommend", shop / "model", "--user", "nobody")
+    assert (one["length"], one["reason"]) == (0, "unknown_user")
+
+
+def test_inspect_tells_what_was_trained(shop, capsys):
+    about = told(capsys, "inspect", shop / "model")
+    assert (about["class"], about["cutoff"], about["params"]["n_factors"]) == ("DKHRM", "ExpectedF1", 8)
+    assert about["boundary"]["lowest"] <= about["boundary"]["median"] <= about["boundary"]["highest"]
+    assert "DKHRM" in run(capsys, "inspect", shop / "model")
+
+
+def test_data_without_order_is_trained_without_validation(tmp_path, capsys):
+    sl.load("sample").to_frame().select("user_id", "item_id").unique().write_csv(tmp_path / "pairs.csv")
+    about = told(capsys, "fit", tmp_path / "pairs.csv", "--out", tmp_path / "model", *QUICK)
+    assert (about["class"], about["cutoff"]) == ("DKBPRMF", None)
+
+
+def test_a_model_that_counts_is_cut_too(tmp_path, capsys):
+    about = told(
+        capsys, "fit", "sample", "--model", "PersonalFrequency", "--set", "decay=0.8", "--out", tmp_path / "m"
+    )
+    assert (about["params"]["decay"], about["cutoff"]) == (0.8, "ExpectedF1")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["fit", "nowhere.csv"], "no such file"),
+        (["fit", "sampel"], "did you mean 'sample'?"),
+        (["fit", "sample", "--model", "HRM", "--t", "2"], "HRM has no parameter 't'"),
+        (["fit", "sample", "--model", "DKHMR"], 'Did you mean "DKHRM"?'),
+        (["fit", "sample", "--set", "window"], "--set takes NAME=VALUE"),
+        (["fit", "sample", "--alpha", "3", "--quick"], "alpha must lie between"),
+        (["fit", "sample", "--test", "held.txt"], "change the ending"),
+        (["recommend", "nowhere"], "no saved model at nowhere"),
+        (["inspect", "nowhere"], "no saved model at nowhere"),
+        (["evaluate", "nowhere.parquet", "held.parquet"], "nowhere.parquet"),
+    ],
+)
+def test_what_can_be_mended_is_said_in_a_sentence(capsys, tmp_path, monkeypatch, words, sentence):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    err = capsys.readouterr().err.splitlines()
+    assert sentence in err[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_way_is_not_overwritten(shop, capsys):
+    assert main(["fit", "sample", "--quick", *QUICK, "--out", str(shop / "events.csv")]) == 2
+    assert "not a saved model" in capsys.readouterr().err
+    assert (shop / "events.csv").is_file()
