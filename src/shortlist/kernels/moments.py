@@ -1,0 +1,288 @@
+"""Candidates of a user at a moment, and what was known about each of them just before it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from shortlist.kernels.jit import inlined, kernel
+from shortlist.kernels.shelf import DAY, Log, Pairs, Shelf, shelf_advance
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+
+FADES = (0.5, 0.8, 0.95)  # a basket further back counts this much less
+HOUR = 3_600_000_000  # lists of best sellers are renewed when at least this much time has passed
+LINKED = 40  # most recent own items whose neighbours are asked
+N_FEATURES = 41
+NEVER = np.nan
+
+
+class Rules(NamedTuple):
+    """How candidates are found; the same for training and serving."""
+
+    windows: Longs  # (n_windows,) microseconds, ascending
+    quota: int  # candidates from each source
+    reach: int  # baskets back from which transitions are followed
+    decay: float  # of transitions per basket back
+    returns: bool  # whether what the user has may be shown again
+
+
+class Moments(NamedTuple):
+    """Whom to describe, in order of time."""
+
+    user: Ints  # (n,)
+    at: Longs  # (n,) ascending
+    target: Longs  # (n,) the basket that followed, -1: unknown
+
+
+class Scratch(NamedTuple):
+    """Room for one user at a time; `mark` says whose values an item's entries are."""
+
+    own: Longs  # (n_items,) number of the moment whose user has the item
+    shown: Longs  # (n_items,) number of the moment that has it as a candidate
+    near: Longs  # (n_items,) … that it is a neighbour of
+    times: Doubles  # (n_items,) baskets with it
+    faded: Doubles  # (len(FADES) + 1, n_items)
+    last: Longs  # (n_items,) when the user last took it
+    back: Longs  # (n_items,) how many baskets ago
+    earliest: Longs  # (n_items,) when the user first took it
+    links: Doubles  # (4, n_items) neighbourhood and transition scores, sums and largest terms
+    touched: Ints  # (n_items,)
+    mine: Ints  # (n_items,)
+    best: Ints  # (3, quota) best sellers of the second and fourth window and of all time
+    renewed: Longs  # (1,) when `best` was made
+
+
+@inlined
+def _best_fill(values: Doubles, ids: Ints, n: int, out: Ints) -> int:
+    """The ids with the largest positive values, largest first; how many there are."""
+    size = 0
+    for k in range(n):
+        value = values[ids[k]]
+        if value <= 0 or (size == out.size and value <= values[out[size - 1]]):
+            continue
+        at = size if size < out.size else size - 1
+        while at > 0 and values[out[at - 1]] < value:
+            out[at] = out[at - 1]
+            at -= 1
+        out[at] = ids[k]
+        size = min(size + 1, out.size)
+    return size
+
+
+@inlined
+def _renew(shelf: Shelf, scratch: Scratch, every: Ints, at: int) -> None:
+    """Best sellers as of now; what has no sales is -1."""
+    if at - scratch.renewed[0] < HOUR and scratch.renewed[0] >= 0:
+        return
+    scratch.renewed[0] = at
+    scratch.best[:] = -1
+    _best_fill(shelf.recent[1], every, every.size, scratch.best[0])
+    _best_fill(shelf.recent[3], every, every.size, scratch.best[1])
+    _best_fill(shelf.sold, every, every.size, scratch.best[2])
+
+
+@inlined
+def _recall(log: Log, scratch: Scratch, number: int, first: int, end: int, at: int) -> int:
+    """Lay out what the user has, most recent first; the number of distinct items."""
+    n = 0
+    for b in range(end - 1, first - 1, -1):
+        back = end - 1 - b
+        days = (at - log.moment[b]) / DAY
+        for row in range(log.baskets[b], log.baskets[b + 1]):
+            i = log.item[row]
+            if scratch.own[i] != number:
+                scratch.own[i] = number
+                scratch.mine[n] = i
+                n += 1
+                scratch.times[i] = 0
+                scratch.faded[:, i] = 0
+                scratch.last[i], scratch.back[i] = log.moment[b], back
+            scratch.earliest[i] = log.moment[b]
+            scratch.times[i] += 1
+            for f in range(len(FADES)):
+                scratch.faded[f, i] += FADES[f] ** back
+            scratch.faded[len(FADES), i] += 0.5 ** (days / 14)
+    return n
+
+
+@inlined
+def _follow(
+    pairs: Pairs, i: int, weight: float, norm: float, number: int, n: int, at: int, scratch: Scratch
+) -> int:
+    """Add the neighbours of one item to links[at] (sum) and links[at + 1] (largest); the items touched."""
+    for p in range(pairs.starts[i], pairs.starts[i + 1]):
+        if pairs.weight[p] > 0:
+            j = pairs.other[p]
+            if scratch.near[j] != number:
+                scratch.near[j] = number
+                scratch.links[:, j] = 0
+                scratch.touched[n] = j
+                n += 1
+            value = weight * pairs.weight[p] / norm
+            scratch.links[at, j] += value
+            scratch.links[at + 1, j] = max(scratch.links[at + 1, j], value)
+    return n
+
+
+@inlined
+def _link(
+    log: Log,
+    shelf: Shelf,
+    together: Pairs,
+    after: Pairs,
+    rules: Rules,
+    scratch: Scratch,
+    number: int,
+    first: int,
+    end: int,
+    n_mine: int,
+) -> int:
+    """Score the neighbours of the user's recent items; how many there are."""
+    n = 0
+    for k in range(min(n_mine, LINKED)):
+        i = scratch.mine[k]
+        n = _follow(together, i, 0.9 ** scratch.back[i], shelf.sold[i], number, n, 0, scratch)
+    for b in range(max(first, end - rules.reach), end):
+        weight = rules.decay ** (end - 1 - b)
+        for row in range(log.baskets[b], log.baskets[b + 1]):
+            i = log.item[row]
+            n = _follow(after, i, weight, max(after.out[i], 1.0) ** 0.5, number, n, 2, scratch)
+    return n
+
+
+@inlined
+def _about_user(log: Log, shelf: Shelf, first: int, end: int, at: int, n_mine: int, row: Floats) -> None:
+    """The last columns: what is the same for all candidates of the moment."""
+    n = end - first
+    rows = log.baskets[end] - log.baskets[first]
+    repeats, heat = 0.0, 0.0
+    for r in range(log.baskets[first], log.baskets[end]):
+        repeats += log.gap[r] >= 0
+        heat += shelf.heat[r]
+    row[0] = n
+    row[1] = rows / n if n else NEVER
+    row[2] = log.baskets[end] - log.baskets[end - 1] if n else NEVER
+    row[3] = log.baskets[end - 1] - log.baskets[end - 2] if n > 1 else NEVER
+    row[4] = (at - log.moment[end - 1]) / DAY if n else NEVER
+    row[5] = (log.moment[end - 1] - log.moment[first]) / (n - 1) / DAY if n > 1 else NEVER
+    row[6] = repeats / rows if n else NEVER
+    row[7] = heat / rows if n else NEVER
+    row[8] = n_mine
+    row[9] = (at // DAY + 4) % 7  # weekday
+    row[10] = row[4] / (row[5] + 1.0)
+    row[11] = (at - log.moment[first]) / DAY if n else NEVER
+
+
+@inlined
+def _about_item(shelf: Shelf, i: int, at: int, row: Floats) -> None:
+    sold = shelf.sold[i]
+    for w in range(shelf.recent.shape[0]):
+        row[w] = shelf.recent[w, i] / max(shelf.total[1 + w], 1.0)
+    row[5] = sold / max(shelf.total[0], 1.0)
+    row[6] = shelf.repeats[i] / (sold + 5.0)
+    row[7] = shelf.gaps[i] / shelf.repeats[i] if shelf.repeats[i] else NEVER
+    row[8] = (row[1] + 1e-5) / (row[3] + 1e-5)
+    row[9] = (row[3] + 1e-5) / (row[5] + 1e-5)
+    row[10] = (at - shelf.first[i]) / DAY if sold else NEVER
+    row[11] = shelf.sizes[i] / sold if sold else NEVER
+    row[12] = sold / shelf.buyers[i] if sold else NEVER
+
+
+@inlined
+def _about_own(scratch: Scratch, number: int, i: int, at: int, n: int, item_gap: float, row: Floats) -> None:
+    if scratch.own[i] != number:
+        row[:5] = 0
+        row[5:10] = NEVER
+        return
+    count, last = scratch.times[i], (at - scratch.last[i]) / DAY
+    row[0] = count
+    for f in range(len(FADES) + 1):
+        row[1 + f] = scratch.faded[f, i]
+    row[5] = count / n
+    row[6] = last
+    row[7] = scratch.back[i]
+    row[8] = last / item_gap
+    row[9] = last * (count - 1) / ((scratch.last[i] - scratch.earliest[i]) / DAY) if count > 1 else NEVER
+
+
+@inlined
+def _about_links(scratch: Scratch, number: int, i: int, sold: float, row: Floats) -> None:
+    row[:6] = 0
+    if scratch.near[i] == number:
+        for k in range(4):
+            row[k] = scratch.links[k, i]
+        row[4] = scratch.links[0, i] / max(sold, 1.0) ** 0.5
+        row[5] = scratch.links[2, i] / max(sold, 1.0) ** 0.5
+
+
+@inlined
+def _propose(rules: Rules, scratch: Scratch, number: int, n_mine: int, n_near: int, found: Ints) -> int:
+    """Distinct candidates into `found`: own items, neighbours, followers, best sellers."""
+    n = 0
+    room = np.empty(rules.quota, np.int32)
+    for source in range(6):
+        if source == 0:
+            size = min(n_mine, 2 * rules.quota) if rules.returns else 0
+            part = scratch.mine[:size]
+        elif source < 3:
+            size = _best_fill(scratch.links[2 * (source - 1)], scratch.touched, n_near, room)
+            part = room[:size]
+        else:
+            part = scratch.best[source - 3]
+        for i in part:
+            if i >= 0 and scratch.shown[i] != number and (rules.returns or scratch.own[i] != number):
+                scratch.shown[i] = number
+                found[n] = i
+                n += 1
+    return n
+
+
+@inlined
+def _taken(log: Log, basket: int, i: int) -> bool:
+    if basket >= 0:
+        for row in range(log.baskets[basket], log.baskets[basket + 1]):
+            if log.item[row] == i:
+                return True
+    return False
+
+
+@kernel
+def moments_describe(
+    log: Log,
+    shelf: Shelf,
+    together: Pairs,
+    after: Pairs,
+    rules: Rules,
+    scratch: Scratch,
+    moments: Moments,
+    numbers: tuple[int, int],  # of the moments to describe now
+    every: Ints,  # (n_items,) all items
+    indptr: Longs,  # (n + 1,) filled
+    items: Ints,  # (≥ n · (2 + 5) · quota,) filled
+    columns: Floats,  # (≥ …, N_FEATURES) filled
+    taken: Bools,  # (≥ …,) filled: whether the basket that followed has the item
+) -> None:
+    """Fill in candidates and columns moment by moment; the shelf moves forward with them."""
+    used = 0
+    indptr[0] = 0
+    for number in range(numbers[0], numbers[1]):
+        user, at = moments.user[number], moments.at[number]
+        shelf_advance(log, shelf, rules.windows, together, after, rules.reach, rules.decay, at)
+        _renew(shelf, scratch, every, at)
+        first, end = log.user_baskets[user], log.user_baskets[user + 1]
+        while end > first and log.moment[end - 1] >= at:
+            end -= 1
+        n_mine = _recall(log, scratch, number, first, end, at)
+        n_near = _link(log, shelf, together, after, rules, scratch, number, first, end, n_mine)
+        n = _propose(rules, scratch, number, n_mine, n_near, items[used:])
+        for k in range(used, used + n):
+            i, row = items[k], columns[k]
+            _about_item(shelf, i, at, row[:13])
+            _about_own(scratch, number, i, at, end - first, row[7], row[13:23])
+            _about_links(scratch, number, i, shelf.sold[i], row[23:29])
+            taken[k] = _taken(log, moments.target[number], i)
+            if k == used:
+                _about_user(log, shelf, first, end, at, n_mine, row[29:41])
+            else:
+                row[29:41] = columns[used, 29:41]
+        used += n
+        indptr[number - numbers[0] + 1] = used
