@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shortlist.data.lists import RankedLists
@@ -50,6 +50,7 @@ def test_probabilities_say_how_sure_where_there_are_any():
     assert lengths(rivals["top 2, same abstention"]) == {"d": 2, "b": 0, "a": 2, "c": 0}
 
 
+@settings(max_examples=50)
 @given(cases.shown, cases.shown, cases.truths, st.integers(1, 6))
 def test_terms_are_equal(dynamic, ranking, taken, n):
     assume(dynamic.keys() & taken.keys())

@@ -12,10 +12,8 @@ CALL = "import shortlist as sl; assert sl.evaluate({'u': ['a']}, truth).f1 == 1"
 @pytest.mark.parametrize(
     "code",
     [
-        f"{CALL}; from shortlist.evaluate import compare",
-        f"from shortlist.evaluate import compare; {CALL}",
-        f"import shortlist.evaluate.report; {CALL}",
-        "from shortlist import evaluate; from shortlist.evaluate import oracle; evaluate({}, truth)",
+        f"{CALL}; from shortlist.evaluate import holm; from shortlist import evaluate; evaluate({{}}, truth)",
+        f"import shortlist.evaluate.report; from shortlist.evaluate import compare; {CALL}",
     ],
 )
 def test_both_at_once(code):

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shortlist.errors import ConfigError
@@ -12,6 +12,7 @@ from tests.evaluate import cases, naive
 from tests.evaluate.cases import LISTS, TRUTH, interactions
 
 
+@settings(max_examples=40)
 @given(cases.shown, cases.truths, st.integers(1, 12))
 def test_the_curve_is_what_judging_each_cut_would_say(shown, taken, max_items):
     assume(shown.keys() & taken.keys())

@@ -1,8 +1,7 @@
 """RankedLists: many users' lists of different lengths, the empty ones included."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -12,6 +11,7 @@ import polars as pl
 
 from shortlist.data.files import write_beside
 from shortlist.data.ids import Ids
+from shortlist.data.list_tables import FORMATS, parse, read_table
 from shortlist.errors import DataError
 from shortlist.types import Doubles, Floats, Ints, Longs
 
@@ -34,8 +34,6 @@ REASONS = (
     "below_floor",
 )
 REASON_CODE = {reason: code for code, reason in enumerate(REASONS)}
-
-FORMATS = (".parquet", ".csv", ".jsonl")
 
 
 @dataclass(frozen=True)
@@ -231,50 +229,16 @@ class RankedLists:
     @classmethod
     def from_frame(cls, frame: pl.DataFrame, item_ids: Ids | None = None) -> Self:
         """From a table with user_id, item_id and rank or score; users keep the order of their first row."""
-        missing = {"user_id", "item_id"} - set(frame.columns)
-        if missing:
-            raise DataError(
-                f"lists need columns user_id and item_id, got {frame.columns}; add {sorted(missing)}."
-            )
-        if frame["user_id"].null_count():
-            raise DataError(
-                "user_id must be filled in every row of a list table, got a null; drop those rows."
-            )
-        users = Ids.of(frame["user_id"].unique(maintain_order=True))
-        number = users.lookup(frame["user_id"])
-        frame = frame.with_columns(pl.Series("number", number))
-        if "rank" in frame.columns:
-            frame = frame.sort("number", "rank", maintain_order=True)
-        elif "score" in frame.columns:
-            frame = frame.sort(
-                "number", "score", descending=[False, True], nulls_last=True, maintain_order=True
-            )
-        else:
-            frame = frame.sort("number", maintain_order=True)
-        shown = frame.filter(pl.col("item_id").is_not_null())
-        found = item_ids if item_ids is not None else Ids.of(shown["item_id"].unique().sort())
-        items = found.lookup(shown["item_id"])
-        if (items < 0).any():
-            stranger = shown["item_id"][int(np.argmax(items < 0))]
-            raise DataError(
-                f"lists must hold known items only, got {stranger!r}; use the item table they were made with."
-            )
-        if shown.select("number", "item_id").is_duplicated().any():
-            raise DataError(
-                "a list must not hold an item twice, got a repeated item_id; drop the repetition."
-            )
-        first = frame.unique("number", keep="first", maintain_order=True)
-        lengths = np.bincount(shown["number"].to_numpy(), minlength=len(users))
-        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        found = parse(frame, item_ids)
         return cls(
-            users=users,
-            item_ids=found,
-            indptr=indptr,
-            items=items,
-            scores=_scores(shown, indptr),
-            probabilities=_optional(shown, "probability", np.float64),
-            boundary=_optional(first, "boundary", np.float32),
-            reason=_reasons(first),
+            users=found.users,
+            item_ids=found.item_ids,
+            indptr=found.indptr,
+            items=found.items,
+            scores=_scores(found.shown, found.indptr),
+            probabilities=_optional(found.shown, "probability", np.float64),
+            boundary=_optional(found.first, "boundary", np.float32),
+            reason=_reasons(found.first),
         )
 
     def write(self, path: str | Path) -> Path:
@@ -297,25 +261,7 @@ class RankedLists:
     @classmethod
     def read(cls, path: str | Path, item_ids: Ids | None = None) -> Self:
         """From a file written by `write`, or any table with the same columns."""
-        source = Path(path)
-        if not source.is_file():
-            raise DataError(f"no file of lists at {source}; check the path.")
-        readers: dict[str, Callable[[Path], pl.DataFrame]] = {
-            ".parquet": pl.read_parquet,
-            ".csv": partial(_read_csv, item_ids=item_ids),
-            ".jsonl": partial(pl.read_ndjson, infer_schema_length=None),  # a file may open with empty lists
-        }
-        if source.suffix not in readers:
-            raise DataError(
-                f"lists are read from {', '.join(FORMATS)}, got {source.name!r}; change the ending."
-            )
-        try:
-            frame = readers[source.suffix](source)
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise DataError(
-                f"{source} is not a readable {source.suffix} file ({error}); write it again."
-            ) from None
-        return cls.from_frame(frame, item_ids)
+        return cls.from_frame(read_table(Path(path), item_ids), item_ids)
 
 
 def _scores(shown: pl.DataFrame, indptr: Longs) -> Floats:
@@ -323,18 +269,6 @@ def _scores(shown: pl.DataFrame, indptr: Longs) -> Floats:
     if "score" in shown.columns:
         return shown["score"].cast(pl.Float32).fill_null(np.nan).to_numpy()
     return (np.repeat(indptr[:-1], np.diff(indptr)) - np.arange(len(shown))).astype(np.float32)
-
-
-def _read_csv(source: Path, item_ids: Ids | None) -> pl.DataFrame:
-    """A table whose ids are integers only where every one is spelled as an integer: 007 stays a string."""
-    texts = {"user_id": pl.String, "item_id": pl.String}
-    frame = pl.read_csv(source, infer_schema_length=None, schema_overrides=texts)
-    for name in texts.keys() & set(frame.columns):
-        numbers = frame[name].cast(pl.Int64, strict=False)
-        known_strings = name == "item_id" and item_ids is not None and item_ids.values.dtype == pl.String
-        if not known_strings and numbers.cast(pl.String).eq_missing(frame[name]).all():
-            frame = frame.with_columns(numbers)
-    return frame
 
 
 def _optional(frame: pl.DataFrame, name: str, dtype: type) -> Any:

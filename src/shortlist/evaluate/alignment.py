@@ -93,7 +93,9 @@ class Bench:
         """Lists as the kernels take them."""
         check(lists)
         code, row = match(lists.item_ids, self.items, "items"), self.rows(lists.users)
-        return Chunk(frozen(lists.indptr, np.int64), frozen(lists.items, np.int32), code, row)
+        sorted_already = bool((row[1:] >= row[:-1]).all())
+        order = np.arange(row.size) if sorted_already else np.argsort(row)
+        return Chunk(frozen(lists.indptr, np.int64), frozen(lists.items, np.int32), code, row, order)
 
     def past(self, history: Interactions) -> Truth:
         """What the judged users had taken before, in the truth's item numbers."""

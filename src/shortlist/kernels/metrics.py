@@ -14,6 +14,7 @@ class Chunk(NamedTuple):
     items: Ints  # (n_shown,)
     code: Ints  # (n_list_items,) the truth's index of every item of the lists' own table, -1 for strangers
     row: Ints  # (n_lists,) no row twice
+    order: Longs  # (n_lists,) list numbers by rising row: truth and marks are then walked, not jumped through
 
 
 class Truth(NamedTuple):
@@ -67,6 +68,18 @@ def _hit(truth: Truth, row: int, code: int) -> bool:
     return True
 
 
+@inlined
+def _weigh(marks: Marks, row: int, p: float, hit: bool) -> None:
+    """Note a predicted probability beside what happened; NaN is no prediction."""
+    if p != p:
+        return
+    cell = min(int(p * marks.cells.shape[0]), marks.cells.shape[0] - 1)
+    marks.expected[row] += p
+    marks.cells[cell, 0] += 1
+    marks.cells[cell, 1] += p
+    marks.cells[cell, 2] += hit
+
+
 @kernel
 def lists_judge(
     chunk: Chunk,
@@ -77,36 +90,35 @@ def lists_judge(
     marks: Marks,
 ) -> None:
     """Judge every list of the chunk that has a row."""
-    n_cells = marks.cells.shape[0]
-    for number in range(chunk.row.size):
+    for number in chunk.order:
         row = chunk.row[number]
         if row < 0:
             continue
         _stamp(truth, row)
         start = chunk.indptr[number]
+        hits, dcg, capped, precisions = 0, 0.0, 0.0, 0.0
         for at in range(start, chunk.indptr[number + 1]):
             rank = at - start
             code = chunk.code[chunk.items[at]]
             if code >= 0:
                 marks.shown_of[code] += 1
             hit = _hit(truth, row, code)
-            if probabilities.size and probabilities[at] == probabilities[at]:
-                p = probabilities[at]
-                cell = min(int(p * n_cells), n_cells - 1)
-                marks.expected[row] += p
-                marks.cells[cell, 0] += 1
-                marks.cells[cell, 1] += p
-                marks.cells[cell, 2] += hit
+            if probabilities.size:
+                _weigh(marks, row, probabilities[at], hit)
             if not hit:
                 continue
-            marks.hits[row] += 1
+            hits += 1
             marks.hits_of[code] += 1
-            if marks.first[row] == 0:
+            if hits == 1:
                 marks.first[row] = rank + 1
-            marks.dcg[row] += discount[rank]
+            dcg += discount[rank]
             if rank < max_items:
-                marks.dcg_capped[row] += discount[rank]
-                marks.precision_sum[row] += marks.hits[row] / (rank + 1)
+                capped += discount[rank]
+                precisions += hits / (rank + 1)
+        marks.hits[row] = hits
+        marks.dcg[row] = dcg
+        marks.dcg_capped[row] = capped
+        marks.precision_sum[row] = precisions
 
 
 @kernel
@@ -121,7 +133,7 @@ def prefixes_sum(
 ) -> None:
     """Add every list's figures at every fixed length; a list shorter than N shows all it has."""
     n_max = sums.shape[0]
-    for number in range(chunk.row.size):
+    for number in chunk.order:
         row = chunk.row[number]
         start = chunk.indptr[number]
         length = chunk.indptr[number + 1] - start
@@ -148,7 +160,7 @@ def prefixes_sum(
 @kernel
 def prefixes_best(chunk: Chunk, truth: Truth, sizes: Ints, best: Longs) -> None:
     """best (n_lists,) = the shortest prefix of highest F1; 0 where no item hits or there is no truth."""
-    for number in range(chunk.row.size):
+    for number in chunk.order:
         row = chunk.row[number]
         if row < 0:
             continue
@@ -168,7 +180,7 @@ def prefixes_best(chunk: Chunk, truth: Truth, sizes: Ints, best: Longs) -> None:
 @kernel
 def repeats_count(chunk: Chunk, truth: Truth, history: Truth, shown: Ints, hits: Ints) -> None:
     """(n_rows,) how many shown items, and how many hits, the user's history holds already."""
-    for number in range(chunk.row.size):
+    for number in chunk.order:
         row = chunk.row[number]
         if row < 0:
             continue
