@@ -27,19 +27,19 @@ class Range:
 Space = Mapping[str, "Range | tuple[Any, ...]"]  # a tuple lists the values to choose from
 
 _DESCENT: dict[str, Range | tuple[Any, ...]] = {
-    "lr": Range(0.01, 0.3),
-    "reg": Range(3e-4, 0.1),
+    "lr": Range(0.02, 0.2),
+    "reg": Range(1e-3, 0.05),
     "init": (0.1, 1.0),
-    "bias": (True, False),
 }
+_RANKING = {**_DESCENT, "draws": (1, 5, 20)}
 # The paper fixes t, alpha and lambda_t of its own models, so only their descent is looked for here.
 SPACES: dict[str, Space] = {
-    "BPRMF": _DESCENT,
+    "BPRMF": _RANKING,
     "LogMF": {**_DESCENT, "c": Range(0.5, 8), "negatives": Range(1, 16)},
-    "CRRMF": {**_DESCENT, "alpha": Range(0.1, 0.9, log=False)},
-    "HRM": _DESCENT,
-    "DKBPRMF": _DESCENT,
-    "DKHRM": _DESCENT,
+    "CRRMF": {**_RANKING, "alpha": Range(0.1, 0.9, log=False)},
+    "HRM": _RANKING,
+    "DKBPRMF": _RANKING,
+    "DKHRM": _RANKING,
     "Popularity": {"half_life": (None, 3.0, 7.0, 14.0, 30.0, 90.0)},
     "PersonalFrequency": {
         "decay": Range(0.7, 1.0, log=False),

@@ -110,7 +110,7 @@ def hrm_block(
             item, other, z = np.int64(liked[row]), high_below(word, n_items), low_unit(word)
             example = z < rates.alpha
             relevant = z < rates.alpha * share
-            if not relevant and stamp[other] == mark:
+            if example and not relevant and stamp[other] == mark:
                 continue  # lose the draw, never retry
             user_pool(contexts.max_user, p, context, hybrid)
             if example:
@@ -134,7 +134,9 @@ def hrm_block(
                 if theta.bias.size:
                     theta.bias[target] += step
             else:
-                other = hardest_draw(hybrid, theta, other, rates.draws, stamp, mark, state)
+                other = hardest_draw(hybrid, theta, other, rates.draws, stamp, mark, state, n_factors)
+                if stamp[other] == mark:
+                    continue
                 q, r = theta.item[item], theta.item[other]
                 margin = theta.bias[item] - theta.bias[other] if theta.bias.size else ZERO
                 for f in range(n_factors):

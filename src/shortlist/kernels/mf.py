@@ -56,6 +56,7 @@ def hardest_draw(
     stamp: Ints,
     mark: int,  # stamped items are liked, and lose
     state: State,
+    n_factors: int,
 ) -> np.int64:
     """The best-scored of some random items: the one that stands most in the way of the liked item."""
     if draws <= 1:
@@ -68,7 +69,7 @@ def hardest_draw(
             continue
         score = theta.bias[other] if theta.bias.size else ZERO
         q = theta.item[other]
-        for f in range(vector.size):
+        for f in range(n_factors):
             score += vector[f] * q[f]
         if score > best:
             chosen, best = other, score
@@ -127,7 +128,7 @@ def mf_block(
                 if theta.bias.size:
                     theta.bias[target] += step
             else:
-                other = hardest_draw(p, theta, other, rates.draws, stamp, mark, state)
+                other = hardest_draw(p, theta, other, rates.draws, stamp, mark, state, n_factors)
                 if stamp[other] == mark:
                     continue
                 q, r = theta.item[item], theta.item[other]

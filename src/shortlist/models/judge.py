@@ -7,7 +7,8 @@ import numpy as np
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError
 from shortlist.kernels.mf import Parameters
-from shortlist.types import Floats, Ints
+from shortlist.recommend.retrieve import Hits, Sets, from_rows, no_sets
+from shortlist.types import Bools, Doubles, Floats, Ints
 
 MOST_USERS = 2000
 MOST_ITEMS = 20
@@ -35,7 +36,8 @@ def judge_of(
     taken.data[:] = 1
     taken.sum_duplicates()
     taken.data[:] = 1
-    seen = None if history.returns else history.item_sets
+    barred = no_sets(history.n_users) if history.returns else Sets(*history.item_sets)
+    every, floors = np.arange(history.n_items, dtype=np.int32), np.full(CHUNK, -np.inf, np.float32)
 
     def judge(theta: Parameters) -> float:
         totals = np.zeros(MOST_ITEMS)
@@ -44,26 +46,19 @@ def judge_of(
             scores = vectors(theta, history, part) @ theta.item.T
             if theta.bias.size:
                 scores += theta.bias
-            if seen is not None:
-                lengths = np.diff(seen[0])[part]
-                row = np.repeat(np.arange(part.size), lengths)
-                cols = np.concatenate([seen[1][seen[0][u] : seen[0][u + 1]] for u in part])
-                scores[row, cols] = -np.inf
-            totals += _f1_sums(scores, taken[at : at + CHUNK].toarray() > 0)
+            hits = from_rows(scores, every, floors[: part.size], barred.take(part), MOST_ITEMS)
+            totals += _f1_sums(hits, taken[at : at + CHUNK].toarray() > 0)
         return float(totals.max() / users.size)
 
     return judge
 
 
-def _f1_sums(scores: Floats, truth: np.ndarray) -> np.ndarray:
+def _f1_sums(found: Hits, truth: Bools) -> Doubles:
     """Sum over users of F1 at N = 1 … MOST_ITEMS."""
-    depth = min(MOST_ITEMS, scores.shape[1])
-    head = np.argpartition(-scores, depth - 1, axis=1)[:, :depth]
-    order = np.argsort(-np.take_along_axis(scores, head, 1), axis=1, kind="stable")
-    hits = np.cumsum(np.take_along_axis(truth, np.take_along_axis(head, order, 1), 1), axis=1)
-    lengths = np.arange(1, depth + 1)
-    f1 = 2 * hits / (lengths + truth.sum(1, keepdims=True))
-    sums = np.zeros(MOST_ITEMS)
-    sums[:depth] = f1.sum(0)
-    sums[depth:] = sums[depth - 1]
-    return sums
+    lengths = np.diff(found.indptr)
+    row = np.repeat(np.arange(lengths.size), lengths)
+    hits = np.zeros((lengths.size, MOST_ITEMS))
+    hits[row, np.arange(row.size) - found.indptr[row]] = truth[row, found.items]
+    shown = np.minimum(np.arange(1, MOST_ITEMS + 1), lengths[:, None])
+    f1: Doubles = 2 * hits.cumsum(axis=1) / (shown + truth.sum(axis=1, keepdims=True))
+    return f1.sum(axis=0)
