@@ -26,6 +26,7 @@ fix: $(READY)  ## mend what a tool can mend
 	$(BIN)/ruff format .
 
 bench: $(READY)  ## us and our peers in one run, ratios printed
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
 	@for script in $$(grep -l __main__ benchmarks/*.py); do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
 
 docs: $(READY)  ## the pages under docs/ as a site

@@ -1,4 +1,4 @@
-"""Every code block of the README and the pages runs as printed, page by page, in an empty folder."""
+"""Every code block of the README and the pages runs as printed, page by page, in a folder of its own."""
 
 import re
 import shlex
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import shortlist as sl
 from shortlist.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -23,7 +24,11 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_blocks_run_as_printed(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {"__name__": "page"}
+    data = sl.load("sample")
+    table = data.to_frame()
+    table.write_parquet("events.parquet")
+    table.rename({"user_id": "buyer", "item_id": "ean"}).write_csv("shop.csv")
+    names = {"__name__": "page", "table": table, "csr": data.csr()}  # what a reader has at hand
     for language, text in blocks(page):
         if language == "python":
             exec(compile(text, page.name, "exec"), names)

@@ -26,7 +26,8 @@ def compare(
     """Judge lists side by side over all users, with intervals and p-values; an empty list counts 0.
 
     For example:
-      shortlist compare popular.parquet ours=lists.parquet --truth held.parquet
+      shortlist recommend shop --N 10 --out ten.parquet
+      shortlist compare ten.parquet dynamic=lists.parquet --truth held.parquet
     """
     from shortlist.data.lists import RankedLists
     from shortlist.evaluate import compare as judge
