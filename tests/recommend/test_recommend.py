@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shortlist.cutoff import FixedN, Threshold
+from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.recommend import recommend
 from tests.recommend.toys import Toy, past
@@ -273,3 +274,12 @@ def test_invariants_hold_whatever_is_wished(data):
         if one.reason == "boundary":
             assert len(one) > 0
             assert (one.scores > one.boundary).all()
+
+
+def test_where_people_take_items_again_seen_items_stay():
+    rows = [("u0", "i0", 1), ("u0", "i0", 2), ("u1", "i1", 1)]
+    data = Interactions.from_tuples(rows)
+    assert data.returns
+    toy = Toy(data, [[2.0, 1.0], [2.0, 1.0]])
+    assert shown(recommend(toy, N=2)) == {"u0": ["i0", "i1"], "u1": ["i0", "i1"]}
+    assert shown(recommend(toy, N=2, filter_seen=True)) == {"u0": ["i1"], "u1": ["i0"]}

@@ -100,7 +100,9 @@ class Desk:
 
     def _barred(self, ids: pl.Series, users: Ints) -> Sets:
         """What each user must not be shown."""
-        barred = rows_of(self.scorer.seen, users) if self.wishes.filter_seen else no_sets(users.size)
+        wanted = self.wishes.filter_seen
+        hide = not self.scorer.past.returns if wanted is None else wanted
+        barred = rows_of(self.scorer.seen, users) if hide else no_sets(users.size)
         if self.exclude.shared is not None:
             barred = union(barred, alike(self.exclude.shared, users.size))
         own = self.exclude.sets(ids, self.scorer.items_)

@@ -17,7 +17,7 @@ def recommend(
     N: int | None = None,
     cutoff: Cutoff | None = None,
     candidates: Any = None,
-    filter_seen: bool = True,
+    filter_seen: bool | None = None,
     exclude: Any = None,
     min_items: int = 0,
     max_items: int | None = None,
@@ -28,7 +28,8 @@ def recommend(
 
     Without `N`, K decides: what lies above the user's boundary, or what `cutoff` keeps. `candidates` and
     `exclude` are item ids for all, or per user: a dictionary user_id → ids, or one list per user. `min_items`
-    fills a short list up with the next best; `fallback` ("popular", or a callable from user_id to item ids)
+    fills a short list up with the next best; `filter_seen` leaves out what the user took before (None: unless
+    the past shows that people take items again); `fallback` ("popular", or a callable from user_id to item ids)
     fills an empty one.
     """
     wishes = Wishes(

@@ -26,7 +26,7 @@ class Wishes:
 
     N: int | None = None
     cutoff: Cutoff | None = None
-    filter_seen: bool = True
+    filter_seen: bool | None = None  # None: unless people take items again
     min_items: int = 0
     max_items: int | None = None
     fallback: Fallback = "none"
