@@ -76,6 +76,15 @@ def test_long_and_short_users_are_ordered_alike(n, times):
     assert list(zip(to_time, to_item, strict=True)) == sorted(zip(time, item, strict=True))
 
 
+def test_a_log_in_time_order_is_mended_within_its_moments():
+    item, time = np.array([5, 3, 9, 1, 7, 2] * 20, np.int32), np.repeat(np.arange(40), 3)
+    _, to_item, to_time, _, _ = grouped(
+        np.zeros(120, np.int32), 1, item, time, EMPTY["basket"], EMPTY["weight"]
+    )
+    assert to_time.tolist() == time.tolist()
+    assert to_item.tolist() == [3, 5, 9, 1, 2, 7] * 20
+
+
 @given(tables())
 def test_equal_rows_fold_into_the_first_and_add_their_weights(table):
     user, n_users, _, _, _, weight = table

@@ -105,6 +105,14 @@ def _is_ordered(time: Longs, basket: Ints, item: Ints, start: int, end: int) -> 
 
 
 @inlined
+def _is_ascending(time: Longs, start: int, end: int) -> bool:
+    for row in range(start + 1, end):  # noqa: SIM110
+        if time[row - 1] > time[row]:
+            return False
+    return True
+
+
+@inlined
 def _order_span(time: Longs, basket: Ints, item: Ints, weight: Floats, start: int, end: int) -> None:
     """In place: by insertion while it is short, by heap when it is long."""
     n = end - start
@@ -132,14 +140,15 @@ def rows_order(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Flo
         if time.size == 0 or end - start <= SHORT:
             _order_span(time, basket, item, weight, start, end)
             continue
-        # Times are mostly distinct: sort by them alone, then mend the moments with several rows.
-        order = np.argsort(time[start:end])
-        time[start:end] = time[start:end][order]
-        item[start:end] = item[start:end][order]
-        if basket.size:
-            basket[start:end] = basket[start:end][order]
-        if weight.size:
-            weight[start:end] = weight[start:end][order]
+        # Sort by time alone, unless that is done, as in a log; then mend the moments with several rows.
+        if not _is_ascending(time, start, end):
+            order = np.argsort(time[start:end])
+            time[start:end] = time[start:end][order]
+            item[start:end] = item[start:end][order]
+            if basket.size:
+                basket[start:end] = basket[start:end][order]
+            if weight.size:
+                weight[start:end] = weight[start:end][order]
         first = start
         for row in range(start + 1, end + 1):
             if row == end or time[row] != time[first]:
