@@ -69,6 +69,11 @@ def hybrid(user, context, max_items, max_user):
     return np.maximum(user, pooled) if max_user else (user + pooled) / 2
 
 
+def score(theta, vector, item):
+    """One item's score."""
+    return theta.item[item] @ vector + (theta.bias[item] if theta.bias.size else 0)
+
+
 def step(theta, rates, user, items, relevant, pools=None, basket=(), snapshot=None):
     """One step on a pair of items (relevant None) or on one example; what the basket's items are owed."""
     p, q, t = theta.user[user].copy(), theta.item[items].copy(), theta.boundary[[user]].copy()
@@ -114,9 +119,21 @@ def block(theta, rates, visits, low, high, state, pools=None, snapshot=None):
         for item in liked:
             state, other, z = draw(state, low, high)
             relevant = z < rates.alpha * share
+            pair = z >= rates.alpha
+            if pair and rates.draws > 1:
+                vector = (
+                    theta.user[user]
+                    if snapshot is None
+                    else hybrid(theta.user[user], snapshot[basket], *pools)
+                )
+                drawn = [other]
+                for _ in range(rates.draws - 1):
+                    state, word = next_word(state)
+                    drawn.append(low + ((word >> 32) * (high - low) >> 32))
+                free = [i for i in drawn if i not in liked]
+                other = max(free, key=lambda i: score(theta, vector, i)) if free else other
             if not relevant and other in liked:
                 continue
-            pair = z >= rates.alpha
             pairs += pair
             items = [item, other] if pair else [item if relevant else other]
             debts.append(step(theta, rates, user, items, None if pair else relevant, pools, basket, snapshot))

@@ -81,11 +81,11 @@ USERS = [
 
 
 @pytest.mark.parametrize("pools", POOLS)
-@pytest.mark.parametrize(("n_blocks", "window"), [(1, 1), (3, 1), (3, 2)])
-def test_rounds_replay_the_oracle(n_blocks, window, pools):
+@pytest.mark.parametrize(("n_blocks", "window", "draws"), [(1, 1, 1), (3, 1, 1), (3, 2, 1), (3, 2, 3)])
+def test_rounds_replay_the_oracle(n_blocks, window, draws, pools):
     schedule = schedule_of(USERS, 11, n_blocks, seed=4)
     schedule.enter(0)
-    made = rates(lr=0.1, alpha=0.6)
+    made = rates(lr=0.1, alpha=0.6, draws=draws)
     theta, plain = parameters(2, len(USERS), 11)
     groups = []
     for user, baskets in enumerate(USERS):
@@ -115,7 +115,8 @@ def test_alpha_is_the_share_of_examples(alpha, least, most):
     n = 2000
     pairs = hrm_block(
         np.arange(n + 1), np.zeros(n, np.int32), np.zeros(n, np.int32),
-        contexts_of([(0, [3])], (False, False)), theta.item.copy(), theta, np.empty((n, 8), F), rates(alpha=alpha, lr=0.01), np.zeros(20, np.int32),
+        contexts_of([(0, [3])], (False, False)), theta.item.copy(), theta,
+        np.empty((n, 8), F), rates(alpha=alpha, lr=0.01), np.zeros(20, np.int32),
         np.array([5], np.uint64), WIDTH,
     )  # fmt: skip
     assert least <= pairs <= most

@@ -150,12 +150,12 @@ def test_uniform_examples_draw_every_item_as_often():
     assert (abs(drawn - drawn.mean()) < 5 * np.sqrt(drawn.mean())).all()
 
 
-@pytest.mark.parametrize("n_blocks", [1, 3, 4])
-def test_rounds_replay_the_oracle(n_blocks):
+@pytest.mark.parametrize(("n_blocks", "draws"), [(1, 1), (3, 1), (4, 1), (1, 3), (3, 3)])
+def test_rounds_replay_the_oracle(n_blocks, draws):
     users = [[[0, 3, 5, 8]], [[1, 2]], [[]], [[4, 9, 10, 7, 6]], [[0, 1, 2, 3]], [[5]], [[8, 9, 10]]]
     schedule = schedule_of(users, 11, n_blocks, seed=4)
     schedule.enter(0)
-    made = rates(lr=0.2, alpha=0.6)
+    made = rates(lr=0.2, alpha=0.6, draws=draws)
     theta, plain = parameters(2, len(users), 11)
     groups = [
         (user, [int(schedule.label[i]) for i in items], ())

@@ -158,6 +158,7 @@ BAD = {
     "n_factors": [0, 2.5, "8", True],
     "n_epochs": [0, -1],
     "patience": [0],
+    "draws": [0, 1.5],
     "lr": [0, -1, float("nan"), 11, "fast"],
     "reg": [-0.1, float("inf"), None],
     "reg_user": [-0.1],

@@ -59,12 +59,12 @@ def test_kernels_get_what_was_asked():
     aim = Objective(
         alpha=0.4, negatives=3, loss="hinge", penalty="l1", t=2, lambda_t=0.1, learn_boundary=True
     )
-    rates, goal = aim.rates(0.1, 0.2, 0.3, 0.4), aim.goal(0.2, 1)
+    rates, goal = aim.rates(0.1, 0.2, 0.3, 0.4, 5), aim.goal(0.2, 1)
     assert rates[:4] == pytest.approx((0.1, 0.2, 0.3, 0.4))
     assert (rates.share, goal.share) == (0.25, 0.25)
-    assert (rates.loss, rates.penalty, rates.learn_boundary) == (HINGE, L1, True)
+    assert (rates.loss, rates.penalty, rates.learn_boundary, rates.draws) == (HINGE, L1, True, 5)
     assert (goal.reg_user, goal.alpha, goal.loss, goal.penalty, goal.pool) == (0.2, 0.4, HINGE, L1, 1)
-    assert Objective(negatives="uniform").rates(0.1, 0, 0, 0).share == 0
+    assert Objective(negatives="uniform").rates(0.1, 0, 0, 0, 1).share == 0
 
 
 def test_squares_have_no_boundary():

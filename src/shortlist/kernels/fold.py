@@ -104,7 +104,7 @@ def _add(
     hess[n, n] += c * tau
 
 
-@kernel
+@inlined
 def fold_value(
     x: Doubles,  # (n_factors + 1,) vector, then boundary
     context: Floats,  # (n_factors,)

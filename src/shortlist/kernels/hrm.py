@@ -68,7 +68,7 @@ def pull_split(
         debt[f] += lr * theirs
 
 
-@kernel
+@inlined
 def hrm_block(
     starts: Longs,  # (n_visits + 1,)
     groups: Ints,  # (n_visits,)

@@ -18,8 +18,18 @@ def kernel(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Compile a small piece that only other kernels call; LLVM folds it into them."""
-    compiled = numba.njit(nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
+    """Compile a piece that only other kernels call, and fold it into them.
+
+    Forced: a piece that is called, not folded in, exists twice, compiled alone and beside its caller. Which one
+    runs depends on whether the caller came from the cache, and their last bits may differ.
+    """
+    compiled = numba.njit(nogil=True, error_model="numpy", fastmath=FASTMATH, forceinline=True)(function)
+    return cast(F, compiled)
+
+
+def folded(function: F) -> F:
+    """Fold a small piece into its callers before they are compiled; arrays passed to it are not counted."""
+    compiled = numba.njit(inline="always", nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
     return cast(F, compiled)
 
 

@@ -76,7 +76,7 @@ def hardest_draw(
     return chosen
 
 
-@kernel
+@inlined
 def mf_block(
     starts: Longs,  # (n_visits + 1,)
     users: Ints,  # (n_visits,) rows of theta.user
