@@ -13,6 +13,7 @@ from shortlist.cli.evaluate import evaluate
 from shortlist.cli.fit import fit
 from shortlist.cli.inspect import inspect
 from shortlist.cli.recommend import recommend
+from shortlist.cli.reproduce import reproduce
 from shortlist.cli.screen import complain
 from shortlist.cli.tune import tune
 from shortlist.errors import ShortlistError
@@ -41,7 +42,7 @@ def build() -> App:
         default_parameter=Parameter(name_transform=lambda name: name, negative=()),
         suppress_keyboard_interrupt=False,
     )
-    for verb in (demo, datasets, fit, recommend, evaluate, compare, tune, inspect):
+    for verb in (demo, datasets, fit, recommend, evaluate, compare, tune, reproduce, inspect):
         app.command(verb)
     return app
 

@@ -1,0 +1,173 @@
+"""Line and bar charts as inline SVG: colours come from the page's style sheet, so light and dark both work.
+
+Series differ in colour (Okabe and Ito's palette, told apart by the colour-blind), dash and marker.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 420, 260
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 30, 46
+DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2", "1 2", "12 3", "4 4")
+MARKED = 25  # curves with more points carry no markers
+
+STYLE = """
+.chart { width: 100%; height: auto; display: block; }
+.chart text { fill: var(--ink); font: 11px system-ui, sans-serif; }
+.chart .title { font-size: 13px; font-weight: 600; }
+.chart .grid { stroke: var(--line); stroke-width: 1; }
+.chart .axis { stroke: var(--ink); stroke-width: 1; }
+.chart .curve { fill: none; stroke-width: 2; }
+.chart .bar { stroke: none; }
+.legend { display: flex; flex-wrap: wrap; gap: .2rem 1rem; list-style: none; margin: .2rem 0 0; padding: 0; }
+.legend li { display: flex; align-items: center; gap: .4rem; font-size: .8rem; }
+.legend svg { width: 34px; height: 12px; flex: none; }
+""" + "\n".join(f".s{k} {{ stroke: var(--s{k}); fill: var(--s{k}); }}" for k in range(len(DASHES)))
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve; `style` picks colour, dash and marker."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    style: int
+
+
+def line_chart(
+    title: str,
+    x_label: str,
+    y_label: str,
+    series: Sequence[Series],
+    *,
+    even: bool = False,
+    top: float | None = None,
+) -> str:
+    """Curves over one plane that begins at 0; `even` sets the x values at equal distances."""
+    xs = sorted({x for one in series for x in one.x})
+    place = {x: (float(k) if even else float(x)) for k, x in enumerate(xs)}
+    across = _Scale(min(place.values()), max(place.values()), LEFT, WIDTH - RIGHT)
+    ticks = ticks_to(max((max(one.y) for one in series), default=1.0) if top is None else top)
+    upward = _Scale(0.0, ticks[-1], HEIGHT - BOTTOM, TOP)
+    at = xs if even or len(xs) <= 8 else [x for x in ticks_between(xs[0], xs[-1]) if xs[0] <= x <= xs[-1]]
+    marks = [(across(place[x] if even else float(x)), _short(x)) for x in at]
+    body = _frame(title, x_label, y_label, marks, [(upward(y), _short(y)) for y in ticks])
+    for one in series:
+        points = [(across(place[x]), upward(y)) for x, y in zip(one.x, one.y, strict=True)]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        dash = DASHES[one.style % len(DASHES)]
+        body.append(f'<polyline class="s{one.style} curve" stroke-dasharray="{dash}" points="{line}"/>')
+        if len(points) <= MARKED:
+            body += [_marker(x, y, one.style) for x, y in points]
+    return _svg(title, body)
+
+
+def bar_chart(
+    title: str, x_label: str, y_label: str, labels: Sequence[str], values: Sequence[float], style: int = 0
+) -> str:
+    """One bar per label; where labels are many, only some are written."""
+    ticks = ticks_to(max(values, default=1.0))
+    upward = _Scale(0.0, ticks[-1], HEIGHT - BOTTOM, TOP)
+    step = (WIDTH - RIGHT - LEFT) / max(len(values), 1)
+    every = math.ceil(len(labels) / 11)
+    marks = [(LEFT + (k + 0.5) * step, label) for k, label in enumerate(labels) if k % every == 0]
+    body = _frame(title, x_label, y_label, marks, [(upward(y), _short(y)) for y in ticks])
+    for k, value in enumerate(values):
+        low, high = upward(0.0), upward(value)
+        body.append(
+            f'<rect class="s{style} bar" x="{LEFT + (k + 0.08) * step:.1f}" y="{high:.1f}" '
+            f'width="{0.84 * step:.1f}" height="{low - high:.1f}"/>'
+        )
+    return _svg(title, body)
+
+
+def legend(names: Sequence[tuple[str, int]]) -> str:
+    """(name, style) pairs as a list beside a stroke of each."""
+    rows = []
+    for name, style in names:
+        stroke = (
+            f'<line class="s{style}" stroke-width="2" stroke-dasharray="{DASHES[style % len(DASHES)]}" '
+            f'x1="0" y1="6" x2="34" y2="6"/>{_marker(17, 6, style)}'
+        )
+        rows.append(f'<li><svg viewBox="0 0 34 12" aria-hidden="true">{stroke}</svg>{escape(name)}</li>')
+    return f'<ul class="legend">{"".join(rows)}</ul>'
+
+
+@dataclass(frozen=True)
+class _Scale:
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        span = self.high - self.low
+        share = (value - self.low) / span if span else 0.5
+        return self.start + share * (self.end - self.start)
+
+
+def ticks_to(top: float) -> list[float]:
+    """Round numbers from 0 to at least `top`, about five of them."""
+    return ticks_between(0.0, top if top > 0 else 1.0, beyond=True)
+
+
+def ticks_between(low: float, high: float, *, beyond: bool = False) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten; `beyond` adds the one above `high`."""
+    if not high > low:
+        return [low]
+    raw = (high - low) / 5
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * (1 - 1e-9))
+    first = math.ceil(low / step - 1e-9)
+    last = math.ceil(high / step - 1e-9) if beyond else math.floor(high / step + 1e-9)
+    return [round(k * step, 10) for k in range(first, last + 1)]
+
+
+def _frame(
+    title: str,
+    x_label: str,
+    y_label: str,
+    x_ticks: Sequence[tuple[float, str]],
+    y_ticks: Sequence[tuple[float, str]],
+) -> list[str]:
+    """Title, labels, grid and axes."""
+    floor, middle = HEIGHT - BOTTOM, (LEFT + WIDTH - RIGHT) / 2
+    body = [f'<text class="title" x="{LEFT}" y="16">{escape(title)}</text>']
+    for y, label in y_ticks:
+        body.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        body.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(label)}</text>')
+    for x, label in x_ticks:
+        body.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{floor}" y2="{floor + 4}"/>')
+        body.append(f'<text x="{x:.1f}" y="{floor + 17}" text-anchor="middle">{escape(label)}</text>')
+    body.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{floor}" y2="{floor}"/>')
+    body.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>')
+    turned = (TOP + floor) / 2
+    body.append(
+        f'<text transform="translate(13 {turned}) rotate(-90)" text-anchor="middle">{escape(y_label)}</text>'
+    )
+    return body
+
+
+def _marker(x: float, y: float, style: int) -> str:
+    """Circle, square, triangle or diamond."""
+    if style % 4 == 0:
+        return f'<circle class="s{style}" cx="{x:.1f}" cy="{y:.1f}" r="3.2"/>'
+    corners = {
+        1: ((-3, -3), (3, -3), (3, 3), (-3, 3)),
+        2: ((0, -4), (4, 3), (-4, 3)),
+        3: ((0, -4.4), (4.4, 0), (0, 4.4), (-4.4, 0)),
+    }[style % 4]
+    points = " ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in corners)
+    return f'<polygon class="s{style}" points="{points}"/>'
+
+
+def _svg(title: str, body: Sequence[str]) -> str:
+    head = f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
+    return f"{head}{''.join(body)}</svg>"
+
+
+def _short(value: float) -> str:
+    return f"{value:.4g}".replace("-", "−")

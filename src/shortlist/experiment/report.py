@@ -1,0 +1,315 @@
+"""The report: one HTML file with its figures inside, and the Markdown table for a README."""
+
+from collections.abc import Sequence
+from html import escape
+from itertools import pairwise
+from typing import Any
+
+from shortlist.experiment import charts, paper
+from shortlist.experiment.charts import Series, bar_chart, legend, line_chart
+from shortlist.experiment.page import PAGE, difference, html_table, mark, or_dash, share
+from shortlist.experiment.runs import FIXED, ORACLE, OWN
+from shortlist.experiment.verdicts import COVERED, FAILS, HOLDS, METRIC
+
+NAMES = {"ml-100k": "MovieLens 100K", "ta-feng": "Ta-Feng", "sample": "The generated sample"}
+CLASS = {HOLDS: "holds", COVERED: "part", FAILS: "fails"}
+
+
+def html_report(results: dict[str, Any], machine: dict[str, Any]) -> str:
+    """One page that needs nothing else."""
+    settings = results["settings"]
+    users = f", {settings['users']:,} users at most" if settings["users"] else ""
+    head = (
+        "<p>Everything is chosen on each user's last basket before the test, and the test is looked at once. "
+        "<em>Covered users</em> leaves out users with an empty list, as the paper does; <em>all users</em> "
+        "counts an empty list as 0.</p>"
+        f"<p class='quiet'>shortlist {machine['shortlist']}; {settings['seeds']} seeds from "
+        f"{settings['seed']}; {settings['n_trials']} trials per model, at most {settings['n_epochs']} epochs"
+        f"{users}; Python {machine['python']}, "
+        + ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
+        + f"; {machine['system']}, {machine['cores']} cores.</p>"
+    )
+    body = head + "".join(_dataset(name, found) for name, found in results["datasets"].items())
+    return PAGE.format(style=charts.STYLE, body=body)
+
+
+def markdown_table(results: dict[str, Any]) -> str:
+    """Table 1 with the paper's numbers in brackets, and the same lists judged over all users."""
+    names = list(results["datasets"])
+    heads = [
+        f"{NAMES[n]} {column}" for n in names for column in ("F1", "Cover-Ratio", "NDCG", "F1, all users")
+    ]
+    lines = [
+        "| model (paper's numbers in brackets) | " + " | ".join(heads) + " |",
+        "|---|" + "---:|" * len(heads),
+    ]
+    for model in paper.MODELS:
+        cells = []
+        for name in names:
+            found = results["datasets"][name]
+            cells += [*_cells(found["table1"][model]), f"{_all_users(found, model):.4f}"]
+        lines.append(f"| {paper.title(model)} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "F1, Cover-Ratio, NDCG: covered users only, as the paper counts; + better, - worse than the model it "
+        "extends (Welch, p ≤ 0.05). Last column: all users, an empty list counts 0.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    """F1, Cover-Ratio and NDCG, each with the paper's number where there is one."""
+    cells = []
+    for column, digits in (("f1", 4), ("cover", 2), ("ndcg", 3)):
+        said = "" if row["paper"] is None else f" ({row['paper'][column]:g})"
+        cells.append(f"{row[column]:.{digits}f}{row.get(f'{column}_mark', '')}{said}")
+    return cells
+
+
+def _all_users(found: dict[str, Any], model: str) -> float:
+    name = OWN if model in paper.ORIGINAL else FIXED
+    figure: float = found["deciders"][model][name]["f1"]
+    return figure
+
+
+# ---------------------------------------------------------------------- one dataset
+def _dataset(name: str, found: dict[str, Any]) -> str:
+    about = found["about"]
+    parts = [
+        f"<h2>{escape(NAMES.get(name, name))}</h2>",
+        f"<p class='quiet'>{about['rows']:,} rows, {about['users']:,} users, {about['items']:,} items; "
+        f"tested on {about['test_users']:,} users and {about['test_rows']:,} rows; "
+        f"seen items {about['seen_items']}.</p>",
+        "<h3>What of the paper holds</h3>",
+        _verdicts(found["verdicts"]),
+        "<h3>Table 1: the paper's columns (covered users)</h3>",
+        _table1(found["table1"]),
+        "<h3>Figure 1: DK-HRM with one parameter moved at a time</h3>",
+        _figure1(found["figure1"]),
+        "<h3>Figure 2: F1 of the top N</h3>",
+        _figure2(found["figure2"]),
+        "<h3>The fair table: all users</h3>",
+        _fair(found["fair"]),
+        "<h3>Matched comparisons: the same ranking at fixed length, on equal terms</h3>",
+        _matched(found["matched"]),
+        "<h3>Every decider on every ranking (F1, all users)</h3>",
+        _deciders(found["deciders"]),
+        "<h3>Serving only the users one is sure about</h3>",
+        _risk(found["risk"]),
+        "<h3>How far boundaries and lengths scatter</h3>",
+        _spread(found["spread"]),
+        "<h3>Parameters</h3>",
+        _parameters(found),
+    ]
+    return "".join(parts)
+
+
+def _verdicts(rows: Sequence[dict[str, str]]) -> str:
+    body = [
+        [
+            escape(row["claim"]),
+            f"<span class='{CLASS[row['verdict']]}'>{row['verdict']}</span>",
+            escape(row["numbers"]),
+        ]
+        for row in rows
+    ]
+    return html_table(["claim of the paper", "verdict", "numbers"], body, text=(1, 2))
+
+
+def _table1(table: dict[str, Any]) -> str:
+    rows = []
+    above = cells = 0
+    for model, row in table.items():
+        N = "K" if row["N"] is None else f"N = {', '.join(map(str, sorted(set(row['N']))))}"
+        rows.append([paper.title(model), N, *_cells(row), f"{row['length']:.1f}", or_dash(row["f1_sd"], 4)])
+        if row["paper"] is not None:
+            cells += 2
+            above += sum(round(row[each], 3) >= row["paper"][each] for each in METRIC)
+    heads = [
+        "model",
+        "length",
+        "F1 (paper)",
+        "Cover-Ratio (paper)",
+        "NDCG (paper)",
+        "items shown",
+        "sd of F1",
+    ]
+    count = f" At or above the paper: {above} of {cells} F1 and NDCG cells." if cells else ""
+    note = (
+        "+ better, - worse than the model it extends: Welch's test, covered users against all users of the "
+        f"original, p ≤ 0.05. sd: over seeds. N is chosen on validation.{count}"
+    )
+    return html_table(heads, rows) + f"<p class='quiet'>{note}</p>"
+
+
+def _figure1(sweeps: dict[str, Any]) -> str:
+    symbols = {"t": "t", "lambda_t": "λ_t", "alpha": "α"}
+    panels = []
+    for name, sweep in sweeps.items():
+        x, even = sweep["values"], name == "lambda_t"
+        both = [Series("covered users", x, sweep["f1_covered"], 0), Series("all users", x, sweep["f1"], 1)]
+        label = symbols[name]
+        panels.append(line_chart(f"F1 by {label}", label, "F1 (mean over users)", both, even=even))
+        ndcg = [Series("covered users", x, sweep["ndcg_covered"], 0)]
+        panels.append(line_chart(f"NDCG by {label}", label, "NDCG (paper's)", ndcg, even=even))
+        cover = [Series("covered users", x, sweep["cover"], 2)]
+        panels.append(
+            line_chart(f"Cover-Ratio by {label}", label, "share of users", cover, even=even, top=1.0)
+        )
+    names = [("covered users", 0), ("all users, empty list = 0", 1), ("share of users with a list", 2)]
+    return f"<figure><div class='grid3'>{''.join(panels)}</div>{legend(names)}</figure>"
+
+
+def _figure2(curves: dict[str, Any]) -> str:
+    shown = [model for model in curves if model not in paper.ORIGINAL]
+    series = [Series(paper.title(m), curves[m]["N"], curves[m]["f1"], k) for k, m in enumerate(shown)]
+    chart = line_chart("F1 at N = 1 … 20", "N (items shown to everybody)", "F1 (mean over all users)", series)
+    names = [(f"{paper.title(m)} (N = {curves[m]['chosen']} on validation)", k) for k, m in enumerate(shown)]
+    return f"<figure style='max-width:44rem'>{chart}{legend(names)}</figure>"
+
+
+def _fair(rows: Sequence[dict[str, Any]]) -> str:
+    body = []
+    for row in rows:
+        against = "" if "against" not in row else f"{paper.title(row['against'][0])}, {row['against'][1]}"
+        body.append(
+            [
+                f"{paper.title(row['model'])}, {row['lists']}",
+                f"{row['f1']:.4f}{mark(row, 'f1')}",
+                f"{row['ndcg']:.4f}{mark(row, 'ndcg')}",
+                f"{row['f1_covered']:.4f}",
+                f"{row['cover']:.2f}",
+                f"{row['length']:.1f}",
+                share(row["gap"]),
+                escape(against),
+                difference(row, "f1"),
+            ]
+        )
+    heads = ["lists", "F1", "NDCG", "F1 covered", "Cover-Ratio", "items shown", "gap to oracle"]
+    note = (
+        "Means over all users; NDCG with a normaliser fixed per user. + better, - worse than the lists named "
+        "under “against”: paired bootstrap over users, Holm's p ≤ 0.05. Gap: share of the way from the same "
+        "ranking's fixed N to the best length in hindsight."
+    )
+    made = html_table([*heads, "against", "difference in F1 [95%], p"], body)
+    return f"{made}<p class='quiet'>{note}</p>"
+
+
+def _matched(found: dict[str, Any]) -> str:
+    body = [
+        [
+            f"{paper.title(model)}, {name}",
+            escape(row["rival"]),
+            f"{row['ours']:.4f}",
+            f"{row['f1']:.4f}",
+            f"{row['cover']:.2f}",
+            f"{row['length']:.1f}",
+            difference(row, "f1"),
+        ]
+        for model, lists in found.items()
+        for name, rows in lists.items()
+        for row in rows
+    ]
+    heads = [
+        "lists",
+        "fixed-N rival",
+        "F1",
+        "rival's F1",
+        "rival's cover",
+        "rival's items",
+        "difference [95%], p",
+    ]
+    note = "For “same users” both F1 are means over those users; differences are over all users."
+    return html_table(heads, body, text=(1,)) + f"<p class='quiet'>{note}</p>"
+
+
+def _deciders(found: dict[str, Any]) -> str:
+    names = list(dict.fromkeys(name for lists in found.values() for name in lists))
+    body = []
+    for model, lists in found.items():
+        best = max(row["f1"] for name, row in lists.items() if name != ORACLE)
+        cells = []
+        for name in names:
+            if name not in lists:
+                cells.append("–")
+                continue
+            row = lists[name]
+            text = f"{row['f1']:.4f}{mark(row, 'f1')}"
+            cells.append(f"<strong>{text}</strong>" if row["f1"] == best and name != ORACLE else text)
+        body.append([paper.title(model), *cells])
+    note = (
+        "+ better, - worse than the same ranking's fixed N (paired bootstrap over users, Holm over this "
+        "table). Bold: best of a row. The oracle knows the answer."
+    )
+    return html_table(["ranking", *map(escape, names)], body) + f"<p class='quiet'>{note}</p>"
+
+
+def _risk(found: dict[str, Any]) -> str:
+    shown = [
+        ("HRM", FIXED), ("DKHRM", OWN), ("DKHRM", "expected F1"), ("PersonalFrequency", FIXED),
+        ("PersonalFrequency", "expected F1"),
+    ]  # fmt: skip
+    series, names = [], []
+    for k, (model, lists) in enumerate(shown):
+        one = found[model][lists]
+        label = f"{paper.title(model)}, {lists}"
+        series.append(Series(label, one["coverage"], one["f1"], k))
+        names.append((f"{label} (area {one['area']:.4f})", k))
+    chart = line_chart(
+        "F1 of those served, the surest first",
+        "coverage (share of users served)",
+        "F1 (mean over the served)",
+        series,
+    )
+    note = "Area: mean of 1 − F1 over all coverages, mean over seeds; lower is better. Curves: first seed."
+    return f"<figure style='max-width:44rem'>{chart}{legend(names)}</figure><p class='quiet'>{note}</p>"
+
+
+def _spread(found: dict[str, Any]) -> str:
+    panels = []
+    for model in paper.ORIGINAL:
+        bounds, lengths = found[model]["boundaries"], found[model]["K"][OWN]
+        middles = [(a + b) / 2 for a, b in pairwise(bounds["edges"])]
+        name = paper.title(model)
+        labels = [f"{middle:.3f}" for middle in middles]
+        panels.append(
+            bar_chart(
+                f"{name}: t_u, sd {bounds['sd']:.3f}",
+                "boundary t_u",
+                "users",
+                _thin(labels),
+                bounds["counts"],
+            )
+        )
+        panels.append(_length_chart(f"{name}: K", lengths, 1))
+    panels += [
+        _length_chart(f"{paper.title(model)}: K by expected F1", found[model]["K"]["expected F1"], 2)
+        for model in ("DKHRM", "PersonalFrequency")
+    ]
+    return f"<figure><div class='grid3'>{''.join(panels)}</div></figure>"
+
+
+def _thin(labels: Sequence[str]) -> list[str]:
+    """Every sixth label: boundaries have long ones."""
+    return [label if k % 6 == 0 else "" for k, label in enumerate(labels)]
+
+
+def _length_chart(title: str, counts: Sequence[int], style: int) -> str:
+    labels = [str(k) for k in range(len(counts) - 1)] + [f">{len(counts) - 2}"]
+    return bar_chart(title, "K (items in the list)", "users", labels, counts, style)
+
+
+def _parameters(found: dict[str, Any]) -> str:
+    rows = []
+    for model, one in found["tuned"].items():
+        chosen = ", ".join(f"{name} {value}" for name, value in one["params"].items())
+        rows.append([paper.title(model), f"{one['valid_f1']:.4f}", escape(chosen)])
+    strict = "; ".join(
+        f"{paper.title(model)}: negatives {one['negatives']:g} covers {one['cover']:.2f} of validation users "
+        f"(the paper: {one['target']:.2f} of test users)"
+        for model, one in found["strictness"].items()
+    )
+    note = f"Strictness of the boundary, chosen on validation. {strict}."
+    return (
+        html_table(["model", "validation F1", "parameters"], rows, text=(2,)) + f"<p class='quiet'>{note}</p>"
+    )
