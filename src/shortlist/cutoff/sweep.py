@@ -53,11 +53,7 @@ def best_threshold(values: Doubles, known: Labels, target: str) -> float:
     order = np.argsort(-values[known.rows], kind="stable")
     ordered = values[known.rows][order]
     total = np.cumsum(change[known.rows][order])
-    ends = (
-        np.append(np.flatnonzero(np.diff(ordered)), ordered.size - 1)
-        if ordered.size
-        else np.empty(0, np.int64)
-    )
+    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)[: ordered.size])
     best = first_best(np.concatenate([[0.0], total[ends]]))
     if best == 0:
         return np.inf
