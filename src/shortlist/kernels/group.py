@@ -6,7 +6,7 @@ import numpy.typing as npt
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.types import Bools, Floats, Ints, Longs
 
-SHORT = 24  # rows up to which insertion beats everything else
+SHORT = 12  # rows up to which insertion beats everything else
 
 
 @kernel
