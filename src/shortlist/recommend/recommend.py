@@ -27,10 +27,10 @@ def recommend(
     """Lists for user ids (None: everybody known), best item first, equal scores by item id.
 
     Without `N`, K decides: what lies above the user's boundary, or what `cutoff` keeps. `candidates` and
-    `exclude` are item ids for all, or per user: a dictionary user_id → ids, or one list per user. `min_items`
-    fills a short list up with the next best; `filter_seen` leaves out what the user took before (None: unless
-    the past shows that people take items again); `fallback` ("popular", or a callable from user_id to item ids)
-    fills an empty one.
+    `exclude` are item ids for all, or per user: a dictionary user_id → ids, or one list per user.
+    `filter_seen` leaves out what the user took before; None does so unless the past shows that people take
+    items again. `min_items` fills a short list up with the next best; `fallback` ("popular", or a callable
+    from user_id to item ids) fills an empty one.
     """
     wishes = Wishes(
         N=N,
