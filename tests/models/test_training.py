@@ -246,7 +246,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
     place, home = tmp_path / "run", Path(__file__).parents[2]
     code = textwrap.dedent(KILLED).format(place=str(place))
     killed = subprocess.run(
-        [sys.executable, "-c", code], cwd=home, env={**os.environ, "PYTHONPATH": str(home)}, timeout=120
+        [sys.executable, "-c", code], cwd=home, env={**os.environ, "PYTHONPATH": str(home)}, timeout=300
     )
     assert killed.returncode == -signal.SIGKILL
     teller = Teller()

@@ -20,8 +20,8 @@ def kernel(function: F) -> F:
 def inlined(function: F) -> F:
     """Compile a piece that only other kernels call, and fold it into them.
 
-    Forced: a piece that is called, not folded in, exists twice, compiled alone and beside its caller. Which one
-    runs depends on whether the caller came from the cache, and their last bits may differ.
+    Forced: a piece that is called, not folded in, exists twice, compiled alone and beside its caller. Which
+    one runs depends on whether the caller came from the cache, and their last bits may differ.
     """
     compiled = numba.njit(nogil=True, error_model="numpy", fastmath=FASTMATH, forceinline=True)(function)
     return cast(F, compiled)
