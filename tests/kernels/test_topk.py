@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shortlist.kernels.topk import ragged_select, rows_select, words_unpack
+from shortlist.recommend.index import frozen
 from shortlist.recommend.retrieve import Sets, from_ragged, from_rows
 
 SCORES = st.sampled_from(
@@ -47,9 +48,9 @@ def test_dense_and_ragged_agree_with_a_plain_sort(rows, floor, barred, limit):
 
 
 def test_the_kernels_say_when_a_hit_did_not_fit():
-    scores = np.array([[3.0, 1.0, 2.0], [1.0, -1.0, -2.0]], np.float32)
-    items, floors = np.arange(3, dtype=np.int32), np.zeros(2, np.float32)
-    nothing = np.zeros(3, np.int64), np.empty(0, np.int32)
+    scores = frozen(np.array([[3.0, 1.0, 2.0], [1.0, -1.0, -2.0]], np.float32))
+    items, floors = frozen(np.arange(3, dtype=np.int32)), frozen(np.zeros(2, np.float32))
+    nothing = frozen(np.zeros(3, np.int64)), frozen(np.empty(0, np.int32))
     words, held = np.empty((2, 2), np.uint64), np.zeros(2, np.int64)
     rows_select(scores, items, floors, *nothing, words, held)
     assert held.tolist() == [3, 1]
@@ -57,7 +58,8 @@ def test_the_kernels_say_when_a_hit_did_not_fit():
     words_unpack(words, np.minimum(held, 2), np.array([0, 2, 3]), kept, values)
     assert kept.tolist() == [0, 2, 0]
     assert values.tolist() == [3.0, 2.0, 1.0]
-    ragged_select(np.array([0, 3, 6]), np.tile(items, 2), scores.ravel(), floors, *nothing, words, held)
+    ragged = frozen(np.array([0, 3, 6])), frozen(np.tile(items, 2)), scores.ravel()
+    ragged_select(*ragged, floors, *nothing, words, held)
     assert held.tolist() == [3, 1]
 
 

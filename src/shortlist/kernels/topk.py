@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from shortlist.kernels.jit import exact, inlined, kernel
-from shortlist.kernels.lanes import LANES, lanes_dot
+from shortlist.kernels.jit import folded, inlined, kernel
+from shortlist.kernels.lanes import score
 from shortlist.types import Floats, Ints, Longs, State
 
 ZERO = np.float32(0)
@@ -36,68 +36,61 @@ def item_of(word: np.uint64) -> np.int32:
     return np.int32(ALL - np.uint32(word & LOW))
 
 
-@inlined
-def _sift(heap: State, root: int) -> None:
-    """Let the word at `root` sink until no child is smaller."""
-    word = heap[root]
+@folded
+def _sift(words: State, user: int, root: int) -> None:
+    """Let the word at `root` of the user's heap sink until no child is smaller."""
+    size, word = words.shape[1], words[user, root]
     while True:
         child = 2 * root + 1
-        if child >= heap.size:
+        if child >= size:
             break
-        if child + 1 < heap.size and heap[child + 1] < heap[child]:
+        if child + 1 < size and words[user, child + 1] < words[user, child]:
             child += 1
-        if not heap[child] < word:
+        if not words[user, child] < word:
             break
-        heap[root] = heap[child]
+        words[user, root] = words[user, child]
         root = child
-    heap[root] = word
+    words[user, root] = word
 
 
-@inlined
-def offer(words: State, held: int, word: np.uint64) -> int:
-    """Keep a word among the best `words.size`; how many are held now (size + 1 once any was lost)."""
-    size = words.size
-    if held < size:
-        words[held] = word
-        if held + 1 == size:
+@folded
+def offer(words: State, user: int, count: int, word: np.uint64) -> int:
+    """Keep a word among the user's best; how many are held now (width + 1 once any was lost).
+
+    Whole arrays and an index, here and below: cutting out a row costs more than what is done to it.
+    """
+    size = words.shape[1]
+    if count < size:
+        words[user, count] = word
+        if count + 1 == size:
             for root in range(size // 2 - 1, -1, -1):
-                _sift(words, root)
-        return held + 1
-    if size and word > words[0]:
-        words[0] = word
-        _sift(words, 0)
-    return size + 1
+                _sift(words, user, root)
+        return count + 1
+    if size and word > words[user, 0]:
+        words[user, 0] = word
+        _sift(words, user, 0)
+    return int(size + 1)
 
 
-@inlined
-def floor_of(words: State, held: int, floor: np.float32) -> np.float32:
+@folded
+def floor_of(words: State, user: int, count: int, floor: np.float32) -> np.float32:
     """The score a newcomer must reach: the smallest held once the row is full, else the floor."""
-    if held < words.size or words.size == 0:
+    if count < words.shape[1] or words.shape[1] == 0:
         return floor
-    return max(floor, score_of(words[0]))
+    return max(floor, score_of(words[user, 0]))
 
 
-@inlined
-def contains(row: Ints, item: int) -> bool:
-    """Is the item in an ascending row?"""
-    low, high = 0, row.size
+@folded
+def contains(indptr: Longs, items: Ints, user: int, item: int) -> bool:
+    """Is the item in the user's ascending row?"""
+    low, high = indptr[user], indptr[user + 1]
     while low < high:
         middle = (low + high) >> 1
-        if row[middle] < item:
+        if items[middle] < item:
             low = middle + 1
         else:
             high = middle
-    return low < row.size and row[low] == item
-
-
-@exact
-def score(vectors: Floats, user: int, item_factors: Floats, bias: Floats, item: int) -> np.float32:
-    """The one way any score is made; indices instead of rows, for a row costs more than its product."""
-    width = vectors.shape[1]
-    total = lanes_dot(vectors, user, item_factors, item)
-    for f in range(width - width % LANES, width):
-        total += vectors[user, f] * item_factors[item, f]
-    return total + bias[item] if bias.size else total
+    return bool(low < indptr[user + 1] and items[low] == item)
 
 
 @kernel
@@ -110,9 +103,11 @@ def pairs_score(
     scores: Floats,  # (n_pairs,) written
 ) -> None:
     """Score each user's own items."""
+    left, right, n = vectors.ctypes.data, item_factors.ctypes.data, vectors.shape[1]
     for user in range(vectors.shape[0]):
         for at in range(indptr[user], indptr[user + 1]):
-            scores[at] = score(vectors, user, item_factors, bias, items[at])
+            offset = bias[items[at]] if bias.size else ZERO
+            scores[at] = score(left + 4 * n * user, right + 4 * n * items[at], n, offset)
 
 
 @kernel
@@ -124,9 +119,11 @@ def grid_score(
     scores: Floats,  # (n_users, n_columns) written
 ) -> None:
     """Score every user on the same items."""
+    left, right, n = vectors.ctypes.data, item_factors.ctypes.data, vectors.shape[1]
     for user in range(vectors.shape[0]):
         for at in range(items.size):
-            scores[user, at] = score(vectors, user, item_factors, bias, items[at])
+            offset = bias[items[at]] if bias.size else ZERO
+            scores[user, at] = score(left + 4 * n * user, right + 4 * n * items[at], n, offset)
 
 
 @kernel
@@ -141,12 +138,12 @@ def rows_select(
 ) -> None:
     """The best `width` of each row of dense scores, in no order; see `words_unpack`."""
     for user in range(scores.shape[0]):
-        row, own = scores[user], barred[barred_at[user] : barred_at[user + 1]]
-        count, reach = 0, floors[user]
-        for at in range(row.size):
-            if row[at] > floors[user] and row[at] >= reach and not contains(own, items[at]):
-                count = offer(words[user], count, pack(row[at], items[at]))
-                reach = floor_of(words[user], count, floors[user])
+        count, reach, floor = 0, floors[user], floors[user]
+        for at in range(items.size):
+            found = scores[user, at]
+            if found > floor and found >= reach and not contains(barred_at, barred, user, items[at]):
+                count = offer(words, user, count, pack(found, items[at]))
+                reach = floor_of(words, user, count, floor)
         held[user] = count
 
 
@@ -163,11 +160,10 @@ def ragged_select(
 ) -> None:
     """The best `width` of each user's own scored items, in no order; see `words_unpack`."""
     for user in range(indptr.size - 1):
-        own = barred[barred_at[user] : barred_at[user + 1]]
         count = 0
         for at in range(indptr[user], indptr[user + 1]):
-            if scores[at] > floors[user] and not contains(own, items[at]):
-                count = offer(words[user], count, pack(scores[at], items[at]))
+            if scores[at] > floors[user] and not contains(barred_at, barred, user, items[at]):
+                count = offer(words, user, count, pack(scores[at], items[at]))
         held[user] = count
 
 

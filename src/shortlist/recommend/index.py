@@ -9,7 +9,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.kernels.retrieve import BLOCK, DIMS, ItemBlocks, Items, blocks_fill
+from shortlist.kernels.lanes import BLOCK
+from shortlist.kernels.retrieve import ItemBlocks, Items, blocks_fill
 from shortlist.recommend.threads import over_pieces
 from shortlist.types import Doubles, Floats, Ints
 
@@ -54,7 +55,7 @@ class ItemIndex:
             rows = slice(part.start * BLOCK, min(part.stop * BLOCK, chosen.size))
             blocks_fill(factors, chosen[order][rows], _cut(blocks, part), lengths[rows])
 
-        over_pieces(fill, len(blocks.item), 64, n_threads)
+        over_pieces(fill, len(blocks.peaks), 64, n_threads)
         blocks.peaks[:, 0] = lengths.reshape(-1, BLOCK).max(axis=1)
         np.maximum.accumulate(blocks.peaks[::-1], out=blocks.ahead[::-1])
         return cls(Items(factors, biases), blocks)
@@ -87,25 +88,23 @@ def _moments(factors: Floats, chosen: Ints) -> tuple[Doubles, Doubles]:
 
 
 def _rotation(gram: Doubles) -> Doubles:
-    """(n_factors, n_dims) directions of falling weight, padded with zeros to whole sweeps."""
-    n_factors = len(gram)
-    rotation = np.zeros((n_factors, max(-(-n_factors // DIMS), 1) * DIMS))
-    rotation[:, :n_factors] = np.linalg.eigh(gram)[1][:, ::-1]
-    return rotation
+    """(n_factors, n_factors) directions of falling weight."""
+    return np.ascontiguousarray(np.linalg.eigh(gram)[1][:, ::-1])
 
 
 def _empty_blocks(item: Ints, bias: Doubles, rotation: Doubles) -> ItemBlocks:
     n_dims = rotation.shape[1]
     stages = [FIRST_STAGE * 2**n for n in range(n_dims) if FIRST_STAGE * 2**n < n_dims][:8]
     n_blocks, n_stages = -(-item.size // BLOCK), len(stages) + 1
-    items = np.full((n_blocks, BLOCK), -1, np.int32)
-    items.ravel()[: item.size] = item
-    biases = np.full((n_blocks, BLOCK), -np.inf, np.float32)
-    biases.ravel()[: item.size] = bias
-    sizes = np.where(items < 0, 0, np.abs(biases))
-    peaks = np.stack([np.zeros(n_blocks), biases.max(axis=1), sizes.max(axis=1)], axis=1).astype(np.float32)
+    items = np.full(n_blocks * BLOCK, -1, np.int32)
+    items[: item.size] = item
+    biases = np.full(n_blocks * BLOCK, -np.inf, np.float32)
+    biases[: item.size] = bias
+    sizes = np.where(items < 0, 0, np.abs(biases)).reshape(-1, BLOCK)
+    highest = biases.reshape(-1, BLOCK).max(axis=1)
+    peaks = np.stack([np.zeros(n_blocks), highest, sizes.max(axis=1)], axis=1).astype(np.float32)
     return ItemBlocks(
-        heads=np.zeros((n_blocks, n_dims, BLOCK), np.float32),
+        heads=np.zeros(n_blocks * n_dims * BLOCK, np.float32),
         tails=np.zeros(n_blocks * n_stages * BLOCK, np.float32),
         bias=biases,
         item=items,
@@ -118,12 +117,16 @@ def _empty_blocks(item: Ints, bias: Doubles, rotation: Doubles) -> ItemBlocks:
 
 def _cut(blocks: ItemBlocks, part: slice) -> ItemBlocks:
     """Some of the blocks, sharing memory with all."""
-    share = blocks.stages.size * BLOCK
+    n_dims, n_stages = blocks.rotation.shape[1], blocks.stages.size
+
+    def flat(share: int) -> slice:
+        return slice(part.start * share * BLOCK, part.stop * share * BLOCK)
+
     return blocks._replace(
-        heads=blocks.heads[part],
-        tails=blocks.tails[part.start * share : part.stop * share],
-        bias=blocks.bias[part],
-        item=blocks.item[part],
+        heads=blocks.heads[flat(n_dims)],
+        tails=blocks.tails[flat(n_stages)],
+        bias=blocks.bias[flat(1)],
+        item=blocks.item[flat(1)],
         peaks=blocks.peaks[part],
         ahead=blocks.ahead[part],
     )
