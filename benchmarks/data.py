@@ -14,6 +14,7 @@ pandas short  category codes and csr_matrix only: no order, no times, no folding
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -155,6 +156,9 @@ def main() -> None:
             "ta-feng csv": contest("Ta-Feng, CSV, 817,741 rows", csv, repeats=3),
             "generated parquet": contest(f"generated, Parquet, {n_rows:,} rows", parquet, repeats=1),
             "machine": describe("pandas", "pyarrow"),
+            "load_average": round(
+                os.getloadavg()[0], 1
+            ),  # well above 3: others were computing too, trust the cpu
         }
     if not given.quick:
         print(f"kept in {keep('data', result).name}")

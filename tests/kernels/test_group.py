@@ -36,7 +36,7 @@ def grouped(user, n_users, item, time, basket, weight):
 @st.composite
 def tables(draw):
     """Columns of any length; each optional one may be absent; times repeat, users are sometimes long."""
-    n = draw(st.integers(0, 120))
+    n = draw(st.integers(0, 60))
     column = lambda top, kind: np.array(draw(st.lists(st.integers(0, top), min_size=n, max_size=n)), kind)  # noqa: E731
     n_users = draw(st.integers(1, 4))
     user, item = column(n_users - 1, np.int32), column(6, np.int32)
