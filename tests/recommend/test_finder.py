@@ -56,6 +56,12 @@ def test_an_index_is_kept_for_read_only_factors(toy):
     assert kept_index(toy, items.copy(), bias) is None
 
 
+def test_a_scorer_may_promise_what_flags_do_not_say(toy):
+    toy.fixed_factors = True
+    prepare(toy)
+    assert kept_index(toy, *toy.pair[1:]) is not None
+
+
 def test_new_factors_bring_new_lists(toy):
     before = recommend(frozen(toy), N=3)
     toy.pair = tuple(-array for array in toy.pair)

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class JointModel(Recommender):
     for three epochs, or, where `fit` is given validation data, when its F1 has not risen for `patience`
     epochs; then the best state is kept.
     """
+
+    fixed_factors: ClassVar[bool] = True  # every fit makes new arrays, so an index of them may be kept
 
     n_factors: int = 50
     n_epochs: int = 100

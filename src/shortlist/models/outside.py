@@ -132,5 +132,7 @@ def from_implicit(model: Any, train: Interactions) -> OutsideScores:
                 f"without {name}; fit it first, or pass its scores to OutsideScores."
             )
         found = found.to_numpy() if hasattr(found, "to_numpy") else found
-        pair.append(np.asarray(found, np.float32))
+        own = np.array(found, np.float32)  # a copy nobody writes to, whatever becomes of the model
+        own.flags.writeable = False
+        pair.append(own)
     return OutsideScores(scores=(pair[0], pair[1])).fit(train)

@@ -94,7 +94,7 @@ def built_index(
 
 
 def prepare(scorer: Scorer, *, n_threads: int = 0) -> None:
-    """Index a factor model with read-only item vectors now, so that no single user asked for later waits."""
+    """Index a model with fixed item vectors now, so that a single user asked for later does not wait."""
     some = np.arange(min(len(scorer.users_), 1024), dtype=np.int32)
     parts = scorer.factors(some)
     if parts is not None and kept_index(scorer, *parts[1:]) is None:

@@ -139,7 +139,7 @@ def frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     return view
 
 
-# An array nobody may write to cannot change under its index, so the index lives as long as its scorer.
+# An array nobody writes to cannot change under its index, so the index lives as long as its scorer.
 _kept: "weakref.WeakKeyDictionary[Any, tuple[Floats, Floats | None, ItemIndex]]" = weakref.WeakKeyDictionary()
 
 
@@ -150,6 +150,7 @@ def kept_index(scorer: Any, item_factors: Floats, bias: Floats | None) -> ItemIn
 
 
 def keep_index(scorer: Any, item_factors: Floats, bias: Floats | None, index: ItemIndex) -> None:
-    """Remember an index, where factors and bias are read-only."""
-    if not item_factors.flags.writeable and (bias is None or not bias.flags.writeable):
+    """Remember an index, where its arrays are read-only or the scorer promises never to write to them."""
+    sealed = not item_factors.flags.writeable and (bias is None or not bias.flags.writeable)
+    if sealed or getattr(scorer, "fixed_factors", False):
         _kept[scorer] = (item_factors, bias, index)

@@ -38,5 +38,6 @@ class Scorer(Protocol):
     def factors(self, users: Ints) -> tuple[Floats, Floats, Floats | None] | None:
         """(score vectors, item vectors, item bias) where the score is an inner product, else None.
 
-        Read-only item vectors and bias are indexed once and not again until they are other arrays.
+        Read-only item vectors and bias are indexed once and not again until they are other arrays; a class
+        whose `fixed_factors` is True promises as much for arrays that could be written to.
         """

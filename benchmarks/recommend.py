@@ -1,0 +1,282 @@
+"""Lists per second: ours against implicit's `recommend` and the bare matrix product, in one run.
+
+python benchmarks/recommend.py            # a few minutes, writes benchmarks/results/recommend.json
+python benchmarks/recommend.py --quick    # seconds, small sizes, writes nothing
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from machine import describe, keep
+from scipy.sparse import csr_matrix
+from threadpoolctl import threadpool_limits
+
+from shortlist.data.interactions import Interactions
+from shortlist.models.mf import DKBPRMF
+from shortlist.models.outside import OutsideScores
+from shortlist.recommend import finder as finder_module
+from shortlist.recommend import prepare, recommend, recommend_to
+
+N_THREADS, N_FACTORS, N = 2, 64, 20
+BATCH = 256  # users of one bare product: larger ones only wait for memory
+
+
+def sales(n_users: int, n_items: int, n_rows: int, seed: int = 0) -> csr_matrix:
+    """Popularity by Zipf's law; every user has a few tastes, some tastes are common and some rare."""
+    rng = np.random.default_rng(seed)
+    n_tastes = 200
+    popularity = 1.0 / np.arange(1, n_items + 1) ** 0.9
+    common = 1.0 / np.arange(1, n_tastes + 1) ** 0.8
+    taste = rng.choice(n_tastes, n_items, p=common / common.sum())
+    by_taste = np.argsort(taste, kind="stable")
+    starts = np.searchsorted(taste[by_taste], np.arange(n_tastes + 1))
+    mass = np.concatenate([[0.0], np.cumsum(popularity[by_taste])])
+    activity = rng.pareto(1.5, n_users) + 0.3
+    rows = np.maximum(3, activity / activity.sum() * n_rows).astype(np.int64)
+    user = np.repeat(np.arange(n_users), np.minimum(rows, 2000))
+    likes = rng.choice(n_tastes, (n_users, 5), p=common / common.sum())
+    drawn = likes[user, rng.integers(0, 5, user.size)]
+    drawn = np.where(rng.random(user.size) < 0.2, -1, drawn)  # a fifth of all sales follows no taste
+    low, high = (
+        np.where(drawn < 0, 0.0, mass[starts[drawn]]),
+        np.where(drawn < 0, mass[-1], mass[starts[drawn + 1]]),
+    )
+    place = np.searchsorted(mass, low + rng.random(user.size) * (high - low), side="right") - 1
+    item = by_taste[np.clip(place, 0, n_items - 1)]
+    matrix = csr_matrix((np.ones(user.size, np.float32), (user, item)), shape=(n_users, n_items))
+    matrix.data[:] = 1.0
+    return matrix
+
+
+def seconds(task: Callable[[], Any], repeat: int = 3) -> float:
+    """The quickest of a few runs."""
+    best = np.inf
+    for _ in range(repeat):
+        start = time.perf_counter()
+        task()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def bare_product(users: Any, items: Any) -> float:
+    """Users per second of the product alone, in batches that reuse their memory."""
+    out, right = np.empty((BATCH, len(items)), np.float32), items.T
+
+    def run() -> None:
+        for start in range(0, len(users), BATCH):
+            part = users[start : start + BATCH]
+            np.matmul(part, right, out=out[: len(part)])
+
+    with threadpool_limits(N_THREADS, "blas"):
+        return len(users) / seconds(run)
+
+
+def trained_als(matrix: csr_matrix, iterations: int) -> Any:
+    """implicit's ALS."""
+    from implicit.als import AlternatingLeastSquares
+
+    model = AlternatingLeastSquares(
+        factors=N_FACTORS, iterations=iterations, alpha=10, random_state=1, num_threads=N_THREADS
+    )
+    with threadpool_limits(1, "blas"):
+        model.fit(matrix, show_progress=False)
+    return model
+
+
+def trained_bpr(matrix: csr_matrix, iterations: int) -> Any:
+    """implicit's BPR; its last column is the item bias, so one factor fewer gives as many columns."""
+    from implicit.bpr import BayesianPersonalizedRanking
+
+    model = BayesianPersonalizedRanking(
+        factors=N_FACTORS - 1,
+        iterations=iterations,
+        learning_rate=0.05,
+        random_state=1,
+        num_threads=N_THREADS,
+    )
+    with threadpool_limits(1, "blas"):
+        model.fit(matrix, show_progress=False)
+    return model
+
+
+def wrapped(model: Any, train: Interactions) -> OutsideScores:
+    """implicit's factors under our contract, read-only so that the index is built once."""
+    pair = tuple(np.array(side, np.float32) for side in (model.user_factors, model.item_factors))
+    for side in pair:
+        side.flags.writeable = False
+    return OutsideScores(scores=pair).fit(train)
+
+
+def top_n(model: Any, matrix: csr_matrix, train: Interactions, n_users: int) -> dict[str, float]:
+    """Top 20 without seen items: users per second of both sides, and whether the lists agree."""
+    rng = np.random.default_rng(7)
+    users = np.sort(rng.choice(matrix.shape[0], n_users, replace=False))
+    ours, rows = wrapped(model, train), matrix[users]
+    start = time.perf_counter()
+    prepare(ours, n_threads=N_THREADS)
+    index_seconds = time.perf_counter() - start
+    recommend(ours, users[:256], N=N, n_threads=N_THREADS)
+    quick = n_users / seconds(lambda: recommend(ours, users, N=N, n_threads=N_THREADS))
+    with threadpool_limits(1, "blas"):  # as implicit asks; it has threads of its own
+        peer = n_users / seconds(lambda: model.recommend(users, rows, N=N, filter_already_liked_items=True))
+    some = users[:64]
+    return {
+        "users_per_second": quick,
+        "implicit_users_per_second": peer,
+        "ratio_to_implicit": quick / peer,
+        "bare_product_users_per_second": bare_product(model.user_factors[users[:2048]], model.item_factors),
+        "index_seconds": index_seconds,
+        "recall": recall(ours, some, N=N),
+    }
+
+
+def recall(scorer: Any, users: Any, **wishes: Any) -> float:
+    """The share of items, scores and places that come out as when every item is scored."""
+    quick = recommend(scorer, users, **wishes)
+    hurry, finder_module.INDEX_USERS = finder_module.INDEX_USERS, 1 << 60
+    kept, finder_module.kept_index = finder_module.kept_index, lambda *_: None
+    try:
+        full = recommend(scorer, users, **wishes)
+    finally:
+        finder_module.INDEX_USERS, finder_module.kept_index = hurry, kept
+    vectors, items, bias = scorer.factors(scorer.users_.lookup(users))
+    plain = vectors.astype(np.float64) @ items.T.astype(np.float64) + (0 if bias is None else bias)
+    at = np.repeat(np.arange(len(users)), np.diff(full.indptr))
+    if not np.allclose(plain[at, full.items], full.scores, rtol=1e-4, atol=1e-5):
+        raise SystemExit("the scores shown are not the scores of the model")
+    same = [quick.at(n).items == full.at(n).items for n in range(len(users))]
+    return float(np.mean(same))
+
+
+def dynamic(model: DKBPRMF, n_users: int) -> dict[str, float]:
+    """Lists above the learned boundary, against the bare product over the same users."""
+    rng = np.random.default_rng(8)
+    ids = np.sort(rng.choice(len(model.users_), n_users, replace=False))
+    vectors, items, _ = model.factors(ids.astype(np.int32))
+    lists = recommend(model, ids, n_threads=N_THREADS)
+    quick = n_users / seconds(lambda: recommend(model, ids, n_threads=N_THREADS))
+    bare = bare_product(vectors[:2048], items)
+    return {
+        "users_per_second": quick,
+        "bare_product_users_per_second": bare,
+        "ratio_to_bare_product": quick / bare,
+        "mean_length": float(lists.lengths.mean()),
+        "cover_ratio": lists.cover_ratio,
+        "recall": recall(model, ids[:64]),
+    }
+
+
+def one_user(scorer: Any, **wishes: Any) -> dict[str, float]:
+    """Milliseconds for one user alone, through the public function."""
+    rng = np.random.default_rng(9)
+    times = []
+    for user in rng.choice(len(scorer.users_), 60, replace=False).tolist():
+        start = time.perf_counter()
+        recommend(scorer, [user], n_threads=N_THREADS, **wishes)
+        times.append(1e3 * (time.perf_counter() - start))
+    return {"median_ms": float(np.median(times[10:])), "worst_ms": float(np.max(times[10:]))}
+
+
+def catalogue(n_users: int, n_items: int, n_rows: int, n_asked: int, n_epochs: int) -> dict[str, Any]:
+    """Everything for one size of catalogue."""
+    matrix = sales(n_users, n_items, n_rows)
+    train = Interactions.from_csr(matrix)
+    found: dict[str, Any] = {"n_users": n_users, "n_items": n_items, "n_rows": int(matrix.nnz)}
+    als = trained_als(matrix, 4)
+    found["top_20_als"] = top_n(als, matrix, train, n_asked)
+    del als
+    bpr = trained_bpr(matrix, n_epochs)
+    found["top_20_bpr"] = top_n(bpr, matrix, train, n_asked)
+    del bpr
+    for negatives in (10.0, 100.0):  # the default, and a stricter boundary
+        model = DKBPRMF(
+            n_factors=N_FACTORS, n_epochs=n_epochs, negatives=negatives, n_threads=N_THREADS, seed=1
+        ).fit(train)
+        prepare(model)
+        found[f"dynamic_negatives_{negatives:.0f}"] = dynamic(model, n_asked)
+    found["one_user_dynamic"] = one_user(model)
+    found["one_user_top_20"] = one_user(model, N=N)
+    return found
+
+
+def memory(n_known: int, n_items: int, n_asked: int) -> float:
+    """Largest resident megabytes while a fresh process streams lists of `n_asked` of `n_known` users."""
+    command = [sys.executable, __file__, "--stream", str(n_known), str(n_items), str(n_asked)]
+    out = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(out.stdout)
+
+
+def stream(n_known: int, n_items: int, n_asked: int) -> None:
+    """What `memory` runs: print the largest size seen after any chunk."""
+    rng = np.random.default_rng(0)
+    item = rng.integers(0, n_items, n_known).astype(np.int32)
+    matrix = csr_matrix((np.ones(n_known, np.float32), (np.arange(n_known), item)), shape=(n_known, n_items))
+    shape = np.exp(-np.arange(N_FACTORS) / 12).astype(np.float32)
+    pair = tuple(rng.standard_normal((n, N_FACTORS), np.float32) * shape for n in (n_known, n_items))
+    for side in pair:
+        side.flags.writeable = False
+    scorer = OutsideScores(scores=pair).fit(Interactions.from_csr(matrix))
+    sizes = [0.0]
+
+    def note(done: int, of: int) -> None:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        sizes.append(pages * 4096 / 2**20)
+
+    with tempfile.TemporaryDirectory() as room:
+        users = scorer.users_.values.head(n_asked)
+        recommend_to(Path(room) / "lists.parquet", scorer, users, N=10, n_threads=N_THREADS, progress=note)
+    print(max(sizes))
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--stream", nargs=3, type=int)
+    chosen = parser.parse_args()
+    if chosen.stream:
+        stream(*chosen.stream)
+        return
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module="implicit")
+    results: dict[str, Any] = {
+        "machine": describe("implicit"),
+        "n_threads": N_THREADS,
+        "n_factors": N_FACTORS,
+    }
+    if chosen.quick:
+        results["small"] = catalogue(3000, 2000, 60_000, 1000, 10)
+        results["memory"] = flat(20_000, 2000, 200_000)
+    else:
+        results["items_27k"] = catalogue(100_000, 27_000, 4_000_000, 20_000, 20)
+        results["items_1m"] = catalogue(150_000, 1_000_000, 10_000_000, 2000, 8)
+        results["memory"] = flat(100_000, 27_000, 1_000_000)
+    show(results)
+    if not chosen.quick:
+        keep("recommend", results)
+
+
+def show(results: dict[str, Any], name: str = "") -> None:
+    """One number a line, under its dotted name."""
+    for key, value in results.items():
+        if isinstance(value, dict):
+            show(value, f"{name}{key}.")
+        else:
+            print(f"{name}{key:40} {value:,.3f}" if isinstance(value, float) else f"{name}{key:40} {value}")
+
+
+def flat(few: int, n_items: int, many: int) -> dict[str, float]:
+    """Peak memory of streaming few and many users of the same model."""
+    low, high = memory(many, n_items, few), memory(many, n_items, many)
+    return {"users_few": few, "users_many": many, "mb_few": low, "mb_many": high, "growth": high / low - 1}
+
+
+if __name__ == "__main__":
+    main()
