@@ -46,7 +46,7 @@ def judge_of(
             scores = vectors(theta, history, part) @ theta.item.T
             if theta.bias.size:
                 scores += theta.bias
-            hits = from_rows(scores, every, floors[: part.size], barred.take(part), MOST_ITEMS)
+            hits = from_rows(scores, every, floors[: part.size], barred.take(part.astype(np.int64)), MOST_ITEMS)
             totals += _f1_sums(hits, taken[at : at + CHUNK].toarray() > 0)
         return float(totals.max() / users.size)
 
@@ -61,4 +61,4 @@ def _f1_sums(found: Hits, truth: Bools) -> Doubles:
     hits[row, np.arange(row.size) - found.indptr[row]] = truth[row, found.items]
     shown = np.minimum(np.arange(1, MOST_ITEMS + 1), lengths[:, None])
     f1: Doubles = 2 * hits.cumsum(axis=1) / (shown + truth.sum(axis=1, keepdims=True))
-    return f1.sum(axis=0)
+    return np.asarray(f1.sum(axis=0))
