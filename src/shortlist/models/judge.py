@@ -46,7 +46,8 @@ def judge_of(
             scores = vectors(theta, history, part) @ theta.item.T
             if theta.bias.size:
                 scores += theta.bias
-            hits = from_rows(scores, every, floors[: part.size], barred.take(part.astype(np.int64)), MOST_ITEMS)
+            unwanted = barred.take(part.astype(np.int64))
+            hits = from_rows(scores, every, floors[: part.size], unwanted, MOST_ITEMS)
             totals += _f1_sums(hits, taken[at : at + CHUNK].toarray() > 0)
         return float(totals.max() / users.size)
 
