@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from shortlist import cutoff as cutoff
     from shortlist import errors as errors
     from shortlist import split as split
+    from shortlist.data import filters as filters
     from shortlist.data.datasets import load as load
     from shortlist.data.ids import Ids as Ids
     from shortlist.data.interactions import Interactions as Interactions
     from shortlist.data.lists import RankedLists as RankedLists
     from shortlist.data.readers import read as read
+    from shortlist.evaluate import compare as compare
     from shortlist.evaluate import evaluate as evaluate
     from shortlist.models.base import load_model as load_model
     from shortlist.models.counting import PersonalFrequency as PersonalFrequency
@@ -45,9 +47,11 @@ _HOMES = {
     "PersonalFrequency": "shortlist.models.counting",
     "Popularity": "shortlist.models.counting",
     "RankedLists": "shortlist.data.lists",
+    "compare": "shortlist.evaluate.comparison",
     "cutoff": "shortlist.cutoff",
     "errors": "shortlist.errors",
     "evaluate": "shortlist.evaluate.judge",
+    "filters": "shortlist.data.filters",
     "from_implicit": "shortlist.models.outside",
     "load": "shortlist.data.datasets",
     "load_model": "shortlist.models.base",
@@ -69,9 +73,11 @@ __all__ = [
     "Popularity",
     "RankedLists",
     "__version__",
+    "compare",
     "cutoff",
     "errors",
     "evaluate",
+    "filters",
     "from_implicit",
     "load",
     "load_model",
@@ -88,7 +94,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'shortlist' has no attribute {name!r}")
     home = import_module(_HOMES[name])
-    value = home if home.__name__ == f"shortlist.{name}" else getattr(home, name)
+    value = home if home.__name__.endswith(f".{name}") else getattr(home, name)
     globals()[name] = value
     return value
 
