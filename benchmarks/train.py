@@ -210,9 +210,10 @@ def hrm_rate(n_users: int, seed: int = 4) -> float:
 
 
 def growth(sizes: list[int]) -> list[dict[str, float]]:
-    """Nanoseconds per interaction of a BPRMF epoch as the data grows, items and users in proportion to √rows."""
-    import shortlist as sl
+    """Nanoseconds per interaction of an epoch as the data grows; a hundred rows a user, items by √rows."""
     from scipy.sparse import csr_matrix
+
+    import shortlist as sl
 
     found = []
     for n_rows in sizes:
@@ -297,7 +298,8 @@ def race(shape: str, epochs: int) -> dict[str, object]:
             print(
                 f"  {name:20} {found['updates_per_second'] / 1e6:7.2f} M updates/s  {ratio:5.1f} × implicit  "
                 f"AUC {found['auc']:.3f}  hit rate@20 {found['hit_rate_20']:.3f}  "
-                f"+{found['grown_mib']} MiB (factors {found['factors_mib']}, rows {found['interactions_mib']})",
+                f"+{found['grown_mib']} MiB (factors {found['factors_mib']}, "
+                f"rows {found['interactions_mib']})",
                 flush=True,
             )
     return rows

@@ -1,0 +1,138 @@
+"""How good the rankers are on real data, against implicit's BPR with the same tuning budget.
+
+    python benchmarks/quality.py                       # both datasets, about half an hour on two cores
+    python benchmarks/quality.py --dataset ml-100k --trials 4 --seeds 2
+
+Protocol: each user's last basket is the test, the one before it the validation. Every contestant gets the
+same number of random trials; the best on validation is fitted again on everything before the test, once per
+seed, and judged on the test over all users at the length N that was best on validation.
+"""
+
+import argparse
+import json
+import time
+
+import numpy as np
+from machine import RESULTS, describe, keep
+
+import shortlist as sl
+from shortlist.evaluate import best_fixed_n, fixed_n_curve
+from shortlist.experiment.tune import tune
+from shortlist.recommend import recommend
+
+DEPTH = range(1, 21)
+
+
+def curve(model: object, truth: object) -> object:
+    """F1 and NDCG at each N over all users with truth."""
+    users = truth.users.outside(truth.active_users)
+    lists = recommend(model, users, N=DEPTH[-1], filter_seen=not model.past.returns)
+    return fixed_n_curve(lists, truth, DEPTH)
+
+
+def ours(name: str, split: object, trials: int, seeds: int) -> dict[str, object]:
+    """Tune, choose N, refit and judge one of our models."""
+    began = time.perf_counter()
+    if name in ("Popularity", "PersonalFrequency"):
+        trials, seeds = min(trials, 12), 1
+    found = tune(name, split.train_valid, n_trials=trials, seed=0)
+    tuning = time.perf_counter() - began
+    n = best_fixed_n(curve(found.build().fit(split.train), split.valid))
+    rows = []
+    for seed in range(seeds):
+        model = found.build(seed=seed) if "seed" in found.build().get_params() else found.build()
+        rows.append(at(curve(model.fit(split.train_valid), split.test), n))
+    return {
+        "params": found.params,
+        "valid_f1": round(found.score, 4),
+        "N": n,
+        **folded(rows),
+        "seconds": round(tuning),
+    }
+
+
+def implicit_bpr(split: object, trials: int, seeds: int) -> dict[str, object]:
+    """The same for implicit's BPR: the same budget, its own parameters."""
+    from implicit.bpr import BayesianPersonalizedRanking
+    from scipy.sparse import csr_matrix
+
+    def fitted(params: dict[str, object], data: object, seed: int) -> object:
+        matrix = csr_matrix(data.csr(), copy=True)
+        matrix.sum_duplicates()
+        matrix.data[:] = 1
+        peer = BayesianPersonalizedRanking(factors=50, num_threads=2, random_state=seed + 1, **params)
+        peer.fit(matrix, show_progress=False)
+        return sl.from_implicit(peer, data)
+
+    rng = np.random.default_rng(0)
+    best: tuple[float, dict[str, object], int] = (-1.0, {}, 1)
+    began = time.perf_counter()
+    for _ in range(trials):
+        params = {
+            "learning_rate": float(np.exp(rng.uniform(np.log(0.005), np.log(0.2)))),
+            "regularization": float(np.exp(rng.uniform(np.log(1e-3), np.log(0.1)))),
+            "iterations": int(np.exp(rng.uniform(np.log(5), np.log(200)))),
+        }
+        found = curve(fitted(params, split.train, 0), split.valid)
+        score = float(found["f1"].max())
+        if score > best[0]:
+            best = (score, params, best_fixed_n(found))
+    tuning = time.perf_counter() - began
+    rows = [at(curve(fitted(best[1], split.train_valid, seed), split.test), best[2]) for seed in range(seeds)]
+    return {
+        "params": best[1],
+        "valid_f1": round(best[0], 4),
+        "N": best[2],
+        **folded(rows),
+        "seconds": round(tuning),
+    }
+
+
+def at(found: object, n: int) -> dict[str, float]:
+    row = found.row(n - 1, named=True)
+    return {"f1": float(row["f1"]), "ndcg": float(row["ndcg"])}
+
+
+def folded(rows: list[dict[str, float]]) -> dict[str, object]:
+    """Mean and standard deviation over seeds."""
+    return {
+        name: {
+            "mean": round(float(np.mean([row[name] for row in rows])), 4),
+            "sd": round(float(np.std([row[name] for row in rows], ddof=1)), 4) if len(rows) > 1 else 0.0,
+        }
+        for name in ("f1", "ndcg")
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--dataset", choices=["ml-100k", "ta-feng"], action="append")
+    parser.add_argument("--trials", type=int, default=16)
+    parser.add_argument("--seeds", type=int, default=5)
+    options = parser.parse_args()
+    kept = RESULTS / "quality.json"
+    result = json.loads(kept.read_text()) if kept.is_file() else {}
+    result |= {"machine": describe("implicit"), "trials": options.trials, "seeds": options.seeds}
+    for name in options.dataset or ["ml-100k", "ta-feng"]:
+        split = sl.split.last_basket(sl.load(name))
+        print(f"{name}: test F1 over all {split.test.active_users.size:,} users at the validation-best N")
+        rows: dict[str, object] = {}
+        for model in ("Popularity", "PersonalFrequency", "BPRMF", "implicit BPR", "HRM"):
+            if model == "implicit BPR":
+                rows[model] = implicit_bpr(split, options.trials, options.seeds)
+            else:
+                rows[model] = ours(model, split, options.trials, options.seeds)
+            f1 = rows[model]["f1"]
+            print(
+                f"  {model:18} F1 {f1['mean']:.4f} ± {f1['sd']:.4f}  N={rows[model]['N']:<3} "
+                f"valid {rows[model]['valid_f1']:.4f}  tuned in {rows[model]['seconds']} s",
+                flush=True,
+            )
+        result[name] = rows
+        keep("quality", result)
+
+
+if __name__ == "__main__":
+    main()
