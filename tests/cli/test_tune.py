@@ -8,7 +8,7 @@ import shortlist as sl
 from shortlist.cli import main
 from shortlist.experiment import read_tuned
 
-SMALL = ["--n_factors", "4", "--n_epochs", "2"]
+SMALL = ["--n_factors", "8", "--n_epochs", "2"]
 
 
 @pytest.fixture(scope="module")

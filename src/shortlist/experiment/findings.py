@@ -14,6 +14,7 @@ from shortlist.types import Doubles
 Runs = dict[str, list[dict[str, Any]]]  # by model, one per seed
 FIGURES = ("f1", "ndcg", "cover", "length", "f1_covered", "ndcg_covered", "precision")
 RESAMPLES = 5000
+BOTH = ("f1", "ndcg")
 PAIRS = (
     ("LogMF", "BPRMF"),
     ("CRRMF", "BPRMF"),
@@ -58,6 +59,7 @@ def table1(dataset: str, by_model: Runs) -> dict[str, Any]:
             "ndcg_sd": _sd(runs, name, "ndcg_covered"),
             "length": mean(runs, name, "length"),
             "N": None if name == OWN else [run["N"] for run in runs],
+            "N_ndcg": None if name == OWN else [run["N_ndcg"] for run in runs],
             "paper": printed[model]._asdict() if model in printed else None,
         }
     for model, original in paper.ORIGINAL.items():
@@ -106,7 +108,7 @@ def fair(by_model: Runs) -> list[dict[str, Any]]:
         rival = _rival(row["model"], row["lists"])
         if rival is not None:
             row["against"] = list(rival)
-            row |= tested(by_model[row["model"]], row["lists"], by_model[rival[0]], rival[1])
+            row |= tested(by_model[row["model"]], row["lists"], by_model[rival[0]], rival[1], BOTH)
     return corrected(rows)
 
 
@@ -120,7 +122,7 @@ def _rival(model: str, name: str) -> tuple[str, str] | None:
 def pairs(by_model: Runs) -> list[dict[str, Any]]:
     """The top-N models against each other, at their N, over all users."""
     rows = [
-        {"model": ours, "against": theirs, **tested(by_model[ours], FIXED, by_model[theirs], FIXED)}
+        {"model": ours, "against": theirs, **tested(by_model[ours], FIXED, by_model[theirs], FIXED, BOTH)}
         for ours, theirs in PAIRS
     ]
     return corrected(rows)
@@ -172,10 +174,16 @@ def gap(runs: list[dict[str, Any]], name: str) -> float | None:
     return (here - low) / (high - low) if high > low else None
 
 
-def tested(runs: list[dict[str, Any]], name: str, others: list[dict[str, Any]], rival: str) -> dict[str, Any]:
-    """ours − theirs over all users, pairing each user's mean over seeds: F1 and NDCG."""
+def tested(
+    runs: list[dict[str, Any]],
+    name: str,
+    others: list[dict[str, Any]],
+    rival: str,
+    metrics: tuple[str, ...] = ("f1",),
+) -> dict[str, Any]:
+    """ours − theirs over all users, pairing each user's mean over seeds."""
     found: dict[str, Any] = {}
-    for metric in ("f1", "ndcg"):
+    for metric in metrics:
         ours, theirs = (
             user_values(side, each, metric).mean(axis=0) for side, each in ((runs, name), (others, rival))
         )
@@ -192,7 +200,7 @@ def tested(runs: list[dict[str, Any]], name: str, others: list[dict[str, Any]], 
 
 def corrected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Holm's correction over a whole table, metric by metric."""
-    for metric in ("f1", "ndcg"):
+    for metric in BOTH:
         those = [row for row in rows if f"{metric}_p" in row]
         for row, p in zip(those, holm([row[f"{metric}_p"] for row in those]), strict=True):
             row[f"{metric}_p_holm"] = p

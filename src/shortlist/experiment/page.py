@@ -23,7 +23,8 @@ p, li {{ max-width: 60rem; }}
 .quiet {{ color: var(--quiet); font-size: .85rem; }}
 .wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .25rem .6rem; text-align: right; border-bottom: 1px solid var(--line); }}
+th, td {{ padding: .25rem .6rem; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid var(--line); }}
 th:first-child, td:first-child, td.text, th.text {{ text-align: left; }}
 td.text {{ white-space: normal; min-width: 14rem; }}
 thead th {{ background: var(--soft); }}

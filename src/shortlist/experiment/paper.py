@@ -24,6 +24,7 @@ SWEEPS: dict[str, tuple[float, ...]] = {
     "lambda_t": (0.01, 0.1, 1.0, 10.0, 100.0),
     "alpha": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
 }
+BIASED = "t_biased"  # the sweep of t with item biases, which the paper's models do not have
 LONGEST = 20  # Figure 2 goes from N = 1 to here
 TABLE: dict[str, dict[str, Cells]] = {
     "ta-feng": {

@@ -8,6 +8,7 @@ from typing import Any
 from shortlist.experiment import charts, paper
 from shortlist.experiment.charts import Series, bar_chart, legend, line_chart
 from shortlist.experiment.page import PAGE, difference, html_table, mark, or_dash, share
+from shortlist.experiment.paper import BIASED
 from shortlist.experiment.runs import FIXED, ORACLE, OWN
 from shortlist.experiment.verdicts import COVERED, FAILS, HOLDS, METRIC
 
@@ -120,7 +121,7 @@ def _table1(table: dict[str, Any]) -> str:
     rows = []
     above = cells = 0
     for model, row in table.items():
-        N = "K" if row["N"] is None else f"N = {', '.join(map(str, sorted(set(row['N']))))}"
+        N = "K" if row["N"] is None else f"N = {_few(row['N'])}; for NDCG {_few(row['N_ndcg'])}"
         rows.append([paper.title(model), N, *_cells(row), f"{row['length']:.1f}", or_dash(row["f1_sd"], 4)])
         if row["paper"] is not None:
             cells += 2
@@ -137,13 +138,19 @@ def _table1(table: dict[str, Any]) -> str:
     count = f" At or above the paper: {above} of {cells} F1 and NDCG cells." if cells else ""
     note = (
         "+ better, - worse than the model it extends: Welch's test, covered users against all users of the "
-        f"original, p ≤ 0.05. sd: over seeds. N is chosen on validation.{count}"
+        f"original, p ≤ 0.05. sd: over seeds. N is chosen on validation, for each metric its own.{count}"
     )
     return html_table(heads, rows) + f"<p class='quiet'>{note}</p>"
 
 
+def _few(values: Sequence[int]) -> str:
+    """The lengths that seeds chose."""
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low}–{high}"
+
+
 def _figure1(sweeps: dict[str, Any]) -> str:
-    symbols = {"t": "t", "lambda_t": "λ_t", "alpha": "α"}
+    symbols = {"t": "t", "lambda_t": "λ_t", "alpha": "α", BIASED: "t, with item biases"}
     panels = []
     for name, sweep in sweeps.items():
         x, even = sweep["values"], name == "lambda_t"
@@ -157,7 +164,14 @@ def _figure1(sweeps: dict[str, Any]) -> str:
             line_chart(f"Cover-Ratio by {label}", label, "share of users", cover, even=even, top=1.0)
         )
     names = [("covered users", 0), ("all users, empty list = 0", 1), ("share of users with a list", 2)]
-    return f"<figure><div class='grid3'>{''.join(panels)}</div>{legend(names)}</figure>"
+    note = (
+        "Scores are inner products without item biases, as the paper writes them. With biases (last row, as "
+        "in Table 1) every score can move along with t, and t decides little."
+    )
+    return (
+        f"<figure><div class='grid3'>{''.join(panels)}</div>{legend(names)}</figure>"
+        f"<p class='quiet'>{note}</p>"
+    )
 
 
 def _figure2(curves: dict[str, Any]) -> str:

@@ -110,18 +110,17 @@ class _Work:
             },
             "strictness": strict,
             **findings(self.bench.name, by_model),
-            "figure1": self._sweeps(params["DKHRM"]),
+            **self._figure1(params["DKHRM"]),
         }
         return body | {"verdicts": verdicts(self.bench.name, body)}
 
     # ------------------------------------------------------------------ units
-    def _tuned(self, model: str) -> Tuned:
+    def _tuned(self, model: str, **held: Any) -> Tuned:
         budget = self.budget
-        fixed: dict[str, Any] = dict(paper.SETTINGS.get(model, {}))
+        fixed: dict[str, Any] = dict(paper.SETTINGS.get(model, {})) | held
         if "lr" in SPACES[model]:
             fixed |= {"n_factors": budget.n_factors, "n_epochs": budget.n_epochs, "patience": budget.patience}
         settings = {"data": self.bench.fingerprint, "model": model, "fixed": fixed, "seed": self.seed}
-        study = self.units.path("tune", settings | {"space": repr(SPACES[model])}, "jsonl")
         found = tune(
             model,
             self.bench.split.train_valid,
@@ -129,7 +128,7 @@ class _Work:
             fixed=fixed,
             seed=self.seed,
             n_jobs=self.n_jobs,
-            study=study,
+            study=self.units.path("tune", settings | {"space": repr(SPACES[model])}, "jsonl"),
         )
         self._tell(f"{self.bench.name}, {paper.title(model)} tuned: validation F1 {found.score:.4f}")
         return found
@@ -154,15 +153,23 @@ class _Work:
             f"{self.bench.name}, {paper.title(model)}, seed {seed}",
         )
 
-    def _sweeps(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Figure 1: DK-HRM with one parameter moved at a time; means over seeds."""
+    def _figure1(self, biased: dict[str, Any]) -> dict[str, Any]:
+        """DK-HRM as written, without item biases; and t once more with them."""
+        tuned = self._tuned("DKHRM", bias=False)
+        plain = tuned.params | {"negatives": self._strictness("DKHRM", tuned)["negatives"]}
+        with_bias = self._sweeps(biased, {"t": paper.SWEEPS["t"]})
+        sweeps = self._sweeps(plain, paper.SWEEPS) | {paper.BIASED: with_bias["t"]}
+        return {"figure1": sweeps, "figure1_params": plain}
+
+    def _sweeps(self, params: dict[str, Any], sweeps: dict[str, tuple[float, ...]]) -> dict[str, Any]:
+        """One parameter moved at a time; means over seeds."""
         seeds = range(self.seed, self.seed + min(self.budget.sweep_seeds, self.n_seeds))
         points = [
-            (name, value, seed) for name, values in paper.SWEEPS.items() for value in values for seed in seeds
+            (name, value, seed) for name, values in sweeps.items() for value in values for seed in seeds
         ]
         made = self._side_by_side(lambda point: self._point(params, *point), points)
         found: dict[str, Any] = {}
-        for name, values in paper.SWEEPS.items():
+        for name, values in sweeps.items():
             found[name] = {"values": list(values)}
             for figure in ("f1_covered", "ndcg_covered", "cover", "f1", "length"):
                 totals = dict.fromkeys(values, 0.0)

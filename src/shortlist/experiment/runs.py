@@ -48,7 +48,8 @@ def run(bench: Bench, model: str, params: dict[str, Any], depth: int) -> dict[st
     split = bench.split
     rehearsed = bench.fitted(model, params, split.train)
     before = bench.heads(rehearsed, split.valid)
-    chosen = best_fixed_n(fixed_n_curve(before, split.valid, LENGTHS))
+    rehearsal = fixed_n_curve(before, split.valid, LENGTHS)
+    chosen, chosen_ndcg = (best_fixed_n(rehearsal, metric) for metric in ("f1", "ndcg_paper"))
     final = bench.fitted(model, params, split.train_valid)
     heads = bench.heads(final, split.test)
     calibration = Calibration(M=DEPTH).fit(before, split.valid, history=split.train)
@@ -63,10 +64,14 @@ def run(bench: Bench, model: str, params: dict[str, Any], depth: int) -> dict[st
     curve = fixed_n_curve(heads, split.test, LENGTHS)
     reports = {name: evaluate(each, split.test, max_items=LONGEST) for name, each in lists.items()}
     reports[ORACLE] = oracle(heads, split.test, max_items=LONGEST)
+    found = {name: judged(report) for name, report in reports.items()}
+    for_ndcg = judged(evaluate(FixedN(N=chosen_ndcg).apply(heads), split.test, max_items=LONGEST))
+    found[FIXED] = _at_its_best(found[FIXED], for_ndcg)
     return {
         "N": chosen,
+        "N_ndcg": chosen_ndcg,
         "curve": {name: curve[name].to_list() for name in ("f1", "ndcg", "ndcg_paper")},
-        "lists": {name: judged(report) for name, report in reports.items()},
+        "lists": found,
         "matched": {
             name: _rivals(bench, lists[name], heads, chosen) for name in (OWN, "expected F1") if name in lists
         },
@@ -95,6 +100,13 @@ def judged(report: Report) -> dict[str, Any]:
             "length": packed(report.values("length")),
         },
     }
+
+
+def _at_its_best(for_f1: dict[str, Any], for_ndcg: dict[str, Any]) -> dict[str, Any]:
+    """A fixed length is given the N that suits each metric, as chosen on validation."""
+    names = ("ndcg", "ndcg_covered")
+    users = {name: for_ndcg["users"][name] for name in ("ndcg", "ndcg_paper")}
+    return for_f1 | {name: for_ndcg[name] for name in names} | {"users": for_f1["users"] | users}
 
 
 def sweep(bench: Bench, model: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ STEADY = 0.9  # of the peak, where a curve is said to keep steady
 def verdicts(dataset: str, found: dict[str, Any]) -> list[dict[str, str]]:
     """In the paper's order."""
     made = [
-        _t_sweep(found["figure1"]["t"]),
+        _t_sweep(found["figure1"]["t"], found["figure1"][paper.BIASED]),
         _lambda_sweep(found["figure1"]["lambda_t"]),
         _alpha_sweep(found["figure1"]["alpha"]),
         _rise_and_stay(found["figure2"]),
@@ -105,9 +105,10 @@ def below(row: dict[str, Any], metric: str) -> bool:
 
 
 # ---------------------------------------------------------------------- figures
-def _t_sweep(sweep: dict[str, Any]) -> dict[str, str]:
+def _t_sweep(sweep: dict[str, Any], biased: dict[str, Any]) -> dict[str, str]:
     falls = rises([-value for value in sweep["cover"]])
     numbers = "; ".join(_series(sweep, figure) for figure in ("f1_covered", "f1", "cover"))
+    numbers += f"; with item biases {_series(biased, 'cover')}"
     made = verdict(falls and rises(sweep["f1"]), falls and rises(sweep["f1_covered"]))
     return _said("As t rises, F1 rises and Cover-Ratio falls (DK-HRM).", made, f"{numbers}.")
 
