@@ -108,7 +108,7 @@ def fair(by_model: Runs) -> list[dict[str, Any]]:
         rival = _rival(row["model"], row["lists"])
         if rival is not None:
             row["against"] = list(rival)
-            row |= tested(by_model[row["model"]], row["lists"], by_model[rival[0]], rival[1], BOTH)
+            row |= paired(by_model[row["model"]], row["lists"], by_model[rival[0]], rival[1], BOTH)
     return corrected(rows)
 
 
@@ -122,7 +122,7 @@ def _rival(model: str, name: str) -> tuple[str, str] | None:
 def pairs(by_model: Runs) -> list[dict[str, Any]]:
     """The top-N models against each other, at their N, over all users."""
     rows = [
-        {"model": ours, "against": theirs, **tested(by_model[ours], FIXED, by_model[theirs], FIXED, BOTH)}
+        {"model": ours, "against": theirs, **paired(by_model[ours], FIXED, by_model[theirs], FIXED, BOTH)}
         for ours, theirs in PAIRS
     ]
     return corrected(rows)
@@ -142,7 +142,7 @@ def matched_rivals(by_model: Runs) -> dict[str, Any]:
                     row["ours"] = mean(runs, name, "f1_covered")
                 else:
                     row["ours"] = mean(runs, name, "f1")
-                rows.append(row | tested(runs, name, theirs, rival))
+                rows.append(row | paired(runs, name, theirs, rival))
             found.setdefault(model, {})[name] = corrected(rows)
     return found
 
@@ -156,7 +156,7 @@ def deciders(by_model: Runs) -> dict[str, Any]:
         for name in runs[0]["lists"]:
             row = found[model][name] = figures(runs, name) | {"gap": gap(runs, name)}
             if name not in (FIXED, ORACLE):
-                row |= tested(runs, name, runs, FIXED)
+                row |= paired(runs, name, runs, FIXED)
                 rows.append(row)
     corrected(rows)
     return found
@@ -174,7 +174,7 @@ def gap(runs: list[dict[str, Any]], name: str) -> float | None:
     return (here - low) / (high - low) if high > low else None
 
 
-def tested(
+def paired(
     runs: list[dict[str, Any]],
     name: str,
     others: list[dict[str, Any]],
