@@ -54,7 +54,7 @@ def test_examples_of_every_help_work_when_pasted(capsys, tmp_path, monkeypatch):
         assert examples, f"shortlist {' '.join(verb)} --help has no example"
         for example in examples:
             words = shlex.split(example)[1:]
-            shorter = {"fit": QUICK, "tune": ["--trials", "2", *QUICK]}.get(words[0], [])
+            shorter = QUICK if words[0] in ("fit", "tune") else []
             if words not in (["demo"], ["datasets", "fetch", "ml-100k"]):  # both are tried on the real data
                 assert main([*words, *shorter]) == 0, example
 
@@ -153,6 +153,11 @@ def test_what_can_be_mended_is_said_in_a_sentence(capsys, tmp_path, monkeypatch,
     err = capsys.readouterr().err.splitlines()
     assert sentence in err[-1]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_training(shop, capsys):
+    assert main(["fit", "sample", "--out", str(shop / "events.csv" / "model")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1  # not even the data was read
 
 
 def test_a_file_in_the_way_is_not_overwritten(shop, capsys):

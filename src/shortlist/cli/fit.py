@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -11,6 +12,7 @@ from shortlist.cli.params import DEFAULTS, Name, Params, model_of
 from shortlist.cli.screen import Json, say, show_json, show_text
 from shortlist.cli.source import AS_NAMED, Reading, Source, interactions, write_rows
 from shortlist.cli.training import Seen, keeps_seen, learned, rehearse, relearned
+from shortlist.errors import DataError
 
 if TYPE_CHECKING:
     from shortlist.models import Recommender
@@ -48,6 +50,7 @@ def fit(
       shortlist fit sample --out shop --test held.parquet
     """
     began = time.perf_counter()
+    free(out)
     data = interactions(source, reading)
     wanted = model_of(model, params, data)
     if test is not None:
@@ -68,6 +71,19 @@ def fit(
         f"{about['class']} on {about['rows']:,} rows, cut by {decides}, in {about['seconds']} s: {place}"
     )
     return show_text(f"Look at it: shortlist inspect {place}")
+
+
+def free(out: Path) -> None:
+    """Refuse, before hours of training, a place where nothing can be saved afterwards."""
+    from shortlist.data.store import HEADER
+
+    if out.exists() and not (out / HEADER).is_file():
+        raise DataError(f"{out} exists and is not a saved model; choose another place with --out.")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        TemporaryDirectory(dir=out.parent).cleanup()
+    except OSError as error:
+        raise DataError(f"cannot write {out}: {error.strerror or error}; choose another --out.") from None
 
 
 def summary(model: "Recommender", place: Path) -> dict[str, Any]:
