@@ -26,11 +26,12 @@ class ListSize(Component):
     def learn(self, known: Labels, counts: Ints, history: Interactions | None) -> Self:
         """counts (n_lists,), read where labelled; Poisson regression, then the dispersion by moments."""
         y = counts[known.labelled].astype(np.float64)
-        columns = _columns(known.lists, history)[known.labelled]
+        columns = _columns(known.lists, history, known.lists.sizes)[known.labelled]
         center, spread = columns.mean(axis=0), columns.std(axis=0)
         scale = np.where(spread > 1e-9, spread, 1.0)
         beta = _poisson_fit((columns - center) / scale, y, self.ridge)
         self.past_, self.center_, self.scale_, self.beta_ = history is not None, center, scale, beta
+        self.told_ = known.lists.sizes is not None
         mean = self.predict(known.lists, history)[known.labelled]
         self.dispersion_ = float(max(((y - mean) ** 2 - mean).sum() / max((mean**2).sum(), 1e-12), 0.0))
         return self
@@ -39,25 +40,30 @@ class ListSize(Component):
         """(n_lists,) expected counts."""
         if self.need("past_") and history is None:
             raise DataError("list sizes were learned from a history and need one again; pass history=.")
-        columns = _columns(lists, history if self.past_ else None)
+        sizes = lists.sizes
+        if self.told_ and sizes is None:
+            raise DataError(
+                "list sizes were learned from lists that foretell them, got lists that do not; "
+                "make both with the same model's heads."
+            )
+        columns = _columns(lists, history if self.past_ else None, sizes if self.told_ else None)
         line: Doubles = self.beta_[0] + ((columns - self.center_) / self.scale_) @ self.beta_[1:]
         return np.exp(np.minimum(line, np.log(LARGEST)))
 
 
-def _columns(lists: RankedLists, history: Interactions | None) -> Doubles:
-    """(n_lists, n_features); none without a history."""
-    if history is None:
-        return np.empty((len(lists), 0))
-    user = match(lists, history)[0]
-    known = np.append(np.diff(history.user_baskets), 0)
-    return np.column_stack(
-        [
+def _columns(lists: RankedLists, history: Interactions | None, sizes: Doubles | None) -> Doubles:
+    """(n_lists, n_features): what the history says, and what the lists foretell themselves."""
+    columns = [] if sizes is None else [np.log(np.maximum(sizes, 0.1))]
+    if history is not None:
+        user = match(lists, history)[0]
+        known = np.append(np.diff(history.user_baskets), 0)
+        columns += [
             np.log(mean_basket(history, user)),
             np.log(recent_basket(history, user, 0)),
             np.log(recent_basket(history, user, 1)),
             np.log1p(known[user]),
         ]
-    )
+    return np.column_stack(columns) if columns else np.empty((len(lists), 0))
 
 
 def _poisson_fit(columns: Doubles, y: Doubles, ridge: float) -> Doubles:

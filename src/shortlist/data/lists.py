@@ -63,6 +63,7 @@ class RankedLists:
     probabilities: Doubles | None = None  # (n_shown,)
     boundary: Floats | None = None  # (n_lists,) NaN where a user has none
     reason: Codes | None = None  # (n_lists,) positions in REASONS
+    sizes: Doubles | None = None  # (n_lists,) how many items the user is expected to take next
 
     def __post_init__(self) -> None:
         n, shown = len(self.users), int(self.indptr[-1]) if self.indptr.size else -1
@@ -73,6 +74,7 @@ class RankedLists:
             "probabilities": (shown if self.probabilities is None else self.probabilities.size, shown),
             "boundary": (n if self.boundary is None else self.boundary.size, n),
             "reason": (n if self.reason is None else self.reason.size, n),
+            "sizes": (n if self.sizes is None else self.sizes.size, n),
         }
         for name, (got, expected) in sizes.items():
             if got != expected:
@@ -148,6 +150,7 @@ class RankedLists:
             probabilities=None if self.probabilities is None else self.probabilities[rows],
             boundary=None if self.boundary is None else self.boundary[chosen],
             reason=None if self.reason is None else self.reason[chosen],
+            sizes=None if self.sizes is None else self.sizes[chosen],
         )
 
     def head(self, lengths: npt.ArrayLike, reason: Codes | None = None) -> Self:

@@ -53,6 +53,9 @@ FEATURES = (
 )
 
 
+ABOUT_USER = slice(FEATURES.index("n_baskets"), len(FEATURES))  # the same for all candidates of a moment
+
+
 class Block(NamedTuple):
     """Described candidates of some moments; list number k belongs to moment `first` + k."""
 
@@ -164,3 +167,18 @@ class Timeline:
 
     def _pairs(self, starts: Longs, others: Ints) -> Pairs:
         return Pairs(starts, others, np.zeros(others.size, np.float32), np.zeros(self.n_items))
+
+
+def last_moments(timeline: Timeline, most: int) -> Moments:
+    """Every user's last baskets as things to foretell, in order of time; never a user's first.
+
+    As many of each user's as keep the sum within `most`, but at least the last.
+    """
+    log = timeline.log
+    number = np.arange(log.moment.size)
+    number = number[number > log.user_baskets[log.owner]]
+    left = log.user_baskets[log.owner[number] + 1] - number
+    within = np.cumsum(np.bincount(left)) <= most
+    target = number[left <= max(int(within.sum()) - 1, 1)]
+    target = target[np.argsort(log.moment[target], kind="stable")]
+    return Moments(log.owner[target], log.moment[target], target)

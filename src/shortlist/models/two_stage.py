@@ -1,11 +1,12 @@
-"""TwoStage: a few hundred candidates a user, then boosted trees over what is known about each of them."""
+"""TwoStage: a hundred or so candidates a user, then boosted trees over what is known about each of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.special import expit
 
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
@@ -15,184 +16,181 @@ from shortlist.kernels.head import rows_head
 from shortlist.kernels.moments import N_FEATURES, Moments, Rules
 from shortlist.kernels.shelf import DAY
 from shortlist.models.base import Recommender, at_least, whole
-from shortlist.models.moments import FEATURES, WINDOWS, Block, Timeline
+from shortlist.models.boosting import Growth, Trees, trees_grow
+from shortlist.models.moments import ABOUT_USER, FEATURES, WINDOWS, Block, Timeline, last_moments
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+
+SIZE = Growth(objective="poisson", n_rounds=150, lr=0.05, n_leaves=15, columns=1.0)
+
+
+class Examples(NamedTuple):
+    """What the trees learn from."""
+
+    columns: Floats  # (n_rows, N_FEATURES)
+    taken: Bools  # (n_rows,)
+    weight: Floats  # (n_rows,)
+    about: Floats  # (n_moments, n) columns of the user
+    sizes: Doubles  # (n_moments,) items of the basket that followed
 
 
 @dataclass(kw_only=True, eq=False)
 class TwoStage(Recommender):
-    """Scores are log-odds that the user takes the item next; items that are no candidates score -inf.
+    """Scores are log-odds that the user takes the item next; what is no candidate scores -inf.
 
-    Training looks back at each user's last `n_targets` baskets, each as it stood the moment before; serving
-    looks at the moment asked for by the same code. `share` of the untaken candidates are kept for training
-    and weighted up.
+    Training looks at users' last baskets, each as things stood the moment before; serving looks at the
+    moment asked for, through the same code. `share` of the untaken candidates are kept for training and
+    weighted up.
     """
 
-    quota: int = 40
-    reach: int = 3
-    decay: float = 0.6
-    n_targets: int = 2
+    quota: int = 60  # candidates from each source: own items, neighbours, followers, best sellers
+    reach: int = 5  # baskets back from which transitions are followed
+    decay: float = 0.7  # of transitions per basket back
+    n_moments: int = 30_000  # baskets to learn from: everybody's last one, two, … while they fit
     share: float = 0.3
-    n_rounds: int = 250
-    lr: float = 0.05
+    n_rounds: int = 120
+    lr: float = 0.08
     n_leaves: int = 31
     min_leaf: int = 100
-    without: tuple[str, ...] = ()  # features left out
+    without: tuple[str, ...] = ()  # features the trees may not see
     seed: int = 0
     n_threads: int = 1
 
     def fit(self, train: Interactions) -> Self:
-        """Learn which of the candidates were taken."""
+        """Learn which candidates were taken, and how many items in all."""
+        timeline = self.lay_out(train)
+        return self.learn(train, timeline, self.examples(timeline))
+
+    def lay_out(self, train: Interactions) -> Timeline:
+        """The data by time."""
         self._check()
         self.check_data(train)
-        timeline = Timeline(train, self.reach)
-        moments = last_moments(timeline, self.n_targets)
-        columns, taken, weight = self._examples(timeline, moments)
-        if not taken.any():
+        return Timeline(train, self.reach)
+
+    def examples(self, timeline: Timeline) -> Examples:
+        """All candidates that were taken, and a share of the others; the seed has no say."""
+        rng = np.random.default_rng(0)
+        moments = last_moments(timeline, self.n_moments)
+        columns, taken, about = [np.empty((0, N_FEATURES), np.float32)], [np.empty(0, np.bool_)], []
+        known = np.zeros(moments.user.size, np.bool_)
+        for block in timeline.describe(self._rules(timeline), moments):
+            kept = block.taken | (rng.random(block.taken.size) < self.share)
+            columns.append(block.columns[kept])
+            taken.append(block.taken[kept])
+            filled = np.diff(block.indptr) > 0
+            known[block.first : block.first + filled.size] = filled
+            about.append(block.columns[block.indptr[:-1][filled]][:, ABOUT_USER])
+        y = np.concatenate(taken)
+        if not y.any():
             raise DataError(
-                "TwoStage learns from users with at least two baskets whose later items were proposed, "
-                "got none; bring more history, or use a counting model."
+                "TwoStage learns from users whose later baskets hold something that was proposed, got none; "
+                "bring users with two baskets or more, or use a counting model."
             )
-        self.text_ = self._boost(columns, taken, weight)
+        weight = np.where(y, 1.0, 1 / self.share).astype(np.float32)
+        sizes = np.diff(timeline.log.baskets)[moments.target[known]].astype(np.float64)
+        return Examples(np.concatenate(columns), y, weight, np.concatenate(about), sizes)
+
+    def learn(self, train: Interactions, timeline: Timeline, examples: Examples) -> Self:
+        """`fit` from examples made before, of the same data; only parameters of the trees may differ."""
+        growth = Growth(
+            n_rounds=self.n_rounds,
+            lr=self.lr,
+            n_leaves=self.n_leaves,
+            min_leaf=self.min_leaf,
+            seed=self.seed,
+            n_threads=self.n_threads,
+        )
+        trees = trees_grow(examples.columns[:, self._used], examples.taken, examples.weight, growth)
+        self.sizes_ = trees_grow(examples.about, examples.sizes, None, SIZE)
+        self.trees_ = trees
         self.remember(train)
         self.timeline = timeline
         return self
 
     def _check(self) -> None:
-        whole(1, quota=self.quota, reach=self.reach, n_targets=self.n_targets, n_rounds=self.n_rounds)
-        whole(2, n_leaves=self.n_leaves)
+        whole(1, quota=self.quota, reach=self.reach, n_moments=self.n_moments, n_rounds=self.n_rounds)
         whole(1, min_leaf=self.min_leaf)
+        whole(2, n_leaves=self.n_leaves)
         whole(0, seed=self.seed, n_threads=self.n_threads)
         at_least(0, decay=self.decay, lr=self.lr, share=self.share)
         if not 0 < self.share <= 1:
             raise ConfigError(f"share must lie above 0 and be at most 1, got {self.share}; 1 keeps all.")
-        strangers = [name for name in self.without if name not in FEATURES]
-        if strangers:
-            raise ConfigError(
-                f"without names features, got {strangers[0]!r}; known are {', '.join(FEATURES)}."
-            )
+        for name in self.without:
+            if name not in FEATURES:
+                raise ConfigError(f"without must name features, got {name!r}; known: {', '.join(FEATURES)}.")
 
-    def _rules(self, returns: bool) -> Rules:
+    def _rules(self, timeline: Timeline) -> Rules:
         windows = np.array(WINDOWS, np.int64) * DAY
-        return Rules(windows, self.quota, self.reach, self.decay, returns)
+        return Rules(windows, self.quota, self.reach, self.decay, timeline.returns)
 
     @property
     def _used(self) -> Longs:
-        return np.array([k for k, name in enumerate(FEATURES) if name not in self.without])
-
-    def _examples(self, timeline: Timeline, moments: Moments) -> tuple[Floats, Bools, Floats]:
-        """(columns, taken, weight): all that was taken, and a share of what was not."""
-        rng = np.random.default_rng(self.seed)
-        columns, taken = [np.empty((0, N_FEATURES), np.float32)], [np.empty(0, np.bool_)]
-        for block in timeline.describe(self._rules(timeline.returns), moments):
-            kept = block.taken | (rng.random(block.taken.size) < self.share)
-            columns.append(block.columns[kept])
-            taken.append(block.taken[kept])
-        y = np.concatenate(taken)
-        return np.concatenate(columns)[:, self._used], y, np.where(y, 1.0, 1 / self.share).astype(np.float32)
-
-    def _boost(self, columns: Floats, taken: Bools, weight: Floats) -> Any:
-        lightgbm = _lightgbm()
-        settings = {
-            "objective": "binary",
-            "learning_rate": self.lr,
-            "num_leaves": self.n_leaves,
-            "min_data_in_leaf": self.min_leaf,
-            "feature_fraction": 0.5,
-            "bagging_fraction": 0.7,
-            "bagging_freq": 1,
-            "lambda_l2": 5.0,
-            "max_bin": 127,
-            "deterministic": True,
-            "force_row_wise": True,
-            "num_threads": self.n_threads,
-            "seed": self.seed,
-            "verbose": -1,
-        }
-        data = lightgbm.Dataset(columns, taken, weight=weight, params={"verbose": -1, "max_bin": 127})
-        booster = lightgbm.train(settings, data, self.n_rounds)
-        return np.frombuffer(booster.model_to_string().encode(), np.uint8)
+        return np.array([k for k, name in enumerate(FEATURES) if name not in self.without], np.int64)
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The data by time; made again after loading."""
+        """The data by time; laid out again after loading."""
         return Timeline(self.past, self.reach)
 
-    def _scored(self, users: Ints, at: Longs) -> Iterator[tuple[Longs, Block, Doubles]]:
-        """(numbers of the users, their candidates, log-odds), block by block in order of time."""
-        booster = _lightgbm().Booster(model_str=self.need("text_").tobytes().decode())
-        order = np.argsort(at, kind="stable")
-        moments = Moments(users[order], at[order], np.full(users.size, -1, np.int64))
-        for block in self.timeline.describe(self._rules(self.timeline.returns), moments):
-            odds = np.empty(0)
-            if block.items.size:
-                rows = block.columns[:, self._used]
-                odds = booster.predict(rows, raw_score=True, num_threads=self.n_threads)
-            yield order[block.first : block.first + block.indptr.size - 1], block, np.asarray(odds)
+    # ------------------------------------------------------------------ serving
+    def describe(self, users: Ints, at: Any = None) -> tuple[Longs, Iterable[Block]]:
+        """(order, blocks): moment number k is that of users[order[k]]."""
+        self.need("trees_")
+        end = self.timeline.end if at is None else at
+        moment = np.ascontiguousarray(np.broadcast_to(np.asarray(end, np.int64), users.shape))
+        order = np.argsort(moment, kind="stable")
+        nothing = np.full(users.size, -1, np.int64)
+        moments = Moments(users[order], moment[order], nothing)
+        return order, self.timeline.describe(self._rules(self.timeline), moments)
 
     def score(self, users: Ints) -> Floats:
         return self.score_at(users)
 
     def score_at(self, users: Ints, at: Any = None) -> Floats:
         """(n, n_items) log-odds at moments `at` (microseconds, one or one per user; None: after all)."""
-        self.need("text_")
+        order, blocks = self.describe(users, at)
+        trees = Trees(self.trees_)
         scores = np.full((users.size, self.past.n_items), -np.inf, np.float32)
-        for numbers, block, odds in self._scored(users, self._moments(users, at)):
+        for block in blocks:
+            numbers = order[block.first : block.first + block.indptr.size - 1]
+            odds = trees.predict(block.columns[:, self._used], raw=True, n_threads=self.n_threads)
             scores[np.repeat(numbers, np.diff(block.indptr)), block.items] = odds
         return scores
 
     def heads(self, users: Ints, at: Any = None, M: int = 100) -> RankedLists:
-        """The best M candidates of each user at its moment, with probabilities."""
-        self.need("text_")
-        items, scores = np.empty((users.size, M), np.int32), np.empty((users.size, M), np.float32)
-        sizes = np.zeros(users.size, np.int64)
-        for numbers, block, odds in self._scored(users, self._moments(users, at)):
-            n = numbers.size
+        """The best M candidates of each user at its moment, with probabilities and expected basket sizes."""
+        return self.rank(users, *self.describe(users, at), M)
+
+    def rank(self, users: Ints, order: Longs, blocks: Iterable[Block], M: int = 100) -> RankedLists:
+        """`heads` for users who are described already."""
+        trees, sizes = Trees(self.need("trees_")), Trees(self.sizes_)
+        items, scores = np.zeros((users.size, M), np.int32), np.zeros((users.size, M), np.float32)
+        found, expected = np.zeros(users.size, np.int64), np.ones(users.size)
+        for block in blocks:
+            numbers = order[block.first : block.first + block.indptr.size - 1]
+            n, filled = numbers.size, np.diff(block.indptr) > 0
+            odds = trees.predict(block.columns[:, self._used], raw=True, n_threads=self.n_threads)
             best, value, size = np.empty(n * M, np.int32), np.empty(n * M, np.float32), np.zeros(n, np.int64)
             rows_head(block.indptr, block.items, odds.astype(np.float32), M, best, value, size)
-            items[numbers], scores[numbers], sizes[numbers] = best.reshape(n, M), value.reshape(n, M), size
-        kept = np.arange(M) < sizes[:, None]
-        found = scores[kept]
+            items[numbers], scores[numbers], found[numbers] = best.reshape(n, M), value.reshape(n, M), size
+            about = block.columns[block.indptr[:-1][filled]][:, ABOUT_USER]
+            expected[numbers[filled]] = sizes.predict(about, raw=False)
+        kept = np.arange(M) < found[:, None]
         return RankedLists(
             users=Ids(self.users_.outside(users)),
             item_ids=self.items_,
-            indptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            indptr=np.concatenate([[0], np.cumsum(found)]).astype(np.int64),
             items=items[kept],
-            scores=found,
-            probabilities=1 / (1 + np.exp(-found.astype(np.float64))),
+            scores=scores[kept],
+            probabilities=np.asarray(expit(scores[kept].astype(np.float64))),
+            sizes=expected,
         )
-
-    def _moments(self, users: Ints, at: Any) -> Longs:
-        moment = self.timeline.end if at is None else at
-        return np.ascontiguousarray(np.broadcast_to(np.asarray(moment, np.int64), users.shape))
 
     def log_odds_shift(self, users: Ints) -> Floats:
         """Scores are log-odds already."""
         return np.zeros(users.size, np.float32)
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"trees": self.need("text_")}, {}
+        return {"trees": self.need("trees_"), "sizes": self.sizes_}, {}
 
     def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
-        self.text_ = arrays["trees"]
-
-
-def last_moments(timeline: Timeline, n_targets: int) -> Moments:
-    """The last baskets of every user as things to foretell; a user's first basket is never one."""
-    log = timeline.log
-    number = np.arange(log.moment.size)
-    user = log.owner
-    latest = log.user_baskets[user + 1] - number
-    target = number[(latest <= n_targets) & (number > log.user_baskets[user])]
-    target = target[np.argsort(log.moment[target], kind="stable")]
-    return Moments(user[target], log.moment[target], target)
-
-
-def _lightgbm() -> Any:
-    try:
-        import lightgbm
-    except ImportError:
-        raise ConfigError(
-            "TwoStage needs LightGBM, which is not installed; pip install 'shortlist[trees]'."
-        ) from None
-    return lightgbm
+        self.trees_, self.sizes_ = arrays["trees"], arrays["sizes"]

@@ -1,0 +1,259 @@
+"""Do lists that stop by themselves beat the best fixed length? Five seeds, one look at the test.
+
+    python benchmarks/win.py                      # both datasets, five seeds
+    python benchmarks/win.py --data ml-100k       # one of them
+    python benchmarks/win.py --seeds 1 --no-ablation
+
+The ranker learns from `train`, every decider (a fixed N among them) is chosen on `valid`, the ranker learns
+again from `train_valid`, and the lists are judged on `test`. A list is made at the moment of the basket it is
+judged by and knows only what happened before. Feature groups are judged on validation, never on the test.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+from machine import describe, keep
+
+import shortlist as sl
+from shortlist.cutoff import ExpectedF1, FixedN, Threshold
+from shortlist.data.interactions import Interactions
+from shortlist.data.lists import RankedLists
+from shortlist.evaluate import (
+    Report,
+    best_fixed_n,
+    evaluate,
+    fixed_n_curve,
+    gap_recovered,
+    oracle,
+    paired_test,
+)
+from shortlist.models.moments import FEATURES, Block
+from shortlist.models.two_stage import Examples, TwoStage
+
+M = 60  # candidates a decider looks at
+COVERAGE = 0.7
+GROUPS = {
+    "recent sales": ("sales_1d", "sales_3d", "sales_7d", "sales_14d", "sales_30d", "trend_3d", "trend_14d"),
+    "own history": tuple(name for name in FEATURES if name.startswith("own_")),
+    "neighbours": tuple(name for name in FEATURES if name.startswith("together_")),
+    "transitions": tuple(name for name in FEATURES if name.startswith("after_")),
+    "the item": ("sales", "repeat_rate", "repeat_gap", "item_age", "item_basket", "sales_per_buyer"),
+    "the user": FEATURES[FEATURES.index("n_baskets") :],
+}
+DECIDERS = {  # name: (cutoff, whether it is told the basket size the ranker foretells)
+    "fixed N": (FixedN(M=M), False),
+    "threshold on probability": (Threshold(M=M, on="probability"), False),
+    "expected F1, size from probabilities": (
+        ExpectedF1(M=M, calibration="features", size="probabilities"),
+        False,
+    ),
+    "expected F1, size from history": (ExpectedF1(M=M, calibration="features", size="history"), False),
+    "expected F1, size foretold": (ExpectedF1(M=M, calibration="features", size="history"), True),
+    "expected F1, size foretold, uncalibrated": (ExpectedF1(M=M, calibration="none", size="history"), True),
+    "expected F1, 70% of users": (
+        ExpectedF1(M=M, calibration="features", size="history", coverage=COVERAGE),
+        True,
+    ),
+}
+OURS = "expected F1, size foretold"
+
+
+class Stage:
+    """A ranker's data laid out once for all seeds: examples to learn from, candidates to judge."""
+
+    def __init__(self, name: str, train: Interactions, truth: Interactions, clock: "Clock") -> None:
+        self.train, self.truth, self.clock = train, truth, clock
+        base = TwoStage()
+        with clock(f"{name}: lay out"):
+            self.timeline = base.lay_out(train)
+        with clock(f"{name}: describe examples"):
+            self.examples: Examples = base.examples(self.timeline)
+        self.users = truth.active_users
+        at = truth.time[truth.indptr[self.users]]
+        with clock(f"{name}: describe candidates"):
+            base.timeline, base.trees_ = self.timeline, None
+            self.order, blocks = base.describe(self.users, at)
+            self.blocks = [Block(b.first, b.indptr, *(a.copy() for a in b[2:])) for b in blocks]
+        self.name = name
+
+    def ranker(self, seed: int, without: tuple[str, ...] = ()) -> TwoStage:
+        """Trees grown with this seed."""
+        with self.clock(f"{self.name}: grow trees"):
+            return TwoStage(seed=seed, without=without).learn(self.train, self.timeline, self.examples)
+
+    def heads(self, ranker: TwoStage) -> RankedLists:
+        """Candidates of the users who are judged, each at its moment."""
+        with self.clock(f"{self.name}: rank candidates"):
+            return ranker.rank(self.users, self.order, self.blocks, M)
+
+
+class Clock:
+    """Processor seconds by step; a step that is made again counts once, at its mean."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, list[float]] = {}
+
+    @contextmanager
+    def __call__(self, step: str) -> Iterator[None]:
+        start, wall = time.process_time(), time.perf_counter()
+        yield
+        self.spent.setdefault(step, []).append(time.process_time() - start)
+        print(
+            f"  {step}: {self.spent[step][-1]:.0f} s of processor, {time.perf_counter() - wall:.0f} s",
+            flush=True,
+        )
+
+    def table(self) -> dict[str, float]:
+        """Mean seconds of each step, and their sum."""
+        found = {step: round(float(np.mean(spent)), 1) for step, spent in self.spent.items()}
+        return {**found, "all": round(sum(found.values()), 1)}
+
+
+def decided(
+    before: Stage, heads: RankedLists, now: Stage, new: RankedLists
+) -> tuple[dict[str, RankedLists], np.ndarray]:
+    """Every decider fitted on the earlier stage and applied to the later; what our lists promise."""
+    found, promise = {}, np.zeros(len(new))
+    for name, (cutoff, told) in DECIDERS.items():
+        old = heads if told else replace(heads, sizes=None)
+        with before.clock(f"decide: {name}"):
+            fitted = cutoff.clone().fit(old, before.truth, history=before.train)
+            found[name] = fitted.apply(new if told else replace(new, sizes=None), history=now.train)
+        if name == OURS:
+            curve = fitted.expected(new, history=now.train)
+            filled = np.diff(new.indptr) > 0
+            promise[filled] = np.maximum.reduceat(curve, new.indptr[:-1][filled])
+    return found, promise
+
+
+def figures(report: Report) -> dict[str, float]:
+    """What the table shows of one run."""
+    return {
+        "f1": report.mean("f1"),
+        "f1_covered": report.mean("f1", "covered"),
+        "ndcg": report.mean("ndcg"),
+        "cover": float(report.covered.mean()),
+        "length": float(report.lengths.mean()),
+    }
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Mean and standard deviation over seeds."""
+    return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0}
+
+
+def on_surest(report: Report, heads: RankedLists, promise: np.ndarray) -> float:
+    """Mean F1 of the users whose lists promise most, as many as COVERAGE says."""
+    surest = np.argsort(-promise, kind="stable")[: round(COVERAGE * len(heads))]
+    row = sl.Ids(report.user_ids).lookup(heads.users.values)
+    return float(report.values("f1")[row[surest]].mean())
+
+
+def run(name: str, seeds: int, ablation: bool) -> dict[str, object]:
+    """One dataset: figures by decider over seeds, tests, ceiling, ablation."""
+    print(name)
+    split, clock = sl.split.last_basket(sl.load(name)), Clock()
+    before = Stage("valid", split.train, split.valid, clock)
+    now = Stage("test", split.train_valid, split.test, clock)
+    reports: dict[str, list[Report]] = {decider: [] for decider in DECIDERS}
+    ceilings, gaps, chosen = [], [], []
+    surest: dict[str, list[float]] = {OURS: [], "fixed N": []}
+    for seed in range(seeds):
+        heads, new = before.heads(before.ranker(seed)), now.heads(now.ranker(seed))
+        lists, promise = decided(before, heads, now, new)
+        for decider, made in lists.items():
+            reports[decider].append(evaluate(made, split.test))
+        ceilings.append(oracle(new, split.test))
+        gaps.append(gap_recovered(reports[OURS][-1], reports["fixed N"][-1], ceilings[-1]))
+        for who, values in surest.items():
+            values.append(on_surest(reports[who][-1], new, promise))
+        chosen.append(best_fixed_n(fixed_n_curve(heads, split.valid)))
+        print(f"  seed {seed}:", {d: round(r[-1].mean("f1"), 5) for d, r in reports.items()}, flush=True)
+    result: dict[str, object] = {
+        "users": int(now.users.size),
+        "seeds": seeds,
+        "N": chosen,
+        "deciders": {
+            decider: {key: spread([figures(r)[key] for r in runs]) for key in figures(runs[0])}
+            for decider, runs in reports.items()
+        },
+        "oracle": spread([ceiling.mean("f1") for ceiling in ceilings]),
+        "gap_recovered": spread(gaps),
+        "surest_70%": {who: spread(values) for who, values in surest.items()},
+        "same_users": same_users(reports),
+        "tests": tests(reports),
+    }
+    if ablation:
+        result["ablation_on_validation"] = ablated(before, clock)
+    result["processor_seconds"] = clock.table()
+    return result
+
+
+def per_user(runs: list[Report]) -> np.ndarray:
+    """(n_users,) F1, mean over seeds."""
+    return np.mean([run.values("f1") for run in runs], axis=0)
+
+
+def same_users(reports: dict[str, list[Report]]) -> dict[str, dict[str, float]]:
+    """F1 of ours and of the fixed N on the users that ours covers when it may stay silent."""
+    few = reports["expected F1, 70% of users"]
+    found: dict[str, list[float]] = {"ours": [], "fixed N": []}
+    for k, report in enumerate(few):
+        found["ours"].append(float(report.values("f1")[report.covered].mean()))
+        found["fixed N"].append(float(reports["fixed N"][k].values("f1")[report.covered].mean()))
+    return {who: spread(values) for who, values in found.items()}
+
+
+def tests(reports: dict[str, list[Report]]) -> dict[str, dict[str, float]]:
+    """Each decider against the fixed N, paired by user, means over seeds."""
+    fixed = per_user(reports["fixed N"])
+    found = {}
+    for decider, runs in reports.items():
+        if decider != "fixed N":
+            test = paired_test(per_user(runs), fixed)
+            found[decider] = {
+                "difference": test.difference,
+                "relative": test.difference / float(fixed.mean()),
+                "low": test.low,
+                "high": test.high,
+                "p": test.p_bootstrap,
+            }
+    return found
+
+
+def ablated(stage: Stage, clock: Clock) -> dict[str, dict[str, float]]:
+    """Best fixed N and the dynamic lists on validation when the trees may not see a group of features."""
+    found = {}
+    for group, names in {"nothing": (), **GROUPS}.items():
+        heads = stage.heads(stage.ranker(0, names))
+        curve = fixed_n_curve(heads, stage.truth)
+        report = np.zeros(len(heads))
+        cutoff = DECIDERS[OURS][0]
+        for part in (0, 1):  # fitted on every other user, judged on the rest
+            learn, judge = (heads.take(np.arange(k, len(heads), 2)) for k in (part, 1 - part))
+            made = (
+                cutoff.clone().fit(learn, stage.truth, history=stage.train).apply(judge, history=stage.train)
+            )
+            judged = evaluate(made, stage.truth)
+            row = sl.Ids(judged.user_ids).lookup(made.users.values)
+            report[1 - part :: 2] = judged.values("f1")[row]
+        found[group] = {"fixed N": float(curve["f1"].max()), "dynamic": float(report.mean())}
+        print(f"  without {group}: {found[group]}", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", choices=("ta-feng", "ml-100k", "sample"), action="append")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--no-ablation", action="store_true")
+    parser.add_argument("--name", default="win")
+    given = parser.parse_args()
+    outcome: dict[str, object] = {"machine": describe("lightgbm"), "candidates": M}
+    for dataset in given.data or ("ml-100k", "ta-feng"):
+        outcome[dataset] = run(dataset, given.seeds, not given.no_ablation)
+        print(keep(given.name, outcome))
