@@ -10,7 +10,7 @@ from shortlist.kernels.fold import AVERAGE, MAXIMUM
 from shortlist.kernels.hrm import Contexts, context_apply, hrm_round, hybrid_vectors
 from shortlist.kernels.mf import Parameters, Rates, factor_width
 from shortlist.models.base import whole
-from shortlist.models.joint import JointModel
+from shortlist.models.joint import DynamicK, JointModel
 from shortlist.models.objective import Objective
 from shortlist.models.representation import Representation
 from shortlist.models.strata import Schedule
@@ -150,23 +150,7 @@ class HRM(JointModel):
 
 
 @dataclass(kw_only=True, eq=False)
-class DKHRM(HRM):
-    """HRM with a personal decision boundary, learned jointly; see DKBPRMF for the parameters."""
+class DKHRM(DynamicK, HRM):
+    """HRM with a personal decision boundary, learned jointly (paper §3.3)."""
 
-    alpha: float = 0.5
     t: float = 2.0
-    lambda_t: float = 1.0
-    negatives: float | str = 10.0
-    loss: str = "logistic"
-    penalty: str = "l2"
-
-    def objective(self) -> Objective:
-        return Objective(
-            alpha=self.alpha,
-            t=self.t,
-            lambda_t=self.lambda_t,
-            negatives=self.negatives,
-            loss=self.loss,
-            penalty=self.penalty,
-            learn_boundary=True,
-        )

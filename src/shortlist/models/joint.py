@@ -248,6 +248,34 @@ class JointModel(Recommender):
         self.valid_scores_, self.stopped_ = notes["valid_scores"], notes["stopped"]
 
 
+@dataclass(kw_only=True, eq=False)
+class DynamicK(JointModel):
+    """What a joint model adds to its ranker: the share of examples, the boundary and its leash.
+
+    `negatives` per positive is the strictness of the boundary: s > t_u means odds above `negatives` times the
+    base rate; "uniform" draws examples uniformly over items, as the paper says.
+    """
+
+    alpha: float = 0.5
+    t: float = 1.0
+    lambda_t: float = 1.0
+    negatives: float | str = 10.0
+    loss: str = "logistic"
+    penalty: str = "l2"
+
+    def objective(self) -> Objective:
+        """What is descended."""
+        return Objective(
+            alpha=self.alpha,
+            t=self.t,
+            lambda_t=self.lambda_t,
+            negatives=self.negatives,
+            loss=self.loss,
+            penalty=self.penalty,
+            learn_boundary=True,
+        )
+
+
 def _grown(start: Floats, known: Floats) -> Floats:
     """Freshly drawn rows, with what is known already written over the first of them."""
     start[: known.shape[0]] = known

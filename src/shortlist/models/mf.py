@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.mf import Parameters
-from shortlist.models.joint import JointModel
+from shortlist.models.joint import DynamicK, JointModel
 from shortlist.models.objective import Objective
 from shortlist.models.representation import Plain, Representation
 from shortlist.types import Floats, Ints
@@ -49,27 +49,5 @@ class CRRMF(_Factorisation):
 
 
 @dataclass(kw_only=True, eq=False)
-class DKBPRMF(_Factorisation):
-    """BPRMF with a personal decision boundary, learned jointly (paper §3.3).
-
-    `negatives` per positive is the strictness of the boundary: s > t_u means odds above `negatives` times the
-    user's base rate; "uniform" draws examples uniformly over items, as the paper says.
-    """
-
-    alpha: float = 0.5
-    t: float = 1.0
-    lambda_t: float = 1.0
-    negatives: float | str = 10.0
-    loss: str = "logistic"
-    penalty: str = "l2"
-
-    def objective(self) -> Objective:
-        return Objective(
-            alpha=self.alpha,
-            t=self.t,
-            lambda_t=self.lambda_t,
-            negatives=self.negatives,
-            loss=self.loss,
-            penalty=self.penalty,
-            learn_boundary=True,
-        )
+class DKBPRMF(DynamicK, _Factorisation):
+    """BPRMF with a personal decision boundary, learned jointly (paper §3.3)."""
