@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shortlist import models as models  # every model registers itself by being imported
+from shortlist import models
 from shortlist.data.files import write_beside
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, TrainingError
@@ -96,6 +96,8 @@ def tune(
     whole(1, n_trials=n_trials, n_folds=n_folds)
     held = dict(fixed or {})
     made(model, held)
+    if space is None and model not in SPACES:
+        raise ConfigError(f"{model} has no search space of its own; pass one, or tune {', '.join(SPACES)}.")
     wanted = {k: v for k, v in (space or SPACES[model]).items() if k not in held}
     identity = {
         "model": model,
@@ -128,8 +130,9 @@ def folds(data: Interactions, n_folds: int) -> list[Fold]:
 
 def made(model: str, params: dict[str, Any]) -> Recommender:
     """A model by name."""
-    if model not in SPACES:
-        raise ConfigError(f"model must be one of {', '.join(SPACES)}, got {model!r}; choose one.")
+    known = [name for name in models.__all__ if name in Recommender.classes]
+    if model not in known:
+        raise ConfigError(f"model must be one of {', '.join(known)}, got {model!r}; choose one.")
     return Recommender.classes[model]().set_params(**params)
 
 
