@@ -7,8 +7,9 @@ import pytest
 
 from shortlist.cutoff import ExpectedF1, ExpectedNDCG, FixedN, Value, heads
 from shortlist.cutoff.labels import label
+from shortlist.cutoff.logistic import Logistic
 from shortlist.cutoff.sizes import ListSize
-from shortlist.cutoff.sweep import mean_utility
+from shortlist.cutoff.sweep import mean_utility, user_utilities
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 
@@ -76,22 +77,26 @@ def test_relevant_items_outside_the_head_lengthen_lists():
     assert both.mean() > inside.mean()
 
 
-def test_auto_takes_the_best_size_on_validation():
+def test_auto_leaves_both_only_for_a_clear_gain():
     lists, truth, history = shoppers(5)
+    cut = ExpectedF1(calibration="platt").fit(lists, truth, history=history)
     known = label(lists, truth)
-    worth = {
-        size: mean_utility(
-            known,
-            ExpectedF1(size=size, calibration="platt")
-            .fit(lists, truth, history=history)
-            .lengths(lists, history=history),
-            "f1",
-        )
-        for size in ("probabilities", "history", "both")
-    }
-    assert ExpectedF1(calibration="platt").fit(lists, truth, history=history).size_ == max(
-        worth, key=worth.get
-    )
+    worth = {}
+    for size in ("probabilities", "history", "both"):
+        one = ExpectedF1(size=size, calibration="platt").fit(lists, truth, history=history)
+        worth[size] = user_utilities(known, one.lengths(lists, history=history), "f1")
+    gain = worth[cut.size_] - worth["both"]
+    assert cut.size_ == "both" or gain.mean() > gain.std() / np.sqrt(gain.size)
+    assert all(other.mean() - worth[cut.size_].mean() < 0.005 for other in worth.values())
+    inside = truth.where(truth.items.values.to_numpy()[truth.item] < 2000)  # now nothing lies outside
+    assert ExpectedF1(calibration="platt").fit(lists, inside).size_ in ("both", "probabilities")
+
+
+def test_bent_lines_do_not_run_away_beyond_what_was_seen():
+    rng = np.random.default_rng(9)
+    x = rng.normal(size=(5000, 1))
+    line = Logistic(quantiles=(0.2, 0.5, 0.8)).learn(x, (rng.random(5000) < 0.1).astype(float))
+    assert line.log_odds(np.array([[99.0]])) == line.log_odds(np.array([[9.0]]))
 
 
 def test_expected_worth_comes_true():

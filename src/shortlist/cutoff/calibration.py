@@ -69,7 +69,7 @@ class Calibration(Component):
             if chosen == "trees":
                 self.text_ = trees_fit(columns, y, self.seed)
             else:
-                self.line_ = Logistic(quantiles=BENDS, seed=self.seed).learn(columns, y)
+                self.line_ = Logistic(quantiles=BENDS, ridge=10.0, seed=self.seed).learn(columns, y)
         self.method_ = chosen
         return self
 

@@ -12,6 +12,7 @@ from shortlist.kernels.logistic import curvature_sum
 from shortlist.types import Doubles
 
 STEPS = 100
+EDGES = (0.002, 0.998)  # beyond these quantiles bent lines run level: the last bends rest on few cases
 
 
 def sigmoid(x: Doubles) -> Doubles:
@@ -76,6 +77,9 @@ class Logistic(Component):
         share = min(1.0, self.n_rows / max(float((1 - y).sum()), 1.0))
         taken = (y > 0) | (np.random.default_rng(self.seed).random(y.size) < share)
         columns, y = columns[taken], y[taken]
+        if self.quantiles:
+            self.edges_ = np.quantile(columns, EDGES, axis=0)
+            columns = np.clip(columns, *self.edges_)
         knots = [np.unique(np.quantile(column, self.quantiles)) for column in columns.T]
         self.starts_ = np.cumsum([0, *(knot.size for knot in knots)])
         self.knots_ = np.concatenate(knots)
@@ -90,6 +94,8 @@ class Logistic(Component):
 
     def log_odds(self, columns: Doubles) -> Doubles:
         """(n_rows,)."""
+        if self.quantiles:
+            columns = np.clip(columns, *self.edges_)
         line = np.full(columns.shape[0], self.height_)
         hinges_sum(columns, self.starts_, self.knots_, self.slopes_, line)
         return line

@@ -19,11 +19,18 @@ def utilities(known: Labels, target: str) -> Doubles:
     return known.f1() if target == "f1" else known.ndcg()
 
 
-def mean_utility(known: Labels, lengths: Ints, target: str) -> float:
-    """Mean over all labelled users of lists of these lengths; an empty list counts 0."""
+def user_utilities(known: Labels, lengths: Ints, target: str) -> Doubles:
+    """(n_labelled,) what lists of these lengths are worth to labelled users; an empty list is worth 0."""
     ends = known.lists.indptr[:-1] + lengths - 1
     shown = known.labelled & (lengths > 0)
-    return float(utilities(known, target)[ends[shown]].sum() / max(known.labelled.sum(), 1))
+    worth = np.zeros(len(known.lists))
+    worth[shown] = utilities(known, target)[ends[shown]]
+    return worth[known.labelled]
+
+
+def mean_utility(known: Labels, lengths: Ints, target: str) -> float:
+    """Mean over all labelled users."""
+    return float(user_utilities(known, lengths, target).sum() / max(known.labelled.sum(), 1))
 
 
 def best_length(known: Labels, target: str) -> int:

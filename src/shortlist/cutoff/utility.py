@@ -9,14 +9,14 @@ from shortlist.cutoff.base import Decision
 from shortlist.cutoff.calibrated import Calibrated
 from shortlist.cutoff.labels import Labels
 from shortlist.cutoff.sizes import ListSize
-from shortlist.cutoff.sweep import TARGETS, coverage_threshold, mean_utility
+from shortlist.cutoff.sweep import TARGETS, coverage_threshold, first_best, user_utilities
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.kernels.expected import utilities_apart, utilities_joint
 from shortlist.types import Doubles, Ints
 
-SIZES = ("probabilities", "history", "both")
+SIZES = ("both", "history", "probabilities")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -25,7 +25,7 @@ class ExpectedUtility(Calibrated):
 
     `size` says where n comes from: `probabilities` (relevant candidates only), `history` (the user's next
     list size, whichever candidates are relevant), `both` (relevant candidates plus a prediction of how many
-    lie outside them), `auto` (the best of the three on validation).
+    lie outside them), `auto` (`both`, unless another is clearly better on validation).
     A list whose expected worth is below `floor` stays empty; `coverage` sets the floor on validation so that
     this share of users is shown something. `method="normal"` replaces the exact distribution of relevant
     candidates by a refined normal.
@@ -56,17 +56,22 @@ class ExpectedUtility(Calibrated):
         p = self._probabilities(lists, history)
         self.next_ = ListSize().learn(known, known.n_relevant - 1, history)
         self.outside_ = ListSize().learn(known, known.n_relevant - known.n_found, history)
-        self.size_ = self.size
-        if self.size == "auto":
-            worths = [
-                mean_utility(known, self._curve(lists, p, history, size)[1], self.target) for size in SIZES
-            ]
-            self.size_ = SIZES[int(np.argmax(worths))]
+        self.size_ = self._choose(known, p, history) if self.size == "auto" else self.size
         self.floor_ = float(self.floor)
         if self.coverage is not None:
             curve, lengths = self._curve(lists, p, history, self.size_)
             best = curve[(lists.indptr[:-1] + lengths - 1)[lengths > 0]]
             self.floor_ = coverage_threshold(best, len(lists), self.coverage)
+
+    def _choose(self, known: Labels, p: Doubles, history: Interactions | None) -> str:
+        """`both`, unless another is better on validation by more than one standard error."""
+        worths = [
+            user_utilities(known, self._curve(known.lists, p, history, size)[1], self.target)
+            for size in SIZES
+        ]
+        gains = [worth - worths[0] for worth in worths]
+        clear = [gain.mean() if gain.mean() > gain.std() / np.sqrt(gain.size) else 0.0 for gain in gains]
+        return SIZES[first_best(np.array(clear))]
 
     def _decide(self, lists: RankedLists, history: Interactions | None) -> Decision:
         self._check()

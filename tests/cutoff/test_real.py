@@ -1,0 +1,72 @@
+"""Stopping on real data: a plain counter and popularity rank, the cutoffs stop."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shortlist as sl
+from shortlist.cutoff import ExpectedF1, FixedN, heads, reliability
+from shortlist.cutoff.labels import label
+from shortlist.cutoff.sweep import mean_utility
+
+ROOT = Path(__file__).parents[2]
+
+
+def counter(train, *, again):
+    """Share of the user's baskets with the item, plus popularity; without `again`, unseen items only."""
+    everybody = np.bincount(train.item, minlength=train.n_items) / train.n_baskets
+
+    def score(users):
+        rows = np.tile(everybody, (users.size, 1))
+        for row, user in enumerate(users):
+            own = train.item[train.indptr[user] : train.indptr[user + 1]]
+            np.add.at(rows[row], own, 1 / max(np.diff(train.user_baskets)[user], 1) if again else -np.inf)
+        return rows
+
+    return score
+
+
+def parts(name, n_users, *, again):
+    """(split, heads before validation, heads before test) of some users."""
+    split = sl.split.last_basket(sl.load(name))
+    chosen = [
+        heads(
+            counter(known, again=again),
+            ids=known,
+            users=np.random.default_rng(0).permutation(then.active_users)[:n_users],
+        )
+        for known, then in ((split.train, split.valid), (split.train_valid, split.test))
+    ]
+    return split, *chosen
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("name", "again", "gain", "error"), [("ta-feng", True, 1.05, 0.005), ("ml-100k", False, 0.95, 0.005)]
+)
+def test_dynamic_lengths_beat_or_match_the_best_fixed_length_over_all_users(name, again, gain, error):
+    split, before, now = parts(name, 4000, again=again)
+    judged = label(now, split.test)
+    fixed = FixedN().fit(before, split.valid)
+    cut = ExpectedF1().fit(before, split.valid, history=split.train)
+    lists = cut.apply(now, history=split.train_valid)
+    assert mean_utility(judged, lists.lengths, "f1") > gain * mean_utility(judged, fixed.lengths(now), "f1")
+    promised = cut.calibration_.apply(now, history=split.train_valid)
+    assert reliability(promised, split.test).ece < error
+
+
+def test_the_example_runs_without_a_network():
+    script = ROOT / "examples" / "bring_your_own_ranker.py"
+    done = subprocess.run(
+        [sys.executable, script, "--dataset", "sample"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    lines = [line.split() for line in done.stdout.splitlines() if "expected F1" in line]
+    assert [line[0] for line in lines] == ["ALS", "BPR", "counter"]
+    assert all(float(line[3]) > 0.15 for line in lines)
