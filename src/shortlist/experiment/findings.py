@@ -58,8 +58,8 @@ def table1(dataset: str, by_model: Runs) -> dict[str, Any]:
             "f1_sd": _sd(runs, name, "f1_covered"),
             "ndcg_sd": _sd(runs, name, "ndcg_covered"),
             "length": mean(runs, name, "length"),
-            "N": None if name == OWN else [run["N"] for run in runs],
-            "N_ndcg": None if name == OWN else [run["N_ndcg"] for run in runs],
+            "N": None if name == OWN else [run["N"]["f1"] for run in runs],
+            "N_ndcg": None if name == OWN else [run["N"]["ndcg_paper"] for run in runs],
             "paper": printed[model]._asdict() if model in printed else None,
         }
     for model, original in paper.ORIGINAL.items():
@@ -254,5 +254,5 @@ def _curve(runs: list[dict[str, Any]], metric: str) -> dict[str, Any]:
     return {
         "N": list(LENGTHS),
         metric: np.mean([run["curve"][metric] for run in runs], axis=0).tolist(),
-        "chosen": round(float(np.median([run["N"] for run in runs]))),
+        "chosen": round(float(np.median([run["N"]["f1"] for run in runs]))),
     }

@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 from html import escape
-from itertools import pairwise
 from typing import Any
 
 from shortlist.experiment import charts, paper
-from shortlist.experiment.charts import Series, bar_chart, legend, line_chart
+from shortlist.experiment.figures import figure1, figure2, risk_figure, spread_figure
 from shortlist.experiment.page import PAGE, difference, html_table, mark, or_dash, share
-from shortlist.experiment.paper import BIASED
 from shortlist.experiment.runs import FIXED, ORACLE, OWN
 from shortlist.experiment.verdicts import COVERED, FAILS, HOLDS, METRIC
 
 NAMES = {"ml-100k": "MovieLens 100K", "ta-feng": "Ta-Feng", "sample": "The generated sample"}
+VARIANTS = {"plain": "without", "biased": "with"}
 CLASS = {HOLDS: "holds", COVERED: "part", FAILS: "fails"}
 
 
@@ -86,9 +85,9 @@ def _dataset(name: str, found: dict[str, Any]) -> str:
         "<h3>Table 1: the paper's columns (covered users)</h3>",
         _table1(found["table1"]),
         "<h3>Figure 1: DK-HRM with one parameter moved at a time</h3>",
-        _figure1(found["figure1"]),
+        figure1(found["figure1"]),
         "<h3>Figure 2: F1 of the top N</h3>",
-        _figure2(found["figure2"]),
+        figure2(found["figure2"]),
         "<h3>The fair table: all users</h3>",
         _fair(found["fair"]),
         "<h3>Matched comparisons: the same ranking at fixed length, on equal terms</h3>",
@@ -96,9 +95,9 @@ def _dataset(name: str, found: dict[str, Any]) -> str:
         "<h3>Every decider on every ranking (F1, all users)</h3>",
         _deciders(found["deciders"]),
         "<h3>Serving only the users one is sure about</h3>",
-        _risk(found["risk"]),
+        risk_figure(found["risk"]),
         "<h3>How far boundaries and lengths scatter</h3>",
-        _spread(found["spread"]),
+        spread_figure(found["spread"]),
         "<h3>Parameters</h3>",
         _parameters(found),
     ]
@@ -147,39 +146,6 @@ def _few(values: Sequence[int]) -> str:
     """The lengths that seeds chose."""
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low}–{high}"
-
-
-def _figure1(sweeps: dict[str, Any]) -> str:
-    symbols = {"t": "t", "lambda_t": "λ_t", "alpha": "α", BIASED: "t, with item biases"}
-    panels = []
-    for name, sweep in sweeps.items():
-        x, even = sweep["values"], name == "lambda_t"
-        both = [Series("covered users", x, sweep["f1_covered"], 0), Series("all users", x, sweep["f1"], 1)]
-        label = symbols[name]
-        panels.append(line_chart(f"F1 by {label}", label, "F1 (mean over users)", both, even=even))
-        ndcg = [Series("covered users", x, sweep["ndcg_covered"], 0)]
-        panels.append(line_chart(f"NDCG by {label}", label, "NDCG (paper's)", ndcg, even=even))
-        cover = [Series("covered users", x, sweep["cover"], 2)]
-        panels.append(
-            line_chart(f"Cover-Ratio by {label}", label, "share of users", cover, even=even, top=1.0)
-        )
-    names = [("covered users", 0), ("all users, empty list = 0", 1), ("share of users with a list", 2)]
-    note = (
-        "Scores are inner products without item biases, as the paper writes them. With biases (last row, as "
-        "in Table 1) every score can move along with t, and t decides little."
-    )
-    return (
-        f"<figure><div class='grid3'>{''.join(panels)}</div>{legend(names)}</figure>"
-        f"<p class='quiet'>{note}</p>"
-    )
-
-
-def _figure2(curves: dict[str, Any]) -> str:
-    shown = [model for model in curves if model not in paper.ORIGINAL]
-    series = [Series(paper.title(m), curves[m]["N"], curves[m]["f1"], k) for k, m in enumerate(shown)]
-    chart = line_chart("F1 at N = 1 … 20", "N (items shown to everybody)", "F1 (mean over all users)", series)
-    names = [(f"{paper.title(m)} (N = {curves[m]['chosen']} on validation)", k) for k, m in enumerate(shown)]
-    return f"<figure style='max-width:44rem'>{chart}{legend(names)}</figure>"
 
 
 def _fair(rows: Sequence[dict[str, Any]]) -> str:
@@ -258,72 +224,16 @@ def _deciders(found: dict[str, Any]) -> str:
     return html_table(["ranking", *map(escape, names)], body) + f"<p class='quiet'>{note}</p>"
 
 
-def _risk(found: dict[str, Any]) -> str:
-    shown = [
-        ("HRM", FIXED), ("DKHRM", OWN), ("DKHRM", "expected F1"), ("PersonalFrequency", FIXED),
-        ("PersonalFrequency", "expected F1"),
-    ]  # fmt: skip
-    series, names = [], []
-    for k, (model, lists) in enumerate(shown):
-        one = found[model][lists]
-        label = f"{paper.title(model)}, {lists}"
-        series.append(Series(label, one["coverage"], one["f1"], k))
-        names.append((f"{label} (area {one['area']:.4f})", k))
-    chart = line_chart(
-        "F1 of those served, the surest first",
-        "coverage (share of users served)",
-        "F1 (mean over the served)",
-        series,
-    )
-    note = "Area: mean of 1 − F1 over all coverages, mean over seeds; lower is better. Curves: first seed."
-    return f"<figure style='max-width:44rem'>{chart}{legend(names)}</figure><p class='quiet'>{note}</p>"
-
-
-def _spread(found: dict[str, Any]) -> str:
-    panels = []
-    for model in paper.ORIGINAL:
-        bounds, lengths = found[model]["boundaries"], found[model]["K"][OWN]
-        middles = [(a + b) / 2 for a, b in pairwise(bounds["edges"])]
-        name = paper.title(model)
-        labels = [f"{middle:.3f}" for middle in middles]
-        panels.append(
-            bar_chart(
-                f"{name}: t_u, sd {bounds['sd']:.3f}",
-                "boundary t_u",
-                "users",
-                _thin(labels),
-                bounds["counts"],
-            )
-        )
-        panels.append(_length_chart(f"{name}: K", lengths, 1))
-    panels += [
-        _length_chart(f"{paper.title(model)}: K by expected F1", found[model]["K"]["expected F1"], 2)
-        for model in ("DKHRM", "PersonalFrequency")
-    ]
-    return f"<figure><div class='grid3'>{''.join(panels)}</div></figure>"
-
-
-def _thin(labels: Sequence[str]) -> list[str]:
-    """Every sixth label: boundaries have long ones."""
-    return [label if k % 6 == 0 else "" for k, label in enumerate(labels)]
-
-
-def _length_chart(title: str, counts: Sequence[int], style: int) -> str:
-    labels = [str(k) for k in range(len(counts) - 1)] + [f">{len(counts) - 2}"]
-    return bar_chart(title, "K (items in the list)", "users", labels, counts, style)
-
-
 def _parameters(found: dict[str, Any]) -> str:
-    rows = []
-    for model, one in found["tuned"].items():
-        chosen = ", ".join(f"{name} {value}" for name, value in one["params"].items())
-        rows.append([paper.title(model), f"{one['valid_f1']:.4f}", escape(chosen)])
+    rows = [
+        [paper.title(model), escape(", ".join(f"{name} {value}" for name, value in params.items()))]
+        for model, params in found["params"].items()
+    ]
     strict = "; ".join(
-        f"{paper.title(model)}: negatives {one['negatives']:g} covers {one['cover']:.2f} of validation users "
-        f"(the paper: {one['target']:.2f} of test users)"
-        for model, one in found["strictness"].items()
+        f"{paper.title(model)} {VARIANTS[name]} item biases: negatives {one['negatives']:g} covers "
+        f"{one['cover']:.2f} of validation users (the paper: {one['target']:.2f} of test users)"
+        for model, tried in found["strictness"].items()
+        for name, one in tried.items()
     )
     note = f"Strictness of the boundary, chosen on validation. {strict}."
-    return (
-        html_table(["model", "validation F1", "parameters"], rows, text=(2,)) + f"<p class='quiet'>{note}</p>"
-    )
+    return html_table(["model", "parameters"], rows, text=(1,)) + f"<p class='quiet'>{note}</p>"

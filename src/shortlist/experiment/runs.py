@@ -17,7 +17,7 @@ from shortlist.cutoff import (
 )
 from shortlist.data.lists import RankedLists
 from shortlist.evaluate import Report, best_fixed_n, evaluate, fixed_n_curve, matched, oracle, risk_coverage
-from shortlist.experiment.bench import DEPTH, Bench
+from shortlist.experiment.bench import Bench
 from shortlist.experiment.paper import LONGEST
 from shortlist.experiment.units import packed
 from shortlist.models.base import Recommender
@@ -25,6 +25,7 @@ from shortlist.types import Floats
 
 FIXED, OWN, ORACLE = "fixed N", "own boundary", "oracle K"
 LENGTHS = range(1, LONGEST + 1)
+CHOSEN = ("f1", "ndcg", "ndcg_paper")  # metrics for which a fixed length is chosen on validation
 POINTS = 50  # of a risk-coverage curve
 BINS = 30  # of the histogram of boundaries
 
@@ -46,37 +47,43 @@ def deciders(depth: int) -> dict[str, Cutoff]:
 def run(bench: Bench, model: str, params: dict[str, Any], depth: int) -> dict[str, Any]:
     """Choose on validation, retrain on everything before the test, judge every list on the test."""
     split = bench.split
-    rehearsed = bench.fitted(model, params, split.train)
-    before = bench.heads(rehearsed, split.valid)
+    before = bench.heads(bench.fitted(model, params, split.train), split.valid)
     rehearsal = fixed_n_curve(before, split.valid, LENGTHS)
-    chosen, chosen_ndcg = (best_fixed_n(rehearsal, metric) for metric in ("f1", "ndcg_paper"))
+    best = {metric: best_fixed_n(rehearsal, metric) for metric in CHOSEN}
     final = bench.fitted(model, params, split.train_valid)
     heads = bench.heads(final, split.test)
-    calibration = Calibration(M=DEPTH).fit(before, split.valid, history=split.train)
-    before = calibration.apply(before, history=split.train)
-    heads = calibration.apply(heads, history=split.train_valid)
-    lists = {FIXED: FixedN(N=chosen).apply(heads)}
+    lists = {FIXED: FixedN(N=best["f1"]).apply(heads)}
     if heads.boundary is not None:
         lists[OWN] = Boundary().apply(heads)
-    for name, cutoff in deciders(depth).items():
-        fitted = cutoff.fit(before, split.valid, history=split.train)
-        lists[name] = fitted.apply(heads, history=split.train_valid)
+    lists |= _decided(bench, before, heads, depth)
     curve = fixed_n_curve(heads, split.test, LENGTHS)
     reports = {name: evaluate(each, split.test, max_items=LONGEST) for name, each in lists.items()}
     reports[ORACLE] = oracle(heads, split.test, max_items=LONGEST)
     found = {name: judged(report) for name, report in reports.items()}
-    for_ndcg = judged(evaluate(FixedN(N=chosen_ndcg).apply(heads), split.test, max_items=LONGEST))
-    found[FIXED] = _at_its_best(found[FIXED], for_ndcg)
+    found[FIXED] = _at_its_best(bench, found[FIXED], heads, best)
     return {
-        "N": chosen,
-        "N_ndcg": chosen_ndcg,
-        "curve": {name: curve[name].to_list() for name in ("f1", "ndcg", "ndcg_paper")},
+        "N": best,
+        "curve": {name: curve[name].to_list() for name in CHOSEN},
         "lists": found,
         "matched": {
-            name: _rivals(bench, lists[name], heads, chosen) for name in (OWN, "expected F1") if name in lists
+            name: _rivals(bench, lists[name], heads, best["f1"])
+            for name in (OWN, "expected F1")
+            if name in lists
         },
         "risk": {name: _risk(report) for name, report in reports.items() if name != ORACLE},
         "boundaries": _boundaries(final, bench),
+    }
+
+
+def _decided(bench: Bench, before: RankedLists, heads: RankedLists, depth: int) -> dict[str, RankedLists]:
+    """Every decider's lists; one calibration, fitted on validation, serves all that need probabilities."""
+    split = bench.split
+    calibration = Calibration(M=depth).fit(before, split.valid, history=split.train)
+    before = calibration.apply(before, history=split.train)
+    heads = calibration.apply(heads, history=split.train_valid)
+    return {
+        name: cutoff.fit(before, split.valid, history=split.train).apply(heads, history=split.train_valid)
+        for name, cutoff in deciders(depth).items()
     }
 
 
@@ -102,11 +109,17 @@ def judged(report: Report) -> dict[str, Any]:
     }
 
 
-def _at_its_best(for_f1: dict[str, Any], for_ndcg: dict[str, Any]) -> dict[str, Any]:
-    """A fixed length is given the N that suits each metric, as chosen on validation."""
-    names = ("ndcg", "ndcg_covered")
-    users = {name: for_ndcg["users"][name] for name in ("ndcg", "ndcg_paper")}
-    return for_f1 | {name: for_ndcg[name] for name in names} | {"users": for_f1["users"] | users}
+def _at_its_best(
+    bench: Bench, for_f1: dict[str, Any], heads: RankedLists, best: dict[str, int]
+) -> dict[str, Any]:
+    """A fixed length is given, for each metric, the N that suited it on validation."""
+    found = for_f1 | {"users": dict(for_f1["users"])}
+    for metric, figure in (("ndcg", "ndcg"), ("ndcg_paper", "ndcg_covered")):
+        lists = FixedN(N=best[metric]).apply(heads)
+        other = judged(evaluate(lists, bench.split.test, max_items=LONGEST))
+        found[figure] = other[figure]
+        found["users"][metric] = other["users"][metric]
+    return found
 
 
 def sweep(bench: Bench, model: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -132,11 +145,12 @@ def strictness(bench: Bench, model: str, params: dict[str, Any], target: float, 
         tried.append({"negatives": round(2.0**middle, 4), **_validated(report)})
         low, high = (middle, high) if report.cover_ratio > target else (low, middle)
     best = min(tried, key=lambda one: abs(one["cover"] - target))
-    return {"negatives": best["negatives"], "target": target, "cover": best["cover"], "tried": tried}
+    return best | {"target": target, "tried": tried}
 
 
 def _validated(report: Report) -> dict[str, float]:
-    return {"cover": report.cover_ratio, "f1": report.f1, "length": report.mean("length")}
+    covered = _number(report.mean("f1", "covered")) or 0.0
+    return {"cover": report.cover_ratio, "f1_covered": covered, "length": report.mean("length")}
 
 
 def _rivals(bench: Bench, lists: RankedLists, heads: RankedLists, N: int) -> dict[str, Any]:
