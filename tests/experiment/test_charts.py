@@ -7,6 +7,7 @@ import pytest
 from shortlist.experiment.charts import (
     BOTTOM,
     HEIGHT,
+    INSET,
     LEFT,
     RIGHT,
     TOP,
@@ -31,7 +32,7 @@ def texts(svg):
 
 def test_corners_of_the_plane():
     svg = line_chart("F1 & N", "N", "F1", [Series("a", [1, 3], [0.0, 0.5], 0)])
-    assert points(svg) == [(LEFT, HEIGHT - BOTTOM), (WIDTH - RIGHT, TOP)]
+    assert points(svg) == [(LEFT + INSET, HEIGHT - BOTTOM), (WIDTH - RIGHT - INSET, TOP)]
     assert {"F1 & N", "N", "F1", "1", "3", "0", "0.5"} <= set(texts(svg))
 
 

@@ -10,6 +10,7 @@ from html import escape
 
 WIDTH, HEIGHT = 420, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 30, 46
+INSET = 10  # so that the first and last marker do not sit on the frame
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2", "1 2", "12 3", "4 4")
 MARKED = 25  # curves with more points carry no markers
 
@@ -49,7 +50,7 @@ def line_chart(
     """Curves over one plane that begins at 0; `even` sets the x values at equal distances."""
     xs = sorted({x for one in series for x in one.x})
     place = {x: (float(k) if even else float(x)) for k, x in enumerate(xs)}
-    across = _Scale(min(place.values()), max(place.values()), LEFT, WIDTH - RIGHT)
+    across = _Scale(min(place.values()), max(place.values()), LEFT + INSET, WIDTH - RIGHT - INSET)
     ticks = ticks_to(max((max(one.y) for one in series), default=1.0) if top is None else top)
     upward = _Scale(0.0, ticks[-1], HEIGHT - BOTTOM, TOP)
     at = xs if even or len(xs) <= 8 else [x for x in ticks_between(xs[0], xs[-1]) if xs[0] <= x <= xs[-1]]

@@ -40,7 +40,7 @@ def figure2(curves: dict[str, Any]) -> str:
     series = [Series(paper.title(m), curves[m]["N"], curves[m]["f1"], k) for k, m in enumerate(shown)]
     chart = line_chart("F1 at N = 1 … 20", "N (items shown to everybody)", "F1 (mean over all users)", series)
     names = [(f"{paper.title(m)} (N = {curves[m]['chosen']} on validation)", k) for k, m in enumerate(shown)]
-    return f"<figure style='max-width:44rem'>{chart}{legend(names)}</figure>"
+    return f"<figure style='max-width:36rem'>{chart}{legend(names)}</figure>"
 
 
 def risk_figure(found: dict[str, Any]) -> str:
@@ -61,7 +61,7 @@ def risk_figure(found: dict[str, Any]) -> str:
         series,
     )
     note = "Area: mean of 1 − F1 over all coverages, mean over seeds; lower is better. Curves: first seed."
-    return f"<figure style='max-width:44rem'>{chart}{legend(names)}</figure><p class='quiet'>{note}</p>"
+    return f"<figure style='max-width:36rem'>{chart}{legend(names)}</figure><p class='quiet'>{note}</p>"
 
 
 def spread_figure(found: dict[str, Any]) -> str:

@@ -15,15 +15,15 @@ PAGE = """<!doctype html>
   --soft: #212429; --quiet: #a6a6a6; --good: #4fd1a5; --part: #f0b54a; --bad: #ff8f66;
   --s0: #4da6e0; --s1: #ff8a3d; --s2: #2fd3a3; --s3: #e592c0; --s4: #f0c04a; --s5: #8fd0f5; --s6: #f2f2f2;
   --s7: #9a9a9a; }} }}
-body {{ margin: 0 auto; max-width: 76rem; padding: 1.5rem; color: var(--ink); background: var(--page);
+body {{ margin: 0 auto; max-width: 84rem; padding: 1.5rem; color: var(--ink); background: var(--page);
   font: 15px/1.5 system-ui, sans-serif; }}
 h1 {{ font-size: 1.6rem; }} h2 {{ margin-top: 2.5rem; border-bottom: 2px solid var(--line); }}
 h3 {{ margin: 1.8rem 0 .3rem; }}
 p, li {{ max-width: 60rem; }}
 .quiet {{ color: var(--quiet); font-size: .85rem; }}
 .wide {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .25rem .6rem; text-align: right; white-space: nowrap;
+table {{ border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; }}
+th, td {{ padding: .22rem .5rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--line); }}
 th:first-child, td:first-child, td.text, th.text {{ text-align: left; }}
 td.text {{ white-space: normal; min-width: 14rem; }}

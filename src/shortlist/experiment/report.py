@@ -186,8 +186,8 @@ def _matched(found: dict[str, Any]) -> str:
             f"{row['length']:.1f}",
             difference(row, "f1"),
         ]
-        for model, lists in found.items()
-        for name, rows in lists.items()
+        for model in ("DKBPRMF", "DKHRM", "HRM", "PersonalFrequency")
+        for name, rows in found[model].items()
         for row in rows
     ]
     heads = [
@@ -199,7 +199,10 @@ def _matched(found: dict[str, Any]) -> str:
         "rival's items",
         "difference [95%], p",
     ]
-    note = "For “same users” both F1 are means over those users; differences are over all users."
+    note = (
+        "For “same users” both F1 are means over those users; differences are over all users. "
+        "The other rankings are in results.json."
+    )
     return html_table(heads, body, text=(1,)) + f"<p class='quiet'>{note}</p>"
 
 
