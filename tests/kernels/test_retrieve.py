@@ -91,6 +91,7 @@ def test_every_path_gives_the_plain_answer(problem):
     with np.errstate(all="ignore"):
         index = ItemIndex.build(items, bias, n_threads=1)
     assert as_lists(from_index(index, vectors, floors, as_sets(barred), limit, 1)) == expected
+    assert as_lists(from_index(index.unhurried(), vectors, floors, as_sets(barred), limit, 1)) == expected
     found = from_factors(vectors, items, bias, everything, floors, as_sets(barred), limit, 1)
     assert as_lists(found) == expected
     found = from_pairs(vectors, items, bias, as_sets(candidates), floors, as_sets(barred), limit, 1)

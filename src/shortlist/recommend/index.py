@@ -16,6 +16,7 @@ from shortlist.types import Doubles, Floats, Ints
 
 FIRST_STAGE = 16  # dimensions before the first look; every stage doubles them
 ROWS = 1 << 16  # items taken in double precision at a time
+LINE = 64  # bytes of a cache line
 ROUNDING = 2.0**-24  # of one 32-bit operation, relative
 NO_BIAS = np.empty(0, np.float32)
 
@@ -59,6 +60,13 @@ class ItemIndex:
         blocks.peaks[:, 0] = lengths.reshape(-1, BLOCK).max(axis=1)
         np.maximum.accumulate(blocks.peaks[::-1], out=blocks.ahead[::-1])
         return cls(Items(factors, biases), blocks)
+
+    def unhurried(self) -> "ItemIndex":
+        """The same index without early looks: quicker where the first dimensions say little."""
+        stages = self.blocks.stages[-1:].copy()
+        return ItemIndex(
+            self.items, self.blocks._replace(stages=stages, tails=_lined_up(self.blocks.item.size))
+        )
 
     @cached_property
     def n_items(self) -> int:
@@ -104,8 +112,8 @@ def _empty_blocks(item: Ints, bias: Doubles, rotation: Doubles) -> ItemBlocks:
     highest = biases.reshape(-1, BLOCK).max(axis=1)
     peaks = np.stack([np.zeros(n_blocks), highest, sizes.max(axis=1)], axis=1).astype(np.float32)
     return ItemBlocks(
-        heads=np.zeros(n_blocks * n_dims * BLOCK, np.float32),
-        tails=np.zeros(n_blocks * n_stages * BLOCK, np.float32),
+        heads=_lined_up(n_blocks * n_dims * BLOCK),
+        tails=_lined_up(n_blocks * n_stages * BLOCK),
         bias=biases,
         item=items,
         peaks=peaks,
@@ -113,6 +121,13 @@ def _empty_blocks(item: Ints, bias: Doubles, rotation: Doubles) -> ItemBlocks:
         stages=np.array([*stages, n_dims], np.int64),
         rotation=rotation,
     )
+
+
+def _lined_up(n: int) -> Floats:
+    """(n,) zeros that start where a cache line does, so that no vector load touches two."""
+    room = np.zeros(n + LINE // 4, np.float32)
+    start = -room.ctypes.data % LINE // 4
+    return room[start : start + n]
 
 
 def _cut(blocks: ItemBlocks, part: slice) -> ItemBlocks:
