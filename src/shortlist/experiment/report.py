@@ -207,7 +207,8 @@ def _matched(found: dict[str, Any]) -> str:
 
 
 def _deciders(found: dict[str, Any]) -> str:
-    names = list(dict.fromkeys(name for lists in found.values() for name in lists))
+    others = dict.fromkeys(name for lists in found.values() for name in lists)
+    names = [FIXED, OWN, *(name for name in others if name not in (FIXED, OWN, ORACLE)), ORACLE]
     body = []
     for model, lists in found.items():
         best = max(row["f1"] for name, row in lists.items() if name != ORACLE)
