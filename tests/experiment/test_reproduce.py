@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from shortlist.errors import ConfigError
 from shortlist.experiment import findings, paper, runs
 from shortlist.experiment import reproduce as module
 from shortlist.experiment.bench import Bench
-from shortlist.experiment.reproduce import Budget, reproduce
+from shortlist.experiment.reproduce import FULL, QUICK, Budget, reproduce
 from shortlist.experiment.units import Units, packed, unpacked
 from shortlist.experiment.verdicts import COVERED, FAILS, HOLDS
 
@@ -146,10 +147,10 @@ def test_command_line_says_what_it_wrote(tmp_path, capsys, monkeypatch):
     out, err = capsys.readouterr()
     assert json.loads(out) == {"sample": [verdict]}
     assert "one unit" in err
-    assert (given["dataset"], given["quick"], given["n_seeds"]) == ("sample", True, 2)
-    assert main(["reproduce", "--dataset", "sample", "--out", str(tmp_path)]) == 0
+    assert (given["dataset"], given["budget"], given["n_seeds"]) == ("sample", QUICK, 2)
+    assert main(["reproduce", "--dataset", "sample", "--out", str(tmp_path), "--trials", "3"]) == 0
     assert "K beats N." in capsys.readouterr().out
-    assert given["n_seeds"] == 5
+    assert (given["budget"], given["n_seeds"]) == (replace(FULL, n_trials=3), 5)
 
 
 def test_unknown_dataset_is_refused(tmp_path):

@@ -22,6 +22,8 @@ def reproduce(
     ),
     seeds: Annotated[int | None, Parameter(help="Runs of every model; 5, or 2 with --quick.")] = None,
     seed: Annotated[int, Parameter(help="The first seed.")] = 0,
+    trials: Annotated[int | None, Parameter(help="Of tuning, per model; 12, or 4 with --quick.")] = None,
+    users: Annotated[int | None, Parameter(help="Keep at most so many; all, or 2,000 with --quick.")] = None,
     jobs: Annotated[int, Parameter(help="Units at a time; 0: one per core. Changes no result.")] = 0,
     json: Json = False,
 ) -> None:
@@ -30,16 +32,21 @@ def reproduce(
     For example:
       shortlist reproduce --dataset ml-100k --quick --out results
     """
+    from dataclasses import replace
+
+    from shortlist.experiment.reproduce import FULL, QUICK
     from shortlist.experiment.reproduce import reproduce as work
 
     began = time.monotonic()
+    said = {"n_trials": trials, "users": users}
+    budget = replace(QUICK if quick else FULL, **{k: v for k, v in said.items() if v is not None})
 
     def tell(line: str) -> None:
         say(f"{time.monotonic() - began:6.0f} s  {line}")
 
     found = work(
         dataset,
-        quick=quick,
+        budget=budget,
         out=out,
         n_seeds=(2 if quick else 5) if seeds is None else seeds,
         seed=seed,

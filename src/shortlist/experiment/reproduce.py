@@ -32,10 +32,10 @@ Told = Callable[[str], None]
 class Budget:
     """How much work is done; part of the settings of every unit it bears on."""
 
-    n_trials: int = 16  # per model
-    n_epochs: int = 80  # at most
+    n_trials: int = 12  # per model
+    n_epochs: int = 60  # at most
     patience: int = 6
-    sweep_seeds: int = 3
+    sweep_seeds: int = 2
     steps: int = 8  # of the search for the strictness
     depth: int = 50  # candidates a decider looks at
     users: int | None = None  # kept of a larger dataset; None: all
