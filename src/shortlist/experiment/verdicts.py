@@ -116,7 +116,7 @@ def _t_sweep(sweep: dict[str, Any], biased: dict[str, Any]) -> dict[str, str]:
 def _lambda_sweep(sweep: dict[str, Any]) -> dict[str, str]:
     numbers = "; ".join(_series(sweep, figure) for figure in ("f1_covered", "f1"))
     made = verdict(peaks_inside(sweep["f1"]), peaks_inside(sweep["f1_covered"]))
-    return _said("F1 peaks at an inner λ_t, at 1 (DK-HRM).", made, f"{numbers}.")
+    return _said("F1 peaks at an inner λ_t (the paper: at 1; DK-HRM).", made, f"{numbers}.")
 
 
 def _alpha_sweep(sweep: dict[str, Any]) -> dict[str, str]:
