@@ -10,16 +10,17 @@ judged by and knows only what happened before. Feature groups are judged on vali
 """
 
 import argparse
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
-from machine import describe, keep
+from machine import RESULTS, describe, keep
 
 import shortlist as sl
-from shortlist.cutoff import ExpectedF1, FixedN, Threshold
+from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Threshold
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.evaluate import (
@@ -31,10 +32,11 @@ from shortlist.evaluate import (
     oracle,
     paired_test,
 )
+from shortlist.experiment.auto import Choice, choose_decider, crossed, usual_deciders
 from shortlist.models.moments import FEATURES, Block
 from shortlist.models.two_stage import Examples, TwoStage
 
-M = 60  # candidates a decider looks at
+M = 40  # candidates a decider looks at
 COVERAGE = 0.7
 GROUPS = {
     "recent sales": ("sales_1d", "sales_3d", "sales_7d", "sales_14d", "sales_30d", "trend_3d", "trend_14d"),
@@ -46,20 +48,16 @@ GROUPS = {
 }
 DECIDERS = {  # name: (cutoff, whether it is told the basket size the ranker foretells)
     "fixed N": (FixedN(M=M), False),
-    "threshold on probability": (Threshold(M=M, on="probability"), False),
+    "threshold on score": (Threshold(M=M), False),
     "expected F1, size from probabilities": (
         ExpectedF1(M=M, calibration="features", size="probabilities"),
         False,
     ),
     "expected F1, size from history": (ExpectedF1(M=M, calibration="features", size="history"), False),
-    "expected F1, size foretold": (ExpectedF1(M=M, calibration="features", size="history"), True),
     "expected F1, size foretold, uncalibrated": (ExpectedF1(M=M, calibration="none", size="history"), True),
-    "expected F1, 70% of users": (
-        ExpectedF1(M=M, calibration="features", size="history", coverage=COVERAGE),
-        True,
-    ),
 }
-OURS = "expected F1, size foretold"
+OURS, FEW = "chosen on validation", "chosen, 70% of users"  # added once the choice is made
+Deciders = dict[str, tuple[Cutoff, bool]]
 
 
 class Stage:
@@ -114,20 +112,36 @@ class Clock:
 
 
 def decided(
-    before: Stage, heads: RankedLists, now: Stage, new: RankedLists
+    deciders: Deciders, before: Stage, heads: RankedLists, now: Stage, new: RankedLists
 ) -> tuple[dict[str, RankedLists], np.ndarray]:
     """Every decider fitted on the earlier stage and applied to the later; what our lists promise."""
     found, promise = {}, np.zeros(len(new))
-    for name, (cutoff, told) in DECIDERS.items():
+    for name, (cutoff, told) in deciders.items():
         old = heads if told else replace(heads, sizes=None)
         with before.clock(f"decide: {name}"):
             fitted = cutoff.clone().fit(old, before.truth, history=before.train)
             found[name] = fitted.apply(new if told else replace(new, sizes=None), history=now.train)
-        if name == OURS:
+        if name == OURS and isinstance(fitted, ExpectedF1):
             curve = fitted.expected(new, history=now.train)
             filled = np.diff(new.indptr) > 0
             promise[filled] = np.maximum.reduceat(curve, new.indptr[:-1][filled])
     return found, promise
+
+
+def chosen_decider(stage: Stage, heads: RankedLists) -> Choice:
+    """The decider that does best on validation users it was not fitted on."""
+    with stage.clock("choose the decider"):
+        choice = choose_decider(heads, stage.truth, stage.train, usual_deciders(M))
+    print(f"  {choice}", flush=True)
+    return choice
+
+
+def with_choice(choice: Choice) -> Deciders:
+    """The deciders of the table, the chosen one, and the chosen one allowed to stay silent."""
+    few = choice.cutoff.clone()
+    if isinstance(few, ExpectedF1):
+        few.set_params(coverage=COVERAGE)
+    return {**DECIDERS, OURS: (choice.cutoff, True), FEW: (few, True)}
 
 
 def figures(report: Report) -> dict[str, float]:
@@ -153,44 +167,54 @@ def on_surest(report: Report, heads: RankedLists, promise: np.ndarray) -> float:
     return float(report.values("f1")[row[surest]].mean())
 
 
-def run(name: str, seeds: int, ablation: bool) -> dict[str, object]:
-    """One dataset: figures by decider over seeds, tests, ceiling, ablation."""
-    print(name)
-    split, clock = sl.split.last_basket(sl.load(name)), Clock()
-    before = Stage("valid", split.train, split.valid, clock)
-    now = Stage("test", split.train_valid, split.test, clock)
-    reports: dict[str, list[Report]] = {decider: [] for decider in DECIDERS}
-    ceilings, gaps, chosen = [], [], []
-    surest: dict[str, list[float]] = {OURS: [], "fixed N": []}
-    for seed in range(seeds):
-        heads, new = before.heads(before.ranker(seed)), now.heads(now.ranker(seed))
-        lists, promise = decided(before, heads, now, new)
+class Trial:
+    """One dataset: what every decider's lists were worth, seed by seed."""
+
+    def __init__(self, name: str) -> None:
+        print(name)
+        self.split, self.clock = sl.split.last_basket(sl.load(name)), Clock()
+        self.before = Stage("valid", self.split.train, self.split.valid, self.clock)
+        self.now = Stage("test", self.split.train_valid, self.split.test, self.clock)
+        self.reports: dict[str, list[Report]] = {decider: [] for decider in (*DECIDERS, OURS, FEW)}
+        self.ceilings: list[Report] = []
+        self.surest: dict[str, list[float]] = {OURS: [], "fixed N": []}
+        self.chosen: list[int] = []
+
+    def add(self, seed: int) -> None:
+        """One more seed; the first one chooses the decider."""
+        test = self.split.test
+        heads = self.before.heads(self.before.ranker(seed))
+        if not self.ceilings:
+            self.choice = chosen_decider(self.before, heads)
+        new = self.now.heads(self.now.ranker(seed))
+        lists, promise = decided(with_choice(self.choice), self.before, heads, self.now, new)
         for decider, made in lists.items():
-            reports[decider].append(evaluate(made, split.test))
-        ceilings.append(oracle(new, split.test))
-        gaps.append(gap_recovered(reports[OURS][-1], reports["fixed N"][-1], ceilings[-1]))
-        for who, values in surest.items():
-            values.append(on_surest(reports[who][-1], new, promise))
-        chosen.append(best_fixed_n(fixed_n_curve(heads, split.valid)))
-        print(f"  seed {seed}:", {d: round(r[-1].mean("f1"), 5) for d, r in reports.items()}, flush=True)
-    result: dict[str, object] = {
-        "users": int(now.users.size),
-        "seeds": seeds,
-        "N": chosen,
-        "deciders": {
-            decider: {key: spread([figures(r)[key] for r in runs]) for key in figures(runs[0])}
-            for decider, runs in reports.items()
-        },
-        "oracle": spread([ceiling.mean("f1") for ceiling in ceilings]),
-        "gap_recovered": spread(gaps),
-        "surest_70%": {who: spread(values) for who, values in surest.items()},
-        "same_users": same_users(reports),
-        "tests": tests(reports),
-    }
-    if ablation:
-        result["ablation_on_validation"] = ablated(before, clock)
-    result["processor_seconds"] = clock.table()
-    return result
+            self.reports[decider].append(evaluate(made, test))
+        self.ceilings.append(oracle(new, test))
+        for who, values in self.surest.items():
+            values.append(on_surest(self.reports[who][-1], new, promise))
+        self.chosen.append(best_fixed_n(fixed_n_curve(heads, self.split.valid)))
+        print(f"  seed {seed}:", {d: round(r[-1].mean("f1"), 5) for d, r in self.reports.items()}, flush=True)
+
+    def result(self) -> dict[str, object]:
+        """Figures over the seeds so far."""
+        runs = zip(self.reports[OURS], self.reports["fixed N"], self.ceilings, strict=True)
+        return {
+            "users": int(self.now.users.size),
+            "seeds": len(self.ceilings),
+            "N": self.chosen,
+            "choice": {"name": self.choice.name, "tried_on_validation": self.choice.tried},
+            "deciders": {
+                decider: {key: spread([figures(r)[key] for r in found]) for key in figures(found[0])}
+                for decider, found in self.reports.items()
+            },
+            "oracle": spread([ceiling.mean("f1") for ceiling in self.ceilings]),
+            "gap_recovered": spread([gap_recovered(*run) for run in runs]),
+            "surest_70%": {who: spread(values) for who, values in self.surest.items()},
+            "same_users": same_users(self.reports),
+            "tests": tests(self.reports),
+            "processor_seconds": self.clock.table(),
+        }
 
 
 def per_user(runs: list[Report]) -> np.ndarray:
@@ -200,7 +224,7 @@ def per_user(runs: list[Report]) -> np.ndarray:
 
 def same_users(reports: dict[str, list[Report]]) -> dict[str, dict[str, float]]:
     """F1 of ours and of the fixed N on the users that ours covers when it may stay silent."""
-    few = reports["expected F1, 70% of users"]
+    few = reports[FEW]
     found: dict[str, list[float]] = {"ours": [], "fixed N": []}
     for k, report in enumerate(few):
         found["ours"].append(float(report.values("f1")[report.covered].mean()))
@@ -225,25 +249,23 @@ def tests(reports: dict[str, list[Report]]) -> dict[str, dict[str, float]]:
     return found
 
 
-def ablated(stage: Stage, clock: Clock) -> dict[str, dict[str, float]]:
+def ablated(stage: Stage, cutoff: Cutoff) -> dict[str, dict[str, float]]:
     """Best fixed N and the dynamic lists on validation when the trees may not see a group of features."""
     found = {}
     for group, names in {"nothing": (), **GROUPS}.items():
         heads = stage.heads(stage.ranker(0, names))
         curve = fixed_n_curve(heads, stage.truth)
-        report = np.zeros(len(heads))
-        cutoff = DECIDERS[OURS][0]
-        for part in (0, 1):  # fitted on every other user, judged on the rest
-            learn, judge = (heads.take(np.arange(k, len(heads), 2)) for k in (part, 1 - part))
-            made = (
-                cutoff.clone().fit(learn, stage.truth, history=stage.train).apply(judge, history=stage.train)
-            )
-            judged = evaluate(made, stage.truth)
-            row = sl.Ids(judged.user_ids).lookup(made.users.values)
-            report[1 - part :: 2] = judged.values("f1")[row]
-        found[group] = {"fixed N": float(curve["f1"].max()), "dynamic": float(report.mean())}
+        dynamic = crossed(cutoff, heads, stage.truth, stage.train)
+        found[group] = {"fixed N": float(curve["f1"].max()), "dynamic": float(dynamic.mean())}
         print(f"  without {group}: {found[group]}", flush=True)
     return found
+
+
+def write(name: str, dataset: str, found: dict[str, object]) -> None:
+    """Put one dataset's figures into results/<name>.json and leave the others there."""
+    file = RESULTS / f"{name}.json"
+    held = json.loads(file.read_text()) if file.is_file() else {}
+    keep(name, {**held, "machine": describe("lightgbm"), "candidates": M, dataset: found})
 
 
 if __name__ == "__main__":
@@ -253,7 +275,11 @@ if __name__ == "__main__":
     parser.add_argument("--no-ablation", action="store_true")
     parser.add_argument("--name", default="win")
     given = parser.parse_args()
-    outcome: dict[str, object] = {"machine": describe("lightgbm"), "candidates": M}
     for dataset in given.data or ("ml-100k", "ta-feng"):
-        outcome[dataset] = run(dataset, given.seeds, not given.no_ablation)
-        print(keep(given.name, outcome))
+        trial = Trial(dataset)
+        for number in range(given.seeds):
+            trial.add(number)
+            write(given.name, dataset, trial.result())  # so that an interrupted run leaves what it found
+        if not given.no_ablation:
+            without = {"ablation_on_validation": ablated(trial.before, trial.choice.cutoff)}
+            write(given.name, dataset, {**trial.result(), **without})

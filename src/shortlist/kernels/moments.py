@@ -19,7 +19,7 @@ class Rules(NamedTuple):
     """How candidates are found; the same for training and serving."""
 
     windows: Longs  # (n_windows,) microseconds, ascending
-    quota: int  # candidates from each source
+    quota: int  # candidates from each source; own items may be twice as many
     reach: int  # baskets back from which transitions are followed
     decay: float  # of transitions per basket back
     returns: bool  # whether what the user has may be shown again
@@ -218,7 +218,8 @@ def _about_links(scratch: Scratch, number: int, i: int, sold: float, row: Floats
 def _propose(rules: Rules, scratch: Scratch, number: int, n_mine: int, n_near: int, found: Ints) -> int:
     """Distinct candidates into `found`: own items, neighbours, followers, best sellers."""
     n = 0
-    room = np.empty(rules.quota, np.int32)
+    # where own items cannot come back, their places go to neighbours and followers
+    room = np.empty(rules.quota if rules.returns else 2 * rules.quota, np.int32)
     for source in range(6):
         if source == 0:
             size = min(n_mine, 2 * rules.quota) if rules.returns else 0

@@ -25,7 +25,6 @@ class Growth:
     columns: float = 0.5  # share of the columns each tree may look at
     rows: float = 0.7  # share of the rows each tree learns from
     seed: int = 0
-    n_threads: int = 1
 
 
 def trees_grow(columns: Floats, y: Bools | Doubles, weight: Floats | None, growth: Growth) -> Text:
@@ -43,7 +42,7 @@ def trees_grow(columns: Floats, y: Bools | Doubles, weight: Floats | None, growt
         "max_bin": BINS,
         "deterministic": True,
         "force_row_wise": True,
-        "num_threads": growth.n_threads,
+        "num_threads": 1,
         "seed": growth.seed,
         "verbose": -1,
     }
@@ -58,11 +57,11 @@ class Trees:
     def __init__(self, text: Text) -> None:
         self._booster: Any = _lightgbm().Booster(model_str=text.tobytes().decode())
 
-    def predict(self, columns: Floats, *, raw: bool, n_threads: int = 1) -> Doubles:
+    def predict(self, columns: Floats, *, raw: bool) -> Doubles:
         """(n_rows,) log-odds or log-means where `raw`, else probabilities or means."""
         if not columns.shape[0]:
             return np.empty(0)
-        return np.asarray(self._booster.predict(columns, raw_score=raw, num_threads=n_threads), np.float64)
+        return np.asarray(self._booster.predict(columns, raw_score=raw, num_threads=1), np.float64)
 
     def gains(self) -> Doubles:
         """(n_columns,) what each column has brought, as shares."""

@@ -1,6 +1,7 @@
 """TwoStage: a hundred or so candidates a user, then boosted trees over what is known about each of them."""
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -16,8 +17,9 @@ from shortlist.kernels.head import rows_head
 from shortlist.kernels.moments import N_FEATURES, Moments, Rules
 from shortlist.kernels.shelf import DAY
 from shortlist.models.base import Recommender, at_least, whole
-from shortlist.models.boosting import Growth, Trees, trees_grow
+from shortlist.models.boosting import Growth, Text, Trees, trees_grow
 from shortlist.models.moments import ABOUT_USER, FEATURES, WINDOWS, Block, Timeline, last_moments
+from shortlist.recommend.threads import thread_count
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 SIZE = Growth(objective="poisson", n_rounds=150, lr=0.05, n_leaves=15, columns=1.0)
@@ -42,18 +44,19 @@ class TwoStage(Recommender):
     weighted up.
     """
 
-    quota: int = 60  # candidates from each source: own items, neighbours, followers, best sellers
+    quota: int = 40  # candidates from each source: own items, neighbours, followers, best sellers
     reach: int = 5  # baskets back from which transitions are followed
     decay: float = 0.7  # of transitions per basket back
     n_moments: int = 30_000  # baskets to learn from: everybody's last one, two, … while they fit
-    share: float = 0.3
+    share: float = 0.2
+    n_bags: int = 2  # ensembles grown from different draws; their log-odds are averaged
     n_rounds: int = 120
     lr: float = 0.08
     n_leaves: int = 31
     min_leaf: int = 100
     without: tuple[str, ...] = ()  # features the trees may not see
     seed: int = 0
-    n_threads: int = 1
+    n_threads: int = 0  # 0: every core
 
     def fit(self, train: Interactions) -> Self:
         """Learn which candidates were taken, and how many items in all."""
@@ -91,15 +94,22 @@ class TwoStage(Recommender):
 
     def learn(self, train: Interactions, timeline: Timeline, examples: Examples) -> Self:
         """`fit` from examples made before, of the same data; only parameters of the trees may differ."""
-        growth = Growth(
-            n_rounds=self.n_rounds,
-            lr=self.lr,
-            n_leaves=self.n_leaves,
-            min_leaf=self.min_leaf,
-            seed=self.seed,
-            n_threads=self.n_threads,
-        )
-        trees = trees_grow(examples.columns[:, self._used], examples.taken, examples.weight, growth)
+        columns = examples.columns[:, self._used]
+
+        def grow(bag: int) -> Text:
+            growth = Growth(
+                n_rounds=self.n_rounds,
+                lr=self.lr,
+                n_leaves=self.n_leaves,
+                min_leaf=self.min_leaf,
+                seed=self.seed * self.n_bags + bag,
+            )
+            return trees_grow(columns, examples.taken, examples.weight, growth)
+
+        with ThreadPoolExecutor(
+            thread_count(self.n_threads)
+        ) as pool:  # one thread each: the same bits anywhere
+            trees = tuple(pool.map(grow, range(self.n_bags)))
         self.sizes_ = trees_grow(examples.about, examples.sizes, None, SIZE)
         self.trees_ = trees
         self.remember(train)
@@ -108,7 +118,7 @@ class TwoStage(Recommender):
 
     def _check(self) -> None:
         whole(1, quota=self.quota, reach=self.reach, n_moments=self.n_moments, n_rounds=self.n_rounds)
-        whole(1, min_leaf=self.min_leaf)
+        whole(1, min_leaf=self.min_leaf, n_bags=self.n_bags)
         whole(2, n_leaves=self.n_leaves)
         whole(0, seed=self.seed, n_threads=self.n_threads)
         at_least(0, decay=self.decay, lr=self.lr, share=self.share)
@@ -148,11 +158,11 @@ class TwoStage(Recommender):
     def score_at(self, users: Ints, at: Any = None) -> Floats:
         """(n, n_items) log-odds at moments `at` (microseconds, one or one per user; None: after all)."""
         order, blocks = self.describe(users, at)
-        trees = Trees(self.trees_)
         scores = np.full((users.size, self.past.n_items), -np.inf, np.float32)
+        forest = self._forest
         for block in blocks:
             numbers = order[block.first : block.first + block.indptr.size - 1]
-            odds = trees.predict(block.columns[:, self._used], raw=True, n_threads=self.n_threads)
+            odds = self._log_odds(forest, block)
             scores[np.repeat(numbers, np.diff(block.indptr)), block.items] = odds
         return scores
 
@@ -162,13 +172,13 @@ class TwoStage(Recommender):
 
     def rank(self, users: Ints, order: Longs, blocks: Iterable[Block], M: int = 100) -> RankedLists:
         """`heads` for users who are described already."""
-        trees, sizes = Trees(self.need("trees_")), Trees(self.sizes_)
+        forest, sizes = self._forest, Trees(self.sizes_)
         items, scores = np.zeros((users.size, M), np.int32), np.zeros((users.size, M), np.float32)
         found, expected = np.zeros(users.size, np.int64), np.ones(users.size)
         for block in blocks:
             numbers = order[block.first : block.first + block.indptr.size - 1]
             n, filled = numbers.size, np.diff(block.indptr) > 0
-            odds = trees.predict(block.columns[:, self._used], raw=True, n_threads=self.n_threads)
+            odds = self._log_odds(forest, block)
             best, value, size = np.empty(n * M, np.int32), np.empty(n * M, np.float32), np.zeros(n, np.int64)
             rows_head(block.indptr, block.items, odds.astype(np.float32), M, best, value, size)
             items[numbers], scores[numbers], found[numbers] = best.reshape(n, M), value.reshape(n, M), size
@@ -185,12 +195,25 @@ class TwoStage(Recommender):
             sizes=expected,
         )
 
+    @property
+    def _forest(self) -> list[Trees]:
+        return [Trees(text) for text in self.need("trees_")]
+
+    def _log_odds(self, forest: list[Trees], block: Block) -> Doubles:
+        """(n_candidates,) mean over the bags."""
+        rows = block.columns[:, self._used]
+        total: Doubles = np.sum([trees.predict(rows, raw=True) for trees in forest], axis=0)
+        return total / len(forest)
+
     def log_odds_shift(self, users: Ints) -> Floats:
         """Scores are log-odds already."""
         return np.zeros(users.size, np.float32)
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"trees": self.need("trees_"), "sizes": self.sizes_}, {}
+        bags = {f"trees.{bag}": text for bag, text in enumerate(self.need("trees_"))}
+        return {**bags, "sizes": self.sizes_}, {}
 
     def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
-        self.trees_, self.sizes_ = arrays["trees"], arrays["sizes"]
+        self.trees_ = tuple(arrays[f"trees.{bag}"] for bag in range(self.n_bags))
+        self.sizes_ = arrays["sizes"]
+        self.without = tuple(self.without)

@@ -1,0 +1,82 @@
+"""Which decider, and which ranker? Tried on validation, each judged on users it was not fitted on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from shortlist.cutoff import ExpectedF1, FixedN
+from shortlist.cutoff.base import Cutoff
+from shortlist.data.ids import Ids
+from shortlist.data.interactions import Interactions
+from shortlist.data.lists import RankedLists
+from shortlist.errors import ConfigError, DataError
+from shortlist.evaluate import Report, evaluate
+from shortlist.types import Doubles
+
+FIXED = "fixed N"
+METRIC = "f1"
+
+
+def usual_deciders(M: int = 100) -> dict[str, Cutoff]:
+    """A fixed N, and expected F1 under calibrations from the plainest to the richest."""
+    found: dict[str, Cutoff] = {FIXED: FixedN(M=M)}
+    for calibration in ("none", "platt", "features"):
+        for size in ("history", "probabilities"):
+            found[f"expected F1, {calibration}, size from {size}"] = ExpectedF1(
+                M=M, calibration=calibration, size=size
+            )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The decider that did best on users it had not seen, fitted on all of them; and how the others did."""
+
+    name: str
+    cutoff: Cutoff
+    tried: dict[str, float]  # mean F1 over all users of the validation, each user judged by a stranger's fit
+
+    def __str__(self) -> str:
+        best, fixed = self.tried[self.name], self.tried.get(FIXED)
+        against = f", {best / fixed - 1:+.1%} on the best fixed N" if fixed and self.name != FIXED else ""
+        return f"{self.name}: F1 {best:.4f} on validation{against}"
+
+
+def choose_decider(
+    heads: RankedLists,
+    truth: Interactions,
+    history: Interactions | None = None,
+    deciders: Mapping[str, Cutoff] | None = None,
+) -> Choice:
+    """Fit every decider on every other user, judge it on the rest, both ways; keep the best.
+
+    The first of equals wins, so with the fixed N first no decider is chosen that does not beat it.
+    """
+    deciders = usual_deciders() if deciders is None else deciders
+    if not deciders:
+        raise ConfigError(
+            "deciders must name at least one cutoff, got none; leave it out for the usual ones."
+        )
+    if len(heads) < 2:
+        raise DataError(
+            f"choosing needs lists of at least two users, got {len(heads)}; bring more validation."
+        )
+    tried = {name: float(crossed(one, heads, truth, history).mean()) for name, one in deciders.items()}
+    name = max(tried, key=lambda key: tried[key])
+    return Choice(name, deciders[name].clone().fit(heads, truth, history=history), tried)
+
+
+def crossed(cutoff: Cutoff, heads: RankedLists, truth: Interactions, history: Interactions | None) -> Doubles:
+    """(n_users with truth,) F1 of every user under a decider fitted on the others' half."""
+    halves = [np.arange(part, len(heads), 2) for part in (0, 1)]
+    found: Doubles | None = None
+    for learn, judge in (halves, halves[::-1]):
+        fitted = cutoff.clone().fit(heads.take(learn), truth, history=history)
+        report: Report = evaluate(fitted.apply(heads.take(judge), history=history), truth)
+        found = np.zeros(report.sizes.size) if found is None else found
+        row = Ids(report.user_ids).lookup(heads.users.values.gather(judge))
+        mine = row[row >= 0]
+        found[mine] = report.values(METRIC)[mine]
+    assert found is not None
+    return found

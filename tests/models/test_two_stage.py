@@ -1,0 +1,166 @@
+"""TwoStage: learns what is taken again, keeps to its moment, gives the same bits."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from shortlist.data.interactions import Interactions
+from shortlist.errors import ConfigError, DataError, NotFittedError
+from shortlist.models.base import load_model
+from shortlist.models.moments import FEATURES
+from shortlist.models.two_stage import TwoStage
+from shortlist.split import last_basket
+from tests.models.cases import bits, checkerboard, everyone
+
+pytest.importorskip("lightgbm")
+DAY = 86_400
+SMALL = {"n_rounds": 20, "min_leaf": 10, "quota": 10}
+
+
+@cache
+def habits():
+    """Every user has a staple of their own, taken in each of five baskets, beside one stray item."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for user in range(60):
+        for visit in range(5):
+            when = (7 * visit + int(rng.integers(3))) * DAY
+            rows += [
+                (f"u{user:02}", f"i{user % 20:02}", when),
+                (f"u{user:02}", f"i{rng.integers(20, 40):02}", when),
+            ]
+    return Interactions.from_tuples(rows)
+
+
+@cache
+def fitted():
+    return TwoStage(**SMALL).fit(habits())
+
+
+def test_the_staple_leads_every_list():
+    data = habits()
+    lists = fitted().heads(everyone(data), M=5)
+    first = lists.items[lists.indptr[:-1]]
+    assert (first == everyone(data) % 20).mean() > 0.95
+    assert lists.probabilities[lists.indptr[:-1]].mean() > 0.5
+    assert lists.sizes == pytest.approx(2, abs=0.3)
+
+
+def test_heads_are_the_best_of_the_scores():
+    users = np.array([5, 2, 40], np.int32)
+    at = np.array([20, 9, 30]) * DAY * 1_000_000
+    scores, lists = fitted().score_at(users, at), fitted().heads(users, at, M=7)
+    for number in range(users.size):
+        part = slice(lists.indptr[number], lists.indptr[number + 1])
+        best = np.sort(scores[number][np.isfinite(scores[number])])[::-1]
+        assert (lists.scores[part] == best[:7]).all()
+        assert (scores[number, lists.items[part]] == lists.scores[part]).all()
+    assert lists.users.values.to_list() == habits().users.outside(users).to_list()
+    odds = lists.scores.astype(float)
+    np.testing.assert_allclose(lists.probabilities, 1 / (1 + np.exp(-odds)))
+
+
+def test_what_comes_after_the_moment_does_not_matter():
+    """A model that has seen more rows gives the same lists for an earlier moment, trees being equal."""
+    data = habits()
+    cut = 20 * DAY * 1_000_000
+    later, earlier = fitted(), TwoStage(**SMALL)
+    earlier.trees_, earlier.sizes_ = later.trees_, later.sizes_
+    earlier.remember(data.where(data.time < cut))
+    users = everyone(data)
+    ours, theirs = earlier.heads(users, cut), later.heads(users, cut)
+    assert (ours.items == theirs.items).all()
+    assert (ours.scores == theirs.scores).all()
+    assert (ours.sizes == theirs.sizes).all()
+
+
+def test_the_default_moment_is_just_after_the_last_event():
+    users = everyone(habits())
+    assert (fitted().score(users) == fitted().score_at(users, habits().time.max() + 1)).all()
+
+
+def test_same_seed_same_bits_and_another_seed_others():
+    again = TwoStage(**SMALL).fit(habits())
+    assert bits(again) == bits(fitted())
+    assert bits(TwoStage(**SMALL, seed=1).fit(habits())) != bits(fitted())
+
+
+def test_save_and_load(tmp_path):
+    fitted().save(tmp_path / "model")
+    back = load_model(tmp_path / "model")
+    users = everyone(habits())
+    assert (back.score(users) == fitted().score(users)).all()
+    assert back.get_params() == fitted().get_params() | {"without": back.without}
+    assert (back.heads(users).sizes == fitted().heads(users).sizes).all()
+
+
+def test_features_left_out_are_not_used():
+    own = tuple(name for name in FEATURES if name.startswith("own_"))
+    blind = TwoStage(**SMALL, without=own).fit(habits())
+    users = everyone(habits())
+    first = [lists.items[lists.indptr[:-1]] for lists in (blind.heads(users), fitted().heads(users))]
+    staple = [(items == users % 20).mean() for items in first]
+    assert staple[0] < staple[1]
+    with pytest.raises(ConfigError, match="without must name features, got 'colour'"):
+        TwoStage(without=("colour",)).fit(habits())
+
+
+def test_seen_items_stay_out_where_nobody_comes_back():
+    rng = np.random.default_rng(2)
+    rows = [(u, int(i), t) for u in range(40) for t, i in enumerate(rng.permutation(30)[:6])]
+    data = Interactions.from_tuples(rows)
+    assert not data.returns
+    scores = TwoStage(**SMALL).fit(data).score(everyone(data))
+    assert not np.isfinite(scores[data.user, data.item]).any()
+    assert np.isfinite(scores).any(axis=1).all()
+
+
+def test_users_without_rows_get_best_sellers():
+    data = habits()
+    held = data.where(data.user != 4)
+    lists = TwoStage(**SMALL).fit(held).heads(np.array([4], np.int32))
+    assert lists.lengths[0] > 0
+
+
+def test_nothing_to_foretell_is_refused():
+    data = Interactions.from_tuples([("a", "x", 0), ("b", "y", 5)])
+    with pytest.raises(DataError, match="TwoStage learns from users whose later baskets"):
+        TwoStage().fit(data)
+    with pytest.raises(NotFittedError):
+        TwoStage().heads(np.zeros(1, np.int32))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("quota", 0),
+        ("reach", 0),
+        ("share", 0),
+        ("share", 1.5),
+        ("n_rounds", 0),
+        ("n_leaves", 1),
+        ("n_moments", 0),
+    ],
+)
+def test_bad_parameters_are_refused_by_name(name, value):
+    with pytest.raises(ConfigError, match=rf"^{name}\b"):
+        TwoStage(**{name: value}).fit(checkerboard())
+
+
+def test_foretold_sizes_reach_the_decider():
+    """Half the users take one item at a time, half take four: the lists must differ in length."""
+    from shortlist.cutoff import ExpectedF1
+
+    rng = np.random.default_rng(3)
+    rows = []
+    for user in range(80):
+        for visit in range(6):
+            taken = rng.permutation(5)[: 1 if user % 2 else 4]
+            rows += [(user, int(user % 8 * 5 + i), visit * 7 * DAY) for i in taken]
+    split = last_basket(Interactions.from_tuples(rows))
+    model = TwoStage(**SMALL).fit(split.train)
+    users = split.valid.active_users
+    heads = model.heads(users, split.valid.time[split.valid.indptr[users]], M=20)
+    lengths = ExpectedF1(M=20, calibration="platt", size="history").fit(heads, split.valid).lengths(heads)
+    assert lengths[users % 2 == 0].mean() > lengths[users % 2 == 1].mean()
