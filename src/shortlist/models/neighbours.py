@@ -49,7 +49,8 @@ class Neighbours(Recommender):
         size = np.minimum(self.group_size, n_baskets[owner] - group * self.group_size)
         fade = self.basket_decay ** (back % self.group_size) * self.group_decay**group
         weight = np.repeat(fade / size / n_groups[owner], np.diff(train.baskets))
-        rows = csr_array((weight, train.item, train.indptr), shape=(train.n_users, train.n_items))
+        shape = (train.n_users, train.n_items)
+        rows = csr_array((weight, train.item, train.indptr), shape=shape, copy=True)
         rows.sum_duplicates()
         return rows
 

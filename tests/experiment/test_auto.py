@@ -1,0 +1,67 @@
+"""Choosing a decider: judged on strangers, and no worse than the fixed length it is compared with."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import shortlist as sl
+from shortlist.cutoff import ExpectedF1, FixedN
+from shortlist.cutoff.heads import heads
+from shortlist.errors import ConfigError, DataError
+from shortlist.experiment.auto import FIXED, choose_decider, crossed, usual_deciders
+from shortlist.models.counting import PersonalFrequency
+
+
+@cache
+def parts():
+    split = sl.split.last_basket(sl.load("sample"))
+    model = PersonalFrequency().fit(split.train)
+    return split, heads(model.score, ids=split.train, users=split.valid.active_users, M=20)
+
+
+def test_the_best_on_strangers_is_chosen_and_fitted_on_all():
+    split, lists = parts()
+    deciders = {FIXED: FixedN(M=20), "expected": ExpectedF1(M=20, calibration="platt", size="history")}
+    choice = choose_decider(lists, split.valid, split.train, deciders)
+    assert choice.tried.keys() == deciders.keys()
+    assert choice.tried[choice.name] == max(choice.tried.values()) >= choice.tried[FIXED]
+    expected = deciders[choice.name].clone().fit(lists, split.valid, history=split.train)
+    ours = choice.cutoff.lengths(lists, history=split.train)
+    assert (ours == expected.lengths(lists, history=split.train)).all()
+    assert choice.name in str(choice)
+
+
+def test_nobody_is_judged_by_a_fit_that_saw_them():
+    split, lists = parts()
+    lengths = []
+
+    class Spy(FixedN):
+        def _learn(self, heads, known, history):
+            super()._learn(heads, known, history)
+            lengths.append(set(heads.users.values.to_list()))
+
+    values = crossed(Spy(M=20), lists, split.valid, split.train)
+    assert len(lengths) == 2
+    assert not lengths[0] & lengths[1]
+    assert lengths[0] | lengths[1] == set(lists.users.values.to_list())
+    assert values.shape == (split.valid.active_users.size,)
+    by_hand = [FixedN(M=20).fit(lists.take(np.arange(k, len(lists), 2)), split.valid) for k in (0, 1)]
+    for part, other in ((0, 1), (1, 0)):
+        judge = np.arange(other, len(lists), 2)
+        report = sl.evaluate(by_hand[part].apply(lists.take(judge)), split.valid)
+        assert values[judge].mean() == pytest.approx(report.values("f1")[judge].mean())
+
+
+def test_equals_leave_the_fixed_length():
+    split, lists = parts()
+    choice = choose_decider(lists, split.valid, None, {FIXED: FixedN(M=20, N=3), "same": FixedN(M=20, N=3)})
+    assert choice.name == FIXED
+
+
+def test_what_cannot_be_chosen_from_is_refused():
+    split, lists = parts()
+    with pytest.raises(ConfigError, match="at least one cutoff"):
+        choose_decider(lists, split.valid, None, {})
+    with pytest.raises(DataError, match="at least two users"):
+        choose_decider(lists.take([0]), split.valid, None, usual_deciders())
