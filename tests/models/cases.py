@@ -7,13 +7,16 @@ import numpy as np
 from shortlist.data.interactions import Interactions
 from shortlist.models.counting import PersonalFrequency, Popularity
 from shortlist.models.hrm import DKHRM, HRM
+from shortlist.models.linear import Linear
 from shortlist.models.mf import BPRMF, CRRMF, DKBPRMF, LogMF
+from shortlist.models.neighbours import Neighbours
 from shortlist.models.outside import OutsideScores
 
 FACTORS = 8
 JOINT = {"BPRMF": BPRMF, "LogMF": LogMF, "CRRMF": CRRMF, "HRM": HRM, "DKBPRMF": DKBPRMF, "DKHRM": DKHRM}
 COUNTING = {"Popularity": Popularity, "PersonalFrequency": PersonalFrequency}
-NAMES = [*JOINT, *COUNTING, "OutsideScores"]
+CLOSED = {"Neighbours": Neighbours, "Linear": Linear}  # nothing is learned by steps
+NAMES = [*JOINT, *COUNTING, *CLOSED, "OutsideScores"]
 DAY = 86_400_000_000
 
 
@@ -47,8 +50,8 @@ def model(name, **changed):
     if name in JOINT:
         plain = {"n_factors": FACTORS, "n_epochs": 60, "lr": 0.1, "reg": 0.001, "n_threads": 1, "tol": 0.0}
         return JOINT[name](**plain | changed)
-    if name in COUNTING:
-        return COUNTING[name](**changed)
+    if name in COUNTING or name in CLOSED:
+        return {**COUNTING, **CLOSED}[name](**changed)
     return OutsideScores(**changed)
 
 
