@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from shortlist.models.counting import Popularity as Popularity
     from shortlist.models.hrm import DKHRM as DKHRM
     from shortlist.models.hrm import HRM as HRM
+    from shortlist.models.linear import Linear as Linear
     from shortlist.models.mf import BPRMF as BPRMF
     from shortlist.models.mf import CRRMF as CRRMF
     from shortlist.models.mf import DKBPRMF as DKBPRMF
     from shortlist.models.mf import LogMF as LogMF
+    from shortlist.models.neighbours import Neighbours as Neighbours
     from shortlist.models.outside import OutsideScores as OutsideScores
     from shortlist.models.outside import from_implicit as from_implicit
+    from shortlist.models.two_stage import TwoStage as TwoStage
 
 # public name -> the module that defines it; where the module bears the name, the module itself is meant
 _HOMES = {
@@ -42,11 +45,14 @@ _HOMES = {
     "HRM": "shortlist.models.hrm",
     "Ids": "shortlist.data.ids",
     "Interactions": "shortlist.data.interactions",
+    "Linear": "shortlist.models.linear",
     "LogMF": "shortlist.models.mf",
+    "Neighbours": "shortlist.models.neighbours",
     "OutsideScores": "shortlist.models.outside",
     "PersonalFrequency": "shortlist.models.counting",
     "Popularity": "shortlist.models.counting",
     "RankedLists": "shortlist.data.lists",
+    "TwoStage": "shortlist.models.two_stage",
     "compare": "shortlist.evaluate.comparison",
     "cutoff": "shortlist.cutoff",
     "errors": "shortlist.errors",
@@ -67,11 +73,14 @@ __all__ = [
     "HRM",
     "Ids",
     "Interactions",
+    "Linear",
     "LogMF",
+    "Neighbours",
     "OutsideScores",
     "PersonalFrequency",
     "Popularity",
     "RankedLists",
+    "TwoStage",
     "__version__",
     "compare",
     "cutoff",
