@@ -10,7 +10,7 @@ from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.kernels.head import rows_head
+from shortlist.kernels.head import rows_head, rows_rank
 from shortlist.types import Floats, Ints, Longs
 
 # RankedLists, a dense users × items array, a SciPy sparse matrix, or a callable: dense users → dense rows
@@ -40,23 +40,26 @@ def heads(scores: Scores, *, ids: Tables = None, users: Ints | None = None, M: i
 
 def _ranked(lists: RankedLists, M: int) -> RankedLists:
     """RankedLists brought into the canonical order, without impossible scores, cut to M."""
-    scores, items = lists.scores, lists.items
-    number = np.repeat(np.arange(len(lists)), np.diff(lists.indptr))
-    fair = scores > -np.inf
-    same = number[1:] == number[:-1]
-    falling = (scores[1:] < scores[:-1]) | ((scores[1:] == scores[:-1]) & (items[1:] > items[:-1]))
-    if fair.all() and (falling | ~same).all():
-        return lists.head(M) if (np.diff(lists.indptr) > M).any() else lists
-    order = np.lexsort((items, -scores, number))
-    order = order[fair[order]]
-    sizes = np.bincount(number[fair], minlength=len(lists))
-    return replace(
-        lists,
-        indptr=_starts(sizes),
-        items=items[order],
-        scores=scores[order],
-        probabilities=None if lists.probabilities is None else lists.probabilities[order],
-    ).head(M)
+    fair = lists.scores > -np.inf
+    if not fair.all():
+        kept = np.concatenate([[0], np.cumsum(fair)])
+        lists = replace(
+            lists,
+            indptr=kept[lists.indptr],
+            items=lists.items[fair],
+            scores=lists.scores[fair],
+            probabilities=None if lists.probabilities is None else lists.probabilities[fair],
+        )
+    order = np.empty(lists.items.size, np.int64)
+    rows_rank(lists.indptr, lists.items, lists.scores, order)
+    if (order[1:] < order[:-1]).any():
+        lists = replace(
+            lists,
+            items=lists.items[order],
+            scores=lists.scores[order],
+            probabilities=None if lists.probabilities is None else lists.probabilities[order],
+        )
+    return lists.head(M) if (np.diff(lists.indptr) > M).any() else lists
 
 
 def _dense(matrix: Floats, user_ids: Ids | None, item_ids: Ids | None, M: int) -> RankedLists:

@@ -70,6 +70,42 @@ def rows_head(
             _sift(scores, items, start, 0, last)
 
 
+@inlined
+def _sift_order(scores: Floats, items: Ints, order: Longs, start: int, root: int, size: int) -> None:
+    """`_sift`, moving positions instead of values."""
+    while True:
+        child = 2 * root + 1
+        if child >= size:
+            return
+        a, b = order[start + child], order[start + min(child + 1, size - 1)]
+        if _worse(scores[b], items[b], scores[a], items[a]):
+            child += 1
+        a, b = order[start + root], order[start + child]
+        if not _worse(scores[b], items[b], scores[a], items[a]):
+            return
+        order[start + root], order[start + child] = b, a
+        root = child
+
+
+@kernel
+def rows_rank(indptr: Longs, items: Ints, scores: Floats, order: Longs) -> None:
+    """order (n_candidates,): where each row's candidates stand, best first, ties to the smaller item; no NaN."""
+    for row in range(indptr.size - 1):
+        start, size = indptr[row], indptr[row + 1] - indptr[row]
+        ordered = True
+        for at in range(start, start + size):
+            order[at] = at
+            if at > start and _worse(scores[at - 1], items[at - 1], scores[at], items[at]):
+                ordered = False
+        if ordered:
+            continue
+        for root in range(size // 2 - 1, -1, -1):
+            _sift_order(scores, items, order, start, root, size)
+        for last in range(size - 1, 0, -1):
+            order[start], order[start + last] = order[start + last], order[start]
+            _sift_order(scores, items, order, start, 0, last)
+
+
 @kernel
 def rows_fall(indptr: Longs, values: Doubles) -> None:
     """Replace each value by the smallest so far in its row."""
