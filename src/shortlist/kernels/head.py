@@ -89,7 +89,7 @@ def _sift_order(scores: Floats, items: Ints, order: Longs, start: int, root: int
 
 @kernel
 def rows_rank(indptr: Longs, items: Ints, scores: Floats, order: Longs) -> None:
-    """order (n_candidates,): where each row's candidates stand, best first, ties to the smaller item; no NaN."""
+    """order (n_candidates,): each row's candidates, best first, ties to the smaller item; no NaN."""
     for row in range(indptr.size - 1):
         start, size = indptr[row], indptr[row + 1] - indptr[row]
         ordered = True
