@@ -141,7 +141,7 @@ def frozen(theta: Parameters) -> Parameters:
 
 def _check(theta: Parameters, lr: float, epoch: int) -> None:
     for name, array in theta._asdict().items():
-        largest = float(np.abs(array).max()) if array.size else 0.0
+        largest = float(max(array.max(), -array.min())) if array.size else 0.0
         if not largest < TOO_LARGE:
             raise TrainingError(
                 f"training diverged in epoch {epoch}: {name} grew to {largest:.3g}; "
