@@ -164,3 +164,31 @@ def test_foretold_sizes_reach_the_decider():
     heads = model.heads(users, split.valid.time[split.valid.indptr[users]], M=20)
     lengths = ExpectedF1(M=20, calibration="platt", size="history").fit(heads, split.valid).lengths(heads)
     assert lengths[users % 2 == 0].mean() > lengths[users % 2 == 1].mean()
+
+
+def test_lists_are_recommended_at_a_moment():
+    from datetime import datetime
+
+    data = habits()
+    users = ["u03", "u41"]
+    lists = fitted().recommend(users, at=datetime(1970, 1, 15), N=4)
+    dense = data.users.lookup(users)
+    expected = fitted().heads(dense, 14 * DAY * 1_000_000, M=4)
+    assert (lists.items == expected.items).all()
+    np.testing.assert_allclose(lists.probabilities, expected.probabilities)
+    now = fitted().recommend(users, N=4)
+    assert (now.scores == fitted().heads(dense, M=4).scores).all()  # the earlier question left no trace
+    assert (now.scores != lists.scores).any()
+
+
+def test_a_decider_fitted_on_heads_decides_recommendations_alike():
+    from shortlist.cutoff import ExpectedF1
+
+    split = last_basket(habits())
+    model = TwoStage(**SMALL).fit(split.train)
+    users = split.valid.active_users
+    heads = model.heads(users, M=10)
+    cut = ExpectedF1(M=10, calibration="platt", size="history").fit(heads, split.valid, history=split.train)
+    lists = model.recommend(split.train.users.outside(users), cutoff=cut)
+    assert (lists.lengths == cut.lengths(heads, history=split.train)).all()
+    assert (lists.sizes == heads.sizes).all()

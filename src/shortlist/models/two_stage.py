@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import polars as pl
 from scipy.special import expit
 
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
+from shortlist.data.times import microseconds
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.head import rows_head
 from shortlist.kernels.moments import N_FEATURES, Moments, Rules
@@ -152,8 +155,22 @@ class TwoStage(Recommender):
         moments = Moments(users[order], moment[order], nothing)
         return order, self.timeline.describe(self._rules(self.timeline), moments)
 
+    def recommend(self, users: Any = None, *, at: Any = None, **wishes: Any) -> RankedLists:
+        """Lists made `at` a moment (a date, ISO 8601 or an epoch number); None: just after the last event."""
+        model = self
+        if at is not None:
+            model = copy(self)
+            vars(model)["_at"] = int(microseconds(pl.Series([at]))[0])
+        return super(TwoStage, model).recommend(users, **wishes)
+
     def score(self, users: Ints) -> Floats:
-        return self.score_at(users)
+        return self.score_at(users, vars(self).get("_at"))
+
+    def expected_sizes(self, users: Ints) -> Doubles:
+        """(n,) how many items each user is expected to take next."""
+        found = self.heads(users, vars(self).get("_at"), M=1).sizes
+        assert found is not None
+        return found
 
     def score_at(self, users: Ints, at: Any = None) -> Floats:
         """(n, n_items) log-odds at moments `at` (microseconds, one or one per user; None: after all)."""

@@ -1,7 +1,7 @@
 """Desk: one request worked off, chunk of users by chunk of users."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,8 @@ class Desk:
         elif wishes.cutoff is not None:
             depth = max(wishes.cutoff._depth(), wishes.min_items)
             heads = self._top(ids, users, own, barred, depth, "top_n")
+            foretell = getattr(self.scorer, "expected_sizes", None)
+            heads = heads if foretell is None else replace(heads, sizes=foretell(users))
             lists = cut(wishes.cutoff.apply(heads, history=self.scorer.past), wishes.limit)
         else:
             assert boundary is not None

@@ -45,6 +45,7 @@ def stacked(parts: Sequence[RankedLists]) -> RankedLists:
     if len(parts) == 1:
         return parts[0]
     with_odds = any(part.probabilities is not None for part in parts)
+    sizes = [part.sizes for part in parts if part.sizes is not None]
     with_boundary = any(part.boundary is not None for part in parts)
     return RankedLists(
         users=Ids(pl.concat([part.users.values for part in parts])),
@@ -55,6 +56,7 @@ def stacked(parts: Sequence[RankedLists]) -> RankedLists:
         probabilities=np.concatenate([_probabilities(part) for part in parts]) if with_odds else None,
         boundary=np.concatenate([_boundary(part) for part in parts]) if with_boundary else None,
         reason=np.concatenate([part.reason for part in parts if part.reason is not None]),
+        sizes=np.concatenate(sizes) if len(sizes) == len(parts) else None,
     )
 
 
