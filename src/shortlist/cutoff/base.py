@@ -9,9 +9,9 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from shortlist.cutoff.component import Component
 from shortlist.cutoff.heads import Scores, heads
 from shortlist.cutoff.labels import Labels, label
+from shortlist.data.component import Component
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_CODE, RankedLists
 from shortlist.errors import ConfigError, DataError
@@ -46,7 +46,7 @@ class Cutoff(Component):
     def fit(self, scores: Scores, truth: Interactions, *, history: Interactions | None = None) -> Self:
         """Learn from what users took after the scores were made; a failed fit changes nothing."""
         self._check()
-        lists = heads(scores, ids=history or truth, users=truth.active_users, M=self._depth())
+        lists = heads(scores, ids=history or truth, users=truth.active_users, M=self.depth())
         if not lists.users.values.is_sorted():  # so that the order of users does not matter to the last bit
             lists = lists.take(lists.users.values.arg_sort().to_numpy())
         known = label(lists, truth)
@@ -88,9 +88,9 @@ class Cutoff(Component):
     def _heads(self, scores: Scores, history: Interactions | None) -> RankedLists:
         """The candidates; bare scores take their ids from history, else from what `fit` saw."""
         ids = history or (vars(self).get("users_"), vars(self).get("items_"))
-        return heads(scores, ids=ids, M=self._depth())
+        return heads(scores, ids=ids, M=self.depth())
 
-    def _depth(self) -> int:
+    def depth(self) -> int:
         """How many candidates to look at."""
         return self.M
 

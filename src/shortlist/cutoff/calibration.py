@@ -10,13 +10,13 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from shortlist.cutoff.component import Component
 from shortlist.cutoff.features import bounded, candidate_features, score_range
 from shortlist.cutoff.heads import Scores, heads
 from shortlist.cutoff.isotonic import isotonic_fit, isotonic_predict
 from shortlist.cutoff.labels import Labels, label
 from shortlist.cutoff.logistic import Logistic, log_loss, sigmoid
 from shortlist.cutoff.trees import trees_fit, trees_predict
+from shortlist.data.component import Component
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists

@@ -27,7 +27,7 @@ class FixedN(Cutoff):
         if self.N is not None and self.N < 0:
             raise ConfigError(f"N must be at least 0, got {self.N}; pass a length, or None to choose it.")
 
-    def _depth(self) -> int:
+    def depth(self) -> int:
         return max(self.M, self.N or 0)
 
     def _learn(self, lists: RankedLists, known: Labels, history: Interactions | None) -> None:

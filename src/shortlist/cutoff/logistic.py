@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 
-from shortlist.cutoff.component import Component
+from shortlist.data.component import Component
 from shortlist.errors import TrainingError
 from shortlist.kernels.features import hinges_fill, hinges_sum
 from shortlist.kernels.logistic import curvature_sum

@@ -5,9 +5,9 @@ from typing import Self
 
 import numpy as np
 
-from shortlist.cutoff.component import Component
 from shortlist.cutoff.features import match, mean_basket, recent_basket
 from shortlist.cutoff.labels import Labels
+from shortlist.data.component import Component
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-from shortlist.cutoff.component import Component
+from shortlist.data.component import Component
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists

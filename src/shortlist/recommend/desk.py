@@ -116,7 +116,7 @@ class Desk:
             told = lists.lengths == wishes.max_items if wishes.limit != wishes.N else None
             lists = cut(lists, wishes.limit, told)
         elif wishes.cutoff is not None:
-            depth = max(wishes.cutoff._depth(), wishes.min_items)
+            depth = max(wishes.cutoff.depth(), wishes.min_items)
             heads = self._top(ids, users, own, barred, depth, "top_n")
             foretell = getattr(self.scorer, "expected_sizes", None)
             heads = heads if foretell is None else replace(heads, sizes=foretell(users))
