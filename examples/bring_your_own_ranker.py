@@ -4,8 +4,9 @@
     python examples/bring_your_own_ranker.py --dataset sample  # no download, seconds
 
 A ranker is any function from user numbers to rows of scores; a cutoff never sees more of it than that.
-N, thresholds, calibration and sizes are chosen on the validation part; the test part is judged over all users,
-empty lists as 0. The defaults of the cutoffs were settled on these very datasets, so expect a little less on yours.
+N, thresholds, calibration and sizes are chosen on the validation part; the test part is judged over all
+users, empty lists as 0. The defaults of the cutoffs were settled on these very datasets, so expect a little
+less on yours.
 """
 
 import argparse
