@@ -27,7 +27,7 @@ th, td {{ padding: .22rem .5rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--line); }}
 th:first-child, td:first-child, td.text, th.text {{ text-align: left; }}
 td.text {{ white-space: normal; min-width: 14rem; }}
-thead th {{ background: var(--soft); }}
+thead th {{ background: var(--soft); white-space: normal; vertical-align: bottom; }}
 .grid3 {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1rem; }}
 figure {{ margin: .6rem 0; }}
 .holds {{ color: var(--good); font-weight: 600; }} .part {{ color: var(--part); font-weight: 600; }}
