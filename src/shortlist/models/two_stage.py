@@ -219,7 +219,9 @@ class TwoStage(Recommender):
     def _log_odds(self, forest: list[Trees], block: Block) -> Doubles:
         """(n_candidates,) mean over the bags."""
         rows = block.columns[:, self._used]
-        total: Doubles = np.sum([trees.predict(rows, raw=True) for trees in forest], axis=0)
+        with ThreadPoolExecutor(thread_count(self.n_threads)) as pool:
+            bags = list(pool.map(lambda trees: trees.predict(rows, raw=True), forest))
+        total: Doubles = np.sum(bags, axis=0)
         return total / len(forest)
 
     def log_odds_shift(self, users: Ints) -> Floats:
