@@ -110,14 +110,14 @@ def test_divergence_says_so_and_leaves_the_earlier_state(name, lr):
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e7])
 @pytest.mark.parametrize("part", ["user", "boundary", "item", "bias"])
 def test_whatever_explodes_is_noticed(part, value, monkeypatch):
-    exact = training._labelled
+    exact = training._copied
 
-    def broken(theta, label):
-        theta = exact(theta, label)
+    def broken(run, label):
+        theta = exact(run, label)
         getattr(theta, part).flat[0] = value
         return theta
 
-    monkeypatch.setattr(training, "_labelled", broken)
+    monkeypatch.setattr(training, "_copied", broken)
     with pytest.raises(TrainingError, match="diverged in epoch 1"):
         fit("DKBPRMF", checkerboard(), n_epochs=1)
 

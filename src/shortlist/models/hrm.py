@@ -85,7 +85,7 @@ class Hybrid(Representation):
         )
 
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
-        asked = self.own._replace(begin=self.own.begin[groups], end=self.own.end[groups])
+        asked = self.labelled._replace(begin=self.own.begin[groups], end=self.own.end[groups])
         vectors = np.empty((groups.size, theta.item.shape[1]), np.float32)
         hybrid_vectors(self.own.user[groups], theta.user, theta.item, asked, vectors)
         return vectors

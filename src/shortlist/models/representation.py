@@ -31,7 +31,7 @@ class Representation(ABC):
 
     @abstractmethod
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
-        """(n, n_factors) the score vectors of training groups; items in their own order."""
+        """(n, n_factors) the score vectors of training groups; items in the order of schedule.label."""
 
     @abstractmethod
     def group_users(self, groups: Ints) -> Ints:

@@ -14,7 +14,7 @@ from shortlist.kernels.strata import Strata, strata_count, strata_fill
 from shortlist.types import Ints, Longs
 
 RANGE_BYTES = 1 << 18  # a range of item factors should stay in a core's second-level cache
-MOST_BLOCKS = 64
+MOST_BLOCKS = 256
 CELL_ROWS = 500  # fewer rows than this in a cell, and the bookkeeping costs more than the steps
 ERA = 5  # epochs between two relabellings of the items
 

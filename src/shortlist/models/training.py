@@ -55,13 +55,22 @@ class Plan:
 class Run:
     """Where a training run stands; all of it goes into a checkpoint."""
 
-    theta: Parameters  # items in their own order
+    theta: Parameters  # items in the order of `label`, or in their own where it is None
     epoch: int = 0
     losses: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     best: Parameters | None = None
     best_epoch: int = 0
     stopped: str = "n_epochs"
+    label: Ints | None = None  # (n_items,) where each item stands in theta
+
+    def own(self) -> Parameters:
+        """The parameters with items in their own order, read-only."""
+        if self.label is None:
+            return self.theta
+        theta, label = self.theta, self.label
+        bias = theta.bias[label] if theta.bias.size else theta.bias
+        return frozen(Parameters(theta.user, theta.boundary, theta.item[label], bias))
 
 
 def train(
@@ -101,6 +110,7 @@ def train(
             if plan.checkpoint and len(run.losses) == run.epoch:
                 _write(run, plan)
             run.stopped = "interrupted"
+    run.theta, run.label = run.own(), None
     return run
 
 
@@ -108,28 +118,25 @@ def _epoch(run: Run, schedule: Schedule, representation: Representation, rates: 
     """One pass over the data on a copy, so that interruption and divergence leave the last epoch's state."""
     if schedule.enter(run.epoch):
         representation.enter(schedule)
-    theta = _labelled(run.theta, schedule.label)
+    theta = _copied(run, schedule.label)
     word = schedule.word(run.epoch)
     for turn in range(schedule.n_blocks):
         representation.run_round(schedule, turn, theta, rates, word)
     _check(theta, float(rates.lr), run.epoch + 1)
-    run.theta = _unlabelled(theta, schedule.label)
+    run.theta, run.label = theta, schedule.label
     run.epoch += 1
 
 
-def _labelled(theta: Parameters, label: Ints) -> Parameters:
-    """A copy whose items stand in the order of the labels."""
+def _copied(run: Run, label: Ints) -> Parameters:
+    """A copy to work on, whose items stand in the order of the labels."""
+    if run.label is label:
+        return Parameters(*(array.copy() for array in run.theta))
+    theta = run.own()
     item, bias = np.empty_like(theta.item), theta.bias.copy()
     item[label] = theta.item
     if bias.size:
         bias[label] = theta.bias
     return Parameters(theta.user.copy(), theta.boundary.copy(), item, bias)
-
-
-def _unlabelled(theta: Parameters, label: Ints) -> Parameters:
-    """The way back."""
-    bias = theta.bias[label] if theta.bias.size else theta.bias
-    return frozen(Parameters(theta.user, theta.boundary, theta.item[label], bias))
 
 
 def frozen(theta: Parameters) -> Parameters:
@@ -153,11 +160,12 @@ def _note(run: Run, meter: "Meter", plan: Plan) -> None:
     """Measure the epoch just made and decide whether it was the last."""
     loss = meter.loss(run.theta)
     if plan.judge is not None:
-        run.scores.append(plan.judge(run.theta))
+        theta = run.own()
+        run.scores.append(plan.judge(theta))
     run.losses.append(loss)
     if plan.judge is not None:
         if run.best is None or run.scores[-1] > max(run.scores[:-1]):
-            run.best, run.best_epoch = run.theta, run.epoch
+            run.best, run.best_epoch = theta, run.epoch
         elif run.epoch - run.best_epoch >= plan.patience:
             run.stopped = "patience"
     elif plan.tol > 0 and len(run.losses) > CALM:
@@ -185,12 +193,13 @@ class Meter:
         self.density: Doubles = held / schedule.n_items
 
     def loss(self, theta: Parameters) -> float:
-        """The mean joint loss; items in their own order."""
+        """The mean joint loss; items in the order of schedule.label."""
+        label = self.schedule.label
         vectors = self.representation.group_vectors(theta, self.groups)
         boundary = theta.boundary[self.users]
         return self.objective.value(
-            self._score(theta, vectors, self.liked),
-            self._score(theta, vectors, self.other),
+            self._score(theta, vectors, label[self.liked]),
+            self._score(theta, vectors, label[self.other]),
             boundary,
             self.density,
         )
@@ -202,7 +211,7 @@ class Meter:
 
 
 def _write(run: Run, plan: Plan) -> None:
-    arrays = {f"theta.{name}": array for name, array in run.theta._asdict().items()}
+    arrays = {f"theta.{name}": array for name, array in run.own()._asdict().items()}
     if run.best is not None:
         arrays |= {f"best.{name}": array for name, array in run.best._asdict().items()}
     notes = {
