@@ -177,14 +177,15 @@ def test_same_users_asks_the_original_on_covered_users_only():
     assert findings.same_users(dynamic, fixed, "f1") == pytest.approx((0.25 + 0.5) / 2)
 
 
-def test_covered_values_average_over_covering_seeds():
-    dynamic = runs_of(k=([0.5, 0.0, 1.0], [2, 0, 1])) + runs_of(k=([0.0, 0.0, 0.5], [0, 0, 1]))
-    assert findings.covered_values(dynamic, "k", "f1").tolist() == [0.5, 0.75]
-
-
-def test_welch_knows_no_difference_where_nothing_varies():
-    assert findings.welch(np.ones(5), np.ones(5)) == 1.0
-    assert findings.welch(np.zeros(50), np.linspace(1, 2, 50)) < 1e-6
+def test_columns_are_tested_as_they_are_averaged():
+    """Half the users are covered; they get 0.5, which the original gives to everybody or to nobody."""
+    half = [1, 0] * 50
+    dynamic = runs_of(**{"own boundary": ([0.5 * k for k in half], half)}) * 2
+    alike, worse = (runs_of(**{"fixed N": ([f1] * 100, [1] * 100)}) for f1 in (0.5, 0.0))
+    assert findings.covered_test(dynamic, alike, "f1") == 1.0
+    assert findings.covered_test(dynamic, worse, "f1") < 0.001
+    nobody = runs_of(**{"own boundary": ([0.0] * 100, [0] * 100)})
+    assert findings.covered_test(nobody, worse, "f1") == 1.0
 
 
 def test_units_are_made_once_and_survive_damage(tmp_path):

@@ -52,7 +52,7 @@ def markdown_table(results: dict[str, Any]) -> str:
     lines += [
         "",
         "F1, Cover-Ratio, NDCG: covered users only, as the paper counts; + better, - worse than the model it "
-        "extends (Welch, p ≤ 0.05). Last column: all users, an empty list counts 0.",
+        "extends (bootstrap over users, p ≤ 0.05). Last column: all users, an empty list counts 0.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -136,8 +136,9 @@ def _table1(table: dict[str, Any]) -> str:
     ]
     count = f" At or above the paper: {above} of {cells} F1 and NDCG cells." if cells else ""
     note = (
-        "+ better, - worse than the model it extends: Welch's test, covered users against all users of the "
-        f"original, p ≤ 0.05. sd: over seeds. N is chosen on validation, for each metric its own.{count}"
+        "+ better, - worse than the model it extends: covered users against all users of the original, "
+        "bootstrap over users, p ≤ 0.05. sd: over seeds. N is chosen on validation, for each metric its "
+        f"own.{count}"
     )
     return html_table(heads, rows) + f"<p class='quiet'>{note}</p>"
 
