@@ -1,6 +1,7 @@
 """Training speed against implicit and cornac, in one run, with the quality each reaches.
 
-    python benchmarks/train.py            # about ten minutes on two cores
+    python benchmarks/train.py            # about half an hour on two cores; implicit's LMF takes most of it
+    python benchmarks/train.py --part dense
     python benchmarks/train.py --quick    # one minute, small data, numbers not comparable
 
 Each contestant runs in a process of its own, on the same generated interactions, with the same number of
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from machine import describe, keep, peak_mib
+from machine import RESULTS, describe, keep, peak_mib
 
 FACTORS = 64
 THREADS = 2
@@ -258,6 +259,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument(
+        "--part", action="append", help="dense, sparse, growth, …; the others keep their figures"
+    )
     parser.add_argument("--contestant")
     parser.add_argument("--data")
     parser.add_argument("--epochs", type=int, default=5)
@@ -267,19 +271,27 @@ def main() -> None:
         data = {name: stored[name] for name in ("indptr", "item", "users", "held")}
         print(json.dumps(contest(options.contestant, data, int(stored["n_items"]), options.epochs)))
         return
-    result: dict[str, object] = {
-        "machine": describe("implicit", "cornac"),
-        "factors": FACTORS,
-        "threads": THREADS,
+    parts = {
+        "dense": lambda: race("dense", options.epochs),
+        "sparse": lambda: race("sparse", options.epochs),
+        "hrm_updates_per_second": lambda: hrm_rate(20_000),
+        "cold_start_seconds": cold_start,
+        "growth": lambda: growth([1_000_000, 10_000_000, 100_000_000]),
     }
-    for shape in ["quick"] if options.quick else ["dense", "sparse"]:
-        result[shape] = race(shape, options.epochs)
-    result["hrm_updates_per_second"] = hrm_rate(2_000 if options.quick else 20_000)
-    result["cold_start_seconds"] = cold_start()
-    print(f"HRM {result['hrm_updates_per_second']:,} updates/s; cold start {result['cold_start_seconds']} s")
-    result["growth"] = growth([300_000, 1_000_000] if options.quick else [1_000_000, 10_000_000, 100_000_000])
-    if not options.quick:
-        print(keep("train", result))
+    if options.quick:
+        parts = {
+            "quick": lambda: race("quick", options.epochs),
+            "growth": lambda: growth([300_000, 1_000_000]),
+        }
+    result = json.loads((RESULTS / "train.json").read_text()) if (RESULTS / "train.json").is_file() else {}
+    result |= {"machine": describe("implicit", "cornac"), "factors": FACTORS, "threads": THREADS}
+    for name in options.part or parts:
+        result[name] = parts[name]()
+        if isinstance(result[name], float):
+            print(f"{name}: {result[name]:,}")
+        if not options.quick:
+            result.setdefault("load_average", {})[name] = round(os.getloadavg()[0], 1)
+            print(keep("train", result))
 
 
 def race(shape: str, epochs: int) -> dict[str, object]:
