@@ -19,7 +19,7 @@ def test_blocks_never_outnumber_users_items_or_the_cap(n_rows, n_users, n_items,
 
 
 def test_more_data_more_blocks():
-    small, large = (choose_blocks(n, 10**6, 10**5, 64) for n in (1000, 10**7))
+    small, large = (choose_blocks(n, 10**6, 10**6, 64) for n in (1000, 10**8))
     assert small == 1
     assert large == MOST_BLOCKS
 
