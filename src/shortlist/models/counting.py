@@ -1,5 +1,6 @@
 """Counting models: no learning, hard to beat."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -43,8 +44,9 @@ class _Counting(Recommender):
         """Count in the items of new or known users."""
         return self.fit(self.past.with_baskets(newcomers))
 
+    @abstractmethod
     def fit(self, train: Interactions) -> Self:
-        raise NotImplementedError
+        """Count."""
 
 
 @dataclass(kw_only=True, eq=False)

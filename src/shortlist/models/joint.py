@@ -129,9 +129,7 @@ class JointModel(Recommender):
     ) -> Self:
         objective, representation = self.objective(), self.representation(data)
         regs = [self.reg if r is None else r for r in (self.reg_user, self.reg_item, self.reg_negative)]
-        identity = {**self.get_params(), "class": type(self).__name__, "data": history.fingerprint}
-        identity["valid"] = None if valid is None else valid.fingerprint
-        del identity["n_threads"], identity["n_epochs"]
+        identity = {} if checkpoint is None else self._identity(history, valid)
         judge = None if valid is None else judge_of(valid, history, self.vectors_of, self.seed)
         run = train(
             theta,
@@ -159,6 +157,13 @@ class JointModel(Recommender):
 
     def check_start(self, train: Interactions) -> None:
         """Refuse data that the representation cannot start from."""
+
+    def _identity(self, history: Interactions, valid: Interactions | None) -> dict[str, Any]:
+        """What a checkpoint must agree with; it reads all the data, so only checkpoints ask for it."""
+        identity = {**self.get_params(), "class": type(self).__name__, "data": history.fingerprint}
+        identity["valid"] = None if valid is None else valid.fingerprint
+        del identity["n_threads"], identity["n_epochs"]
+        return identity
 
     def _check(self, data: Interactions) -> Objective:
         whole(1, draws=self.draws, n_factors=self.n_factors, n_epochs=self.n_epochs, patience=self.patience)
