@@ -1,7 +1,9 @@
 """Every code block of the README and the pages runs as printed, page by page, in a folder of its own."""
 
 import re
+import runpy
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from shortlist.cli import main
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXAMPLES = ROOT / "examples"
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 SHELL_ONLY = ("make ", "pip ", "git ")  # they set up what the tests already stand on
 
 
@@ -44,3 +48,40 @@ def test_links_inside_the_house_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def run_example(name: str, capsys, monkeypatch, *flags: str) -> str:
+    """What the script prints."""
+    monkeypatch.setattr(sys, "argv", [name, *flags])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    return capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("name", ["next_basket.py", "daily_papers.py", "push_with_cost.py"])
+def test_an_example_prints_what_its_page_shows(name, capsys, monkeypatch):
+    page = (ROOT / "docs/examples.md").read_text(encoding="utf-8")
+    section = page[page.index(f"`python examples/{name}") :]
+    shown = re.search(r"```text\n(.*?)\n```", section, re.DOTALL)
+    assert shown is not None
+    printed = run_example(name, capsys, monkeypatch)
+    assert NUMBER.split(printed) == NUMBER.split(shown[1].strip())
+    promised = [float(number) for number in NUMBER.findall(shown[1])]
+    assert [float(number) for number in NUMBER.findall(printed)] == pytest.approx(promised, rel=0.02)
+
+
+@pytest.mark.filterwarnings("ignore:OpenBLAS is configured:RuntimeWarning")  # the user's business
+def test_a_strangers_ranker_gets_lists_that_end(capsys, monkeypatch):
+    printed = run_example("bring_your_own_ranker.py", capsys, monkeypatch, "--dataset", "sample")
+    assert printed.count("expected F1") == 3
+
+
+def test_every_example_is_on_its_page():
+    page = (ROOT / "docs/examples.md").read_text(encoding="utf-8")
+    for script in EXAMPLES.glob("*.py"):
+        assert f"python examples/{script.name}" in page
+
+
+def test_quoted_speeds_are_those_the_benchmarks_kept():
+    tables = runpy.run_path(str(ROOT / "docs/tables.py"))
+    page = tables["PAGE"].read_text(encoding="utf-8")
+    assert tables["filled"](page) == page, "run python docs/tables.py"

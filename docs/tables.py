@@ -1,0 +1,143 @@
+"""The tables of performance.md, from the JSON that the benchmarks keep.
+
+python docs/tables.py    # after a benchmark; the tests fail while page and JSON disagree
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).with_name("performance.md")
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+Rows = Iterator[tuple[str, ...]]
+
+
+def results(name: str) -> dict[str, Any]:
+    """What a benchmark found."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def train() -> Rows:
+    """Contestants of benchmarks/train.py."""
+    found = results("train")
+    yield (
+        "",
+        "million updates a second",
+        "… a processor second",
+        "against implicit",
+        "memory grown by",
+        "AUC",
+    )
+    for shape in ("dense", "sparse"):
+        data = found.get(shape)
+        if data is None:
+            continue
+        size = f"{data['interactions'] / 1e6:.1f} million rows, {data['items']:,} items"
+        yield (f"**{size}**", "", "", "", "", "")
+        for name, run in data.items():
+            if isinstance(run, dict) and "updates_per_second" in run:
+                yield (
+                    name,
+                    f"{run['updates_per_second'] / 1e6:.1f}",
+                    f"{run['updates_per_processor_second'] / 1e6:.1f}",
+                    f"× {run['processor_ratio_to_implicit']:.1f}",
+                    f"{run['grown_mib']:,} MiB",
+                    f"{run['auc']:.3f}",
+                )
+
+
+def growth() -> Rows:
+    """Cost of a row as the data grows."""
+    found = results("train")
+    yield ("rows", "nanoseconds a row and epoch")
+    for point in found["growth"]:
+        yield (f"{point['rows'] / 1e6:.1f} million", f"{point['ns_per_interaction']:.0f}")
+
+
+def recommend() -> Rows:
+    """Cases of benchmarks/recommend.py."""
+    found = results("recommend")
+    words = {
+        "top_20_als": "top 20, ALS factors",
+        "top_20_bpr": "top 20, BPR factors",
+        "dynamic_negatives_10": "above the boundary, `negatives=10`",
+        "dynamic_negatives_100": "above the boundary, `negatives=100`",
+        "dynamic_max_100": "above the boundary, `max_items=100`",
+    }
+    yield ("", "items a list", "µs of one core a user", "against implicit", "against the bare product")
+    for key, size in (("items_27k", "27,000 items"), ("items_1m", "1,000,000 items")):
+        yield (f"**{size}**", "", "", "", "")
+        for name, word in words.items():
+            case = found[key].get(name)
+            if case is None:
+                continue
+            theirs = case.get("one_thread_cpu_ratio_to_implicit")
+            yield (
+                word,
+                f"{case.get('mean_length', 20):,.0f}",
+                f"{case['one_thread_cpu_us_per_user']:,.0f}",
+                "" if theirs is None else f"× {theirs:.1f}",
+                f"× {case['one_thread_cpu_ratio_to_bare_product']:.1f}",
+            )
+
+
+def single() -> Rows:
+    """One user at a time."""
+    found = results("recommend")
+    yield ("one user, index prepared", "27,000 items", "1,000,000 items")
+    for name, word in (
+        ("one_user_top_20", "top 20"),
+        ("one_user_dynamic", "above the boundary"),
+        ("one_user_dynamic_max_100", "… `max_items=100`"),
+    ):
+        cases = [found[key].get(name) for key in ("items_27k", "items_1m")]
+        yield (word, *("" if case is None else f"{case['median_ms']:.1f} ms" for case in cases))
+
+
+def rest() -> Rows:
+    """What else was measured."""
+    training, lists = results("train"), results("recommend")
+    memory, index = lists["memory"], lists["items_27k"]["top_20_als"]["index_seconds"]
+    yield ("what", "measured")
+    first = f"{training['cold_start_seconds']:.0f} s"
+    yield ("compiling what `BPRMF`, `DKBPRMF`, `HRM` and `DKHRM` need, once", first)
+    yield ("updates of `HRM` a second", f"{training['hrm_updates_per_second'] / 1e6:.1f} million")
+    yield ("building the index over 27,000 items, on a busy machine", f"{index:.0f} s")
+    for size in ("few", "many"):
+        users, peak = memory[f"users_{size}"], memory[f"mb_{size}"]
+        yield (f"peak memory while streaming lists of {users:,} users", f"{peak:,.0f} MB")
+
+
+TABLES: dict[str, Callable[[], Rows]] = {
+    "train": train,
+    "growth": growth,
+    "recommend": recommend,
+    "single": single,
+    "rest": rest,
+}
+
+
+def table(rows: Rows) -> str:
+    """Markdown; the first column is text, the others are numbers."""
+    head, *body = list(rows)
+    lines = [head, ("---", *["---:"] * (len(head) - 1)), *body]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def filled(page: str) -> str:
+    """The page with every table written anew between its marks."""
+    for name, rows in TABLES.items():
+        mark = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+        page, n = mark.subn(lambda found, rows=rows: found[1] + "\n" + table(rows()) + "\n" + found[2], page)
+        if n != 1:
+            raise SystemExit(
+                f"{PAGE.name} must have one place for the table {name}, got {n}; mend the marks."
+            )
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

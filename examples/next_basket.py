@@ -1,0 +1,63 @@
+"""Next basket: what will this customer take on the next visit, and how many things?
+
+    python examples/next_basket.py                    # the generated shop, seconds
+    python examples/next_basket.py --dataset ta-feng  # a real one, minutes; fetched once
+
+A list is made at a moment, from what had happened before it. Choices are made on each customer's last basket
+but one; the last is looked at once. The cells (# %%) open as a notebook in most editors.
+"""
+
+# %% Three columns are enough. Every customer's last basket is the test, the one before it the validation.
+import argparse
+
+import numpy as np
+
+import shortlist as sl
+from shortlist.experiment.auto import choose_decider
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--dataset", choices=["sample", "ta-feng"], default="sample")
+name = parser.parse_args().dataset
+data = sl.load(name)
+split = sl.split.last_basket(data)
+print(data)
+
+
+# %% Heads: the hundred best candidates of every customer, at the moment of the basket to be foretold.
+def heads(model: sl.TwoStage, truth: sl.Interactions) -> sl.RankedLists:
+    customers = truth.active_users
+    return model.heads(customers, at=truth.time[truth.indptr[customers]])
+
+
+rounds = 40 if name == "sample" else 120  # few customers, few trees
+before = sl.TwoStage(n_rounds=rounds).fit(split.train)
+after = sl.TwoStage(n_rounds=rounds).fit(split.train_valid)
+
+# %% Where to stop: deciders, a fixed N among them, are fitted on half of the customers, judged on the others.
+choice = choose_decider(heads(before, split.valid), split.valid, split.train)
+print(choice)
+
+# %% Judged once, on the last baskets, everybody counted.
+ranked = heads(after, split.test)
+fixed = sl.cutoff.FixedN().fit(heads(before, split.valid), split.valid, history=split.train)
+lists = {
+    f"top {fixed.N_}": fixed.apply(ranked, history=split.train_valid),
+    "chosen on validation": choice.cutoff.apply(ranked, history=split.train_valid),
+}
+for label, one in lists.items():
+    report = sl.evaluate(one, split.test)
+    print(f"{label:22} F1 {report.f1:.3f}, {report.mean('length'):.1f} items a list")
+lengths = lists["chosen on validation"].lengths
+print("lengths: " + ", ".join(f"{q:.0f}" for q in np.quantile(lengths, (0, 0.25, 0.5, 0.75, 1))))
+
+# %% In production the moment is now: fit on everything, ask for tomorrow. Later, the list may be another.
+model = sl.TwoStage(n_rounds=rounds).fit(data)
+end = np.datetime64(int(data.time.max()), "us")
+customer = data.users.values[0]
+names = data.items.values if data.item_names is None else data.item_names
+title = dict(zip(data.items.values, names, strict=True))
+for days in (1, 30):
+    moment = str((end + np.timedelta64(days, "D")).astype("datetime64[s]"))
+    shown = model.recommend([customer], at=moment, cutoff=choice.cutoff, filter_seen=False)[customer]
+    goods = ", ".join(str(title[item]) for item in shown.items)
+    print(f"{customer} on {moment[:10]}, {len(shown)} items: {goods}")
