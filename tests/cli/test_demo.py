@@ -1,6 +1,7 @@
 """`shortlist demo`, shortened: what it prints, and what it does without a network."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,9 @@ from shortlist.errors import DataError
 
 
 @pytest.fixture
-def offline(monkeypatch):
-    """Three epochs, and a network that does not answer."""
+def offline(monkeypatch, tmp_path):
+    """Three epochs, a network that does not answer, and a folder to write into."""
+    monkeypatch.chdir(tmp_path)
 
     def load(name, **_):
         if name != "sample":
@@ -34,16 +36,20 @@ def test_without_a_network_the_sample_takes_its_place(offline, capsys):
     assert "best fixed N = " in out
     assert "the list ends here" in out
     assert max(map(len, out.splitlines())) <= 120
+    assert "Read the report, with ten more users: shortlist-demo.html" in out
+    assert Path("shortlist-demo.html").read_text(encoding="utf-8").count("<h4>") == 10
 
 
 def test_json_holds_the_comparison_and_the_lists(offline, capsys):
-    assert main(["demo", "--json"]) == 0
+    assert main(["demo", "--json", "--report", "sub/mine.html"]) == 0
     found = json.loads(capsys.readouterr().out)
     first, *others = [row["model"] for row in found["results"]]
     assert first.startswith(demo.FIXED)
     assert others == [demo.BOUNDARY, demo.EXPECTED, demo.CHOOSY]
     assert found["examples"]
     assert all(one["reason"] for one in found["examples"])
+    assert found["report"] == "sub/mine.html"
+    assert [path.name for path in Path().iterdir()] == ["sub"]
 
 
 def test_three_kinds_of_lists_are_shown():

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from shortlist.cli.lists import WHY, as_json, drawn, lengths_drawn, outside_ids
+from shortlist.cli.lists import as_json, drawn, lengths_drawn, outside_ids
 from shortlist.cli.screen import show
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import REASONS, RankedList, RankedLists
+from shortlist.data.lists import RankedList, RankedLists
 from shortlist.errors import DataError
 
 PAST = Interactions.from_tuples([("a", "i1"), ("a", "i2"), ("b", "i3")])
@@ -28,10 +28,6 @@ def lists_of(lengths) -> RankedLists:
 def printed(capsys, table) -> list[str]:
     show(table)
     return [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
-
-
-def test_every_reason_has_words():
-    assert set(WHY) == set(REASONS)
 
 
 def test_the_line_stands_between_shown_and_withheld(capsys):

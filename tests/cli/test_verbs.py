@@ -122,6 +122,24 @@ def test_inspect_tells_what_was_trained(shop, capsys):
     assert "DKHRM" in run(capsys, "inspect", shop / "model")
 
 
+@pytest.mark.parametrize("test", [[], ["--test", "held.csv"]])
+def test_fit_writes_a_report_on_baskets_nobody_learned_from(capsys, tmp_path, monkeypatch, test):
+    monkeypatch.chdir(tmp_path)
+    words = ["fit", "sample", "--model", "PersonalFrequency", "--report", "report.html", *test]
+    about = told(capsys, *words)
+    assert about["report"] == "report.html"
+    assert "The last basket of 300 users" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    rows = sl.load("sample").n_rows
+    assert about["rows"] == (rows if not test else rows - pl.read_csv("held.csv").height)
+
+
+def test_no_report_without_validation(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "sample", "--quick", "--report", "report.html"]) == 2
+    assert "drop one" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_data_without_order_is_trained_without_validation(tmp_path, capsys):
     sl.load("sample").to_frame().select("user_id", "item_id").unique().write_csv(tmp_path / "pairs.csv")
     about = told(capsys, "fit", tmp_path / "pairs.csv", "--out", tmp_path / "model", *QUICK)

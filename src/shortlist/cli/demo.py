@@ -1,17 +1,21 @@
 """`shortlist demo`: the main job on real data, in a minute."""
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.lists import as_json, drawn
 from shortlist.cli.screen import Json, say, show, show_json, show_table, show_text
-from shortlist.cli.training import Rehearsal, rehearse, relearned
+from shortlist.cli.training import Rehearsal, rehearse, relearned, trial, write_page
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:
+    from shortlist.cutoff import Cutoff
     from shortlist.data.interactions import Interactions
     from shortlist.data.lists import RankedList, RankedLists
-    from shortlist.evaluate import Comparison
+    from shortlist.experiment.brief import Brief
     from shortlist.split import Split
 
 N_EPOCHS = 40
@@ -22,7 +26,13 @@ SURE = 0.7  # share of users who are shown something by the choosy cutoff
 FIXED, BOUNDARY, EXPECTED, CHOOSY = "best fixed N", "learned boundary", "expected F1", "expected F1, choosy"
 
 
-def demo(*, json: Json = False) -> None:
+def demo(
+    *,
+    report: Annotated[Path, Parameter(help="Where the report is written, one HTML file.")] = Path(
+        "shortlist-demo.html"
+    ),
+    json: Json = False,
+) -> None:
     """Train on MovieLens, let K decide, compare it fairly with the best fixed N, print three users' lists.
 
     Where MovieLens cannot be had, the built-in sample takes its place. Everything is chosen on validation.
@@ -30,7 +40,7 @@ def demo(*, json: Json = False) -> None:
     For example:
       shortlist demo
     """
-    from shortlist.evaluate import compare
+    from shortlist.experiment.brief import taken_by
 
     name, data = movies_or_groceries()
     split = sl.split.last_basket(data)
@@ -40,9 +50,18 @@ def demo(*, json: Json = False) -> None:
     if rehearsal is None:
         raise DataError("the demo needs users with at least three baskets, got none; try it on other data.")
     model = relearned(rehearsal, split.train_valid)
-    lists = decided(rehearsal, model, split)
-    comparison = compare(lists, split.test, max_items=MOST)
-    examples = three_of(lists[BOUNDARY])
+    brief = trial(
+        name,
+        model,
+        split,
+        ends(rehearsal),
+        main=EXPECTED,
+        examples=CHOOSY,
+        keep_seen=data.returns,
+        max_items=MOST,
+    )
+    write_page(brief, report)
+    examples = three_of(brief.lists[BOUNDARY])
     if json:
         return show_json(
             {
@@ -51,16 +70,18 @@ def demo(*, json: Json = False) -> None:
                 "users": data.n_users,
                 "items": data.n_items,
                 "n_epochs": model.n_epochs_,
-                "results": comparison.table.to_dicts(),
-                "tests": comparison.tests.to_dicts(),
+                "results": brief.comparison.table.to_dicts(),
+                "tests": brief.comparison.tests.to_dicts(),
                 "examples": [as_json(one) for one in examples],
+                "report": str(report),
             }
         )
-    show_comparison(comparison)
+    show_comparison(brief)
     show_text("\nThree users' lists by the learned boundary; ✓ marks what they took next.\n")
     for one in examples:
         ranked = model.recommend([one.user_id], N=len(one) + WITHHELD, filter_seen=not data.returns)
         show(drawn(one, ranked.at(0), data, taken=taken_by(one.user_id, split.test), most=ROWS))
+    show_text(f"Read the report, with ten more users: {report}")
     return show_text("Next, with data of your own: shortlist fit --help")
 
 
@@ -83,19 +104,16 @@ def introduction(name: str, data: "Interactions", split: "Split") -> str:
     )
 
 
-def decided(rehearsal: Rehearsal, model: Any, split: "Split") -> "dict[str, RankedLists]":
-    """One ranking, four ways to end it, each fitted on validation only."""
-    fixed = rehearsal.decided(sl.cutoff.FixedN())
-    ends = {
+def ends(rehearsal: Rehearsal) -> "dict[str, Cutoff | None]":
+    """Four ways to end one ranking, each fitted on validation only."""
+    fixed, expected = rehearsal.decided(sl.cutoff.FixedN()), rehearsal.decided(sl.cutoff.ExpectedF1())
+    # what was chosen for the one need not be tried again for the other
+    chosen = {"calibration": expected.need("calibration_").method_, "size": expected.need("size_")}
+    return {
         f"{FIXED} = {fixed.need('N_')}": fixed,
         BOUNDARY: None,
-        EXPECTED: rehearsal.decided(sl.cutoff.ExpectedF1()),
-        CHOOSY: rehearsal.decided(sl.cutoff.ExpectedF1(coverage=SURE)),
-    }
-    users = split.test.users.outside(split.test.active_users)
-    return {
-        name: model.recommend(users, cutoff=cutoff, max_items=MOST, filter_seen=not split.data.returns)
-        for name, cutoff in ends.items()
+        EXPECTED: expected,
+        CHOOSY: rehearsal.decided(sl.cutoff.ExpectedF1(coverage=SURE, **chosen)),
     }
 
 
@@ -109,26 +127,19 @@ def three_of(lists: "RankedLists") -> "list[RankedList]":
     return [lists.at(number) for number in dict.fromkeys(numbers)]
 
 
-def taken_by(user_id: Any, truth: "Interactions") -> set[Any]:
-    """Ids of the items in a user's rows."""
-    user = truth.users.index(user_id)
-    return set(truth.items.outside(truth.item[truth.indptr[user] : truth.indptr[user + 1]]).to_list())
-
-
-def show_comparison(comparison: "Comparison") -> None:
+def show_comparison(brief: "Brief") -> None:
     """The table, and in words what it says of dynamic K."""
-    tests = {row["model"]: row for row in comparison.tests.to_dicts() if row["metric"] == "f1"}
     rows = []
-    for row in comparison.table.to_dicts():
-        test = tests.get(row["model"])
-        gain = "" if test is None else f"{test['difference']:+.4f} [{test['low']:+.4f}, {test['high']:+.4f}]"
-        figures = (row["F1"], row["F1 covered"], row["NDCG"], row["length"])
+    for name, report in brief.reports.items():
+        test = brief.comparison.results.get((name, "f1"))
+        gain = "" if test is None else f"{test.difference:+.4f} [{test.low:+.4f}, {test.high:+.4f}]"
+        figures = (report.f1, report.mean("f1", "covered"), report.ndcg)
         rows.append(
             (
-                row["model"],
-                *(f"{f:.4f}" for f in figures[:3]),
-                f"{figures[3]:.1f}",
-                f"{row['Cover-Ratio']:.0%}",
+                name,
+                *(f"{figure:.4f}" for figure in figures),
+                f"{report.mean('length'):.1f}",
+                f"{report.cover_ratio:.0%}",
                 gain,
             )
         )
@@ -136,21 +147,10 @@ def show_comparison(comparison: "Comparison") -> None:
     show_table(
         titles, rows, title="DKHRM's ranking of the test, ended in four ways (F1 and NDCG over all users)"
     )
-    show_text(verdict(comparison))
-
-
-def verdict(comparison: "Comparison") -> str:
-    """Whether K won, in a sentence, and what the choosy cutoff is worth on the users it serves."""
-    tests = {row["model"]: row for row in comparison.tests.to_dicts() if row["metric"] == "f1"}
-    row = tests[EXPECTED]
-    if row["p_bootstrap_holm"] > 1 - comparison.level:
-        said = "is as good as the best fixed N: the difference is within chance"
-    else:
-        said = "beats the best fixed N" if row["difference"] > 0 else "is worse than the best fixed N"
-    choosy, fixed = comparison.reports[CHOOSY][0], comparison.reports[comparison.baseline][0]
-    same = fixed.values("f1")[choosy.covered].mean() if choosy.covered.any() else float("nan")
+    choosy = brief.reports[CHOOSY]
+    same = brief.fixed.values("f1")[choosy.covered].mean() if choosy.covered.any() else float("nan")
     served, own = f"{choosy.cover_ratio:.0%}", f"{choosy.mean('f1', 'covered'):.4f}"
-    return (
-        f"Over all users, K by expected F1 {said}.\n"
+    show_text(brief.verdict().replace(": ", ":\n  ", 1))
+    show_text(
         f"On the {served} of users the choosy cutoff serves, its F1 is {own}, and the fixed N's {same:.4f}."
     )

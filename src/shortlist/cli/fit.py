@@ -11,8 +11,8 @@ import shortlist as sl
 from shortlist.cli.params import DEFAULTS, Name, Params, model_of
 from shortlist.cli.screen import Json, say, show_json, show_text
 from shortlist.cli.source import AS_NAMED, Reading, Source, interactions, write_rows
-from shortlist.cli.training import Seen, keeps_seen, learned, rehearse, relearned
-from shortlist.errors import DataError
+from shortlist.cli.training import Seen, judged, keeps_seen, taught, write_page
+from shortlist.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from shortlist.models import Recommender
@@ -36,6 +36,10 @@ def fit(
     test: Annotated[
         Path | None, Parameter(help="Hold out every user's last basket, and write it to this file.")
     ] = None,
+    report: Annotated[
+        Path | None,
+        Parameter(help="HTML page on how good the lists are; without --test it costs one more training."),
+    ] = None,
     quick: Annotated[
         bool,
         Parameter(help="Train once: no choice of epochs and no cutoff on validation.", show_default=False),
@@ -51,25 +55,37 @@ def fit(
     """
     began = time.perf_counter()
     free(out)
+    if report is not None and quick:
+        raise ConfigError("a report needs what --quick leaves out, validation; got both: drop one.")
     data = interactions(source, reading)
     wanted = model_of(model, params, data)
-    if test is not None:
-        split = sl.split.last_basket(data)
+    keep = keeps_seen(seen, data)
+    split = sl.split.last_basket(data) if test is not None or report is not None else None
+    if test is not None and split is not None:
         data = split.train_valid
         write_rows(split.test, test)
         say(f"held out {split.test.n_rows:,} rows of {split.test.active_users.size:,} users in {test}")
-    rehearsal = None if quick else rehearse(wanted, data, keeps_seen(seen, data))
-    fitted = learned(wanted, data) if rehearsal is None else relearned(rehearsal, data)
-    place = fitted.save(out)
-    if rehearsal is not None and cutoff != "none":
-        rehearsal.decided(getattr(sl.cutoff, cutoff)()).save(place / CUTOFF)
-    about = summary(fitted, place) | {"seconds": round(time.perf_counter() - began, 2)}
+    made = taught(wanted, data, cutoff, keep, quick=quick)
+    if report is not None and split is not None:
+        tried = made
+        if test is None:
+            say("for the report, once more without the users' last baskets")
+            tried = taught(wanted, split.train_valid, cutoff, keep)
+        write_page(judged(source, tried, split, keep), report)
+    place = made.model.save(out)
+    if made.cutoff is not None:
+        made.cutoff.save(place / CUTOFF)
+    about = summary(made.model, place) | {"seconds": round(time.perf_counter() - began, 2)}
+    if report is not None:
+        about["report"] = str(report)
     if json:
         return show_json(about)
     decides = about["cutoff"] or "its own boundary"
     show_text(
         f"{about['class']} on {about['rows']:,} rows, cut by {decides}, in {about['seconds']} s: {place}"
     )
+    if report is not None:
+        show_text(f"Read how good it is: {report}")
     return show_text(f"Look at it: shortlist inspect {place}")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
+from shortlist.data.reasons import WHY
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:
@@ -12,21 +13,6 @@ if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
     from shortlist.data.lists import RankedList, RankedLists
 
-WHY = {
-    "top_n": "a fixed number was asked for",
-    "boundary": "the next item lies below this user's boundary",
-    "max_items": "the longest list allowed",
-    "min_items": "filled up to the shortest list allowed",
-    "utility": "one more item would lower the expected worth of the list",
-    "value": "one more item would cost more than it brings",
-    "guarantee": "the guarantee allows no more",
-    "threshold": "the next item lies below the threshold",
-    "no_candidate_above_boundary": "nothing lies above this user's boundary",
-    "no_candidates": "there is nothing left to choose from",
-    "unknown_user": "nobody knows this user",
-    "fallback": "nothing was good enough, so this is what most people take",
-    "below_floor": "even the best list would not be worth showing",
-}
 BY_BOUNDARY = ("boundary", "no_candidate_above_boundary")
 BAR = 40  # characters of the longest bar
 
@@ -69,6 +55,8 @@ def drawn(
     from rich.table import Table
     from rich.text import Text
 
+    from shortlist.experiment.brief import names_of
+
     title = (
         f"user {one.user_id}: {len(one)} item{'' if len(one) == 1 else 's'}; {WHY.get(one.reason or '', '')}"
     )
@@ -77,7 +65,7 @@ def drawn(
     table.add_column("item", overflow="fold", min_width=44)
     table.add_column("score", justify="right")
     table.add_column("probability", justify="right")
-    name = names(past)
+    name = names_of(past)
 
     def add(which: "RankedList", at: int, rank: str, style: str = "") -> None:
         mark = " ✓" if which.items[at] in taken else ""
@@ -98,17 +86,6 @@ def drawn(
         if item not in shown:
             add(ranked, at, "", "dim")
     return table
-
-
-def names(past: "Interactions") -> Any:
-    """What people call an item, and its id where they call it otherwise."""
-
-    def name(item_id: Any) -> str:
-        if past.item_names is None or item_id not in past.items:
-            return str(item_id)
-        return f"{past.item_names[past.items.index(item_id)]}"
-
-    return name
 
 
 def lengths_drawn(lists: "RankedLists") -> "Table":

@@ -1,6 +1,7 @@
 """Training as the verbs do it: rehearse before every user's last basket, then learn from everything."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import shortlist as sl
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from shortlist.cutoff import Cutoff
     from shortlist.data.interactions import Interactions
     from shortlist.data.lists import RankedLists
+    from shortlist.experiment.brief import Brief
+    from shortlist.split import Split
 
 Seen = Literal["auto", "keep", "drop"]
 HEAD = 100  # candidates per user that a cutoff looks at
@@ -67,6 +70,82 @@ def relearned(rehearsal: Rehearsal, data: "Interactions") -> Any:
         final.n_epochs = rehearsal.model.n_epochs_
         say(f"{type(final).__name__}: {final.n_epochs} epochs were best on the users' last baskets")
     return learned(final, data)
+
+
+@dataclass(frozen=True)
+class Taught:
+    """A model that has learned from everything it was given, and what ends its lists."""
+
+    model: Any
+    cutoff: "Cutoff | None"  # None: the boundary that the model learned
+    rehearsal: Rehearsal | None
+
+
+def taught(model: Any, data: "Interactions", decider: str, keep_seen: bool, *, quick: bool = False) -> Taught:
+    """Rehearse, decide, learn; `quick` only learns, as does data without last baskets."""
+    rehearsal = None if quick else rehearse(model, data, keep_seen)
+    final = learned(model, data) if rehearsal is None else relearned(rehearsal, data)
+    if rehearsal is None or decider == "none":
+        return Taught(final, None, rehearsal)
+    return Taught(final, rehearsal.decided(getattr(sl.cutoff, decider)()), rehearsal)
+
+
+def judged(name: str, made: Taught, split: "Split", keep_seen: bool) -> "Brief":
+    """What was taught without the test, against the best fixed N and the learned boundary."""
+    if made.rehearsal is None:
+        raise DataError("a report needs users with at least three baskets, got none; leave out --report.")
+    fixed = made.rehearsal.decided(sl.cutoff.FixedN())
+    ends: dict[str, Cutoff | None] = {f"best fixed N = {fixed.need('N_')}": fixed}
+    if made.model.boundaries(split.test.active_users[:1]) is not None:
+        ends["learned boundary"] = None
+    main = "learned boundary" if made.cutoff is None else type(made.cutoff).__name__
+    return trial(name, made.model, split, ends | {main: made.cutoff}, main=main, keep_seen=keep_seen)
+
+
+def trial(
+    name: str,
+    model: Any,
+    split: "Split",
+    ends: "dict[str, Cutoff | None]",
+    *,
+    main: str,
+    keep_seen: bool,
+    examples: str = "",
+    max_items: int = 20,
+) -> "Brief":
+    """The test's users' lists under every cutoff (None: the learned boundary); the first is a fixed N."""
+    from shortlist.experiment.brief import Brief
+
+    users = split.test.users.outside(split.test.active_users)
+    asked = {"filter_seen": not keep_seen, "max_items": max_items}
+    lists = {end: model.recommend(users, cutoff=cutoff, **asked) for end, cutoff in ends.items()}
+    heads = model.recommend(users, N=HEAD, filter_seen=not keep_seen)
+    cutoff, fixed = ends[main], next(iter(ends.values()))
+    if cutoff is not None and hasattr(cutoff, "calibration_"):
+        heads = cutoff.calibration_.apply(heads, history=model.past)
+    return Brief(
+        data=name,
+        model=model,
+        history=split.train_valid,
+        truth=split.test,
+        lists=lists,
+        N=fixed.need("N_"),  # type: ignore[union-attr]
+        main=main,
+        cutoff=cutoff,
+        heads=heads,
+        examples=examples,
+        max_items=max_items,
+    )
+
+
+def write_page(brief: "Brief", path: Path) -> None:
+    """The report as one HTML file."""
+    from shortlist.data.files import write_beside
+    from shortlist.experiment.brief_page import html_brief
+
+    page = html_brief(brief)
+    with write_beside(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
 
 
 def keeps_seen(wish: Seen, data: "Interactions") -> bool:

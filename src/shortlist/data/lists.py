@@ -12,27 +12,13 @@ import polars as pl
 from shortlist.data.files import write_beside
 from shortlist.data.ids import Ids
 from shortlist.data.list_tables import FORMATS, parse, read_table
+from shortlist.data.reasons import WHY
 from shortlist.errors import DataError
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 Codes = npt.NDArray[np.uint8]
 
-# Why a list ends where it ends; a code is a position in this tuple, and files carry the word.
-REASONS = (
-    "top_n",
-    "boundary",
-    "max_items",
-    "min_items",
-    "utility",
-    "value",
-    "guarantee",
-    "threshold",
-    "no_candidate_above_boundary",
-    "no_candidates",
-    "unknown_user",
-    "fallback",
-    "below_floor",
-)
+REASONS = tuple(WHY)  # a code is a position in this tuple, and files carry the word
 REASON_CODE = {reason: code for code, reason in enumerate(REASONS)}
 
 

@@ -5,7 +5,7 @@ import polars as pl
 
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluate.report import Repeats, Report
-from shortlist.types import Longs
+from shortlist.types import Bools, Ints, Longs
 
 # the smallest value of each slice; the last one is open
 BASKET = (1, 2, 3, 6, 11)
@@ -36,21 +36,21 @@ def _history(report: Report) -> Repeats:
     return report.repeats
 
 
-def _of_users(report: Report, size: np.ndarray, edges: tuple[int, ...]) -> pl.DataFrame:
+def ranges(sizes: Ints, edges: tuple[int, ...]) -> list[tuple[str, Bools]]:
+    """(label, who falls into it) of every slice that anybody falls into; `edges` are the smallest values."""
+    which = np.searchsorted(edges, sizes, side="right") - 1
+    return [(_label(edges, int(k)), which == k) for k in np.unique(which)]
+
+
+def _of_users(report: Report, sizes: Ints, edges: tuple[int, ...]) -> pl.DataFrame:
     """Means per slice; slices nobody falls into are left out."""
-    which = np.searchsorted(edges, size, side="right") - 1
-    n = np.bincount(which, minlength=len(edges))
-    filled = np.flatnonzero(n)
-
-    def mean(values: np.ndarray) -> np.ndarray:
-        return np.bincount(which, values, len(edges))[filled] / n[filled]
-
+    found = ranges(sizes, edges)
     return pl.DataFrame(
         {
-            "slice": [_label(edges, int(k)) for k in filled],
-            "users": n[filled],
-            "cover_ratio": mean(report.covered),
-            **{name: mean(report.values(name)) for name in FIGURES},
+            "slice": [label for label, _ in found],
+            "users": [int(who.sum()) for _, who in found],
+            "cover_ratio": [float(report.covered[who].mean()) for _, who in found],
+            **{name: [float(report.values(name)[who].mean()) for _, who in found] for name in FIGURES},
         }
     )
 

@@ -12,6 +12,7 @@ WIDTH, HEIGHT = 420, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 30, 46
 INSET = 10  # so that the first and last marker do not sit on the frame
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2", "1 2", "12 3", "4 4")
+WIDE, LABELS, ROW = 720, 190, 18  # of a chart of spans: width, room for the labels, height of a row
 MARKED = 25  # curves with more points carry no markers
 
 STYLE = """
@@ -22,6 +23,11 @@ STYLE = """
 .chart .axis { stroke: var(--ink); stroke-width: 1; }
 .chart .curve { fill: none; stroke-width: 2; }
 .chart .bar { stroke: none; }
+.chart .mark { stroke: var(--ink); stroke-width: 1.5; stroke-dasharray: 4 3; fill: none; }
+.chart .zero { stroke: var(--ink); stroke-width: 1; stroke-dasharray: 3 3; }
+.chart .range { stroke-width: 3; }
+.chart .over { paint-order: stroke; stroke: var(--page); stroke-width: 4px; }
+.chart .quiet { fill: var(--quiet); }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1rem; list-style: none; margin: .2rem 0 0; padding: 0; }
 .legend li { display: flex; align-items: center; gap: .4rem; font-size: .8rem; }
 .legend svg { width: 34px; height: 12px; flex: none; }
@@ -36,6 +42,29 @@ class Series:
     x: Sequence[float]
     y: Sequence[float]
     style: int
+    dotted: bool = True  # whether its points carry markers, where they are few enough
+    around: Sequence[tuple[float, float]] = ()  # an interval of y at every point
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point that matters: a ring and a few words beside it."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """A mean with its interval; `group` stands above the first of its kind."""
+
+    group: str
+    label: str
+    middle: float
+    low: float
+    high: float
+    style: int
 
 
 def line_chart(
@@ -46,6 +75,7 @@ def line_chart(
     *,
     even: bool = False,
     top: float | None = None,
+    marks: Sequence[Mark] = (),
 ) -> str:
     """Curves over one plane that begins at 0; `even` sets the x values at equal distances."""
     xs = sorted({x for one in series for x in one.x})
@@ -54,35 +84,97 @@ def line_chart(
     ticks = ticks_to(max((max(one.y) for one in series), default=1.0) if top is None else top)
     upward = _Scale(0.0, ticks[-1], HEIGHT - BOTTOM, TOP)
     at = xs if even or len(xs) <= 8 else [x for x in ticks_between(xs[0], xs[-1]) if xs[0] <= x <= xs[-1]]
-    marks = [(across(place[x] if even else float(x)), _short(x)) for x in at]
-    body = _frame(title, x_label, y_label, marks, [(upward(y), _short(y)) for y in ticks])
+    below = [(across(place[x] if even else float(x)), _short(x)) for x in at]
+    body = _frame(title, x_label, y_label, below, [(upward(y), _short(y)) for y in ticks])
     for one in series:
         points = [(across(place[x]), upward(y)) for x, y in zip(one.x, one.y, strict=True)]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         dash = DASHES[one.style % len(DASHES)]
+        for (x, _), (low, high) in zip(points, one.around, strict=False):
+            ends = f'x1="{x:.1f}" x2="{x:.1f}" y1="{upward(low):.1f}" y2="{upward(high):.1f}"'
+            body.append(f'<line class="s{one.style}" {ends}/>')
         body.append(f'<polyline class="s{one.style} curve" stroke-dasharray="{dash}" points="{line}"/>')
-        if len(points) <= MARKED:
+        if one.dotted and len(points) <= MARKED:
             body += [_marker(x, y, one.style) for x, y in points]
+    for mark in marks:
+        body += _ringed(across(mark.x), upward(mark.y), mark.text)
     return _svg(title, body)
 
 
 def bar_chart(
-    title: str, x_label: str, y_label: str, labels: Sequence[str], values: Sequence[float], style: int = 0
+    title: str,
+    x_label: str,
+    y_label: str,
+    labels: Sequence[str],
+    values: Sequence[float],
+    style: int = 0,
+    *,
+    mark: tuple[float, str] | None = None,
 ) -> str:
-    """One bar per label; where labels are many, only some are written."""
+    """One bar per label; where labels are many, only some are written; `mark` is a line at a bar's number."""
     ticks = ticks_to(max(values, default=1.0))
     upward = _Scale(0.0, ticks[-1], HEIGHT - BOTTOM, TOP)
     step = (WIDTH - RIGHT - LEFT) / max(len(values), 1)
     every = math.ceil(len(labels) / 11)
-    marks = [(LEFT + (k + 0.5) * step, label) for k, label in enumerate(labels) if k % every == 0]
-    body = _frame(title, x_label, y_label, marks, [(upward(y), _short(y)) for y in ticks])
+    below = [(LEFT + (k + 0.5) * step, label) for k, label in enumerate(labels) if k % every == 0]
+    body = _frame(title, x_label, y_label, below, [(upward(y), _short(y)) for y in ticks])
     for k, value in enumerate(values):
         low, high = upward(0.0), upward(value)
         body.append(
             f'<rect class="s{style} bar" x="{LEFT + (k + 0.08) * step:.1f}" y="{high:.1f}" '
             f'width="{0.84 * step:.1f}" height="{low - high:.1f}"/>'
         )
+    if mark is not None:
+        x, right = LEFT + (mark[0] + 0.5) * step, mark[0] > len(values) / 2
+        body.append(f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
+        body.append(
+            f'<text class="over" x="{x + (-5 if right else 5):.1f}" y="{TOP + 4}" '
+            f'text-anchor="{"end" if right else "start"}">{escape(mark[1])}</text>'
+        )
     return _svg(title, body)
+
+
+def length_chart(
+    title: str, counts: Sequence[int], style: int, *, mark: tuple[float, str] | None = None
+) -> str:
+    """How many users have a list of 0, 1, 2 … items; the last count is of all that are longer."""
+    labels = [str(k) for k in range(len(counts) - 1)] + [f">{len(counts) - 2}"]
+    return bar_chart(title, "K (items in the list)", "users", labels, counts, style, mark=mark)
+
+
+def thinned(labels: Sequence[str]) -> list[str]:
+    """Every sixth label: numbers with decimals are long."""
+    return [label if k % 6 == 0 else "" for k, label in enumerate(labels)]
+
+
+def span_chart(title: str, x_label: str, spans: Sequence[Span]) -> str:
+    """Means with intervals, one below the other around a line at 0; groups have a heading."""
+    low = min([0.0, *(one.low for one in spans)])
+    high = max([0.0, *(one.high for one in spans)])
+    step = ticks_between(low, high)
+    across = _Scale(low, high if high > low else low + 1, LABELS, WIDE - RIGHT - INSET)
+    body, y, group = [], TOP + 4.0, None
+    for one in spans:
+        if one.group != group:
+            group = one.group
+            y += ROW * 1.15
+            body.append(f'<text class="quiet" x="0" y="{y + 4:.1f}">{escape(group)}</text>')
+        y += ROW
+        body.append(f'<text x="10" y="{y + 4:.1f}">{escape(one.label)}</text>')
+        ends = f'x1="{across(one.low):.1f}" x2="{across(one.high):.1f}" y1="{y:.1f}" y2="{y:.1f}"'
+        body.append(f'<line class="s{one.style} range" {ends}/>{_marker(across(one.middle), y, one.style)}')
+    floor = y + ROW
+    axis = [f'<text class="title" x="0" y="16">{escape(title)}</text>']
+    for x in step:
+        kind = "zero" if x == 0 else "grid"
+        axis.append(
+            f'<line class="{kind}" x1="{across(x):.1f}" x2="{across(x):.1f}" y1="{TOP}" y2="{floor:.1f}"/>'
+        )
+        label = _short(x) if x <= 0 else f"+{_short(x)}"
+        axis.append(f'<text x="{across(x):.1f}" y="{floor + 15:.1f}" text-anchor="middle">{label}</text>')
+    middle = (LABELS + WIDE - RIGHT) / 2
+    axis.append(f'<text x="{middle}" y="{floor + 34:.1f}" text-anchor="middle">{escape(x_label)}</text>')
+    return _svg(title, [*axis, *body], WIDE, floor + 42)
 
 
 def legend(names: Sequence[tuple[str, int]]) -> str:
@@ -165,8 +257,19 @@ def _marker(x: float, y: float, style: int) -> str:
     return f'<polygon class="s{style}" points="{points}"/>'
 
 
-def _svg(title: str, body: Sequence[str]) -> str:
-    head = f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
+def _ringed(x: float, y: float, text: str) -> list[str]:
+    """A ring around a point, and a line down to its words, which stand where no curve does."""
+    right, floor = x > (LEFT + WIDTH) / 2, HEIGHT - BOTTOM
+    return [
+        f'<circle class="axis" fill="none" cx="{x:.1f}" cy="{y:.1f}" r="6"/>',
+        f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{min(y + 6, floor):.1f}" y2="{floor}"/>',
+        f'<text class="over" x="{x + (-6 if right else 6):.1f}" y="{floor - 8}" '
+        f'text-anchor="{"end" if right else "start"}">{escape(text)}</text>',
+    ]
+
+
+def _svg(title: str, body: Sequence[str], width: float = WIDTH, height: float = HEIGHT) -> str:
+    head = f'<svg class="chart" viewBox="0 0 {width} {height:g}" role="img" aria-label="{escape(title)}">'
     return f"{head}{''.join(body)}</svg>"
 
 

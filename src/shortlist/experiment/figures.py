@@ -1,11 +1,10 @@
 """The report's figures: sweeps, fixed lengths, risk and coverage, and how t_u and K scatter."""
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from shortlist.experiment import paper
-from shortlist.experiment.charts import Series, bar_chart, legend, line_chart
+from shortlist.experiment.charts import Series, bar_chart, legend, length_chart, line_chart, thinned
 from shortlist.experiment.paper import BIASED
 from shortlist.experiment.runs import FIXED, OWN
 
@@ -76,23 +75,13 @@ def spread_figure(found: dict[str, Any]) -> str:
                 f"{name}: t_u, sd {bounds['sd']:.3f}",
                 "boundary t_u",
                 "users",
-                _thin(labels),
+                thinned(labels),
                 bounds["counts"],
             )
         )
-        panels.append(_length_chart(f"{name}: K", lengths, 1))
+        panels.append(length_chart(f"{name}: K", lengths, 1))
     panels += [
-        _length_chart(f"{paper.title(model)}: K by expected F1", found[model]["K"]["expected F1"], 2)
+        length_chart(f"{paper.title(model)}: K by expected F1", found[model]["K"]["expected F1"], 2)
         for model in ("DKHRM", "PersonalFrequency")
     ]
     return f"<figure><div class='grid3'>{''.join(panels)}</div></figure>"
-
-
-def _thin(labels: Sequence[str]) -> list[str]:
-    """Every sixth label: boundaries have long ones."""
-    return [label if k % 6 == 0 else "" for k, label in enumerate(labels)]
-
-
-def _length_chart(title: str, counts: Sequence[int], style: int) -> str:
-    labels = [str(k) for k in range(len(counts) - 1)] + [f">{len(counts) - 2}"]
-    return bar_chart(title, "K (items in the list)", "users", labels, counts, style)

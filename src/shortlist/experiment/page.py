@@ -1,17 +1,18 @@
 """What a page is made of: its style, tables, and numbers as people read them."""
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
-PAGE = """<!doctype html>
+_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark"><title>Dynamic-K recommendation, reproduced</title>
+<meta name="color-scheme" content="light dark"><title>{title}</title>
 <style>
 :root {{ --ink: #1a1a1a; --page: #fff; --line: #d9d9d9; --soft: #f4f4f4; --quiet: #5c5c5c;
   --good: #00664a; --part: #7a5200; --bad: #a3340b;
   --s0: #0072b2; --s1: #d55e00; --s2: #009e73; --s3: #b04a86; --s4: #9a6f00; --s5: #3a8fc4; --s6: #1a1a1a;
   --s7: #7a7a7a; }}
-@media (prefers-color-scheme: dark) {{ :root {{ --ink: #e8e8e8; --page: #16181b; --line: #3a3d42;
+@media screen and (prefers-color-scheme: dark) {{ :root {{ --ink: #e8e8e8; --page: #16181b; --line: #3a3d42;
   --soft: #212429; --quiet: #a6a6a6; --good: #4fd1a5; --part: #f0b54a; --bad: #ff8f66;
   --s0: #4da6e0; --s1: #ff8a3d; --s2: #2fd3a3; --s3: #e592c0; --s4: #f0c04a; --s5: #8fd0f5; --s6: #f2f2f2;
   --s7: #9a9a9a; }} }}
@@ -32,12 +33,20 @@ thead th {{ background: var(--soft); white-space: normal; vertical-align: bottom
 figure {{ margin: .6rem 0; }}
 .holds {{ color: var(--good); font-weight: 600; }} .part {{ color: var(--part); font-weight: 600; }}
 .fails {{ color: var(--bad); font-weight: 600; }}
+@media print {{ body {{ max-width: none; padding: 0; font-size: 11px; }} .wide {{ overflow: visible; }}
+  figure, tr, .card {{ break-inside: avoid; }} h2, h3 {{ break-after: avoid; }}
+  * {{ print-color-adjust: exact; -webkit-print-color-adjust: exact; }} }}
 {style}
 </style></head><body>
-<h1>Dynamic-K recommendation with personalised decision boundary, reproduced</h1>
+<h1>{title}</h1>
 {body}
 </body></html>
 """
+
+
+def page(title: str, style: str, body: str) -> str:
+    """One file that needs nothing else; `body` is HTML already, the title is not."""
+    return _PAGE.format(title=escape(title), style=style, body=body)
 
 
 def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]], text: Sequence[int] = ()) -> str:

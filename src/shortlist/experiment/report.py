@@ -6,10 +6,11 @@ from typing import Any
 
 from shortlist.experiment import charts, paper
 from shortlist.experiment.figures import figure1, figure2, risk_figure, spread_figure
-from shortlist.experiment.page import PAGE, difference, html_table, mark, or_dash, share
+from shortlist.experiment.page import difference, html_table, mark, or_dash, page, share
 from shortlist.experiment.runs import FIXED, ORACLE, OWN
 from shortlist.experiment.verdicts import COVERED, FAILS, HOLDS, METRIC
 
+TITLE = "Dynamic-K recommendation with personalised decision boundary, reproduced"
 NAMES = {"ml-100k": "MovieLens 100K", "ta-feng": "Ta-Feng", "sample": "The generated sample"}
 VARIANTS = {"plain": "without", "biased": "with"}
 CLASS = {HOLDS: "holds", COVERED: "part", FAILS: "fails"}
@@ -30,7 +31,7 @@ def html_report(results: dict[str, Any], machine: dict[str, Any]) -> str:
         + f"; {machine['system']}, {machine['cores']} cores.</p>"
     )
     body = head + "".join(_dataset(name, found) for name, found in results["datasets"].items())
-    return PAGE.format(style=charts.STYLE, body=body)
+    return page(TITLE, charts.STYLE, body)
 
 
 def markdown_table(results: dict[str, Any]) -> str:
