@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shortlist.data.readers import read as read
     from shortlist.evaluate import compare as compare
     from shortlist.evaluate import evaluate as evaluate
+    from shortlist.experiment.default import fit as fit
     from shortlist.models.base import load_model as load_model
     from shortlist.models.counting import PersonalFrequency as PersonalFrequency
     from shortlist.models.counting import Popularity as Popularity
@@ -58,6 +59,7 @@ _HOMES = {
     "errors": "shortlist.errors",
     "evaluate": "shortlist.evaluate.judge",
     "filters": "shortlist.data.filters",
+    "fit": "shortlist.experiment.default",
     "from_implicit": "shortlist.models.outside",
     "load": "shortlist.data.datasets",
     "load_model": "shortlist.models.base",
@@ -87,6 +89,7 @@ __all__ = [
     "errors",
     "evaluate",
     "filters",
+    "fit",
     "from_implicit",
     "load",
     "load_model",

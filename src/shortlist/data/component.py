@@ -64,7 +64,7 @@ class Component:
         """Write a folder of JSON, arrays and id tables; nothing in it must be unpickled."""
         arrays: dict[str, Array] = {}
         tables: dict[str, pl.DataFrame] = {}
-        packed = _pack(self, "", arrays, tables)
+        packed = pack(self, "", arrays, tables)
         parts = Parts(
             self.kind, packed["class"], packed["params"], arrays, tables, {"fitted": packed["fitted"]}
         )
@@ -76,7 +76,7 @@ class Component:
         parts = load_parts(path, cls.kind)
         packed = {"class": parts.name, "params": parts.params, "fitted": parts.notes.get("fitted")}
         try:
-            made = _unpack(packed, parts.arrays, parts.tables)
+            made = unpack(packed, parts.arrays, parts.tables)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
                 f"{path} holds a {cls.kind} this release cannot take up ({error!r}); fit and save it again."
@@ -86,12 +86,12 @@ class Component:
         return made
 
 
-def _pack(value: Any, name: str, arrays: dict[str, Array], tables: dict[str, pl.DataFrame]) -> Any:
+def pack(value: Any, name: str, arrays: dict[str, Array], tables: dict[str, pl.DataFrame]) -> Any:
     """A value as JSON; arrays and ids move out under their dotted name."""
     if isinstance(value, Component):
         before = f"{name}." if name else ""
         params, fitted = (
-            {key: _pack(one, before + key, arrays, tables) for key, one in part.items()}
+            {key: pack(one, before + key, arrays, tables) for key, one in part.items()}
             for part in (value.get_params(), value.fitted())
         )
         return {"class": type(value).__name__, "params": params, "fitted": fitted}
@@ -108,8 +108,8 @@ def _pack(value: Any, name: str, arrays: dict[str, Array], tables: dict[str, pl.
     return value
 
 
-def _unpack(packed: Any, arrays: Arrays, tables: Mapping[str, pl.DataFrame]) -> Any:
-    """The inverse of `_pack`."""
+def unpack(packed: Any, arrays: Arrays, tables: Mapping[str, pl.DataFrame]) -> Any:
+    """The inverse of `pack`."""
     if isinstance(packed, list):
         return tuple(packed)
     if not isinstance(packed, dict):
@@ -121,8 +121,8 @@ def _unpack(packed: Any, arrays: Arrays, tables: Mapping[str, pl.DataFrame]) -> 
     if "float" in packed:
         return float(packed["float"])
     made = Component.kinds[packed["class"]](
-        **{name: _unpack(value, arrays, tables) for name, value in packed["params"].items()}
+        **{name: unpack(value, arrays, tables) for name, value in packed["params"].items()}
     )
     for name, value in packed["fitted"].items():
-        setattr(made, name, _unpack(value, arrays, tables))
+        setattr(made, name, unpack(value, arrays, tables))
     return made

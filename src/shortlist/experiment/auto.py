@@ -18,10 +18,13 @@ FIXED = "fixed N"
 METRIC = "f1"
 
 
-def usual_deciders(M: int = 100) -> dict[str, Cutoff]:
-    """A fixed N, and expected F1 under calibrations from the plainest to the richest."""
+def usual_deciders(M: int = 100, *, probabilities: bool = True) -> dict[str, Cutoff]:
+    """A fixed N, and expected F1 under calibrations from the plainest to the richest.
+
+    Without `probabilities` of the ranker's own there is always something to calibrate.
+    """
     found: dict[str, Cutoff] = {FIXED: FixedN(M=M)}
-    for calibration in ("none", "platt", "features"):
+    for calibration in ("none", "platt", "features") if probabilities else ("platt", "features"):
         for size in ("history", "probabilities"):
             found[f"expected F1, {calibration}, size from {size}"] = ExpectedF1(
                 M=M, calibration=calibration, size=size
@@ -53,7 +56,8 @@ def choose_decider(
 
     The first of equals wins, so with the fixed N first no decider is chosen that does not beat it.
     """
-    deciders = usual_deciders() if deciders is None else deciders
+    if deciders is None:
+        deciders = usual_deciders(probabilities=heads.probabilities is not None)
     if not deciders:
         raise ConfigError(
             "deciders must name at least one cutoff, got none; leave it out for the usual ones."

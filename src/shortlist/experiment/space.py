@@ -46,6 +46,23 @@ SPACES: dict[str, Space] = {
         "popularity": Range(1, 100),
         "half_life": (None, 7.0, 30.0, 90.0),
     },
+    "Neighbours": {
+        "n_neighbours": (50, 100, 300, 900),
+        "group_size": (1, 3, 7, 15),
+        "basket_decay": Range(0.6, 1.0, log=False),
+        "group_decay": Range(0.5, 1.0, log=False),
+        "own": Range(0.2, 0.95, log=False),
+    },
+    "Linear": {"reg": Range(20, 2000), "decay": Range(0.6, 1.0, log=False)},
+    "TwoStage": {
+        "quota": (25, 40, 60),
+        "reach": (1, 3, 5, 8),
+        "decay": Range(0.4, 1.0, log=False),
+        "n_rounds": (80, 120, 200),
+        "lr": Range(0.03, 0.12),
+        "n_leaves": (15, 31, 63),
+        "min_leaf": (30, 100, 300),
+    },
 }
 
 

@@ -1,7 +1,7 @@
 """The contract every model keeps."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -9,12 +9,14 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-from shortlist.data.component import Component
+from shortlist.cutoff.base import Cutoff
+from shortlist.data.component import Component, pack, unpack
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.data.store import Parts, load_parts, save_parts
 from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
+from shortlist.models.chosen import Chosen
 from shortlist.recommend import explain, recommend, renamed
 from shortlist.types import Doubles, Floats, Ints, Longs
 
@@ -117,8 +119,17 @@ class Recommender(Component, ABC):
             )
 
     # ------------------------------------------------------------------ lists
-    def recommend(self, users: Any = None, **wishes: Any) -> RankedLists:
-        """Lists for user ids (None: everybody); the wishes are those of `shortlist.recommend.recommend`."""
+    def decided(self, cutoff: Cutoff, chosen: Chosen | None = None) -> Self:
+        """Take up what ends lists where nobody says otherwise, and why; it is saved with the model."""
+        self.need("history_")
+        self.decider_, self.chosen_ = cutoff, chosen
+        return self
+
+    def recommend(self, users: Any = None, *, at: Any = None, **wishes: Any) -> RankedLists:
+        """Lists for user ids (None: everybody); the wishes are those of `shortlist.recommend.recommend`.
+
+        `at` says when the lists are made, for models that know time; the others give the same at any moment.
+        """
         asked = renamed({**wishes, **({} if users is None else {"users": users})})
         return recommend(self, asked.pop("users", None), **asked)
 
@@ -148,12 +159,16 @@ class Recommender(Component, ABC):
         items = pl.DataFrame({"item_id": past.items.values})
         if past.item_names is not None:
             items = items.with_columns(past.item_names.alias("item_name"))
+        tables = {"users": pl.DataFrame({"user_id": past.users.values}), "items": items}
+        if (decider := vars(self).get("decider_")) is not None:
+            notes = {**notes, "decider": pack(decider, "decider", own, tables)}
+            notes["chosen"] = None if self.chosen_ is None else asdict(self.chosen_)
         parts = Parts(
             kind="model",
             name=type(self).__name__,
             params=self._plain_params(),
             arrays={**own, **held},
-            tables={"users": pl.DataFrame({"user_id": past.users.values}), "items": items},
+            tables=tables,
             notes={**notes, "data": past.fingerprint, "rows": past.n_rows},
         )
         return save_parts(path, parts)
@@ -188,6 +203,10 @@ def load_model(path: str | Path) -> Recommender:
         model.remember(history)
         own = {n.removeprefix("model."): a for n, a in parts.arrays.items() if n.startswith("model.")}
         model._unpack(own, parts.notes)
+        if "decider" in parts.notes:
+            told = parts.notes["chosen"]
+            decider = unpack(parts.notes["decider"], parts.arrays, parts.tables)
+            model.decided(decider, None if told is None else Chosen(**told))
     except (KeyError, TypeError) as error:
         raise ModelFileError(
             f"{path} lacks a part this release needs ({error}); save the model again."

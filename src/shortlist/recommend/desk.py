@@ -50,7 +50,9 @@ class Desk:
     def of(
         cls, scorer: Scorer, users: Any, wishes: Wishes, candidates: Any, exclude: Any, n_threads: int
     ) -> "Desk":
-        """Check the request against the scorer."""
+        """Check the request against the scorer; its own decider serves where the request names none."""
+        if wishes.N is None and wishes.cutoff is None:
+            wishes = replace(wishes, cutoff=getattr(scorer, "decider_", None))
         if wishes.N is None and wishes.cutoff is None and scorer.boundaries(np.empty(0, np.int32)) is None:
             raise ConfigError(
                 f"{type(scorer).__name__} learns no boundary, got neither N nor cutoff; pass N=10 for a "
