@@ -9,10 +9,11 @@ from shortlist.kernels.shelf import DAY, Log, Pairs, Shelf, shelf_advance
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 FADES = (0.5, 0.8, 0.95)  # a basket further back counts this much less
-HOUR = 3_600_000_000  # lists of best sellers are renewed when at least this much time has passed
+HOUR = 3_600_000_000  # lists of best sellers are those of the last full hour
 LINKED = 40  # most recent own items whose neighbours are asked
 N_FEATURES = 41
 NEVER = np.nan
+CHUNK = 64  # items whose links are wiped together
 
 
 class Rules(NamedTuple):
@@ -33,26 +34,33 @@ class Moments(NamedTuple):
     target: Longs  # (n,) the basket that followed, -1: unknown
 
 
+class Asked(NamedTuple):
+    """Candidates named from outside; no starts: they are found here."""
+
+    starts: Longs  # (n + 1,) by moment
+    items: Ints  # (n_candidates,)
+
+
 class Scratch(NamedTuple):
-    """Room for one user at a time; `mark` says whose values an item's entries are."""
+    """Room for one user at a time; an entry holds where it bears the number of the moment at hand."""
 
     own: Longs  # (n_items,) number of the moment whose user has the item
     shown: Longs  # (n_items,) number of the moment that has it as a candidate
-    near: Longs  # (n_items,) … that it is a neighbour of
     times: Doubles  # (n_items,) baskets with it
-    faded: Doubles  # (len(FADES) + 1, n_items)
+    faded: Doubles  # (n_items, len(FADES) + 1)
     last: Longs  # (n_items,) when the user last took it
     back: Longs  # (n_items,) how many baskets ago
     earliest: Longs  # (n_items,) when the user first took it
-    links: Doubles  # (4, n_items) neighbourhood and transition scores, sums and largest terms
+    links: Floats  # (n_items, 4) neighbourhood and transition scores, sums and largest terms
+    dirty: Bools  # (⌈n_items / CHUNK⌉,) whether any of so many items has links
     touched: Ints  # (n_items,)
     mine: Ints  # (n_items,)
     best: Ints  # (3, quota) best sellers of the second and fourth window and of all time
-    renewed: Longs  # (1,) when `best` was made
+    renewed: Longs  # (2,) the hour that `best` is of, and how many moments have been numbered
 
 
 @inlined
-def _best_fill(values: Doubles, ids: Ints, n: int, out: Ints) -> int:
+def _best_fill(values: Doubles | Floats, ids: Ints, n: int, out: Ints) -> int:
     """The ids with the largest positive values, largest first; how many there are."""
     size = 0
     for k in range(n):
@@ -69,15 +77,34 @@ def _best_fill(values: Doubles, ids: Ints, n: int, out: Ints) -> int:
 
 
 @inlined
-def _renew(shelf: Shelf, scratch: Scratch, every: Ints, at: int) -> None:
+def _renew(shelf: Shelf, scratch: Scratch, every: Ints) -> None:
     """Best sellers as of now; what has no sales is -1."""
-    if at - scratch.renewed[0] < HOUR and scratch.renewed[0] >= 0:
-        return
-    scratch.renewed[0] = at
     scratch.best[:] = -1
     _best_fill(shelf.recent[1], every, every.size, scratch.best[0])
     _best_fill(shelf.recent[3], every, every.size, scratch.best[1])
     _best_fill(shelf.sold, every, every.size, scratch.best[2])
+
+
+@inlined
+def _move_on(
+    log: Log,
+    shelf: Shelf,
+    together: Pairs,
+    after: Pairs,
+    rules: Rules,
+    scratch: Scratch,
+    every: Ints,
+    at: int,
+) -> None:
+    """Everything as of `at`, best sellers as of its full hour: whoever else is described has no say."""
+    hour = at // HOUR
+    if hour != scratch.renewed[0]:
+        shelf_advance(log, shelf, rules.windows, together, after, rules.reach, rules.decay, hour * HOUR)
+        _renew(shelf, scratch, every)
+        scratch.renewed[0] = hour if shelf.total[0] > 0 else -1
+    shelf_advance(log, shelf, rules.windows, together, after, rules.reach, rules.decay, at)
+    if scratch.renewed[0] < 0:  # the first hour of all
+        _renew(shelf, scratch, every)
 
 
 @inlined
@@ -94,32 +121,50 @@ def _recall(log: Log, scratch: Scratch, number: int, first: int, end: int, at: i
                 scratch.mine[n] = i
                 n += 1
                 scratch.times[i] = 0
-                scratch.faded[:, i] = 0
+                scratch.faded[i] = 0
                 scratch.last[i], scratch.back[i] = log.moment[b], back
             scratch.earliest[i] = log.moment[b]
             scratch.times[i] += 1
             for f in range(len(FADES)):
-                scratch.faded[f, i] += FADES[f] ** back
-            scratch.faded[len(FADES), i] += 0.5 ** (days / 14)
+                scratch.faded[i, f] += FADES[f] ** back
+            scratch.faded[i, len(FADES)] += 0.5 ** (days / 14)
     return n
 
 
 @inlined
-def _follow(
-    pairs: Pairs, i: int, weight: float, norm: float, number: int, n: int, at: int, scratch: Scratch
-) -> int:
-    """Add the neighbours of one item to links[at] (sum) and links[at + 1] (largest); the items touched."""
+def _follow(pairs: Pairs, i: int, scale: float, at: int, scratch: Scratch) -> None:
+    """Add the neighbours of one item to links[:, at] (sum) and links[:, at + 1] (largest).
+
+    A pair that has not occurred yet adds 0: cheaper than asking, for nothing tells beforehand which have.
+    """
+    factor = np.float32(scale)
     for p in range(pairs.starts[i], pairs.starts[i + 1]):
-        if pairs.weight[p] > 0:
-            j = pairs.other[p]
-            if scratch.near[j] != number:
-                scratch.near[j] = number
-                scratch.links[:, j] = 0
-                scratch.touched[n] = j
-                n += 1
-            value = weight * pairs.weight[p] / norm
-            scratch.links[at, j] += value
-            scratch.links[at + 1, j] = max(scratch.links[at + 1, j], value)
+        j = np.uint64(pairs.other[p])  # unsigned: no index counts from the end
+        value = factor * pairs.weight[p]
+        scratch.dirty[j // np.uint64(CHUNK)] = True
+        scratch.links[j, at] += value
+        largest = scratch.links[j, at + 1]
+        scratch.links[j, at + 1] = value if value > largest else largest
+
+
+@inlined
+def _clear(scratch: Scratch) -> None:
+    for c in range(scratch.dirty.size):
+        if scratch.dirty[c]:
+            scratch.links[c * CHUNK : (c + 1) * CHUNK] = 0
+            scratch.dirty[c] = False
+
+
+@inlined
+def _touched(scratch: Scratch) -> int:
+    """List the items that anything leads to; how many there are."""
+    n = 0
+    for c in range(scratch.dirty.size):
+        if scratch.dirty[c]:
+            for j in range(c * CHUNK, min((c + 1) * CHUNK, scratch.links.shape[0])):
+                if scratch.links[j, 0] > 0 or scratch.links[j, 2] > 0:
+                    scratch.touched[n] = j
+                    n += 1
     return n
 
 
@@ -131,22 +176,21 @@ def _link(
     after: Pairs,
     rules: Rules,
     scratch: Scratch,
-    number: int,
     first: int,
     end: int,
     n_mine: int,
 ) -> int:
     """Score the neighbours of the user's recent items; how many there are."""
-    n = 0
+    _clear(scratch)
     for k in range(min(n_mine, LINKED)):
         i = scratch.mine[k]
-        n = _follow(together, i, 0.9 ** scratch.back[i], shelf.sold[i], number, n, 0, scratch)
+        _follow(together, i, 0.9 ** scratch.back[i] / shelf.sold[i], 0, scratch)
     for b in range(max(first, end - rules.reach), end):
         weight = rules.decay ** (end - 1 - b)
         for row in range(log.baskets[b], log.baskets[b + 1]):
             i = log.item[row]
-            n = _follow(after, i, weight, max(after.out[i], 1.0) ** 0.5, number, n, 2, scratch)
-    return n
+            _follow(after, i, weight / max(after.out[i], 1.0) ** 0.5, 2, scratch)
+    return _touched(scratch)
 
 
 @inlined
@@ -196,7 +240,7 @@ def _about_own(scratch: Scratch, number: int, i: int, at: int, n: int, item_gap:
     count, last = scratch.times[i], (at - scratch.last[i]) / DAY
     row[0] = count
     for f in range(len(FADES) + 1):
-        row[1 + f] = scratch.faded[f, i]
+        row[1 + f] = scratch.faded[i, f]
     row[5] = count / n
     row[6] = last
     row[7] = scratch.back[i]
@@ -205,13 +249,11 @@ def _about_own(scratch: Scratch, number: int, i: int, at: int, n: int, item_gap:
 
 
 @inlined
-def _about_links(scratch: Scratch, number: int, i: int, sold: float, row: Floats) -> None:
-    row[:6] = 0
-    if scratch.near[i] == number:
-        for k in range(4):
-            row[k] = scratch.links[k, i]
-        row[4] = scratch.links[0, i] / max(sold, 1.0) ** 0.5
-        row[5] = scratch.links[2, i] / max(sold, 1.0) ** 0.5
+def _about_links(scratch: Scratch, i: int, sold: float, row: Floats) -> None:
+    for k in range(4):
+        row[k] = scratch.links[i, k]
+    row[4] = scratch.links[i, 0] / max(sold, 1.0) ** 0.5
+    row[5] = scratch.links[i, 2] / max(sold, 1.0) ** 0.5
 
 
 @inlined
@@ -225,7 +267,7 @@ def _propose(rules: Rules, scratch: Scratch, number: int, n_mine: int, n_near: i
             size = min(n_mine, 2 * rules.quota) if rules.returns else 0
             part = scratch.mine[:size]
         elif source < 3:
-            size = _best_fill(scratch.links[2 * (source - 1)], scratch.touched, n_near, room)
+            size = _best_fill(scratch.links[:, 2 * (source - 1)], scratch.touched, n_near, room)
             part = room[:size]
         else:
             part = scratch.best[source - 3]
@@ -255,10 +297,11 @@ def moments_describe(
     rules: Rules,
     scratch: Scratch,
     moments: Moments,
+    asked: Asked,
     numbers: tuple[int, int],  # of the moments to describe now
     every: Ints,  # (n_items,) all items
     indptr: Longs,  # (n + 1,) filled
-    items: Ints,  # (≥ n · (2 + 5) · quota,) filled
+    items: Ints,  # (≥ n · SOURCES · quota, or what is asked for) filled
     columns: Floats,  # (≥ …, N_FEATURES) filled
     taken: Bools,  # (≥ …,) filled: whether the basket that followed has the item
 ) -> None:
@@ -267,19 +310,24 @@ def moments_describe(
     indptr[0] = 0
     for number in range(numbers[0], numbers[1]):
         user, at = moments.user[number], moments.at[number]
-        shelf_advance(log, shelf, rules.windows, together, after, rules.reach, rules.decay, at)
-        _renew(shelf, scratch, every, at)
+        _move_on(log, shelf, together, after, rules, scratch, every, at)
+        mark = scratch.renewed[1]
+        scratch.renewed[1] += 1
         first, end = log.user_baskets[user], log.user_baskets[user + 1]
         while end > first and log.moment[end - 1] >= at:
             end -= 1
-        n_mine = _recall(log, scratch, number, first, end, at)
-        n_near = _link(log, shelf, together, after, rules, scratch, number, first, end, n_mine)
-        n = _propose(rules, scratch, number, n_mine, n_near, items[used:])
+        n_mine = _recall(log, scratch, mark, first, end, at)
+        n_near = _link(log, shelf, together, after, rules, scratch, first, end, n_mine)
+        if asked.starts.size:
+            n = asked.starts[number + 1] - asked.starts[number]
+            items[used : used + n] = asked.items[asked.starts[number] : asked.starts[number + 1]]
+        else:
+            n = _propose(rules, scratch, mark, n_mine, n_near, items[used:])
         for k in range(used, used + n):
             i, row = items[k], columns[k]
             _about_item(shelf, i, at, row[:13])
-            _about_own(scratch, number, i, at, end - first, row[7], row[13:23])
-            _about_links(scratch, number, i, shelf.sold[i], row[23:29])
+            _about_own(scratch, mark, i, at, end - first, row[7], row[13:23])
+            _about_links(scratch, i, shelf.sold[i], row[23:29])
             taken[k] = _taken(log, moments.target[number], i)
             if k == used:
                 _about_user(log, shelf, first, end, at, n_mine, row[29:41])

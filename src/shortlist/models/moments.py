@@ -1,18 +1,31 @@
 """Moments: lists are made at a time, from what had happened before it and nothing else."""
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.moments import FADES, N_FEATURES, Moments, Rules, Scratch, moments_describe
+from shortlist.kernels.moments import (
+    CHUNK,
+    FADES,
+    N_FEATURES,
+    Asked,
+    Moments,
+    Rules,
+    Scratch,
+    moments_describe,
+)
 from shortlist.kernels.shelf import DAY, Log, Pairs, Shelf, gaps_fill, pairs_list
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 WINDOWS = (1, 3, 7, 14, 30)  # days of recent sales
 SOURCES = 7  # candidates per moment are at most this many times the quota
 BLOCK = 512  # moments described at a time
+KEPT = 2  # replays that are kept for later moments
+ANY = Asked(np.empty(0, np.int64), np.empty(0, np.int32))
 
 FEATURES = (
     *(f"sales_{days}d" for days in WINDOWS),
@@ -87,6 +100,9 @@ class Timeline:
         self.log = Log(data.user_baskets, data.baskets, data.item, moment, owner, order, gap)
         self.together, self.after = self._places(0), self._places(reach)
         self.end = int(moment.max()) + 1
+        self.every = np.arange(self.n_items, dtype=np.int32)
+        self._kept: list[tuple[int, tuple[object, ...], Shop]] = []
+        self._lock = Lock()
 
     def _places(self, reach: int) -> tuple[Longs, Ints]:
         """(starts, others) of every pair that ever occurs."""
@@ -98,34 +114,80 @@ class Timeline:
         starts = np.searchsorted(keys, np.arange(self.n_items + 1, dtype=np.int64) * self.n_items)
         return starts.astype(np.int64), (keys % self.n_items).astype(np.int32)
 
-    def describe(self, rules: Rules, moments: Moments) -> Iterator[Block]:
-        """Candidates of the moments, which must be in order of time, block by block."""
-        shelf, scratch = self._shelf(len(rules.windows)), self._scratch(rules.quota)
+    def describe(
+        self, rules: Rules, moments: Moments, asked: Asked = ANY, n_threads: int = 1
+    ) -> Iterator[Block]:
+        """Candidates of the moments, which must be in order of time, block by block.
+
+        Every thread replays the shop for itself, which is a small part of the work, and describes every
+        n-th block: what a block holds does not depend on who described it.
+        """
+        pieces = [
+            (first, min(first + BLOCK, moments.user.size)) for first in range(0, moments.user.size, BLOCK)
+        ]
+        if not pieces:
+            return
+        shops = [self._shop(rules, int(moments.at[0])) for _ in range(min(n_threads, len(pieces)))]
+        with ThreadPoolExecutor(len(shops)) as pool:
+
+            def start(number: int) -> Future[Block] | None:
+                if number >= len(pieces):
+                    return None
+                shop = shops[number % len(shops)]
+                return pool.submit(self._block, shop, rules, moments, asked, pieces[number])
+
+            ahead = [start(number) for number in range(len(shops))]
+            for number in range(len(pieces)):
+                made = ahead[number % len(shops)]
+                assert made is not None
+                block = made.result()
+                ahead[number % len(shops)] = start(number + len(shops))  # goes on while this one is used
+                yield block
+        self._keep(shops, rules, int(moments.at[-1]))
+
+    def _block(
+        self, shop: "Shop", rules: Rules, moments: Moments, asked: Asked, piece: tuple[int, int]
+    ) -> Block:
+        """Described candidates of moments number piece[0] … piece[1] - 1."""
+        first, last = piece
+        room = (last - first) * SOURCES * rules.quota
+        if asked.starts.size:
+            room = int(asked.starts[last] - asked.starts[first])
+        indptr, items = np.zeros(last - first + 1, np.int64), np.empty(room, np.int32)
+        columns, taken = np.empty((room, N_FEATURES), np.float32), np.empty(room, np.bool_)
+        moments_describe(
+            self.log,
+            shop.shelf,
+            shop.together,
+            shop.after,
+            rules,
+            shop.scratch,
+            moments,
+            asked,
+            piece,
+            self.every,
+            indptr,
+            items,
+            columns,
+            taken,
+        )
+        used = indptr[-1]
+        return Block(first, indptr, items[:used], columns[:used], taken[:used])
+
+    def _shop(self, rules: Rules, at: int) -> "Shop":
+        """The shop as it stood at or before `at`: one that was kept, or one that has just been opened."""
+        with self._lock:
+            for number, (reached, used, shop) in enumerate(self._kept):
+                if reached <= at and used == _key(rules):
+                    del self._kept[number]
+                    return shop
         together, after = (self._pairs(*places) for places in (self.together, self.after))
-        every = np.arange(self.n_items, dtype=np.int32)
-        room = BLOCK * SOURCES * rules.quota
-        items, taken = np.empty(room, np.int32), np.empty(room, np.bool_)
-        columns = np.empty((room, N_FEATURES), np.float32)
-        for first in range(0, moments.user.size, BLOCK):
-            last = min(first + BLOCK, moments.user.size)
-            indptr = np.zeros(last - first + 1, np.int64)
-            moments_describe(
-                self.log,
-                shelf,
-                together,
-                after,
-                rules,
-                scratch,
-                moments,
-                (first, last),
-                every,
-                indptr,
-                items,
-                columns,
-                taken,
-            )
-            used = indptr[-1]
-            yield Block(first, indptr, items[:used], columns[:used], taken[:used])
+        return Shop(self._shelf(len(rules.windows)), together, after, self._scratch(rules.quota))
+
+    def _keep(self, shops: list["Shop"], rules: Rules, reached: int) -> None:
+        """Whoever asks for a later moment need not replay what came before."""
+        with self._lock:
+            self._kept = [*((reached, _key(rules), shop) for shop in shops), *self._kept][:KEPT]
 
     def _shelf(self, n_windows: int) -> Shelf:
         def zeros(*shape: int) -> Doubles:
@@ -147,26 +209,40 @@ class Timeline:
 
     def _scratch(self, quota: int) -> Scratch:
         n = self.n_items
-        own, shown, near = (np.full(n, -1, np.int64) for _ in range(3))
+        own, shown = (np.full(n, -1, np.int64) for _ in range(2))
         last, back, earliest = (np.zeros(n, np.int64) for _ in range(3))
         return Scratch(
             own,
             shown,
-            near,
             np.zeros(n),
-            np.zeros((len(FADES) + 1, n)),
+            np.zeros((n, len(FADES) + 1)),
             last,
             back,
             earliest,
-            np.zeros((4, n)),
+            np.zeros((n, 4), np.float32),
+            np.zeros(-(-n // CHUNK), np.bool_),
             np.zeros(n, np.int32),
             np.zeros(n, np.int32),
             np.full((3, quota), -1, np.int32),
-            np.full(1, -1, np.int64),
+            np.array([-1, 0]),
         )
 
     def _pairs(self, starts: Longs, others: Ints) -> Pairs:
         return Pairs(starts, others, np.zeros(others.size, np.float32), np.zeros(self.n_items))
+
+
+class Shop(NamedTuple):
+    """What a replay carries along."""
+
+    shelf: Shelf
+    together: Pairs
+    after: Pairs
+    scratch: Scratch
+
+
+def _key(rules: Rules) -> tuple[object, ...]:
+    """Rules that can be compared."""
+    return (*rules.windows.tolist(), *rules[1:])
 
 
 def last_moments(timeline: Timeline, most: int) -> Moments:

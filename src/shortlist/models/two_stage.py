@@ -148,12 +148,18 @@ class TwoStage(Recommender):
     def describe(self, users: Ints, at: Any = None) -> tuple[Longs, Iterable[Block]]:
         """(order, blocks): moment number k is that of users[order[k]]."""
         self.need("trees_")
-        end = self.timeline.end if at is None else at
+        end = self._now(users) if at is None else at
         moment = np.ascontiguousarray(np.broadcast_to(np.asarray(end, np.int64), users.shape))
         order = np.argsort(moment, kind="stable")
         nothing = np.full(users.size, -1, np.int64)
         moments = Moments(users[order], moment[order], nothing)
         return order, self.timeline.describe(self._rules(self.timeline), moments)
+
+    def _now(self, users: Ints) -> Any:
+        """Just after the last event; where nobody knows when that was, a user's next day."""
+        if self.past.time is not None:
+            return self.timeline.end
+        return np.diff(self.past.user_baskets)[users] * DAY
 
     def recommend(self, users: Any = None, *, at: Any = None, **wishes: Any) -> RankedLists:
         """Lists made `at` a moment (a date, ISO 8601 or an epoch number); None: just after the last event."""
