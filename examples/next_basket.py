@@ -59,5 +59,5 @@ title = dict(zip(data.items.values, names, strict=True))
 for days in (1, 30):
     moment = str((end + np.timedelta64(days, "D")).astype("datetime64[s]"))
     shown = model.recommend([customer], at=moment, cutoff=choice.cutoff, filter_seen=False)[customer]
-    goods = ", ".join(str(title[item]) for item in shown.items)
-    print(f"{customer} on {moment[:10]}, {len(shown)} items: {goods}")
+    goods = ", ".join(str(title[item]) for item in shown.items[:6])
+    print(f"{customer} on {moment[:10]}, {len(shown)} items, first {goods}")

@@ -76,5 +76,6 @@ silent = next(one for one in lists if len(one) == 0)
 loud = max(lists, key=len)
 names = dict(zip(data.items.values, data.item_names, strict=True))
 print(f"{silent.user_id}: nothing ({silent.reason})")
-goods = [f"{names[i]} {p:.0%}" for i, p in zip(loud.items, loud.probabilities, strict=True)]
-print(f"{loud.user_id}: {', '.join(goods)}")
+best = zip(loud.items[:4], loud.probabilities, strict=False)
+goods = ", ".join(f"{names[item]} {p:.0%}" for item, p in best)
+print(f"{loud.user_id}: {len(loud)} items, first {goods}")
