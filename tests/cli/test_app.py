@@ -94,6 +94,17 @@ def test_version(capsys):
     assert capsys.readouterr().out.strip() == f"shortlist {shortlist.__version__}"
 
 
+def test_the_shell_can_be_taught_to_complete(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["--install-completion", "--shell", "bash"]) == 0
+    script = tmp_path / ".local/share/bash-completion/completions/shortlist"
+    probe = (
+        f"source {script}; COMP_WORDS=(shortlist fit --n_f); COMP_CWORD=2; _shortlist; echo ${{COMPREPLY[@]}}"
+    )
+    done = subprocess.run(["bash", "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["--n_factors"]
+
+
 def test_closed_pipe_is_quiet():
     read, write = os.pipe()
     os.close(read)  # nobody will ever read

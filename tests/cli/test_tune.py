@@ -31,7 +31,7 @@ def test_fit_takes_the_file_and_flags_win(tuned, tmp_path, capsys):
 def test_another_model_than_the_files_is_refused(tuned, tmp_path, capsys):
     code = main(["fit", "sample", "--config", str(tuned), "--model", "HRM", "--out", str(tmp_path / "m")])
     assert code == 2
-    assert "holds parameters of BPRMF, got --model HRM" in capsys.readouterr().err
+    assert "holds parameters of BPRMF, got model HRM" in capsys.readouterr().err
 
 
 def test_tune_says_how_it_goes_and_continues(tmp_path, capsys):

@@ -161,6 +161,9 @@ def test_a_model_that_counts_is_cut_too(tmp_path, capsys):
         (["fit", "sample", "--model", "HRM", "--t", "2"], "HRM has no parameter 't'"),
         (["fit", "sample", "--model", "DKHMR"], 'Did you mean "DKHRM"?'),
         (["fit", "sample", "--set", "window"], "--set takes NAME=VALUE"),
+        (["fit", "sample", "--config", "/dev/null"], 'must hold model = "…"'),
+        (["fit", "sample", "--cutoff", "ExpectdF1"], 'Did you mean "ExpectedF1"?'),
+        (["evaluate", "a", "b", "--max_itms", "3"], "Did you mean --max_items?"),
         (["fit", "sample", "--alpha", "3", "--quick"], "alpha must lie between"),
         (["fit", "sample", "--test", "held.txt"], "change the ending"),
         (["recommend", "nowhere"], "no saved model at nowhere"),
@@ -174,6 +177,27 @@ def test_what_can_be_mended_is_said_in_a_sentence(capsys, tmp_path, monkeypatch,
     err = capsys.readouterr().err.splitlines()
     assert sentence in err[-1]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_names_in_files_are_checked_like_flags(capsys, tmp_path):
+    (tmp_path / "events.csv").write_text("customer,article\na,x\nb,y\n")
+    columns = ["--user_id", "custmer", "--item_id", "article"]
+    assert main(["fit", str(tmp_path / "events.csv"), *columns]) == 2
+    assert "did you mean 'customer'?" in capsys.readouterr().err
+    tuned = tmp_path / "tuned.toml"
+    for text, words in {
+        'model = "HMR"': "did you mean 'HRM'?",
+        'model = "HRM"\n[param]\nlr = 1': "got 'param' too",
+        'model = "HRM"\n[params]\nn_factr = 1': "HRM has no parameter 'n_factr'",
+    }.items():
+        tuned.write_text(text)
+        assert main(["fit", "sample", "--config", str(tuned)]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_model_that_only_ranks_says_so(capsys, tmp_path):
+    out = run(capsys, "fit", "sample", "--quick", "--model", "Popularity", "--out", tmp_path / "m")
+    assert "which only ranks, so recommend needs --N" in out
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_training(shop, capsys):

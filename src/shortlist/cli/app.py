@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError, Parameter
 from shortlist.cli.compare import compare
 from shortlist.cli.datasets import datasets
 from shortlist.cli.demo import demo
+from shortlist.cli.environment import environment
 from shortlist.cli.evaluate import evaluate
 from shortlist.cli.fit import fit
 from shortlist.cli.inspect import inspect
@@ -41,9 +42,13 @@ def build() -> App:
         # flags are spelled as in Python and TOML; dashes are understood too
         default_parameter=Parameter(name_transform=lambda name: name, negative=()),
         suppress_keyboard_interrupt=False,
+        config=(environment,),
     )
     for verb in (demo, datasets, fit, recommend, evaluate, compare, tune, reproduce, inspect):
         app.command(verb)
+    app.register_install_completion_command(
+        help="Let the shell complete verbs and flags; for bash, zsh, fish."
+    )
     return app
 
 

@@ -29,7 +29,7 @@ FIXED, BOUNDARY, EXPECTED, CHOOSY = "best fixed N", "learned boundary", "expecte
 def demo(
     *,
     report: Annotated[Path, Parameter(help="Where the report is written, one HTML file.")] = Path(
-        "shortlist-demo.html"
+        "shortlist-report.html"
     ),
     json: Json = False,
 ) -> None:

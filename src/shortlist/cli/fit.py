@@ -80,10 +80,10 @@ def fit(
         about["report"] = str(report)
     if json:
         return show_json(about)
-    decides = about["cutoff"] or "its own boundary"
-    show_text(
-        f"{about['class']} on {about['rows']:,} rows, cut by {decides}, in {about['seconds']} s: {place}"
-    )
+    ends = f"cut by {about['cutoff'] or 'its own boundary'}"
+    if about["cutoff"] is None and made.model.boundaries(made.model.past.active_users[:1]) is None:
+        ends = "which only ranks, so recommend needs --N"
+    show_text(f"{about['class']} on {about['rows']:,} rows, {ends}, in {about['seconds']} s: {place}")
     if report is not None:
         show_text(f"Read how good it is: {report}")
     return show_text(f"Look at it: shortlist inspect {place}")

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from shortlist.models import Recommender
 
 Name = Literal["DKHRM", "DKBPRMF", "HRM", "BPRMF", "LogMF", "CRRMF", "PersonalFrequency", "Popularity"]
-PARAMETERS = Group("Hyper-parameters, where the model's own are not wanted", sort_key=8)
+PARAMETERS = Group(
+    "Hyper-parameters, where the model's own are not wanted",
+    help="Also from the environment, as SHORTLIST_N_FACTORS=64; flags win over it, and it over --config.",
+    sort_key=8,
+)
 
 
 @Parameter(name="*", group=PARAMETERS)
@@ -68,14 +72,14 @@ def assignment(text: str) -> tuple[str, Any]:
 
 
 def chosen_model(name: Name | None, params: Params, data: "Interactions") -> tuple[str, dict[str, Any]]:
-    """(name, parameters): flags before the file, the file before what suits the data."""
+    """(name, parameters): flags, environment, file, what suits the data, in this order."""
     filed, tuned = None, dict[str, Any]()
     if params.config is not None:
         from shortlist.experiment.tune import read_tuned
 
         filed, tuned = read_tuned(params.config)
         if name not in (None, filed):
-            raise ConfigError(f"{params.config} holds parameters of {filed}, got --model {name}; name one.")
+            raise ConfigError(f"{params.config} holds parameters of {filed}, got model {name}; name one.")
     # HRM needs to know what came before what
     suited = "DKHRM" if data.n_baskets > data.active_users.size else "DKBPRMF"
     return name or filed or suited, tuned | params.given()

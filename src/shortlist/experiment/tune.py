@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,11 @@ def read_tuned(path: str | Path) -> tuple[str, dict[str, Any]]:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DataError(f"{path} is not TOML ({error}); write it again with shortlist tune.") from None
     model, params = found.get("model"), found.get("params", {})
+    strangers = sorted(set(found) - {"model", "params", "score", "n_trials"})
+    if strangers:
+        raise DataError(
+            f"{path} may hold model and [params], got {strangers[0]!r} too; take it out or mend it."
+        )
     if not isinstance(model, str) or not isinstance(params, dict):
         raise DataError(f'{path} must hold model = "…" and a table [params], got {list(found)}; mend it.')
     return model, params
@@ -132,7 +138,9 @@ def made(model: str, params: dict[str, Any]) -> Recommender:
     """A model by name."""
     known = [name for name in models.__all__ if name in Recommender.classes]
     if model not in known:
-        raise ConfigError(f"model must be one of {', '.join(known)}, got {model!r}; choose one.")
+        near = get_close_matches(model, known, 1)
+        advice = f"did you mean {near[0]!r}?" if near else "choose one."
+        raise ConfigError(f"model must be one of {', '.join(known)}, got {model!r}; {advice}")
     return Recommender.classes[model]().set_params(**params)
 
 
