@@ -117,6 +117,7 @@ def block(theta, rates, visits, low, high, state, pools=None, snapshot=None):
             continue
         share = rates.share or len(liked) / (high - low + len(liked))
         for item in liked:
+            word = next_word(state)[1]
             state, other, z = draw(state, low, high)
             relevant = z < rates.alpha * share
             pair = z >= rates.alpha
@@ -127,9 +128,9 @@ def block(theta, rates, visits, low, high, state, pools=None, snapshot=None):
                     else hybrid(theta.user[user], snapshot[basket], *pools)
                 )
                 drawn = [other]
-                for _ in range(rates.draws - 1):
-                    state, word = next_word(state)
-                    drawn.append(low + ((word >> 32) * (high - low) >> 32))
+                for _ in range(rates.draws - 1):  # from a stream that starts at the word just drawn
+                    word, another, _ = draw(word, low, high)
+                    drawn.append(another)
                 free = [i for i in drawn if i not in liked]
                 other = max(free, key=lambda i: score(theta, vector, i)) if free else other
             if not relevant and other in liked:
@@ -140,12 +141,12 @@ def block(theta, rates, visits, low, high, state, pools=None, snapshot=None):
     return pairs, debts
 
 
-def a_round(theta, rates, groups, users_at, size, turn, word, pools=None):
+def a_round(theta, rates, groups, users_at, size, turn, word, pools=None, each=1):
     """One round over all blocks; groups are (user, items, basket before), items by their place."""
     n_blocks, n_items, pairs, owed = len(users_at) - 1, len(theta.item), 0, []
     snapshot = None if pools is None else theta.item.copy()
-    for b in range(n_blocks):
-        part = (b + turn) % n_blocks
+    cells = [(b, (b + turn) % n_blocks * each + k) for b in range(n_blocks) for k in range(each)]
+    for b, part in cells:
         low, high = min(part * size, n_items), min((part + 1) * size, n_items)
         visits = [
             (user, [i for i in items if low <= i < high], basket)
@@ -153,7 +154,7 @@ def a_round(theta, rates, groups, users_at, size, turn, word, pools=None):
             if users_at[b] <= user < users_at[b + 1]
         ]
         visits = [visit for visit in visits if visit[1]]
-        state = block_state(word, turn * n_blocks + b)
+        state = block_state(word, b * n_blocks * each + part)
         made, debts = block(theta, rates, visits, low, high, state, pools, snapshot)
         pairs += made
         owed += debts

@@ -81,9 +81,12 @@ USERS = [
 
 
 @pytest.mark.parametrize("pools", POOLS)
-@pytest.mark.parametrize(("n_blocks", "window", "draws"), [(1, 1, 1), (3, 1, 1), (3, 2, 1), (3, 2, 3)])
-def test_rounds_replay_the_oracle(n_blocks, window, draws, pools):
-    schedule = schedule_of(USERS, 11, n_blocks, seed=4)
+@pytest.mark.parametrize(
+    ("n_blocks", "each", "window", "draws"),
+    [(1, 1, 1, 1), (3, 1, 1, 1), (3, 1, 2, 1), (3, 1, 2, 3), (2, 3, 1, 1)],
+)
+def test_rounds_replay_the_oracle(n_blocks, each, window, draws, pools):
+    schedule = schedule_of(USERS, 11, n_blocks, seed=4, each=each)
     schedule.enter(0)
     made = rates(lr=0.1, alpha=0.6, draws=draws)
     theta, plain = parameters(2, len(USERS), 11)
@@ -94,8 +97,9 @@ def test_rounds_replay_the_oracle(n_blocks, window, draws, pools):
             groups.append((user, schedule.label[items].tolist(), [int(schedule.label[i]) for i in before]))
     contexts = contexts_of([(user, before) for user, _, before in groups], pools)
     for turn in range(n_blocks):
-        cell = np.arange(n_blocks) * n_blocks + (np.arange(n_blocks) + turn) % n_blocks
-        debt_at = np.concatenate([[0], np.cumsum(np.diff(schedule.strata.cells)[cell])])
+        cells, blocks = schedule.strata.cells, np.arange(n_blocks)
+        begin = blocks * n_blocks * each + (blocks + turn) % n_blocks * each
+        debt_at = np.concatenate([[0], np.cumsum(cells[begin + each] - cells[begin])])
         debts, snapshot = np.empty((debt_at[-1], 8), F), theta.item.copy()
         pairs = hrm_round(
             0, n_blocks, turn, schedule.strata, contexts, schedule.size, snapshot, theta, debts, debt_at,
@@ -104,7 +108,7 @@ def test_rounds_replay_the_oracle(n_blocks, window, draws, pools):
         for low, high in ((0, 4), (4, 11)):  # as two threads would share it
             context_apply(low, high, turn, schedule.strata, contexts, snapshot, theta.item, debts, debt_at)
         assert pairs == naive.a_round(
-            plain, made, groups, schedule.users_at.tolist(), schedule.size, turn, 99, pools
+            plain, made, groups, schedule.users_at.tolist(), schedule.size, turn, 99, pools, each
         )
     same(theta, plain, 1e-5)
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
-from shortlist.kernels.mf import Parameters, Rates, factor_width, mf_block, mf_round
+from shortlist.kernels.mf import Parameters, Rates, mf_block, mf_round
+from shortlist.kernels.rows import factor_width
 from tests import naive
 from tests.kernels.test_strata import schedule_of
 
@@ -150,10 +151,13 @@ def test_uniform_examples_draw_every_item_as_often():
     assert (abs(drawn - drawn.mean()) < 5 * np.sqrt(drawn.mean())).all()
 
 
-@pytest.mark.parametrize(("n_blocks", "draws"), [(1, 1), (3, 1), (4, 1), (1, 3), (3, 3)])
-def test_rounds_replay_the_oracle(n_blocks, draws):
+@pytest.mark.parametrize(
+    ("n_blocks", "each", "draws"),
+    [(1, 1, 1), (3, 1, 1), (4, 1, 1), (1, 1, 3), (3, 1, 3), (2, 3, 1), (3, 2, 3)],
+)
+def test_rounds_replay_the_oracle(n_blocks, each, draws):
     users = [[[0, 3, 5, 8]], [[1, 2]], [[]], [[4, 9, 10, 7, 6]], [[0, 1, 2, 3]], [[5]], [[8, 9, 10]]]
-    schedule = schedule_of(users, 11, n_blocks, seed=4)
+    schedule = schedule_of(users, 11, n_blocks, seed=4, each=each)
     schedule.enter(0)
     made = rates(lr=0.2, alpha=0.6, draws=draws)
     theta, plain = parameters(2, len(users), 11)
@@ -176,7 +180,7 @@ def test_rounds_replay_the_oracle(n_blocks, draws):
             WIDTH,
         )
         assert pairs == naive.a_round(
-            plain, made, groups, schedule.users_at.tolist(), schedule.size, turn, 99
+            plain, made, groups, schedule.users_at.tolist(), schedule.size, turn, 99, each=each
         )
     same(theta, plain, 1e-5)
 

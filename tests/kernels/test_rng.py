@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.kernels.rng import high_below, low_unit, next_below, stream, words
+from shortlist.kernels.rng import high_below, low_unit, next_below, stream, uniform_fill, words
 from tests import naive
 
 SEEDS = st.integers(0, 2**64 - 1)
@@ -43,6 +43,19 @@ def test_draws_are_even():
     state = np.array([3], np.uint64)
     counts = np.bincount([next_below(state, 5) for _ in range(20_000)], minlength=5)
     assert (abs(counts - 4000) < 5 * np.sqrt(20_000 * 0.2 * 0.8)).all()
+
+
+def test_uniform_numbers_depend_on_their_place_alone():
+    longer, shorter, other = (np.empty(n, np.float32) for n in (10_001, 501, 501))
+    for word, out in ((7, longer), (7, shorter), (8, other)):
+        uniform_fill(np.uint64(word), np.float32(0.3), out)
+    assert (longer[:501] == shorter).all()
+    assert (other != shorter).any()
+    assert (longer >= -0.3).all()
+    assert (longer < 0.3).all()
+    assert abs(longer.mean()) < 5 * 0.3 / np.sqrt(3 * longer.size)
+    assert longer.std() == pytest.approx(0.3 / np.sqrt(3), rel=0.03)
+    assert abs(np.corrcoef(longer[::2][:5000], longer[1::2][:5000])[0, 1]) < 0.05
 
 
 @pytest.mark.parametrize(("one", "other"), [((1, 2), (2, 1)), ((0, 0), (0, 0, 0)), ((5, 1), (5, 2))])

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.kernels.sets import sets_common, sets_join
+from shortlist.kernels.sets import sets_common, sets_hold, sets_join
 
 PAIRS = st.lists(st.tuples(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20))), max_size=6)
 
@@ -26,3 +26,12 @@ def test_union_and_overlap_of_each_user(pairs):
     common = np.empty(len(pairs), np.int64)
     sets_common(*left, *right, common)
     assert common.tolist() == [len(a & b) for a, b in pairs]
+
+
+@given(st.lists(st.tuples(st.sets(st.integers(0, 8)), st.integers(0, 9)), max_size=6))
+def test_what_a_set_holds(asked):
+    at, items = ragged([one for one, _ in asked])
+    which = np.arange(len(asked), dtype=np.int32)[::-1].copy()
+    wanted, out = np.array([asked[n][1] for n in which], np.int32), np.empty(len(asked), np.bool_)
+    sets_hold(at, items, which, wanted, out)
+    assert out.tolist() == [asked[n][1] in asked[n][0] for n in which]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shortlist.kernels.strata import block_state
-from shortlist.models.strata import ERA, Schedule
+from shortlist.models.strata import ERA, Cut, Schedule
 from tests import naive
 
 ROWS = st.lists(
@@ -17,22 +17,22 @@ ROWS = st.lists(
 )
 
 
-def schedule_of(users, n_items, n_blocks, seed=0, n_threads=1):
+def schedule_of(users, n_items, n_blocks, seed=0, n_threads=1, each=1):
     """A schedule over users → baskets → items; the pool lives as long as it."""
     groups = [basket for baskets in users for basket in baskets]
     indptr = np.concatenate([[0], np.cumsum([len(g) for g in groups])]).astype(np.int64)
     item = np.array([i for g in groups for i in g], np.int32)
     group_at = np.concatenate([[0], np.cumsum([len(baskets) for baskets in users])]).astype(np.int64)
     pool = ThreadPoolExecutor(n_threads)
-    return Schedule(indptr, item, group_at, n_items, n_blocks, seed, pool)
+    return Schedule(indptr, item, group_at, n_items, Cut(n_blocks, each), seed, pool)
 
 
 def cells(schedule):
     """{(block, range): [(group, item by its own index), …]} read back from the strata."""
-    strata, n = schedule.strata, schedule.n_blocks
+    strata, n = schedule.strata, schedule.n_ranges
     own = np.argsort(schedule.label)
     found = {}
-    for cell in range(n * n):
+    for cell in range(schedule.n_blocks * n):
         b, part = divmod(cell, n)
         found[b, part] = [
             (int(strata.groups[v]), int(own[part * schedule.size + spot]))
@@ -42,9 +42,9 @@ def cells(schedule):
     return found
 
 
-@given(ROWS, st.integers(1, 5), st.integers(0, 3), st.integers(1, 3))
-def test_every_row_once_and_no_sharing(users, n_blocks, seed, n_threads):
-    schedule = schedule_of(users, 11, n_blocks, seed, n_threads)
+@given(ROWS, st.integers(1, 5), st.integers(1, 3), st.integers(0, 3), st.integers(1, 3))
+def test_every_row_once_and_no_sharing(users, n_blocks, each, seed, n_threads):
+    schedule = schedule_of(users, 11, n_blocks, seed, n_threads, each)
     assert schedule.enter(0)
     owner = [user for user, baskets in enumerate(users) for _ in baskets]
     wanted = sorted(
@@ -55,7 +55,10 @@ def test_every_row_once_and_no_sharing(users, n_blocks, seed, n_threads):
     found = cells(schedule)
     assert sorted(row for rows in found.values() for row in rows) == wanted
     for turn in range(n_blocks):
-        played = [found[b, (b + turn) % n_blocks] for b in range(n_blocks)]
+        played = [
+            [row for k in range(each) for row in found[b, (b + turn) % n_blocks * each + k]]
+            for b in range(n_blocks)
+        ]
         for members in (
             [{owner[g] for g, _ in rows} for rows in played],
             [{i for _, i in rows} for rows in played],

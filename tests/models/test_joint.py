@@ -5,7 +5,8 @@ import pytest
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError, NotFittedError, UnknownIdError
-from shortlist.models.strata import choose_blocks
+from shortlist.models import strata
+from shortlist.models.hrm import Hybrid
 from tests.models.cases import FACTORS, JOINT, bits, checkerboard, crowd, everyone, fit, fitted, model
 
 joint_model = pytest.mark.parametrize("name", JOINT)
@@ -13,7 +14,7 @@ joint_model = pytest.mark.parametrize("name", JOINT)
 
 def test_the_crowd_fills_several_blocks():
     data = crowd()
-    assert choose_blocks(data.item_sets[1].size, data.n_users, data.n_items, FACTORS) >= 4
+    assert strata.choose_cut(data.item_sets[1].size, data.n_users, data.n_items, FACTORS).n_blocks >= 4
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,16 @@ def test_same_seed_same_bits_on_any_number_of_threads(name, changed):
     assert one == two == four
     other = bits(fit(name, crowd(), n_epochs=7, lr=0.05, seed=1, **changed))
     assert all(other[part] != one[part] for part in ("user", "item"))
+
+
+@pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
+def test_same_bits_where_a_block_works_through_several_ranges(name, monkeypatch):
+    for constant, value in (("RANGE_BYTES", 200), ("CELL_ROWS", 1), ("LEAST_BLOCKS", 4), ("MOST_BLOCKS", 4)):
+        monkeypatch.setattr(strata, constant, value)
+    monkeypatch.setattr(Hybrid, "least_blocks", 4)
+    assert strata.choose_cut(crowd().n_rows, 400, crowd().n_items, FACTORS).each > 1
+    one, two, three = (bits(fit(name, crowd(), n_epochs=2, lr=0.05, n_threads=n)) for n in (1, 2, 3))
+    assert one == two == three
 
 
 @pytest.mark.parametrize(("ranker", "joint"), [("BPRMF", "DKBPRMF"), ("HRM", "DKHRM")])

@@ -7,21 +7,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.models.strata import MOST_BLOCKS, Schedule, choose_blocks, thread_count
+from shortlist.models.strata import (
+    CELL_ROWS,
+    LEAST_BLOCKS,
+    MOST_BLOCKS,
+    Cut,
+    Schedule,
+    choose_cut,
+    thread_count,
+)
 
 SIZES = st.integers(1, 10**7)
 
 
 @given(SIZES, SIZES, SIZES, st.integers(1, 512), st.sampled_from([4, 64]))
-def test_blocks_never_outnumber_users_items_or_the_cap(n_rows, n_users, n_items, n_factors, least):
-    n_blocks = choose_blocks(n_rows, n_users, n_items, n_factors, least)
-    assert 1 <= n_blocks <= min(MOST_BLOCKS, n_users, n_items)
+def test_blocks_and_ranges_never_outnumber_users_items_or_the_cap(n_rows, n_users, n_items, n_factors, least):
+    cut = choose_cut(n_rows, n_users, n_items, n_factors, least)
+    assert 1 <= cut.n_blocks <= min(max(MOST_BLOCKS, least), n_users, n_items)
+    assert cut.each >= 1
+    assert cut.n_blocks * cut.each <= n_items
+    assert cut.each == 1 or n_rows >= cut.n_blocks**2 * cut.each * CELL_ROWS
 
 
 def test_more_data_more_blocks():
-    small, large = (choose_blocks(n, 10**6, 10**6, 64) for n in (1000, 10**8))
-    assert small == 1
-    assert large == MOST_BLOCKS
+    small, sparse, dense = (choose_cut(n, 10**6, 10**6, 64) for n in (1000, 10**7, 10**8))
+    assert small.n_blocks == 1
+    assert sparse.n_blocks < dense.n_blocks == MOST_BLOCKS
+    assert sparse.n_blocks >= LEAST_BLOCKS
+    assert sparse.n_blocks * sparse.each >= 900  # a range of a thousand items stays in the cache
 
 
 def test_threads():
@@ -33,7 +46,7 @@ def test_threads():
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
 def test_work_is_shared_out_whole(n, n_threads):
     with ThreadPoolExecutor(n_threads) as pool:
-        one = Schedule(np.array([0, 1]), np.zeros(1, np.int32), np.array([0, 1]), 1, 1, 0, pool)
+        one = Schedule(np.array([0, 1]), np.zeros(1, np.int32), np.array([0, 1]), 1, Cut(1, 1), 0, pool)
         parts = one.spread(lambda first, last, word: [(word, i) for i in range(first, last)], n, "x")
     assert [i for part in parts for i in part] == [("x", i) for i in range(n)]
 
@@ -43,6 +56,6 @@ def test_what_a_thread_raises_is_raised():
         raise RuntimeError("in a thread")
 
     with ThreadPoolExecutor(2) as pool:
-        one = Schedule(np.array([0, 1]), np.zeros(1, np.int32), np.array([0, 1]), 1, 1, 0, pool)
+        one = Schedule(np.array([0, 1]), np.zeros(1, np.int32), np.array([0, 1]), 1, Cut(1, 1), 0, pool)
         with pytest.raises(RuntimeError, match="in a thread"):
             one.spread(fail, 4)

@@ -110,14 +110,13 @@ def test_divergence_says_so_and_leaves_the_earlier_state(name, lr):
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e7])
 @pytest.mark.parametrize("part", ["user", "boundary", "item", "bias"])
 def test_whatever_explodes_is_noticed(part, value, monkeypatch):
-    exact = training._copied
+    exact = training._epoch
 
-    def broken(run, label):
-        theta = exact(run, label)
-        getattr(theta, part).flat[0] = value
-        return theta
+    def broken(run, *args):
+        exact(run, *args)
+        getattr(run.theta, part).flat[0] = value
 
-    monkeypatch.setattr(training, "_copied", broken)
+    monkeypatch.setattr(training, "_epoch", broken)
     with pytest.raises(TrainingError, match="diverged in epoch 1"):
         fit("DKBPRMF", checkerboard(), n_epochs=1)
 
@@ -130,7 +129,7 @@ def test_ctrl_c_keeps_what_was_learned(name):
     assert bits(one) == bits(fit(name, checkerboard(), n_epochs=4))
 
 
-def test_ctrl_c_inside_an_epoch_keeps_the_one_before(monkeypatch):
+def test_ctrl_c_before_an_epoch_keeps_the_one_before(monkeypatch):
     epoch = training._epoch
 
     def interrupted(run, *args):
@@ -140,6 +139,32 @@ def test_ctrl_c_inside_an_epoch_keeps_the_one_before(monkeypatch):
 
     monkeypatch.setattr(training, "_epoch", interrupted)
     assert bits(fit("BPRMF", checkerboard())) == bits(fit("BPRMF", checkerboard(), n_epochs=2))
+
+
+@pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
+def test_ctrl_c_in_the_middle_of_an_epoch_leaves_a_usable_model_and_the_last_checkpoint(
+    name, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1)
+    place, one = tmp_path / "run", model(name, n_epochs=4, lr=0.05)
+    kind = type(one.representation(crowd()))
+    exact, turns = kind.run_round, []
+
+    def interrupted(self, schedule, turn, *args):
+        turns.append(turn)
+        if turns.count(0) == 3 and turn == 1:
+            raise KeyboardInterrupt
+        exact(self, schedule, turn, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "run_round", interrupted)
+        one.fit(crowd(), checkpoint=place)
+    assert one.stopped_ == "interrupted"
+    assert one.n_epochs_ == 2
+    assert bits(one) != bits(fit(name, crowd(), n_epochs=2, lr=0.05))  # the third epoch had begun
+    assert all(np.isfinite(array).all() for array in one.theta_)
+    resumed = model(name, n_epochs=4, lr=0.05).fit(crowd(), checkpoint=place)
+    assert bits(resumed) == bits(fit(name, crowd(), n_epochs=4, lr=0.05))
 
 
 def test_ctrl_c_before_anything_was_learned_is_passed_on(monkeypatch):

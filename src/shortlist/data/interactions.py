@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.data.columns import Table
-from shortlist.data.grouping import by_user, kept_starts, settled
+from shortlist.data.grouping import Rows, by_user, kept_starts, settled
 from shortlist.data.ids import Ids, encode, id_series
 from shortlist.errors import DataError
 from shortlist.kernels.group import baskets_find, sets_build
@@ -109,10 +109,13 @@ class Interactions:
         weight = np.asarray(matrix.data, np.float32)
         if not np.isfinite(weight).all():
             raise DataError("matrix values must be finite, got NaN or infinity; clean the matrix first.")
-        user = np.repeat(np.arange(n_users, dtype=np.int32), np.diff(matrix.indptr))
-        item = np.asarray(matrix.indices, np.int32)
-        plain = bool((weight == 1).all())
-        return cls._grouped(users, items, user, item, NO_TIME, NO_BASKET, NO_WEIGHT if plain else weight)
+        weight = NO_WEIGHT if (weight == 1).all() else weight.copy()
+        indptr, item = (
+            matrix.indptr.astype(np.int64),
+            matrix.indices.astype(np.int32),
+        )  # copies: ours to order
+        rows = Rows(indptr, item, NO_TIME, NO_BASKET, weight)
+        return cls(users=users, items=items, **settled(rows)._asdict())
 
     @classmethod
     def from_columns(
@@ -194,6 +197,8 @@ class Interactions:
     @cached_property
     def item_sets(self) -> tuple[Longs, Ints]:
         """(indptr, items): every user's distinct items, ascending."""
+        if self.time is None and self.n_baskets == self.active_users.size:  # they stand so already
+            return self.indptr, self.item
         indptr, items = np.zeros(self.n_users + 1, np.int64), np.empty(self.n_rows, np.int32)
         sets_build(self.indptr, self.item, indptr, items)
         return indptr, items[: indptr[-1]].copy()

@@ -10,8 +10,9 @@ import numpy as np
 
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import boundary_step, class_pull, rank_pull
-from shortlist.kernels.mf import Parameters, Rates, Width, hardest_draw
+from shortlist.kernels.mf import Parameters, Rates, hardest_draw
 from shortlist.kernels.rng import high_below, low_unit, next_word
+from shortlist.kernels.rows import Width
 from shortlist.kernels.strata import Strata, block_state
 from shortlist.types import Floats, Ints, Longs, State
 
@@ -91,6 +92,7 @@ def hrm_block(
         np.empty(n_factors, np.float32),
         np.empty(n_factors, np.float32),
     )
+    at = np.uintp(hybrid.ctypes.data)
     for visit in range(groups.size):
         user = contexts.user[groups[visit]]
         p, debt = theta.user[user], debts[visit]
@@ -134,7 +136,7 @@ def hrm_block(
                 if theta.bias.size:
                     theta.bias[target] += step
             else:
-                other = hardest_draw(hybrid, theta, other, rates.draws, stamp, mark, state, n_factors)
+                other = hardest_draw(at, theta, other, rates.draws, stamp, mark, word, width)
                 if stamp[other] == mark:
                     continue
                 q, r = theta.item[item], theta.item[other]
@@ -174,28 +176,32 @@ def hrm_round(
 ) -> int:
     """Run some blocks of one round, one after the other; the pairs made."""
     pairs, n_blocks, n_items = 0, debt_at.size - 1, theta.item.shape[0]
+    n_ranges = (strata.cells.size - 1) // n_blocks
+    each = n_ranges // n_blocks
     stamp = np.empty(size, np.int32)
     for b in range(first, last):
-        part = (b + turn) % n_blocks
-        low, high = min(part * size, n_items), min((part + 1) * size, n_items)
-        begin, end = strata.cells[b * n_blocks + part], strata.cells[b * n_blocks + part + 1]
-        if begin == end:
-            continue
-        stamp[:] = 0
-        bias = theta.bias[low:high] if theta.bias.size else theta.bias
-        pairs += hrm_block(
-            strata.starts[begin : end + 1],
-            strata.groups[begin:end],
-            strata.liked,
-            contexts,
-            snapshot,
-            Parameters(theta.user, theta.boundary, theta.item[low:high], bias),
-            debts[debt_at[b] : debt_at[b + 1]],
-            rates,
-            stamp[: high - low],
-            block_state(word, turn * n_blocks + b),
-            width,
-        )
+        begin_part, debt_from = (b + turn) % n_blocks * each, debt_at[b]
+        for part in range(begin_part, begin_part + each):
+            low, high = min(part * size, n_items), min((part + 1) * size, n_items)
+            begin, end = strata.cells[b * n_ranges + part], strata.cells[b * n_ranges + part + 1]
+            if begin == end:
+                continue
+            stamp[:] = 0
+            bias = theta.bias[low:high] if theta.bias.size else theta.bias
+            pairs += hrm_block(
+                strata.starts[begin : end + 1],
+                strata.groups[begin:end],
+                strata.liked,
+                contexts,
+                snapshot,
+                Parameters(theta.user, theta.boundary, theta.item[low:high], bias),
+                debts[debt_from : debt_from + end - begin],
+                rates,
+                stamp[: high - low],
+                block_state(word, b * n_ranges + part),
+                width,
+            )
+            debt_from += end - begin
     return pairs
 
 
@@ -213,8 +219,9 @@ def context_apply(
 ) -> None:
     """Pay the contexts after a round: block by block, visit by visit, the same on any number of threads."""
     n_blocks, n_factors = debt_at.size - 1, items.shape[1]
+    n_ranges = (strata.cells.size - 1) // n_blocks
     for b in range(n_blocks):
-        begin = strata.cells[b * n_blocks + (b + turn) % n_blocks]
+        begin = strata.cells[b * n_ranges + (b + turn) % n_blocks * (n_ranges // n_blocks)]
         for number in range(debt_at[b + 1] - debt_at[b]):
             group, debt = strata.groups[begin + number], debts[debt_at[b] + number]
             first, last = contexts.begin[group], contexts.end[group]

@@ -6,18 +6,12 @@ import numpy as np
 
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import boundary_step, class_pull, rank_pull
-from shortlist.kernels.rng import high_below, low_unit, next_below, next_word
+from shortlist.kernels.rng import GOLDEN, high_below, low_unit, mixed, next_word
+from shortlist.kernels.rows import Width, one_move, pair_move, row_at, row_dot, row_fetch
 from shortlist.kernels.strata import Strata, block_state
 from shortlist.types import Floats, Ints, Longs, State
 
 ZERO, ONE = np.float32(0), np.float32(1)
-
-Width = tuple[tuple[()], ...]
-
-
-def factor_width(n_factors: int) -> Width:
-    """The number of factors as a type, and so a constant of the compiled loops: one empty tuple for each."""
-    return ((),) * n_factors
 
 
 class Rates(NamedTuple):
@@ -49,30 +43,28 @@ class Parameters(NamedTuple):
 
 @inlined
 def hardest_draw(
-    vector: Floats,  # (n_factors,) score vector
+    vector: np.uintp,  # where the score vector stands
     theta: Parameters,
     other: np.int64,  # the first draw
     draws: np.int32,
     stamp: Ints,
     mark: int,  # stamped items are liked, and lose
-    state: State,
-    n_factors: int,
+    word: np.uint64,  # names the other draws
+    width: Width,
 ) -> np.int64:
     """The best-scored of some random items: the one that stands most in the way of the liked item."""
     if draws <= 1:
         return other
     chosen, best = other, np.float32(-np.inf)
-    for draw in range(draws):
-        if draw > 0:
-            other = next_below(state, theta.item.shape[0])
-        if stamp[other] == mark:
-            continue
-        score = theta.bias[other] if theta.bias.size else ZERO
-        q = theta.item[other]
-        for f in range(n_factors):
-            score += vector[f] * q[f]
-        if score > best:
-            chosen, best = other, score
+    for _ in range(draws):
+        if stamp[other] != mark:
+            score = row_dot(vector, row_at(theta.item, other), width)
+            if theta.bias.size:
+                score += theta.bias[other]
+            if score > best:
+                chosen, best = other, score
+        word += GOLDEN
+        other = high_below(mixed(word), theta.item.shape[0])
     return chosen
 
 
@@ -85,15 +77,17 @@ def mf_block(
     rates: Rates,
     stamp: Ints,  # (n_range_items,) zeros; scratch
     state: State,  # (1,) random state, advanced in place
-    width: Width,  # see factor_width
+    width: Width,
 ) -> int:
     """One step per liked item: a pair with probability 1 - alpha, an example otherwise; the pairs made."""
-    pairs, n_factors, n_items = 0, len(width), theta.item.shape[0]
-    user_shrink, item_shrink = ONE - rates.lr * rates.reg_user, ONE - rates.lr * rates.reg_item
-    negative_shrink = ONE - rates.lr * rates.reg_negative
+    pairs, n_items = 0, theta.item.shape[0]
+    keep_user, keep_item = ONE - rates.lr * rates.reg_user, ONE - rates.lr * rates.reg_item
+    keep_negative = ONE - rates.lr * rates.reg_negative
+    last, ahead = starts[-1] - 1, next_word(state)
     for visit in range(users.size):
-        p, user = theta.user[users[visit]], users[visit]
-        mark = visit + 1
+        user, mark = users[visit], visit + 1
+        p = row_at(theta.user, user)
+        row_fetch(row_at(theta.user, users[min(visit + 2, users.size - 1)]), width)
         for row in range(starts[visit], starts[visit + 1]):
             stamp[liked[row]] = mark
         share = rates.share
@@ -101,17 +95,19 @@ def mf_block(
             n_liked = np.float32(starts[visit + 1] - starts[visit])
             share = n_liked / (np.float32(n_items) + n_liked)  # with the lost draws, even for every item
         for row in range(starts[visit], starts[visit + 1]):
-            word = next_word(state)
+            word, ahead = ahead, next_word(state)
+            row_fetch(row_at(theta.item, liked[min(row + 1, last)]), width)
+            row_fetch(row_at(theta.item, high_below(ahead, n_items)), width)
             item, other, z = np.int64(liked[row]), high_below(word, n_items), low_unit(word)
             if z < rates.alpha:
                 relevant = z < rates.alpha * share
                 target = item if relevant else other
                 if not relevant and stamp[other] == mark:
                     continue  # lose the draw, never retry: a user who has everything cannot hang us
-                q = theta.item[target]
-                score = theta.bias[target] if theta.bias.size else ZERO
-                for f in range(n_factors):
-                    score += p[f] * q[f]
+                q = row_at(theta.item, target)
+                score = row_dot(p, q, width)
+                if theta.bias.size:
+                    score += theta.bias[target]
                 pull = class_pull(rates.loss, score, theta.boundary[user], relevant)
                 if relevant:
                     pull *= rates.weight
@@ -119,28 +115,20 @@ def mf_block(
                     theta.boundary[user] = boundary_step(
                         theta.boundary[user], pull, rates.lr, rates.t, rates.lambda_t, rates.penalty
                     )
-                shrink = item_shrink if relevant else negative_shrink
                 step = rates.lr * pull
-                for f in range(n_factors):
-                    pf, qf = p[f], q[f]
-                    p[f] = user_shrink * pf + step * qf
-                    q[f] = shrink * qf + step * pf
+                one_move(p, q, step, keep_user, keep_item if relevant else keep_negative, width)
                 if theta.bias.size:
                     theta.bias[target] += step
             else:
-                other = hardest_draw(p, theta, other, rates.draws, stamp, mark, state, n_factors)
+                other = hardest_draw(p, theta, other, rates.draws, stamp, mark, word, width)
                 if stamp[other] == mark:
                     continue
-                q, r = theta.item[item], theta.item[other]
-                margin = theta.bias[item] - theta.bias[other] if theta.bias.size else ZERO
-                for f in range(n_factors):
-                    margin += p[f] * (q[f] - r[f])
+                q, r = row_at(theta.item, item), row_at(theta.item, other)
+                margin = row_dot(p, q, width) - row_dot(p, r, width)
+                if theta.bias.size:
+                    margin += theta.bias[item] - theta.bias[other]
                 step = rates.lr * rank_pull(margin)
-                for f in range(n_factors):
-                    pf, qf, rf = p[f], q[f], r[f]
-                    p[f] = user_shrink * pf + step * (qf - rf)
-                    q[f] = item_shrink * qf + step * pf
-                    r[f] = negative_shrink * rf - step * pf
+                pair_move(p, q, r, step, keep_user, keep_item, keep_negative, width)
                 if theta.bias.size:
                     theta.bias[item] += step
                     theta.bias[other] -= step
@@ -163,30 +151,27 @@ def mf_round(
 ) -> int:
     """Run some blocks of one round, one after the other; the pairs made."""
     pairs, n_blocks, n_items = 0, users.size - 1, theta.item.shape[0]
+    n_ranges = (strata.cells.size - 1) // n_blocks
+    each = n_ranges // n_blocks
     stamp = np.empty(size, np.int32)
     for b in range(first, last):
-        part = (b + turn) % n_blocks
-        low, high = min(part * size, n_items), min((part + 1) * size, n_items)
-        begin, end = strata.cells[b * n_blocks + part], strata.cells[b * n_blocks + part + 1]
-        if begin == end:
-            continue
-        stamp[:] = 0
-        bias = theta.bias[low:high] if theta.bias.size else theta.bias
-        mine = Parameters(
-            theta.user[users[b] : users[b + 1]],
-            theta.boundary[users[b] : users[b + 1]],
-            theta.item[low:high],
-            bias,
-        )
-        local = strata.groups[begin:end] - np.int32(users[b])
-        pairs += mf_block(
-            strata.starts[begin : end + 1],
-            local,
-            strata.liked,
-            mine,
-            rates,
-            stamp[: high - low],
-            block_state(word, turn * n_blocks + b),
-            width,
-        )
+        user, boundary = theta.user[users[b] : users[b + 1]], theta.boundary[users[b] : users[b + 1]]
+        begin_part = (b + turn) % n_blocks * each
+        for part in range(begin_part, begin_part + each):
+            low, high = min(part * size, n_items), min((part + 1) * size, n_items)
+            begin, end = strata.cells[b * n_ranges + part], strata.cells[b * n_ranges + part + 1]
+            if begin == end:
+                continue
+            stamp[:] = 0
+            bias = theta.bias[low:high] if theta.bias.size else theta.bias
+            pairs += mf_block(
+                strata.starts[begin : end + 1],
+                strata.groups[begin:end] - np.int32(users[b]),
+                strata.liked,
+                Parameters(user, boundary, theta.item[low:high], bias),
+                rates,
+                stamp[: high - low],
+                block_state(word, b * n_ranges + part),
+                width,
+            )
     return pairs

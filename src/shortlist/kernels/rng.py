@@ -3,23 +3,29 @@
 import numpy as np
 
 from shortlist.kernels.jit import inlined, kernel
-from shortlist.types import State
+from shortlist.types import Floats, State
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2 = np.uint64(0x94D049BB133111EB)
 S27, S30, S31, S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
 LOW = np.uint64(0xFFFFFFFF)
+ONE, TWO = np.float32(1), np.float32(2)
+
+
+@inlined
+def mixed(z: np.uint64) -> np.uint64:
+    """64 bits that look nothing like those of z's neighbours."""
+    z = (z ^ (z >> S30)) * MIX_1
+    z = (z ^ (z >> S27)) * MIX_2
+    return z ^ (z >> S31)
 
 
 @inlined
 def next_word(state: State) -> np.uint64:
     """Advance the stream; 64 fresh bits."""
     state[0] += GOLDEN
-    z: np.uint64 = state[0]
-    z = (z ^ (z >> S30)) * MIX_1
-    z = (z ^ (z >> S27)) * MIX_2
-    return z ^ (z >> S31)
+    return mixed(state[0])
 
 
 @inlined
@@ -38,6 +44,17 @@ def low_unit(word: np.uint64) -> np.float32:
 def next_below(state: State, n: int) -> np.int64:
     """A fresh number in [0, n); n < 2**31."""
     return high_below(next_word(state), n)
+
+
+@kernel
+def uniform_fill(word: np.uint64, reach: np.float32, out: Floats) -> None:
+    """Numbers in [-reach, reach); the one at place n depends on `word` and n alone."""
+    for n in range(0, out.size, 2):
+        word += GOLDEN
+        z = mixed(word)
+        out[n] = reach * (TWO * low_unit(z >> S32) - ONE)
+        if n + 1 < out.size:
+            out[n + 1] = reach * (TWO * low_unit(z) - ONE)
 
 
 @kernel

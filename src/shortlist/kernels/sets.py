@@ -1,7 +1,7 @@
 """Ragged sets: each user's distinct items, ascending, one after the other."""
 
 from shortlist.kernels.jit import kernel
-from shortlist.types import Ints, Longs
+from shortlist.types import Bools, Ints, Longs
 
 
 @kernel
@@ -29,6 +29,17 @@ def sets_join(
                 out[end] = item
                 end += 1
         out_at[user + 1] = end
+
+
+@kernel
+def sets_hold(at: Longs, items: Ints, sets: Ints, wanted: Ints, out: Bools) -> None:
+    """Whether each of some sets (n,) holds the item wanted (n,)."""
+    for n in range(sets.size):
+        out[n] = False
+        for row in range(at[sets[n]], at[sets[n] + 1]):
+            if items[row] == wanted[n]:
+                out[n] = True
+                break
 
 
 @kernel

@@ -1,8 +1,9 @@
 """Strata: user blocks × item ranges, so that threads never share a row.
 
-Users are cut into B blocks, items (under a random relabelling) into B ranges. In round r, block b works on
-range (b + r) mod B. Rows are visited group by group: a group is what one score vector serves, that is a
-user's whole history for matrix factorisation and one basket for HRM.
+Users are cut into B blocks, items (under a random relabelling) into R = B·e ranges. In round r, block b works
+through the e ranges from e·((b + r) mod B) on, one after the other: a range is small enough to stay in a
+core's cache while all the block's users come by. Rows are visited group by group: a group is what one score
+vector serves, that is a user's whole history for matrix factorisation and one basket for HRM.
 """
 
 from typing import NamedTuple
@@ -15,9 +16,9 @@ from shortlist.types import Ints, Longs, State
 
 
 class Strata(NamedTuple):
-    """All visits of an epoch, ordered by block, then range; cell = block · B + range."""
+    """All visits of an epoch, ordered by block, then range; cell = block · R + range."""
 
-    cells: Longs  # (B·B + 1,) where each cell's visits start
+    cells: Longs  # (B·R + 1,) where each cell's visits start
     starts: Longs  # (n_visits + 1,) where each visit's liked items start
     groups: Ints  # (n_visits,) group of each visit
     liked: Ints  # (n_rows,) item within its range
@@ -31,14 +32,14 @@ def strata_count(
     size: int,  # items per range
     first: int,  # first group of this block
     last: int,  # one past its last group
-    visits: Longs,  # (B,) out
-    rows: Longs,  # (B,) out
+    visits: Longs,  # (R,) out
+    rows: Longs,  # (R,) out
 ) -> None:
     """How many visits and rows each range holds for one block."""
     latest = np.full(visits.size, -1, np.int64)
     for group in range(first, last):
         for row in range(indptr[group], indptr[group + 1]):
-            part = label[item[row]] // size
+            part = np.uint32(label[item[row]]) // np.uint32(size)
             rows[part] += 1
             if latest[part] != group:
                 latest[part] = group
@@ -53,8 +54,8 @@ def strata_fill(
     size: int,
     first: int,
     last: int,
-    visit_at: Longs,  # (B,) where this block's visits of each range go; advanced
-    row_at: Longs,  # (B,) where its rows go; advanced
+    visit_at: Longs,  # (R,) where this block's visits of each range go; advanced
+    row_at: Longs,  # (R,) where its rows go; advanced
     strata: Strata,  # starts, groups and liked are filled
 ) -> None:
     """Write one block's visits; the mirror of `strata_count`."""
@@ -62,7 +63,7 @@ def strata_fill(
     for group in range(first, last):
         for row in range(indptr[group], indptr[group + 1]):
             spot = label[item[row]]
-            part = spot // size
+            part = np.int64(np.uint32(spot) // np.uint32(size))
             if latest[part] != group:
                 latest[part] = group
                 strata.starts[visit_at[part]] = row_at[part]

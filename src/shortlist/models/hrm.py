@@ -8,7 +8,8 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.fold import AVERAGE, MAXIMUM
 from shortlist.kernels.hrm import Contexts, context_apply, hrm_round, hybrid_vectors
-from shortlist.kernels.mf import Parameters, Rates, factor_width
+from shortlist.kernels.mf import Parameters, Rates
+from shortlist.kernels.rows import factor_width
 from shortlist.models.base import whole
 from shortlist.models.joint import DynamicK, JointModel
 from shortlist.models.objective import Objective
@@ -52,8 +53,8 @@ class Hybrid(Representation):
     ) -> None:
         n_blocks, n_factors = schedule.n_blocks, theta.item.shape[1]
         blocks = np.arange(n_blocks)
-        cell = blocks * n_blocks + (blocks + turn) % n_blocks
-        visits = schedule.strata.cells[cell + 1] - schedule.strata.cells[cell]
+        cell = blocks * schedule.n_ranges + (blocks + turn) % n_blocks * schedule.cut.each
+        visits = schedule.strata.cells[cell + schedule.cut.each] - schedule.strata.cells[cell]
         debt_at = np.concatenate([[0], np.cumsum(visits)])
         debts = np.empty((int(debt_at[-1]), n_factors), np.float32)
         snapshot = theta.item.copy()

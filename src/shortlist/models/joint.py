@@ -12,6 +12,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
 from shortlist.kernels.fold import PLAIN
 from shortlist.kernels.mf import Parameters
+from shortlist.kernels.rng import stream, uniform_fill
 from shortlist.models.base import Recommender, at_least, whole
 from shortlist.models.fold import fold
 from shortlist.models.judge import judge_of
@@ -180,11 +181,12 @@ class JointModel(Recommender):
 
     def _start(self, objective: Objective, n_users: int, n_items: int) -> Parameters:
         """Small random factors; row n depends on the seed and n alone, so that later rows can be appended."""
-        scale = self.init / np.sqrt(self.n_factors)
+        reach = np.float32(self.init * np.sqrt(3 / self.n_factors))  # its spread is init / √n_factors
 
         def draw(name: int, n: int) -> Floats:
-            rng = np.random.Generator(np.random.PCG64([self.seed, name]))
-            return rng.standard_normal((n, self.n_factors), dtype=np.float32) * np.float32(scale)
+            factors = np.empty((n, self.n_factors), np.float32)
+            uniform_fill(stream(self.seed, name)[0], reach, factors.reshape(-1))
+            return factors
 
         return Parameters(
             draw(USERS, n_users),

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.mf import Parameters, Rates, factor_width, mf_round
+from shortlist.kernels.mf import Parameters, Rates, mf_round
+from shortlist.kernels.rows import factor_width
 from shortlist.models.strata import Schedule
 from shortlist.types import Floats, Ints, Longs
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from shortlist.kernels.strata import Strata, strata_count, strata_fill
 from shortlist.types import Ints, Longs
 
 RANGE_BYTES = 1 << 18  # a range of item factors should stay in a core's second-level cache
-MOST_BLOCKS = 256
+LEAST_BLOCKS, MOST_BLOCKS = 8, 32  # where the cache wants more ranges than there need be blocks
 CELL_ROWS = 500  # fewer rows than this in a cell, and the bookkeeping costs more than the steps
 ERA = 5  # epochs between two relabellings of the items
 
@@ -23,11 +23,21 @@ LABELS, STEPS = 1, 2  # names of random streams
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 
-def choose_blocks(n_rows: int, n_users: int, n_items: int, n_factors: int, at_least: int = 4) -> int:
-    """B, from the data alone: the result of a fit must not depend on the machine."""
+class Cut(NamedTuple):
+    """How finely users and items are cut."""
+
+    n_blocks: int  # of users
+    each: int  # ranges of items that a block works through in a round
+
+
+def choose_cut(n_rows: int, n_users: int, n_items: int, n_factors: int, at_least: int = 4) -> Cut:
+    """From the data alone: the result of a fit must not depend on the machine."""
     by_cache = -(-n_items * n_factors * 4 // RANGE_BYTES)
     by_rows = int((n_rows / CELL_ROWS) ** 0.5)
-    return max(1, min(max(at_least, by_cache), by_rows, n_users, n_items, MOST_BLOCKS))
+    reuse = min(max(n_rows // n_items, LEAST_BLOCKS), MOST_BLOCKS)  # a block reads an item once or more
+    n_blocks = max(1, min(max(at_least, min(by_cache, reuse)), by_rows, n_users, n_items))
+    each = min(-(-by_cache // n_blocks), n_rows // (CELL_ROWS * n_blocks**2), n_items // n_blocks)
+    return Cut(n_blocks, max(1, each))
 
 
 def thread_count(n_threads: int) -> int:
@@ -52,7 +62,7 @@ class Schedule:
     item: Ints  # (n_rows,)
     group_at: Longs  # (n_users + 1,) groups of each user
     n_items: int
-    n_blocks: int
+    cut: Cut
     seed: int
     pool: ThreadPoolExecutor
     users_at: Longs = field(init=False)  # (B + 1,) users of each block
@@ -66,7 +76,17 @@ class Schedule:
         rows = self.indptr[self.group_at]  # where each user's rows start
         cuts = np.searchsorted(rows, np.linspace(0, rows[-1], self.n_blocks + 1)[1:-1])
         self.users_at = np.concatenate([[0], cuts, [self.group_at.size - 1]]).astype(np.int64)
-        self.size = -(-self.n_items // self.n_blocks)
+        self.size = -(-self.n_items // self.n_ranges)
+
+    @property
+    def n_blocks(self) -> int:
+        """B, blocks of users and rounds of an epoch."""
+        return self.cut.n_blocks
+
+    @property
+    def n_ranges(self) -> int:
+        """R, ranges of items."""
+        return self.cut.n_blocks * self.cut.each
 
     @property
     def n_threads(self) -> int:
@@ -103,7 +123,7 @@ class Schedule:
 
     def _cut(self) -> None:
         n, groups = self.n_blocks, self.group_at[self.users_at]
-        visits, rows = np.zeros((n, n), np.int64), np.zeros((n, n), np.int64)
+        visits, rows = np.zeros((n, self.n_ranges), np.int64), np.zeros((n, self.n_ranges), np.int64)
 
         def count(first: int, last: int) -> None:
             for b in range(first, last):
@@ -128,7 +148,7 @@ class Schedule:
             liked=np.empty(self.item.size, np.int32),
         )
         strata.starts[-1] = self.item.size
-        visit_at, row_at = cells[:-1].reshape(n, n).copy(), row_cells[:-1].reshape(n, n).copy()
+        visit_at, row_at = cells[:-1].reshape(n, -1).copy(), row_cells[:-1].reshape(n, -1).copy()
 
         def fill(first: int, last: int) -> None:
             for b in range(first, last):

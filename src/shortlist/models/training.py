@@ -1,4 +1,8 @@
-"""The training loop people can live with: progress, stopping, divergence, Ctrl-C, checkpoints."""
+"""The training loop people can live with: progress, stopping, divergence, Ctrl-C, checkpoints.
+
+An epoch changes the parameters in place. One that Ctrl-C breaks off has changed some of them: what was best
+on validation data is kept apart; without such data, the parameters are kept as they stand.
+"""
 
 import time
 from collections.abc import Callable
@@ -13,9 +17,10 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.store import Parts, load_parts, refuse_foreign, save_parts
 from shortlist.errors import ConfigError, TrainingError
 from shortlist.kernels.mf import Parameters, Rates
+from shortlist.kernels.sets import sets_hold
 from shortlist.models.objective import Objective
 from shortlist.models.representation import Representation
-from shortlist.models.strata import Schedule, choose_blocks, thread_count
+from shortlist.models.strata import Schedule, choose_cut, thread_count
 from shortlist.types import Doubles, Floats, Ints
 
 LOSS_ROWS = 20_000
@@ -63,14 +68,15 @@ class Run:
     best_epoch: int = 0
     stopped: str = "n_epochs"
     label: Ints | None = None  # (n_items,) where each item stands in theta
+    whole: bool = True  # False while an epoch is under way
 
     def own(self) -> Parameters:
-        """The parameters with items in their own order, read-only."""
+        """The parameters with items in their own order; users are not copied."""
         if self.label is None:
             return self.theta
         theta, label = self.theta, self.label
         bias = theta.bias[label] if theta.bias.size else theta.bias
-        return frozen(Parameters(theta.user, theta.boundary, theta.item[label], bias))
+        return Parameters(theta.user, theta.boundary, theta.item[label], bias)
 
 
 def train(
@@ -85,16 +91,17 @@ def train(
     run = _resumed(plan) or Run(theta)
     with ThreadPoolExecutor(thread_count(plan.n_threads)) as pool:
         indptr, item, group_at = representation.groups(data)
-        n_blocks = choose_blocks(
+        cut = choose_cut(
             item.size, data.n_users, data.n_items, theta.user.shape[1], representation.least_blocks
         )
-        schedule = Schedule(indptr, item, group_at, data.n_items, n_blocks, plan.seed, pool)
+        schedule = Schedule(indptr, item, group_at, data.n_items, cut, plan.seed, pool)
         meter = Meter(schedule, representation, objective, plan.seed)
         last_write = time.monotonic()
         try:
             while run.epoch < plan.n_epochs and run.stopped == "n_epochs":
                 began = time.perf_counter()
                 _epoch(run, schedule, representation, rates)
+                _check(run.theta, float(rates.lr), run.epoch)
                 rate = item.size / (time.perf_counter() - began)
                 _note(run, meter, plan)
                 if plan.progress:
@@ -107,36 +114,36 @@ def train(
         except KeyboardInterrupt:
             if not run.losses:
                 raise  # nothing was learned, so there is nothing to keep
-            if plan.checkpoint and len(run.losses) == run.epoch:
+            if plan.checkpoint and run.whole and len(run.losses) == run.epoch:
                 _write(run, plan)
             run.stopped = "interrupted"
-    run.theta, run.label = run.own(), None
+    if not run.whole:
+        _check(run.theta, float(rates.lr), run.epoch + 1)
+    run.theta, run.label = frozen(run.own()), None
     return run
 
 
 def _epoch(run: Run, schedule: Schedule, representation: Representation, rates: Rates) -> None:
-    """One pass over the data on a copy, so that interruption and divergence leave the last epoch's state."""
+    """One pass over the data, in place."""
     if schedule.enter(run.epoch):
         representation.enter(schedule)
-    theta = _copied(run, schedule.label)
+        _relabel(run, schedule.label)
+    run.whole = False
     word = schedule.word(run.epoch)
     for turn in range(schedule.n_blocks):
-        representation.run_round(schedule, turn, theta, rates, word)
-    _check(theta, float(rates.lr), run.epoch + 1)
-    run.theta, run.label = theta, schedule.label
+        representation.run_round(schedule, turn, run.theta, rates, word)
     run.epoch += 1
+    run.whole = True
 
 
-def _copied(run: Run, label: Ints) -> Parameters:
-    """A copy to work on, whose items stand in the order of the labels."""
-    if run.label is label:
-        return Parameters(*(array.copy() for array in run.theta))
+def _relabel(run: Run, label: Ints) -> None:
+    """Bring the items into the order of new labels."""
     theta = run.own()
-    item, bias = np.empty_like(theta.item), theta.bias.copy()
+    item, bias = np.empty_like(theta.item), np.empty_like(theta.bias)
     item[label] = theta.item
     if bias.size:
         bias[label] = theta.bias
-    return Parameters(theta.user.copy(), theta.boundary.copy(), item, bias)
+    run.theta, run.label = Parameters(theta.user, theta.boundary, item, bias), label
 
 
 def frozen(theta: Parameters) -> Parameters:
@@ -148,10 +155,12 @@ def frozen(theta: Parameters) -> Parameters:
 
 def _check(theta: Parameters, lr: float, epoch: int) -> None:
     for name, array in theta._asdict().items():
-        largest = float(max(array.max(), -array.min())) if array.size else 0.0
-        if not largest < TOO_LARGE:
+        values = array.reshape(-1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            length = float(np.dot(values, values)) ** 0.5  # one pass, and NaN stays NaN
+        if not length < TOO_LARGE:
             raise TrainingError(
-                f"training diverged in epoch {epoch}: {name} grew to {largest:.3g}; "
+                f"training diverged in epoch {epoch}: {name} grew to a length of {length:.3g}; "
                 f"try a smaller lr (it is {lr:g}, {lr / 4:.2g} may do) or a larger reg."
             )
 
@@ -165,7 +174,8 @@ def _note(run: Run, meter: "Meter", plan: Plan) -> None:
     run.losses.append(loss)
     if plan.judge is not None:
         if run.best is None or run.scores[-1] > max(run.scores[:-1]):
-            run.best, run.best_epoch = theta, run.epoch
+            copied = theta._replace(user=theta.user.copy(), boundary=theta.boundary.copy())
+            run.best, run.best_epoch = frozen(copied), run.epoch
         elif run.epoch - run.best_epoch >= plan.patience:
             run.stopped = "patience"
     elif plan.tol > 0 and len(run.losses) > CALM:
@@ -184,13 +194,14 @@ class Meter:
         rng = np.random.Generator(np.random.PCG64([seed, LOSS]))
         rows = np.sort(rng.choice(schedule.item.size, min(LOSS_ROWS, schedule.item.size), replace=False))
         groups: Ints = (np.searchsorted(schedule.indptr, rows, side="right") - 1).astype(np.int32)
-        other = rng.integers(schedule.n_items, size=rows.size)
-        free = np.array([o not in schedule.group_items(g) for g, o in zip(groups, other, strict=True)])
-        kept = free if free.any() else ~free  # where everybody has everything, any number will do
+        other = rng.integers(schedule.n_items, size=rows.size, dtype=np.int32)
+        held = np.empty(rows.size, np.bool_)
+        sets_hold(schedule.indptr, schedule.item, groups, other, held)
+        kept = held if held.all() else ~held  # where everybody has everything, any number will do
         self.groups, self.other, self.liked = groups[kept], other[kept], schedule.item[rows[kept]]
         self.users = representation.group_users(self.groups)
-        held = np.diff(schedule.indptr)[self.groups]
-        self.density: Doubles = held / schedule.n_items
+        taken = schedule.indptr[self.groups + 1] - schedule.indptr[self.groups]
+        self.density: Doubles = taken / schedule.n_items
 
     def loss(self, theta: Parameters) -> float:
         """The mean joint loss; items in the order of schedule.label."""
@@ -245,10 +256,10 @@ def _resumed(plan: Plan) -> Run | None:
         )
 
     def parameters(prefix: str) -> Parameters:
-        return frozen(Parameters(*(parts.arrays[f"{prefix}.{name}"] for name in Parameters._fields)))
+        return Parameters(*(np.require(parts.arrays[f"{prefix}.{n}"], None, "W") for n in Parameters._fields))
 
     notes = parts.notes
-    best = parameters("best") if notes["best_epoch"] else None
+    best = frozen(parameters("best")) if notes["best_epoch"] else None
     return Run(
         parameters("theta"),
         notes["epoch"],
