@@ -5,11 +5,14 @@ python docs/tables.py    # after a benchmark; the tests fail while page and JSON
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).with_name("performance.md")
+EXAMPLES = Path(__file__).with_name("examples.md")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 Rows = Iterator[tuple[str, ...]]
 
@@ -139,5 +142,25 @@ def filled(page: str) -> str:
     return page
 
 
+def shown(page: str, script: str) -> re.Match[str]:
+    """What the page says that a script prints."""
+    found = re.search(rf"`python examples/{script}.*?```text\n(.*?)\n```", page, re.DOTALL)
+    if found is None:
+        raise SystemExit(f"{EXAMPLES.name} must show what {script} prints; add a text block.")
+    return found
+
+
+def printed(page: str) -> str:
+    """The page with what the scripts print now."""
+    for script in ("next_basket.py", "daily_papers.py", "push_with_cost.py"):
+        command = [sys.executable, str(EXAMPLES.parents[1] / "examples" / script)]
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()
+        place = shown(page, script)
+        page = page[: place.start(1)] + output + page[place.end(1) :]
+    return page
+
+
 if __name__ == "__main__":
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    if "--examples" in sys.argv[1:]:
+        EXAMPLES.write_text(printed(EXAMPLES.read_text(encoding="utf-8")), encoding="utf-8")
