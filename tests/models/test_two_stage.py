@@ -192,3 +192,68 @@ def test_a_decider_fitted_on_heads_decides_recommendations_alike():
     lists = model.recommend(split.train.users.outside(users), cutoff=cut)
     assert (lists.lengths == cut.lengths(heads, history=split.train)).all()
     assert (lists.sizes == heads.sizes).all()
+
+
+# ------------------------------------------------------------------ moments and candidates that are asked for
+def test_one_moment_per_user_or_that_of_a_test():
+    split = last_basket(habits())
+    model = TwoStage(**SMALL).fit(split.train_valid)
+    test = split.test
+    users = test.active_users
+    at = test.time[test.indptr[users]]
+    ids = test.users.outside(users)
+    wanted = model.heads(users, at, M=4)
+    for moment in (test, [str(np.datetime64(int(t), "us")) for t in at]):
+        lists = model.recommend(ids, N=4, at=moment)
+        assert lists.items.tolist() == wanted.items.tolist()
+        assert lists.scores.tolist() == wanted.scores.tolist()
+    assert model.recommend(ids, N=4).scores.tolist() != wanted.scores.tolist()
+    with pytest.raises(ConfigError, match=r"at must be one moment or one per user \(60\), got 2"):
+        model.recommend(ids, N=4, at=["1970-01-01", "1970-01-02"])
+    with pytest.raises(DataError, match="got Interactions without times"):
+        model.recommend(ids, N=4, at=Interactions.from_csr(test.csr()))
+
+
+def test_candidates_that_are_named_are_scored_whatever_it_would_propose():
+    data = habits()
+    few = TwoStage(**SMALL | {"quota": 1}).fit(data)
+    stray = [f"i{i:02}" for i in range(20, 40)]
+    lists = few.recommend(["u01", "u02"], N=20, candidates=stray)
+    assert lists.lengths.tolist() == [20, 20]
+    own = {"u01": ["i03", "i21"], "u02": ["i01"]}
+    lists = few.recommend(["u01", "u02"], N=20, items=own)
+    assert sorted(lists["u01"].items) == ["i03", "i21"]
+    assert list(lists["u02"].items) == ["i01"]
+    usual, named = (
+        few.score(np.array([1], np.int32))[0],
+        few.recommend(["u01"], N=40, candidates=data.items.values),
+    )
+    known = np.isfinite(usual)
+    scores = dict(zip(named.items.tolist(), named.scores.tolist(), strict=True))
+    assert all(scores[item] == usual[item] for item in np.flatnonzero(known))
+
+
+def test_sizes_come_from_the_same_look_as_the_scores():
+    users = np.array([3, 1], np.int32)
+    model = fitted()
+    model.score(users)
+    assert model.expected_sizes(users).tolist() == model.heads(users).sizes.tolist()
+    assert model.expected_sizes(users[:1]).tolist() == model.heads(users[:1]).sizes.tolist()
+
+
+def test_any_number_of_threads_gives_the_same_bits(monkeypatch):
+    monkeypatch.setattr("shortlist.models.moments.BLOCK", 7)
+    one, three = (TwoStage(**SMALL, n_threads=n).fit(habits()) for n in (1, 3))
+    assert bits(one) == bits(three) == bits(fitted())
+    users, at = everyone(habits()), np.arange(60) * DAY * 400_000
+    assert (one.score_at(users, at) == three.score_at(users, at)).all()
+
+
+def test_newcomers_are_taken_in():
+    model = TwoStage(**SMALL).fit(habits())
+    trees = model.trees_
+    model.fold_in({"guest": ["i05"]})
+    assert model.trees_ is trees
+    assert list(model.recommend(["guest"], N=1)["guest"].items) == ["i05"]
+    more = Interactions.from_tuples([("guest", "i05", 40 * DAY), ("guest", "new", 40 * DAY)])
+    assert "new" in model.partial_fit(more).items_

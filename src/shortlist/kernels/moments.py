@@ -35,10 +35,11 @@ class Moments(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Candidates named from outside; no starts: they are found here."""
+    """Candidates named from outside, beside those found here or instead of them; no starts: none."""
 
     starts: Longs  # (n + 1,) by moment
-    items: Ints  # (n_candidates,)
+    items: Ints  # (n_candidates,) distinct within a moment
+    only: bool
 
 
 class Scratch(NamedTuple):
@@ -143,8 +144,8 @@ def _follow(pairs: Pairs, i: int, scale: float, at: int, scratch: Scratch) -> No
         value = factor * pairs.weight[p]
         scratch.dirty[j // np.uint64(CHUNK)] = True
         scratch.links[j, at] += value
-        largest = scratch.links[j, at + 1]
-        scratch.links[j, at + 1] = value if value > largest else largest
+        if value > scratch.links[j, at + 1]:
+            scratch.links[j, at + 1] = value
 
 
 @inlined
@@ -280,6 +281,17 @@ def _propose(rules: Rules, scratch: Scratch, number: int, n_mine: int, n_near: i
 
 
 @inlined
+def _add(more: Ints, scratch: Scratch, number: int, n: int, found: Ints) -> int:
+    """Candidates from outside into `found`, where they are not yet in it."""
+    for i in more:
+        if scratch.shown[i] != number:
+            scratch.shown[i] = number
+            found[n] = i
+            n += 1
+    return n
+
+
+@inlined
 def _taken(log: Log, basket: int, i: int) -> bool:
     if basket >= 0:
         for row in range(log.baskets[basket], log.baskets[basket + 1]):
@@ -318,11 +330,10 @@ def moments_describe(
             end -= 1
         n_mine = _recall(log, scratch, mark, first, end, at)
         n_near = _link(log, shelf, together, after, rules, scratch, first, end, n_mine)
+        n = 0 if asked.only else _propose(rules, scratch, mark, n_mine, n_near, items[used:])
         if asked.starts.size:
-            n = asked.starts[number + 1] - asked.starts[number]
-            items[used : used + n] = asked.items[asked.starts[number] : asked.starts[number + 1]]
-        else:
-            n = _propose(rules, scratch, mark, n_mine, n_near, items[used:])
+            more = asked.items[asked.starts[number] : asked.starts[number + 1]]
+            n = _add(more, scratch, mark, n, items[used:])
         for k in range(used, used + n):
             i, row = items[k], columns[k]
             _about_item(shelf, i, at, row[:13])

@@ -1,13 +1,17 @@
 """Moments: lists are made at a time, from what had happened before it and nothing else."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
+from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
+from shortlist.data.times import microseconds
+from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.moments import (
     CHUNK,
     FADES,
@@ -25,7 +29,7 @@ WINDOWS = (1, 3, 7, 14, 30)  # days of recent sales
 SOURCES = 7  # candidates per moment are at most this many times the quota
 BLOCK = 512  # moments described at a time
 KEPT = 2  # replays that are kept for later moments
-ANY = Asked(np.empty(0, np.int64), np.empty(0, np.int32))
+ANY = Asked(np.empty(0, np.int64), np.empty(0, np.int32), False)
 
 FEATURES = (
     *(f"sales_{days}d" for days in WINDOWS),
@@ -150,9 +154,9 @@ class Timeline:
     ) -> Block:
         """Described candidates of moments number piece[0] … piece[1] - 1."""
         first, last = piece
-        room = (last - first) * SOURCES * rules.quota
+        room = 0 if asked.only else (last - first) * SOURCES * rules.quota
         if asked.starts.size:
-            room = int(asked.starts[last] - asked.starts[first])
+            room += int(asked.starts[last] - asked.starts[first])
         indptr, items = np.zeros(last - first + 1, np.int64), np.empty(room, np.int32)
         columns, taken = np.empty((room, N_FEATURES), np.float32), np.empty(room, np.bool_)
         moments_describe(
@@ -258,3 +262,22 @@ def last_moments(timeline: Timeline, most: int) -> Moments:
     target = number[left <= max(int(within.sum()) - 1, 1)]
     target = target[np.argsort(log.moment[target], kind="stable")]
     return Moments(log.owner[target], log.moment[target], target)
+
+
+def asked_moments(users: Ids, end: int, ids: pl.Series, at: Any) -> Longs:
+    """(n_users,) when each user known is asked: `at` for those with these ids, else at the end."""
+    moment = np.full(len(users), end, np.int64)
+    if isinstance(at, Interactions):
+        if at.time is None:
+            raise DataError("at must say when, got Interactions without times; pass a date instead.")
+        place, found = users.lookup(at.users.outside(at.active_users)), at.time[at.indptr[at.active_users]]
+    else:
+        one = isinstance(at, str) or not isinstance(at, Iterable)
+        given = microseconds(pl.Series([at] if one else at))
+        if given.size not in (1, len(ids)):
+            raise ConfigError(
+                f"at must be one moment or one per user ({len(ids)}), got {given.size}; pass as many."
+            )
+        place, found = users.lookup(ids), np.broadcast_to(given, len(ids))
+    moment[place[place >= 0]] = found[place >= 0]
+    return moment

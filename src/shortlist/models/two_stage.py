@@ -8,21 +8,32 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import polars as pl
 from scipy.special import expit
 
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.data.times import microseconds
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.head import rows_head
-from shortlist.kernels.moments import N_FEATURES, Moments, Rules
+from shortlist.kernels.moments import N_FEATURES, Asked, Moments, Rules
 from shortlist.kernels.shelf import DAY
 from shortlist.models.base import Recommender, at_least, whole
 from shortlist.models.boosting import Growth, Text, Trees, trees_grow
-from shortlist.models.moments import ABOUT_USER, FEATURES, WINDOWS, Block, Timeline, last_moments
+from shortlist.models.moments import (
+    ABOUT_USER,
+    ANY,
+    FEATURES,
+    WINDOWS,
+    Block,
+    Timeline,
+    asked_moments,
+    last_moments,
+)
+from shortlist.recommend.choice import Choice, alike
+from shortlist.recommend.desk import asked_users
+from shortlist.recommend.retrieve import Sets
 from shortlist.recommend.threads import thread_count
+from shortlist.recommend.wishes import renamed
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 SIZE = Growth(objective="poisson", n_rounds=150, lr=0.05, n_leaves=15, columns=1.0)
@@ -78,7 +89,7 @@ class TwoStage(Recommender):
         moments = last_moments(timeline, self.n_moments)
         columns, taken, about = [np.empty((0, N_FEATURES), np.float32)], [np.empty(0, np.bool_)], []
         known = np.zeros(moments.user.size, np.bool_)
-        for block in timeline.describe(self._rules(timeline), moments):
+        for block in timeline.describe(self._rules(timeline), moments, n_threads=self._workers):
             kept = block.taken | (rng.random(block.taken.size) < self.share)
             columns.append(block.columns[kept])
             taken.append(block.taken[kept])
@@ -97,9 +108,11 @@ class TwoStage(Recommender):
 
     def learn(self, train: Interactions, timeline: Timeline, examples: Examples) -> Self:
         """`fit` from examples made before, of the same data; only parameters of the trees may differ."""
-        columns = examples.columns[:, self._used]
+        columns = self._seen(examples.columns)
 
         def grow(bag: int) -> Text:
+            if bag == self.n_bags:
+                return trees_grow(examples.about, examples.sizes, None, SIZE)
             growth = Growth(
                 n_rounds=self.n_rounds,
                 lr=self.lr,
@@ -109,12 +122,9 @@ class TwoStage(Recommender):
             )
             return trees_grow(columns, examples.taken, examples.weight, growth)
 
-        with ThreadPoolExecutor(
-            thread_count(self.n_threads)
-        ) as pool:  # one thread each: the same bits anywhere
-            trees = tuple(pool.map(grow, range(self.n_bags)))
-        self.sizes_ = trees_grow(examples.about, examples.sizes, None, SIZE)
-        self.trees_ = trees
+        with ThreadPoolExecutor(self._workers) as pool:  # one thread each: the same bits anywhere
+            *trees, sizes = pool.map(grow, range(self.n_bags + 1))
+        self.trees_, self.sizes_ = tuple(trees), sizes
         self.remember(train)
         self.timeline = timeline
         return self
@@ -136,24 +146,50 @@ class TwoStage(Recommender):
         return Rules(windows, self.quota, self.reach, self.decay, timeline.returns)
 
     @property
-    def _used(self) -> Longs:
-        return np.array([k for k, name in enumerate(FEATURES) if name not in self.without], np.int64)
+    def _workers(self) -> int:
+        return thread_count(self.n_threads)
+
+    def _seen(self, columns: Floats) -> Floats:
+        """The columns that the trees may see."""
+        used = [k for k, name in enumerate(FEATURES) if name not in self.without]
+        return columns if len(used) == len(FEATURES) else columns[:, used]
 
     @cached_property
     def timeline(self) -> Timeline:
         """The data by time; laid out again after loading."""
         return Timeline(self.past, self.reach)
 
+    def partial_fit(self, more: Interactions) -> Self:
+        """Learn again with more data; new users and items are appended."""
+        return self.fit(self.past.extended(more))
+
+    def fold_in(self, newcomers: dict[Any, Any]) -> Self:
+        """Take in one more basket of new or known users; the trees stay as they are."""
+        self.need("trees_")
+        self.remember(self.past.with_baskets(newcomers))
+        return self
+
+    def remember(self, data: Interactions) -> None:
+        """Take up the data; what was worked out from other data is forgotten."""
+        super().remember(data)
+        for name in ("timeline", "_foretold"):
+            vars(self).pop(name, None)
+
     # ------------------------------------------------------------------ serving
-    def describe(self, users: Ints, at: Any = None) -> tuple[Longs, Iterable[Block]]:
-        """(order, blocks): moment number k is that of users[order[k]]."""
+    def describe(
+        self, users: Ints, at: Any = None, asked: Sets | None = None
+    ) -> tuple[Longs, Iterable[Block]]:
+        """(order, blocks): moment number k is that of users[order[k]]; `asked` names their candidates."""
         self.need("trees_")
         end = self._now(users) if at is None else at
         moment = np.ascontiguousarray(np.broadcast_to(np.asarray(end, np.int64), users.shape))
         order = np.argsort(moment, kind="stable")
-        nothing = np.full(users.size, -1, np.int64)
-        moments = Moments(users[order], moment[order], nothing)
-        return order, self.timeline.describe(self._rules(self.timeline), moments)
+        moments = Moments(users[order], moment[order], np.full(users.size, -1, np.int64))
+        named = ANY
+        if asked is not None:
+            sets = asked.take(order)
+            named = Asked(sets.indptr, sets.items, True)
+        return order, self.timeline.describe(self._rules(self.timeline), moments, named, self._workers)
 
     def _now(self, users: Ints) -> Any:
         """Just after the last event; where nobody knows when that was, a user's next day."""
@@ -161,33 +197,60 @@ class TwoStage(Recommender):
             return self.timeline.end
         return np.diff(self.past.user_baskets)[users] * DAY
 
-    def recommend(self, users: Any = None, *, at: Any = None, **wishes: Any) -> RankedLists:
-        """Lists made `at` a moment (a date, ISO 8601 or an epoch number); None: just after the last event."""
+    def recommend(
+        self, users: Any = None, *, at: Any = None, candidates: Any = None, **wishes: Any
+    ) -> RankedLists:
+        """Lists made `at` a moment, from the candidates it proposes or from those that are named.
+
+        A moment is a date, ISO 8601 or an epoch number; one for all or one per user; or Interactions, whose
+        first rows say when each user is asked, as a test does. None: just after the last event.
+        """
+        wishes = renamed({**wishes, **({} if candidates is None else {"candidates": candidates})})
+        named = wishes.get("candidates")
+        users = wishes.pop("users", users)
         model = self
-        if at is not None:
+        if at is not None or named is not None:
+            ids = asked_users(self, users)
+            choice = Choice.of("candidates", named, ids, self.items_)
             model = copy(self)
-            vars(model)["_at"] = int(microseconds(pl.Series([at]))[0])
+            moments = None if at is None else asked_moments(self.users_, self.timeline.end, ids, at)
+            vars(model)["_request"] = moments, choice
         return super(TwoStage, model).recommend(users, **wishes)
 
     def score(self, users: Ints) -> Floats:
-        return self.score_at(users, vars(self).get("_at"))
+        at, choice = vars(self).get("_request", (None, Choice()))
+        asked = choice.sets(self.users_.outside(users), self.items_)
+        if choice.shared is not None:
+            asked = alike(choice.shared, users.size)
+        return self.score_at(users, None if at is None else at[users], asked)
 
     def expected_sizes(self, users: Ints) -> Doubles:
         """(n,) how many items each user is expected to take next."""
-        found = self.heads(users, vars(self).get("_at"), M=1).sizes
-        assert found is not None
-        return found
+        known, found = vars(self).get("_foretold", (None, None))
+        if found is None or not np.array_equal(known, users):
+            self.score(users)
+            found = vars(self)["_foretold"][1]
+        return np.asarray(found)
 
-    def score_at(self, users: Ints, at: Any = None) -> Floats:
+    def score_at(self, users: Ints, at: Any = None, asked: Sets | None = None) -> Floats:
         """(n, n_items) log-odds at moments `at` (microseconds, one or one per user; None: after all)."""
-        order, blocks = self.describe(users, at)
+        order, blocks = self.describe(users, at, asked)
         scores = np.full((users.size, self.past.n_items), -np.inf, np.float32)
-        forest = self._forest
+        expected, forest, sizes = np.ones(users.size), self._forest, Trees(self.sizes_)
         for block in blocks:
             numbers = order[block.first : block.first + block.indptr.size - 1]
             odds = self._log_odds(forest, block)
             scores[np.repeat(numbers, np.diff(block.indptr)), block.items] = odds
+            self._foretell(sizes, block, numbers, expected)
+        vars(self)["_foretold"] = users.copy(), expected  # a decider asks for them next
         return scores
+
+    @staticmethod
+    def _foretell(sizes: Trees, block: Block, numbers: Longs, expected: Doubles) -> None:
+        """expected[numbers]: sizes of the next baskets, 1 of those who have no candidates."""
+        filled = np.diff(block.indptr) > 0
+        about = block.columns[block.indptr[:-1][filled]][:, ABOUT_USER]
+        expected[numbers[filled]] = sizes.predict(about, raw=False)
 
     def heads(self, users: Ints, at: Any = None, M: int = 100) -> RankedLists:
         """The best M candidates of each user at its moment, with probabilities and expected basket sizes."""
@@ -200,13 +263,12 @@ class TwoStage(Recommender):
         found, expected = np.zeros(users.size, np.int64), np.ones(users.size)
         for block in blocks:
             numbers = order[block.first : block.first + block.indptr.size - 1]
-            n, filled = numbers.size, np.diff(block.indptr) > 0
+            n = numbers.size
             odds = self._log_odds(forest, block)
             best, value, size = np.empty(n * M, np.int32), np.empty(n * M, np.float32), np.zeros(n, np.int64)
             rows_head(block.indptr, block.items, odds.astype(np.float32), M, best, value, size)
             items[numbers], scores[numbers], found[numbers] = best.reshape(n, M), value.reshape(n, M), size
-            about = block.columns[block.indptr[:-1][filled]][:, ABOUT_USER]
-            expected[numbers[filled]] = sizes.predict(about, raw=False)
+            self._foretell(sizes, block, numbers, expected)
         kept = np.arange(M) < found[:, None]
         return RankedLists(
             users=Ids(self.users_.outside(users)),
@@ -224,8 +286,8 @@ class TwoStage(Recommender):
 
     def _log_odds(self, forest: list[Trees], block: Block) -> Doubles:
         """(n_candidates,) mean over the bags."""
-        rows = block.columns[:, self._used]
-        with ThreadPoolExecutor(thread_count(self.n_threads)) as pool:
+        rows = self._seen(block.columns)
+        with ThreadPoolExecutor(self._workers) as pool:
             bags = list(pool.map(lambda trees: trees.predict(rows, raw=True), forest))
         total: Doubles = np.sum(bags, axis=0)
         return total / len(forest)
