@@ -23,26 +23,23 @@ split = sl.split.last_basket(data)
 print(data)
 
 
-# %% Heads: the hundred best candidates of every customer, at the moment of the basket to be foretold.
-def heads(model: sl.TwoStage, truth: sl.Interactions) -> sl.RankedLists:
-    customers = truth.active_users
-    return model.heads(customers, at=truth.time[truth.indptr[customers]])
-
-
+# %% A ranker that has not seen the validation baskets, asked at the moment of each of them.
 rounds = 40 if name == "sample" else 120  # few customers, few trees
 before = sl.TwoStage(n_rounds=rounds).fit(split.train)
-after = sl.TwoStage(n_rounds=rounds).fit(split.train_valid)
+customers = split.valid.active_users
+heads = before.heads(customers, at=split.valid.time[split.valid.indptr[customers]])
 
 # %% Where to stop: deciders, a fixed N among them, are fitted on half of the customers, judged on the others.
-choice = choose_decider(heads(before, split.valid), split.valid, split.train)
+choice = choose_decider(heads, split.valid, split.train)
 print(choice)
+fixed = sl.cutoff.FixedN().fit(heads, split.valid, history=split.train)
 
-# %% Judged once, on the last baskets, everybody counted.
-ranked = heads(after, split.test)
-fixed = sl.cutoff.FixedN().fit(heads(before, split.valid), split.valid, history=split.train)
+# %% Judged once, on the last baskets, everybody counted; `at=split.test` asks when each of them happened.
+after = sl.TwoStage(n_rounds=rounds).fit(split.train_valid)
+customers = split.test.users.outside(split.test.active_users)
 lists = {
-    f"top {fixed.N_}": fixed.apply(ranked, history=split.train_valid),
-    "chosen on validation": choice.cutoff.apply(ranked, history=split.train_valid),
+    label: after.recommend(customers, at=split.test, cutoff=cut, filter_seen=False)
+    for label, cut in ((f"top {fixed.N_}", fixed), ("chosen on validation", choice.cutoff))
 }
 for label, one in lists.items():
     report = sl.evaluate(one, split.test)
