@@ -15,7 +15,7 @@ def empty_cache(tmp_path, monkeypatch):
 def test_list_names_every_dataset_and_what_is_here(capsys):
     assert main(["datasets", "list", "--json"]) == 0
     known = {one["name"]: one["cached"] for one in json.loads(capsys.readouterr().out)}
-    assert known == {"ml-100k": False, "ta-feng": False, "sample": True}
+    assert known == {"ml-100k": False, "ta-feng": False, "complete-journey": False, "sample": True}
 
 
 def test_list_as_a_table_fits_a_page(capsys):

@@ -179,11 +179,17 @@ def test_both_forms_of_the_movie_table_read_alike(tmp_path):
 
 class TestRegistry:
     def test_names(self):
-        assert [dataset.name for dataset in available()] == ["ml-100k", "ta-feng", "sample"]
+        assert [dataset.name for dataset in available()] == [
+            "ml-100k",
+            "ta-feng",
+            "complete-journey",
+            "sample",
+        ]
 
     def test_unknown_name(self):
         with pytest.raises(
-            DataError, match=r"one of 'ml-100k', 'ta-feng', 'sample', got 'tafeng'; did you mean"
+            DataError,
+            match=r"one of 'ml-100k', 'ta-feng', 'complete-journey', 'sample', got 'tafeng'; did you mean",
         ):
             load("tafeng")
         with pytest.raises(DataError, match=r"use read\("):
@@ -228,6 +234,12 @@ class TestPublishedCounts:
         assert test.active_users.size == 943
         assert round(test.n_rows / 943, 3) == 2.278
         assert data.item_names[0] == "Toy Story (1995)"
+
+    def test_complete_journey(self):
+        data = load("complete-journey")
+        assert self.counts(data) == (1_305_617, 2_399, 17_148)
+        assert data.n_baskets == 148_829
+        assert self.counts(load("complete-journey", raw=True)) == (1_469_307, 2_469, 68_509)
 
     def test_both_sources_of_movielens_hold_the_same_ratings(self, tmp_path):
         wheel = REGISTRY["ml-100k"].sources[1]

