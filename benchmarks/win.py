@@ -249,6 +249,18 @@ def tests(reports: dict[str, list[Report]]) -> dict[str, dict[str, float]]:
     return found
 
 
+def told_sizes(stage: Stage, heads: RankedLists, cutoff: Cutoff) -> dict[str, float]:
+    """On validation: the share of the way from the fixed N to the best cut, and with the true sizes told."""
+    sizes = np.diff(stage.truth.indptr)[stage.users].astype(np.float64)
+    fixed = float(fixed_n_curve(heads, stage.truth)["f1"].max())
+    gap = oracle(heads, stage.truth).mean("f1") - fixed
+    found = {}
+    for name, lists in (("size foretold", heads), ("size told", replace(heads, sizes=sizes))):
+        found[name] = float((crossed(cutoff, lists, stage.truth, stage.train).mean() - fixed) / gap)
+    print(f"  share of the gap on validation: {found}", flush=True)
+    return found
+
+
 def ablated(stage: Stage, cutoff: Cutoff) -> dict[str, dict[str, float]]:
     """Best fixed N and the dynamic lists on validation when the trees may not see a group of features."""
     found = {}
@@ -283,5 +295,9 @@ if __name__ == "__main__":
             trial.add(number)
             write(given.name, dataset, trial.result())  # so that an interrupted run leaves what it found
         if not given.no_ablation:
-            without = {"ablation_on_validation": ablated(trial.before, trial.choice.cutoff)}
-            write(given.name, dataset, {**trial.result(), **without})
+            heads = trial.before.heads(trial.before.ranker(0))
+            found = {
+                "gap_on_validation": told_sizes(trial.before, heads, trial.choice.cutoff),
+                "ablation_on_validation": ablated(trial.before, trial.choice.cutoff),
+            }
+            write(given.name, dataset, {**trial.result(), **found})

@@ -210,8 +210,8 @@ def test_one_moment_per_user_or_that_of_a_test():
     assert model.recommend(ids, N=4).scores.tolist() != wanted.scores.tolist()
     with pytest.raises(ConfigError, match=r"at must be one moment or one per user \(60\), got 2"):
         model.recommend(ids, N=4, at=["1970-01-01", "1970-01-02"])
-    with pytest.raises(DataError, match="got Interactions without times"):
-        model.recommend(ids, N=4, at=Interactions.from_csr(test.csr()))
+    timeless = model.recommend(ids, N=4, at=Interactions.from_csr(test.csr()))
+    assert timeless.scores.tolist() == model.recommend(ids, N=4).scores.tolist()
 
 
 def test_candidates_that_are_named_are_scored_whatever_it_would_propose():

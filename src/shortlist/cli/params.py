@@ -13,7 +13,19 @@ if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
     from shortlist.models import Recommender
 
-Name = Literal["DKHRM", "DKBPRMF", "HRM", "BPRMF", "LogMF", "CRRMF", "PersonalFrequency", "Popularity"]
+Name = Literal[
+    "DKHRM",
+    "DKBPRMF",
+    "HRM",
+    "BPRMF",
+    "LogMF",
+    "CRRMF",
+    "TwoStage",
+    "Neighbours",
+    "Linear",
+    "PersonalFrequency",
+    "Popularity",
+]
 PARAMETERS = Group(
     "Hyper-parameters, where the model's own are not wanted",
     help="Also from the environment, as SHORTLIST_N_FACTORS=64; flags win over it, and it over --config.",
@@ -55,6 +67,10 @@ class Params:
         said = {name: value for name, value in asdict(self).items() if name not in ("set", "config")}
         named = {name: value for name, value in said.items() if value is not None}
         return named | dict(map(assignment, self.set))
+
+    def only(self, *names: str) -> bool:
+        """Whether nothing was said but these."""
+        return self.config is None and set(self.given()) <= set(names)
 
 
 DEFAULTS = Params()

@@ -24,7 +24,6 @@ from shortlist.experiment.study import Study, Trial
 from shortlist.models.base import Recommender, whole
 from shortlist.models.joint import JointModel
 from shortlist.models.training import Progress
-from shortlist.recommend import recommend
 from shortlist.split import last_basket
 
 REFERENCES = 4  # the first trials are never stopped; later ones are held against their median
@@ -230,7 +229,7 @@ def _rehearse(
 def best_f1(model: Recommender, truth: Interactions) -> float:
     """F1 over all users with truth at its best N; seen items stay where people return to them."""
     users = truth.users.outside(truth.active_users)
-    heads = recommend(model, users, N=DEPTH, filter_seen=not model.past.returns, n_threads=1)
+    heads = model.recommend(users, N=DEPTH, filter_seen=not model.past.returns, n_threads=1, at=truth)
     return float(fixed_n_curve(heads, truth, range(1, DEPTH + 1))["f1"].max())  # type: ignore[arg-type]
 
 

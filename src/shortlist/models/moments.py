@@ -11,7 +11,7 @@ import polars as pl
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.times import microseconds
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError
 from shortlist.kernels.moments import (
     CHUNK,
     FADES,
@@ -268,8 +268,7 @@ def asked_moments(users: Ids, end: int, ids: pl.Series, at: Any) -> Longs:
     """(n_users,) when each user known is asked: `at` for those with these ids, else at the end."""
     moment = np.full(len(users), end, np.int64)
     if isinstance(at, Interactions):
-        if at.time is None:
-            raise DataError("at must say when, got Interactions without times; pass a date instead.")
+        assert at.time is not None
         place, found = users.lookup(at.users.outside(at.active_users)), at.time[at.indptr[at.active_users]]
     else:
         one = isinstance(at, str) or not isinstance(at, Iterable)

@@ -203,11 +203,12 @@ class TwoStage(Recommender):
         """Lists made `at` a moment, from the candidates it proposes or from those that are named.
 
         A moment is a date, ISO 8601 or an epoch number; one for all or one per user; or Interactions, whose
-        first rows say when each user is asked, as a test does. None: just after the last event.
+        first rows say when each user is asked, as a test does. None, or no times: just after the last event.
         """
         wishes = renamed({**wishes, **({} if candidates is None else {"candidates": candidates})})
         named = wishes.get("candidates")
         users = wishes.pop("users", users)
+        at = None if isinstance(at, Interactions) and at.time is None else at
         model = self
         if at is not None or named is not None:
             ids = asked_users(self, users)
