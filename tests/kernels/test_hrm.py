@@ -48,7 +48,7 @@ def test_one_step_is_one_gradient_step(loss, penalty, kind, pools):
         assert pairs == (kind == "pair")
         strata = schedule_of([[[0]]], 1, 1)
         strata.enter(0)
-        context_apply(0, 6, 0, strata.strata, contexts, snapshot, theta.item, debts, np.array([0, 1]))
+        context_apply(0, 6, 0, strata.strata, contexts, snapshot, theta.item, debts, np.array([0, 1]), WIDTH)
         _, owed = naive.block(plain, made, [(1, [0], basket)], 0, 6, state, pools, plain.item.copy())
         for debt in owed:
             for item, move in debt.items():
@@ -106,7 +106,9 @@ def test_rounds_replay_the_oracle(n_blocks, each, window, draws, pools):
             made, np.uint64(99), WIDTH,
         )  # fmt: skip
         for low, high in ((0, 4), (4, 11)):  # as two threads would share it
-            context_apply(low, high, turn, schedule.strata, contexts, snapshot, theta.item, debts, debt_at)
+            context_apply(
+                low, high, turn, schedule.strata, contexts, snapshot, theta.item, debts, debt_at, WIDTH
+            )
         assert pairs == naive.a_round(
             plain, made, groups, schedule.users_at.tolist(), schedule.size, turn, 99, pools, each
         )
@@ -131,7 +133,7 @@ def test_hybrid_vectors(pools):
     theta, plain = parameters(3, 3, 6)
     asked = [(2, [1, 4, 4]), (0, []), (1, [5])]
     contexts, out = contexts_of(asked, pools), np.empty((3, 8), F)
-    hybrid_vectors(contexts.user, theta.user, theta.item, contexts, out)
+    hybrid_vectors(contexts.user, theta.user, theta.item, contexts, out, WIDTH)
     for (user, basket), vector in zip(asked, out, strict=True):
         alone = plain.user[user]
         wanted = naive.hybrid(alone, plain.item[basket], *pools) if basket else alone

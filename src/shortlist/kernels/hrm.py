@@ -12,7 +12,17 @@ from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import boundary_step, class_pull, rank_pull
 from shortlist.kernels.mf import Parameters, Rates, hardest_draw
 from shortlist.kernels.rng import high_below, low_unit, next_word
-from shortlist.kernels.rows import Width
+from shortlist.kernels.rows import (
+    Width,
+    hybrid_make,
+    hybrid_one_move,
+    hybrid_pair_move,
+    row_add,
+    row_at,
+    row_dot,
+    row_fetch,
+    row_larger,
+)
 from shortlist.kernels.strata import Strata, block_state
 from shortlist.types import Floats, Ints, Longs, State
 
@@ -31,42 +41,24 @@ class Contexts(NamedTuple):
 
 
 @inlined
-def context_pool(contexts: Contexts, group: int, items: Floats, out: Floats) -> None:
+def context_pool(contexts: Contexts, group: int, items: Floats, out: Floats, width: Width) -> None:
     """First layer: the context's items into `out` (n_factors,)."""
-    begin, end = contexts.begin[group], contexts.end[group]
-    for f in range(out.size):
-        out[f] = items[contexts.item[begin], f]
-    for row in range(begin + 1, end):
-        v = items[contexts.item[row]]
-        for f in range(out.size):
-            out[f] = max(out[f], v[f]) if contexts.max_items else out[f] + v[f]
-    if not contexts.max_items:
-        scale = ONE / np.float32(end - begin)
-        for f in range(out.size):
-            out[f] *= scale
+    begin, end, total = contexts.begin[group], contexts.end[group], np.uintp(out.ctypes.data)
+    if contexts.max_items:
+        out[:] = items[contexts.item[begin]]
+        for row in range(begin + 1, end):
+            row_larger(total, row_at(items, contexts.item[row]), width)
+        return
+    scale = ONE / np.float32(end - begin)
+    out[:] = ZERO
+    for row in range(begin, end):
+        row_add(total, row_at(items, contexts.item[row]), scale, width)
 
 
 @inlined
-def user_pool(max_user: bool, p: Floats, context: Floats, out: Floats) -> None:
-    """Second layer: the user and the pooled context into `out` (n_factors,)."""
-    for f in range(out.size):
-        out[f] = max(p[f], context[f]) if max_user else HALF * (p[f] + context[f])
-
-
-@inlined
-def pull_split(
-    max_user: bool, pull: Floats, lr: np.float32, shrink: np.float32, p: Floats, context: Floats, debt: Floats
-) -> None:
-    """Hand the pull on the score vector to the user now, and to the context's account `debt`."""
-    for f in range(p.size):
-        if max_user:
-            mine = pull[f] if p[f] >= context[f] else ZERO
-            theirs = pull[f] - mine
-        else:
-            mine = HALF * pull[f]
-            theirs = mine
-        p[f] = shrink * p[f] + lr * mine
-        debt[f] += lr * theirs
+def user_share(max_user: bool) -> tuple[np.float32, np.float32]:
+    """(base, gain) of the second layer: what the user's factors weigh beside the context's."""
+    return (ZERO, ONE) if max_user else (HALF, ZERO)
 
 
 @inlined
@@ -84,22 +76,23 @@ def hrm_block(
     width: Width,
 ) -> int:
     """One step per liked item, as `mf_block`, with the hybrid vector in the user's place."""
-    pairs, n_factors, n_items = 0, len(width), theta.item.shape[0]
-    user_shrink, item_shrink = ONE - rates.lr * rates.reg_user, ONE - rates.lr * rates.reg_item
-    negative_shrink = ONE - rates.lr * rates.reg_negative
-    context, hybrid, pull_h = (
-        np.empty(n_factors, np.float32),
-        np.empty(n_factors, np.float32),
-        np.empty(n_factors, np.float32),
-    )
-    at = np.uintp(hybrid.ctypes.data)
+    pairs, n_items = 0, theta.item.shape[0]
+    keep_user, keep_item = ONE - rates.lr * rates.reg_user, ONE - rates.lr * rates.reg_item
+    keep_negative = ONE - rates.lr * rates.reg_negative
+    pooled, hybrid = np.empty(len(width), np.float32), np.empty(len(width), np.float32)
+    context, h = np.uintp(pooled.ctypes.data), np.uintp(hybrid.ctypes.data)
+    base, gain = user_share(contexts.max_user)
     for visit in range(groups.size):
         user = contexts.user[groups[visit]]
-        p, debt = theta.user[user], debts[visit]
-        debt[:] = ZERO
+        p, debt = row_at(theta.user, user), row_at(debts, visit)
+        debts[visit] = ZERO
         if contexts.begin[groups[visit]] == contexts.end[groups[visit]]:
             continue  # a first basket: nothing stood before it
-        context_pool(contexts, groups[visit], snapshot, context)
+        ahead = groups[min(visit + 1, groups.size - 1)]
+        row_fetch(row_at(theta.user, contexts.user[ahead]), width)
+        for row in range(contexts.begin[ahead], contexts.end[ahead]):
+            row_fetch(row_at(snapshot, contexts.item[row]), width)
+        context_pool(contexts, groups[visit], snapshot, pooled, width)
         mark = visit + 1
         for row in range(starts[visit], starts[visit + 1]):
             stamp[liked[row]] = mark
@@ -114,13 +107,13 @@ def hrm_block(
             relevant = z < rates.alpha * share
             if example and not relevant and stamp[other] == mark:
                 continue  # lose the draw, never retry
-            user_pool(contexts.max_user, p, context, hybrid)
+            hybrid_make(h, p, context, base, gain, width)
             if example:
                 target = item if relevant else other
-                q = theta.item[target]
-                score = theta.bias[target] if theta.bias.size else ZERO
-                for f in range(n_factors):
-                    score += hybrid[f] * q[f]
+                q = row_at(theta.item, target)
+                score = row_dot(h, q, width)
+                if theta.bias.size:
+                    score += theta.bias[target]
                 pull = class_pull(rates.loss, score, theta.boundary[user], relevant)
                 if relevant:
                     pull *= rates.weight
@@ -128,33 +121,27 @@ def hrm_block(
                     theta.boundary[user] = boundary_step(
                         theta.boundary[user], pull, rates.lr, rates.t, rates.lambda_t, rates.penalty
                     )
-                shrink = item_shrink if relevant else negative_shrink
                 step = rates.lr * pull
-                for f in range(n_factors):
-                    pull_h[f] = pull * q[f]
-                    q[f] = shrink * q[f] + step * hybrid[f]
+                keep = keep_item if relevant else keep_negative
+                hybrid_one_move(p, debt, q, context, step, keep_user, keep, base, gain, width)
                 if theta.bias.size:
                     theta.bias[target] += step
             else:
-                other = hardest_draw(at, theta, other, rates.draws, stamp, mark, word, width)
+                other = hardest_draw(h, theta, other, rates.draws, stamp, mark, word, width)
                 if stamp[other] == mark:
                     continue
-                q, r = theta.item[item], theta.item[other]
-                margin = theta.bias[item] - theta.bias[other] if theta.bias.size else ZERO
-                for f in range(n_factors):
-                    margin += hybrid[f] * (q[f] - r[f])
-                pull = rank_pull(margin)
-                step = rates.lr * pull
-                for f in range(n_factors):
-                    qf, rf = q[f], r[f]
-                    pull_h[f] = pull * (qf - rf)
-                    q[f] = item_shrink * qf + step * hybrid[f]
-                    r[f] = negative_shrink * rf - step * hybrid[f]
+                q, r = row_at(theta.item, item), row_at(theta.item, other)
+                margin = row_dot(h, q, width) - row_dot(h, r, width)
+                if theta.bias.size:
+                    margin += theta.bias[item] - theta.bias[other]
+                step = rates.lr * rank_pull(margin)
+                hybrid_pair_move(
+                    p, debt, q, r, context, step, keep_user, keep_item, keep_negative, base, gain, width
+                )
                 if theta.bias.size:
                     theta.bias[item] += step
                     theta.bias[other] -= step
                 pairs += 1
-            pull_split(contexts.max_user, pull_h, rates.lr, user_shrink, p, context, debt)
     return pairs
 
 
@@ -216,6 +203,7 @@ def context_apply(
     items: Floats,  # (n_items, n_factors), updated in place
     debts: Floats,
     debt_at: Longs,  # (B + 1,)
+    width: Width,
 ) -> None:
     """Pay the contexts after a round: block by block, visit by visit, the same on any number of threads."""
     n_blocks, n_factors = debt_at.size - 1, items.shape[1]
@@ -232,8 +220,7 @@ def context_apply(
                 for row in range(first, last):
                     item = contexts.item[row]
                     if low <= item < high:
-                        for f in range(n_factors):
-                            items[item, f] += scale * debt[f]
+                        row_add(row_at(items, item), row_at(debts, debt_at[b] + number), scale, width)
                 continue
             for f in range(n_factors):
                 best = contexts.item[first]
@@ -251,13 +238,14 @@ def hybrid_vectors(
     item_factors: Floats,
     contexts: Contexts,  # one group per user asked, in their order
     out: Floats,  # (n, n_factors)
+    width: Width,
 ) -> None:
     """The score vector of each user at prediction time; a user without context is the user alone."""
-    context = np.empty(out.shape[1], np.float32)
+    context, (base, gain) = np.empty(len(width), np.float32), user_share(contexts.max_user)
     for number in range(users.size):
-        p = user_factors[users[number]]
         if contexts.begin[number] == contexts.end[number]:
-            out[number] = p
+            out[number] = user_factors[users[number]]
             continue
-        context_pool(contexts, number, item_factors, context)
-        user_pool(contexts.max_user, p, context, out[number])
+        context_pool(contexts, number, item_factors, context, width)
+        p, pooled = row_at(user_factors, users[number]), np.uintp(context.ctypes.data)
+        hybrid_make(row_at(out, number), p, pooled, base, gain, width)

@@ -83,7 +83,7 @@ def _row_dot(_typing: Any, left: Any, right: Any, width: Any) -> Any:
 
 
 def _moves(n_rows: int, formula: Callable[..., tuple[Any, ...]]) -> Any:
-    """A step on rows that do not overlap: new values of each piece from the old and from some numbers."""
+    """A step on rows that do not overlap: new values of the first of them from all, and from some numbers."""
 
     def generate_for(width: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -91,7 +91,7 @@ def _moves(n_rows: int, formula: Callable[..., tuple[Any, ...]]) -> Any:
                 places = [_piece(builder, row, at, kind) for row in args[:n_rows]]
                 old = [builder.load(place, align=4) for place in places]
                 numbers = [_splat(builder, number, kind) for number in args[n_rows:-1]]
-                for place, value in zip(places, formula(builder, *old, *numbers), strict=True):
+                for place, value in zip(places, formula(builder, *old, *numbers), strict=False):
                     builder.store(value, place, align=4)
             return context.get_dummy_value()
 
@@ -120,12 +120,86 @@ def _one(b: Any, p: Any, q: Any, step: Any, keep_p: Any, keep_q: Any) -> tuple[A
     return _mix(b, keep_p, p, step, q), _mix(b, keep_q, q, step, p)
 
 
+def _add(b: Any, p: Any, q: Any, scale: Any) -> tuple[Any, ...]:
+    return (b.fadd(p, b.fmul(scale, q, flags=FUSED), flags=FUSED),)
+
+
+def _larger(b: Any, p: Any, q: Any) -> tuple[Any, ...]:
+    return (b.select(b.fcmp_ordered(">=", p, q), p, q),)
+
+
+def _weights(b: Any, p: Any, context: Any, base: Any, gain: Any) -> tuple[Any, Any]:
+    """The shares of user and context in the hybrid: halves (base ½, gain 0), or all to the larger (0, 1)."""
+    one, zero = (ir.Constant(p.type, [value] * p.type.count) for value in (1.0, 0.0))
+    larger = b.select(b.fcmp_ordered(">=", p, context), one, zero)
+    weight = b.fadd(base, b.fmul(gain, larger))
+    return weight, b.fsub(one, weight)
+
+
+def _blend(b: Any, h: Any, p: Any, context: Any, base: Any, gain: Any) -> tuple[Any, ...]:
+    mine, theirs = _weights(b, p, context, base, gain)
+    return (_mix(b, mine, p, theirs, context),)
+
+
+def _hybrid_pair(
+    b: Any, p: Any, debt: Any, q: Any, r: Any, c: Any, step: Any, kp: Any, kq: Any, kr: Any, *how: Any
+) -> tuple[Any, ...]:
+    mine, theirs = _weights(b, p, c, *how)
+    away, pull = (
+        b.fmul(step, _mix(b, mine, p, theirs, c), flags=FUSED),
+        b.fmul(step, b.fsub(q, r), flags=FUSED),
+    )
+    return (
+        _mix(b, kp, p, mine, pull),
+        b.fadd(debt, b.fmul(theirs, pull, flags=FUSED), flags=FUSED),
+        b.fadd(b.fmul(kq, q, flags=FUSED), away, flags=FUSED),
+        b.fsub(b.fmul(kr, r, flags=FUSED), away, flags=FUSED),
+    )
+
+
+def _hybrid_one(
+    b: Any, p: Any, debt: Any, q: Any, c: Any, step: Any, kp: Any, kq: Any, *how: Any
+) -> tuple[Any, ...]:
+    mine, theirs = _weights(b, p, c, *how)
+    pull = b.fmul(step, q, flags=FUSED)
+    return (
+        _mix(b, kp, p, mine, pull),
+        b.fadd(debt, b.fmul(theirs, pull, flags=FUSED), flags=FUSED),
+        _mix(b, kq, q, step, _mix(b, mine, p, theirs, c)),
+    )
+
+
 def _pair_move(_typing: Any, p: Any, q: Any, r: Any, step: Any, kp: Any, kq: Any, kr: Any, width: Any) -> Any:
     return types.void(*[types.uintp] * 3, *[types.float32] * 4, width), _moves(3, _pair)(width)
 
 
 def _one_move(_typing: Any, p: Any, q: Any, step: Any, kp: Any, kq: Any, width: Any) -> Any:
     return types.void(*[types.uintp] * 2, *[types.float32] * 3, width), _moves(2, _one)(width)
+
+
+def _row_add(_typing: Any, p: Any, q: Any, scale: Any, width: Any) -> Any:
+    return types.void(*[types.uintp] * 2, types.float32, width), _moves(2, _add)(width)
+
+
+def _row_larger(_typing: Any, p: Any, q: Any, width: Any) -> Any:
+    return types.void(*[types.uintp] * 2, width), _moves(2, _larger)(width)
+
+
+def _hybrid_make(_typing: Any, h: Any, p: Any, c: Any, base: Any, gain: Any, width: Any) -> Any:
+    return types.void(*[types.uintp] * 3, *[types.float32] * 2, width), _moves(3, _blend)(width)
+
+
+def _hybrid_pair_move(
+    _typing: Any, p: Any, d: Any, q: Any, r: Any, c: Any, s: Any, kp: Any, kq: Any, kr: Any, b: Any, g: Any,
+    width: Any,
+) -> Any:  # fmt: skip
+    return types.void(*[types.uintp] * 5, *[types.float32] * 6, width), _moves(5, _hybrid_pair)(width)
+
+
+def _hybrid_one_move(
+    _typing: Any, p: Any, d: Any, q: Any, c: Any, s: Any, kp: Any, kq: Any, b: Any, g: Any, width: Any
+) -> Any:
+    return types.void(*[types.uintp] * 4, *[types.float32] * 5, width), _moves(4, _hybrid_one)(width)
 
 
 def _row_fetch(_typing: Any, row: Any, width: Any) -> Any:
@@ -145,6 +219,11 @@ _ROW_DOT: Any = intrinsic(_row_dot)
 _PAIR_MOVE: Any = intrinsic(_pair_move)
 _ONE_MOVE: Any = intrinsic(_one_move)
 _ROW_FETCH: Any = intrinsic(_row_fetch)
+_ROW_ADD: Any = intrinsic(_row_add)
+_ROW_LARGER: Any = intrinsic(_row_larger)
+_HYBRID_MAKE: Any = intrinsic(_hybrid_make)
+_HYBRID_PAIR: Any = intrinsic(_hybrid_pair_move)
+_HYBRID_ONE: Any = intrinsic(_hybrid_one_move)
 
 
 @inlined
@@ -187,3 +266,59 @@ def one_move(
 def row_fetch(row: np.uintp, width: Width) -> None:
     """Ask for a row that will soon be changed; any address will do, nothing is read."""
     _ROW_FETCH(row, width)
+
+
+@folded
+def row_add(p: np.uintp, q: np.uintp, scale: np.float32, width: Width) -> None:
+    """p += scale · q."""
+    _ROW_ADD(p, q, scale, width)
+
+
+@folded
+def row_larger(p: np.uintp, q: np.uintp, width: Width) -> None:
+    """p becomes the larger of p and q, factor by factor."""
+    _ROW_LARGER(p, q, width)
+
+
+@folded
+def hybrid_make(
+    h: np.uintp, p: np.uintp, context: np.uintp, base: np.float32, gain: np.float32, width: Width
+) -> None:
+    """h becomes w·p + (1 - w)·context; w is base, plus gain where p is the larger."""
+    _HYBRID_MAKE(h, p, context, base, gain, width)
+
+
+@folded
+def hybrid_pair_move(
+    p: np.uintp,
+    debt: np.uintp,
+    q: np.uintp,
+    r: np.uintp,
+    context: np.uintp,  # read only
+    step: np.float32,
+    keep_p: np.float32,
+    keep_q: np.float32,
+    keep_r: np.float32,
+    base: np.float32,
+    gain: np.float32,
+    width: Width,
+) -> None:
+    """As `pair_move` with the hybrid in p's place; p takes its share w of the pull, `debt` the rest."""
+    _HYBRID_PAIR(p, debt, q, r, context, step, keep_p, keep_q, keep_r, base, gain, width)
+
+
+@folded
+def hybrid_one_move(
+    p: np.uintp,
+    debt: np.uintp,
+    q: np.uintp,
+    context: np.uintp,  # read only
+    step: np.float32,
+    keep_p: np.float32,
+    keep_q: np.float32,
+    base: np.float32,
+    gain: np.float32,
+    width: Width,
+) -> None:
+    """As `one_move` with the hybrid in p's place."""
+    _HYBRID_ONE(p, debt, q, context, step, keep_p, keep_q, base, gain, width)

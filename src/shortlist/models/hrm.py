@@ -83,12 +83,15 @@ class Hybrid(Representation):
             theta.item,
             debts,
             debt_at,
+            factor_width(n_factors),
         )
 
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
         asked = self.labelled._replace(begin=self.own.begin[groups], end=self.own.end[groups])
         vectors = np.empty((groups.size, theta.item.shape[1]), np.float32)
-        hybrid_vectors(self.own.user[groups], theta.user, theta.item, asked, vectors)
+        hybrid_vectors(
+            self.own.user[groups], theta.user, theta.item, asked, vectors, factor_width(vectors.shape[1])
+        )
         return vectors
 
     def group_users(self, groups: Ints) -> Ints:
@@ -124,7 +127,7 @@ class HRM(JointModel):
             self.pool_user == "max",
         )
         vectors = np.empty((users.size, theta.item.shape[1]), np.float32)
-        hybrid_vectors(users, theta.user, theta.item, contexts, vectors)
+        hybrid_vectors(users, theta.user, theta.item, contexts, vectors, factor_width(vectors.shape[1]))
         return vectors
 
     @property
