@@ -247,3 +247,15 @@ def test_table_and_back_and_cutting(lists, cut):
 
 def test_reason_words_are_distinct():
     assert len(set(REASONS)) == len(REASONS)
+
+
+@pytest.mark.parametrize("name", ["rank", "score", "probability", "boundary"])
+def test_numbers_spelled_as_text_are_numbers_and_others_are_refused(name):
+    frame = pl.DataFrame({"user_id": ["a"] * 3, "item_id": ["x", "y", "z"], name: ["10", "9", "11"]})
+    lists = RankedLists.from_frame(frame)
+    if name == "rank":
+        assert lists.at(0).items == ["y", "x", "z"]
+    with pytest.raises(DataError, match=f"{name} must hold numbers in a list table, got 'ten'"):
+        RankedLists.from_frame(frame.with_columns(pl.lit("ten").alias(name)))
+    with pytest.raises(DataError, match=f"{name} must hold numbers"):
+        RankedLists.from_frame(frame.with_columns(pl.lit([1]).alias(name)))

@@ -60,7 +60,16 @@ def brief():
     choosy = rehearsal.decided(sl.cutoff.ExpectedF1(coverage=0.6))
     ends = {"fixed": fixed, "expected <F1>": expected, "choosy": choosy}
     model = relearned(rehearsal, split.train_valid)
-    return trial("a <b>shop</b>", model, split, ends, main="expected <F1>", examples="choosy", keep_seen=True)
+    return trial(
+        "a <b>shop</b>",
+        model,
+        split,
+        ends,
+        main="expected <F1>",
+        N=fixed.N_,
+        examples="choosy",
+        keep_seen=True,
+    )
 
 
 @pytest.fixture(scope="module")

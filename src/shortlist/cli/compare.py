@@ -18,7 +18,7 @@ def compare(
     ] = None,
     max_items: Annotated[int, Parameter(help="The longest list that would ever be shown.")] = 20,
     out: Annotated[
-        Path | None, Parameter(help="Write the table as .md, .tex, .csv, .json or .txt instead.")
+        Path | None, Parameter(help="Write the table as .md, .tex, .csv, .json or .txt, and do not print it.")
     ] = None,
     reading: Reading = AS_NAMED,
     json: Json = False,
@@ -40,9 +40,9 @@ def compare(
     found = judge(results, happened, baseline=baseline, max_items=max_items)
     if out is not None:
         say(f"written to {found.write(out)}")
-    elif json:
+    if json:
         show_text(found.to_json().rstrip())
-    else:
+    elif out is None:
         show(found)
 
 

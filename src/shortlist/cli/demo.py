@@ -8,7 +8,7 @@ from cyclopts import Parameter
 import shortlist as sl
 from shortlist.cli.lists import as_json, drawn
 from shortlist.cli.screen import Json, say, show, show_json, show_table, show_text
-from shortlist.cli.training import Rehearsal, rehearse, relearned, trial, write_page
+from shortlist.cli.training import BOUNDARY, Rehearsal, rehearse, relearned, trial, write_page
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ MOST = 20  # items on any list
 ROWS = 8  # items of a list that are printed
 WITHHELD = 3  # and items below its end
 SURE = 0.7  # share of users who are shown something by the choosy cutoff
-FIXED, BOUNDARY, EXPECTED, CHOOSY = "best fixed N", "learned boundary", "expected F1", "expected F1, choosy"
+FIXED, EXPECTED, CHOOSY = "best fixed N", "expected F1", "expected F1, choosy"
 
 
 def demo(
@@ -40,8 +40,10 @@ def demo(
     For example:
       shortlist demo
     """
+    from shortlist.data.files import refuse_file
     from shortlist.experiment.brief import taken_by
 
+    refuse_file(report)
     name, data = movies_or_groceries()
     split = sl.split.last_basket(data)
     if not json:
@@ -50,12 +52,14 @@ def demo(
     if rehearsal is None:
         raise DataError("the demo needs users with at least three baskets, got none; try it on other data.")
     model = relearned(rehearsal, split.train_valid)
+    fixed = rehearsal.decided(sl.cutoff.FixedN())
     brief = trial(
         name,
         model,
         split,
-        ends(rehearsal),
+        ends(rehearsal, fixed),
         main=EXPECTED,
+        N=fixed.need("N_"),
         examples=CHOOSY,
         keep_seen=data.returns,
         max_items=MOST,
@@ -104,9 +108,9 @@ def introduction(name: str, data: "Interactions", split: "Split") -> str:
     )
 
 
-def ends(rehearsal: Rehearsal) -> "dict[str, Cutoff | None]":
+def ends(rehearsal: Rehearsal, fixed: "Cutoff") -> "dict[str, Cutoff | None]":
     """Four ways to end one ranking, each fitted on validation only."""
-    fixed, expected = rehearsal.decided(sl.cutoff.FixedN()), rehearsal.decided(sl.cutoff.ExpectedF1())
+    expected = rehearsal.decided(sl.cutoff.ExpectedF1())
     # what was chosen for the one need not be tried again for the other
     chosen = {"calibration": expected.need("calibration_").method_, "size": expected.need("size_")}
     return {

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.fit import CUTOFF
 from shortlist.cli.inspect import Model
 from shortlist.cli.lists import as_json, drawn, lengths_drawn, outside_ids
 from shortlist.cli.progress import counted
@@ -16,7 +15,6 @@ from shortlist.cli.training import Seen, keeps_seen
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:
-    from shortlist.cutoff import Cutoff
     from shortlist.models import Recommender
 
 WITHHELD = 5  # items shown below the line
@@ -66,11 +64,15 @@ def recommend(
       shortlist recommend shop --user u1
       shortlist recommend shop --out lists.parquet
     """
+    from shortlist.cutoff import Cutoff
+
     found = sl.load_model(model)
+    if wishes.boundary and hasattr(found, "decider_"):
+        del found.decider_
     users = outside_ids(user, found.users_) or None
     asked: dict[str, Any] = {
         "N": wishes.N,
-        "cutoff": decider(model, wishes),
+        "cutoff": None if wishes.cutoff is None else Cutoff.load(wishes.cutoff),
         "candidates": None if wishes.candidates is None else listed(wishes.candidates, found),
         "filter_seen": not keeps_seen(wishes.seen, found.past),
         "min_items": wishes.min_items,
@@ -105,16 +107,6 @@ def written(
     if json:
         return show_json({"lists": n, "out": str(out)})
     return show_text(f"{n:,} lists in {out}")
-
-
-def decider(model: Path, wishes: Wishes) -> "Cutoff | None":
-    """The cutoff that was named, else the one saved with the model; None where N or the boundary decides."""
-    from shortlist.cutoff import Cutoff
-
-    if wishes.cutoff is not None:
-        return Cutoff.load(wishes.cutoff)
-    own = model / CUTOFF
-    return None if wishes.N is not None or wishes.boundary or not own.is_dir() else Cutoff.load(own)
 
 
 def listed(path: Path, model: "Recommender") -> list[Any]:

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
     from shortlist.data.lists import RankedLists
     from shortlist.experiment.brief import Brief
+    from shortlist.models.chosen import Chosen
     from shortlist.split import Split
 
 Seen = Literal["auto", "keep", "drop"]
+BOUNDARY = "learned boundary"
 HEAD = 100  # candidates per user that a cutoff looks at
 
 
@@ -77,29 +79,44 @@ class Taught:
     """A model that has learned from everything it was given, and what ends its lists."""
 
     model: Any
-    cutoff: "Cutoff | None"  # None: the boundary that the model learned
-    rehearsal: Rehearsal | None
+    cutoff: "Cutoff | None" = None  # None: the boundary that the model learned, if it learns one
+    N: int | None = None  # the fixed length that did best on validation; None where there was none
+    chosen: "Chosen | None" = None  # why this model, where it was chosen for the data
+
+    def save(self, place: Path) -> Path:
+        """The model together with what ends its lists, in one step."""
+        model = self.model if self.cutoff is None else self.model.decided(self.cutoff, self.chosen)
+        saved: Path = model.save(place)
+        return saved
 
 
 def taught(model: Any, data: "Interactions", decider: str, keep_seen: bool, *, quick: bool = False) -> Taught:
     """Rehearse, decide, learn; `quick` only learns, as does data without last baskets."""
     rehearsal = None if quick else rehearse(model, data, keep_seen)
-    final = learned(model, data) if rehearsal is None else relearned(rehearsal, data)
-    if rehearsal is None or decider == "none":
-        return Taught(final, None, rehearsal)
-    return Taught(final, rehearsal.decided(getattr(sl.cutoff, decider)()), rehearsal)
+    if rehearsal is None:
+        return Taught(learned(model, data))
+    final, N = relearned(rehearsal, data), rehearsal.decided(sl.cutoff.FixedN()).need("N_")
+    if decider == "none":
+        return Taught(final, N=N)
+    return Taught(final, rehearsal.decided(getattr(sl.cutoff, decider)()), N)
+
+
+def chosen_for(data: "Interactions", params: "dict[str, Any]") -> Taught:
+    """Ranker, settings and decider chosen on validation, each step said."""
+    model: Any = sl.fit(data, budget="quick", progress=say, **params)
+    return Taught(model, model.decider_, model.chosen_.rankers[0]["N"], model.chosen_)
 
 
 def judged(name: str, made: Taught, split: "Split", keep_seen: bool) -> "Brief":
     """What was taught without the test, against the best fixed N and the learned boundary."""
-    if made.rehearsal is None:
+    if made.N is None:
         raise DataError("a report needs users with at least three baskets, got none; leave out --report.")
-    fixed = made.rehearsal.decided(sl.cutoff.FixedN())
-    ends: dict[str, Cutoff | None] = {f"best fixed N = {fixed.need('N_')}": fixed}
+    ends: dict[str, Cutoff | None] = {f"best fixed N = {made.N}": sl.cutoff.FixedN(N=made.N)}
     if made.model.boundaries(split.test.active_users[:1]) is not None:
-        ends["learned boundary"] = None
-    main = "learned boundary" if made.cutoff is None else type(made.cutoff).__name__
-    return trial(name, made.model, split, ends | {main: made.cutoff}, main=main, keep_seen=keep_seen)
+        ends[BOUNDARY] = None
+    main = BOUNDARY if made.cutoff is None else type(made.cutoff).__name__
+    ends[main] = made.cutoff
+    return trial(name, made.model, split, ends, main=main, N=made.N, keep_seen=keep_seen)
 
 
 def trial(
@@ -109,6 +126,7 @@ def trial(
     ends: "dict[str, Cutoff | None]",
     *,
     main: str,
+    N: int,
     keep_seen: bool,
     examples: str = "",
     max_items: int = 20,
@@ -117,10 +135,13 @@ def trial(
     from shortlist.experiment.brief import Brief
 
     users = split.test.users.outside(split.test.active_users)
-    asked = {"filter_seen": not keep_seen, "max_items": max_items}
-    lists = {end: model.recommend(users, cutoff=cutoff, **asked) for end, cutoff in ends.items()}
-    heads = model.recommend(users, N=HEAD, filter_seen=not keep_seen)
-    cutoff, fixed = ends[main], next(iter(ends.values()))
+    asked = {"filter_seen": not keep_seen, "at": None if split.test.time is None else split.test}
+    lists = {
+        end: model.recommend(users, cutoff=cutoff, max_items=max_items, **asked)
+        for end, cutoff in ends.items()
+    }
+    heads = model.recommend(users, N=HEAD, **asked)
+    cutoff = ends[main]
     if cutoff is not None and hasattr(cutoff, "calibration_"):
         heads = cutoff.calibration_.apply(heads, history=model.past)
     return Brief(
@@ -129,7 +150,7 @@ def trial(
         history=split.train_valid,
         truth=split.test,
         lists=lists,
-        N=fixed.need("N_"),  # type: ignore[union-attr]
+        N=N,
         main=main,
         cutoff=cutoff,
         heads=heads,

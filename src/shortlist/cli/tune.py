@@ -37,8 +37,10 @@ def tune(
     For example:
       shortlist tune sample --model BPRMF --trials 8 --out tuned.toml
     """
+    from shortlist.data.files import refuse_file
     from shortlist.experiment.tune import tune as search
 
+    refuse_file(out)
     data = interactions(source, reading)
     name, given = chosen_model(model, params, data)
 

@@ -13,6 +13,7 @@ from shortlist.errors import DataError
 from shortlist.kernels.lists import repeat_find
 from shortlist.types import Ints, Longs
 
+NUMBERS = ("rank", "score", "probability", "boundary")
 FORMATS = (".parquet", ".csv", ".jsonl")
 
 
@@ -36,6 +37,7 @@ def parse(frame: pl.DataFrame, item_ids: Ids | None) -> ListTable:
         )
     if frame["user_id"].null_count():
         raise DataError("user_id must be filled in every row of a list table, got a null; drop those rows.")
+    frame = frame.with_columns(_numbers(frame, name) for name in NUMBERS if name in frame.columns)
     users, number = _by_appearance(frame["user_id"])
     frame, number = _ordered(frame, number)
     filled = frame["item_id"].is_not_null()
@@ -51,6 +53,21 @@ def parse(frame: pl.DataFrame, item_ids: Ids | None) -> ListTable:
         )
     starts = np.searchsorted(number, np.arange(len(users)))
     return ListTable(users, found, indptr, items, shown, frame[pl.Series(starts)])
+
+
+def _numbers(frame: pl.DataFrame, name: str) -> pl.Series:
+    """A column as numbers; text that spells them will do."""
+    column = frame[name]
+    if column.dtype.is_numeric():
+        return column
+    try:
+        numbers = column.cast(pl.Float64, strict=False)
+    except pl.exceptions.PolarsError:
+        numbers = pl.Series(name, [None] * len(column), dtype=pl.Float64)
+    odd = column.filter(numbers.is_null() & column.is_not_null())
+    if len(odd):
+        raise DataError(f"{name} must hold numbers in a list table, got {odd[0]!r}; mend the column.")
+    return numbers
 
 
 def _by_appearance(column: pl.Series) -> tuple[Ids, Ints]:

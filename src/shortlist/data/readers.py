@@ -115,6 +115,8 @@ def _scan(paths: list[Path], kind: str, separator: str | None, header: Sequence[
     if kind not in SEPARATORS:
         raise ConfigError(f"format must be one of {sorted(set(FORMATS.values()))}, got {kind!r}; choose one.")
     separator = separator or SEPARATORS[kind]
+    if len(separator.encode()) != 1:
+        raise ConfigError(f"separator must be one ASCII character, got {separator!r}; pass ',' or ';'.")
     # All stays text until it is known which column is what: 007 is not 7, and a bad row keeps its number.
     frame = pl.scan_csv(
         paths,

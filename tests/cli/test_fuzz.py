@@ -1,0 +1,430 @@
+"""Whatever is thrown at the command line, it ends in a result or one sentence; good files stay as they are.
+
+Bounded and seeded. SHORTLIST_FUZZ=20 throws twenty times as much, SHORTLIST_FUZZ_SEED=3 something else.
+"""
+
+import errno
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import shortlist as sl
+from shortlist.cli import main
+from shortlist.cli.app import build
+
+TIMES = int(os.environ.get("SHORTLIST_FUZZ", "1"))
+SEED = int(os.environ.get("SHORTLIST_FUZZ_SEED", "0"))
+GOOD, WRONG_USE, INTERRUPTED = 0, 2, 130
+TINY = ["--n_factors", "2", "--n_threads", "1"]
+SMALL = ["--n_epochs", "1", *TINY]
+MODELS = ("DKHRM", "DKBPRMF", "HRM", "LogMF", "PersonalFrequency", "Popularity")
+VALUES = (
+    "", " ", "-", "--", "-1", "0", "1", "2", "3", "0.5", "nan", "inf", "-inf", "1e309", "1e-320", "٣", "true",
+    "null", "[]", "{}", "=", "a=b", "a=", "=b", "é\u202e", "u1", "i2", ".", "..", "/", "/nowhere/x",
+    "/dev/null", "events.csv", "model", "lists.csv", "*", "**/*", "[", "%", "x" * 300, "sqlite:///events.csv",
+    "postgresql://nobody@localhost:1/x", "http://x", "uniform", "auto", "none", "popular", "random", "tpe",
+)  # fmt: skip
+HUNGRY = (
+    "n_epochs",
+    "n_threads",
+    "trials",
+    "jobs",
+    "folds",
+    "seeds",
+)  # a large one is granted, and takes long
+VERBS = ("fit", "recommend", "evaluate", "compare", "tune", "inspect")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Events, lists, models and parameters, all of them good; copied before they are damaged."""
+    folder = tmp_path_factory.mktemp("world")
+    rng = random.Random(7)
+    rows = [
+        (f"u{user}", f"i{rng.randrange(12)}", day * 86_400 + user)
+        for user in range(14)
+        for day in range(4)
+        for _ in range(3)
+    ]
+    events = pl.DataFrame(rows, schema=["user_id", "item_id", "timestamp"], orient="row").unique()
+    events.write_csv(folder / "events.csv")
+    events.write_parquet(folder / "events.parquet")
+    events.write_ndjson(folder / "events.jsonl")
+    (folder / "many").mkdir()
+    for part in range(2):
+        events.filter(pl.int_range(pl.len()) % 2 == part).write_parquet(folder / "many" / f"{part}.parquet")
+    (folder / "tuned.toml").write_text(
+        'model = "DKBPRMF"\nscore = 0.1\n\n[params]\nn_factors = 2\nn_epochs = 1\n'
+    )
+    (folder / "new.txt").write_text("i1\ni2\n")
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        for words in (
+            ["fit", "events.csv", "--out", "model", "--test", "held.parquet", "--model", "DKBPRMF", *SMALL],
+            ["fit", "events.csv", "--out", "counted", "--model", "PersonalFrequency"],
+            *(["recommend", "model", "--out", f"lists.{ending}"] for ending in ("parquet", "csv", "jsonl")),
+            ["tune", "events.csv", "--model", "PersonalFrequency", "--trials", "2", "--jobs", "1",
+             "--study", "study.jsonl", "--out", "best.toml"],
+        ):  # fmt: skip
+            assert main(words) == GOOD
+    finally:
+        os.chdir(here)
+    return folder
+
+
+@pytest.fixture
+def place(world, tmp_path, monkeypatch):
+    """A fresh copy of the world to stand in; no network."""
+    shutil.copytree(world, tmp_path / "w")
+    monkeypatch.chdir(tmp_path / "w")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("SHORTLIST_TRACEBACK", raising=False)
+    return tmp_path / "w"
+
+
+def restore(world: Path) -> None:
+    """The world as it was, in the working directory."""
+    for path in Path().iterdir():
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    shutil.copytree(world, Path(), dirs_exist_ok=True)
+
+
+def ends_well(words: list[str], capsys, codes=(GOOD, WRONG_USE)) -> int:
+    """Run; a documented code, a sentence exactly where it failed, no traceback, nothing half-written."""
+    capsys.readouterr()
+    code = main(words)
+    out, err = capsys.readouterr()
+    said = f"{words} ended with {code}: {err[-600:]}"
+    assert code in codes, said
+    assert "Traceback" not in out + err, said
+    complaints = [line for line in err.splitlines() if line.startswith("shortlist: ")]
+    assert len(complaints) == (code != GOOD), said
+    if code != GOOD:
+        assert err.splitlines()[-1] == complaints[0], said
+    if code == GOOD and "--json" in words and not {"--help", "-h", "--version"} & set(words):
+        json.loads(out)
+    left = [str(path) for path in Path().rglob(".*") if path.name not in (".", "..")]
+    assert left == [], f"{said}: left behind {left}"
+    return code
+
+
+def contents(path: str) -> dict[str, bytes]:
+    """Every file at a path, by name."""
+    root = Path(path)
+    files = sorted(root.rglob("*")) if root.is_dir() else [root]
+    return {str(file): file.read_bytes() for file in files if file.is_file()}
+
+
+# ------------------------------------------------------------------ damaged files
+TEMPLATES = [
+    ("fit {events} --model {model} --out out", ("events.csv", "events.parquet", "events.jsonl", "many")),
+    ("fit {events} --model {model} --out model --quick --json", ("events.csv", "events.parquet", "many")),
+    ("fit events.csv --config {events} --out out --quick", ("tuned.toml", "best.toml")),
+    ("recommend {events} --out lists.csv", ("model", "counted")),
+    ("recommend {events} --user u1 --json", ("model", "counted")),
+    ("recommend {events} --out out.parquet --N 3", ("model", "counted")),
+    ("recommend model --N 2 --candidates {events}", ("new.txt",)),
+    ("inspect {events} --json", ("model", "counted")),
+    ("evaluate {events} held.parquet --json", ("lists.parquet", "lists.csv", "lists.jsonl")),
+    ("evaluate lists.csv {events} --history events.csv", ("held.parquet", "events.csv", "events.jsonl")),
+    ("compare a={events} lists.csv --truth held.parquet --out out.md", ("lists.parquet", "lists.jsonl")),
+    ("tune {events} --model PersonalFrequency --trials 1 --jobs 1 --out best.toml", ("events.csv", "many")),
+    ("tune events.csv --model PersonalFrequency --trials 2 --jobs 1 --study {events}", ("study.jsonl",)),
+]
+
+
+def flipped(body: bytes, rng: random.Random) -> bytes:
+    found = bytearray(body)
+    for _ in range(rng.choice([1, 1, 3, 30])):
+        found[rng.randrange(len(found))] ^= 1 << rng.randrange(8)
+    return bytes(found)
+
+
+def inserted(body: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(len(body) + 1)
+    return body[:at] + rng.randbytes(rng.choice([1, 4, 60])) + body[at:]
+
+
+def dropped(body: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(len(body))
+    return body[:at] + body[at + rng.choice([1, 8, 200]) :]
+
+
+def shuffled(body: bytes, rng: random.Random) -> bytes:
+    lines = body.split(b"\n")
+    rng.shuffle(lines)
+    return b"\n".join(lines[: rng.randrange(len(lines) + 1)])
+
+
+def revalued(body: bytes, rng: random.Random) -> bytes:
+    words = [b"", b"null", b"-1", b"1e400", b"9" * 30, b'"', b",,,,", b"{}", b"\xff\xfe", b"\x00", b"NaN"]
+    cell = rng.choice(body.replace(b",", b"\n").split(b"\n")) or b"\n"
+    return body.replace(cell, rng.choice(words))
+
+
+def swapped(_: bytes, rng: random.Random) -> bytes:
+    return rng.choice([file for file in sorted(Path().rglob("*")) if file.is_file()]).read_bytes()
+
+
+DAMAGES = {
+    "cut": lambda body, rng: body[: rng.randrange(len(body) + 1)],
+    "flip": flipped,
+    "noise": lambda _, rng: rng.randbytes(rng.choice([1, 7, 100, 4000])),
+    "insert": inserted,
+    "drop": dropped,
+    "empty": lambda *_: b"",
+    "shuffle": shuffled,
+    "value": revalued,
+    "swap": swapped,
+    "folder": None,
+    "gone": None,
+}
+
+
+def spoil(path: Path, rng: random.Random) -> str:
+    """Damage one file, below the path where that is a folder; returns what was done."""
+    files = [file for file in sorted(path.rglob("*")) if file.is_file()] if path.is_dir() else [path]
+    file, how = rng.choice(files), rng.choice(list(DAMAGES))
+    body = file.read_bytes() if DAMAGES[how] is None else DAMAGES[how](file.read_bytes(), rng)
+    file.unlink()
+    if how == "folder":
+        file.mkdir()
+    elif how != "gone":
+        file.write_bytes(body)
+    return f"{file}: {how}"
+
+
+def test_damaged_files(world, place, capsys):
+    rng = random.Random(SEED)
+    failed = 0
+    for number in range(80 * TIMES):
+        restore(world)
+        template, slots = rng.choice(TEMPLATES)
+        slot = rng.choice(slots)
+        done = spoil(Path(slot), rng)
+        words = template.format(events=slot, model=rng.choice(MODELS)).split()
+        if (
+            words[0] == "fit"
+            and "--config" not in words
+            and not {"Popularity", "PersonalFrequency"} & set(words)
+        ):
+            words += SMALL
+        target = next((words[k + 1] for k, word in enumerate(words) if word == "--out"), "nothing")
+        before = contents(target)
+        try:
+            code = ends_well(words, capsys)
+        except AssertionError as error:
+            raise AssertionError(f"case {number} of seed {SEED}, {done}: {error}") from None
+        failed += code != GOOD
+        assert code == GOOD or contents(target) == before, f"case {number}: {done}: {words} touched {target}"
+    assert failed > 20 * TIMES  # else nothing was damaged enough to be noticed
+
+
+# ------------------------------------------------------------------ random flags
+def flags_of(verb: str) -> list[str]:
+    """Every flag of a verb, as the parser knows it."""
+    names = [
+        name for one in build()[verb].assemble_argument_collection() for name in one.parameter.name or ()
+    ]
+    return sorted({name for name in names if name.startswith("--")})
+
+
+def test_random_flags(world, place, capsys):
+    rng = random.Random(SEED + 1)
+    flags = {verb: flags_of(verb) for verb in VERBS}
+    firsts = {
+        "fit": ["events.csv"], "tune": ["events.csv"], "recommend": ["model"], "inspect": ["model"],
+        "evaluate": ["lists.csv", "held.parquet"], "compare": ["lists.csv", "--truth", "held.parquet"],
+    }  # fmt: skip
+    for number in range(80 * TIMES):
+        restore(world)
+        verb = rng.choice(VERBS)
+        words = [verb, *firsts[verb]]
+        if verb in ("fit", "tune"):
+            words += rng.choice([SMALL, ["--model", "Popularity"], ["--model", "PersonalFrequency"]])
+            words += ["--trials", "1", "--jobs", "1"] if verb == "tune" else []
+        if rng.random() < 0.2:
+            words[1 : 1 + len(firsts[verb])] = [rng.choice(VALUES) for _ in range(rng.randrange(4))]
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            flag = rng.choice(flags[verb]) if rng.random() < 0.95 else "--" + rng.choice(VALUES)
+            words.append(flag)
+            if rng.random() < 0.85:
+                wild = flag.lstrip("-").replace("-", "_") not in HUNGRY
+                words.append(rng.choice(VALUES if wild else ("-1", "0", "x", "", "nan", "1")))
+        try:
+            ends_well(words, capsys)
+        except AssertionError as error:
+            raise AssertionError(f"case {number} of seed {SEED}: {error}") from None
+
+
+def test_random_words(place, capsys):
+    rng = random.Random(SEED + 2)
+    known = [*VERBS, "datasets", "list", "show", "fetch", "--help", "--version", "-h", "--json"]
+    for _ in range(60 * TIMES):
+        words = [rng.choice([*known, *VALUES]) for _ in range(rng.randrange(5))]
+        if words[:2] != ["datasets", "fetch"]:
+            ends_well(words, capsys)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["demo", "--report", "events.csv/report.html"],
+        ["demo", "--report", "many"],
+        ["fit", "events.csv", "--report", "many", "--model", "Popularity"],
+        ["reproduce", "--dataset", "sample", "--out", "events.csv"],
+        ["reproduce", "--dataset", "sample", "--seeds", "0"],
+        ["reproduce", "--dataset", "sample", "--trials", "-1"],
+        ["reproduce", "--dataset", "sample", "--users", "0"],
+        ["recommend", "model", "--out", "/dev/null"],
+        ["recommend", "model", "--out", "many"],
+        ["fit", "events.csv", "--out", "/dev/full"],
+        ["fit", "events.csv", "--test", "many", "--model", "Popularity"],
+        ["tune", "events.csv", "--out", "many", "--trials", "1", *SMALL],
+        ["tune", "events.csv", "--study", "many", "--trials", "1", *SMALL],
+        ["compare", "lists.csv", "--truth", "held.parquet", "--out", "model"],
+    ],
+)
+def test_places_that_cannot_be_written(place, capsys, words, monkeypatch):
+    monkeypatch.setattr(sl, "load", lambda name, **_: sl.read("events.csv"))
+    before = contents(".")
+    assert ends_well(words, capsys) == WRONG_USE
+    assert contents(".") == before
+    assert Path("/dev/null").is_char_device()
+    assert Path("/dev/full").is_char_device()
+
+
+# ------------------------------------------------------------------ disks
+COUNTED = ["--model", "PersonalFrequency"]
+WRITERS = {
+    "fit": (["fit", "events.csv", "--out", "model", "--test", "held.csv", *COUNTED], "model"),
+    "report": (["fit", "events.csv", "--out", "fresh", "--report", "new.txt", *COUNTED], "new.txt"),
+    "parquet": (["recommend", "model", "--out", "lists.parquet", "--N", "2"], "lists.parquet"),
+    "csv": (["recommend", "model", "--out", "lists.csv", "--N", "3"], "lists.csv"),
+    "jsonl": (["recommend", "model", "--out", "lists.jsonl", "--N", "4"], "lists.jsonl"),
+    "compare": (["compare", "lists.csv", "--truth", "held.parquet", "--out", "new.txt"], "new.txt"),
+    "tune": (
+        ["tune", "events.csv", *COUNTED, "--trials", "3", "--jobs", "1", "--out", "tuned.toml"],
+        "tuned.toml",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_full_disk(world, place, capsys, name):
+    """No file may grow beyond a few bytes: what the system then says is what a full disk says."""
+    words, target = WRITERS[name]
+    assert ends_well(words, capsys) == GOOD  # everything compiled, nothing else to write
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for room in (0, 10, 300, 3000):
+        restore(world)
+        before = contents(target)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+        try:
+            code = ends_well(words, capsys)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert code == WRONG_USE or room >= 300
+        assert code == GOOD or contents(target) == before
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("call", ["mkdir", "replace", "rename"])
+def test_disk_that_refuses(place, capsys, monkeypatch, name, call):
+    """A folder nobody may write into, or one that turns read-only at the last moment."""
+    words, target = WRITERS[name]
+    before = contents(target)
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(f"pathlib.Path.{call}", refuse)
+    code = ends_well(words, capsys)
+    assert code == WRONG_USE or call == "rename"
+    assert code == GOOD or contents(target) == before
+
+
+def test_a_full_disk_behind_the_pipe(place):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "shortlist", "inspect", "model"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == WRONG_USE
+    assert done.stderr.count("\n") == 1
+    assert "No space left" in done.stderr
+
+
+# ------------------------------------------------------------------ Ctrl-C
+@pytest.mark.parametrize("name", WRITERS)
+def test_interrupted_at_any_moment(world, place, capsys, name):
+    """An alarm that acts like Ctrl-C, at moments spread over the whole run."""
+    words, target = WRITERS[name]
+    rng, stopped = random.Random(SEED + 3), 0
+    before, began = contents(target), time.perf_counter()
+    assert ends_well(words, capsys) == GOOD
+    after, took = contents(target), time.perf_counter() - began
+    assert after != before
+    usual = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for _ in range(4 * TIMES):
+            restore(world)
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.1, 1) * took)
+            code = ends_well(words, capsys, codes=(GOOD, INTERRUPTED))
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            stopped += code == INTERRUPTED
+            assert contents(target) == after or (code == INTERRUPTED and contents(target) == before)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, usual)
+    assert stopped
+
+
+@pytest.mark.parametrize("after", ["rehearsing", "lists"])
+def test_ctrl_c_for_real(place, after):
+    """A signal to a process of its own, during the fit and during the writing."""
+    many = [
+        "fit",
+        "events.csv",
+        "--model",
+        "DKBPRMF",
+        "--n_epochs",
+        "1000000",
+        "--set",
+        "tol=0",
+        "--out",
+        "model",
+    ]
+    code = (
+        "import sys, shortlist.cli as cli\n"
+        "from shortlist.data import files\n"
+        "real = files._replace\n"
+        "def slow(made, target):\n"
+        "    import time; print('lists', file=sys.stderr, flush=True); time.sleep(30); real(made, target)\n"
+        "files._replace = slow\n"
+        "sys.exit(cli.main(sys.argv[1:]))"
+    )
+    words = many if after == "rehearsing" else ["recommend", "model", "--out", "lists.csv"]
+    target = "model" if after == "rehearsing" else "lists.csv"
+    before = contents(target)
+    started = subprocess.Popen([sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True)
+    assert any(line.startswith(after) for line in started.stderr)
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=60)
+    assert started.returncode == INTERRUPTED
+    assert err.splitlines()[-1] == "shortlist: stopped by Ctrl-C before it was done."
+    assert "Traceback" not in err
+    assert contents(target) == before
+    assert not list(Path().rglob(".*"))
