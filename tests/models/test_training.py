@@ -61,7 +61,8 @@ def test_losses_fall(name):
     assert len(losses) == fitted(name).n_epochs_ == 60
 
 
-def test_patience_keeps_the_best_state(monkeypatch):
+@pytest.mark.parametrize("bias", [True, False])
+def test_patience_keeps_the_best_state(bias, monkeypatch):
     """A judge that likes the third epoch best, and then waits in vain."""
     seen = []
 
@@ -74,11 +75,11 @@ def test_patience_keeps_the_best_state(monkeypatch):
 
     monkeypatch.setattr("shortlist.models.joint.judge_of", judge_of)
     train, valid = split()
-    one = model("BPRMF", patience=3).fit(train, valid=valid)
+    one = model("BPRMF", patience=3, bias=bias).fit(train, valid=valid)
     assert one.stopped_ == "patience"
     assert one.n_epochs_ == 3
     assert len(one.valid_scores_) == 6
-    assert bits(one) == bits(model("BPRMF", n_epochs=3).fit(train))
+    assert bits(one) == bits(model("BPRMF", n_epochs=3, bias=bias).fit(train))
 
 
 def test_tol_stops_when_the_loss_rests():

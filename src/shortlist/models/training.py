@@ -75,7 +75,7 @@ class Run:
         if self.label is None:
             return self.theta
         theta, label = self.theta, self.label
-        bias = theta.bias[label] if theta.bias.size else theta.bias
+        bias = theta.bias[label] if theta.bias.size else theta.bias.copy()
         item = np.take(theta.item, label, axis=0)  # ten times as fast as theta.item[label]
         return Parameters(theta.user, theta.boundary, item, bias)
 
