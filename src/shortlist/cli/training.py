@@ -46,7 +46,7 @@ def rehearse(model: Any, data: "Interactions", keep_seen: bool) -> Rehearsal | N
     history, truth = split.train_valid, split.test
     trained = learned(model, history, truth)
     users = truth.users.outside(truth.active_users)
-    heads = trained.recommend(users, N=HEAD, filter_seen=not keep_seen)
+    heads = trained.recommend(users, N=HEAD, filter_seen=not keep_seen, at=truth)
     return Rehearsal(trained, heads, truth, history)
 
 
