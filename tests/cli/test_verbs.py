@@ -119,7 +119,10 @@ def test_inspect_tells_what_was_trained(shop, capsys):
     about = told(capsys, "inspect", shop / "model")
     assert (about["class"], about["cutoff"], about["params"]["n_factors"]) == ("DKHRM", "ExpectedF1", 8)
     assert about["boundary"]["lowest"] <= about["boundary"]["median"] <= about["boundary"]["highest"]
-    assert "DKHRM" in run(capsys, "inspect", shop / "model")
+    assert sum(about["lengths"].values()) == 300
+    out = run(capsys, "inspect", shop / "model")
+    assert "DKHRM" in out
+    assert "300 lists" in out
 
 
 @pytest.mark.parametrize("test", [[], ["--test", "held.csv"]])
@@ -188,11 +191,25 @@ def test_names_in_files_are_checked_like_flags(capsys, tmp_path):
     for text, words in {
         'model = "HMR"': "did you mean 'HRM'?",
         'model = "HRM"\n[param]\nlr = 1': "got 'param' too",
-        'model = "HRM"\n[params]\nn_factr = 1': "HRM has no parameter 'n_factr'",
+        'model = "HRM"\n[params]\nn_factr = 1': "HRM has no parameter 'n_factr'; did you mean 'n_factors'?",
     }.items():
         tuned.write_text(text)
         assert main(["fit", "sample", "--config", str(tuned)]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_without_a_model_the_best_one_is_chosen_and_said(capsys, tmp_path, monkeypatch):
+    from shortlist.experiment import default
+
+    monkeypatch.setattr(default, "RANKERS", ("Popularity", "PersonalFrequency"))
+    words = ["fit", "sample", "--out", tmp_path / "m", "--report", tmp_path / "r.html"]
+    out = run(capsys, *words)
+    assert "PersonalFrequency(), cut by" in out
+    assert "on the best fixed N" in out
+    assert "The last basket of 300 users" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "PersonalFrequency(), cut by" in run(capsys, "inspect", tmp_path / "m")
+    reasons = {one["reason"] for one in told(capsys, "recommend", tmp_path / "m")}
+    assert reasons <= {"utility", "below_floor", "top_n"}
 
 
 def test_a_model_that_only_ranks_says_so(capsys, tmp_path):

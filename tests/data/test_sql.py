@@ -1,11 +1,6 @@
 """Databases for real: SQLite, and a PostgreSQL server started here."""
 
-import os
-import shutil
 import sqlite3
-import subprocess
-import tempfile
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -13,6 +8,7 @@ import pytest
 from shortlist.data.readers import read
 from shortlist.data.sql import is_uri, quoted
 from shortlist.errors import ConfigError, DataError
+from tests.postgres import started
 
 pytest.importorskip("adbc_driver_sqlite", reason="the extra 'sql' is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra 'sql' is not installed")
@@ -110,50 +106,11 @@ def test_missing_driver_says_what_to_install(monkeypatch, tmp_path):
     assert "pip install 'shortlist[sql]'" in refusal(f"sqlite:///{tmp_path}/a.db", table="events")
 
 
-def programs():
-    """The newest PostgreSQL of Debian's package, or what the path offers."""
-    homes = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    found = str(homes[-1]) if homes else shutil.which("initdb")
-    return Path(found).parent if found else None
-
-
 @pytest.fixture(scope="module")
 def server():
-    """URI of a fresh server on a socket of its own, run by another user where we are root, as it demands."""
-    home = programs()
-    if home is None:
-        pytest.skip("no PostgreSQL server binary here (Debian: apt-get install postgresql)")
-    room = Path(tempfile.mkdtemp(prefix="pg-"))
-    owner = "postgres" if os.geteuid() == 0 else None
-    if owner:
-        shutil.chown(room, owner)
-
-    def run(*command):
-        as_owner = ["runuser", "-u", owner, "--"] if owner else []
-        subprocess.run([*as_owner, *map(str, command)], check=True, capture_output=True, cwd=room, timeout=60)
-
-    options = f"-c listen_addresses='' -c unix_socket_directories={room} -c fsync=off"
-    run(home / "initdb", "-D", room / "data", "-U", "shop", "-A", "trust", "-E", "UTF8", "--no-sync")
-    run(home / "pg_ctl", "-D", room / "data", "-w", "-l", room / "log", "-o", options, "start")
-    try:
-        run(
-            home / "psql",
-            "-h",
-            room,
-            "-U",
-            "shop",
-            "-d",
-            "postgres",
-            "-q",
-            "-v",
-            "ON_ERROR_STOP=1",
-            "-c",
-            SCHEMA,
-        )
-        yield f"postgresql://shop@/postgres?host={room}"
-    finally:
-        run(home / "pg_ctl", "-D", room / "data", "-m", "immediate", "stop")
-        shutil.rmtree(room, ignore_errors=True)
+    """URI of a fresh server with the tables below."""
+    with started(SCHEMA) as uri:
+        yield uri
 
 
 SCHEMA = """

@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from shortlist.cli.fit import summary
-from shortlist.cli.screen import Json, show_json, show_table
+from shortlist.cli.lists import lengths_drawn
+from shortlist.cli.screen import Json, show, show_json, show_table
 
 if TYPE_CHECKING:
+    from shortlist.data.lists import RankedLists
     from shortlist.models import Recommender
 
+USERS = 2_000  # whose lists are counted; more would say the same and take longer
 Model = Annotated[Path, Parameter(help="Folder written by `shortlist fit` or `model.save`.")]
 
 
 def inspect(model: Model, /, *, json: Json = False) -> None:
-    """Show what a model was trained on, its parameters, how far its boundaries spread, and its checksums.
+    """Show what a model learned from, its parameters, its boundaries, how long its lists get, its checksums.
 
     For example:
       shortlist inspect shop
@@ -24,7 +27,12 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
     from shortlist.data.store import read_header
 
     found = sl.load_model(model)
-    about = summary(found, model) | {"boundary": spread(found), "sha256": read_header(model)["sha256"]}
+    lists = some_lists(found)
+    about = summary(found, model) | {
+        "boundary": spread(found),
+        "lengths": {} if lists is None else counted(lists),
+        "sha256": read_header(model)["sha256"],
+    }
     if json:
         return show_json(about)
     plain = [(key, value) for key, value in about.items() if not isinstance(value, dict)]
@@ -32,7 +40,27 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
     for key in ("params", "boundary", "sha256"):
         if about[key]:
             show_table((key, ""), [(name, str(value)) for name, value in about[key].items()])
+        if key == "boundary" and lists is not None:
+            show(lengths_drawn(lists))
+    if getattr(found, "chosen_", None) is not None:
+        show(found.chosen_)
     return None
+
+
+def some_lists(model: "Recommender") -> "RankedLists | None":
+    """Lists of the first users, as the model ends them; None for one that only ranks."""
+    users = model.past.active_users[:USERS]
+    if getattr(model, "decider_", None) is None and model.boundaries(users[:1]) is None:
+        return None
+    return model.recommend(model.users_.outside(users))
+
+
+def counted(lists: "RankedLists") -> dict[str, int]:
+    """How many lists have which length."""
+    import numpy as np
+
+    found, counts = np.unique(lists.lengths, return_counts=True)
+    return {str(length): int(count) for length, count in zip(found, counts, strict=True)}
 
 
 def spread(model: "Recommender") -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -35,9 +36,9 @@ class Component:
         known = self.get_params()
         for name in params:
             if name not in known:
-                raise ConfigError(
-                    f"{type(self).__name__} has no parameter {name!r}; its parameters are {', '.join(known)}."
-                )
+                near = get_close_matches(name, known, 1)
+                advice = f"did you mean {near[0]!r}?" if near else f"its parameters are {', '.join(known)}."
+                raise ConfigError(f"{type(self).__name__} has no parameter {name!r}; {advice}")
         for name, value in params.items():
             setattr(self, name, value)
         for name in self.fitted():
