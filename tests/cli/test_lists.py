@@ -52,6 +52,11 @@ def test_long_lists_are_abridged(capsys):
     assert not any(line.startswith("2 ") for line in lines)
 
 
+def test_only_some_of_the_withheld_are_shown(capsys):
+    lines = printed(capsys, drawn(one(["i1"], [3]), one(["i1", "i2", "i3"], [3, 2, 1]), PAST, withheld=1))
+    assert lines[-1].split() == ["i2", "2.000"]
+
+
 def test_names_stand_for_ids(capsys):
     import polars as pl
 

@@ -110,6 +110,19 @@ def test_one_user_on_the_screen(shop, capsys):
     assert "the list ends here" in out
 
 
+def test_probabilities_above_and_below_the_line_are_of_one_kind(shop, capsys):
+    model = sl.load_model(shop / "model")
+    out = run(capsys, "recommend", shop / "model", "--user", "u1", "--user", "u2")
+    heads = model.recommend(["u1", "u2"], N=100)
+    chances = model.decider_.calibration_.probabilities(heads, history=model.past)
+    for number in range(2):
+        rows = out.split("user u")[number + 1].splitlines()
+        end = next(at for at, row in enumerate(rows) if "the list ends here" in row)
+        first = heads.indptr[number] + len([row for row in rows[:end] if row.endswith("%  ") or "%" in row])
+        assert f"{chances[first]:.1%}" in rows[end + 1]
+        assert len([row for row in rows[end + 1 :] if "%" in row]) == 5
+
+
 def test_stranger_gets_an_empty_list_and_a_reason(shop, capsys):
     (one,) = told(capsys, "recommend", shop / "model", "--user", "nobody")
     assert (one["length"], one["reason"]) == (0, "unknown_user")

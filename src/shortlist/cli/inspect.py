@@ -35,7 +35,7 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
     }
     if json:
         return show_json(about)
-    plain = [(key, value) for key, value in about.items() if not isinstance(value, dict)]
+    plain = [(key, value) for key, value in about.items() if not isinstance(value, dict | None)]
     show_table(("", str(model)), plain)
     for key in ("params", "boundary", "sha256"):
         if about[key]:

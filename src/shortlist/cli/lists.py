@@ -49,8 +49,9 @@ def drawn(
     *,
     taken: Collection[Any] = (),
     most: int | None = None,
+    withheld: int | None = None,
 ) -> "Table":
-    """Shown items (at most `most` rows), a line, and the best of those withheld; ✓ marks the `taken`."""
+    """At most `most` shown rows, a line, at most `withheld` of those below it; ✓ marks the `taken`."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -82,9 +83,8 @@ def drawn(
     level = f"{one.boundary:.3f}" if one.boundary is not None and one.reason in BY_BOUNDARY else ""
     table.add_row("", Text("─" * 12 + " the list ends here " + "─" * 12), level, style="bold")
     shown = set(one.items)
-    for at, item in enumerate(ranked.items):
-        if item not in shown:
-            add(ranked, at, "", "dim")
+    for at in [at for at, item in enumerate(ranked.items) if item not in shown][:withheld]:
+        add(ranked, at, "", "dim")
     return table
 
 
@@ -98,7 +98,7 @@ def lengths_drawn(lists: "RankedLists") -> "Table":
     edges = (
         found
         if found.size <= 12
-        else np.unique(np.quantile(lists.lengths, np.linspace(0, 1, 11)).astype(int))
+        else np.unique(np.quantile(lists.lengths, np.linspace(0, 0.9, 10)).astype(int))
     )
     bins = np.searchsorted(edges, found, side="right") - 1
     heights = np.bincount(bins, weights=counts, minlength=edges.size).astype(int)

@@ -1,6 +1,6 @@
 """`shortlist recommend`: lists of a saved model, for some users on the screen or for all in a file."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,6 +15,7 @@ from shortlist.cli.training import Seen, keeps_seen
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:
+    from shortlist.data.lists import RankedLists
     from shortlist.models import Recommender
 
 WITHHELD = 5  # items shown below the line
@@ -86,10 +87,24 @@ def recommend(
         return show_json([as_json(one) for one in lists])
     if users is None:
         return show(lengths_drawn(lists))
-    several = {"candidates": asked["candidates"], "filter_seen": asked["filter_seen"]}
+    ranked = ranking(found, users, lists, asked)
+    return show(
+        *(drawn(one, ranked.at(at), found.past, withheld=WITHHELD) for at, one in enumerate(lists)),
+    )
+
+
+def ranking(
+    model: "Recommender", users: list[Any], lists: "RankedLists", asked: dict[str, Any]
+) -> "RankedLists":
+    """What the lists were cut from, with the probabilities that cut them."""
+    several = {name: asked[name] for name in ("candidates", "filter_seen")}
+    decider = asked["cutoff"] or (None if asked["N"] else getattr(model, "decider_", None))
     depth = int(lists.lengths.max(initial=0)) + WITHHELD
-    ranked = found.recommend(users, N=depth, **several)
-    return show(*(drawn(one, ranked.at(number), found.past) for number, one in enumerate(lists)))
+    ranked = model.recommend(users, N=depth if decider is None else max(depth, decider.depth()), **several)
+    if decider is None or not hasattr(decider, "calibration_"):
+        return ranked
+    chances = decider.calibration_.probabilities(ranked, history=model.past)
+    return replace(ranked, probabilities=chances) if chances.size == ranked.items.size else ranked
 
 
 def written(
