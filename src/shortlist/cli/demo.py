@@ -137,7 +137,7 @@ def show_comparison(brief: "Brief") -> None:
     for name, report in brief.reports.items():
         test = brief.comparison.results.get((name, "f1"))
         gain = "" if test is None else f"{test.difference:+.4f} [{test.low:+.4f}, {test.high:+.4f}]"
-        figures = (report.f1, report.mean("f1", "covered"), report.ndcg)
+        figures = (report.f1, report.mean("f1", "covered"))
         rows.append(
             (
                 name,
@@ -147,10 +147,8 @@ def show_comparison(brief: "Brief") -> None:
                 gain,
             )
         )
-    titles = ("who ends the list", "F1", "F1 covered", "NDCG", "length", "covered", "difference in F1, 95%")
-    show_table(
-        titles, rows, title="DKHRM's ranking of the test, ended in four ways (F1 and NDCG over all users)"
-    )
+    titles = ("who ends the list", "F1", "F1 covered", "length", "covered", "difference in F1, 95%")
+    show_table(titles, rows, title="DKHRM's ranking of the test, ended in four ways (F1 over all users)")
     choosy = brief.reports[CHOOSY]
     same = brief.fixed.values("f1")[choosy.covered].mean() if choosy.covered.any() else float("nan")
     served, own = f"{choosy.cover_ratio:.0%}", f"{choosy.mean('f1', 'covered'):.4f}"
