@@ -14,6 +14,10 @@ from shortlist.errors import DataError, UnknownIdError
 SHORTLIST = [sys.executable, "-m", "shortlist"]
 
 
+class PanicError(BaseException):
+    """As Rust code behind Python raises it: not an Exception."""
+
+
 @pytest.fixture
 def failing(monkeypatch):
     """Make the `demo` verb raise what the test wants."""
@@ -45,6 +49,8 @@ def one_sentence(capsys) -> str:
         (OSError(28, "No space left on device"), 2, "No space left on device."),
         (MemoryError(), 2, "not enough memory"),
         (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
+        (PanicError("value: KeyboardInterrupt(), …"), 130, "stopped by Ctrl-C"),
+        (PanicError("index out of bounds"), 70, "PanicError: index out of bounds"),
         (ZeroDivisionError("division by zero"), 70, "ZeroDivisionError: division by zero"),
     ],
 )
@@ -53,6 +59,15 @@ def test_errors_end_in_one_sentence(failing, capsys, monkeypatch, error, code, w
     failing(error)
     assert main([]) == code
     assert words in one_sentence(capsys)
+
+
+def test_ctrl_c_is_seen_behind_what_it_broke(failing, capsys):
+    error = DataError("cannot write model: Bad file descriptor")
+    error.__context__ = OSError(9, "Bad file descriptor")
+    error.__context__.__context__ = KeyboardInterrupt()
+    failing(error)
+    assert main([]) == 130
+    assert "stopped by Ctrl-C" in one_sentence(capsys)
 
 
 def test_our_own_faults_can_be_looked_into(failing, monkeypatch):

@@ -58,21 +58,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         build()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
-    except (CycloptsError, ShortlistError) as error:
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of Rust code is no Exception
+        code = ended(error)
+        if code is None:
+            raise
+        return code
+    return 0
+
+
+def ended(error: BaseException) -> int | None:
+    """The exit code of a failure, which is told in a sentence; None where a traceback is wanted."""
+    if interrupted(error):
+        return complain("stopped by Ctrl-C before it was done.", INTERRUPTED)
+    if isinstance(error, CycloptsError | ShortlistError):
         return complain(str(error), WRONG_USE)
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         # The reader has gone (`| head`): leave without a word, also when Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    except KeyboardInterrupt:
-        return complain("stopped by Ctrl-C before it was done.", INTERRUPTED)
-    except OSError as error:
+    if isinstance(error, OSError):
         return complain(f"{error.filename or 'the operating system'}: {error.strerror or error}.", WRONG_USE)
-    except MemoryError:
+    if isinstance(error, MemoryError):
         return complain("not enough memory; try fewer rows, n_factors or n_threads.", WRONG_USE)
-    except Exception as error:
-        if os.environ.get("SHORTLIST_TRACEBACK"):
-            raise
-        sentence = f"a fault of ours, not yours: {type(error).__name__}: {error}"
-        return complain(f"{sentence} (set SHORTLIST_TRACEBACK=1 to see where).", OUR_FAULT)
-    return 0
+    if os.environ.get("SHORTLIST_TRACEBACK"):
+        return None
+    sentence = f"a fault of ours, not yours: {type(error).__name__}: {error}"
+    return complain(f"{sentence} (set SHORTLIST_TRACEBACK=1 to see where).", OUR_FAULT)
+
+
+def interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind it: tidying up, or Rust code that calls back, may fail because of it."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) or "KeyboardInterrupt()" in str(error):
+            return True
+        error = error.__context__
+    return False

@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -102,16 +101,12 @@ def told(made: Taught, place: Path, report: Path | None, seconds: float, json: b
 
 def free(out: Path, *files: Path | None) -> None:
     """Refuse, before hours of training, places where nothing can be saved afterwards."""
-    from shortlist.data.files import refuse_file
+    from shortlist.data.files import refuse_file, refuse_place
     from shortlist.data.store import HEADER
 
     if out.exists() and not (out / HEADER).is_file():
         raise DataError(f"{out} exists and is not a saved model; choose another place with --out.")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        TemporaryDirectory(dir=out.parent).cleanup()
-    except OSError as error:
-        raise DataError(f"cannot write {out}: {error.strerror or error}; choose another --out.") from None
+    refuse_place(out)
     for path in files:
         if path is not None:
             refuse_file(path)

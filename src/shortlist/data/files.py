@@ -42,9 +42,14 @@ def write_beside(target: Path) -> Iterator[Path]:
 
 
 def refuse_file(target: Path) -> None:
-    """Refuse, before long work, a place where no file can be written afterwards; nothing is left there."""
+    """Refuse, before long work, a place where no file can be written afterwards; its folder is made."""
     if target.is_dir():
         raise DataError(f"cannot write {target}: it is a folder; name a file in it.")
+    refuse_place(target)
+
+
+def refuse_place(target: Path) -> None:
+    """Refuse a place beside which nothing can be written."""
     with suppress(_TriedError), write_beside(target):
         raise _TriedError
 
@@ -70,7 +75,7 @@ def _sweep(room: Path) -> None:
     """Remove the temporary folder, even where Ctrl-C comes just now."""
     try:
         shutil.rmtree(room, ignore_errors=True)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OSError):  # an interrupt may also surface as a file closed twice
         shutil.rmtree(room, ignore_errors=True)
         raise
 
