@@ -74,30 +74,39 @@ def score(theta, vector, item):
     return theta.item[item] @ vector + (theta.bias[item] if theta.bias.size else 0)
 
 
-def step(theta, rates, user, items, relevant, pools=None, basket=(), snapshot=None):
+def strength(item, before, memory):
+    """How strongly baskets speak for an item; the last one counts in full."""
+    return np.log1p(sum(memory**age for age, basket in enumerate(reversed(before)) if item in basket))
+
+
+def step(theta, rates, user, items, relevant, pools=None, basket=(), snapshot=None, past=None, level=0.0):
     """One step on a pair of items (relevant None) or on one example; what the basket's items are owed."""
     p, q, t = theta.user[user].copy(), theta.item[items].copy(), theta.boundary[[user]].copy()
     bias = theta.bias[items].copy() if theta.bias.size else np.zeros(len(items))
+    habit = np.zeros(1) if past is None else theta.habit[[user]].copy()
+    repeat = np.zeros(len(items)) if past is None else theta.repeat[items].copy()
     owners, at = np.unique(np.array(basket, int), return_inverse=True)
     context = None if snapshot is None else snapshot[owners].copy()
 
     def loss():
         vector = p if context is None else hybrid(p, context[at], *pools)
-        scores = q @ vector + bias
+        scores = q @ vector + bias + (0 if past is None else (habit + repeat) * past)
         if relevant is None:
             return pair_loss(*scores)
         weight = rates.weight if relevant else 1
         return weight * class_loss(rates.loss, scores[0], t[0], relevant)
 
     regs = [rates.reg_item, rates.reg_negative] if relevant is None or relevant else [rates.reg_negative]
+    regs = np.array(regs[: len(items)], float)
 
     def whole():
         size = rates.reg_user * p @ p
         size += sum(reg * row @ row for reg, row in zip(regs, q, strict=False))
+        size += rates.reg_user * (habit[0] - level) ** 2 + regs @ repeat**2
         return loss() + size / 2  # the bias is free
 
     lr = float(rates.lr)
-    moves = [-lr * gradient(whole, x) for x in (p, q, bias)]
+    moves = [-lr * gradient(whole, x) for x in (p, q, bias, habit, repeat)]
     if relevant is not None and rates.learn_boundary:
         moved = t[0] - lr * gradient(loss, t)[0]
         theta.boundary[user] = prox(moved, lr * rates.lambda_t, rates.t, rates.penalty)
@@ -106,22 +115,33 @@ def step(theta, rates, user, items, relevant, pools=None, basket=(), snapshot=No
     theta.item[items] += moves[1]
     if theta.bias.size:
         theta.bias[items] += moves[2]
+    if past is not None:
+        theta.habit[user] += moves[3][0]
+        theta.repeat[items] += moves[4]
     return owed
 
 
-def block(theta, rates, visits, low, high, state, pools=None, snapshot=None):
-    """All steps of one stratum; visits are (user, liked items, basket before). Returns (pairs, [owed, …])."""
+def block(theta, rates, visits, low, high, state, pools=None, snapshot=None, pasts=None, memory=1, level=0.0):
+    """All steps of one stratum; visits are (user, liked items, basket before). Returns (pairs, [owed, …]).
+
+    `pasts` are all baskets of the user before each visit, where they count.
+    """
     pairs, debts = 0, []
-    for user, liked, basket in visits:
+    for number, (user, liked, basket) in enumerate(visits):
         if snapshot is not None and not basket:
             continue
+        before = () if pasts is None else pasts[number]
+        known = list(dict.fromkeys(i for one in before for i in one if low <= i < high))
         share = rates.share or len(liked) / (high - low + len(liked))
         for item in liked:
             word = next_word(state)[1]
             state, other, z = draw(state, low, high)
             relevant = z < rates.alpha * share
             pair = z >= rates.alpha
-            if pair and rates.draws > 1:
+            if pair and word & 1 and strength(item, before, memory) > 0:
+                own = next_word(word - GOLDEN)[1]  # the word itself, mixed
+                other = known[(own >> 32) * len(known) >> 32]
+            elif pair and rates.draws > 1:
                 vector = (
                     theta.user[user]
                     if snapshot is None
@@ -137,11 +157,13 @@ def block(theta, rates, visits, low, high, state, pools=None, snapshot=None):
                 continue
             pairs += pair
             items = [item, other] if pair else [item if relevant else other]
-            debts.append(step(theta, rates, user, items, None if pair else relevant, pools, basket, snapshot))
+            past = None if pasts is None else np.array([strength(i, before, memory) for i in items])
+            kind = None if pair else relevant
+            debts.append(step(theta, rates, user, items, kind, pools, basket, snapshot, past, level))
     return pairs, debts
 
 
-def a_round(theta, rates, groups, users_at, size, turn, word, pools=None, each=1):
+def a_round(theta, rates, groups, users_at, size, turn, word, pools=None, each=1, memory=None, level=0.0):
     """One round over all blocks; groups are (user, items, basket before), items by their place."""
     n_blocks, n_items, pairs, owed = len(users_at) - 1, len(theta.item), 0, []
     snapshot = None if pools is None else theta.item.copy()
@@ -153,9 +175,17 @@ def a_round(theta, rates, groups, users_at, size, turn, word, pools=None, each=1
             for user, items, basket in groups
             if users_at[b] <= user < users_at[b + 1]
         ]
+        owners = [user for user, _, _ in groups]
+        pasts = [
+            [groups[g][1] for g in range(len(groups)) if owners[g] == user and g < number]
+            for number, user in enumerate(owners)
+            if users_at[b] <= user < users_at[b + 1]
+        ]
+        pasts = [past for past, visit in zip(pasts, visits, strict=True) if visit[1]]
         visits = [visit for visit in visits if visit[1]]
         state = block_state(word, b * n_blocks * each + part)
-        made, debts = block(theta, rates, visits, low, high, state, pools, snapshot)
+        past = (None,) if memory is None else (pasts, memory, level)
+        made, debts = block(theta, rates, visits, low, high, state, pools, snapshot, *past)
         pairs += made
         owed += debts
     for debt in owed:

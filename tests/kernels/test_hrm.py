@@ -5,7 +5,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shortlist.kernels.hrm import Contexts, context_apply, hrm_block, hrm_round, hybrid_vectors
+from shortlist.kernels.hrm import (
+    Contexts,
+    Trace,
+    context_apply,
+    hrm_block,
+    hrm_round,
+    hybrid_vectors,
+    past_strengths,
+    repeats_tally,
+)
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
 from tests import naive
 from tests.kernels.test_mf import WIDTH, F, parameters, rates, same, wanted_state
@@ -24,12 +33,21 @@ KINDS = [
 ]
 
 
+MEMORY, LEVEL = 0.8, 0.6
+
+
+def trace_of(n_items):
+    kinds = (np.int32, F, np.int32, np.int32)
+    return Trace(*(np.zeros(n_items, kind) for kind in kinds))
+
+
 def contexts_of(baskets, pools):
     """Contexts from a list of (user, items before)."""
     ends = np.cumsum([len(items) for _, items in baskets]).astype(np.int64)
     begins = ends - [len(items) for _, items in baskets]
     item = np.array([i for _, items in baskets for i in items], np.int32)
-    return Contexts(np.array([user for user, _ in baskets], np.int32), begins, ends, item, *pools)
+    user = np.array([user for user, _ in baskets], np.int32)
+    return Contexts(user, begins, ends, item, *pools, F(np.log(MEMORY)), F(LEVEL))
 
 
 @pytest.mark.parametrize("pools", POOLS)
@@ -44,7 +62,8 @@ def test_one_step_is_one_gradient_step(loss, penalty, kind, pools):
         state, debts = wanted_state(kind, made, 6), np.full((1, 8), 7, F)
         starts, groups, liked = np.array([0, 1]), np.zeros(1, np.int32), np.zeros(1, np.int32)
         stamp, stream = np.zeros(6, np.int32), np.array([state], np.uint64)
-        pairs = hrm_block(starts, groups, liked, contexts, snapshot, theta, debts, made, stamp, stream, WIDTH)
+        scratch = (stamp, trace_of(0), stream)
+        pairs = hrm_block(starts, groups, liked, contexts, snapshot, theta, debts, made, *scratch, WIDTH)
         assert pairs == (kind == "pair")
         strata = schedule_of([[[0]]], 1, 1)
         strata.enter(0)
@@ -62,7 +81,7 @@ def test_a_first_basket_moves_nothing_and_draws_nothing():
     pairs = hrm_block(
         np.array([0, 1]), np.zeros(1, np.int32), np.zeros(1, np.int32),
         contexts_of([(0, [])], (False, False)), theta.item.copy(), theta, debts, made,
-        np.zeros(4, np.int32), stream, WIDTH,
+        np.zeros(4, np.int32), trace_of(0), stream, WIDTH,
     )  # fmt: skip
     assert pairs == 0
     assert all((old == new).all() for old, new in zip(before, theta, strict=True))
@@ -81,15 +100,16 @@ USERS = [
 
 
 @pytest.mark.parametrize("pools", POOLS)
+@pytest.mark.parametrize("repeats", [False, True])
 @pytest.mark.parametrize(
     ("n_blocks", "each", "window", "draws"),
     [(1, 1, 1, 1), (3, 1, 1, 1), (3, 1, 2, 1), (3, 1, 2, 3), (2, 3, 1, 1)],
 )
-def test_rounds_replay_the_oracle(n_blocks, each, window, draws, pools):
+def test_rounds_replay_the_oracle(n_blocks, each, window, draws, pools, repeats):
     schedule = schedule_of(USERS, 11, n_blocks, seed=4, each=each)
     schedule.enter(0)
     made = rates(lr=0.1, alpha=0.6, draws=draws)
-    theta, plain = parameters(2, len(USERS), 11)
+    theta, plain = parameters(2, len(USERS), 11, repeats=repeats)
     groups = []
     for user, baskets in enumerate(USERS):
         for at, items in enumerate(baskets):
@@ -110,7 +130,16 @@ def test_rounds_replay_the_oracle(n_blocks, each, window, draws, pools):
                 low, high, turn, schedule.strata, contexts, snapshot, theta.item, debts, debt_at, WIDTH
             )
         assert pairs == naive.a_round(
-            plain, made, groups, schedule.users_at.tolist(), schedule.size, turn, 99, pools, each
+            plain,
+            made,
+            groups,
+            schedule.users_at.tolist(),
+            schedule.size,
+            turn,
+            99,
+            pools,
+            each,
+            *(MEMORY, LEVEL)[: 2 * repeats],
         )
     same(theta, plain, 1e-5)
 
@@ -123,7 +152,7 @@ def test_alpha_is_the_share_of_examples(alpha, least, most):
         np.arange(n + 1), np.zeros(n, np.int32), np.zeros(n, np.int32),
         contexts_of([(0, [3])], (False, False)), theta.item.copy(), theta,
         np.empty((n, 8), F), rates(alpha=alpha, lr=0.01), np.zeros(20, np.int32),
-        np.array([5], np.uint64), WIDTH,
+        trace_of(0), np.array([5], np.uint64), WIDTH,
     )  # fmt: skip
     assert least <= pairs <= most
 
@@ -138,3 +167,26 @@ def test_hybrid_vectors(pools):
         alone = plain.user[user]
         wanted = naive.hybrid(alone, plain.item[basket], *pools) if basket else alone
         np.testing.assert_allclose(vector, wanted, atol=1e-6)
+
+
+def test_strengths_before_a_basket_are_counted_afresh():
+    baskets = [basket for user in USERS for basket in user]
+    owner = [user for user, own in enumerate(USERS) for _ in own]
+    at = np.concatenate([[0], np.cumsum([len(one) for one in baskets])]).astype(np.int64)
+    item = np.array([i for one in baskets for i in one], np.int32)
+    first = np.concatenate([[0], np.cumsum([len(own) for own in USERS])]).astype(np.int64)
+    groups, wanted = (each.ravel().astype(np.int32) for each in np.mgrid[: len(baskets), :11])
+    out, fade = np.empty(groups.size, F), F(np.log(MEMORY))
+    past_strengths(groups, wanted, first[np.array(owner)[groups]], at, item, fade, out)
+    plain = [
+        naive.strength(i, [baskets[b] for b in range(first[owner[g]], g)], MEMORY)
+        for g, i in zip(groups, wanted, strict=True)
+    ]
+    np.testing.assert_allclose(out, plain, rtol=1e-5)
+    chances = sum(
+        len({i for b in range(first[owner[g]], g) for i in baskets[b]}) for g in range(len(baskets))
+    )
+    again = [x for g, i, x in zip(groups, wanted, plain, strict=True) if x > 0 and i in baskets[g]]
+    found = repeats_tally(first, at, item, fade, trace_of(11))
+    assert found[:2] == (chances, len(again))
+    assert found[2] == pytest.approx(sum(again), rel=1e-5)

@@ -23,6 +23,7 @@ def test_the_crowd_fills_several_blocks():
     + [
         ("DKBPRMF", {"loss": "hinge", "penalty": "l1", "negatives": "uniform", "bias": False}),
         ("DKHRM", {"loss": "hinge", "penalty": "l1", "pool_items": "max", "pool_user": "max", "window": 2}),
+        ("DKHRM", {"memory": 0.9}),
     ],
 )
 def test_same_seed_same_bits_on_any_number_of_threads(name, changed):

@@ -12,12 +12,13 @@ def theta_of(scores):
     """Parameters whose scores are the given table."""
     table = np.asarray(scores, np.float32)
     n_users, n_items = table.shape
+    none = np.zeros(0, np.float32)
     return Parameters(
-        table, np.zeros(n_users, np.float32), np.eye(n_items, dtype=np.float32), np.zeros(0, "f4")
+        table, np.zeros(n_users, np.float32), np.eye(n_items, dtype=np.float32), none, none, none
     )
 
 
-def users_of(theta, history, users):
+def scores_of(theta, history, users):
     return theta.user[users]
 
 
@@ -53,7 +54,7 @@ def test_f1_at_its_best_length(returns):
     scores = rng.normal(size=(12, 30))
     seen = {u: set() if returns else {i for v, i, _ in rows if v == u} for u in range(12)}
     wanted = {u: {i for v, i, _ in held if v == u} for u in range(12) if u % 3}
-    judge = judge_of(valid, history, users_of, seed=0)
+    judge = judge_of(valid, history, scores_of, seed=0)
     assert judge(theta_of(scores)) == pytest.approx(plain(scores, seen, wanted))
 
 
@@ -63,4 +64,4 @@ def test_a_perfect_ranking_of_one_item_each_is_perfect():
     scores = np.zeros((3, 6))
     scores[np.arange(3), np.arange(3)] = 9  # seen, and therefore left out
     scores[np.arange(3), np.arange(3) + 3] = 5
-    assert judge_of(valid, history, users_of, 0)(theta_of(scores)) == 1
+    assert judge_of(valid, history, scores_of, 0)(theta_of(scores)) == 1

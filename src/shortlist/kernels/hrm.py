@@ -11,7 +11,7 @@ import numpy as np
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import boundary_step, class_pull, rank_pull
 from shortlist.kernels.mf import Parameters, Rates, hardest_draw
-from shortlist.kernels.rng import high_below, low_unit, next_word
+from shortlist.kernels.rng import high_below, low_unit, mixed, next_word
 from shortlist.kernels.rows import (
     Width,
     hybrid_make,
@@ -27,6 +27,7 @@ from shortlist.kernels.strata import Strata, block_state
 from shortlist.types import Floats, Ints, Longs, State
 
 ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
+OWN = np.uint64(1)  # the bit of a word that holds what is taken again against the rest of the user's past
 
 
 class Contexts(NamedTuple):
@@ -38,6 +39,42 @@ class Contexts(NamedTuple):
     item: Ints  # (n_rows,) in the labelling of the snapshot
     max_items: bool  # pooling over the context's items: max, else average
     max_user: bool  # pooling of user and context: max, else average
+    fade: np.float32  # logarithm of what a past basket still counts one basket later
+    level: np.float32  # where habits start and what they are drawn back to
+
+
+class Trace(NamedTuple):
+    """What the user at hand took before, of the items of this range; each user overwrites the last one's."""
+
+    held: Ints  # (n_range_items,) one more than the user whom the next two are about
+    faded: Floats  # (n_range_items,) baskets with the item, faded, as of the last one
+    last: Ints  # (n_range_items,) the last one
+    past: Ints  # (n_range_items,) the items, in the order of their first baskets
+
+
+@inlined
+def strength(
+    trace: Trace, item: int | np.integer, user: np.int32, group: np.int32, fade: np.float32
+) -> np.float32:
+    """ln(1 + faded baskets with the item): how strongly the user's past speaks for it."""
+    if trace.held[item] != user + 1:
+        return ZERO
+    age = np.float32(group - 1 - trace.last[item])
+    return np.log(ONE + trace.faded[item] * np.exp(fade * age))  # type: ignore[no-any-return]
+
+
+@inlined
+def taken(
+    trace: Trace, n_past: int, item: np.int32, user: np.int32, group: np.int32, fade: np.float32
+) -> int:
+    """Note that the basket `group` holds the item; how many items the trace has then."""
+    if trace.held[item] == user + 1:
+        trace.faded[item] = ONE + trace.faded[item] * np.exp(fade * np.float32(group - trace.last[item]))
+    else:
+        trace.held[item], trace.faded[item], trace.past[n_past] = user + 1, ONE, item
+        n_past += 1
+    trace.last[item] = group
+    return n_past
 
 
 @inlined
@@ -72,27 +109,39 @@ def hrm_block(
     debts: Floats,  # (n_visits, n_factors) what the contexts are owed; written
     rates: Rates,
     stamp: Ints,  # (n_range_items,) zeros; scratch
+    trace: Trace,  # `held` zeros; scratch, empty where the past does not count
     state: State,  # (1,) random state, advanced in place
     width: Width,
 ) -> int:
-    """One step per liked item, as `mf_block`, with the hybrid vector in the user's place."""
+    """One step per liked item, as `mf_block`, with the hybrid vector in the user's place.
+
+    A range's visits come user by user, basket by basket, so that what a user took before has just gone by.
+    """
     pairs, n_items = 0, theta.item.shape[0]
     keep_user, keep_item = ONE - rates.lr * rates.reg_user, ONE - rates.lr * rates.reg_item
     keep_negative = ONE - rates.lr * rates.reg_negative
     pooled, hybrid = np.empty(len(width), np.float32), np.empty(len(width), np.float32)
     context, h = np.uintp(pooled.ctypes.data), np.uintp(hybrid.ctypes.data)
     base, gain = user_share(contexts.max_user)
+    recall, fade, level = theta.repeat.size > 0, contexts.fade, contexts.level
+    n_past, owner = 0, np.int32(-1)
     for visit in range(groups.size):
-        user = contexts.user[groups[visit]]
+        group = groups[visit]
+        user = contexts.user[group]
+        if user != owner:
+            n_past, owner = 0, user
         p, debt = row_at(theta.user, user), row_at(debts, visit)
         debts[visit] = ZERO
-        if contexts.begin[groups[visit]] == contexts.end[groups[visit]]:
-            continue  # a first basket: nothing stood before it
+        if contexts.begin[group] == contexts.end[group]:  # a first basket: nothing stood before it
+            if recall:
+                for row in range(starts[visit], starts[visit + 1]):
+                    n_past = taken(trace, n_past, liked[row], user, group, fade)
+            continue
         ahead = groups[min(visit + 1, groups.size - 1)]
         row_fetch(row_at(theta.user, contexts.user[ahead]), width)
         for row in range(contexts.begin[ahead], contexts.end[ahead]):
             row_fetch(row_at(snapshot, contexts.item[row]), width)
-        context_pool(contexts, groups[visit], snapshot, pooled, width)
+        context_pool(contexts, group, snapshot, pooled, width)
         mark = visit + 1
         for row in range(starts[visit], starts[visit + 1]):
             stamp[liked[row]] = mark
@@ -114,6 +163,9 @@ def hrm_block(
                 score = row_dot(h, q, width)
                 if theta.bias.size:
                     score += theta.bias[target]
+                x = strength(trace, target, user, group, fade) if recall else ZERO
+                if recall:
+                    score += (theta.habit[user] + theta.repeat[target]) * x
                 pull = class_pull(rates.loss, score, theta.boundary[user], relevant)
                 if relevant:
                     pull *= rates.weight
@@ -126,14 +178,25 @@ def hrm_block(
                 hybrid_one_move(p, debt, q, context, step, keep_user, keep, base, gain, width)
                 if theta.bias.size:
                     theta.bias[target] += step
+                if recall:
+                    theta.habit[user] = level + keep_user * (theta.habit[user] - level) + step * x
+                    theta.repeat[target] = keep * theta.repeat[target] + step * x
             else:
-                other = hardest_draw(h, theta, other, rates.draws, stamp, mark, word, width)
+                x = strength(trace, item, user, group, fade) if recall else ZERO
+                if x > ZERO and word & OWN:  # taken again: what of the past was not?
+                    other = np.int64(trace.past[high_below(mixed(word), n_past)])
+                else:
+                    other = hardest_draw(h, theta, other, rates.draws, stamp, mark, word, width)
                 if stamp[other] == mark:
                     continue
                 q, r = row_at(theta.item, item), row_at(theta.item, other)
                 margin = row_dot(h, q, width) - row_dot(h, r, width)
                 if theta.bias.size:
                     margin += theta.bias[item] - theta.bias[other]
+                y = strength(trace, other, user, group, fade) if recall else ZERO
+                if recall:
+                    margin += (theta.habit[user] + theta.repeat[item]) * x
+                    margin -= (theta.habit[user] + theta.repeat[other]) * y
                 step = rates.lr * rank_pull(margin)
                 hybrid_pair_move(
                     p, debt, q, r, context, step, keep_user, keep_item, keep_negative, base, gain, width
@@ -141,7 +204,14 @@ def hrm_block(
                 if theta.bias.size:
                     theta.bias[item] += step
                     theta.bias[other] -= step
+                if recall:
+                    theta.habit[user] = level + keep_user * (theta.habit[user] - level) + step * (x - y)
+                    theta.repeat[item] = keep_item * theta.repeat[item] + step * x
+                    theta.repeat[other] = keep_negative * theta.repeat[other] - step * y
                 pairs += 1
+        if recall:
+            for row in range(starts[visit], starts[visit + 1]):
+                n_past = taken(trace, n_past, liked[row], user, group, fade)
     return pairs
 
 
@@ -165,7 +235,13 @@ def hrm_round(
     pairs, n_blocks, n_items = 0, debt_at.size - 1, theta.item.shape[0]
     n_ranges = (strata.cells.size - 1) // n_blocks
     each = n_ranges // n_blocks
-    stamp = np.empty(size, np.int32)
+    stamp, room = np.empty(size, np.int32), size if theta.repeat.size else 0
+    trace = Trace(
+        np.empty(room, np.int32),
+        np.empty(room, np.float32),
+        np.empty(room, np.int32),
+        np.empty(room, np.int32),
+    )
     for b in range(first, last):
         begin_part, debt_from = (b + turn) % n_blocks * each, debt_at[b]
         for part in range(begin_part, begin_part + each):
@@ -174,17 +250,20 @@ def hrm_round(
             if begin == end:
                 continue
             stamp[:] = 0
+            trace.held[:] = 0
             bias = theta.bias[low:high] if theta.bias.size else theta.bias
+            repeat = theta.repeat[low:high] if theta.repeat.size else theta.repeat
             pairs += hrm_block(
                 strata.starts[begin : end + 1],
                 strata.groups[begin:end],
                 strata.liked,
                 contexts,
                 snapshot,
-                Parameters(theta.user, theta.boundary, theta.item[low:high], bias),
+                Parameters(theta.user, theta.boundary, theta.item[low:high], bias, theta.habit, repeat),
                 debts[debt_from : debt_from + end - begin],
                 rates,
                 stamp[: high - low],
+                trace,
                 block_state(word, b * n_ranges + part),
                 width,
             )
@@ -249,3 +328,47 @@ def hybrid_vectors(
         context_pool(contexts, number, item_factors, context, width)
         p, pooled = row_at(user_factors, users[number]), np.uintp(context.ctypes.data)
         hybrid_make(row_at(out, number), p, pooled, base, gain, width)
+
+
+@kernel
+def past_strengths(
+    groups: Ints,  # (n,) baskets
+    wanted: Ints,  # (n,) items
+    first: Longs,  # (n,) the first basket of each one's user
+    baskets: Longs,  # (n_baskets + 1,)
+    item: Ints,  # (n_rows,)
+    fade: np.float32,
+    out: Floats,  # (n,)
+) -> None:
+    """`strength` of single items before single baskets, counted afresh."""
+    for n in range(groups.size):
+        count = ZERO
+        for basket in range(first[n], groups[n]):
+            for row in range(baskets[basket], baskets[basket + 1]):
+                if item[row] == wanted[n]:
+                    count += np.exp(fade * np.float32(groups[n] - 1 - basket))
+        out[n] = np.log(ONE + count)
+
+
+@kernel
+def repeats_tally(
+    user_baskets: Longs,  # (n_users + 1,)
+    baskets: Longs,  # (n_baskets + 1,)
+    item: Ints,  # (n_rows,)
+    fade: np.float32,
+    trace: Trace,  # over all items
+) -> tuple[int, int, float]:
+    """Past items before all baskets: how many, how many were taken again, and the strength of these."""
+    chances, takes, total = 0, 0, 0.0
+    for u in range(user_baskets.size - 1):
+        n_past, user = 0, np.int32(u)
+        for basket in range(user_baskets[u], user_baskets[u + 1]):
+            group = np.int32(basket)
+            chances += n_past
+            for row in range(baskets[basket], baskets[basket + 1]):
+                x = strength(trace, item[row], user, group, fade)
+                takes += int(x > ZERO)
+                total += float(x)
+            for row in range(baskets[basket], baskets[basket + 1]):
+                n_past = taken(trace, n_past, item[row], user, group, fade)
+    return chances, takes, total

@@ -33,12 +33,14 @@ class Rates(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """What is learned, or one block's slice of it; `bias` has length 0 where there is none."""
+    """What is learned, or one block's slice of it; what is not used has length 0."""
 
     user: Floats  # (n_users, n_factors)
     boundary: Floats  # (n_users,)
     item: Floats  # (n_items, n_factors)
     bias: Floats  # (n_items,) or (0,)
+    habit: Floats  # (n_users,) or (0,) how much the user's own past counts
+    repeat: Floats  # (n_items,) or (0,) how much more it counts for this item
 
 
 @inlined
@@ -168,7 +170,7 @@ def mf_round(
                 strata.starts[begin : end + 1],
                 strata.groups[begin:end] - np.int32(users[b]),
                 strata.liked,
-                Parameters(user, boundary, theta.item[low:high], bias),
+                Parameters(user, boundary, theta.item[low:high], bias, theta.habit, theta.repeat),
                 rates,
                 stamp[: high - low],
                 block_state(word, b * n_ranges + part),

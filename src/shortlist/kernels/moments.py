@@ -81,9 +81,9 @@ def _best_fill(values: Doubles | Floats, ids: Ints, n: int, out: Ints) -> int:
 def _renew(shelf: Shelf, scratch: Scratch, every: Ints) -> None:
     """Best sellers as of now; what has no sales is -1."""
     scratch.best[:] = -1
-    _best_fill(shelf.recent[1], every, every.size, scratch.best[0])
-    _best_fill(shelf.recent[3], every, every.size, scratch.best[1])
-    _best_fill(shelf.sold, every, every.size, scratch.best[2])
+    for k in range(3):
+        sales = shelf.sold if k == 2 else shelf.recent[1 + 2 * k]
+        _best_fill(sales, every, every.size, scratch.best[k])
 
 
 @inlined
@@ -99,13 +99,13 @@ def _move_on(
 ) -> None:
     """Everything as of `at`, best sellers as of its full hour: whoever else is described has no say."""
     hour = at // HOUR
-    if hour != scratch.renewed[0]:
-        shelf_advance(log, shelf, rules.windows, together, after, rules.reach, rules.decay, hour * HOUR)
-        _renew(shelf, scratch, every)
-        scratch.renewed[0] = hour if shelf.total[0] > 0 else -1
-    shelf_advance(log, shelf, rules.windows, together, after, rules.reach, rules.decay, at)
-    if scratch.renewed[0] < 0:  # the first hour of all
-        _renew(shelf, scratch, every)
+    for step in range(2):  # to the hour and then to the moment: one copy of the code for both
+        if step == 1 or hour != scratch.renewed[0]:
+            until = at if step else hour * HOUR
+            shelf_advance(log, shelf, rules.windows, together, after, rules.reach, rules.decay, until)
+            if step == 0 or scratch.renewed[0] < 0:  # nothing was sold before the first hour of all
+                _renew(shelf, scratch, every)
+                scratch.renewed[0] = hour if step == 0 and shelf.total[0] > 0 else -1
 
 
 @inlined

@@ -25,6 +25,17 @@ def popular(data: Interactions, half_life: float | None = None) -> Doubles:
     return np.asarray(faded, np.float64)
 
 
+def faded_counts(data: Interactions, decay: float) -> Floats:
+    """For every entry of data.item_sets, its baskets; each counts decay^(baskets of the user since)."""
+    number = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
+    since = data.user_baskets[data.user + 1] - 1 - number
+    indptr, items = data.item_sets
+    owner = np.repeat(np.arange(data.n_users), np.diff(indptr))
+    keys = owner * data.n_items + items  # ascending, as are the sets
+    at = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
+    return np.bincount(at, weights=decay**since, minlength=items.size).astype(np.float32)
+
+
 @dataclass(kw_only=True, eq=False)
 class _Counting(Recommender):
     half_life: float | None = None  # days after which a sale counts half; None: all sales alike
@@ -91,19 +102,9 @@ class PersonalFrequency(_Counting):
             )
         sales = popular(train, self.half_life)
         self.shelf_ = (self.popularity * sales / sales.sum()).astype(np.float32)
-        self.counts_ = self._counts(train)
+        self.counts_ = faded_counts(train, self.decay)
         self.remember(train)
         return self
-
-    def _counts(self, train: Interactions) -> Floats:
-        """Decayed counts, one per entry of train.item_sets."""
-        number = np.repeat(np.arange(train.n_baskets), np.diff(train.baskets))
-        since = train.user_baskets[train.user + 1] - 1 - number
-        indptr, items = train.item_sets
-        owner = np.repeat(np.arange(train.n_users), np.diff(indptr))
-        keys = owner * train.n_items + items  # ascending, as are the sets
-        at = np.searchsorted(keys, train.user.astype(np.int64) * train.n_items + train.item)
-        return np.bincount(at, weights=self.decay**since, minlength=items.size).astype(np.float32)
 
     def score(self, users: Ints) -> Floats:
         scores = np.tile(self.need("shelf_"), (users.size, 1))

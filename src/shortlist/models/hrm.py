@@ -7,10 +7,19 @@ import numpy as np
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.fold import AVERAGE, MAXIMUM
-from shortlist.kernels.hrm import Contexts, context_apply, hrm_round, hybrid_vectors
+from shortlist.kernels.hrm import (
+    Contexts,
+    Trace,
+    context_apply,
+    hrm_round,
+    hybrid_vectors,
+    past_strengths,
+    repeats_tally,
+)
 from shortlist.kernels.mf import Parameters, Rates
 from shortlist.kernels.rows import factor_width
 from shortlist.models.base import whole
+from shortlist.models.counting import faded_counts
 from shortlist.models.joint import DynamicK, JointModel
 from shortlist.models.objective import Objective
 from shortlist.models.representation import Representation
@@ -28,6 +37,7 @@ class Hybrid(Representation):
     window: int
     max_items: bool
     max_user: bool
+    memory: float | None
     own: Contexts = field(init=False)  # items by their own index
     labelled: Contexts = field(init=False)  # items by their place in this era
 
@@ -40,7 +50,9 @@ class Hybrid(Representation):
         first = np.repeat(train.user_baskets[:-1], n_baskets)
         here = np.arange(train.n_baskets)
         begin = train.baskets[np.maximum(here - self.window, first)]
-        self.own = Contexts(user, begin, train.baskets[:-1].copy(), train.item, self.max_items, self.max_user)
+        end, fade = train.baskets[:-1].copy(), np.float32(np.log(self.memory or 1.0))
+        level = np.float32(0 if self.memory is None else habit_level(train, self.memory))
+        self.own = Contexts(user, begin, end, train.item, self.max_items, self.max_user, fade, level)
 
     def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
         return train.baskets, train.item, train.user_baskets
@@ -97,23 +109,48 @@ class Hybrid(Representation):
     def group_users(self, groups: Ints) -> Ints:
         return self.own.user[groups]
 
+    def strengths(self, groups: Ints, items: Ints) -> Floats | None:
+        if self.memory is None:
+            return None
+        first, out = self.train.user_baskets[self.own.user[groups]], np.empty(groups.size, np.float32)
+        past_strengths(groups, items, first, self.train.baskets, self.train.item, self.own.fade, out)
+        return out
+
+
+def habit_level(data: Interactions, memory: float) -> float:
+    """How much log-odds a unit of past strength is worth, by counting alone."""
+    trace = Trace(
+        np.zeros(data.n_items, np.int32),
+        np.empty(data.n_items, np.float32),
+        np.empty(data.n_items, np.int32),
+        np.empty(data.n_items, np.int32),
+    )
+    fade = np.float32(np.log(memory))
+    chances, takes, total = repeats_tally(data.user_baskets, data.baskets, data.item, fade, trace)
+    usual = data.n_rows / (data.n_baskets * data.n_items)  # the chance of any item to be in a basket
+    return float(max(np.log(takes / chances / usual), 0.0) * takes / total) if takes else 0.0
+
 
 @dataclass(kw_only=True, eq=False)
 class HRM(JointModel):
     """Rank the next basket's items from the user and the last `window` baskets (Wang et al., 2015).
 
-    `pool_items` joins the items of the context, `pool_user` joins the user with them: average or max.
+    `pool_items` joins the items of the context, `pool_user` joins the user with them: average or max. With
+    `memory`, what the user took before counts beside the factors: (a_u + b_i) · ln(1 + past baskets with item
+    i), each basket counting memory^(baskets since). a_u and b_i are learned, a_u from where counting puts it,
+    and what is taken again is held against the rest of the user's past in half of its pairs.
     """
 
     pool_items: str = "average"
     pool_user: str = "average"
     window: int = 1
+    memory: float | None = None
 
     def objective(self) -> Objective:
         return Objective()
 
     def representation(self, train: Interactions) -> Representation:
-        return Hybrid(train, self.window, self.pool_items == "max", self.pool_user == "max")
+        return Hybrid(train, self.window, self.pool_items == "max", self.pool_user == "max", self.memory)
 
     def vectors_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:
         last = history.user_baskets[users + 1]
@@ -125,10 +162,38 @@ class HRM(JointModel):
             history.item,
             self.pool_items == "max",
             self.pool_user == "max",
+            np.float32(0),
+            np.float32(0),
         )
         vectors = np.empty((users.size, theta.item.shape[1]), np.float32)
         hybrid_vectors(users, theta.user, theta.item, contexts, vectors, factor_width(vectors.shape[1]))
         return vectors
+
+    def scores_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:
+        scores = super().scores_of(theta, history, users)
+        if self.memory is not None:
+            indptr, items = history.item_sets
+            counts = self._counts(history, self.memory)
+            for row, user in enumerate(users):
+                own = slice(indptr[user], indptr[user + 1])
+                weight = theta.habit[user] + theta.repeat[items[own]]
+                scores[row, items[own]] += weight * np.log1p(counts[own])
+        return scores
+
+    def _counts(self, history: Interactions, memory: float) -> Floats:
+        """Kept for the history at hand: training asks after every epoch."""
+        kept: tuple[Interactions, float, Floats] | None = vars(self).get("_kept")
+        if kept is None or kept[0] is not history or kept[1] != memory:
+            kept = self._kept = history, memory, faded_counts(history, memory)
+        return kept[2]
+
+    @property
+    def repeats(self) -> bool:
+        return self.memory is not None
+
+    def habits(self, data: Interactions) -> Floats:
+        level = 0.0 if self.memory is None else habit_level(data, self.memory)
+        return np.full(data.n_users, level, np.float32)
 
     @property
     def pool(self) -> int:
@@ -147,6 +212,10 @@ class HRM(JointModel):
 
     def _check(self, data: Interactions) -> Objective:
         whole(1, window=self.window)
+        if self.memory is not None and not 0 < self.memory <= 1:
+            raise ConfigError(
+                f"memory must lie above 0 and be at most 1, or be None, got {self.memory}; try 0.9."
+            )
         for name in ("pool_items", "pool_user"):
             if getattr(self, name) not in POOLS:
                 raise ConfigError(f"{name} must be one of {', '.join(POOLS)}, got {getattr(self, name)!r}.")

@@ -72,7 +72,7 @@ class JointModel(Recommender):
         """Learn from scratch; a run found at `checkpoint` is continued and ends in the same bits."""
         objective = self._check(train)
         self.check_start(train)
-        theta = self._start(objective, train.n_users, train.n_items)
+        theta = self._start(objective, train)
         return self._descend(theta, train, train, valid, progress, checkpoint)
 
     def partial_fit(
@@ -86,7 +86,7 @@ class JointModel(Recommender):
         old: Parameters = self.need("theta_")
         objective = self._check(more)
         data = self.history_.extended(more)
-        fresh = self._start(objective, data.n_users, data.n_items)
+        fresh = self._start(objective, data)
         theta = Parameters(*(_grown(start, array) for start, array in zip(fresh, old, strict=True)))
         touched = np.zeros(data.n_users, np.bool_)
         touched[data.users.lookup(more.users.outside(more.active_users))] = True
@@ -97,7 +97,7 @@ class JointModel(Recommender):
         """Vectors and boundaries for new users (or known ones with one more basket); items stay as is."""
         old: Parameters = self.need("theta_")
         data = self.history_.with_baskets(newcomers)
-        fresh = self._start(self.objective(), data.n_users, data.n_items)
+        fresh = self._start(self.objective(), data)
         user, boundary = _grown(fresh.user, old.user), _grown(fresh.boundary, old.boundary)
         users = data.users.lookup(list(newcomers))
         goal = self.objective().goal(self.reg if self.reg_user is None else self.reg_user, self.pool)
@@ -115,7 +115,8 @@ class JointModel(Recommender):
             self.n_threads,
         )
         self.remember(data)
-        self.theta_ = frozen(Parameters(user, boundary, old.item, old.bias))
+        habit = _grown(fresh.habit, old.habit)
+        self.theta_ = frozen(old._replace(user=user, boundary=boundary, habit=habit))
         return self
 
     def _descend(
@@ -131,7 +132,7 @@ class JointModel(Recommender):
         objective, representation = self.objective(), self.representation(data)
         regs = [self.reg if r is None else r for r in (self.reg_user, self.reg_item, self.reg_negative)]
         identity = {} if checkpoint is None else self._identity(history, valid)
-        judge = None if valid is None else judge_of(valid, history, self.vectors_of, self.seed)
+        judge = None if valid is None else judge_of(valid, history, self.scores_of, self.seed)
         run = train(
             theta,
             data,
@@ -179,8 +180,9 @@ class JointModel(Recommender):
         self.check_data(data)
         return self.objective()
 
-    def _start(self, objective: Objective, n_users: int, n_items: int) -> Parameters:
+    def _start(self, objective: Objective, data: Interactions) -> Parameters:
         """Small random factors; row n depends on the seed and n alone, so that later rows can be appended."""
+        n_users, n_items = data.n_users, data.n_items
         reach = np.float32(self.init * np.sqrt(3 / self.n_factors))  # its spread is init / √n_factors
 
         def draw(name: int, n: int) -> Floats:
@@ -193,7 +195,18 @@ class JointModel(Recommender):
             np.full(n_users, objective.t, np.float32),
             draw(ITEMS, n_items),
             np.zeros(n_items if self.bias else 0, np.float32),
+            self.habits(data) if self.repeats else np.zeros(0, np.float32),
+            np.zeros(n_items if self.repeats else 0, np.float32),
         )
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a user's own past counts beside the factors."""
+        return False
+
+    def habits(self, data: Interactions) -> Floats:
+        """(n_users,) where the weights of users' own pasts start."""
+        return np.zeros(data.n_users, np.float32)
 
     @abstractmethod
     def vectors_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:
@@ -208,10 +221,19 @@ class JointModel(Recommender):
         """(n,) how many items a user takes of those that are scored: the base rate of the examples."""
         return np.diff(history.item_sets[0])[users].astype(np.float64)
 
+    def scores_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:
+        """(n, n_items) every item's score after the users' history."""
+        scores: Floats = self.vectors_of(theta, history, users) @ theta.item.T
+        if theta.bias.size:
+            scores += theta.bias
+        return scores
+
     # ------------------------------------------------------------------ the contract
-    def factors(self, users: Ints) -> tuple[Floats, Floats, Floats | None]:
-        """(score vectors, item vectors, item bias): the score is their inner product plus the bias."""
+    def factors(self, users: Ints) -> tuple[Floats, Floats, Floats | None] | None:
+        """(score vectors, item vectors, item bias), unless the user's past counts beside them."""
         theta: Parameters = self.need("theta_")
+        if self.repeats:
+            return None
         return (
             self.vectors_of(theta, self.history_, users),
             theta.item,
@@ -220,9 +242,7 @@ class JointModel(Recommender):
 
     def score(self, users: Ints) -> Floats:
         """(n, n_items) every item's score for dense users."""
-        vectors, items, bias = self.factors(users)
-        scores: Floats = vectors @ items.T
-        return scores if bias is None else scores + bias
+        return self.scores_of(self.need("theta_"), self.history_, users)
 
     def boundaries(self, users: Ints) -> Floats | None:
         """(n,) t_u, where the objective learns one."""

@@ -15,11 +15,11 @@ MOST_ITEMS = 20
 CHUNK = 256
 SAMPLE = 6  # name of a random stream
 
-Vectors = Callable[[Parameters, Interactions, Ints], Floats]
+Scores = Callable[[Parameters, Interactions, Ints], Floats]
 
 
 def judge_of(
-    valid: Interactions, history: Interactions, vectors: Vectors, seed: int
+    valid: Interactions, history: Interactions, scores_of: Scores, seed: int
 ) -> Callable[[Parameters], float]:
     """A function from parameters to F1; seen items are left out unless the data shows that people return."""
     if valid.users != history.users or valid.items != history.items:
@@ -43,9 +43,7 @@ def judge_of(
         totals = np.zeros(MOST_ITEMS)
         for at in range(0, users.size, CHUNK):
             part = users[at : at + CHUNK]
-            scores = vectors(theta, history, part) @ theta.item.T
-            if theta.bias.size:
-                scores += theta.bias
+            scores = scores_of(theta, history, part)
             unwanted = barred.take(part.astype(np.int64))
             hits = from_rows(scores, every, floors[: part.size], unwanted, MOST_ITEMS)
             totals += _f1_sums(hits, taken[at : at + CHUNK].toarray() > 0)

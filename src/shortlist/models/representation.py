@@ -34,6 +34,10 @@ class Representation(ABC):
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
         """(n, n_factors) the score vectors of training groups; items in the order of schedule.label."""
 
+    def strengths(self, groups: Ints, items: Ints) -> Floats | None:
+        """(n,) how strongly the past of a training group speaks for an item; None where it does not count."""
+        return None
+
     @abstractmethod
     def group_users(self, groups: Ints) -> Ints:
         """The owner of each group."""

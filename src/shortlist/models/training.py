@@ -23,6 +23,7 @@ from shortlist.models.representation import Representation
 from shortlist.models.strata import Schedule, choose_cut, thread_count
 from shortlist.types import Doubles, Floats, Ints
 
+BY_ITEM = ("item", "bias", "repeat")  # parameters that follow the labels of the items
 LOSS_ROWS = 20_000
 LOSS = 3  # name of a random stream
 TOO_LARGE = 1e6
@@ -74,10 +75,14 @@ class Run:
         """The parameters with items in their own order; users are not copied."""
         if self.label is None:
             return self.theta
-        theta, label = self.theta, self.label
-        bias = theta.bias[label] if theta.bias.size else theta.bias.copy()
-        item = np.take(theta.item, label, axis=0)  # ten times as fast as theta.item[label]
-        return Parameters(theta.user, theta.boundary, item, bias)
+        label = self.label
+        # ten times as fast as array[label]
+        kept = {
+            name: np.take(array, label, axis=0) if array.size else array.copy()
+            for name, array in self.theta._asdict().items()
+            if name in BY_ITEM
+        }
+        return self.theta._replace(**kept)
 
 
 def train(
@@ -139,12 +144,13 @@ def _epoch(run: Run, schedule: Schedule, representation: Representation, rates: 
 
 def _relabel(run: Run, label: Ints) -> None:
     """Bring the items into the order of new labels."""
-    theta = run.own()
-    item, bias = np.empty_like(theta.item), np.empty_like(theta.bias)
-    item[label] = theta.item
-    if bias.size:
-        bias[label] = theta.bias
-    run.theta, run.label = Parameters(theta.user, theta.boundary, item, bias), label
+    theta, moved = run.own(), {}
+    for name in BY_ITEM:
+        array = getattr(theta, name)
+        moved[name] = np.empty_like(array)
+        if array.size:
+            moved[name][label] = array
+    run.theta, run.label = theta._replace(**moved), label
 
 
 def frozen(theta: Parameters) -> Parameters:
@@ -175,8 +181,8 @@ def _note(run: Run, meter: "Meter", plan: Plan) -> None:
     run.losses.append(loss)
     if plan.judge is not None:
         if run.best is None or run.scores[-1] > max(run.scores[:-1]):
-            copied = theta._replace(user=theta.user.copy(), boundary=theta.boundary.copy())
-            run.best, run.best_epoch = frozen(copied), run.epoch
+            copied = {name: array.copy() for name, array in theta._asdict().items() if name not in BY_ITEM}
+            run.best, run.best_epoch = frozen(theta._replace(**copied)), run.epoch
         elif run.epoch - run.best_epoch >= plan.patience:
             run.stopped = "patience"
     elif plan.tol > 0 and len(run.losses) > CALM:
@@ -201,6 +207,7 @@ class Meter:
         kept = held if held.all() else ~held  # where everybody has everything, any number will do
         self.groups, self.other, self.liked = groups[kept], other[kept], schedule.item[rows[kept]]
         self.users = representation.group_users(self.groups)
+        self.past = [representation.strengths(self.groups, items) for items in (self.liked, self.other)]
         taken = schedule.indptr[self.groups + 1] - schedule.indptr[self.groups]
         self.density: Doubles = taken / schedule.n_items
 
@@ -209,17 +216,19 @@ class Meter:
         label = self.schedule.label
         vectors = self.representation.group_vectors(theta, self.groups)
         boundary = theta.boundary[self.users]
-        return self.objective.value(
-            self._score(theta, vectors, label[self.liked]),
-            self._score(theta, vectors, label[self.other]),
-            boundary,
-            self.density,
-        )
+        scores = [
+            self._score(theta, vectors, label[items], past)
+            for items, past in zip((self.liked, self.other), self.past, strict=True)
+        ]
+        return self.objective.value(scores[0], scores[1], boundary, self.density)
 
-    @staticmethod
-    def _score(theta: Parameters, vectors: Floats, items: Any) -> Floats:
+    def _score(self, theta: Parameters, vectors: Floats, items: Any, past: Floats | None) -> Floats:
         score: Floats = np.einsum("nf,nf->n", vectors, theta.item[items])
-        return score + theta.bias[items] if theta.bias.size else score
+        if theta.bias.size:
+            score += theta.bias[items]
+        if past is not None:
+            score += (theta.habit[self.users] + theta.repeat[items]) * past
+        return score
 
 
 def _write(run: Run, plan: Plan) -> None:
