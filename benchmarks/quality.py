@@ -21,6 +21,7 @@ from shortlist.experiment.tune import tune
 from shortlist.recommend import recommend
 
 DEPTH = range(1, 21)
+MINDFUL = "HRM, memory=0.9"  # where people take items again
 
 
 def curve(model: object, truth: object) -> object:
@@ -30,12 +31,12 @@ def curve(model: object, truth: object) -> object:
     return fixed_n_curve(lists, truth, DEPTH)
 
 
-def ours(name: str, split: object, trials: int, seeds: int) -> dict[str, object]:
+def ours(name: str, split: object, trials: int, seeds: int, **fixed: object) -> dict[str, object]:
     """Tune, choose N, refit and judge one of our models."""
     began = time.perf_counter()
     if name in ("Popularity", "PersonalFrequency"):
         trials, seeds = min(trials, 12), 1
-    found = tune(name, split.train_valid, n_trials=trials, seed=0)
+    found = tune(name, split.train_valid, n_trials=trials, seed=0, fixed=fixed)
     tuning = time.perf_counter() - began
     n = best_fixed_n(curve(found.build().fit(split.train), split.valid))
     rows = []
@@ -119,9 +120,12 @@ def main() -> None:
         split = sl.split.last_basket(sl.load(name))
         print(f"{name}: test F1 over all {split.test.active_users.size:,} users at the validation-best N")
         rows: dict[str, object] = {}
-        for model in ("Popularity", "PersonalFrequency", "BPRMF", "implicit BPR", "HRM"):
+        models = ["Popularity", "PersonalFrequency", "BPRMF", "implicit BPR", "HRM"]
+        for model in [*models, *([MINDFUL] if split.train.returns else [])]:
             if model == "implicit BPR":
                 rows[model] = implicit_bpr(split, options.trials, options.seeds)
+            elif model == MINDFUL:
+                rows[model] = ours("HRM", split, options.trials, options.seeds, memory=0.9)
             else:
                 rows[model] = ours(model, split, options.trials, options.seeds)
             f1 = rows[model]["f1"]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.kernels.strata import block_state
+from shortlist.kernels.strata import block_state, rows_permute
 from shortlist.models.strata import ERA, Cut, Schedule
 from tests import naive
 
@@ -95,3 +95,12 @@ def test_blocks_of_users_hold_about_as_many_rows():
 def test_cells_have_their_own_streams(word, number):
     assert int(block_state(np.uint64(word), number)[0]) == naive.block_state(word, number)
     assert block_state(np.uint64(word), number)[0] != block_state(np.uint64(word), number + 1)[0]
+
+
+@given(st.permutations(range(7)), st.integers(1, 3))
+def test_rows_are_permuted_in_place(place, width):
+    table = np.arange(7 * width, dtype=np.float32).reshape(7, width)
+    wanted = np.empty_like(table)
+    wanted[list(place)] = table
+    rows_permute(table, np.array(place, np.int32), np.empty(7, np.bool_))
+    assert (table == wanted).all()

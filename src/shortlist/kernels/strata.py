@@ -12,7 +12,7 @@ import numpy as np
 
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.rng import GOLDEN, next_word
-from shortlist.types import Ints, Longs, State
+from shortlist.types import Bools, Floats, Ints, Longs, State
 
 
 class Strata(NamedTuple):
@@ -71,6 +71,23 @@ def strata_fill(
                 visit_at[part] += 1
             strata.liked[row_at[part]] = spot - part * size
             row_at[part] += 1
+
+
+@kernel
+def rows_permute(table: Floats, place: Ints, done: Bools) -> None:
+    """In place: row n of a (n, n_factors) table goes to row place[n]; `done` (n,) is scratch."""
+    done[:] = False
+    for start in range(place.size):
+        if done[start]:
+            continue
+        carried, at = table[start].copy(), start
+        while True:
+            at = place[at]
+            for f in range(carried.size):
+                table[at, f], carried[f] = carried[f], table[at, f]
+            done[at] = True
+            if at == start:
+                break
 
 
 @inlined

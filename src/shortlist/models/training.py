@@ -18,6 +18,7 @@ from shortlist.data.store import Parts, load_parts, refuse_foreign, save_parts
 from shortlist.errors import ConfigError, TrainingError
 from shortlist.kernels.mf import Parameters, Rates
 from shortlist.kernels.sets import sets_hold
+from shortlist.kernels.strata import rows_permute
 from shortlist.models.objective import Objective
 from shortlist.models.representation import Representation
 from shortlist.models.strata import Schedule, choose_cut, thread_count
@@ -125,7 +126,8 @@ def train(
             run.stopped = "interrupted"
     if not run.whole:
         _check(run.theta, float(rates.lr), run.epoch + 1)
-    run.theta, run.label = frozen(run.own()), None
+    _relabel(run, None)
+    frozen(run.theta)
     return run
 
 
@@ -142,15 +144,18 @@ def _epoch(run: Run, schedule: Schedule, representation: Representation, rates: 
     run.whole = True
 
 
-def _relabel(run: Run, label: Ints) -> None:
-    """Bring the items into the order of new labels."""
-    theta, moved = run.own(), {}
+def _relabel(run: Run, label: Ints | None) -> None:
+    """Bring the items into the order of new labels, or into their own; in place, for factors may be large."""
+    place = np.arange(run.theta.item.shape[0], dtype=np.int32)  # of what stands in each row now
+    if run.label is not None:
+        place[run.label] = place.copy()  # back to its own
+    if label is not None:
+        place = label[place]
     for name in BY_ITEM:
-        array = getattr(theta, name)
-        moved[name] = np.empty_like(array)
+        array = getattr(run.theta, name)
         if array.size:
-            moved[name][label] = array
-    run.theta, run.label = theta._replace(**moved), label
+            rows_permute(array.reshape(place.size, -1), place, np.empty(place.size, np.bool_))
+    run.label = label
 
 
 def frozen(theta: Parameters) -> Parameters:
