@@ -90,3 +90,8 @@ def test_quoted_speeds_are_those_the_benchmarks_kept():
     tables = runpy.run_path(str(ROOT / "docs/tables.py"))
     page = tables["PAGE"].read_text(encoding="utf-8")
     assert tables["filled"](page) == page, "run python docs/tables.py"
+
+
+def test_the_picture_shows_what_the_reproduction_found():
+    picture = runpy.run_path(str(ROOT / "docs/picture.py"))
+    assert picture["PICTURE"].read_text(encoding="utf-8") == picture["drawn"](), "run python docs/picture.py"

@@ -162,7 +162,7 @@ def test_hybrid_vectors(pools):
     theta, plain = parameters(3, 3, 6)
     asked = [(2, [1, 4, 4]), (0, []), (1, [5])]
     contexts, out = contexts_of(asked, pools), np.empty((3, 8), F)
-    hybrid_vectors(contexts.user, theta.user, theta.item, contexts, out, WIDTH)
+    hybrid_vectors(theta.user, theta.item, contexts, out, WIDTH)
     for (user, basket), vector in zip(asked, out, strict=True):
         alone = plain.user[user]
         wanted = naive.hybrid(alone, plain.item[basket], *pools) if basket else alone

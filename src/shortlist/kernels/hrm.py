@@ -312,21 +312,20 @@ def context_apply(
 
 @kernel
 def hybrid_vectors(
-    users: Ints,  # (n,) rows of user_factors
     user_factors: Floats,
     item_factors: Floats,
-    contexts: Contexts,  # one group per user asked, in their order
+    contexts: Contexts,  # one group per vector asked for
     out: Floats,  # (n, n_factors)
     width: Width,
 ) -> None:
     """The score vector of each user at prediction time; a user without context is the user alone."""
     context, (base, gain) = np.empty(len(width), np.float32), user_share(contexts.max_user)
-    for number in range(users.size):
+    for number in range(contexts.user.size):
         if contexts.begin[number] == contexts.end[number]:
-            out[number] = user_factors[users[number]]
+            out[number] = user_factors[contexts.user[number]]
             continue
         context_pool(contexts, number, item_factors, context, width)
-        p, pooled = row_at(user_factors, users[number]), np.uintp(context.ctypes.data)
+        p, pooled = row_at(user_factors, contexts.user[number]), np.uintp(context.ctypes.data)
         hybrid_make(row_at(out, number), p, pooled, base, gain, width)
 
 

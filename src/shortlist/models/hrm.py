@@ -23,7 +23,7 @@ from shortlist.models.counting import faded_counts
 from shortlist.models.joint import DynamicK, JointModel
 from shortlist.models.objective import Objective
 from shortlist.models.representation import Representation
-from shortlist.models.strata import Schedule
+from shortlist.models.strata import Schedule, read_only
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 POOLS = ("average", "max")
@@ -99,12 +99,10 @@ class Hybrid(Representation):
         )
 
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
-        asked = self.labelled._replace(begin=self.own.begin[groups], end=self.own.end[groups])
-        vectors = np.empty((groups.size, theta.item.shape[1]), np.float32)
-        hybrid_vectors(
-            self.own.user[groups], theta.user, theta.item, asked, vectors, factor_width(vectors.shape[1])
+        asked = self.labelled._replace(
+            user=self.own.user[groups], begin=self.own.begin[groups], end=self.own.end[groups]
         )
-        return vectors
+        return vectors_at(theta, asked)
 
     def group_users(self, groups: Ints) -> Ints:
         return self.own.user[groups]
@@ -115,6 +113,20 @@ class Hybrid(Representation):
         first, out = self.train.user_baskets[self.own.user[groups]], np.empty(groups.size, np.float32)
         past_strengths(groups, items, first, self.train.baskets, self.train.item, self.own.fade, out)
         return out
+
+
+def vectors_at(theta: Parameters, contexts: Contexts) -> Floats:
+    """(n, n_factors) the score vectors of the groups of `contexts`, in their order."""
+    out = np.empty((contexts.user.size, theta.item.shape[1]), np.float32)
+    # whoever asks, the kernel sees arrays of one kind, and is compiled once
+    asked = contexts._replace(
+        user=read_only(contexts.user),
+        begin=read_only(contexts.begin),
+        end=read_only(contexts.end),
+        item=read_only(contexts.item),
+    )
+    hybrid_vectors(read_only(theta.user), read_only(theta.item), asked, out, factor_width(out.shape[1]))
+    return out
 
 
 def habit_level(data: Interactions, memory: float) -> float:
@@ -165,9 +177,7 @@ class HRM(JointModel):
             np.float32(0),
             np.float32(0),
         )
-        vectors = np.empty((users.size, theta.item.shape[1]), np.float32)
-        hybrid_vectors(users, theta.user, theta.item, contexts, vectors, factor_width(vectors.shape[1]))
-        return vectors
+        return vectors_at(theta, contexts)
 
     def scores_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:
         scores = super().scores_of(theta, history, users)

@@ -1,0 +1,57 @@
+"""The picture of the README, from what `shortlist reproduce` found on Ta-Feng.
+
+python docs/picture.py
+"""
+
+import json
+import re
+from pathlib import Path
+
+from shortlist.experiment.charts import HEIGHT, STYLE, WIDTH, Series, length_chart, line_chart
+
+HERE = Path(__file__).parent
+PICTURE = HERE / "pictures" / "lengths.svg"
+FOUND = HERE.parent / "results" / "ta-feng" / "results.json"
+MODEL = "PersonalFrequency"
+COLOURS = """
+svg { --ink: #1a1a1a; --line: #d8d8d8; --page: #ffffff; --quiet: #666666; --s0: #0072b2; --s1: #d55e00; }
+@media (prefers-color-scheme: dark) {
+  svg { --ink: #e8e8e8; --line: #444444; --page: #0d1117; --quiet: #aaaaaa; --s0: #4da6e0; --s1: #ff8a3d; }
+}
+"""
+
+
+def drawn() -> str:
+    """Two charts beside each other, in a file that stands alone."""
+    found = json.loads(FOUND.read_text(encoding="utf-8"))["datasets"]["ta-feng"]
+    fixed, dynamic = (found["deciders"][MODEL][name] for name in ("fixed N", "expected F1"))
+    curve, lengths = found["figure2"][MODEL], found["spread"][MODEL]["K"]["expected F1"]
+    best = round(fixed["length"])
+    charts = (
+        length_chart(
+            f"List lengths of {sum(lengths):,} shoppers", lengths, 0, mark=(best, f"best fixed N = {best}")
+        ),
+        line_chart(
+            f"F1 over all of them: fixed {fixed['f1']:.3f}, dynamic {dynamic['f1']:.3f}",
+            "items in every list (orange) or in each its own number (blue)",
+            "F1",
+            [
+                Series("fixed", curve["N"], curve["f1"], 1),
+                Series("dynamic", [curve["N"][0], curve["N"][-1]], [dynamic["f1"]] * 2, 0, dotted=False),
+            ],
+        ),
+    )
+    placed = [
+        re.sub(r"^<svg", f'<svg x="{n * WIDTH}" y="0" width="{WIDTH}" height="{HEIGHT}"', chart)
+        for n, chart in enumerate(charts)
+    ]
+    size = f'viewBox="0 0 {2 * WIDTH} {HEIGHT}" width="{2 * WIDTH}" height="{HEIGHT}"'
+    label = "List lengths on Ta-Feng, and F1 of fixed and of dynamic lists"
+    opened = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
+    style = f"<style>{COLOURS}{re.sub(r'[.]chart {.*?}', '', STYLE)}</style>"
+    return "\n".join((opened, style, *placed, "</svg>")) + "\n"
+
+
+if __name__ == "__main__":
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_text(drawn(), encoding="utf-8")
