@@ -51,6 +51,8 @@ def test_all_rankers_are_tried_and_the_best_is_taken():
     assert scores == sorted(scores, reverse=True)
     assert type(chosen()).__name__ == told.rankers[0]["ranker"]
     assert chosen().past.fingerprint == shoppers().fingerprint  # it has learned from everything
+    params = {row["ranker"]: row["params"] for row in told.rankers}
+    assert params["HRM"]["memory"] == default.MEMORY  # for people come back to what they took
     worths = {row["decider"]: row["f1"] for row in told.deciders}
     assert told.deciders[0]["f1"] >= worths["fixed N"]
 

@@ -28,6 +28,7 @@ LINEAR_ITEMS = 6_000  # beyond, its matrix takes minutes and gigabytes
 NEIGHBOUR_USERS = 50_000  # beyond, comparing all with all takes longer than the others together
 RETURNING = 0.1  # share of users with two baskets from which on last baskets are worth foretelling
 HELD = 5  # else one item in so many is held back
+MEMORY = 0.9  # of HRM where people take items again
 
 
 def fit(
@@ -149,11 +150,12 @@ def unsuited(name: str, history: Interactions, truth: Interactions) -> str | Non
 def _best_of(name: str, fold: Fold, n_trials: int, seed: int, n_threads: int) -> Rehearsed:
     """The ranker as it comes, then with drawn settings; the first of equals."""
     n = max(1, n_trials // 4) if name == "TwoStage" else n_trials  # each costs as much as many of the others
-    best = _rehearsed(name, {}, fold, seed, n_threads)
+    own = {"memory": MEMORY} if name == "HRM" and fold[0].returns else {}
+    best = _rehearsed(name, own, fold, seed, n_threads)
     space = {key: values for key, values in SPACES.get(name, {}).items() if _timed(key, fold[0])}
     for number in range(1, n if space else 1):
         try:
-            other = _rehearsed(name, draw(space, seed, number), fold, seed, n_threads)
+            other = _rehearsed(name, {**own, **draw(space, seed, number)}, fold, seed, n_threads)
         except TrainingError:
             continue
         best = other if other.f1 > best.f1 else best
