@@ -254,6 +254,9 @@ def told_sizes(stage: Stage, heads: RankedLists, cutoff: Cutoff) -> dict[str, fl
     sizes = np.diff(stage.truth.indptr)[stage.users].astype(np.float64)
     fixed = float(fixed_n_curve(heads, stage.truth)["f1"].max())
     gap = oracle(heads, stage.truth).mean("f1") - fixed
+    cutoff = cutoff.clone()
+    if isinstance(cutoff, ExpectedF1):
+        cutoff.set_params(size="history")  # else nobody asks for the sizes
     found = {}
     for name, lists in (("size foretold", heads), ("size told", replace(heads, sizes=sizes))):
         found[name] = float((crossed(cutoff, lists, stage.truth, stage.train).mean() - fixed) / gap)
