@@ -22,6 +22,7 @@ from shortlist.kernels.rows import (
     row_dot,
     row_fetch,
     row_larger,
+    row_margin,
 )
 from shortlist.kernels.strata import Strata, block_state
 from shortlist.types import Floats, Ints, Longs, State
@@ -190,7 +191,7 @@ def hrm_block(
                 if stamp[other] == mark:
                     continue
                 q, r = row_at(theta.item, item), row_at(theta.item, other)
-                margin = row_dot(h, q, width) - row_dot(h, r, width)
+                margin = row_margin(h, q, r, width)
                 if theta.bias.size:
                     margin += theta.bias[item] - theta.bias[other]
                 y = strength(trace, other, user, group, fade) if recall else ZERO
