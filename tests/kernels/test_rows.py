@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shortlist.kernels.rows import factor_width, one_move, pair_move, row_at, row_dot, row_fetch, row_margin
+from shortlist.kernels.rows import factor_width, one_move, pair_move, row_at, row_dot, row_fetch
 
 WIDTHS = [1, 2, 3, 4, 7, 8, 9, 15, 16, 50, 64, 100]
 F = np.float32
@@ -18,9 +18,6 @@ def test_dot(n):
     rows = table(n)
     found = row_dot(row_at(rows, 1), row_at(rows, 4), factor_width(n))
     np.testing.assert_allclose(found, rows[1].astype(float) @ rows[4], rtol=1e-4, atol=1e-5)
-    apart = row_margin(row_at(rows, 1), row_at(rows, 4), row_at(rows, 0), factor_width(n))
-    wanted = rows[1].astype(float) @ (rows[4].astype(float) - rows[0])
-    np.testing.assert_allclose(apart, wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("n", WIDTHS)

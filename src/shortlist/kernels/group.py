@@ -1,5 +1,7 @@
 """Grouping rows by user and ordering them in time, without a general sort."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -130,6 +132,14 @@ def _order_span(time: Longs, basket: Ints, item: Ints, weight: Floats, start: in
         _sift(time, basket, item, weight, start, 0, last)
 
 
+@inlined
+def _reorder(column: npt.NDArray[Any], start: int, order: Longs) -> None:
+    """In place; by loops, because an assignment of arrays would compile its error message too."""
+    old = column[start : start + order.size].copy()
+    for k in range(order.size):
+        column[start + k] = old[order[k]]
+
+
 @kernel
 def rows_order(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floats) -> None:
     """Order each user's rows by time, basket, item, in place; an absent column has length 0."""
@@ -143,12 +153,12 @@ def rows_order(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Flo
         # Sort by time alone, unless that is done, as in a log; then mend the moments with several rows.
         if not _is_ascending(time, start, end):
             order = np.argsort(time[start:end])
-            time[start:end] = time[start:end][order]
-            item[start:end] = item[start:end][order]
+            _reorder(time, start, order)
+            _reorder(item, start, order)
             if basket.size:
-                basket[start:end] = basket[start:end][order]
+                _reorder(basket, start, order)
             if weight.size:
-                weight[start:end] = weight[start:end][order]
+                _reorder(weight, start, order)
         first = start
         for row in range(start + 1, end + 1):
             if row == end or time[row] != time[first]:

@@ -22,7 +22,6 @@ from shortlist.kernels.rows import (
     row_dot,
     row_fetch,
     row_larger,
-    row_margin,
 )
 from shortlist.kernels.strata import Strata, block_state
 from shortlist.types import Floats, Ints, Longs, State
@@ -83,7 +82,8 @@ def context_pool(contexts: Contexts, group: int, items: Floats, out: Floats, wid
     """First layer: the context's items into `out` (n_factors,)."""
     begin, end, total = contexts.begin[group], contexts.end[group], np.uintp(out.ctypes.data)
     if contexts.max_items:
-        out[:] = items[contexts.item[begin]]
+        for f in range(len(width)):  # an assignment of arrays would compile its error message too
+            out[f] = items[contexts.item[begin], f]
         for row in range(begin + 1, end):
             row_larger(total, row_at(items, contexts.item[row]), width)
         return
@@ -191,7 +191,7 @@ def hrm_block(
                 if stamp[other] == mark:
                     continue
                 q, r = row_at(theta.item, item), row_at(theta.item, other)
-                margin = row_margin(h, q, r, width)
+                margin = row_dot(h, q, width) - row_dot(h, r, width)
                 if theta.bias.size:
                     margin += theta.bias[item] - theta.bias[other]
                 y = strength(trace, other, user, group, fade) if recall else ZERO
@@ -323,7 +323,8 @@ def hybrid_vectors(
     context, (base, gain) = np.empty(len(width), np.float32), user_share(contexts.max_user)
     for number in range(contexts.user.size):
         if contexts.begin[number] == contexts.end[number]:
-            out[number] = user_factors[contexts.user[number]]
+            for f in range(len(width)):
+                out[number, f] = user_factors[contexts.user[number], f]
             continue
         context_pool(contexts, number, item_factors, context, width)
         p, pooled = row_at(user_factors, contexts.user[number]), np.uintp(context.ctypes.data)

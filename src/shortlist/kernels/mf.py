@@ -7,7 +7,7 @@ import numpy as np
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import boundary_step, class_pull, rank_pull
 from shortlist.kernels.rng import GOLDEN, high_below, low_unit, mixed, next_word
-from shortlist.kernels.rows import Width, one_move, pair_move, row_at, row_dot, row_fetch, row_margin
+from shortlist.kernels.rows import Width, one_move, pair_move, row_at, row_dot, row_fetch
 from shortlist.kernels.strata import Strata, block_state
 from shortlist.types import Floats, Ints, Longs, State
 
@@ -126,7 +126,7 @@ def mf_block(
                 if stamp[other] == mark:
                     continue
                 q, r = row_at(theta.item, item), row_at(theta.item, other)
-                margin = row_margin(p, q, r, width)
+                margin = row_dot(p, q, width) - row_dot(p, r, width)
                 if theta.bias.size:
                     margin += theta.bias[item] - theta.bias[other]
                 step = rates.lr * rank_pull(margin)

@@ -64,14 +64,11 @@ def _lane_sum(builder: Any, vector: Any) -> Any:
     return builder.extract_element(vector, ir.Constant(I32, 0))
 
 
-def _sum_over(width: Any) -> Any:
-    """Code for the inner product of a row with another, or with the difference of two others."""
-
+def _row_dot(_typing: Any, left: Any, right: Any, width: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         sums: dict[tuple[int, int], Any] = {}
         for number, (at, kind) in enumerate(_places(len(width))):
-            p, q, *r = (builder.load(_piece(builder, row, at, kind), align=4) for row in args[:-1])
-            q = builder.fsub(q, r[0]) if r else q
+            p, q = (builder.load(_piece(builder, row, at, kind), align=4) for row in args[:2])
             product, name = builder.fmul(p, q, flags=FUSED), (kind.count, number % SUMS)
             sums[name] = builder.fadd(sums[name], product, flags=FUSED) if name in sums else product
         totals: dict[int, Any] = {}
@@ -82,15 +79,7 @@ def _sum_over(width: Any) -> Any:
             result = builder.fadd(result, _lane_sum(builder, total))
         return result
 
-    return generate
-
-
-def _row_dot(_typing: Any, left: Any, right: Any, width: Any) -> Any:
-    return types.float32(*[types.uintp] * 2, width), _sum_over(width)
-
-
-def _row_margin(_typing: Any, left: Any, right: Any, other: Any, width: Any) -> Any:
-    return types.float32(*[types.uintp] * 3, width), _sum_over(width)
+    return types.float32(types.uintp, types.uintp, width), generate
 
 
 def _moves(n_rows: int, formula: Callable[..., tuple[Any, ...]]) -> Any:
@@ -227,7 +216,6 @@ def _row_fetch(_typing: Any, row: Any, width: Any) -> Any:
 
 
 _ROW_DOT: Any = intrinsic(_row_dot)
-_ROW_MARGIN: Any = intrinsic(_row_margin)
 _PAIR_MOVE: Any = intrinsic(_pair_move)
 _ONE_MOVE: Any = intrinsic(_one_move)
 _ROW_FETCH: Any = intrinsic(_row_fetch)
@@ -248,13 +236,6 @@ def row_at(table: Floats, row: int | np.integer) -> np.uintp:
 def row_dot(left: np.uintp, right: np.uintp, width: Width) -> np.float32:
     """The inner product of two rows, always summed in the same order."""
     total: np.float32 = _ROW_DOT(left, right, width)
-    return total
-
-
-@folded
-def row_margin(left: np.uintp, right: np.uintp, other: np.uintp, width: Width) -> np.float32:
-    """The inner product of a row with the difference of two others."""
-    total: np.float32 = _ROW_MARGIN(left, right, other, width)
     return total
 
 
