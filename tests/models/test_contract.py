@@ -179,6 +179,7 @@ BAD = {
     "pool_items": ["sum"],
     "pool_user": ["min"],
     "window": [0, 1.5],
+    "memory": [0, -1, 1.5, float("nan"), "long"],
     "half_life": [0, -1, float("inf")],
     "decay": [0, 1.5],
     "popularity": [-1],

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError
 from shortlist.models.base import load_model
 from shortlist.models.hrm import habit_level
 from tests.models.cases import bits, checkerboard, crowd, everyone, fit, model
@@ -91,12 +90,6 @@ def test_more_data_goes_on_from_what_was_learned():
     one.partial_fit(data.where(late), n_epochs=2)
     assert one.past.n_rows == data.n_rows
     assert np.isfinite(one.score(everyone(data))).all()
-
-
-@pytest.mark.parametrize("memory", [0, -1, 1.5, float("nan")])
-def test_a_memory_that_is_none(memory):
-    with pytest.raises(ConfigError, match="memory must lie above 0"):
-        fit("HRM", checkerboard(), memory=memory)
 
 
 def test_a_checkpoint_holds_the_habits(tmp_path):

@@ -18,7 +18,7 @@ from shortlist.kernels.hrm import (
 )
 from shortlist.kernels.mf import Parameters, Rates
 from shortlist.kernels.rows import factor_width
-from shortlist.models.base import whole
+from shortlist.models.base import at_least, whole
 from shortlist.models.counting import faded_counts
 from shortlist.models.joint import DynamicK, JointModel
 from shortlist.models.objective import Objective
@@ -222,6 +222,8 @@ class HRM(JointModel):
 
     def _check(self, data: Interactions) -> Objective:
         whole(1, window=self.window)
+        if self.memory is not None:
+            at_least(0, memory=self.memory)
         if self.memory is not None and not 0 < self.memory <= 1:
             raise ConfigError(
                 f"memory must lie above 0 and be at most 1, or be None, got {self.memory}; try 0.9."
