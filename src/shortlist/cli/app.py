@@ -1,6 +1,7 @@
 """Which verbs there are, and how every one of them ends: a result, or one sentence and exit code 2."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -52,6 +53,12 @@ def build() -> App:
     return app
 
 
+# advice that the library gives in Python, such as user_id='name', as flags
+KEYWORD = re.compile(
+    r"\b(user_id|item_id|timestamp|weight|basket_id|item_name|time_format|separator|query|table|N)=(?=['\"\d])"
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no traceback for anything a person can mend."""
     tokens = list(sys.argv[1:] if argv is None else argv)
@@ -73,7 +80,7 @@ def ended(error: BaseException) -> int | None:
     if interrupted(error):
         return complain("stopped by Ctrl-C before it was done.", INTERRUPTED)
     if isinstance(error, CycloptsError | ShortlistError):
-        return complain(str(error), WRONG_USE)
+        return complain(KEYWORD.sub(r"--\1 ", str(error)), WRONG_USE)
     if isinstance(error, BrokenPipeError):
         # The reader has gone (`| head`): leave without a word, also when Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

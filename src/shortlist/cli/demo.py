@@ -86,7 +86,7 @@ def demo(
         ranked = model.recommend([one.user_id], N=len(one) + WITHHELD, filter_seen=not data.returns)
         show(drawn(one, ranked.at(0), data, taken=taken_by(one.user_id, split.test), most=ROWS))
     show_text(f"Read the report, with ten more users: {report}")
-    return show_text("Next, with data of your own: shortlist fit --help")
+    return show_text("Next: shortlist fit --help, which finds the ranker that suits data of your own.")
 
 
 def movies_or_groceries() -> "tuple[str, Interactions]":

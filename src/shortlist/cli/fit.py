@@ -52,6 +52,9 @@ def fit(
 ) -> None:
     """Train a model, choose what ends its lists on the users' last baskets, and save both.
 
+    Without --model, every ranker that suits the data is tried as it comes and the best is kept. Better
+    settings are looked for by shortlist tune, and by sl.fit in Python.
+
     For example:
       shortlist fit sample --out shop --test held.parquet
     """
