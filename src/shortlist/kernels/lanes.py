@@ -28,7 +28,7 @@ def _vector(context: Any, builder: Any, array_type: Any, array: Any, at: Any, ki
     return _load(builder, context.make_array(array_type)(context, builder, array).data, at, kind)
 
 
-def _splat(builder: Any, value: Any, kind: Any) -> Any:
+def splat(builder: Any, value: Any, kind: Any) -> Any:
     """The same float in every lane."""
     first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0))
     return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(I32, kind.count), [0] * kind.count))
@@ -68,7 +68,7 @@ def _block_add(_typing: Any, items: Any, at: Any, users: Any, user_at: Any, n: A
             p = builder.load(builder.gep(user, [builder.add(args[3], loop.index)]))
             place = builder.add(args[1], builder.mul(loop.index, ir.Constant(loop.index.type, BLOCK)))
             q = _vector(context, builder, items, args[0], place, WIDE)
-            product = builder.fmul(_splat(builder, p, WIDE), q, flags=("contract",))
+            product = builder.fmul(splat(builder, p, WIDE), q, flags=("contract",))
             builder.store(builder.fadd(builder.load(total), product, flags=("contract",)), total)
         target = context.make_array(sums)(context, builder, args[5]).data
         builder.store(builder.load(total), builder.bitcast(target, WIDE.as_pointer()), align=4)
@@ -81,10 +81,10 @@ def _reach_mask(_typing: Any, sums: Any, tails: Any, at: Any, tail: Any, cut: An
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         known = _vector(context, builder, sums, args[0], ir.Constant(args[2].type, 0), WIDE)
         rest = _vector(context, builder, tails, args[1], args[2], WIDE)
-        most = builder.fmul(_splat(builder, args[3], WIDE), rest, flags=("contract",))
+        most = builder.fmul(splat(builder, args[3], WIDE), rest, flags=("contract",))
         bound = builder.fadd(known, most, flags=("contract",))
         # unordered or at least: a NaN bound says nothing, so the item stays
-        stays = builder.fcmp_unordered(">=", bound, _splat(builder, args[4], WIDE))
+        stays = builder.fcmp_unordered(">=", bound, splat(builder, args[4], WIDE))
         return builder.bitcast(stays, I64)
 
     return types.uint64(sums, tails, types.intp, types.float32, types.float32), generate

@@ -13,15 +13,15 @@ from numba import types
 from numba.extending import intrinsic
 
 from shortlist.kernels.jit import folded, inlined
+from shortlist.kernels.lanes import F32, I32, I64, LANES, splat
 from shortlist.types import Floats
 
 Width = tuple[tuple[()], ...]
 
-LANES = 8
 SUMS = 4  # running sums of a product, so that one addition need not wait for the last
 LINE = 64  # bytes fetched together
 FUSED = ("contract",)
-F32, I32, I64, BYTE = ir.FloatType(), ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
+BYTE = ir.IntType(8).as_pointer()
 
 
 def factor_width(n_factors: int) -> Width:
@@ -42,12 +42,6 @@ def _piece(builder: Any, row: Any, at: int, kind: Any) -> Any:
     """Where the floats from `at` on stand, as one vector."""
     pointer = builder.inttoptr(row, F32.as_pointer())
     return builder.bitcast(builder.gep(pointer, [ir.Constant(I64, at)]), kind.as_pointer())
-
-
-def _splat(builder: Any, value: Any, kind: Any) -> Any:
-    """The same float in every lane."""
-    first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0))
-    return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(I32, kind.count), [0] * kind.count))
 
 
 def _lane_sum(builder: Any, vector: Any) -> Any:
@@ -90,7 +84,7 @@ def _moves(n_rows: int, formula: Callable[..., tuple[Any, ...]]) -> Any:
             for at, kind in _places(len(width)):
                 places = [_piece(builder, row, at, kind) for row in args[:n_rows]]
                 old = [builder.load(place, align=4) for place in places]
-                numbers = [_splat(builder, number, kind) for number in args[n_rows:-1]]
+                numbers = [splat(builder, number, kind) for number in args[n_rows:-1]]
                 for place, value in zip(places, formula(builder, *old, *numbers), strict=False):
                     builder.store(value, place, align=4)
             return context.get_dummy_value()

@@ -93,10 +93,6 @@ class Schedule:
         """How many tasks the pool runs at once."""
         return self.pool._max_workers
 
-    def group_items(self, group: int) -> Ints:
-        """The items of one group."""
-        return self.item[self.indptr[group] : self.indptr[group + 1]]
-
     def enter(self, epoch: int) -> bool:
         """Cut the strata of this epoch; True when the items were relabelled."""
         era = epoch // ERA
