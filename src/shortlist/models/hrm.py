@@ -202,8 +202,9 @@ class HRM(JointModel):
         return self.memory is not None
 
     def habits(self, data: Interactions) -> Floats:
-        level = 0.0 if self.memory is None else habit_level(data, self.memory)
-        return np.full(data.n_users, level, np.float32)
+        if self.memory is None:
+            return super().habits(data)
+        return np.full(data.n_users, habit_level(data, self.memory), np.float32)
 
     @property
     def pool(self) -> int:

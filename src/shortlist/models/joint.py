@@ -195,7 +195,7 @@ class JointModel(Recommender):
             np.full(n_users, objective.t, np.float32),
             draw(ITEMS, n_items),
             np.zeros(n_items if self.bias else 0, np.float32),
-            self.habits(data) if self.repeats else np.zeros(0, np.float32),
+            self.habits(data),
             np.zeros(n_items if self.repeats else 0, np.float32),
         )
 
@@ -205,8 +205,8 @@ class JointModel(Recommender):
         return False
 
     def habits(self, data: Interactions) -> Floats:
-        """(n_users,) where the weights of users' own pasts start."""
-        return np.zeros(data.n_users, np.float32)
+        """(n_users,) where the weights of users' own pasts start; (0,) where these do not count."""
+        return np.zeros(0, np.float32)
 
     @abstractmethod
     def vectors_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:
