@@ -90,7 +90,7 @@ def test_reports_need_no_truth_and_the_baseline_may_be_named():
 
 
 def test_one_model_alone_is_a_table_without_tests():
-    found = compare({"only": LISTS}, interactions(TRUTH))
+    found = compare({"only": LISTS}, interactions(TRUTH).to_frame())
     assert len(found.tests) == 0
     assert "only" in str(found)
 

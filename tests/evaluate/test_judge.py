@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
@@ -26,6 +27,17 @@ LOG3 = 1 / math.log2(3)
 
 def by_user(report):
     return {row["user_id"]: row for row in report.users.to_dicts()}
+
+
+def test_truth_may_be_a_table_or_a_matrix():
+    truth = interactions(TRUTH)
+    tables = truth.to_frame(), truth.to_frame().to_pandas()
+    wanted = evaluate(LISTS, truth, history=truth).to_dict()
+    assert all(evaluate(LISTS, table, history=table).to_dict() == wanted for table in tables)
+    numbered = evaluate({0: [1, 0], 1: []}, csr_array([[1, 0, 1], [0, 1, 0]]))
+    assert numbered.values("f1").tolist() == [0.5, 0]
+    with pytest.raises(DataError, match=r"must come as .* got dict"):
+        evaluate(LISTS, TRUTH)
 
 
 class TestByHand:

@@ -195,11 +195,18 @@ def test_held_back_rows_leave_every_user_something():
     assert (default.held_back(data, 2)[1].item != truth.item).any()
 
 
+def test_a_table_is_as_good_as_interactions(monkeypatch):
+    monkeypatch.setattr(default, "RANKERS", ("Popularity", "PersonalFrequency"))
+    model = sl.fit(shoppers().to_frame().to_pandas(), budget=1)
+    assert model.past.fingerprint == shoppers().fingerprint
+    assert model.chosen_ == sl.fit(shoppers(), budget=1).chosen_
+
+
 # ------------------------------------------------------------------ refusals
 def test_what_cannot_be_chosen_on_is_refused():
     with pytest.raises(DataError, match="at least two users with two items each, got 1"):
         sl.fit(Interactions.from_tuples([("a", "x", 0), ("b", "y", 0), ("b", "z", 0)]))
-    with pytest.raises(DataError, match="fit takes Interactions, got ndarray"):
+    with pytest.raises(DataError, match=r"interactions must come as .* got ndarray"):
         sl.fit(np.eye(3))
     with pytest.raises(DataError, match="at least one interaction"):
         sl.fit(shoppers().where(np.zeros(shoppers().n_rows, bool)))

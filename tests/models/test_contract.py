@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from scipy.sparse import csr_array
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
@@ -151,8 +152,48 @@ def test_data_that_teaches_nothing_is_refused(name):
     data = checkerboard()
     with pytest.raises(DataError, match="at least one interaction"):
         fit(name, data.where(np.zeros(data.n_rows, bool)))
-    with pytest.raises(DataError, match="fit takes Interactions, got ndarray"):
-        model(name).fit(np.eye(3))
+    for strange in (np.eye(3), "events.csv", None):
+        with pytest.raises(DataError, match=f"interactions must come .* got {type(strange).__name__}"):
+            model(name).fit(strange)
+    with pytest.raises(DataError, match="did you mean 'itemm'"):
+        model(name).fit(pl.DataFrame({"user": [1, 2], "itemm": [1, 2]}))
+
+
+FORMS = {
+    "polars": lambda data: data.to_frame(),
+    "lazy": lambda data: data.to_frame().lazy(),
+    "pandas": lambda data: data.to_frame().to_pandas(),
+    "Arrow": lambda data: data.to_frame().to_arrow(),
+}
+
+
+@every_model
+@pytest.mark.parametrize("form", FORMS)
+def test_a_table_is_as_good_as_interactions(name, form):
+    one = fit(name, checkerboard())
+    assert bits(one.fit(FORMS[form](checkerboard()))) == bits(fitted(name))
+    assert one.users_ == checkerboard().users
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("HRM")])
+def test_a_matrix_is_as_good_as_interactions(name):
+    csr = csr_array(checkerboard().csr().toarray() > 0).astype(np.float32)
+    data = Interactions.from_csr(csr)
+    changed = {"scores": outside_scores(data)} if name == "OutsideScores" else {}
+    one = model(name, **changed)
+    for matrix in (csr, csr.tocoo(), csr.tocsc()):
+        assert bits(one.fit(train=matrix)) == bits(fit(name, data))
+    assert one.recommend([0, 29], N=2)[29].items == fit(name, data).recommend([29], N=2)[29].items
+
+
+def test_more_and_valid_may_be_matrices_too():
+    csr = csr_array(np.random.default_rng(0).random((30, 20)) < 0.4).astype(np.float32)
+    held = csr_array(np.random.default_rng(1).random((30, 20)) < 0.1).astype(np.float32)
+    data, valid = Interactions.from_csr(csr), Interactions.from_csr(held)
+    one, same = model("BPRMF").fit(data, valid=valid), model("BPRMF").fit(csr, valid=held)
+    assert one.valid_scores_ == same.valid_scores_ != []
+    assert bits(one.partial_fit(valid)) == bits(same.partial_fit(more=held))
+    assert bits(model("BPRMF").fit(csr, valid=None)) == bits(fit("BPRMF", data))
 
 
 BAD = {

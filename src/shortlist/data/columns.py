@@ -206,8 +206,8 @@ def _names(frame: Any) -> list[str]:
     names = getattr(frame, "column_names", None) or getattr(frame, "columns", None)  # Arrow, then the others
     if names is None or not (hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__dataframe__")):
         raise DataError(
-            f"interactions must come as a polars, pandas or Arrow table, got {type(frame).__name__}; "
-            "convert it with polars.DataFrame(…), or use from_tuples or from_csr."
+            "interactions must come as a polars, pandas or Arrow table or a SciPy matrix, got "
+            f"{type(frame).__name__}; build them with shortlist.read, Interactions.from_tuples or from_csr."
         )
     return [str(name) for name in names]
 

@@ -44,6 +44,15 @@ class Interactions:
 
     # ------------------------------------------------------------------ building
     @classmethod
+    def of(cls, data: Any) -> Self:
+        """These very ones, or from a SciPy users × items matrix or a table with the usual column names."""
+        from scipy.sparse import issparse
+
+        if isinstance(data, cls):
+            return data
+        return cls.from_csr(data) if issparse(data) else cls.from_frame(data)
+
+    @classmethod
     def from_frame(cls, frame: Any, *, time_format: str | None = None, **columns: str | None) -> Self:
         """From a polars, pandas or Arrow table; columns by convention, by alias, or named by keyword.
 

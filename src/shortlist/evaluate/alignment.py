@@ -53,7 +53,8 @@ def as_chunks(lists: ListsOrChunks) -> Iterator[RankedLists]:
 class Bench:
     """The truth laid out for judging: every user with truth has a row, in the order of the id table."""
 
-    def __init__(self, truth: Interactions, history: Interactions | None = None) -> None:
+    def __init__(self, truth: Interactions | Any, history: Interactions | None = None) -> None:
+        truth = Interactions.of(truth)
         if not truth.n_rows:
             raise DataError(
                 "truth must hold at least one interaction, got none; pass the test part of a split."

@@ -169,7 +169,7 @@ class Comparison:
 
 def compare(
     results: Mapping[str, Judged | Sequence[Judged]],
-    truth: Interactions | None = None,
+    truth: Interactions | Any = None,
     *,
     baseline: str | None = None,
     metrics: Sequence[str] = ("f1", "ndcg"),
@@ -192,6 +192,7 @@ def compare(
         raise ConfigError(
             f"metrics must be among {', '.join(METRICS)}, got {list(metrics)}; choose from them."
         )
+    truth = None if truth is None else Interactions.of(truth)
     reports = {name: _reports(name, one, truth, max_items) for name, one in results.items()}
     first = reports[baseline][0]
     for name, runs in reports.items():
@@ -223,10 +224,7 @@ def _reports(name: str, given: Any, truth: Interactions | None, max_items: int) 
         raise DataError(f"{name!r} must bring at least one run, got none; leave the model out.")
     if truth is None and not all(isinstance(run, Report) for run in runs):
         raise ConfigError(f"{name!r} brings lists, which need a truth, got none; pass truth or reports.")
-    return [
-        run if isinstance(run, Report) else evaluate(run, truth, max_items=max_items)  # type: ignore[arg-type]
-        for run in runs
-    ]
+    return [run if isinstance(run, Report) else evaluate(run, truth, max_items=max_items) for run in runs]
 
 
 def _per_user(runs: list[Report], metric: str) -> Doubles:

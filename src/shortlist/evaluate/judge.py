@@ -1,5 +1,7 @@
 """Lists and truth in, a report out. No model in sight: the lists may come from any library."""
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 
@@ -17,20 +19,22 @@ CELLS = 1024  # how finely predicted probabilities are told apart when calibrati
 
 def evaluate(
     lists: ListsOrChunks,
-    truth: Interactions,
+    truth: Interactions | Any,
     *,
-    history: Interactions | None = None,
+    history: Interactions | Any = None,
     max_items: int = 20,
 ) -> Report:
     """Judge lists over every user with truth: one without a list counts as one with an empty list.
 
     `lists`: RankedLists, a table with user_id and item_id, {user_id: [item_id, …]}, or an iterable of
-    RankedLists, which are judged one after the other and never held together. `history`, what was known when
+    RankedLists, which are judged one after the other and never held together. `truth` may also be a table
+    with the usual column names or a SciPy users × items matrix. `history`, likewise, what was known when
     the lists were made, adds repeats and the slices by history and popularity. `max_items` is the longest
     list that would ever be shown: it fixes each user's normaliser of NDCG and average precision.
     """
     if max_items < 1:
         raise ConfigError(f"max_items must be at least 1, got {max_items}; pass the longest list allowed.")
+    history = None if history is None else Interactions.of(history)
     court = _Court(Bench(truth, history), history, max_items)
     for chunk in as_chunks(lists):
         court.judge(chunk)

@@ -32,7 +32,7 @@ MEMORY = 0.9  # of HRM where people take items again
 
 
 def fit(
-    data: Interactions,
+    data: Interactions | Any,
     *,
     budget: str | int = "default",
     seed: int = 0,
@@ -47,7 +47,7 @@ def fit(
     everything. `budget` counts settings per ranker: "quick" (1), "default" (4) or a number; it is no clock,
     so the same data and seed give the same choice. `progress` is told what happens, a line at a time.
     """
-    n_trials, tell = _n_trials(budget), progress or _silent
+    n_trials, tell, data = _n_trials(budget), progress or _silent, Interactions.of(data)
     Recommender.check_data(data)
     history, truth, how = held_back(data, seed)
     tell(f"validation: {how}")

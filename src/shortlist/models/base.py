@@ -1,7 +1,9 @@
 """The contract every model keeps."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -20,6 +22,7 @@ from shortlist.models.chosen import Chosen
 from shortlist.recommend import explain, recommend, renamed
 from shortlist.types import Doubles, Floats, Ints, Longs
 
+TEACHING = ("fit", "partial_fit")  # what takes data, as `train` or `more` and `valid`
 HISTORY = ("indptr", "item", "baskets", "user_baskets", "time", "weight")
 
 
@@ -38,6 +41,19 @@ def whole(least: int, **values: Any) -> None:
             raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
+def opened(teach: Callable[..., Any]) -> Callable[..., Any]:
+    """`fit` or `partial_fit` that also takes a matrix or a table wherever it takes Interactions."""
+
+    @wraps(teach)
+    def door(self: Any, *data: Any, **named: Any) -> Any:
+        for name, value in named.items():
+            if name in ("train", "more") or (name == "valid" and value is not None):
+                named[name] = Interactions.of(value)
+        return teach(self, *map(Interactions.of, data), **named)
+
+    return door
+
+
 @dataclass(kw_only=True, eq=False)
 class Recommender(Component, ABC):
     """Fit, score, decide, save. Users and items are dense indices; `users_` and `items_` translate."""
@@ -48,6 +64,8 @@ class Recommender(Component, ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         Recommender.classes[cls.__name__] = cls
+        for name in vars(cls).keys() & set(TEACHING):  # one door for all models
+            setattr(cls, name, opened(vars(cls)[name]))
 
     @abstractmethod
     def score(self, users: Ints) -> Floats:
@@ -108,11 +126,6 @@ class Recommender(Component, ABC):
     @staticmethod
     def check_data(data: Interactions) -> None:
         """Refuse what nothing can be learned from."""
-        if not isinstance(data, Interactions):
-            raise DataError(
-                f"fit takes Interactions, got {type(data).__name__}; "
-                "build them with shortlist.read, Interactions.from_frame or Interactions.from_csr."
-            )
         if not data.n_rows:
             raise DataError(
                 "there must be at least one interaction to learn from, got none; check the filters."
