@@ -19,7 +19,7 @@ from shortlist.data.lists import RankedLists
 from shortlist.data.store import Parts, load_parts, save_parts
 from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from shortlist.models.chosen import Chosen
-from shortlist.recommend import explain, recommend, renamed
+from shortlist.recommend import explain, recommend, renamed, similar_items
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 TEACHING = ("fit", "partial_fit")  # what takes data, as `train` or `more` and `valid`
@@ -149,6 +149,10 @@ class Recommender(Component, ABC):
     def explain(self, user_id: Any, **wishes: Any) -> pl.DataFrame:
         """One user's ranked head, how far each item stands from the boundary, and what pulled it there."""
         return explain(self, user_id, **renamed(wishes))
+
+    def similar_items(self, item_id: Any, N: int = 10) -> pl.DataFrame:
+        """The N other items most like this one, for factor models: item_id, item_name if any, similarity."""
+        return similar_items(self, item_id, N)
 
     # ------------------------------------------------------------------ saving
     @abstractmethod

@@ -4,7 +4,8 @@ from shortlist.recommend.explain import explain
 from shortlist.recommend.finder import prepare
 from shortlist.recommend.recommend import recommend
 from shortlist.recommend.scorer import Scorer
+from shortlist.recommend.similar import similar_items
 from shortlist.recommend.stream import recommend_to
 from shortlist.recommend.wishes import renamed
 
-__all__ = ["Scorer", "explain", "prepare", "recommend", "recommend_to", "renamed"]
+__all__ = ["Scorer", "explain", "prepare", "recommend", "recommend_to", "renamed", "similar_items"]
