@@ -1,6 +1,7 @@
 """How lists look."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from shortlist.cli.lists import as_json, drawn, lengths_drawn, outside_ids
@@ -58,9 +59,8 @@ def test_only_some_of_the_withheld_are_shown(capsys):
 
 
 def test_names_stand_for_ids(capsys):
-    import polars as pl
-
     named = PAST.with_names(pl.Series(["i1"]), pl.Series(["[red] apples"]))
+    assert as_json(one(["i1", "i2"], [2, 1]), named)["names"] == ["[red] apples", "i2"]
     assert any(
         "[red] apples" in line for line in printed(capsys, drawn(one(["i1"], [1]), one([], []), named))
     )
@@ -87,12 +87,13 @@ def test_words_become_integers_where_ids_are():
 
 
 def test_json_has_plain_values():
-    assert as_json(one(["i1"], [2.5], boundary=2.0)) == {
+    assert as_json(one(["i1"], [2.5], boundary=2.0), PAST) == {
         "user_id": "a",
         "length": 1,
         "boundary": 2.0,
         "reason": "top_n",
         "items": ["i1"],
+        "names": None,
         "scores": [2.5],
         "probabilities": None,
     }

@@ -76,7 +76,7 @@ def demo(
                 "n_epochs": model.n_epochs_,
                 "results": brief.comparison.table.to_dicts(),
                 "tests": brief.comparison.tests.to_dicts(),
-                "examples": [as_json(one) for one in examples],
+                "examples": [as_json(one, data) for one in examples],
                 "report": str(report),
             }
         )

@@ -29,14 +29,17 @@ def outside_ids(words: Iterable[str], ids: "Ids") -> list[Any]:
         ) from None
 
 
-def as_json(one: "RankedList") -> dict[str, Any]:
-    """One list in plain values."""
+def as_json(one: "RankedList", past: "Interactions") -> dict[str, Any]:
+    """One list in plain values; names where the data has them."""
+    from shortlist.experiment.brief import names_of
+
     return {
         "user_id": one.user_id,
         "length": len(one),
         "boundary": one.boundary,
         "reason": one.reason,
         "items": one.items,
+        "names": None if past.item_names is None else list(map(names_of(past), one.items)),
         "scores": one.scores.tolist(),
         "probabilities": None if one.probabilities is None else one.probabilities.tolist(),
     }

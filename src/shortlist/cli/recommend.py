@@ -84,7 +84,7 @@ def recommend(
         return written(out, found, users, asked, json)
     lists = found.recommend(users, **asked)
     if json:
-        return show_json([as_json(one) for one in lists])
+        return show_json([as_json(one, found.past) for one in lists])
     if users is None:
         return show(lengths_drawn(lists))
     ranked = ranking(found, users, lists, asked)
