@@ -181,6 +181,9 @@ def test_a_model_that_counts_is_cut_too(tmp_path, capsys):
         (["fit", "sample", "--cutoff", "ExpectdF1"], 'Did you mean "ExpectedF1"?'),
         (["evaluate", "a", "b", "--max_itms", "3"], "Did you mean --max_items?"),
         (["fit", "sample", "--alpha", "3", "--quick"], "alpha must lie between"),
+        (["fit", "sample", "--budget", "2", "--model", "HRM"], "--budget is for choosing among all rankers"),
+        (["fit", "sample", "--budget", "2", "--lr", "0.1"], "--budget is for choosing among all rankers"),
+        (["fit", "sample", "--budget", "0"], "budget must be quick, default or a number"),
         (["fit", "sample", "--test", "held.txt"], "change the ending"),
         (["recommend", "nowhere"], "no saved model at nowhere"),
         (["inspect", "nowhere"], "no saved model at nowhere"),
@@ -223,6 +226,18 @@ def test_without_a_model_the_best_one_is_chosen_and_said(capsys, tmp_path, monke
     assert "PersonalFrequency(), cut by" in run(capsys, "inspect", tmp_path / "m")
     reasons = {one["reason"] for one in told(capsys, "recommend", tmp_path / "m")}
     assert reasons <= {"utility", "below_floor", "top_n"}
+
+
+@pytest.mark.parametrize(("flags", "budget"), [([], "quick"), (["default"], "default"), (["3"], 3)])
+def test_the_budget_of_the_choice_is_that_of_sl_fit(capsys, tmp_path, monkeypatch, flags, budget):
+    from shortlist.experiment import default
+
+    heard = []
+    monkeypatch.setattr(default, "RANKERS", ("Popularity", "PersonalFrequency"))
+    monkeypatch.setattr(default, "_n_trials", lambda said: heard.append(said) or 1)
+    words = ["--budget", *flags] if flags else []
+    run(capsys, "fit", "sample", "--out", tmp_path / "m", "--seed", "1", *words)
+    assert heard == [budget]
 
 
 def test_a_model_that_only_ranks_says_so(capsys, tmp_path):

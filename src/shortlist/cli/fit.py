@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
     from shortlist.models import Recommender
 
+Budget = int | Literal["quick", "default"]
 Decider = Literal["auto", "ExpectedF1", "ExpectedNDCG", "Threshold", "Boundary", "FixedN", "none"]
 
 
@@ -29,6 +30,10 @@ def fit(
     ),
     model: Annotated[
         Name | None, Parameter(help="Else all are tried on validation and the best is kept.")
+    ] = None,
+    budget: Annotated[
+        Budget | None,
+        Parameter(help="Settings to try per ranker: a number, quick for 1 (if not said), default for 4."),
     ] = None,
     cutoff: Annotated[
         Decider,
@@ -52,8 +57,9 @@ def fit(
 ) -> None:
     """Train a model, choose what ends its lists on the users' last baskets, and save both.
 
-    Without --model, every ranker that suits the data is tried as it comes and the best is kept. Better
-    settings are looked for by shortlist tune, and by sl.fit in Python.
+    Without --model, every ranker that suits the data is tried as it comes, with
+    --budget also in other settings, and the best is kept, as by sl.fit in Python.
+    shortlist tune looks for settings of one model.
 
     For example:
       shortlist fit sample --out shop --test held.parquet
@@ -61,6 +67,13 @@ def fit(
     began = time.perf_counter()
     if report is not None and quick:
         raise ConfigError("a report needs what --quick leaves out, validation; got both: drop one.")
+    wishes = (model, cutoff, seen, quick)
+    settled = wishes != (None, "auto", "auto", False) or not params.only("seed", "n_threads")
+    if budget is not None and settled:
+        raise ConfigError(
+            "--budget is for choosing among all rankers, got it with a flag that settles one of them or how "
+            "it learns; drop the one or the other."
+        )
     free(out, test, report)
     data = interactions(source, reading)
     keep = keeps_seen(seen, data)
@@ -72,8 +85,8 @@ def fit(
         say(f"held out {split.test.n_rows:,} rows of {split.test.active_users.size:,} users in {test}")
 
     def teach(rows: "Interactions") -> Taught:
-        if (model, cutoff, seen, quick) == (None, "auto", "auto", False) and params.only("seed", "n_threads"):
-            return chosen_for(rows, params.given())
+        if not settled:
+            return chosen_for(rows, "quick" if budget is None else budget, params.given())
         end = "ExpectedF1" if cutoff == "auto" else cutoff
         return taught(model_of(model, params, whole), rows, end, keep, quick=quick)
 

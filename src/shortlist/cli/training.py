@@ -101,9 +101,9 @@ def taught(model: Any, data: "Interactions", decider: str, keep_seen: bool, *, q
     return Taught(final, rehearsal.decided(getattr(sl.cutoff, decider)()), N)
 
 
-def chosen_for(data: "Interactions", params: "dict[str, Any]") -> Taught:
+def chosen_for(data: "Interactions", budget: str | int, params: "dict[str, Any]") -> Taught:
     """Ranker, settings and decider chosen on validation, each step said."""
-    model: Any = sl.fit(data, budget="quick", progress=say, **params)
+    model: Any = sl.fit(data, budget=budget, progress=say, **params)
     return Taught(model, model.decider_, model.chosen_.rankers[0]["N"], model.chosen_)
 
 
