@@ -10,6 +10,7 @@ from rich.console import Console
 
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluate import compare, evaluate, holm, paired_test
+from shortlist.evaluate.tables import shown
 from tests.evaluate import cases
 from tests.evaluate.cases import LISTS, TRUTH, interactions
 
@@ -92,24 +93,35 @@ def test_reports_need_no_truth_and_the_baseline_may_be_named():
 def test_one_model_alone_is_a_table_without_tests():
     found = compare({"only": LISTS}, interactions(TRUTH).to_frame())
     assert len(found.tests) == 0
-    assert "only" in str(found)
+    assert str(found).count("only") == 2
+    assert "against" not in str(found)
 
 
 class TestForms:
     def test_plain(self, comparison):
-        lines = str(comparison).splitlines()
-        assert lines[0].startswith("model")
-        assert set(lines[1]) == {"-"}
-        assert [line.split()[0] for line in lines[2:5]] == ["plain", "better_2", "silent"]
-        assert "p <= 0.05" in lines[5]
-        cells = zip(lines[2:5], comparison.printed["NDCG"], strict=True)
+        everybody, covered, tests, note = [part.splitlines() for part in str(comparison).split("\n\n")]
+        for lines in (everybody, covered, tests):
+            assert lines[1].startswith("model")
+            assert set(lines[2]) == {"-"}
+            names = ["plain", "better_2", "silent"]
+            assert [line.split()[0] for line in lines[3:]] == names[lines is tests :]
+        assert tests[0] == "against plain, with a 95% interval"
+        assert "p <= 0.05" in note[-1]
+        cells = zip(everybody[3:], comparison.printed["NDCG"], strict=True)
         ends = {line.rindex(f" {cell} ") + len(cell) for line, cell in cells}
         assert len(ends) == 1  # figures are flush right
 
-    def test_rich(self, comparison):
-        console = Console(width=250, record=True, file=io.StringIO())
+    def test_every_figure_stands_once_and_whole_on_a_narrow_screen(self):
+        runs = {"not a short name": [SHOWN, BETTER], "other [red]": BETTER}
+        comparison = compare(runs, FACTS, resamples=100)
+        console = Console(width=80, record=True, file=io.StringIO())
         console.print(comparison)
-        assert "better_2" in console.export_text()
+        for text in (console.export_text(), str(comparison)):
+            assert max(map(len, text.splitlines())) <= 80
+            assert "…" not in text
+            for name in comparison.printed.columns[1:]:
+                assert name in text
+                assert all(value in text for value in map(shown, comparison.printed[name]))
 
     def test_markdown(self, comparison):
         lines = comparison.to_markdown().splitlines()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from shortlist.evaluate.tables import latex, markdown, plain, shown
 from shortlist.types import Doubles
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
 Judged = Lists | Report
 TESTS = ("p_bootstrap", "p_t", "p_wilcoxon")
@@ -35,10 +36,13 @@ COLUMNS: tuple[tuple[str, str, View], ...] = (
     ("F1 covered", "f1", "covered"),
     ("NDCG covered (paper)", "ndcg_paper", "covered"),
 )
+COVERED = ("Cover-Ratio", "F1 covered", "NDCG covered (paper)")
+MARKS = "+ better, - worse than {baseline}: paired bootstrap over users, Holm's p <= {alpha:g}."
 NOTE = (
     "F1, NDCG, precision, recall, length: means over all users, an empty list counts 0; covered: over users "
-    "with a list. + better, - worse than {baseline}: paired bootstrap over users, Holm's p <= {alpha:g}."
+    f"with a list. {MARKS}"
 )
+WIDTH = 80  # of a screen
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,32 +105,56 @@ class Comparison:
         return pl.Series(figures.name, [shown(f) + mark for f, mark in zip(figures, marks, strict=True)])
 
     @property
-    def _note(self) -> str:
-        return NOTE.format(baseline=self.baseline, alpha=round(1 - self.level, 10))
+    def pieces(self) -> dict[str, pl.DataFrame]:
+        """What people see, in tables that a screen is wide enough for."""
+        figures, tests = self.printed.drop(self.printed.columns[-2:]), self.printed.columns[-2:]
+        pieces = {
+            "all users, an empty list counts 0": figures.drop(COVERED),
+            "covered users: those who were shown anything": figures.select("model", *COVERED),
+        }
+        if self.results:
+            others = self.printed.filter(pl.col("model") != self.baseline)
+            pieces[f"against {self.baseline}, with a {self.level:.0%} interval"] = others.select(
+                "model", *tests
+            )
+        return pieces
+
+    def _note(self, text: str = NOTE) -> str:
+        return text.format(baseline=self.baseline, alpha=round(1 - self.level, 10))
 
     def __repr__(self) -> str:
         return f"Comparison({', '.join(self.reports)}; baseline {self.baseline})"
 
     def __str__(self) -> str:
-        return f"{plain(self.printed)}\n{self._note}"
+        pieces = [f"{title}\n{plain(piece)}" for title, piece in self.pieces.items()]
+        return "\n\n".join([*pieces, fill(self._note(MARKS), WIDTH)] if self.results else pieces)
 
-    def __rich__(self) -> "Table":
+    def __rich__(self) -> "Group":
+        from rich import box
+        from rich.console import Group
         from rich.table import Table
+        from rich.text import Text
 
-        table = Table(caption=self._note, caption_justify="left")
-        for name in self.printed.columns:
-            table.add_column(name, justify="left" if name == "model" else "right")
-        for row in self.printed.rows():
-            table.add_row(*map(shown, row))
-        return table
+        tables: list[Table | Text] = []
+        for title, piece in self.pieces.items():
+            table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
+            for name in piece.columns:
+                first = name == "model"
+                table.add_column(
+                    name, justify="left" if first else "right", overflow="fold", no_wrap=not first
+                )
+            for row in piece.rows():
+                table.add_row(*(Text(shown(cell)) for cell in row))
+            tables.append(table)
+        return Group(*tables, *([Text(self._note(MARKS))] if self.results else []))
 
     def to_markdown(self) -> str:
         """A pipe table and its note."""
-        return f"{markdown(self.printed)}\n\n{self._note}\n"
+        return f"{markdown(self.printed)}\n\n{self._note()}\n"
 
     def to_latex(self) -> str:
         """A booktabs tabular; the note is a comment."""
-        return f"% {self._note}\n{latex(self.printed)}\n"
+        return f"% {self._note()}\n{latex(self.printed)}\n"
 
     def to_csv(self) -> str:
         """Figures and tests side by side, full precision, one row per model."""
