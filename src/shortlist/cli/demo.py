@@ -1,6 +1,7 @@
 """`shortlist demo`: the main job on real data, in a minute."""
 
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -8,11 +9,10 @@ from cyclopts import Parameter
 import shortlist as sl
 from shortlist.cli.lists import as_json, drawn
 from shortlist.cli.screen import Json, say, show, show_json, show_table, show_text
-from shortlist.cli.training import BOUNDARY, Rehearsal, rehearse, relearned, trial, write_page
+from shortlist.cli.training import BOUNDARY, rehearse, relearned, trial, write_page
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:
-    from shortlist.cutoff import Cutoff
     from shortlist.data.interactions import Interactions
     from shortlist.data.lists import RankedList, RankedLists
     from shortlist.experiment.brief import Brief
@@ -22,8 +22,8 @@ N_EPOCHS = 40
 MOST = 20  # items on any list
 ROWS = 8  # items of a list that are printed
 WITHHELD = 3  # and items below its end
-SURE = 0.7  # share of users who are shown something by the choosy cutoff
-FIXED, EXPECTED, CHOOSY = "best fixed N", "expected F1", "expected F1, choosy"
+WIDTH = 79  # of a paragraph
+FIXED, EXPECTED = "best fixed N", "expected F1"
 
 
 def demo(
@@ -57,15 +57,18 @@ def demo(
         name,
         model,
         split,
-        ends(rehearsal, fixed),
+        {
+            f"{FIXED} = {fixed.need('N_')}": fixed,
+            BOUNDARY: None,
+            EXPECTED: rehearsal.decided(sl.cutoff.ExpectedF1()),
+        },
         main=EXPECTED,
         N=fixed.need("N_"),
-        examples=CHOOSY,
         keep_seen=data.returns,
         max_items=MOST,
     )
     write_page(brief, report)
-    examples = three_of(brief.lists[BOUNDARY])
+    examples = three_of(brief.lists[brief.main])
     if json:
         return show_json(
             {
@@ -81,10 +84,10 @@ def demo(
             }
         )
     show_comparison(brief)
-    show_text("\nThree users' lists by the learned boundary; ✓ marks what they took next.\n")
+    show_text("\nThree of these lists: long, middling, short; ✓ marks what was taken next.\n")
     for one in examples:
-        ranked = model.recommend([one.user_id], N=len(one) + WITHHELD, filter_seen=not data.returns)
-        show(drawn(one, ranked.at(0), data, taken=taken_by(one.user_id, split.test), most=ROWS))
+        ranked, taken = brief.heads[one.user_id], taken_by(one.user_id, split.test)
+        show(drawn(one, ranked, data, taken=taken, most=ROWS, withheld=WITHHELD))
     show_text(f"Read the report, with ten more users: {report}")
     return show_text("Next: shortlist fit --help, which finds the ranker that suits data of your own.")
 
@@ -108,51 +111,38 @@ def introduction(name: str, data: "Interactions", split: "Split") -> str:
     )
 
 
-def ends(rehearsal: Rehearsal, fixed: "Cutoff") -> "dict[str, Cutoff | None]":
-    """Four ways to end one ranking, each fitted on validation only."""
-    expected = rehearsal.decided(sl.cutoff.ExpectedF1())
-    # what was chosen for the one need not be tried again for the other
-    chosen = {"calibration": expected.need("calibration_").method_, "size": expected.need("size_")}
-    return {
-        f"{FIXED} = {fixed.need('N_')}": fixed,
-        BOUNDARY: None,
-        EXPECTED: expected,
-        CHOOSY: rehearsal.decided(sl.cutoff.ExpectedF1(coverage=SURE, **chosen)),
-    }
-
-
 def three_of(lists: "RankedLists") -> "list[RankedList]":
-    """A long list, a short one and an empty one, each the first of its kind; fewer where one is missing."""
+    """The longest list, one of median length and the shortest, each the first of its kind; fewer if alike."""
     import numpy as np
 
-    lengths = lists.lengths
-    short = lengths[lengths > 0].min(initial=MOST)
-    numbers = [int(np.argmax(lengths == length)) for length in (lengths.max(), short, 0) if length in lengths]
+    wanted = np.quantile(lists.lengths, (1, 0.5, 0), method="nearest")
+    numbers = [int(np.argmax(lists.lengths == length)) for length in wanted]
     return [lists.at(number) for number in dict.fromkeys(numbers)]
 
 
 def show_comparison(brief: "Brief") -> None:
-    """The table, and in words what it says of dynamic K."""
+    """How the lists end, the table, and in words what it says."""
     rows = []
     for name, report in brief.reports.items():
         test = brief.comparison.results.get((name, "f1"))
         gain = "" if test is None else f"{test.difference:+.4f} [{test.low:+.4f}, {test.high:+.4f}]"
-        figures = (report.f1, report.mean("f1", "covered"))
-        rows.append(
-            (
-                name,
-                *(f"{figure:.4f}" for figure in figures),
-                f"{report.mean('length'):.1f}",
-                f"{report.cover_ratio:.0%}",
-                gain,
-            )
-        )
-    titles = ("who ends the list", "F1", "F1 covered", "length", "covered", "difference in F1, 95%")
-    show_table(titles, rows, title="DKHRM's ranking of the test, ended in four ways (F1 over all users)")
-    choosy = brief.reports[CHOOSY]
-    same = brief.fixed.values("f1")[choosy.covered].mean() if choosy.covered.any() else float("nan")
-    served, own = f"{choosy.cover_ratio:.0%}", f"{choosy.mean('f1', 'covered'):.4f}"
-    show_text(brief.verdict().replace(": ", ":\n  ", 1))
-    show_text(
-        f"On the {served} of users the choosy cutoff serves, its F1 is {own}, and the fixed N's {same:.4f}."
+        mean, covered = f"{report.mean('length'):.1f}", f"{report.cover_ratio:.0%}"
+        rows.append((name, f"{report.f1:.4f}", mean, covered, gain))
+    paragraph(f"Ranking: {type(brief.model).__name__}. Who ends the lists: {brief.decider}")
+    show_text("")
+    show_table(
+        ("who ends the list", "F1", "length", "covered", "difference in F1, 95%"),
+        rows,
+        title="F1 over all test users, by what ends the same ranking",
     )
+    paragraph(brief.verdict())
+    (_, _, ours), (_, _, fixed) = brief.served(brief.ours), brief.served(brief.fixed)
+    paragraph(
+        f"On the {brief.coverage:.0%} of users whose best item is likeliest to be taken, F1 is {ours:.4f}, "
+        f"and the fixed N's {fixed:.4f}. With coverage={brief.coverage}, the least sure are sent nothing."
+    )
+
+
+def paragraph(text: str) -> None:
+    """A few lines that no terminal breaks."""
+    show_text(fill(text, WIDTH))

@@ -36,7 +36,7 @@ def epochs(label: str) -> "Iterator[Callable[[Epoch], None]]":
         if update is None:
             yield plain_lines(label)
         else:
-            yield lambda state: update(f"{label}: {figures(state)}", state.epoch, state.n_epochs)
+            yield lambda state: update(f"{label}: {figures(state, 'F1')}", state.epoch, state.n_epochs)
 
 
 @contextmanager
@@ -59,6 +59,6 @@ def plain_lines(label: str) -> "Callable[[Epoch], None]":
     return tell
 
 
-def figures(state: "Epoch") -> str:
-    score = "" if state.score is None else f", validation F1 {state.score:.4f}"
+def figures(state: "Epoch", measure: str = "validation F1") -> str:
+    score = "" if state.score is None else f", {measure} {state.score:.4f}"
     return f"loss {state.loss:.4f}{score}, {state.updates_per_second / 1e6:.1f}M updates/s"

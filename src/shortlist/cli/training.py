@@ -128,7 +128,6 @@ def trial(
     main: str,
     N: int,
     keep_seen: bool,
-    examples: str = "",
     max_items: int = 20,
 ) -> "Brief":
     """The test's users' lists under every cutoff (None: the learned boundary); the first is a fixed N."""
@@ -154,7 +153,6 @@ def trial(
         main=main,
         cutoff=cutoff,
         heads=heads,
-        examples=examples,
         max_items=max_items,
     )
 

@@ -62,7 +62,6 @@ class Brief:
     main: str  # name of the lists the report is about
     cutoff: Cutoff | None  # what ends them; None: the boundary that the model learned
     heads: RankedLists  # the best candidates of every user with truth, with probabilities where there are any
-    examples: str = ""  # name of the lists that are printed; the main ones unless given
     max_items: int = 20
     coverage: float = 0.7  # share of users that is marked on the curve of risk and coverage
 
@@ -152,7 +151,7 @@ class Brief:
     @cached_property
     def ten(self) -> Longs:
         """Numbers of ten lists, evenly from the shortest to the longest; equals in the order of users."""
-        lengths = self.lists[self.examples or self.main].lengths
+        lengths = self.lists[self.main].lengths
         order = np.argsort(lengths, kind="stable")
         at = np.linspace(0, order.size - 1, min(EXAMPLES, order.size)).round().astype(np.int64)
         return np.asarray(order[at], np.int64)

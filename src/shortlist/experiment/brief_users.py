@@ -26,13 +26,12 @@ STYLE = """
 
 
 def example_users(brief: Brief) -> str:
-    lists, name = brief.lists[brief.examples or brief.main], names_of(brief.history)
+    lists, name = brief.lists[brief.main], names_of(brief.history)
     cards = [_user(brief, lists.at(int(number)), name) for number in brief.ten]
-    how = brief.examples or brief.main
     words = (
-        f"Not picked by hand: users in order of the length of their list, at even distances, ended by "
-        f"“{how}”. The thick line is where the list ends; below it are the next items, which were withheld. "
-        "A tick marks what the user took next."
+        "Not picked by hand: users in order of the length of their list, at even distances. The thick line "
+        "is where the list ends; below it are the next items, which were withheld. A tick marks what the "
+        "user took next."
     )
     return f"<p>{escape(words)}</p><div class='users'>{''.join(cards)}</div>"
 
