@@ -19,10 +19,13 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluate import METRICS, evaluate
+from shortlist.evaluate.slices import sliced
 from tests.evaluate import cases, naive
 from tests.evaluate.cases import LISTS, TRUTH, interactions
 
 LOG3 = 1 / math.log2(3)
+EVERYBODY = ("ann", "bob", "eve", "fay", "gus")
+SHOWN = {**LISTS, "gus": ["a"]}
 
 
 def by_user(report):
@@ -38,6 +41,49 @@ def test_truth_may_be_a_table_or_a_matrix():
     assert numbered.values("f1").tolist() == [0.5, 0]
     with pytest.raises(DataError, match=r"must come as .* got dict"):
         evaluate(LISTS, TRUTH)
+
+
+class TestAsked:
+    """Users who were asked and took nothing."""
+
+    def test_they_count_and_the_others_stay_as_they_were(self):
+        plain, asked = (evaluate(SHOWN, interactions(TRUTH), asked=who) for who in (None, EVERYBODY))
+        assert (plain.n_users, plain.ignored) == (4, 2)
+        assert (asked.n_users, asked.ignored, asked.unlisted) == (7, 0, 2)  # dan has no list, nor has fay
+        before, after = by_user(plain), by_user(asked)
+        assert {user: after[user] for user in before} == before
+        assert asked.mean("length") == (4 + 1 + 0 + 0 + 2 + 0 + 1) / 7
+        assert asked.cover_ratio == 4 / 7
+        assert asked.f1 == pytest.approx(plain.f1 * 4 / 7)
+        assert asked.mean("precision", "covered") == pytest.approx((2 / 4 + 1 + 0 + 0) / 4)
+
+    def test_a_list_and_silence_are_both_worth_nothing_to_them(self):
+        found = by_user(evaluate(SHOWN, interactions(TRUTH), asked=EVERYBODY))
+        for user, length in {"eve": 2, "fay": 0, "gus": 1}.items():
+            assert (found[user]["taken"], found[user]["length"]) == (0, length)
+            assert {found[user][name] for name in METRICS if name != "length"} == {0.0}
+
+    def test_promises_to_them_are_broken_promises(self):
+        lists = RankedLists.from_frame(
+            pl.DataFrame({"user_id": ["bob", "fay"], "item_id": ["a", "a"], "probability": [1.0, 1.0]})
+        )
+        assert evaluate(lists, interactions(TRUTH)).calibration_error == 0
+        assert evaluate(lists, interactions(TRUTH), asked=["fay"]).calibration_error == 0.5
+
+    def test_they_are_a_slice_of_their_own(self):
+        report = evaluate(LISTS, interactions(TRUTH), history=interactions(TRUTH), asked=["fay", "eve"])
+        assert sliced(report, "basket_size")["slice"].to_list() == ["0", "1", "2", "3–5"]
+        assert sliced(report, "basket_size")["users"].to_list() == [2, 1, 2, 1]
+        assert sliced(report, "history_length")["users"].sum() == 6
+
+    def test_naming_those_with_truth_changes_nothing(self):
+        truth = interactions(TRUTH)
+        assert evaluate(LISTS, truth, asked=list(TRUTH)).to_dict() == evaluate(LISTS, truth).to_dict()
+        assert evaluate(LISTS, truth, asked=[]).to_dict() == evaluate(LISTS, truth).to_dict()
+
+    def test_ids_of_another_kind_are_refused(self):
+        with pytest.raises(DataError, match="of the kind known"):
+            evaluate(LISTS, interactions(TRUTH), asked=[1, 2])
 
 
 class TestByHand:

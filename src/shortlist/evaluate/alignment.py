@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from shortlist.data.ids import Ids
+from shortlist.data.ids import Ids, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
@@ -51,9 +51,14 @@ def as_chunks(lists: ListsOrChunks) -> Iterator[RankedLists]:
 
 
 class Bench:
-    """The truth laid out for judging: every user with truth has a row, in the order of the id table."""
+    """The truth laid out for judging: everybody with truth, or asked, has a row, in the order of the ids."""
 
-    def __init__(self, truth: Interactions | Any, history: Interactions | None = None) -> None:
+    def __init__(
+        self,
+        truth: Interactions | Any,
+        history: Interactions | None = None,
+        asked: Iterable[Any] | None = None,  # user ids that count whether they took anything or not
+    ) -> None:
         truth = Interactions.of(truth)
         if not truth.n_rows:
             raise DataError(
@@ -63,11 +68,16 @@ class Bench:
         if history is not None and history.items is not truth.items:
             self.items = truth.items.extended(history.items.values)
         self.of_row = truth.active_users
-        self.row_of = np.full(truth.n_users, -1, np.int32)
+        if asked is not None:
+            ids = id_series(asked)
+            self.users = truth.users.extended(ids)
+            self.of_row = np.union1d(self.of_row, self.users.lookup(ids)).astype(np.int32)
+        self.row_of = np.full(len(self.users), -1, np.int32)
         self.row_of[self.of_row] = np.arange(self.of_row.size, dtype=np.int32)
+        indptr = np.pad(truth.indptr, (0, len(self.users) - truth.n_users), mode="edge")
         self.truth = Truth(
-            truth.indptr[self.of_row],
-            truth.indptr[self.of_row + 1],
+            indptr[self.of_row],
+            indptr[self.of_row + 1],
             truth.item,
             np.full(len(self.items), -1, np.int32),
         )
@@ -77,7 +87,7 @@ class Bench:
 
     @property
     def n_rows(self) -> int:
-        """How many users have truth."""
+        """How many users are judged."""
         return int(self.of_row.size)
 
     @property
@@ -86,7 +96,7 @@ class Bench:
         return self.users.outside(self.of_row)
 
     def rows(self, users: Ids) -> Ints:
-        """(n_users,) the row of each of these users, -1 for one without truth."""
+        """(n_users,) the row of each of these users, -1 for one who is not judged."""
         index = match(users, self.users, "users")
         return np.where(index < 0, -1, self.row_of[index]).astype(np.int32)
 

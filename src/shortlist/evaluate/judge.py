@@ -1,5 +1,6 @@
 """Lists and truth in, a report out. No model in sight: the lists may come from any library."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ def evaluate(
     truth: Interactions | Any,
     *,
     history: Interactions | Any = None,
+    asked: Iterable[Any] | None = None,
     max_items: int = 20,
 ) -> Report:
     """Judge lists over every user with truth: one without a list counts as one with an empty list.
@@ -29,13 +31,14 @@ def evaluate(
     `lists`: RankedLists, a table with user_id and item_id, {user_id: [item_id, …]}, or an iterable of
     RankedLists, which are judged one after the other and never held together. `truth` may also be a table
     with the usual column names or a SciPy users × items matrix. `history`, likewise, what was known when
-    the lists were made, adds repeats and the slices by history and popularity. `max_items` is the longest
-    list that would ever be shown: it fixes each user's normaliser of NDCG and average precision.
+    the lists were made, adds repeats and the slices by history and popularity. `asked`: ids of users who
+    count even if they took nothing; their metrics are then 0 whether anything was shown or not. `max_items` is
+    the longest list that would ever be shown: it fixes each user's normaliser of NDCG and average precision.
     """
     if max_items < 1:
         raise ConfigError(f"max_items must be at least 1, got {max_items}; pass the longest list allowed.")
     history = None if history is None else Interactions.of(history)
-    court = _Court(Bench(truth, history), history, max_items)
+    court = _Court(Bench(truth, history, asked), history, max_items)
     for chunk in as_chunks(lists):
         court.judge(chunk)
     return court.report()
@@ -99,8 +102,8 @@ class _Court:
         """What was seen, once all lists are in."""
         if self.n_lists and not self.listed.any():
             raise DataError(
-                f"lists must belong to users with truth, got {self.n_lists} lists and none that matches the "
-                f"{self.bench.n_rows} users; check that both sides use the same user ids."
+                f"lists must belong to users who are judged, got {self.n_lists} lists and none that matches "
+                f"the {self.bench.n_rows} users; check that both sides use the same user ids."
             )
         marks, bench = self.marks, self.bench
         strangers = pl.concat(self.strangers).n_unique() if self.strangers else 0

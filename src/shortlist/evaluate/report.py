@@ -1,4 +1,4 @@
-"""What judging found: one row per user with truth, and the figures that follow from it."""
+"""What judging found: one row per user with truth or asked, and the figures that follow from it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,11 +59,11 @@ class Repeats:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Report:
-    """Every user with truth has a place in the arrays; an empty list has zeros and is not covered."""
+    """Every judged user has a place in the arrays; an empty list has zeros and is not covered."""
 
     user_ids: pl.Series  # (n_users,)
     max_items: int
-    sizes: Ints  # (n_users,) distinct items of the truth; as long are all arrays below
+    sizes: Ints  # (n_users,) distinct items of the truth, 0 for some who were asked; as long are all below
     lengths: Ints
     hits: Ints
     first: Ints  # rank of the first hit, 0 where there is none
@@ -74,8 +74,8 @@ class Report:
     expected: Doubles | None  # sum of shown probabilities
     cells: Doubles | None  # (n_cells, 3) shown, sum of probabilities, hits by predicted probability
     items: ItemCounts
-    unlisted: int  # users with truth and no list: judged as empty lists
-    ignored: int  # lists of users without truth: not judged
+    unlisted: int  # users judged who have no list: as if it were empty
+    ignored: int  # lists of users without truth who were not asked either: not judged
     repeats: Repeats | None = None
 
     # ------------------------------------------------------------------ per user
@@ -92,7 +92,8 @@ class Report:
 
     @cached_property
     def _metrics(self) -> dict[str, Doubles]:
-        hits, length, size = self.hits, self.lengths, self.sizes
+        hits, length = self.hits, self.lengths
+        size = np.maximum(self.sizes, 1)  # of one who took nothing: no hits, whatever they are divided by
         shown = np.maximum(length, 1)
         fixed = np.minimum(self.max_items, size)
         return {
@@ -109,7 +110,7 @@ class Report:
 
     @cached_property
     def users(self) -> pl.DataFrame:
-        """One row per user with truth."""
+        """One row per user judged."""
         columns: dict[str, Any] = {
             "user_id": self.user_ids,
             "taken": self.sizes,
@@ -132,7 +133,7 @@ class Report:
     # ------------------------------------------------------------------ over users
     @property
     def n_users(self) -> int:
-        """Users with truth."""
+        """Users judged: those with truth, and those asked."""
         return int(self.sizes.size)
 
     @property

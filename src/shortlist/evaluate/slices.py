@@ -8,7 +8,7 @@ from shortlist.evaluate.report import Repeats, Report
 from shortlist.types import Bools, Ints, Longs
 
 # the smallest value of each slice; the last one is open
-BASKET = (1, 2, 3, 6, 11)
+BASKET = (0, 1, 2, 3, 6, 11)
 HISTORY = (0, 1, 5, 10, 20, 50, 100)
 POPULARITY = 5  # slices of items that share the interactions equally, from the few popular to the many rare
 FIGURES = ("f1", "ndcg", "precision", "recall", "hits", "length")
