@@ -162,6 +162,15 @@ def test_data_without_order_is_trained_without_validation(tmp_path, capsys):
     assert (about["class"], about["cutoff"]) == ("DKBPRMF", None)
 
 
+def test_weights_are_said_to_be_kept_and_not_used(tmp_path, capsys):
+    rated = sl.load("sample").to_frame().with_columns(rating=pl.lit(5))
+    rated.write_csv(tmp_path / "rated.csv")
+    words = ["fit", tmp_path / "rated.csv", "--quick", "--model", "Popularity", "--out", tmp_path / "m"]
+    for flags, said in ([], True), (["--weight", ""], False):
+        assert main([str(word) for word in (*words, *flags)]) == 0
+        assert ("no model uses them" in capsys.readouterr().err) is said
+
+
 def test_a_model_that_counts_is_cut_too(tmp_path, capsys):
     about = told(
         capsys, "fit", "sample", "--model", "PersonalFrequency", "--set", "decay=0.8", "--out", tmp_path / "m"

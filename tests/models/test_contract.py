@@ -89,6 +89,20 @@ def test_duplicate_rows_change_nothing(name):
 
 
 @every_model
+def test_weights_change_nothing(name):
+    """As the pages say: they are kept, and every row counts as taken."""
+    weight = np.random.default_rng(0).normal(size=checkerboard().n_rows) * 5
+    weighed = Interactions.from_frame(checkerboard().to_frame().with_columns(weight=weight))
+    assert weighed.weight is not None
+    one = fit(
+        name, weighed, **({"scores": outside_scores(checkerboard())} if name == "OutsideScores" else {})
+    )
+    assert bits(one) == bits(fitted(name))
+    lists, plain = (each.recommend(N=5, fallback="popular") for each in (one, fitted(name)))
+    assert lists.items.tolist() == plain.items.tolist()
+
+
+@every_model
 def test_the_order_of_rows_changes_nothing(name):
     frame = checkerboard().to_frame().sample(fraction=1, shuffle=True, seed=3)
     assert bits(fit(name, Interactions.from_frame(frame))) == bits(fitted(name))

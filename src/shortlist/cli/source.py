@@ -28,7 +28,7 @@ class Reading:
     user_id: Annotated[str | None, Parameter(help="Column of the user.")] = None
     item_id: Annotated[str | None, Parameter(help="Column of the item.")] = None
     timestamp: Annotated[str | None, Parameter(help="Column of the moment.")] = None
-    weight: Annotated[str | None, Parameter(help="Column of the weight.")] = None
+    weight: Annotated[str | None, Parameter(help="Column of a weight; it is kept, no model uses it.")] = None
     basket_id: Annotated[str | None, Parameter(help="Column of the basket; else a moment is one.")] = None
     item_name: Annotated[str | None, Parameter(help="Column of what people call the item.")] = None
     time_format: Annotated[str | None, Parameter(help="How times are written, such as %d.%m.%Y.")] = None
@@ -46,6 +46,8 @@ def interactions(source: str, reading: Reading = AS_NAMED, *, training: bool = T
     data = sl.load(source, progress=say) if bare else sl.read(source, training=training, **asdict(reading))
     folded = f"; {data.duplicates:,} duplicate rows folded" if data.duplicates else ""
     say(f"{source}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{folded}")
+    if data.weight is not None and training:
+        say("its weights (ratings, quantities, …) are kept; no model uses them, every row counts as taken")
     return data
 
 

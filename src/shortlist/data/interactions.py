@@ -33,7 +33,7 @@ class Interactions:
     baskets: Longs  # (n_baskets + 1,) where each basket's rows start
     user_baskets: Longs  # (n_users + 1,) where each user's baskets start
     time: Longs | None = None  # (n_rows,) microseconds since 1970 UTC
-    weight: Floats | None = None  # (n_rows,)
+    weight: Floats | None = None  # (n_rows,) kept for whoever asks; no model uses it
     item_names: pl.Series | None = None  # (n_items,) what people call the items
     duplicates: int = 0  # rows folded into an equal (user, item, time) row when this was built
 

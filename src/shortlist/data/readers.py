@@ -40,6 +40,7 @@ def read(
     """Read a file, folder, glob, list of files, or database URI (with `query` or `table`).
 
     Columns go by their conventional name or an alias unless named; "" leaves an optional one out.
+    Weights (ratings, quantities, …) are kept with the rows; no model uses them.
     `time_format` is for times that are neither numbers nor ISO 8601, such as %d.%m.%Y.
     `header` names the columns of a file that has none. `training` refuses a single user or item.
     """

@@ -32,8 +32,9 @@ def evaluate(
     RankedLists, which are judged one after the other and never held together. `truth` may also be a table
     with the usual column names or a SciPy users × items matrix. `history`, likewise, what was known when
     the lists were made, adds repeats and the slices by history and popularity. `asked`: ids of users who
-    count even if they took nothing; their metrics are then 0 whether anything was shown or not. `max_items` is
-    the longest list that would ever be shown: it fixes each user's normaliser of NDCG and average precision.
+    count even if they took nothing; their metrics are then 0 whether anything was shown or not. `max_items`
+    is the longest list that would ever be shown: it fixes every user's normaliser of NDCG and average
+    precision.
     """
     if max_items < 1:
         raise ConfigError(f"max_items must be at least 1, got {max_items}; pass the longest list allowed.")
