@@ -171,6 +171,15 @@ def test_weights_are_said_to_be_kept_and_not_used(tmp_path, capsys):
         assert ("no model uses them" in capsys.readouterr().err) is said
 
 
+@pytest.mark.parametrize(("columns", "said"), [(["user_id", "item_id"], True), (pl.all(), False)])
+def test_repeats_that_cannot_be_told_from_duplicates_are_spoken_of(tmp_path, capsys, columns, said):
+    rows = sl.load("sample").to_frame().select(columns)
+    pl.concat([rows, rows.head(3)]).write_csv(tmp_path / "rows.csv")
+    words = ["fit", tmp_path / "rows.csv", "--quick", "--model", "Popularity", "--out", tmp_path / "m"]
+    assert main([str(word) for word in words]) == 0
+    assert ("a second purchase looks like a duplicate" in capsys.readouterr().err) is said
+
+
 def test_a_model_that_counts_is_cut_too(tmp_path, capsys):
     about = told(
         capsys, "fit", "sample", "--model", "PersonalFrequency", "--set", "decay=0.8", "--out", tmp_path / "m"

@@ -99,13 +99,19 @@ def test_a_form_of_ones_own():
         ([EPOCH, EPOCH, EPOCH * 1000], 3, "all times must be in one unit .seconds in row 1."),
         ([EPOCH * 1000, 0], 2, "all times must be in one unit .milliseconds in row 1."),
         ([float(EPOCH), float("nan")], 2, "finite"),
-        ([EPOCH, None], 2, "must not be empty"),
-        (["2024-05-31", None], 2, "must not be empty"),
     ],
 )
 def test_the_first_offending_row_is_named(values, row, rule):
     with pytest.raises(DataError, match=rf"column 'when', row {row}: .*{rule}.*got .*time_format"):
         microseconds(pl.Series("when", values))
+
+
+@pytest.mark.parametrize("known", [EPOCH, "2024-05-31"])
+def test_gaps_are_named_and_counted(known):
+    with pytest.raises(
+        DataError, match=r"row 2: .* must not be empty, got null in 2 of 4 rows; .*timestamp=\"\""
+    ):
+        microseconds(pl.Series("when", [known, None, known, None]))
 
 
 def test_other_types_are_refused():

@@ -46,6 +46,11 @@ def interactions(source: str, reading: Reading = AS_NAMED, *, training: bool = T
     data = sl.load(source, progress=say) if bare else sl.read(source, training=training, **asdict(reading))
     folded = f"; {data.duplicates:,} duplicate rows folded" if data.duplicates else ""
     say(f"{source}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{folded}")
+    if folded and training and data.n_baskets == data.active_users.size and data.time is None:
+        say(
+            "without times or baskets a second purchase looks like a duplicate; if users take items again, "
+            "name the column with --timestamp or --basket_id"
+        )
     if data.weight is not None and training:
         say("its weights (ratings, quantities, …) are kept; no model uses them, every row counts as taken")
     return data

@@ -27,7 +27,12 @@ def microseconds(series: pl.Series, form: str | None = None) -> Longs:
     `form` reads strings of any other form, in strftime's letters: %m/%d/%Y.
     """
     if series.null_count():
-        raise _refusal(series, series.is_null(), "a timestamp must not be empty")
+        row = int(series.is_null().arg_max() or 0) + 1
+        raise DataError(
+            f"column {series.name!r}, row {row}: a timestamp must not be empty, got null in "
+            f"{series.null_count():,} of {len(series):,} rows; fill or drop such rows, or pass "
+            'timestamp="" to use no times.'
+        )
     if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
         series = series.cast(pl.String)
     if series.dtype == pl.String:
