@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,10 @@ def test_evaluate_stays_a_function_when_its_room_is_imported_first():
 
 
 def test_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'recomend'"):
-        _ = sl.recomend
+    with pytest.raises(AttributeError, match="no attribute 'Popularty'") as caught:
+        _ = sl.Popularty
+    if sys.version_info >= (3, 12):
+        assert "Did you mean: 'Popularity'?" in traceback.format_exception_only(caught.value)[-1]
 
 
 def test_import_loads_nothing_heavy():

@@ -104,7 +104,8 @@ def __getattr__(name: str) -> Any:
 
         return version("shortlist")
     if name not in _HOMES:
-        raise AttributeError(f"module 'shortlist' has no attribute {name!r}")
+        module = sys.modules[__name__]  # so that Python can say what was meant
+        raise AttributeError(f"module 'shortlist' has no attribute {name!r}", name=name, obj=module)
     home = import_module(_HOMES[name])
     value = home if home.__name__.endswith(f".{name}") else getattr(home, name)
     globals()[name] = value

@@ -72,7 +72,7 @@ def test_integers_and_their_spelling_are_different_ids():
 
 
 def test_unknown_id_names_its_neighbours():
-    with pytest.raises(UnknownIdError, match=r"unknown id 'appel'.*did you mean 'apple'"):
+    with pytest.raises(UnknownIdError, match=r"unknown id 'appel'.*did you mean 'apple'\?$"):
         Ids.of(["apple", "pear"]).index("appel")
     with pytest.raises(UnknownIdError, match="ids here are an integer each, 2 in all"):
         Ids.of([1, 2]).index("1")

@@ -169,7 +169,7 @@ def test_data_that_teaches_nothing_is_refused(name):
     for strange in (np.eye(3), "events.csv", None):
         with pytest.raises(DataError, match=f"interactions must come .* got {type(strange).__name__}"):
             model(name).fit(strange)
-    with pytest.raises(DataError, match="did you mean 'itemm'"):
+    with pytest.raises(DataError, match=r"^Interactions\.from_frame: .*did you mean 'itemm'"):
         model(name).fit(pl.DataFrame({"user": [1, 2], "itemm": [1, 2]}))
 
 
@@ -235,6 +235,7 @@ BAD = {
     "pool_user": ["min"],
     "window": [0, 1.5],
     "memory": [0, -1, 1.5, float("nan"), "long"],
+    "trend": [0, -1, float("nan"), float("inf"), "long"],
     "half_life": [0, -1, float("inf")],
     "decay": [0, 1.5],
     "popularity": [-1],

@@ -37,6 +37,13 @@ def rows(part):
     return list(zip(table["user_id"], table["item_id"], days, strict=True))
 
 
+@pytest.mark.parametrize("cut", [last_basket, last_items, lambda rows: by_time(rows, 3 * DAY)])
+def test_a_table_is_as_good_as_interactions(cut):
+    assert rows(cut(data().to_frame()).test) == rows(cut(data()).test) != []
+    with pytest.raises(DataError, match="interactions must come as"):
+        cut(ROWS)
+
+
 def test_last_basket_by_hand():
     split = last_basket(data())
     assert rows(split.test) == [("ann", "w", 4), ("ann", "z", 4), ("bob", "y", 3)]

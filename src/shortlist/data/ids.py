@@ -78,11 +78,11 @@ class Ids:
         if found is not None:
             return found
         kind = "a string" if self.values.dtype == pl.String else "an integer"
-        hint = f"ids here are {kind} each, {len(self)} in all"
+        hint = f"ids here are {kind} each, {len(self)} in all."
         if isinstance(outside, str) and self.values.dtype == pl.String:
             near = get_close_matches(outside, self.values.head(100_000).to_list(), n=3)
             hint = f"did you mean {', '.join(map(repr, near))}?" if near else hint
-        raise UnknownIdError(f"unknown id {outside!r}: it was not in the data; {hint}.")
+        raise UnknownIdError(f"unknown id {outside!r}: it is none of those here; {hint}")
 
     def outside(self, indices: Ints | Longs) -> pl.Series:
         """The outside ids at dense indices."""

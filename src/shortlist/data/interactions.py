@@ -50,7 +50,12 @@ class Interactions:
 
         if isinstance(data, cls):
             return data
-        return cls.from_csr(data) if issparse(data) else cls.from_frame(data)
+        if issparse(data):
+            return cls.from_csr(data)
+        try:
+            return cls.from_frame(data)
+        except DataError as error:  # whose advice may be to name a column, which can be done there
+            raise DataError(f"Interactions.from_frame: {error}") from None
 
     @classmethod
     def from_frame(cls, frame: Any, *, time_format: str | None = None, **columns: str | None) -> Self:

@@ -27,7 +27,7 @@ def as_lists(lists: Lists) -> RankedLists:
     if not isinstance(lists, Mapping):
         raise DataError(
             f"lists must be RankedLists, a polars table or a dict of item ids by user id, got "
-            f"{type(lists).__name__}; convert them."
+            f"{type(lists).__name__}; pass what recommend returns, or convert them."
         )
     shown = [list(items) or [None] for items in lists.values()]  # an empty list is a row without an item
     owner = np.repeat(np.arange(len(shown)), [len(items) for items in shown])

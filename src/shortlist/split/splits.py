@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -51,9 +52,9 @@ class Split:
         )
 
 
-def last_basket(data: Interactions) -> Split:
+def last_basket(data: Interactions | Any) -> Split:
     """Test on each user's last basket; users with one basket stay in training and are not tested."""
-    _need_order(data, "last_basket")
+    data = _ordered(data, "last_basket")
 
     def last(part: Interactions) -> tuple[Bools, int]:
         n_baskets = np.diff(part.user_baskets)
@@ -65,9 +66,9 @@ def last_basket(data: Interactions) -> Split:
     return _twice(data, last, "users with at least two baskets")
 
 
-def last_items(data: Interactions, n: int = 1) -> Split:
+def last_items(data: Interactions | Any, n: int = 1) -> Split:
     """Test on each user's last `n` rows; users with `n` rows or fewer stay in training and are not tested."""
-    _need_order(data, "last_items")
+    data = _ordered(data, "last_items")
     if n < 1:
         raise ConfigError(f"n must be at least 1, got {n}; pass how many last items to test on.")
 
@@ -80,7 +81,7 @@ def last_items(data: Interactions, n: int = 1) -> Split:
 
 
 def by_time(
-    data: Interactions,
+    data: Interactions | Any,
     cut: datetime | date | str | float,
     valid_cut: datetime | date | str | float | None = None,
 ) -> Split:
@@ -89,6 +90,7 @@ def by_time(
     Numbers are epoch seconds. Without `valid_cut`, validation spans as long before the cut as the test does
     after it, but at most half of the time before the cut, so that training is never empty.
     """
+    data = Interactions.of(data)
     if data.time is None or not data.n_rows:
         raise DataError(
             "by_time needs timestamps, got no rows that have them; name the timestamp column when reading."
@@ -136,12 +138,14 @@ def _twice(data: Interactions, last: Callable[[Interactions], tuple[Bools, int]]
     return Split(data, ~(in_valid | in_test), in_valid, ~in_test, in_test, dropped)
 
 
-def _need_order(data: Interactions, name: str) -> None:
+def _ordered(source: Interactions | Any, name: str) -> Interactions:
+    data = Interactions.of(source)
     if data.time is None and data.n_baskets == data.active_users.size:
         raise DataError(
             f"{name} needs timestamps or baskets to know what came last, got neither; "
             "name the timestamp or basket column when reading."
         )
+    return data
 
 
 def _micros(moment: datetime | date | str | float) -> int:
