@@ -79,18 +79,35 @@ def strength(item, before, memory):
     return np.log1p(sum(memory**age for age, basket in enumerate(reversed(before)) if item in basket))
 
 
-def step(theta, rates, user, items, relevant, pools=None, basket=(), snapshot=None, past=None, level=0.0):
-    """One step on a pair of items (relevant None) or on one example; what the basket's items are owed."""
+def heat(item, day, sold, half_life, prior=3):
+    """How much more than usual an item sold before a day; sold are (day, item) of everybody, in any order."""
+    before = [(day - 1 - when, one) for when, one in sold if when < day]
+    recent = sum(0.5 ** (age / half_life) for age, one in before if one == item)
+    share = sum(one == item for _, one in before) / max(len(before), 1)
+    expected = share * sum(0.5 ** (age / half_life) for age, _ in before)
+    return np.log((recent + prior) / (expected + prior))
+
+
+def step(theta, rates, user, items, relevant, pools=None, basket=(), snapshot=None, signals=None):
+    """One step on a pair of items (relevant None) or on one example; what the basket's items are owed.
+
+    `signals` are, by the names of a term's weights, what these are multiplied by and where the user's starts.
+    """
+    terms = [
+        (theta._asdict()[own], theta._asdict()[each], np.asarray(x), level)
+        for (own, each), (x, level) in (signals or {}).items()
+    ]
+    owns, eaches = [own[[user]] for own, *_ in terms], [each[items] for _, each, *_ in terms]
     p, q, t = theta.user[user].copy(), theta.item[items].copy(), theta.boundary[[user]].copy()
     bias = theta.bias[items].copy() if theta.bias.size else np.zeros(len(items))
-    habit = np.zeros(1) if past is None else theta.habit[[user]].copy()
-    repeat = np.zeros(len(items)) if past is None else theta.repeat[items].copy()
     owners, at = np.unique(np.array(basket, int), return_inverse=True)
     context = None if snapshot is None else snapshot[owners].copy()
 
     def loss():
         vector = p if context is None else hybrid(p, context[at], *pools)
-        scores = q @ vector + bias + (0 if past is None else (habit + repeat) * past)
+        scores = q @ vector + bias
+        for own, each, (_, _, x, _) in zip(owns, eaches, terms, strict=True):
+            scores = scores + (own + each) * x
         if relevant is None:
             return pair_loss(*scores)
         weight = rates.weight if relevant else 1
@@ -102,11 +119,13 @@ def step(theta, rates, user, items, relevant, pools=None, basket=(), snapshot=No
     def whole():
         size = rates.reg_user * p @ p
         size += sum(reg * row @ row for reg, row in zip(regs, q, strict=False))
-        size += rates.reg_user * (habit[0] - level) ** 2 + regs @ repeat**2
+        for own, each, (*_, level) in zip(owns, eaches, terms, strict=True):
+            size += rates.reg_user * (own[0] - level) ** 2 + regs @ each**2
         return loss() + size / 2  # the bias is free
 
     lr = float(rates.lr)
-    moves = [-lr * gradient(whole, x) for x in (p, q, bias, habit, repeat)]
+    moves = [-lr * gradient(whole, x) for x in (p, q, bias)]
+    leans = [[-lr * gradient(whole, x) for x in pair] for pair in zip(owns, eaches, strict=True)]
     if relevant is not None and rates.learn_boundary:
         moved = t[0] - lr * gradient(loss, t)[0]
         theta.boundary[user] = prox(moved, lr * rates.lambda_t, rates.t, rates.penalty)
@@ -115,16 +134,29 @@ def step(theta, rates, user, items, relevant, pools=None, basket=(), snapshot=No
     theta.item[items] += moves[1]
     if theta.bias.size:
         theta.bias[items] += moves[2]
-    if past is not None:
-        theta.habit[user] += moves[3][0]
-        theta.repeat[items] += moves[4]
+    for (own, each, *_), (move, shift) in zip(terms, leans, strict=True):
+        own[user] += move[0]
+        each[items] += shift
     return owed
 
 
-def block(theta, rates, visits, low, high, state, pools=None, snapshot=None, pasts=None, memory=1, level=0.0):
+def block(
+    theta,
+    rates,
+    visits,
+    low,
+    high,
+    state,
+    pools=None,
+    snapshot=None,
+    pasts=None,
+    memory=1,
+    level=0.0,
+    heats=None,
+):
     """All steps of one stratum; visits are (user, liked items, basket before). Returns (pairs, [owed, …]).
 
-    `pasts` are all baskets of the user before each visit, where they count.
+    `pasts` are all baskets of the user before each visit, `heats` each item's heat at it, where they count.
     """
     pairs, debts = 0, []
     for number, (user, liked, basket) in enumerate(visits):
@@ -157,35 +189,35 @@ def block(theta, rates, visits, low, high, state, pools=None, snapshot=None, pas
                 continue
             pairs += pair
             items = [item, other] if pair else [item if relevant else other]
-            past = None if pasts is None else np.array([strength(i, before, memory) for i in items])
+            signals = {}
+            if pasts is not None:
+                signals["habit", "repeat"] = [strength(i, before, memory) for i in items], level
+            if heats is not None:
+                signals["sway", "surge"] = [heats[number][i] for i in items], 1.0
             kind = None if pair else relevant
-            debts.append(step(theta, rates, user, items, kind, pools, basket, snapshot, past, level))
+            debts.append(step(theta, rates, user, items, kind, pools, basket, snapshot, signals))
     return pairs, debts
 
 
-def a_round(theta, rates, groups, users_at, size, turn, word, pools=None, each=1, memory=None, level=0.0):
+def a_round(
+    theta, rates, groups, users_at, size, turn, word, pools=None, each=1, memory=None, level=0.0, heats=None
+):
     """One round over all blocks; groups are (user, items, basket before), items by their place."""
     n_blocks, n_items, pairs, owed = len(users_at) - 1, len(theta.item), 0, []
     snapshot = None if pools is None else theta.item.copy()
     cells = [(b, (b + turn) % n_blocks * each + k) for b in range(n_blocks) for k in range(each)]
     for b, part in cells:
         low, high = min(part * size, n_items), min((part + 1) * size, n_items)
-        visits = [
-            (user, [i for i in items if low <= i < high], basket)
-            for user, items, basket in groups
-            if users_at[b] <= user < users_at[b + 1]
-        ]
-        owners = [user for user, _, _ in groups]
-        pasts = [
-            [groups[g][1] for g in range(len(groups)) if owners[g] == user and g < number]
-            for number, user in enumerate(owners)
-            if users_at[b] <= user < users_at[b + 1]
-        ]
-        pasts = [past for past, visit in zip(pasts, visits, strict=True) if visit[1]]
-        visits = [visit for visit in visits if visit[1]]
+        visits, pasts, warmth = [], [], []
+        for number, (user, items, basket) in enumerate(groups):
+            liked = [i for i in items if low <= i < high]
+            if liked and users_at[b] <= user < users_at[b + 1]:
+                visits.append((user, liked, basket))
+                pasts.append([own for who, own, _ in groups[:number] if who == user])
+                warmth.append(None if heats is None else heats[number])
         state = block_state(word, b * n_blocks * each + part)
-        past = (None,) if memory is None else (pasts, memory, level)
-        made, debts = block(theta, rates, visits, low, high, state, pools, snapshot, *past)
+        counts = (None if memory is None else pasts, memory, level, None if heats is None else warmth)
+        made, debts = block(theta, rates, visits, low, high, state, pools, snapshot, *counts)
         pairs += made
         owed += debts
     for debt in owed:

@@ -16,8 +16,10 @@ from shortlist.kernels.hrm import (
     repeats_tally,
 )
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
+from shortlist.models.sales import NOTHING, Trend, relabelled
 from tests import naive
 from tests.kernels.test_mf import WIDTH, F, parameters, rates, same, wanted_state
+from tests.kernels.test_sales import DAY, dated, moments_of, sold_on
 from tests.kernels.test_strata import schedule_of
 
 POOLS = list(product((False, True), (False, True)))
@@ -33,7 +35,7 @@ KINDS = [
 ]
 
 
-MEMORY, LEVEL = 0.8, 0.6
+MEMORY, LEVEL, HALF_LIFE = 0.8, 0.6, 2.0
 
 
 def trace_of(n_items):
@@ -62,7 +64,7 @@ def test_one_step_is_one_gradient_step(loss, penalty, kind, pools):
         state, debts = wanted_state(kind, made, 6), np.full((1, 8), 7, F)
         starts, groups, liked = np.array([0, 1]), np.zeros(1, np.int32), np.zeros(1, np.int32)
         stamp, stream = np.zeros(6, np.int32), np.array([state], np.uint64)
-        scratch = (stamp, trace_of(0), stream)
+        scratch = (stamp, trace_of(0), NOTHING, stream)
         pairs = hrm_block(starts, groups, liked, contexts, snapshot, theta, debts, made, *scratch, WIDTH)
         assert pairs == (kind == "pair")
         strata = schedule_of([[[0]]], 1, 1)
@@ -81,7 +83,7 @@ def test_a_first_basket_moves_nothing_and_draws_nothing():
     pairs = hrm_block(
         np.array([0, 1]), np.zeros(1, np.int32), np.zeros(1, np.int32),
         contexts_of([(0, [])], (False, False)), theta.item.copy(), theta, debts, made,
-        np.zeros(4, np.int32), trace_of(0), stream, WIDTH,
+        np.zeros(4, np.int32), trace_of(0), NOTHING, stream, WIDTH,
     )  # fmt: skip
     assert pairs == 0
     assert all((old == new).all() for old, new in zip(before, theta, strict=True))
@@ -100,30 +102,37 @@ USERS = [
 
 
 @pytest.mark.parametrize("pools", POOLS)
-@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize(("repeats", "trend"), [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize(
     ("n_blocks", "each", "window", "draws"),
     [(1, 1, 1, 1), (3, 1, 1, 1), (3, 1, 2, 1), (3, 1, 2, 3), (2, 3, 1, 1)],
 )
-def test_rounds_replay_the_oracle(n_blocks, each, window, draws, pools, repeats):
+def test_rounds_replay_the_oracle(n_blocks, each, window, draws, pools, repeats, trend):
     schedule = schedule_of(USERS, 11, n_blocks, seed=4, each=each)
     schedule.enter(0)
     made = rates(lr=0.1, alpha=0.6, draws=draws)
-    theta, plain = parameters(2, len(USERS), 11, repeats=repeats)
+    theta, plain = parameters(2, len(USERS), 11, repeats=repeats, trend=trend)
     groups = []
     for user, baskets in enumerate(USERS):
         for at, items in enumerate(baskets):
             before = [i for basket in baskets[max(at - window, 0) : at] for i in basket]
             groups.append((user, schedule.label[items].tolist(), [int(schedule.label[i]) for i in before]))
     contexts = contexts_of([(user, before) for user, _, before in groups], pools)
+    warmth, sales = None, NOTHING
+    if trend:
+        days = dated(USERS)
+        warmth, sales = [], relabelled(Trend.of(days, HALF_LIFE).before(moments_of(days)), schedule.label)
+        sold = [(day, int(schedule.label[i])) for day, i in sold_on(days)]
+        for day in moments_of(days) // DAY:
+            warmth.append([naive.heat(i, day, sold, HALF_LIFE) for i in range(11)])
     for turn in range(n_blocks):
         cells, blocks = schedule.strata.cells, np.arange(n_blocks)
         begin = blocks * n_blocks * each + (blocks + turn) % n_blocks * each
         debt_at = np.concatenate([[0], np.cumsum(cells[begin + each] - cells[begin])])
         debts, snapshot = np.empty((debt_at[-1], 8), F), theta.item.copy()
         pairs = hrm_round(
-            0, n_blocks, turn, schedule.strata, contexts, schedule.size, snapshot, theta, debts, debt_at,
-            made, np.uint64(99), WIDTH,
+            0, n_blocks, turn, schedule.strata, contexts, sales, schedule.size, snapshot, theta, debts,
+            debt_at, made, np.uint64(99), WIDTH,
         )  # fmt: skip
         for low, high in ((0, 4), (4, 11)):  # as two threads would share it
             context_apply(
@@ -139,7 +148,8 @@ def test_rounds_replay_the_oracle(n_blocks, each, window, draws, pools, repeats)
             99,
             pools,
             each,
-            *(MEMORY, LEVEL)[: 2 * repeats],
+            *((MEMORY, LEVEL) if repeats else (None, 0.0)),
+            warmth,
         )
     same(theta, plain, 1e-5)
 
@@ -152,7 +162,7 @@ def test_alpha_is_the_share_of_examples(alpha, least, most):
         np.arange(n + 1), np.zeros(n, np.int32), np.zeros(n, np.int32),
         contexts_of([(0, [3])], (False, False)), theta.item.copy(), theta,
         np.empty((n, 8), F), rates(alpha=alpha, lr=0.01), np.zeros(20, np.int32),
-        trace_of(0), np.array([5], np.uint64), WIDTH,
+        trace_of(0), NOTHING, np.array([5], np.uint64), WIDTH,
     )  # fmt: skip
     assert least <= pairs <= most
 

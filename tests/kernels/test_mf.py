@@ -29,11 +29,12 @@ def rates(**changed):
     return Rates(**made | {"draws": np.int32(made["draws"])})
 
 
-def parameters(seed, n_users, n_items, bias=True, scale=0.7, repeats=False):
+def parameters(seed, n_users, n_items, bias=True, scale=0.7, repeats=False, trend=False):
     """Random parameters, and the same in double precision for the oracle."""
     rng = np.random.default_rng(seed)
     sizes = ((n_users, 8), n_users, (n_items, 8), n_items if bias else 0)
-    sizes += (n_users, n_items) if repeats else (0, 0)
+    for counts in (repeats, trend):
+        sizes += (n_users, n_items) if counts else (0, 0)
     made = Parameters(*(rng.normal(scale=scale, size=size).astype(F) for size in sizes))
     return made, Parameters(*(array.astype(np.float64) for array in made))
 

@@ -6,7 +6,7 @@ import pytest
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError, NotFittedError, UnknownIdError
 from shortlist.models import strata
-from shortlist.models.hrm import Hybrid
+from shortlist.models.hybrid import Hybrid
 from tests.models.cases import FACTORS, JOINT, bits, checkerboard, crowd, everyone, fit, fitted, model
 
 joint_model = pytest.mark.parametrize("name", JOINT)

@@ -13,12 +13,11 @@ def theta_of(scores):
     table = np.asarray(scores, np.float32)
     n_users, n_items = table.shape
     none = np.zeros(0, np.float32)
-    return Parameters(
-        table, np.zeros(n_users, np.float32), np.eye(n_items, dtype=np.float32), none, none, none
-    )
+    own = np.zeros(n_users, np.float32), np.eye(n_items, dtype=np.float32)
+    return Parameters(table, *own, *[none] * (len(Parameters._fields) - 3))
 
 
-def scores_of(theta, history, users):
+def scores_of(theta, history, users, at):
     return theta.user[users]
 
 
@@ -65,3 +64,20 @@ def test_a_perfect_ranking_of_one_item_each_is_perfect():
     scores[np.arange(3), np.arange(3)] = 9  # seen, and therefore left out
     scores[np.arange(3), np.arange(3) + 3] = 5
     assert judge_of(valid, history, scores_of, 0)(theta_of(scores)) == 1
+
+
+def test_users_are_asked_when_they_took_the_validation_basket():
+    days = [30, 10, 20, 10]
+    rows = [(u, i, t) for u, day in enumerate(days) for i, t in ((u, 0), (u + 4, 86_400 * day))]
+    data = Interactions.from_tuples(rows)
+    history, valid = data.where(data.time == 0), data.where(data.time > 0)
+    asked = {}
+
+    def noted(theta, history, users, at):
+        asked.update(zip(users.tolist(), (at // 86_400_000_000).tolist(), strict=True))
+        return theta.user[users]
+
+    judge_of(valid, history, noted, 0)(theta_of(np.zeros((4, 8))))
+    assert asked == dict(enumerate(days))
+    timeless = Interactions.from_tuples([(0, 1), (0, 2), (1, 0)])
+    judge_of(timeless, timeless, lambda theta, _, users, at: theta.user[users] + (at is not None) / 0, 0)

@@ -5,7 +5,7 @@ import pytest
 
 from shortlist.data.interactions import Interactions
 from shortlist.models.base import load_model
-from shortlist.models.hrm import habit_level
+from shortlist.models.hybrid import habit_level
 from tests.models.cases import bits, checkerboard, crowd, everyone, fit, model
 
 

@@ -148,7 +148,7 @@ def test_ctrl_c_in_the_middle_of_an_epoch_leaves_a_usable_model_and_the_last_che
 ):
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1)
     place, one = tmp_path / "run", model(name, n_epochs=4, lr=0.05)
-    kind = type(one.representation(crowd()))
+    kind = type(one.representation(crowd(), crowd()))
     exact, turns = kind.run_round, []
 
     def interrupted(self, schedule, turn, *args):

@@ -23,10 +23,12 @@ from shortlist.kernels.rows import (
     row_fetch,
     row_larger,
 )
+from shortlist.kernels.sales import Sales, heat
 from shortlist.kernels.strata import Strata, block_state
 from shortlist.types import Floats, Ints, Longs, State
 
 ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
+SWAY = ONE  # where users' weights of recent sales start: log-odds follow the logarithm of sales
 OWN = np.uint64(1)  # the bit of a word that holds what is taken again against the rest of the user's past
 
 
@@ -111,6 +113,7 @@ def hrm_block(
     rates: Rates,
     stamp: Ints,  # (n_range_items,) zeros; scratch
     trace: Trace,  # `held` zeros; scratch, empty where the past does not count
+    sales: Sales,  # of this range's items
     state: State,  # (1,) random state, advanced in place
     width: Width,
 ) -> int:
@@ -125,7 +128,8 @@ def hrm_block(
     context, h = np.uintp(pooled.ctypes.data), np.uintp(hybrid.ctypes.data)
     base, gain = user_share(contexts.max_user)
     recall, fade, level = theta.repeat.size > 0, contexts.fade, contexts.level
-    n_past, owner = 0, np.int32(-1)
+    trend = theta.surge.size > 0
+    n_past, owner, today, usual = 0, np.int32(-1), np.int32(0), ZERO
     for visit in range(groups.size):
         group = groups[visit]
         user = contexts.user[group]
@@ -144,6 +148,8 @@ def hrm_block(
             row_fetch(row_at(snapshot, contexts.item[row]), width)
         context_pool(contexts, group, snapshot, pooled, width)
         mark = visit + 1
+        if trend:
+            today, usual = sales.today[group], sales.usual[group]
         for row in range(starts[visit], starts[visit + 1]):
             stamp[liked[row]] = mark
         share = rates.share
@@ -167,6 +173,9 @@ def hrm_block(
                 x = strength(trace, target, user, group, fade) if recall else ZERO
                 if recall:
                     score += (theta.habit[user] + theta.repeat[target]) * x
+                v = heat(sales, target, today, usual) if trend else ZERO
+                if trend:
+                    score += (theta.sway[user] + theta.surge[target]) * v
                 pull = class_pull(rates.loss, score, theta.boundary[user], relevant)
                 if relevant:
                     pull *= rates.weight
@@ -182,6 +191,9 @@ def hrm_block(
                 if recall:
                     theta.habit[user] = level + keep_user * (theta.habit[user] - level) + step * x
                     theta.repeat[target] = keep * theta.repeat[target] + step * x
+                if trend:
+                    theta.sway[user] = SWAY + keep_user * (theta.sway[user] - SWAY) + step * v
+                    theta.surge[target] = keep * theta.surge[target] + step * v
             else:
                 x = strength(trace, item, user, group, fade) if recall else ZERO
                 if x > ZERO and word & OWN:  # taken again: what of the past was not?
@@ -198,6 +210,11 @@ def hrm_block(
                 if recall:
                     margin += (theta.habit[user] + theta.repeat[item]) * x
                     margin -= (theta.habit[user] + theta.repeat[other]) * y
+                v, w = ZERO, ZERO
+                if trend:
+                    v, w = heat(sales, item, today, usual), heat(sales, other, today, usual)
+                    margin += (theta.sway[user] + theta.surge[item]) * v
+                    margin -= (theta.sway[user] + theta.surge[other]) * w
                 step = rates.lr * rank_pull(margin)
                 hybrid_pair_move(
                     p, debt, q, r, context, step, keep_user, keep_item, keep_negative, base, gain, width
@@ -209,6 +226,10 @@ def hrm_block(
                     theta.habit[user] = level + keep_user * (theta.habit[user] - level) + step * (x - y)
                     theta.repeat[item] = keep_item * theta.repeat[item] + step * x
                     theta.repeat[other] = keep_negative * theta.repeat[other] - step * y
+                if trend:
+                    theta.sway[user] = SWAY + keep_user * (theta.sway[user] - SWAY) + step * (v - w)
+                    theta.surge[item] = keep_item * theta.surge[item] + step * v
+                    theta.surge[other] = keep_negative * theta.surge[other] - step * w
                 pairs += 1
         if recall:
             for row in range(starts[visit], starts[visit + 1]):
@@ -223,6 +244,7 @@ def hrm_round(
     turn: int,  # the round
     strata: Strata,
     contexts: Contexts,
+    sales: Sales,  # in the labelling of the snapshot; empty where they do not count
     size: int,  # items per range
     snapshot: Floats,
     theta: Parameters,
@@ -254,17 +276,28 @@ def hrm_round(
             trace.held[:] = 0
             bias = theta.bias[low:high] if theta.bias.size else theta.bias
             repeat = theta.repeat[low:high] if theta.repeat.size else theta.repeat
+            surge = theta.surge[low:high] if theta.surge.size else theta.surge
             pairs += hrm_block(
                 strata.starts[begin : end + 1],
                 strata.groups[begin:end],
                 strata.liked,
                 contexts,
                 snapshot,
-                Parameters(theta.user, theta.boundary, theta.item[low:high], bias, theta.habit, repeat),
+                Parameters(
+                    theta.user,
+                    theta.boundary,
+                    theta.item[low:high],
+                    bias,
+                    theta.habit,
+                    repeat,
+                    theta.sway,
+                    surge,
+                ),
                 debts[debt_from : debt_from + end - begin],
                 rates,
                 stamp[: high - low],
                 trace,
+                Sales(sales.begin[low:high], sales.end[low:high], *sales[2:]),
                 block_state(word, b * n_ranges + part),
                 width,
             )

@@ -41,6 +41,14 @@ class Parameters(NamedTuple):
     bias: Floats  # (n_items,) or (0,)
     habit: Floats  # (n_users,) or (0,) how much the user's own past counts
     repeat: Floats  # (n_items,) or (0,) how much more it counts for this item
+    sway: Floats  # (n_users,) or (0,) how much what sells these days counts for the user
+    surge: Floats  # (n_items,) or (0,) how much more it counts for this item
+
+
+TERMS = (
+    ("habit", "repeat"),
+    ("sway", "surge"),
+)  # weights of what counts beside the factors
 
 
 @inlined
@@ -170,7 +178,7 @@ def mf_round(
                 strata.starts[begin : end + 1],
                 strata.groups[begin:end] - np.int32(users[b]),
                 strata.liked,
-                Parameters(user, boundary, theta.item[low:high], bias, theta.habit, theta.repeat),
+                Parameters(user, boundary, theta.item[low:high], bias, *theta[4:]),
                 rates,
                 stamp[: high - low],
                 block_state(word, b * n_ranges + part),

@@ -11,7 +11,7 @@ import numpy as np
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
 from shortlist.kernels.fold import PLAIN
-from shortlist.kernels.mf import Parameters
+from shortlist.kernels.mf import TERMS, Parameters
 from shortlist.kernels.rng import stream, uniform_fill
 from shortlist.models.base import Recommender, at_least, whole
 from shortlist.models.fold import fold
@@ -19,7 +19,7 @@ from shortlist.models.judge import judge_of
 from shortlist.models.objective import Objective
 from shortlist.models.representation import Representation
 from shortlist.models.training import Plan, Progress, frozen, train
-from shortlist.types import Doubles, Floats, Ints
+from shortlist.types import Doubles, Floats, Ints, Longs
 
 USERS, ITEMS = 4, 5  # names of random streams
 
@@ -58,8 +58,8 @@ class JointModel(Recommender):
         """What is descended."""
 
     @abstractmethod
-    def representation(self, train: Interactions) -> Representation:
-        """How users become score vectors while training."""
+    def representation(self, train: Interactions, history: Interactions) -> Representation:
+        """How users become score vectors; `train` are the rows of `history` that are visited."""
 
     def fit(
         self,
@@ -109,14 +109,14 @@ class JointModel(Recommender):
             user[users],
             boundary[users],
             old.item,
-            old.bias,
+            self.offsets(old, data),
             goal,
             self.seed,
             self.n_threads,
         )
         self.remember(data)
-        habit = _grown(fresh.habit, old.habit)
-        self.theta_ = frozen(old._replace(user=user, boundary=boundary, habit=habit))
+        weights = {name: _grown(getattr(fresh, name), getattr(old, name)) for name, _ in TERMS}
+        self.theta_ = frozen(old._replace(user=user, boundary=boundary, **weights))
         return self
 
     def _descend(
@@ -129,7 +129,7 @@ class JointModel(Recommender):
         checkpoint: str | Path | None,
         n_epochs: int | None = None,
     ) -> Self:
-        objective, representation = self.objective(), self.representation(data)
+        objective, representation = self.objective(), self.representation(data, history)
         regs = [self.reg if r is None else r for r in (self.reg_user, self.reg_item, self.reg_negative)]
         identity = {} if checkpoint is None else self._identity(history, valid)
         judge = None if valid is None else judge_of(valid, history, self.scores_of, self.seed)
@@ -190,23 +190,26 @@ class JointModel(Recommender):
             uniform_fill(stream(self.seed, name)[0], reach, factors.reshape(-1))
             return factors
 
+        terms: list[Floats] = []
+        for level in self.levels(data):
+            counts = level is not None
+            terms.append(np.full(n_users if counts else 0, level or 0, np.float32))
+            terms.append(np.zeros(n_items if counts else 0, np.float32))
         return Parameters(
             draw(USERS, n_users),
             np.full(n_users, objective.t, np.float32),
             draw(ITEMS, n_items),
             np.zeros(n_items if self.bias else 0, np.float32),
-            self.habits(data),
-            np.zeros(n_items if self.repeats else 0, np.float32),
+            *terms,
         )
 
-    @property
-    def repeats(self) -> bool:
-        """Whether a user's own past counts beside the factors."""
-        return False
+    def levels(self, data: Interactions) -> tuple[float | None, ...]:
+        """For each of TERMS, where users' weights start; None where it does not count."""
+        return (None,) * len(TERMS)
 
-    def habits(self, data: Interactions) -> Floats:
-        """(n_users,) where the weights of users' own pasts start; (0,) where these do not count."""
-        return np.zeros(0, np.float32)
+    def offsets(self, theta: Parameters, history: Interactions) -> Floats:
+        """(n_items,) or (0,) what a newcomer's scores hold beside the factors."""
+        return theta.bias
 
     @abstractmethod
     def vectors_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:
@@ -221,8 +224,10 @@ class JointModel(Recommender):
         """(n,) how many items a user takes of those that are scored: the base rate of the examples."""
         return np.diff(history.item_sets[0])[users].astype(np.float64)
 
-    def scores_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:
-        """(n, n_items) every item's score after the users' history."""
+    def scores_of(
+        self, theta: Parameters, history: Interactions, users: Ints, at: Longs | None = None
+    ) -> Floats:
+        """(n, n_items) every item's score after the users' history, at their moments (None: after all)."""
         scores: Floats = self.vectors_of(theta, history, users) @ theta.item.T
         if theta.bias.size:
             scores += theta.bias
@@ -230,9 +235,9 @@ class JointModel(Recommender):
 
     # ------------------------------------------------------------------ the contract
     def factors(self, users: Ints) -> tuple[Floats, Floats, Floats | None] | None:
-        """(score vectors, item vectors, item bias), unless the user's past counts beside them."""
+        """(score vectors, item vectors, item bias), unless something counts beside them."""
         theta: Parameters = self.need("theta_")
-        if self.repeats:
+        if any(getattr(theta, name).size for name, _ in TERMS):
             return None
         return (
             self.vectors_of(theta, self.history_, users),

@@ -8,20 +8,23 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError
 from shortlist.kernels.mf import Parameters
 from shortlist.recommend.retrieve import Hits, Sets, from_rows, no_sets
-from shortlist.types import Bools, Doubles, Floats, Ints
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 MOST_USERS = 2000
 MOST_ITEMS = 20
 CHUNK = 256
 SAMPLE = 6  # name of a random stream
 
-Scores = Callable[[Parameters, Interactions, Ints], Floats]
+Scores = Callable[[Parameters, Interactions, Ints, Longs | None], Floats]  # of users at moments
 
 
 def judge_of(
     valid: Interactions, history: Interactions, scores_of: Scores, seed: int
 ) -> Callable[[Parameters], float]:
-    """A function from parameters to F1; seen items are left out unless the data shows that people return."""
+    """A function from parameters to F1; each user is asked when the validation basket was taken.
+
+    Seen items are left out unless the data shows that people return.
+    """
     if valid.users != history.users or valid.items != history.items:
         raise DataError(
             "validation data must share its id tables with the training data; take both from one split."
@@ -32,6 +35,10 @@ def judge_of(
         raise DataError("validation data must hold at least one interaction, got none; leave it out instead.")
     if users.size > MOST_USERS:
         users = np.sort(rng.choice(users, MOST_USERS, replace=False))
+    moments = None if valid.time is None else valid.time[valid.indptr[users]]
+    if moments is not None:  # those of a day together: what holds for all of them is worked out once
+        order = np.argsort(moments, kind="stable")
+        users, moments = users[order], moments[order]
     taken = valid.csr()[users]
     taken.data[:] = 1
     taken.sum_duplicates()
@@ -43,7 +50,8 @@ def judge_of(
         totals = np.zeros(MOST_ITEMS)
         for at in range(0, users.size, CHUNK):
             part = users[at : at + CHUNK]
-            scores = scores_of(theta, history, part)
+            when = None if moments is None else moments[at : at + CHUNK]
+            scores = scores_of(theta, history, part, when)
             unwanted = barred.take(part.astype(np.int64))
             hits = from_rows(scores, every, floors[: part.size], unwanted, MOST_ITEMS)
             totals += _f1_sums(hits, taken[at : at + CHUNK].toarray() > 0)

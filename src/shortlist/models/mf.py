@@ -12,7 +12,7 @@ from shortlist.types import Floats, Ints
 
 @dataclass(kw_only=True, eq=False)
 class _Factorisation(JointModel):
-    def representation(self, train: Interactions) -> Representation:
+    def representation(self, train: Interactions, history: Interactions) -> Representation:
         return Plain()
 
     def vectors_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:

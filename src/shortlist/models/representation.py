@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.mf import Parameters, Rates, mf_round
+from shortlist.kernels.mf import TERMS, Parameters, Rates, mf_round
 from shortlist.kernels.rows import factor_width
 from shortlist.models.strata import Schedule
 from shortlist.types import Floats, Ints, Longs
@@ -34,9 +34,9 @@ class Representation(ABC):
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
         """(n, n_factors) the score vectors of training groups; items in the order of schedule.label."""
 
-    def strengths(self, groups: Ints, items: Ints) -> Floats | None:
-        """(n,) how strongly the past of a training group speaks for an item; None where it does not count."""
-        return None
+    def signals(self, groups: Ints, items: Ints) -> tuple[Floats | None, ...]:
+        """For each of TERMS, (n,) what an item's weights are multiplied by; None where it does not count."""
+        return (None,) * len(TERMS)
 
     @abstractmethod
     def group_users(self, groups: Ints) -> Ints:

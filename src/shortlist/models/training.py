@@ -16,7 +16,7 @@ import numpy as np
 from shortlist.data.interactions import Interactions
 from shortlist.data.store import Parts, load_parts, refuse_foreign, save_parts
 from shortlist.errors import ConfigError, TrainingError
-from shortlist.kernels.mf import Parameters, Rates
+from shortlist.kernels.mf import TERMS, Parameters, Rates
 from shortlist.kernels.sets import sets_hold
 from shortlist.kernels.strata import rows_permute
 from shortlist.models.objective import Objective
@@ -24,7 +24,11 @@ from shortlist.models.representation import Representation
 from shortlist.models.strata import Schedule, choose_cut, thread_count
 from shortlist.types import Doubles, Floats, Ints
 
-BY_ITEM = ("item", "bias", "repeat")  # parameters that follow the labels of the items
+BY_ITEM = (
+    "item",
+    "bias",
+    *(by_item for _, by_item in TERMS),
+)  # parameters that follow the labels of the items
 LOSS_ROWS = 20_000
 LOSS = 3  # name of a random stream
 TOO_LARGE = 1e6
@@ -212,7 +216,7 @@ class Meter:
         kept = held if held.all() else ~held  # where everybody has everything, any number will do
         self.groups, self.other, self.liked = groups[kept], other[kept], schedule.item[rows[kept]]
         self.users = representation.group_users(self.groups)
-        self.past = [representation.strengths(self.groups, items) for items in (self.liked, self.other)]
+        self.signals = [representation.signals(self.groups, items) for items in (self.liked, self.other)]
         taken = schedule.indptr[self.groups + 1] - schedule.indptr[self.groups]
         self.density: Doubles = taken / schedule.n_items
 
@@ -222,17 +226,20 @@ class Meter:
         vectors = self.representation.group_vectors(theta, self.groups)
         boundary = theta.boundary[self.users]
         scores = [
-            self._score(theta, vectors, label[items], past)
-            for items, past in zip((self.liked, self.other), self.past, strict=True)
+            self._score(theta, vectors, label[items], signals)
+            for items, signals in zip((self.liked, self.other), self.signals, strict=True)
         ]
         return self.objective.value(scores[0], scores[1], boundary, self.density)
 
-    def _score(self, theta: Parameters, vectors: Floats, items: Any, past: Floats | None) -> Floats:
+    def _score(
+        self, theta: Parameters, vectors: Floats, items: Any, signals: tuple[Floats | None, ...]
+    ) -> Floats:
         score: Floats = np.einsum("nf,nf->n", vectors, theta.item[items])
         if theta.bias.size:
             score += theta.bias[items]
-        if past is not None:
-            score += (theta.habit[self.users] + theta.repeat[items]) * past
+        for (by_user, by_item), signal in zip(TERMS, signals, strict=True):
+            if signal is not None:
+                score += (getattr(theta, by_user)[self.users] + getattr(theta, by_item)[items]) * signal
         return score
 
 
