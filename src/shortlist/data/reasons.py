@@ -1,7 +1,7 @@
 """Why a list ends where it ends: the word that files carry, and what it means to a person."""
 
 WHY = {
-    "top_n": "a fixed number was asked for",
+    "top_n": "the same number of items for everybody",
     "boundary": "the next item lies below this user's boundary",
     "max_items": "the longest list allowed",
     "min_items": "filled up to the shortest list allowed",
