@@ -2,10 +2,12 @@
 
     python benchmarks/quality.py                       # both datasets, about half an hour on two cores
     python benchmarks/quality.py --dataset ml-100k --trials 4 --seeds 2
+    python benchmarks/quality.py --model HRM           # only these rows again; the others are kept
 
 Protocol: each user's last basket is the test, the one before it the validation. Every contestant gets the
 same number of random trials; the best on validation is fitted again on everything before the test, once per
-seed, and judged on the test over all users at the length N that was best on validation.
+seed, and judged on the test over all users at the length N that was best on validation. Models that know time
+are asked on the day of the basket to foretell.
 """
 
 import argparse
@@ -17,26 +19,39 @@ from machine import RESULTS, describe, keep
 
 import shortlist as sl
 from shortlist.evaluate import best_fixed_n, fixed_n_curve
+from shortlist.experiment.space import SPACES
 from shortlist.experiment.tune import tune
-from shortlist.recommend import recommend
 
 DEPTH = range(1, 21)
-MINDFUL = "HRM, memory=0.9"  # where people take items again
+PEER = "implicit BPR"
+MEMORY = {"memory": 0.9}  # where people take items again
+TRENDS = {"trend": (1.0, 3.0, 7.0, 14.0, 30.0)}
 
 
 def curve(model: object, truth: object) -> object:
     """F1 and NDCG at each N over all users with truth."""
     users = truth.users.outside(truth.active_users)
-    lists = recommend(model, users, N=DEPTH[-1], filter_seen=not model.past.returns)
+    lists = model.recommend(users, N=DEPTH[-1], filter_seen=not model.past.returns, at=truth)
     return fixed_n_curve(lists, truth, DEPTH)
 
 
-def ours(name: str, split: object, trials: int, seeds: int, **fixed: object) -> dict[str, object]:
+def contestants(split: object) -> dict[str, tuple[str, dict[str, object], dict[str, object]]]:
+    """By name: the class, what is fixed, and what is tuned beside the usual."""
+    rows = {name: (name, {}, {}) for name in ("Popularity", "PersonalFrequency", "BPRMF", PEER, "HRM")}
+    fixed = MEMORY if split.train.returns else {}
+    base = ", ".join(["HRM", *(f"{key}={value}" for key, value in fixed.items())])
+    return {**rows, base: ("HRM", fixed, {}), f"{base}, trend": ("HRM", fixed, TRENDS)}
+
+
+def ours(
+    name: str, split: object, trials: int, seeds: int, fixed: dict[str, object], also: dict[str, object]
+) -> dict[str, object]:
     """Tune, choose N, refit and judge one of our models."""
     began = time.perf_counter()
     if name in ("Popularity", "PersonalFrequency"):
         trials, seeds = min(trials, 12), 1
-    found = tune(name, split.train_valid, n_trials=trials, seed=0, fixed=fixed)
+    space = {**SPACES[name], **also}
+    found = tune(name, split.train_valid, n_trials=trials, seed=0, fixed=fixed, space=space)
     tuning = time.perf_counter() - began
     n = best_fixed_n(curve(found.build().fit(split.train), split.valid))
     rows = []
@@ -112,25 +127,26 @@ def main() -> None:
     parser.add_argument("--dataset", choices=["ml-100k", "ta-feng"], action="append")
     parser.add_argument("--trials", type=int, default=16)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--model", action="append", help="measure only this row again")
     options = parser.parse_args()
     kept = RESULTS / "quality.json"
     result = json.loads(kept.read_text()) if kept.is_file() else {}
-    result |= {"machine": describe("implicit"), "trials": options.trials, "seeds": options.seeds}
+    if not options.model:
+        result |= {"machine": describe("implicit"), "trials": options.trials, "seeds": options.seeds}
     for name in options.dataset or ["ml-100k", "ta-feng"]:
         split = sl.split.last_basket(sl.load(name))
         print(f"{name}: test F1 over all {split.test.active_users.size:,} users at the validation-best N")
-        rows: dict[str, object] = {}
-        models = ["Popularity", "PersonalFrequency", "BPRMF", "implicit BPR", "HRM"]
-        for model in [*models, *([MINDFUL] if split.train.returns else [])]:
-            if model == "implicit BPR":
+        rows: dict[str, object] = result.get(name, {}) if options.model else {}
+        for model, (kind, fixed, also) in contestants(split).items():
+            if options.model and model not in options.model:
+                continue
+            if model == PEER:
                 rows[model] = implicit_bpr(split, options.trials, options.seeds)
-            elif model == MINDFUL:
-                rows[model] = ours("HRM", split, options.trials, options.seeds, memory=0.9)
             else:
-                rows[model] = ours(model, split, options.trials, options.seeds)
+                rows[model] = ours(kind, split, options.trials, options.seeds, fixed, also)
             f1 = rows[model]["f1"]
             print(
-                f"  {model:18} F1 {f1['mean']:.4f} ± {f1['sd']:.4f}  N={rows[model]['N']:<3} "
+                f"  {model:24} F1 {f1['mean']:.4f} ± {f1['sd']:.4f}  N={rows[model]['N']:<3} "
                 f"valid {rows[model]['valid_f1']:.4f}  tuned in {rows[model]['seconds']} s",
                 flush=True,
             )

@@ -184,7 +184,9 @@ def block(
                     word, another, _ = draw(word, low, high)
                     drawn.append(another)
                 free = [i for i in drawn if i not in liked]
-                other = max(free, key=lambda i: score(theta, vector, i)) if free else other
+                warm = dict.fromkeys(free, 0) if heats is None else heats[number]
+                lean = {i: (theta.sway[user] + theta.surge[i]) * warm[i] if warm[i] else 0 for i in free}
+                other = max(free, key=lambda i: score(theta, vector, i) + lean[i]) if free else other
             if not relevant and other in liked:
                 continue
             pairs += pair

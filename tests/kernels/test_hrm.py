@@ -19,7 +19,7 @@ from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
 from shortlist.models.sales import NOTHING, Trend, relabelled
 from tests import naive
 from tests.kernels.test_mf import WIDTH, F, parameters, rates, same, wanted_state
-from tests.kernels.test_sales import DAY, dated, moments_of, sold_on
+from tests.kernels.test_sales import DAY, busy, dated, moments_of, sold_on
 from tests.kernels.test_strata import schedule_of
 
 POOLS = list(product((False, True), (False, True)))
@@ -105,7 +105,7 @@ USERS = [
 @pytest.mark.parametrize(("repeats", "trend"), [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize(
     ("n_blocks", "each", "window", "draws"),
-    [(1, 1, 1, 1), (3, 1, 1, 1), (3, 1, 2, 1), (3, 1, 2, 3), (2, 3, 1, 1)],
+    [(1, 1, 1, 1), (3, 1, 1, 1), (3, 1, 2, 1), (3, 1, 2, 3), (1, 1, 1, 6), (2, 3, 1, 1)],
 )
 def test_rounds_replay_the_oracle(n_blocks, each, window, draws, pools, repeats, trend):
     schedule = schedule_of(USERS, 11, n_blocks, seed=4, each=each)
@@ -120,11 +120,11 @@ def test_rounds_replay_the_oracle(n_blocks, each, window, draws, pools, repeats,
     contexts = contexts_of([(user, before) for user, _, before in groups], pools)
     warmth, sales = None, NOTHING
     if trend:
-        days = dated(USERS)
-        warmth, sales = [], relabelled(Trend.of(days, HALF_LIFE).before(moments_of(days)), schedule.label)
-        sold = [(day, int(schedule.label[i])) for day, i in sold_on(days)]
-        for day in moments_of(days) // DAY:
-            warmth.append([naive.heat(i, day, sold, HALF_LIFE) for i in range(11)])
+        shop, moments = busy(11), moments_of(dated(USERS))
+        sales = relabelled(Trend.of(shop, HALF_LIFE).before(moments), schedule.label)
+        sold = [(day, int(schedule.label[i])) for day, i in sold_on(shop)]
+        warmth = [[naive.heat(i, day, sold, HALF_LIFE) for i in range(11)] for day in moments // DAY]
+        assert np.ptp(warmth) > 1
     for turn in range(n_blocks):
         cells, blocks = schedule.strata.cells, np.arange(n_blocks)
         begin = blocks * n_blocks * each + (blocks + turn) % n_blocks * each

@@ -24,6 +24,16 @@ def dated(users, first=11_000):
     return Interactions.from_tuples(rows)
 
 
+def busy(n_items, first=11_000, n_days=9):
+    """Sales enough to make heats large: on each day most of them are of one item."""
+    rng = np.random.default_rng(2)
+    rows = [(0, item, first * 86_400) for item in range(n_items)]
+    for day in range(n_days):
+        rows += [(user, int(rng.integers(n_items)), (first + day) * 86_400) for user in range(10)]
+        rows += [(user, int(7 * day % n_items), (first + day) * 86_400 + 60) for user in range(40)]
+    return Interactions.from_tuples(rows)
+
+
 def moments_of(data):
     """(n_baskets,) when each was taken."""
     return data.time[data.baskets[:-1]]

@@ -10,7 +10,7 @@ import numpy as np
 
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import boundary_step, class_pull, rank_pull
-from shortlist.kernels.mf import Parameters, Rates, hardest_draw
+from shortlist.kernels.mf import Lately, Parameters, Rates, hardest_draw
 from shortlist.kernels.rng import high_below, low_unit, mixed, next_word
 from shortlist.kernels.rows import (
     Width,
@@ -198,8 +198,9 @@ def hrm_block(
                 x = strength(trace, item, user, group, fade) if recall else ZERO
                 if x > ZERO and word & OWN:  # taken again: what of the past was not?
                     other = np.int64(trace.past[high_below(mixed(word), n_past)])
-                else:
-                    other = hardest_draw(h, theta, other, rates.draws, stamp, mark, word, width)
+                elif rates.draws > 1:
+                    lately = Lately(sales, user, today, usual)
+                    other = hardest_draw(h, theta, other, rates.draws, stamp, mark, word, width, lately)
                 if stamp[other] == mark:
                     continue
                 q, r = row_at(theta.item, item), row_at(theta.item, other)

@@ -8,6 +8,7 @@ from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import boundary_step, class_pull, rank_pull
 from shortlist.kernels.rng import GOLDEN, high_below, low_unit, mixed, next_word
 from shortlist.kernels.rows import Width, one_move, pair_move, row_at, row_dot, row_fetch
+from shortlist.kernels.sales import Sales, heat
 from shortlist.kernels.strata import Strata, block_state
 from shortlist.types import Floats, Ints, Longs, State
 
@@ -51,6 +52,15 @@ TERMS = (
 )  # weights of what counts beside the factors
 
 
+class Lately(NamedTuple):
+    """Whom an item is offered to, and when."""
+
+    sales: Sales  # of this range's items
+    user: np.int32
+    day: np.int32
+    usual: np.float32  # see Sales
+
+
 @inlined
 def hardest_draw(
     vector: np.uintp,  # where the score vector stands
@@ -61,6 +71,7 @@ def hardest_draw(
     mark: int,  # stamped items are liked, and lose
     word: np.uint64,  # names the other draws
     width: Width,
+    lately: Lately | None = None,
 ) -> np.int64:
     """The best-scored of some random items: the one that stands most in the way of the liked item."""
     if draws <= 1:
@@ -71,6 +82,10 @@ def hardest_draw(
             score = row_dot(vector, row_at(theta.item, other), width)
             if theta.bias.size:
                 score += theta.bias[other]
+            if lately is not None:  # noqa: SIM102  # decided while compiling, so apart from the next line
+                if theta.surge.size:
+                    warm = heat(lately.sales, other, lately.day, lately.usual)
+                    score += (theta.sway[lately.user] + theta.surge[other]) * warm
             if score > best:
                 chosen, best = other, score
         word += GOLDEN
