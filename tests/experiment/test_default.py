@@ -53,6 +53,7 @@ def test_all_rankers_are_tried_and_the_best_is_taken():
     assert chosen().past.fingerprint == shoppers().fingerprint  # it has learned from everything
     params = {row["ranker"]: row["params"] for row in told.rankers}
     assert params["HRM"]["memory"] == default.MEMORY  # for people come back to what they took
+    assert params["HRM"]["trend"] == default.TREND  # for it is known when
     worths = {row["decider"]: row["f1"] for row in told.deciders}
     assert told.deciders[0]["f1"] >= worths["fixed N"]
 

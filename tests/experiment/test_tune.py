@@ -8,7 +8,7 @@ import pytest
 import shortlist as sl
 from shortlist.errors import ConfigError, DataError, TrainingError
 from shortlist.experiment import read_tuned, tune
-from shortlist.experiment.space import SPACES, Range, draw
+from shortlist.experiment.space import SPACES, TIMED, Range, draw, usual_space
 from shortlist.experiment.study import Study, Trial
 from shortlist.experiment.tune import REFERENCES, folds
 
@@ -125,6 +125,20 @@ def test_counting_models_are_tuned_too(data, tmp_path):
     assert found.build().fit(data).get_params() == found.params
     name, params = read_tuned(found.write(tmp_path / "tuned.toml"))
     assert (name, params) == (found.model, {k: v for k, v in found.params.items() if v is not None})
+
+
+def test_what_needs_times_is_looked_for_only_where_there_are_some(data):
+    assert usual_space("HRM", timed=False) == SPACES["HRM"]
+    assert usual_space("DKHRM", timed=True).keys() - SPACES["DKHRM"].keys() == {"trend"}
+    frame = data.to_frame()
+    timeless = sl.Interactions.from_columns(
+        frame["user_id"], frame["item_id"], basket_id=frame["timestamp"].to_physical()
+    )
+    for name, fixed in (("HRM", FAST | {"n_epochs": 1}), ("PersonalFrequency", {})):
+        found = tune(name, data, n_trials=2, fixed=fixed, n_jobs=1)
+        assert set(found.params) & set(TIMED)
+        found = tune(name, timeless, n_trials=2, fixed=fixed, n_jobs=1)
+        assert not set(found.params) & set(TIMED)
 
 
 def test_file_builds_the_same_model(data, found, tmp_path):

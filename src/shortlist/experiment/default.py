@@ -13,7 +13,7 @@ from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError, TrainingError
 from shortlist.evaluate import best_fixed_n, evaluate, fixed_n_curve
 from shortlist.experiment.auto import FIXED, METRIC, Choice, choose_decider, usual_deciders
-from shortlist.experiment.space import SPACES, draw
+from shortlist.experiment.space import SPACES, draw, usual_space
 from shortlist.experiment.tune import Fold, made
 from shortlist.models.base import Recommender
 from shortlist.models.chosen import Chosen
@@ -29,6 +29,7 @@ NEIGHBOUR_USERS = 50_000  # beyond, comparing all with all takes longer than the
 RETURNING = 0.1  # share of users with two baskets from which on last baskets are worth foretelling
 HELD = 5  # else one item in so many is held back
 MEMORY = 0.9  # of HRM where people take items again
+TREND = 3.0  # of HRM where there are timestamps, to start from
 
 
 def fit(
@@ -150,9 +151,11 @@ def unsuited(name: str, history: Interactions, truth: Interactions) -> str | Non
 def _best_of(name: str, fold: Fold, n_trials: int, seed: int, n_threads: int) -> Rehearsed:
     """The ranker as it comes, then with drawn settings; the first of equals."""
     n = max(1, n_trials // 4) if name == "TwoStage" else n_trials  # each costs as much as many of the others
-    own = {"memory": MEMORY} if name == "HRM" and fold[0].returns else {}
+    own, timed = {}, fold[0].time is not None
+    if name == "HRM":
+        own = {**({"memory": MEMORY} if fold[0].returns else {}), **({"trend": TREND} if timed else {})}
     best = _rehearsed(name, own, fold, seed, n_threads)
-    space = {key: values for key, values in SPACES.get(name, {}).items() if _timed(key, fold[0])}
+    space = usual_space(name, timed=timed) if name in SPACES else {}
     for number in range(1, n if space else 1):
         try:
             other = _rehearsed(name, {**own, **draw(space, seed, number)}, fold, seed, n_threads)
@@ -160,10 +163,6 @@ def _best_of(name: str, fold: Fold, n_trials: int, seed: int, n_threads: int) ->
             continue
         best = other if other.f1 > best.f1 else best
     return best
-
-
-def _timed(parameter: str, history: Interactions) -> bool:
-    return parameter != "half_life" or history.time is not None
 
 
 def _machine(name: str, seed: int, n_threads: int) -> dict[str, Any]:
@@ -190,7 +189,7 @@ def _heads(model: Recommender, truth: Interactions, n_threads: int) -> RankedLis
     users = truth.active_users
     if isinstance(model, TwoStage):
         return model.heads(users, None if truth.time is None else truth.time[truth.indptr[users]], DEPTH)
-    return model.recommend(truth.users.outside(users), N=DEPTH, n_threads=n_threads)
+    return model.recommend(truth.users.outside(users), N=DEPTH, n_threads=n_threads, at=truth)
 
 
 # ------------------------------------------------------------------ deciders

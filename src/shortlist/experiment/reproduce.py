@@ -140,6 +140,7 @@ class _Work:
             model,
             self.bench.split.train_valid,
             n_trials=budget.n_trials,
+            space=SPACES[model],
             fixed=fixed,
             seed=self.seed,
             n_jobs=self.n_jobs,

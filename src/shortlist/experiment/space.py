@@ -64,6 +64,14 @@ SPACES: dict[str, Space] = {
         "min_leaf": (30, 100, 300),
     },
 }
+TREND: dict[str, Range | tuple[Any, ...]] = {"trend": (None, 1.0, 3.0, 7.0, 30.0)}
+TIMED = ("half_life", "trend")  # what means nothing without timestamps
+
+
+def usual_space(model: str, *, timed: bool) -> Space:
+    """Where to look unless somebody says: as SPACES has it, and a trend, which the paper's HRM has not."""
+    also = TREND if model in ("HRM", "DKHRM") else {}
+    return {name: values for name, values in {**SPACES[model], **also}.items() if timed or name not in TIMED}
 
 
 def draw(space: Space, seed: int, number: int) -> dict[str, Any]:

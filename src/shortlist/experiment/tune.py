@@ -19,7 +19,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, TrainingError
 from shortlist.evaluate import fixed_n_curve
 from shortlist.experiment.sampler import SAMPLERS, Sampler
-from shortlist.experiment.space import SPACES, Space
+from shortlist.experiment.space import SPACES, Space, usual_space
 from shortlist.experiment.study import Study, Trial
 from shortlist.models.base import Recommender, whole
 from shortlist.models.joint import JointModel
@@ -103,7 +103,8 @@ def tune(
     made(model, held)
     if space is None and model not in SPACES:
         raise ConfigError(f"{model} has no search space of its own; pass one, or tune {', '.join(SPACES)}.")
-    wanted = {k: v for k, v in (space or SPACES[model]).items() if k not in held}
+    wanted = space or usual_space(model, timed=data.time is not None)
+    wanted = {name: values for name, values in wanted.items() if name not in held}
     identity = {
         "model": model,
         "data": data.fingerprint,
