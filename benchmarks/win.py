@@ -44,6 +44,7 @@ GROUPS = {
     "own history": tuple(name for name in FEATURES if name.startswith("own_")),
     "neighbours": tuple(name for name in FEATURES if name.startswith("together_")),
     "transitions": tuple(name for name in FEATURES if name.startswith("after_")),
+    "taste": ("taste",),
     "the item": ("sales", "repeat_rate", "repeat_gap", "item_age", "item_basket", "sales_per_buyer"),
     "the user": FEATURES[FEATURES.index("n_baskets") :],
 }

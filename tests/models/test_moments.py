@@ -9,9 +9,17 @@ import pytest
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.moments import FADES, LINKED, Moments, Rules
 from shortlist.kernels.shelf import DAY
+from shortlist.models import tastes
 from shortlist.models.moments import FEATURES, WINDOWS, Timeline, basket_moments
 
 QUOTA, REACH, DECAY = 4, 2, 0.5
+TASTES = {"FIRST": 6, "GROWTH": 1.5, "ITEMS": 9, "REG": 2.0}
+
+
+@pytest.fixture(autouse=True)
+def _small_shops_have_tastes(monkeypatch):
+    for name, value in TASTES.items():
+        monkeypatch.setattr(tastes, name, value)
 
 
 def shop(seed, n_users=12, n_items=15, n_days=40):
@@ -137,6 +145,31 @@ class Plain:
                     add(j, DECAY**back * weight / max(out[i], 1) ** 0.5, 2)
         return found
 
+    def tastes(self, user):
+        """{item: sum of weights} of the items that most people have, as last learned."""
+        size = float(TASTES["FIRST"])
+        while int(size * TASTES["GROWTH"]) <= len(self.baskets):
+            size *= TASTES["GROWTH"]
+        if int(size) > len(self.baskets):
+            return {}
+        taken = defaultdict(set)
+        for _, owner, items in sorted(self.baskets, key=lambda basket: basket[0])[: int(size)]:
+            taken[owner] |= set(items)
+        holders = defaultdict(int)
+        for items in taken.values():
+            for i in items:
+                holders[i] += 1
+        known = sorted((i for i in holders if holders[i] > 1), key=lambda i: (-holders[i], i))
+        known = known[: TASTES["ITEMS"]]
+        have = np.array([[i in items for i in known] for items in taken.values()], float)
+        inverse = np.linalg.inv(have.T @ have + TASTES["REG"] * np.eye(len(known)))
+        weights = -inverse / np.diag(inverse)
+        np.fill_diagonal(weights, 0)
+        mine = {i for _, items in self.of(user) for i in items}
+        return dict(
+            zip(known, weights[[k for k, i in enumerate(known) if i in mine]].sum(axis=0), strict=True)
+        )
+
     def user_columns(self, user):
         mine = self.of(user)
         sizes, times = [len(items) for _, items in mine], [when for when, _ in mine]
@@ -187,11 +220,12 @@ def every_moment(data):
 def test_columns_tell_what_had_happened_before(seed):
     data = shop(seed)
     moments = every_moment(data)
-    checked = 0
+    checked = tasted = 0
     for number, items, columns, taken in described(data, True, moments):
         user, at = int(moments.user[number]), int(moments.at[number])
         plain = Plain(data, at)
         about, links, sales = plain.user_columns(user), plain.link_columns(user), plain.sales()
+        liked = plain.tastes(user)
         basket = moments.target[number]
         bought = set(data.item[data.baskets[basket] : data.baskets[basket + 1]].tolist())
         for item, row, hit in zip(items.tolist(), columns, taken, strict=True):
@@ -204,13 +238,17 @@ def test_columns_tell_what_had_happened_before(seed):
             expected["together_lift"] = near[0] / sales[item] ** 0.5
             expected["after_lift"] = near[2] / sales[item] ** 0.5
             expected |= about
+            got = row[FEATURES.index("taste")]
+            assert got == pytest.approx(liked.get(item, np.nan), abs=2e-3, nan_ok=True), (number, item)
+            tasted += not np.isnan(got)
             for name, value in expected.items():
                 got = row[FEATURES.index(name)]
                 assert got == pytest.approx(value, rel=1e-4, abs=1e-6, nan_ok=True), (name, number, item)
-            assert set(FEATURES) - set(expected) == {"user_heat"}  # which has a test of its own
+            assert set(FEATURES) - set(expected) == {"user_heat", "taste"}  # one has a test of its own
             assert hit == (item in bought)
             checked += 1
     assert checked > 100
+    assert tasted > 50
 
 
 def test_heat_is_the_share_of_recent_sales_when_the_row_happened():
@@ -238,6 +276,10 @@ def test_candidates_are_distinct_and_come_from_their_sources(returns):
         sales = plain.sales()
         best = sorted(sales, key=lambda i: (-sales[i], i))[:QUOTA]
         assert all(i in items or (not returns and i in mine) for i in best)
+        liked = plain.tastes(int(moments.user[number]))
+        most = max((value for i, value in liked.items() if returns or i not in mine), default=0.0)
+        near = [i for i, value in liked.items() if value > most - 1e-3 and (returns or i not in mine)]
+        assert most <= 0 or set(items.tolist()) & set(near)
 
 
 def test_the_future_changes_nothing():

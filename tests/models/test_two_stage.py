@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError, DataError, NotFittedError
+from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
+from shortlist.models import two_stage
 from shortlist.models.base import load_model
 from shortlist.models.moments import FEATURES
 from shortlist.models.two_stage import TwoStage
@@ -93,6 +94,13 @@ def test_save_and_load(tmp_path):
     assert (back.score(users) == fitted().score(users)).all()
     assert back.get_params() == fitted().get_params() | {"without": back.without}
     assert (back.heads(users).sizes == fitted().heads(users).sizes).all()
+
+
+def test_a_file_with_other_features_is_refused(tmp_path, monkeypatch):
+    fitted().save(tmp_path / "model")
+    monkeypatch.setattr(two_stage, "FEATURES", FEATURES[:-1])
+    with pytest.raises(ModelFileError, match="other features"):
+        load_model(tmp_path / "model")
 
 
 def test_features_left_out_are_not_used():

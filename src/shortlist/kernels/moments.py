@@ -11,7 +11,7 @@ from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 FADES = (0.5, 0.8, 0.95)  # a basket further back counts this much less
 HOUR = 3_600_000_000  # lists of best sellers are those of the last full hour
 LINKED = 40  # most recent own items whose neighbours are asked
-N_FEATURES = 41
+N_FEATURES = 42
 NEVER = np.nan
 CHUNK = 64  # items whose links are wiped together
 
@@ -20,7 +20,7 @@ class Rules(NamedTuple):
     """How candidates are found; the same for training and serving."""
 
     windows: Longs  # (n_windows,) microseconds, ascending
-    quota: int  # candidates from each source; own items may be twice as many
+    quota: int  # candidates from each source; own items may be twice as many, those to taste half as many
     reach: int  # baskets back from which transitions are followed
     decay: float  # of transitions per basket back
     returns: bool  # whether what the user has may be shown again
@@ -42,6 +42,14 @@ class Asked(NamedTuple):
     only: bool
 
 
+class Taste(NamedTuple):
+    """Weights among the items most people have."""
+
+    place: Ints  # (n_items,) row of each item, -1: none
+    items: Ints  # (n,) item of each row
+    weights: Floats  # (n, n) what having the row's item adds to the column's
+
+
 class Scratch(NamedTuple):
     """Room for one user at a time; an entry holds where it bears the number of the moment at hand."""
 
@@ -54,6 +62,7 @@ class Scratch(NamedTuple):
     earliest: Longs  # (n_items,) when the user first took it
     links: Floats  # (n_items, 4) neighbourhood and transition scores, sums and largest terms
     dirty: Bools  # (⌈n_items / CHUNK⌉,) whether any of so many items has links
+    liking: Floats  # (n_items,) sums of weights, by row of the taste
     touched: Ints  # (n_items,)
     mine: Ints  # (n_items,)
     best: Ints  # (3, quota) best sellers of the second and fourth window and of all time
@@ -195,6 +204,19 @@ def _link(
 
 
 @inlined
+def _like(taste: Taste, scratch: Scratch, n_mine: int) -> None:
+    """What all of the user's items say about those with a taste."""
+    n = taste.items.size
+    liking = scratch.liking[:n]
+    liking[:] = 0
+    for k in range(n_mine):
+        row = taste.place[scratch.mine[k]]
+        if row >= 0:
+            for c in range(n):
+                liking[c] += taste.weights[row, c]
+
+
+@inlined
 def _about_user(log: Log, shelf: Shelf, first: int, end: int, at: int, n_mine: int, row: Floats) -> None:
     """The last columns: what is the same for all candidates of the moment."""
     n = end - first
@@ -250,28 +272,49 @@ def _about_own(scratch: Scratch, number: int, i: int, at: int, n: int, item_gap:
 
 
 @inlined
-def _about_links(scratch: Scratch, i: int, sold: float, row: Floats) -> None:
+def _about_links(scratch: Scratch, taste: Taste, i: int, sold: float, row: Floats) -> None:
     for k in range(4):
         row[k] = scratch.links[i, k]
     row[4] = scratch.links[i, 0] / max(sold, 1.0) ** 0.5
     row[5] = scratch.links[i, 2] / max(sold, 1.0) ** 0.5
+    row[6] = scratch.liking[taste.place[i]] if taste.place[i] >= 0 else NEVER
 
 
 @inlined
-def _propose(rules: Rules, scratch: Scratch, number: int, n_mine: int, n_near: int, found: Ints) -> int:
-    """Distinct candidates into `found`: own items, neighbours, followers, best sellers."""
+def _tasty(rules: Rules, taste: Taste, scratch: Scratch, number: int, out: Ints) -> int:
+    """The best liked items that are no candidates yet; how many there are."""
+    n = 0
+    for row in range(taste.items.size):
+        i = taste.items[row]
+        if scratch.shown[i] != number and (rules.returns or scratch.own[i] != number):
+            scratch.touched[n] = row
+            n += 1
+    size = _best_fill(scratch.liking, scratch.touched, n, out)
+    for k in range(size):
+        out[k] = taste.items[out[k]]
+    return size
+
+
+@inlined
+def _propose(
+    rules: Rules, taste: Taste, scratch: Scratch, number: int, n_mine: int, n_near: int, found: Ints
+) -> int:
+    """Distinct candidates into `found`: own items, neighbours, followers, best sellers, the user's taste."""
     n = 0
     # where own items cannot come back, their places go to neighbours and followers
     room = np.empty(rules.quota if rules.returns else 2 * rules.quota, np.int32)
-    for source in range(6):
+    for source in range(7):
         if source == 0:
             size = min(n_mine, 2 * rules.quota) if rules.returns else 0
             part = scratch.mine[:size]
         elif source < 3:
             size = _best_fill(scratch.links[:, 2 * (source - 1)], scratch.touched, n_near, room)
             part = room[:size]
-        else:
+        elif source < 6:
             part = scratch.best[source - 3]
+        else:
+            size = _tasty(rules, taste, scratch, number, room[: max(rules.quota // 2, 1)])
+            part = room[:size]
         for i in part:
             if i >= 0 and scratch.shown[i] != number and (rules.returns or scratch.own[i] != number):
                 scratch.shown[i] = number
@@ -307,6 +350,7 @@ def moments_describe(
     together: Pairs,
     after: Pairs,
     rules: Rules,
+    taste: Taste,  # of all these moments
     scratch: Scratch,
     moments: Moments,
     asked: Asked,
@@ -330,7 +374,8 @@ def moments_describe(
             end -= 1
         n_mine = _recall(log, scratch, mark, first, end, at)
         n_near = _link(log, shelf, together, after, rules, scratch, first, end, n_mine)
-        n = 0 if asked.only else _propose(rules, scratch, mark, n_mine, n_near, items[used:])
+        _like(taste, scratch, n_mine)
+        n = 0 if asked.only else _propose(rules, taste, scratch, mark, n_mine, n_near, items[used:])
         if asked.starts.size:
             more = asked.items[asked.starts[number] : asked.starts[number + 1]]
             n = _add(more, scratch, mark, n, items[used:])
@@ -338,11 +383,11 @@ def moments_describe(
             i, row = items[k], columns[k]
             _about_item(shelf, i, at, row[:13])
             _about_own(scratch, mark, i, at, end - first, row[7], row[13:23])
-            _about_links(scratch, i, shelf.sold[i], row[23:29])
+            _about_links(scratch, taste, i, shelf.sold[i], row[23:30])
             taken[k] = _taken(log, moments.target[number], i)
             if k == used:
-                _about_user(log, shelf, first, end, at, n_mine, row[29:41])
+                _about_user(log, shelf, first, end, at, n_mine, row[30:42])
             else:
-                row[29:41] = columns[used, 29:41]
+                row[30:42] = columns[used, 30:42]
         used += n
         indptr[number - numbers[0] + 1] = used

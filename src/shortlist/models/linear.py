@@ -34,12 +34,7 @@ class Linear(Recommender):
         self.check_data(train)
         indptr, items = train.item_sets
         taken = csr_array((np.ones(items.size), items, indptr), shape=(train.n_users, train.n_items))
-        gram = np.asfortranarray((taken.T @ taken).toarray())
-        gram[np.diag_indices_from(gram)] += self.reg
-        weights = _inverse(gram)
-        weights /= -np.diag(weights)[None, :]
-        np.fill_diagonal(weights, 0.0)
-        self.weights_ = weights.astype(np.float32)
+        self.weights_ = item_weights(taken, self.reg)
         self.remember(train)
         return self
 
@@ -80,6 +75,16 @@ class Linear(Recommender):
 
     def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
         self.weights_ = arrays["weights"]
+
+
+def item_weights(taken: csr_array, reg: float) -> Floats:
+    """(n_items, n_items) what having the row's item adds to the column's; taken holds 0 and 1."""
+    gram = np.asfortranarray((taken.T @ taken).toarray())
+    gram[np.diag_indices_from(gram)] += reg
+    weights = _inverse(gram)
+    weights /= -np.diag(weights)[None, :]
+    np.fill_diagonal(weights, 0.0)
+    return np.asarray(weights, np.float32)
 
 
 def _inverse(gram: Any) -> Any:

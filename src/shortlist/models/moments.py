@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -23,10 +24,11 @@ from shortlist.kernels.moments import (
     moments_describe,
 )
 from shortlist.kernels.shelf import DAY, Log, Pairs, Shelf, gaps_fill, pairs_list
+from shortlist.models.tastes import Tastes
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 WINDOWS = (1, 3, 7, 14, 30)  # days of recent sales
-SOURCES = 7  # candidates per moment are at most this many times the quota
+SOURCES = 8  # candidates per moment are at most this many times the quota
 BLOCK = 512  # moments described at a time
 KEPT = 2  # replays that are kept for later moments
 ANY = Asked(np.empty(0, np.int64), np.empty(0, np.int32), False)
@@ -55,6 +57,7 @@ FEATURES = (
     "after_max",
     "together_lift",
     "after_lift",
+    "taste",
     "n_baskets",
     "mean_basket",
     "last_basket",
@@ -83,6 +86,14 @@ class Block(NamedTuple):
     taken: Bools  # (n_candidates,)
 
 
+class Piece(NamedTuple):
+    """Moments number first … last - 1, and how often tastes had been learned before them."""
+
+    first: int
+    last: int
+    stage: int
+
+
 def basket_moments(data: Interactions) -> Longs:
     """(n_baskets,) when each happened; without times, a user's baskets follow each other day by day."""
     if data.time is not None:
@@ -103,6 +114,7 @@ class Timeline:
         self.n_items, self.returns = data.n_items, data.returns
         self.log = Log(data.user_baskets, data.baskets, data.item, moment, owner, order, gap)
         self.together, self.after = self._places(0), self._places(reach)
+        self.tastes = Tastes(self.log, self.n_items)
         self.end = int(moment.max()) + 1
         self.every = np.arange(self.n_items, dtype=np.int32)
         self._kept: list[tuple[int, tuple[object, ...], Shop]] = []
@@ -126,9 +138,7 @@ class Timeline:
         Every thread replays the shop for itself, which is a small part of the work, and describes every
         n-th block: what a block holds does not depend on who described it.
         """
-        pieces = [
-            (first, min(first + BLOCK, moments.user.size)) for first in range(0, moments.user.size, BLOCK)
-        ]
+        pieces = self._pieces(moments)
         if not pieces:
             return
         shops = [self._shop(rules, int(moments.at[0])) for _ in range(min(n_threads, len(pieces)))]
@@ -149,11 +159,20 @@ class Timeline:
                 yield block
         self._keep(shops, rules, int(moments.at[-1]))
 
-    def _block(
-        self, shop: "Shop", rules: Rules, moments: Moments, asked: Asked, piece: tuple[int, int]
-    ) -> Block:
-        """Described candidates of moments number piece[0] … piece[1] - 1."""
-        first, last = piece
+    def _pieces(self, moments: Moments) -> list[Piece]:
+        """At most BLOCK moments each, all of one stage of the tastes."""
+        stages = self.tastes.stages(moments.at)
+        edges = np.flatnonzero(np.diff(stages, prepend=-1, append=-1))
+        return [
+            Piece(first, min(first + BLOCK, int(end)), int(stages[first]))
+            for begin, end in pairwise(edges)
+            for first in range(begin, end, BLOCK)
+        ]
+
+    def _block(self, shop: "Shop", rules: Rules, moments: Moments, asked: Asked, piece: Piece) -> Block:
+        """Described candidates of the moments of a piece."""
+        first, last = piece.first, piece.last
+        taste = self.tastes[piece.stage]
         room = 0 if asked.only else (last - first) * SOURCES * rules.quota
         if asked.starts.size:
             room += int(asked.starts[last] - asked.starts[first])
@@ -165,10 +184,11 @@ class Timeline:
             shop.together,
             shop.after,
             rules,
+            taste,
             shop.scratch,
             moments,
             asked,
-            piece,
+            (first, last),
             self.every,
             indptr,
             items,
@@ -225,6 +245,7 @@ class Timeline:
             earliest,
             np.zeros((n, 4), np.float32),
             np.zeros(-(-n // CHUNK), np.bool_),
+            np.zeros(n, np.float32),
             np.zeros(n, np.int32),
             np.zeros(n, np.int32),
             np.full((3, quota), -1, np.int32),

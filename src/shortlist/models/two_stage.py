@@ -13,7 +13,7 @@ from scipy.special import expit
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.kernels.head import rows_head
 from shortlist.kernels.moments import N_FEATURES, Asked, Moments, Rules
 from shortlist.kernels.shelf import DAY
@@ -58,7 +58,7 @@ class TwoStage(Recommender):
     weighted up.
     """
 
-    quota: int = 40  # candidates from each source: own items, neighbours, followers, best sellers
+    quota: int = 40  # candidates from each source: own items, neighbours, followers, best sellers, taste
     reach: int = 5  # baskets back from which transitions are followed
     decay: float = 0.7  # of transitions per basket back
     n_moments: int = 30_000  # baskets to learn from: everybody's last one, two, … while they fit
@@ -299,9 +299,13 @@ class TwoStage(Recommender):
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         bags = {f"trees.{bag}": text for bag, text in enumerate(self.need("trees_"))}
-        return {**bags, "sizes": self.sizes_}, {}
+        return {**bags, "sizes": self.sizes_}, {"features": FEATURES}
 
     def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
+        if tuple(notes.get("features", ())) != FEATURES:
+            raise ModelFileError(
+                "the TwoStage saved here was taught other features than this release has; fit it again."
+            )
         self.trees_ = tuple(arrays[f"trees.{bag}"] for bag in range(self.n_bags))
         self.sizes_ = arrays["sizes"]
         self.without = tuple(self.without)
