@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.moments import FADES, LINKED, Moments, Rules
+from shortlist.kernels.candidates import FADES, LINKED, Rules
+from shortlist.kernels.moments import Moments
 from shortlist.kernels.shelf import DAY
 from shortlist.models import tastes
 from shortlist.models.moments import FEATURES, WINDOWS, Timeline, basket_moments

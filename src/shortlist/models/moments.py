@@ -13,16 +13,8 @@ from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.times import microseconds
 from shortlist.errors import ConfigError
-from shortlist.kernels.moments import (
-    CHUNK,
-    FADES,
-    N_FEATURES,
-    Asked,
-    Moments,
-    Rules,
-    Scratch,
-    moments_describe,
-)
+from shortlist.kernels.candidates import CHUNK, FADES, Asked, Rules, Scratch
+from shortlist.kernels.moments import N_FEATURES, Moments, moments_describe
 from shortlist.kernels.shelf import DAY, Log, Pairs, Shelf, gaps_fill, pairs_list
 from shortlist.models.tastes import Tastes
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs

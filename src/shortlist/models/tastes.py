@@ -5,7 +5,7 @@ from threading import Lock
 import numpy as np
 from scipy.sparse import csr_array
 
-from shortlist.kernels.moments import Taste
+from shortlist.kernels.candidates import Taste
 from shortlist.kernels.shelf import Log
 from shortlist.models.linear import item_weights
 from shortlist.types import Floats, Longs

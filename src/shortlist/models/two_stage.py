@@ -14,8 +14,9 @@ from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError, ModelFileError
+from shortlist.kernels.candidates import Asked, Rules
 from shortlist.kernels.head import rows_head
-from shortlist.kernels.moments import N_FEATURES, Asked, Moments, Rules
+from shortlist.kernels.moments import N_FEATURES, Moments
 from shortlist.kernels.shelf import DAY
 from shortlist.models.base import Recommender, at_least, whole
 from shortlist.models.boosting import Growth, Text, Trees, trees_grow
