@@ -9,6 +9,7 @@ import pytest
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.models.base import load_model
+from shortlist.models.hrm import HRM
 from shortlist.models.sales import Trend
 from shortlist.split import last_basket
 from tests.models.cases import DAY, bits, everyone, fit, model
@@ -161,3 +162,14 @@ def test_a_checkpoint_holds_the_weights(tmp_path):
     kept = model("DKHRM", n_epochs=3, trend=2.0).fit(fashions(), checkpoint=tmp_path / "run")
     more = model("DKHRM", n_epochs=6, trend=2.0).fit(fashions(), checkpoint=tmp_path / "run")
     assert bits(more) == bits(fit("DKHRM", fashions(), n_epochs=6, trend=2.0)) != bits(kept)
+
+
+def test_a_checkpoint_from_before_there_were_trends_is_refused(tmp_path, monkeypatch):
+    one, exact = model("HRM", n_epochs=1), HRM._identity
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            HRM, "_identity", lambda *given: {k: v for k, v in exact(*given).items() if k != "trend"}
+        )
+        one.fit(fashions(), checkpoint=tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"belongs to another run \(trend differ\)"):
+        one.fit(fashions(), checkpoint=tmp_path / "run")

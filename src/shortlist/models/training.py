@@ -266,7 +266,8 @@ def _resumed(plan: Plan) -> Run | None:
         return None
     parts = load_parts(plan.checkpoint, "checkpoint")
     if parts.params != plan.identity:
-        changed = sorted(key for key in plan.identity if plan.identity[key] != parts.params.get(key))
+        known = parts.params
+        changed = sorted(key for key, own in plan.identity.items() if key not in known or known[key] != own)
         raise ConfigError(
             f"the checkpoint {plan.checkpoint} belongs to another run ({', '.join(changed)} differ); "
             "pass the same parameters and data, or another checkpoint path."
