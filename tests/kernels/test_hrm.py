@@ -5,20 +5,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shortlist.kernels.hrm import (
-    Contexts,
-    Trace,
-    context_apply,
-    hrm_block,
-    hrm_round,
-    hybrid_vectors,
-    past_strengths,
-    repeats_tally,
-)
+from shortlist.kernels.hrm import Contexts, context_apply, hrm_block, hrm_round, hybrid_vectors
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
 from shortlist.models.sales import NOTHING, Trend, relabelled
 from tests import naive
 from tests.kernels.test_mf import WIDTH, F, parameters, rates, same, wanted_state
+from tests.kernels.test_past import MEMORY, USERS, trace_of
 from tests.kernels.test_sales import DAY, busy, dated, moments_of, sold_on
 from tests.kernels.test_strata import schedule_of
 
@@ -35,12 +27,7 @@ KINDS = [
 ]
 
 
-MEMORY, LEVEL, HALF_LIFE = 0.8, 0.6, 2.0
-
-
-def trace_of(n_items):
-    kinds = (np.int32, F, np.int32, np.int32)
-    return Trace(*(np.zeros(n_items, kind) for kind in kinds))
+LEVEL, HALF_LIFE = 0.6, 2.0
 
 
 def contexts_of(baskets, pools):
@@ -89,16 +76,6 @@ def test_a_first_basket_moves_nothing_and_draws_nothing():
     assert all((old == new).all() for old, new in zip(before, theta, strict=True))
     assert (debts == 0).all()
     assert stream[0] == 5
-
-
-USERS = [
-    [[0, 3], [5, 8], [0, 8, 1]],
-    [[1, 2]],
-    [],
-    [[4, 9], [10, 7, 6], [4], [9, 4]],
-    [[0, 1], [2, 3, 10]],
-    [[5], [5]],
-]
 
 
 @pytest.mark.parametrize("pools", POOLS)
@@ -177,26 +154,3 @@ def test_hybrid_vectors(pools):
         alone = plain.user[user]
         wanted = naive.hybrid(alone, plain.item[basket], *pools) if basket else alone
         np.testing.assert_allclose(vector, wanted, atol=1e-6)
-
-
-def test_strengths_before_a_basket_are_counted_afresh():
-    baskets = [basket for user in USERS for basket in user]
-    owner = [user for user, own in enumerate(USERS) for _ in own]
-    at = np.concatenate([[0], np.cumsum([len(one) for one in baskets])]).astype(np.int64)
-    item = np.array([i for one in baskets for i in one], np.int32)
-    first = np.concatenate([[0], np.cumsum([len(own) for own in USERS])]).astype(np.int64)
-    groups, wanted = (each.ravel().astype(np.int32) for each in np.mgrid[: len(baskets), :11])
-    out, fade = np.empty(groups.size, F), F(np.log(MEMORY))
-    past_strengths(groups, wanted, first[np.array(owner)[groups]], at, item, fade, out)
-    plain = [
-        naive.strength(i, [baskets[b] for b in range(first[owner[g]], g)], MEMORY)
-        for g, i in zip(groups, wanted, strict=True)
-    ]
-    np.testing.assert_allclose(out, plain, rtol=1e-5)
-    chances = sum(
-        len({i for b in range(first[owner[g]], g) for i in baskets[b]}) for g in range(len(baskets))
-    )
-    again = [x for g, i, x in zip(groups, wanted, plain, strict=True) if x > 0 and i in baskets[g]]
-    found = repeats_tally(first, at, item, fade, trace_of(11))
-    assert found[:2] == (chances, len(again))
-    assert found[2] == pytest.approx(sum(again), rel=1e-5)

@@ -5,16 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.hrm import (
-    Contexts,
-    Trace,
-    context_apply,
-    hrm_round,
-    hybrid_vectors,
-    past_strengths,
-    repeats_tally,
-)
+from shortlist.kernels.hrm import Contexts, context_apply, hrm_round, hybrid_vectors
 from shortlist.kernels.mf import Parameters, Rates
+from shortlist.kernels.past import Trace, past_strengths, repeats_tally
 from shortlist.kernels.rows import factor_width
 from shortlist.kernels.sales import Sales, heats
 from shortlist.models.representation import Representation
