@@ -265,14 +265,58 @@ def told_sizes(stage: Stage, heads: RankedLists, cutoff: Cutoff) -> dict[str, fl
     return found
 
 
+def learning_curve(stage: Stage, cutoff: Cutoff) -> dict[str, dict[str, float]]:
+    """Best fixed N and the dynamic lists on validation when the trees learn from a share of the examples."""
+    whole, found = stage.examples, {}
+    kept = np.random.default_rng(0).random(whole.taken.size)
+    for share in (0.125, 0.25, 0.5, 1.0):
+        k = kept < share
+        stage.examples = whole._replace(
+            columns=whole.columns[k], taken=whole.taken[k], weight=whole.weight[k]
+        )
+        found[f"{share:g}"] = both(stage, stage.heads(stage.ranker(0)), cutoff)
+        print(f"  {share:g} of the examples: {found[f'{share:g}']}", flush=True)
+    return found
+
+
+def own_world(heads: RankedLists, cutoff: Cutoff, stage: Stage, n_worlds: int = 20) -> float:
+    """The share of the gap in worlds drawn from the ranker's own probabilities, where the rule knows all.
+
+    What is left of the gap there is luck: the best cut is told which coins fell, a decider only their bias.
+    """
+    fitted = cutoff.clone().fit(heads, stage.truth, history=stage.train)
+    if not isinstance(fitted, ExpectedF1):
+        return float("nan")
+    inside = np.arange(M) < np.diff(heads.indptr)[:, None]
+    lengths = np.diff(fitted.apply(heads, history=stage.train).indptr)
+    p, rng, shares = np.zeros(inside.shape), np.random.default_rng(0), []
+    told = fitted.calibration == "none"
+    p[inside] = heads.probabilities if told else fitted.calibration_.probabilities(heads, history=stage.train)
+    more, spread = fitted.next_.predict(heads, stage.train), max(fitted.next_.dispersion_, 1e-6)
+    for _ in range(n_worlds):
+        hits = rng.random(p.shape) < p
+        sizes = 1 + rng.poisson(more * rng.gamma(1 / spread, spread, more.size))
+        sizes = np.maximum(sizes, hits.sum(axis=1))
+        f1 = np.column_stack(
+            [np.zeros(sizes.size), 2 * hits.cumsum(axis=1) / (np.arange(1, M + 1) + sizes[:, None])]
+        )
+        fixed, dynamic = f1.mean(axis=0).max(), f1[np.arange(sizes.size), lengths].mean()
+        shares.append((dynamic - fixed) / (f1.max(axis=1).mean() - fixed))
+    return float(np.mean(shares))
+
+
+def both(stage: Stage, heads: RankedLists, cutoff: Cutoff) -> dict[str, float]:
+    """F1 on validation at the best fixed N and with the dynamic lists."""
+    curve, dynamic = fixed_n_curve(heads, stage.truth), crossed(cutoff, heads, stage.truth, stage.train)
+    return {"fixed N": float(curve["f1"].max()), "dynamic": float(dynamic.mean())}
+
+
 def ablated(stage: Stage, cutoff: Cutoff) -> dict[str, dict[str, float]]:
     """Best fixed N and the dynamic lists on validation when the trees may not see a group of features."""
     found = {}
     for group, names in {"nothing": (), **GROUPS}.items():
         heads = stage.heads(stage.ranker(0, names))
-        curve = fixed_n_curve(heads, stage.truth)
-        dynamic = crossed(cutoff, heads, stage.truth, stage.train)
-        found[group] = {"fixed N": float(curve["f1"].max()), "dynamic": float(dynamic.mean())}
+        found[group] = both(stage, heads, cutoff)
         print(f"  without {group}: {found[group]}", flush=True)
     return found
 
@@ -301,7 +345,9 @@ if __name__ == "__main__":
         if not given.no_ablation:
             heads = trial.before.heads(trial.before.ranker(0))
             found = {
-                "gap_on_validation": told_sizes(trial.before, heads, trial.choice.cutoff),
+                "gap_on_validation": told_sizes(trial.before, heads, trial.choice.cutoff)
+                | {"in worlds of its own": own_world(heads, trial.choice.cutoff, trial.before)},
+                "learning_curve_on_validation": learning_curve(trial.before, trial.choice.cutoff),
                 "ablation_on_validation": ablated(trial.before, trial.choice.cutoff),
             }
             write(given.name, dataset, {**trial.result(), **found})
