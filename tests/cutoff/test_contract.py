@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from shortlist.cutoff import (
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASONS, RankedLists
-from shortlist.errors import ConfigError, InfeasibleError, ModelFileError, NotFittedError
+from shortlist.errors import ConfigError, DataError, InfeasibleError, ModelFileError, NotFittedError
 
 CUTOFFS = {
     "fixed": FixedN(),
@@ -172,6 +173,21 @@ def plain_world():
     taken[:, 0] = True
     truth = Interactions.from_csr(taken)
     return heads(scores, ids=truth), truth, Interactions.from_csr(rng.random(scores.shape) < 0.2)
+
+
+def test_truth_and_history_may_be_tables():
+    lists, truth, history = plain_world()
+
+    def table(data):
+        ids = {"user_id": data.users.outside(data.user), "item_id": data.items.outside(data.item)}
+        return pl.DataFrame(ids)
+
+    plain, given_tables = ExpectedF1(size="history"), ExpectedF1(size="history")
+    plain.fit(lists, truth, history=history)
+    given_tables.fit(lists, table(truth), history=table(history))
+    assert (given_tables.lengths(lists, history=history) == plain.lengths(lists, history=history)).all()
+    with pytest.raises(DataError, match="user_id"):
+        FixedN().fit(lists, pl.DataFrame({"who": ["a"], "what": ["x"]}))
 
 
 @pytest.mark.parametrize("name", CUTOFFS)

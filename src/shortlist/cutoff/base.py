@@ -5,7 +5,7 @@ heads(scores) → the top M candidates of every user → `fit` on what happened 
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -43,9 +43,13 @@ class Cutoff(Component):
     reason: ClassVar[str] = "threshold"
     empty_reason: ClassVar[str] = "threshold"
 
-    def fit(self, scores: Scores, truth: Interactions, *, history: Interactions | None = None) -> Self:
-        """Learn from what users took after the scores were made; a failed fit changes nothing."""
+    def fit(self, scores: Scores, truth: Interactions | Any, *, history: Interactions | Any = None) -> Self:
+        """Learn from what users took after the scores were made; a failed fit changes nothing.
+
+        `truth` and `history` may also be tables with the usual column names.
+        """
         self._check()
+        truth, history = Interactions.of(truth), None if history is None else Interactions.of(history)
         lists = heads(scores, ids=history or truth, users=truth.active_users, M=self.depth())
         if not lists.users.values.is_sorted():  # so that the order of users does not matter to the last bit
             lists = lists.take(lists.users.values.arg_sort().to_numpy())
