@@ -1,9 +1,10 @@
 """Do lists that stop by themselves beat the best fixed length? Five seeds, one look at the test.
 
     python benchmarks/win.py                      # the two datasets it was developed on, five seeds
-    python benchmarks/win.py --data complete-journey --name win_untuned   # one that it has never seen
+    python benchmarks/win.py --data complete-journey  # one that nothing was set on
     python benchmarks/win.py --data ml-100k       # one of them
     python benchmarks/win.py --seeds 1 --no-ablation
+    python benchmarks/win.py --data ta-feng --time  # how long it takes from rows to lists; wants free cores
 
 The ranker learns from `train`, every decider (a fixed N among them) is chosen on `valid`, the ranker learns
 again from `train_valid`, and the lists are judged on `test`. A list is made at the moment of the basket it is
@@ -321,10 +322,27 @@ def ablated(stage: Stage, cutoff: Cutoff) -> dict[str, dict[str, float]]:
     return found
 
 
+def end_to_end(name: str) -> dict[str, float]:
+    """Seconds from rows to decided lists: both stages, choosing the decider, deciding; compiled before."""
+    small = sl.split.last_basket(sl.load("sample"))
+    for split in (small, sl.split.last_basket(sl.load(name))):
+        processor, clock = time.process_time(), time.perf_counter()
+        found = []
+        for train, truth in ((split.train, split.valid), (split.train_valid, split.test)):
+            users = truth.active_users
+            found.append(TwoStage().fit(train).heads(users, truth.time[truth.indptr[users]], M))
+        choice = choose_decider(found[0], split.valid, split.train, usual_deciders(M))
+        choice.cutoff.apply(found[1], history=split.train_valid)
+        spent = {"clock": time.perf_counter() - clock, "processor": time.process_time() - processor}
+    print(f"  end to end: {spent}", flush=True)
+    return {kind: round(seconds, 1) for kind, seconds in spent.items()}
+
+
 def write(name: str, dataset: str, found: dict[str, object]) -> None:
-    """Put one dataset's figures into results/<name>.json and leave the others there."""
+    """Put what was found of a dataset into results/<name>.json and leave the rest there."""
     file = RESULTS / f"{name}.json"
     held = json.loads(file.read_text()) if file.is_file() else {}
+    found = {**held.get(dataset, {}), **found}
     keep(name, {**held, "machine": describe("lightgbm"), "candidates": M, dataset: found})
 
 
@@ -335,9 +353,13 @@ if __name__ == "__main__":
     )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--no-ablation", action="store_true")
+    parser.add_argument("--time", action="store_true", help="measure only how long it takes from end to end")
     parser.add_argument("--name", default="win")
     given = parser.parse_args()
     for dataset in given.data or ("ml-100k", "ta-feng"):
+        if given.time:
+            write(given.name, dataset, {"end_to_end_seconds": end_to_end(dataset)})
+            continue
         trial = Trial(dataset)
         for number in range(given.seeds):
             trial.add(number)
@@ -350,4 +372,4 @@ if __name__ == "__main__":
                 "learning_curve_on_validation": learning_curve(trial.before, trial.choice.cutoff),
                 "ablation_on_validation": ablated(trial.before, trial.choice.cutoff),
             }
-            write(given.name, dataset, {**trial.result(), **found})
+            write(given.name, dataset, found)

@@ -173,3 +173,9 @@ def test_a_checkpoint_from_before_there_were_trends_is_refused(tmp_path, monkeyp
         one.fit(fashions(), checkpoint=tmp_path / "run")
     with pytest.raises(ConfigError, match=r"belongs to another run \(trend differ\)"):
         one.fit(fashions(), checkpoint=tmp_path / "run")
+
+
+@pytest.mark.parametrize("at", ["gestern", float("nan"), object(), ["2020-01-01", "x"]])
+def test_a_moment_that_is_none_is_refused(at):
+    with pytest.raises(ConfigError, match="at must be a date, ISO 8601 or an epoch number"):
+        model("HRM", n_epochs=1, trend=2.0).fit(fashions()).recommend(N=2, at=at)

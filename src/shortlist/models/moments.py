@@ -12,7 +12,7 @@ import polars as pl
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.times import microseconds
-from shortlist.errors import ConfigError
+from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.candidates import CHUNK, FADES, Asked, Rules, Scratch
 from shortlist.kernels.moments import N_FEATURES, Moments, moments_describe
 from shortlist.kernels.shelf import DAY, Log, Pairs, Shelf, gaps_fill, pairs_list
@@ -285,7 +285,13 @@ def asked_moments(users: Ids, end: int, ids: pl.Series, at: Any) -> Longs:
         place, found = users.lookup(at.users.outside(at.active_users)), at.time[at.indptr[at.active_users]]
     else:
         one = isinstance(at, str) or not isinstance(at, Iterable)
-        given = microseconds(pl.Series([at] if one else at))
+        try:
+            given = microseconds(pl.Series("at", [at] if one else at))
+        except (DataError, TypeError):  # what data is told speaks of rows, and there are none
+            got = repr(at) if one else "a list with something else in it"
+            raise ConfigError(
+                f"at must be a date, ISO 8601 or an epoch number, one or one per user, got {got}."
+            ) from None
         if given.size not in (1, len(ids)):
             raise ConfigError(
                 f"at must be one moment or one per user ({len(ids)}), got {given.size}; pass as many."
