@@ -4,6 +4,7 @@
     python benchmarks/win.py --data complete-journey  # one that nothing was set on
     python benchmarks/win.py --data ml-100k       # one of them
     python benchmarks/win.py --seeds 1 --no-ablation
+    python benchmarks/win.py --earlier            # 15,000 earlier lists a set: small gains show there
     python benchmarks/win.py --data ta-feng --time  # how long it takes from rows to lists; wants free cores
 
 The ranker learns from `train`, every decider (a fixed N among them) is chosen on `valid`, the ranker learns
@@ -19,7 +20,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 from machine import RESULTS, describe, keep
+from scipy.special import expit
 
 import shortlist as sl
 from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Threshold
@@ -35,7 +38,8 @@ from shortlist.evaluate import (
     paired_test,
 )
 from shortlist.experiment.auto import Choice, choose_decider, crossed, usual_deciders
-from shortlist.models.moments import FEATURES
+from shortlist.models.boosting import Trees
+from shortlist.models.moments import ABOUT_USER, FEATURES, last_moments
 from shortlist.models.two_stage import Examples, TwoStage
 
 M = 40  # candidates a decider looks at
@@ -322,6 +326,65 @@ def ablated(stage: Stage, cutoff: Cutoff) -> dict[str, dict[str, float]]:
     return found
 
 
+def earlier(train: Interactions, most: int = 15_000) -> dict[str, object]:
+    """Fixed N and expected F1 at earlier moments of the same users: many more lists than one test has.
+
+    Trees learn from half of the users and rank the others' candidates; the decider is fitted on every other
+    list and judged on the rest. The test is paired by user, over the mean of each user's lists.
+    """
+    base = TwoStage()
+    timeline = base.lay_out(train)
+    moments = last_moments(timeline, most)
+    blocks = list(timeline.describe(base._rules(timeline), moments, n_threads=2))
+    n = moments.user.size
+    counts = np.concatenate([np.diff(block.indptr) for block in blocks])
+    owner, starts = np.repeat(np.arange(n), counts), np.cumsum(counts) - counts
+    columns, items, taken = (np.concatenate([block[k] for block in blocks]) for k in (3, 2, 4))
+    kept = taken | (np.random.default_rng(0).random(taken.size) < base.share)
+    sizes = np.diff(timeline.log.baskets)[moments.target].astype(np.float64)
+    odds, foretold = np.empty(taken.size), np.ones(n)
+    for half in (0, 1):
+        mine, filled = moments.user % 2 == half, counts > 0
+        k, others = mine[owner] & kept, ~mine[owner]
+        weight = np.where(taken[k], 1.0, 1 / base.share).astype(np.float32)
+        about = columns[starts[mine & filled]][:, ABOUT_USER]
+        examples = Examples(columns[k], taken[k], weight, about, sizes[mine & filled])
+        ranker = TwoStage().learn(train, timeline, examples)
+        odds[others] = np.mean([Trees(text).predict(columns[others], raw=True) for text in ranker.trees_], 0)
+        strangers = ~mine & filled
+        about = columns[starts[strangers]][:, ABOUT_USER]
+        foretold[strangers] = Trees(ranker.sizes_).predict(about, raw=False)
+    order = np.lexsort((items, -odds, owner))
+    order = order[np.arange(order.size) - starts[owner[order]] < M]
+    heads = RankedLists(
+        users=sl.Ids(pl.Series(np.arange(n))),
+        item_ids=sl.Ids(pl.Series(np.arange(timeline.n_items))),
+        indptr=np.concatenate([[0], np.cumsum(np.minimum(counts, M))]),
+        items=items[order],
+        scores=odds[order].astype(np.float32),
+        probabilities=expit(odds[order]),
+        sizes=foretold,
+    )
+    rows = [timeline.log.item[timeline.log.baskets[b] : timeline.log.baskets[b + 1]] for b in moments.target]
+    took = {"user_id": np.repeat(np.arange(n), sizes.astype(int)), "item_id": np.concatenate(rows)}
+    truth = Interactions.from_frame(pl.DataFrame(took))
+    fixed, seen = crossed(FixedN(M=M), heads, truth, None), np.bincount(moments.user)
+    found: dict[str, object] = {"lists": n, "users": int((seen > 0).sum()), "fixed N": float(fixed.mean())}
+    for size in ("history", "probabilities"):
+        dynamic = crossed(ExpectedF1(M=M, calibration="none", size=size), heads, truth, None)
+        by_user = np.bincount(moments.user, dynamic - fixed)[seen > 0] / seen[seen > 0]
+        test = paired_test(by_user, np.zeros(by_user.size))
+        found[f"expected F1, size from {size}"] = {
+            "f1": float(dynamic.mean()),
+            "difference_by_user": test.difference,
+            "low": test.low,
+            "high": test.high,
+            "p": test.p_bootstrap,
+        }
+    print(f"  earlier moments: {found}", flush=True)
+    return found
+
+
 def end_to_end(name: str) -> dict[str, float]:
     """Seconds from rows to decided lists: both stages, choosing the decider, deciding; compiled before."""
     small = sl.split.last_basket(sl.load("sample"))
@@ -353,12 +416,17 @@ if __name__ == "__main__":
     )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--no-ablation", action="store_true")
+    parser.add_argument("--earlier", action="store_true", help="judge only lists of earlier moments")
     parser.add_argument("--time", action="store_true", help="measure only how long it takes from end to end")
     parser.add_argument("--name", default="win")
     given = parser.parse_args()
     for dataset in given.data or ("ml-100k", "ta-feng"):
         if given.time:
             write(given.name, dataset, {"end_to_end_seconds": end_to_end(dataset)})
+            continue
+        if given.earlier:
+            split = sl.split.last_basket(sl.load(dataset))
+            write(given.name, dataset, {"earlier_moments": earlier(split.train)})
             continue
         trial = Trial(dataset)
         for number in range(given.seeds):
