@@ -1,4 +1,4 @@
-"""The tables of performance.md, from the JSON that the benchmarks keep.
+"""The tables of performance.md and story.md, from the JSON that the benchmarks keep.
 
 python docs/tables.py    # after a benchmark; the tests fail while page and JSON disagree
 """
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).with_name("performance.md")
 EXAMPLES = Path(__file__).with_name("examples.md")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 Rows = Iterator[tuple[str, ...]]
@@ -114,12 +113,97 @@ def rest() -> Rows:
         yield (f"peak memory while streaming lists of {users:,} users", f"{peak:,.0f} MB")
 
 
-TABLES: dict[str, Callable[[], Rows]] = {
-    "train": train,
-    "growth": growth,
-    "recommend": recommend,
-    "single": single,
-    "rest": rest,
+TRIALS = {"ta-feng": "Ta-Feng", "ml-100k": "MovieLens", "complete-journey": "Complete Journey"}
+
+
+def deciders() -> Rows:
+    """Where the same ranking is cut, by benchmarks/win.py."""
+    found = results("win")
+    words = {
+        "fixed N": "the best fixed N of validation",
+        "threshold on score": "one threshold on the score",
+        "expected F1, size from probabilities": "expected F1, n from the probabilities",
+        "expected F1, size from history": "expected F1, n from past basket sizes",
+        "expected F1, size foretold, uncalibrated": "expected F1, n foretold, not calibrated",
+        "chosen on validation": "**expected F1 as chosen on validation**",
+    }
+    size = (f"{title} ({found[key]['users']:,} users)" for key, title in TRIALS.items())
+    yield ("F1 over all users", *size)
+    for name, word in words.items():
+        cells = []
+        for key in TRIALS:
+            f1, test = found[key]["deciders"][name]["f1"], found[key]["tests"].get(name)
+            cell = f"{f1['mean']:.4f} ± {f1['sd']:.4f}"
+            if test is not None:
+                cell += f", {test['relative']:+.1%}, {_p(test['p'])}"
+            cells.append(cell)
+        yield (word, *cells)
+    yield ("the best cut in hindsight", *(f"{found[key]['oracle']['mean']:.4f}" for key in TRIALS))
+    gaps = (f"{found[key]['gap_recovered']['mean']:.1%}" for key in TRIALS)
+    yield ("share of the way there from the fixed N", *gaps)
+    sure = (found[key]["surest_70%"] for key in TRIALS)
+    cells = (f"{s['chosen on validation']['mean']:.3f} ({s['fixed N']['mean']:.3f})" for s in sure)
+    yield ("the surest 70% of users (fixed N on the same users)", *cells)
+
+
+def earlier() -> Rows:
+    """The same at earlier moments, where there are more lists."""
+    found = [results("win")[key]["earlier_moments"] for key in TRIALS]
+    yield ("F1 at earlier moments", *TRIALS.values())
+    yield ("lists (users)", *(f"{run['lists']:,} ({run['users']:,})" for run in found))
+    yield ("fixed N", *(f"{run['fixed N']:.4f}" for run in found))
+    for size, word in (("history", "foretold"), ("probabilities", "from the probabilities")):
+        runs = [run[f"expected F1, size from {size}"] for run in found]
+        gains = [run["f1"] / whole["fixed N"] - 1 for run, whole in zip(runs, found, strict=True)]
+        cells = (
+            f"{run['f1']:.4f}, {gain:+.1%}, {_p(run['p'])}" for run, gain in zip(runs, gains, strict=True)
+        )
+        yield (f"expected F1, n {word}, not calibrated", *cells)
+
+
+def _p(value: float) -> str:
+    return "p < .001" if value < 0.001 else f"p = {value:.3f}".replace("0.", ".", 1)
+
+
+def _on_validation(part: str, first: str) -> Rows:
+    found = results("win")
+    yield (first, *TRIALS.values())
+    runs = [found[key][part] for key in TRIALS]
+    for name in runs[0]:
+        yield (name, *(f"{run[name]['fixed N']:.4f} / {run[name]['dynamic']:.4f}" for run in runs))
+
+
+def ablation() -> Rows:
+    """What a group of features brings."""
+    return _on_validation("ablation_on_validation", "without")
+
+
+def curve() -> Rows:
+    """What more examples bring."""
+    return _on_validation("learning_curve_on_validation", "share of the examples")
+
+
+def gap() -> Rows:
+    """How much of the way to the best cut anything could go."""
+    found = results("win")
+    yield ("share of the way on validation", *TRIALS.values())
+    for name, word in (
+        ("size foretold", "as it stands"),
+        ("size told", "told the true size of the next basket"),
+        ("in worlds of its own", "in worlds drawn from its own probabilities"),
+    ):
+        yield (word, *(f"{found[key]['gap_on_validation'][name]:.1%}" for key in TRIALS))
+
+
+TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
+    "performance.md": {
+        "train": train,
+        "growth": growth,
+        "recommend": recommend,
+        "single": single,
+        "rest": rest,
+    },
+    "story.md": {"deciders": deciders, "earlier": earlier, "ablation": ablation, "curve": curve, "gap": gap},
 }
 
 
@@ -130,14 +214,15 @@ def table(rows: Rows) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def filled(page: str) -> str:
+def filled(name_of_page: str) -> str:
     """The page with every table written anew between its marks."""
-    for name, rows in TABLES.items():
+    page = Path(__file__).with_name(name_of_page).read_text(encoding="utf-8")
+    for name, rows in TABLES[name_of_page].items():
         mark = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
         page, n = mark.subn(lambda found, rows=rows: found[1] + "\n" + table(rows()) + "\n" + found[2], page)
         if n != 1:
             raise SystemExit(
-                f"{PAGE.name} must have one place for the table {name}, got {n}; mend the marks."
+                f"{name_of_page} must have one place for the table {name}, got {n}; mend the marks."
             )
     return page
 
@@ -161,6 +246,7 @@ def printed(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page_name in TABLES:
+        Path(__file__).with_name(page_name).write_text(filled(page_name), encoding="utf-8")
     if "--examples" in sys.argv[1:]:
         EXAMPLES.write_text(printed(EXAMPLES.read_text(encoding="utf-8")), encoding="utf-8")

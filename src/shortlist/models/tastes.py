@@ -14,7 +14,7 @@ ITEMS = 1000  # those most people have; the rest have no taste
 FIRST = 100  # baskets before anything is learned
 GROWTH = 1.25  # learned again when there are so many times as many
 REG = 100.0
-KEPT = 3
+KEPT = 16  # of these; training passes them once and serving again
 
 
 class Tastes:
