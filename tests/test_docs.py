@@ -25,6 +25,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.real
+@pytest.mark.filterwarnings("ignore:OpenBLAS is configured:RuntimeWarning")  # the user's business
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_blocks_run_as_printed(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
