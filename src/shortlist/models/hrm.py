@@ -117,8 +117,7 @@ class HRM(JointModel):
 
         Moments are given as to `TwoStage.recommend`; None, or no times: just after the last event.
         """
-        timed = not isinstance(at, Interactions) or at.time is not None
-        if self.trend is None or at is None or not timed:
+        if self.trend is None or at is None:
             return super().recommend(users, **wishes)
         wishes = renamed(wishes)
         users = wishes.pop("users", users)

@@ -277,8 +277,13 @@ def last_moments(timeline: Timeline, most: int) -> Moments:
     return Moments(log.owner[target], log.moment[target], target)
 
 
-def asked_moments(users: Ids, end: int, ids: pl.Series, at: Any) -> Longs:
-    """(n_users,) when each user known is asked: `at` for those with these ids, else at the end."""
+def asked_moments(users: Ids, end: int, ids: pl.Series, at: Any) -> Longs | None:
+    """(n_users,) when each user known is asked: `at` for those with these ids, else at the end.
+
+    None where nobody says when: `at` is None, or a test without times.
+    """
+    if at is None or (isinstance(at, Interactions) and at.time is None):
+        return None
     moment = np.full(len(users), end, np.int64)
     if isinstance(at, Interactions):
         assert at.time is not None

@@ -209,14 +209,12 @@ class TwoStage(Recommender):
         wishes = renamed({**wishes, **({} if candidates is None else {"candidates": candidates})})
         named = wishes.get("candidates")
         users = wishes.pop("users", users)
-        at = None if isinstance(at, Interactions) and at.time is None else at
         model = self
         if at is not None or named is not None:
             ids = asked_users(self, users)
             choice = Choice.of("candidates", named, ids, self.items_)
             model = copy(self)
-            moments = None if at is None else asked_moments(self.users_, self.timeline.end, ids, at)
-            vars(model)["_request"] = moments, choice
+            vars(model)["_request"] = asked_moments(self.users_, self.timeline.end, ids, at), choice
         return super(TwoStage, model).recommend(users, **wishes)
 
     def score(self, users: Ints) -> Floats:
