@@ -91,7 +91,11 @@ class TestFetching:
         assert asked == [HOME, "wheel==1.0"]
         assert "home.example did not answer (timed out)" in told
 
-    @pytest.mark.parametrize("bad", [archive(b"1\t10\t5\t1\n"), archive()[:80], b"<html>moved</html>"])
+    @pytest.mark.parametrize(
+        "bad",
+        [archive(b"1\t10\t5\t1\n"), archive()[:80], b"<html>moved</html>"],
+        ids=["other", "cut", "page"],  # a zip's bytes hold the time: no name for a test
+    )
     def test_other_or_cut_bytes_fall_back_and_never_reach_the_cache(self, tiny, bad):
         pages, asked = tiny
         pages[HOME], pages["wheel==1.0"] = bad, archive()
