@@ -26,6 +26,7 @@ from scipy.special import expit
 
 import shortlist as sl
 from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Threshold
+from shortlist.cutoff.trees import Trees
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.evaluate import (
@@ -38,7 +39,6 @@ from shortlist.evaluate import (
     paired_test,
 )
 from shortlist.experiment.auto import Choice, choose_decider, crossed, usual_deciders
-from shortlist.models.boosting import Trees
 from shortlist.models.moments import ABOUT_USER, FEATURES, last_moments
 from shortlist.models.two_stage import Examples, TwoStage
 
@@ -350,10 +350,10 @@ def earlier(train: Interactions, most: int = 15_000) -> dict[str, object]:
         about = columns[starts[mine & filled]][:, ABOUT_USER]
         examples = Examples(columns[k], taken[k], weight, about, sizes[mine & filled])
         ranker = TwoStage().learn(train, timeline, examples)
-        odds[others] = np.mean([Trees(text).predict(columns[others], raw=True) for text in ranker.trees_], 0)
+        odds[others] = Trees(*ranker.trees_).odds(columns[others])
         strangers = ~mine & filled
         about = columns[starts[strangers]][:, ABOUT_USER]
-        foretold[strangers] = Trees(ranker.sizes_).predict(about, raw=False)
+        foretold[strangers] = Trees(ranker.sizes_).predict(about)
     order = np.lexsort((items, -odds, owner))
     order = order[np.arange(order.size) - starts[owner[order]] < M]
     heads = RankedLists(

@@ -15,7 +15,7 @@ from shortlist.cutoff.heads import Scores, heads
 from shortlist.cutoff.isotonic import isotonic_fit, isotonic_predict
 from shortlist.cutoff.labels import Labels, label
 from shortlist.cutoff.logistic import Logistic, log_loss, sigmoid
-from shortlist.cutoff.trees import trees_fit, trees_predict
+from shortlist.cutoff.trees import Growth, Trees, trees_grow
 from shortlist.data.component import Component
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
@@ -67,7 +67,8 @@ class Calibration(Component):
         elif chosen in ("features", "trees"):
             columns = candidate_features(part.lists, bounded(part.lists, self.low_, self.high_), history)
             if chosen == "trees":
-                self.text_ = trees_fit(columns, y, self.seed)
+                growth = Growth(n_leaves=15, l2=1.0, seed=self.seed)
+                self.text_ = trees_grow(columns.astype(np.float32), y, None, growth)
             else:
                 self.line_ = Logistic(quantiles=BENDS, ridge=10.0, seed=self.seed).learn(columns, y)
         self.method_ = chosen
@@ -98,12 +99,13 @@ class Calibration(Component):
         """Probabilities from features, in blocks of lists so that the columns stay small."""
         step = max(1, BLOCK // self.M)
         found = np.empty(values.size)
+        trees = Trees(self.text_) if self.method_ == "trees" else None
         for start in range(0, len(lists), step):
             part = lists.take(np.arange(start, min(start + step, len(lists))))
             rows = slice(int(lists.indptr[start]), int(lists.indptr[start]) + part.items.size)
             columns = candidate_features(part, values[rows], history)
-            if self.method_ == "trees":
-                found[rows] = trees_predict(self.text_, columns)
+            if trees is not None:
+                found[rows] = trees.predict(columns.astype(np.float32))
             else:
                 found[rows] = sigmoid(self.line_.log_odds(columns))
         return found

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy.special import expit
 
+from shortlist.cutoff.trees import Growth, Text, Trees, trees_grow
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -19,7 +20,6 @@ from shortlist.kernels.head import rows_head
 from shortlist.kernels.moments import N_FEATURES, Moments
 from shortlist.kernels.shelf import DAY
 from shortlist.models.base import Recommender, at_least, whole
-from shortlist.models.boosting import Growth, Text, Trees, trees_grow
 from shortlist.models.moments import (
     ABOUT_USER,
     ANY,
@@ -37,7 +37,7 @@ from shortlist.recommend.threads import thread_count
 from shortlist.recommend.wishes import renamed
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
-SIZE = Growth(objective="poisson", n_rounds=150, lr=0.05, n_leaves=15, columns=1.0)
+SIZE = Growth(objective="poisson", n_rounds=150, lr=0.05, n_leaves=15, rows=0.7)
 
 
 class Examples(NamedTuple):
@@ -119,6 +119,8 @@ class TwoStage(Recommender):
                 lr=self.lr,
                 n_leaves=self.n_leaves,
                 min_leaf=self.min_leaf,
+                columns=0.5,
+                rows=0.7,
                 seed=self.seed * self.n_bags + bag,
             )
             return trees_grow(columns, examples.taken, examples.weight, growth)
@@ -126,6 +128,7 @@ class TwoStage(Recommender):
         with ThreadPoolExecutor(self._workers) as pool:  # one thread each: the same bits anywhere
             *trees, sizes = pool.map(grow, range(self.n_bags + 1))
         self.trees_, self.sizes_ = tuple(trees), sizes
+        vars(self).pop("_forests", None)
         self.remember(train)
         self.timeline = timeline
         return self
@@ -236,21 +239,20 @@ class TwoStage(Recommender):
         """(n, n_items) log-odds at moments `at` (microseconds, one or one per user; None: after all)."""
         order, blocks = self.describe(users, at, asked)
         scores = np.full((users.size, self.past.n_items), -np.inf, np.float32)
-        expected, forest, sizes = np.ones(users.size), self._forest, Trees(self.sizes_)
+        expected = np.ones(users.size)
         for block in blocks:
             numbers = order[block.first : block.first + block.indptr.size - 1]
-            odds = self._log_odds(forest, block)
+            odds = self._log_odds(block)
             scores[np.repeat(numbers, np.diff(block.indptr)), block.items] = odds
-            self._foretell(sizes, block, numbers, expected)
+            self._foretell(block, numbers, expected)
         vars(self)["_foretold"] = users.copy(), expected  # a decider asks for them next
         return scores
 
-    @staticmethod
-    def _foretell(sizes: Trees, block: Block, numbers: Longs, expected: Doubles) -> None:
+    def _foretell(self, block: Block, numbers: Longs, expected: Doubles) -> None:
         """expected[numbers]: sizes of the next baskets, 1 of those who have no candidates."""
         filled = np.diff(block.indptr) > 0
         about = block.columns[block.indptr[:-1][filled]][:, ABOUT_USER]
-        expected[numbers[filled]] = sizes.predict(about, raw=False)
+        expected[numbers[filled]] = self._forests[1].predict(about)
 
     def heads(self, users: Ints, at: Any = None, M: int = 100) -> RankedLists:
         """The best M candidates of each user at its moment, with probabilities and expected basket sizes."""
@@ -258,17 +260,16 @@ class TwoStage(Recommender):
 
     def rank(self, users: Ints, order: Longs, blocks: Iterable[Block], M: int = 100) -> RankedLists:
         """`heads` for users who are described already."""
-        forest, sizes = self._forest, Trees(self.sizes_)
         items, scores = np.zeros((users.size, M), np.int32), np.zeros((users.size, M), np.float32)
         found, expected = np.zeros(users.size, np.int64), np.ones(users.size)
         for block in blocks:
             numbers = order[block.first : block.first + block.indptr.size - 1]
             n = numbers.size
-            odds = self._log_odds(forest, block)
+            odds = self._log_odds(block)
             best, value, size = np.empty(n * M, np.int32), np.empty(n * M, np.float32), np.zeros(n, np.int64)
             rows_head(block.indptr, block.items, odds.astype(np.float32), M, best, value, size)
             items[numbers], scores[numbers], found[numbers] = best.reshape(n, M), value.reshape(n, M), size
-            self._foretell(sizes, block, numbers, expected)
+            self._foretell(block, numbers, expected)
         kept = np.arange(M) < found[:, None]
         return RankedLists(
             users=Ids(self.users_.outside(users)),
@@ -280,17 +281,14 @@ class TwoStage(Recommender):
             sizes=expected,
         )
 
-    @property
-    def _forest(self) -> list[Trees]:
-        return [Trees(text) for text in self.need("trees_")]
-
-    def _log_odds(self, forest: list[Trees], block: Block) -> Doubles:
+    def _log_odds(self, block: Block) -> Doubles:
         """(n_candidates,) mean over the bags."""
-        rows = self._seen(block.columns)
-        with ThreadPoolExecutor(self._workers) as pool:
-            bags = list(pool.map(lambda trees: trees.predict(rows, raw=True), forest))
-        total: Doubles = np.sum(bags, axis=0)
-        return total / len(forest)
+        return self._forests[0].odds(self._seen(block.columns), self._workers)
+
+    @cached_property
+    def _forests(self) -> tuple[Trees, Trees]:
+        """What is taken, and how many."""
+        return Trees(*self.need("trees_")), Trees(self.sizes_)
 
     def log_odds_shift(self, users: Ints) -> Floats:
         """Scores are log-odds already."""
