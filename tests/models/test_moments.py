@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.candidates import FADES, LINKED, Rules
+from shortlist.kernels.candidates import FADES, LATELY, LINKED, Rules
 from shortlist.kernels.moments import Moments
 from shortlist.kernels.shelf import DAY
 from shortlist.models import tastes
@@ -79,6 +79,19 @@ class Plain:
             found += [(b - a) / DAY for a, b in pairwise(times)]
         return found
 
+    def come(self, user, when):
+        """How far a user had come before a moment."""
+        return np.log1p(sum(len(items) for then, items in self.of(user) if then < when))
+
+    def stage_columns(self, user, item):
+        stages = [self.come(owner, when) for when, owner, items in self.baskets for i in items if i == item]
+        passed = self.come(user, self.at) - np.mean(stages)
+        return {
+            "stage": np.mean(stages),
+            "stage_passed": passed,
+            "stage_passed_by_spread": passed / (np.std(stages) + 0.3),
+        }
+
     def item_columns(self, item):
         row = {}
         sales = self.sales()
@@ -118,12 +131,12 @@ class Plain:
         return row
 
     def link_columns(self, user):  # noqa: C901
-        """{item: four scores} of everything that anything leads to."""
+        """{item: six scores}: what the user's items lead to, and what leads to the latest of them."""
         mine, sales, together, after = self.of(user), self.sales(), self.pairs(0), self.pairs(REACH)
         out = defaultdict(float)
         for (i, _), weight in after.items():
             out[i] += weight
-        found = defaultdict(lambda: [0.0] * 4)
+        found = defaultdict(lambda: [0.0] * 6)
 
         def add(j, value, at):
             found[j][at] += value
@@ -144,6 +157,10 @@ class Plain:
             for i in items:
                 for j, weight in led(after, i):
                     add(j, DECAY**back * weight / max(out[i], 1) ** 0.5, 2)
+        late = [i for i, back in distinct.items() if back < REACH]
+        for (j, i), weight in after.items():
+            if i in late[:LATELY]:
+                add(j, DECAY ** distinct[i] * weight / max(out[i], 1) ** 0.5, 4)
         return found
 
     def tastes(self, user):
@@ -230,14 +247,12 @@ def test_columns_tell_what_had_happened_before(seed):
         basket = moments.target[number]
         bought = set(data.item[data.baskets[basket] : data.baskets[basket + 1]].tolist())
         for item, row, hit in zip(items.tolist(), columns, taken, strict=True):
-            expected = plain.item_columns(item)
+            expected = plain.item_columns(item) | plain.stage_columns(user, item)
             expected |= plain.own_columns(user, item, expected["repeat_gap"])
             near = links[item]
-            expected |= dict(
-                zip(("together_sum", "together_max", "after_sum", "after_max"), near, strict=True)
-            )
-            expected["together_lift"] = near[0] / sales[item] ** 0.5
-            expected["after_lift"] = near[2] / sales[item] ** 0.5
+            for k, name in enumerate(("together", "after", "before")):
+                expected[f"{name}_sum"], expected[f"{name}_max"] = near[2 * k : 2 * k + 2]
+                expected[f"{name}_lift"] = near[2 * k] / sales[item] ** 0.5
             expected |= about
             got = row[FEATURES.index("taste")]
             assert got == pytest.approx(liked.get(item, np.nan), abs=2e-3, nan_ok=True), (number, item)

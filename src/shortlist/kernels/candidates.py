@@ -11,6 +11,7 @@ from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 FADES = (0.5, 0.8, 0.95)  # a basket further back counts this much less
 HOUR = 3_600_000_000  # lists of best sellers are those of the last full hour
 LINKED = 40  # most recent own items whose neighbours are asked
+LATELY = 10  # most recent own items that are looked at for what tends to come before them
 CHUNK = 64  # items whose links are wiped together
 
 
@@ -53,6 +54,7 @@ class Scratch(NamedTuple):
     links: Floats  # (n_items, 4) neighbourhood and transition scores, sums and largest terms
     dirty: Bools  # (⌈n_items / CHUNK⌉,) whether any of so many items has links
     liking: Floats  # (n_items,) sums of weights, by row of the taste
+    pull: Floats  # (LATELY,) what a transition to each of the most recent own items counts
     touched: Ints  # (n_items,)
     mine: Ints  # (n_items,)
     best: Ints  # (3, quota) best sellers of the second and fourth window and of all time
@@ -143,8 +145,7 @@ def _follow(pairs: Pairs, i: int, scale: float, at: int, scratch: Scratch) -> No
         value = factor * pairs.weight[p]
         scratch.dirty[j // np.uint64(CHUNK)] = True
         scratch.links[j, at] += value
-        if value > scratch.links[j, at + 1]:
-            scratch.links[j, at + 1] = value
+        scratch.links[j, at + 1] = max(scratch.links[j, at + 1], value)  # no branch: half of the time
 
 
 @inlined
@@ -191,6 +192,17 @@ def link(
             i = log.item[row]
             _follow(after, i, weight / max(after.out[i], 1.0) ** 0.5, 2, scratch)
     return _touched(scratch)
+
+
+@inlined
+def lately(after: Pairs, rules: Rules, scratch: Scratch, n_mine: int) -> int:
+    """Weigh transitions to the user's latest items, which stand first; how many these are."""
+    n = 0
+    while n < min(n_mine, LATELY) and scratch.back[scratch.mine[n]] < rules.reach:
+        i = scratch.mine[n]
+        scratch.pull[n] = rules.decay ** scratch.back[i] / max(after.out[i], 1.0) ** 0.5
+        n += 1
+    return n
 
 
 @inlined

@@ -11,6 +11,7 @@ from shortlist.kernels.candidates import (
     Scratch,
     Taste,
     add_asked,
+    lately,
     like,
     link,
     move_on,
@@ -18,10 +19,10 @@ from shortlist.kernels.candidates import (
     recall,
 )
 from shortlist.kernels.jit import inlined, kernel
-from shortlist.kernels.shelf import DAY, Log, Pairs, Shelf
+from shortlist.kernels.shelf import DAY, Log, Pairs, Shelf, far, pair_weight
 from shortlist.types import Bools, Floats, Ints, Longs
 
-N_FEATURES = 42
+N_FEATURES = 48
 NEVER = np.nan
 
 
@@ -57,7 +58,7 @@ def _about_user(log: Log, shelf: Shelf, first: int, end: int, at: int, n_mine: i
 
 
 @inlined
-def _about_item(shelf: Shelf, i: int, at: int, row: Floats) -> None:
+def _about_item(shelf: Shelf, i: int, at: int, come: float, row: Floats) -> None:
     sold = shelf.sold[i]
     for w in range(shelf.recent.shape[0]):
         row[w] = shelf.recent[w, i] / max(shelf.total[1 + w], 1.0)
@@ -69,6 +70,12 @@ def _about_item(shelf: Shelf, i: int, at: int, row: Floats) -> None:
     row[10] = (at - shelf.first[i]) / DAY if sold else NEVER
     row[11] = shelf.sizes[i] / sold if sold else NEVER
     row[12] = sold / shelf.buyers[i] if sold else NEVER
+    mean = shelf.stage[i, 0] / sold if sold else NEVER
+    row[13] = mean
+    row[14] = come - mean
+    row[15] = (
+        (come - mean) / (max(shelf.stage[i, 1] / sold - mean * mean, 0.0) ** 0.5 + 0.3) if sold else NEVER
+    )
 
 
 @inlined
@@ -89,12 +96,19 @@ def _about_own(scratch: Scratch, number: int, i: int, at: int, n: int, item_gap:
 
 
 @inlined
-def _about_links(scratch: Scratch, taste: Taste, i: int, sold: float, row: Floats) -> None:
+def _about_links(
+    scratch: Scratch, after: Pairs, taste: Taste, i: int, sold: float, n_late: int, row: Floats
+) -> None:
     for k in range(4):
         row[k] = scratch.links[i, k]
-    row[4] = scratch.links[i, 0] / max(sold, 1.0) ** 0.5
-    row[5] = scratch.links[i, 2] / max(sold, 1.0) ** 0.5
-    row[6] = scratch.liking[taste.place[i]] if taste.place[i] >= 0 else NEVER
+    row[4:6] = 0
+    for k in range(n_late):
+        value = scratch.pull[k] * pair_weight(after, i, scratch.mine[k])
+        row[4] += value
+        row[5] = max(row[5], value)
+    for k in range(3):
+        row[6 + k] = row[2 * k] / max(sold, 1.0) ** 0.5
+    row[9] = scratch.liking[taste.place[i]] if taste.place[i] >= 0 else NEVER
 
 
 @inlined
@@ -138,19 +152,20 @@ def moments_describe(
         n_mine = recall(log, scratch, mark, first, end, at)
         n_near = link(log, shelf, together, after, rules, scratch, first, end, n_mine)
         like(taste, scratch, n_mine)
+        n_late, come = lately(after, rules, scratch, n_mine), far(log, user, end)
         n = 0 if asked.only else propose(rules, taste, scratch, mark, n_mine, n_near, items[used:])
         if asked.starts.size:
             more = asked.items[asked.starts[number] : asked.starts[number + 1]]
             n = add_asked(more, scratch, mark, n, items[used:])
         for k in range(used, used + n):
             i, row = items[k], columns[k]
-            _about_item(shelf, i, at, row[:13])
-            _about_own(scratch, mark, i, at, end - first, row[7], row[13:23])
-            _about_links(scratch, taste, i, shelf.sold[i], row[23:30])
+            _about_item(shelf, i, at, come, row[:16])
+            _about_own(scratch, mark, i, at, end - first, row[7], row[16:26])
+            _about_links(scratch, after, taste, i, shelf.sold[i], n_late, row[26:36])
             taken[k] = _taken(log, moments.target[number], i)
             if k == used:
-                _about_user(log, shelf, first, end, at, n_mine, row[30:42])
+                _about_user(log, shelf, first, end, at, n_mine, row[36:48])
             else:
-                row[30:42] = columns[used, 30:42]
+                row[36:48] = columns[used, 36:48]
         used += n
         indptr[number - numbers[0] + 1] = used

@@ -35,6 +35,7 @@ class Shelf(NamedTuple):
     gaps: Doubles  # (n_items,) days between a user's rows, summed over repeats
     sizes: Doubles  # (n_items,) sizes of the baskets it was in, summed
     first: Longs  # (n_items,) when it was first taken
+    stage: Doubles  # (n_items, 2) how far its takers had come (`far`), summed, and summed squares
     heat: Doubles  # (n_rows,) the item's share of the sales of the second window when the row happened
 
 
@@ -83,6 +84,12 @@ def pairs_list(log: Log, reach: int, n_items: int, keys: Longs) -> int:
 
 
 @inlined
+def far(log: Log, user: int, end: int) -> float:
+    """How far a user has come before basket `end`: the logarithm of what they have taken, and 1."""
+    return float(np.log1p(log.baskets[end] - log.baskets[log.user_baskets[user]]))
+
+
+@inlined
 def _place(pairs: Pairs, item: int, other: int) -> int:
     low, high = int(pairs.starts[item]), int(pairs.starts[item + 1]) - 1
     while low < high:
@@ -92,6 +99,16 @@ def _place(pairs: Pairs, item: int, other: int) -> int:
         else:
             high = middle
     return low
+
+
+@inlined
+def pair_weight(pairs: Pairs, item: int, other: int) -> np.float32:
+    """What has been counted from an item to another; 0 of pairs that never occur."""
+    if pairs.starts[item] < pairs.starts[item + 1]:
+        place = _place(pairs, item, other)
+        if pairs.other[place] == other:
+            return np.float32(pairs.weight[place])
+    return np.float32(0)
 
 
 @inlined
@@ -125,7 +142,7 @@ def _slide(log: Log, shelf: Shelf, windows: Longs, until: int) -> None:
 @inlined
 def _sell(log: Log, shelf: Shelf, b: int) -> None:
     """Count one basket."""
-    size = log.baskets[b + 1] - log.baskets[b]
+    size, come = log.baskets[b + 1] - log.baskets[b], far(log, log.owner[b], b)
     for row in range(log.baskets[b], log.baskets[b + 1]):
         i = log.item[row]
         shelf.heat[row] = shelf.recent[1, i] / max(shelf.total[2], 1.0)
@@ -134,6 +151,8 @@ def _sell(log: Log, shelf: Shelf, b: int) -> None:
         shelf.sold[i] += 1
         shelf.total[0] += 1
         shelf.sizes[i] += size
+        shelf.stage[i, 0] += come
+        shelf.stage[i, 1] += come * come
         if log.gap[row] < 0:
             shelf.buyers[i] += 1
         else:

@@ -13,7 +13,7 @@ from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.times import microseconds
 from shortlist.errors import ConfigError, DataError
-from shortlist.kernels.candidates import CHUNK, FADES, Asked, Rules, Scratch
+from shortlist.kernels.candidates import CHUNK, FADES, LATELY, Asked, Rules, Scratch
 from shortlist.kernels.moments import N_FEATURES, Moments, moments_describe
 from shortlist.kernels.shelf import DAY, Log, Pairs, Shelf, gaps_fill, pairs_list
 from shortlist.models.tastes import Tastes
@@ -35,6 +35,9 @@ FEATURES = (
     "item_age",
     "item_basket",
     "sales_per_buyer",
+    "stage",
+    "stage_passed",
+    "stage_passed_by_spread",
     "own_count",
     *(f"own_faded_{fade}" for fade in FADES),
     "own_faded_days",
@@ -47,8 +50,11 @@ FEATURES = (
     "together_max",
     "after_sum",
     "after_max",
+    "before_sum",
+    "before_max",
     "together_lift",
     "after_lift",
+    "before_lift",
     "taste",
     "n_baskets",
     "mean_basket",
@@ -220,6 +226,7 @@ class Timeline:
             gaps=zeros(n),
             sizes=zeros(n),
             first=np.zeros(n, np.int64),
+            stage=zeros(n, 2),
             heat=zeros(self.log.item.size),
         )
 
@@ -238,6 +245,7 @@ class Timeline:
             np.zeros((n, 4), np.float32),
             np.zeros(-(-n // CHUNK), np.bool_),
             np.zeros(n, np.float32),
+            np.zeros(LATELY, np.float32),
             np.zeros(n, np.int32),
             np.zeros(n, np.int32),
             np.full((3, quota), -1, np.int32),
