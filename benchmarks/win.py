@@ -48,9 +48,10 @@ GROUPS = {
     "recent sales": ("sales_1d", "sales_3d", "sales_7d", "sales_14d", "sales_30d", "trend_3d", "trend_14d"),
     "own history": tuple(name for name in FEATURES if name.startswith("own_")),
     "neighbours": tuple(name for name in FEATURES if name.startswith("together_")),
-    "transitions": tuple(name for name in FEATURES if name.startswith("after_")),
+    "transitions": tuple(name for name in FEATURES if name.startswith(("after_", "before_"))),
     "taste": ("taste",),
     "the item": ("sales", "repeat_rate", "repeat_gap", "item_age", "item_basket", "sales_per_buyer"),
+    "how far along": tuple(name for name in FEATURES if name.startswith("stage")),
     "the user": FEATURES[FEATURES.index("n_baskets") :],
 }
 DECIDERS = {  # name: (cutoff, whether it is told the basket size the ranker foretells)
