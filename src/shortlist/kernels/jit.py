@@ -1,6 +1,8 @@
 """How kernels are compiled: the flags live here and nowhere else."""
 
 from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -11,9 +13,25 @@ F = TypeVar("F", bound=Callable[..., Any])
 FASTMATH = {"contract", "reassoc"}
 
 
+def sources_stamp(folder: Path) -> str:
+    """A digest of all kernels' sources."""
+    digest = sha256()
+    for file in sorted(folder.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+STAMP = sources_stamp(Path(__file__).parent)
+
+
 def kernel(function: F) -> F:
     """Compile to serial machine code that releases the interpreter lock and is kept on disk."""
     compiled = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FASTMATH)(function)
+    # Numba asks only whether the kernel's own file has changed. Pieces of other files are folded in, and what
+    # was compiled from old ones would write past the end of new arrays.
+    kept = getattr(getattr(compiled, "_cache", None), "_cache_file", None)  # None: nowhere to write
+    if kept is not None:
+        kept._source_stamp = (kept._source_stamp, STAMP)
     return cast(F, compiled)
 
 
