@@ -76,3 +76,19 @@ def test_slips_are_pointed_out_and_strangers_are_not(capsys, monkeypatch):
     err = capsys.readouterr().err
     assert "SHORTLIST_N_FACTOR is no parameter and is left alone; did you mean SHORTLIST_N_FACTORS?" in err
     assert "SERVICE" not in err
+
+
+@pytest.mark.parametrize("value", ["1.5", "inf", "nan", "-0.5"])
+def test_whole_numbers_are_not_rounded(capsys, monkeypatch, value):
+    for flag in ("--budget", "--n_epochs"):
+        assert main(["fit", "sample", f"{flag}={value}"]) == 2
+        assert f"{flag} must be a whole number, got {value}" in capsys.readouterr().err
+    assert main(["reproduce", f"--seeds={value}"]) == 2
+    monkeypatch.setenv("SHORTLIST_N_FACTORS", value)
+    assert main(["fit", "sample"]) == 2
+    assert "must be a whole number" in capsys.readouterr().err
+
+
+def test_numbers_that_only_look_broken_are_taken(capsys):
+    _, found = params(capsys, "--model", "BPRMF", "--n_factors", "4.0", "--n_epochs", "1", "--lr", "0.25")
+    assert (found["n_factors"], found["lr"]) == (4, 0.25)

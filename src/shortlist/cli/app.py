@@ -14,6 +14,7 @@ from shortlist.cli.environment import environment
 from shortlist.cli.evaluate import evaluate
 from shortlist.cli.fit import fit
 from shortlist.cli.inspect import inspect
+from shortlist.cli.params import whole_numbers
 from shortlist.cli.recommend import recommend
 from shortlist.cli.reproduce import reproduce
 from shortlist.cli.screen import complain
@@ -43,7 +44,7 @@ def build() -> App:
         # flags are spelled as in Python and TOML; dashes are understood too
         default_parameter=Parameter(name_transform=lambda name: name, negative=()),
         suppress_keyboard_interrupt=False,
-        config=(environment,),
+        config=(environment, whole_numbers),
     )
     for verb in (demo, datasets, fit, recommend, evaluate, compare, tune, reproduce, inspect):
         app.command(verb)

@@ -3,13 +3,15 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from cyclopts import Group, Parameter
+from cyclopts import ArgumentCollection, Group, Parameter
 
 from shortlist.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cyclopts import App
+
     from shortlist.data.interactions import Interactions
     from shortlist.models import Recommender
 
@@ -31,6 +33,19 @@ PARAMETERS = Group(
     help="Also from the environment, as SHORTLIST_N_FACTORS=64; flags win over it, and it over --config.",
     sort_key=8,
 )
+
+
+def whole_numbers(app: "App", commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Refuse 1.5 where a whole number is wanted; the parser would round it."""
+    for argument in arguments:
+        kinds = {argument.hint, *get_args(argument.hint)}
+        for token in argument.tokens if int in kinds and float not in kinds else ():
+            try:
+                whole = float(token.value).is_integer()
+            except ValueError:  # a word, or what the parser refuses better
+                continue
+            if not whole:
+                raise ConfigError(f"{argument.name} must be a whole number, got {token.value}; pass one.")
 
 
 @Parameter(name="*", group=PARAMETERS)
