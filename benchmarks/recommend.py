@@ -21,6 +21,7 @@ from machine import RESULTS, describe, keep
 from scipy.sparse import csr_matrix
 from threadpoolctl import threadpool_limits
 
+from shortlist.cutoff.trees import Growth, Trees, trees_grow
 from shortlist.data.interactions import Interactions
 from shortlist.models.mf import DKBPRMF
 from shortlist.models.outside import OutsideScores
@@ -29,6 +30,7 @@ from shortlist.recommend import prepare, recommend, recommend_to
 
 N_THREADS, N_FACTORS, N = 2, 64, 20
 ROUNDS = 3
+PARTS = ("items_27k", "items_1m", "memory", "trees")
 BATCH = 256  # users of one bare product: larger ones only wait for memory
 
 
@@ -273,11 +275,43 @@ def stream(n_known: int, n_items: int, n_asked: int) -> None:
     print(max(sizes))
 
 
+def walk(n_rows: int) -> dict[str, Any]:
+    """One core: candidates through the trees of a TwoStage, by us and by LightGBM, to the same bits."""
+    import lightgbm
+
+    rng = np.random.default_rng(0)
+    columns = rng.standard_normal((n_rows, 48), np.float32)
+    columns[:, ::3] = np.floor(2 * columns[:, ::3])
+    columns[:, 1::6][rng.random((n_rows, 8)) < 0.5] = np.nan
+    odds = np.nan_to_num(columns[:, :12]) @ rng.standard_normal(12) / 2
+    growth = Growth(columns=0.5, rows=0.7)
+    text = trees_grow(columns, rng.random(n_rows) < 1 / (1 + np.exp(4 - odds)), None, growth)
+    ours, theirs = Trees(text), lightgbm.Booster(model_str=text.tobytes().decode())
+    ours.odds(columns[:100])
+    spent: dict[str, list[float]] = {"ours": [], "lightgbm": []}
+    for _ in range(ROUNDS):
+        start = time.process_time()
+        sums = ours.odds(columns)
+        middle = time.process_time()
+        same = sums == theirs.predict(columns, raw_score=True, num_threads=1)
+        assert same.all()
+        spent["ours"].append(middle - start)
+        spent["lightgbm"].append(time.process_time() - middle)
+    each = {name: min(seconds) / n_rows / growth.n_rounds * 1e9 for name, seconds in spent.items()}
+    return {
+        "rows": n_rows,
+        "ns_per_row_and_tree": {name: round(value, 1) for name, value in each.items()},
+        "ratio_to_lightgbm": round(each["lightgbm"] / each["ours"], 2),
+    }
+
+
 def main() -> None:
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--part", choices=("items_27k", "items_1m", "memory"), help="measure only this again")
+    parser.add_argument(
+        "--part", choices=("items_27k", "items_1m", "memory", "trees"), help="measure only this again"
+    )
     parser.add_argument("--stream", nargs=3, type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.stream:
@@ -287,15 +321,17 @@ def main() -> None:
     if chosen.quick:
         catalogue(3000, 2000, 60_000, 1000, 10, ("als", "bpr"))
         told("memory", flat(20_000, 2000, 200_000))
+        told("trees", walk(20_000))
         return
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "items_27k": lambda: catalogue(60_000, 27_000, 2_500_000, 4096, 15, ("als", "bpr")),
         "items_1m": lambda: catalogue(60_000, 1_000_000, 4_000_000, 256, 8, ("als",)),
         "memory": lambda: told("memory", flat(100_000, 27_000, 1_000_000)),
+        "trees": lambda: told("trees", walk(500_000)),
     }
     before = RESULTS / "recommend.json"
     results = json.loads(before.read_text()) if chosen.part and before.exists() else {}
-    results |= {"machine": describe("implicit"), "n_threads": N_THREADS, "n_factors": N_FACTORS}
+    results |= {"machine": describe("implicit", "lightgbm"), "n_threads": N_THREADS, "n_factors": N_FACTORS}
     for name, measure in parts.items():
         if chosen.part in (None, name):
             results[name] = measure()

@@ -8,23 +8,12 @@ so most of the skill is in saying nothing. The cells (# %%) open as a notebook i
 """
 
 # %% One week to choose on, one week to judge. Customers who buy nothing in a week must count, too.
-import polars as pl
-
 import shortlist as sl
 from shortlist.cutoff import FixedN, Value, reliability
 
 data = sl.load("sample")
 split = sl.split.by_time(data, "2024-06-21", valid_cut="2024-06-14")
-
-
-def everybody(week: sl.Interactions) -> sl.Interactions:
-    """The week's purchases and one row more per customer: whoever has no row in the truth is not counted."""
-    bought = week.to_frame().select("user_id", "item_id")
-    nothing = pl.DataFrame({"user_id": week.users.values}).with_columns(item_id=pl.lit("(nothing)"))
-    return sl.Interactions.from_frame(pl.concat([bought, nothing]))
-
-
-chosen_on, judged_on = everybody(split.valid), everybody(split.test)
+everybody = data.users.values
 came = split.test.active_users.size
 print(f"{came} of {data.n_users} customers buy anything in the test week")
 
@@ -36,7 +25,7 @@ heads = before.recommend(N=20, filter_seen=False)
 
 # %% What a policy earns: +1 for every item bought, -cost for every other, over all customers.
 def earned(lists: sl.RankedLists, truth: sl.Interactions, cost: float) -> float:
-    users = sl.evaluate(lists, truth).users
+    users = sl.evaluate(lists, truth, asked=everybody).users
     hits, shown = users["hits"].sum(), users["length"].sum()
     return hits - cost * (shown - hits)
 
@@ -44,31 +33,32 @@ def earned(lists: sl.RankedLists, truth: sl.Interactions, cost: float) -> float:
 # %% The rival sends everybody the same number of items: for each price the best number of the first week.
 def best_fixed(cost: float) -> FixedN:
     every = [FixedN(N=n) for n in range(21)]
-    return max(every, key=lambda cut: earned(cut.apply(heads), chosen_on, cost))
+    return max(every, key=lambda cut: earned(cut.apply(heads), split.valid, cost))
 
 
 print(" cost  show if p >  pushed to  items  earned  fixed N earns")
 for cost in (0.02, 0.1, 0.25, 1.0):
-    cut = Value(gain=1.0, cost=cost, M=20).fit(heads, chosen_on, history=split.train)
+    cut = Value(gain=1.0, cost=cost, M=20).fit(heads, split.valid, history=split.train, asked=everybody)
     lists = now.recommend(cutoff=cut, filter_seen=False)
     rival = best_fixed(cost)
-    fixed = earned(rival.apply(now.recommend(N=20, filter_seen=False)), judged_on, cost)
+    fixed = earned(rival.apply(now.recommend(N=20, filter_seen=False)), split.test, cost)
     print(
         f"{cost:5.2f} {cost / (1 + cost):12.2f} {lists.cover_ratio:10.0%} {lists.items.size:6} "
-        f"{earned(lists, judged_on, cost):7.1f} {fixed:9.1f} (N = {rival.N})"
+        f"{earned(lists, split.test, cost):7.1f} {fixed:9.1f} (N = {rival.N})"
     )
 
 # %% The threshold is only as good as the probabilities. Promised against observed, on the test week:
-cut = Value(gain=1.0, cost=0.1, M=20).fit(heads, chosen_on, history=split.train)
-table, error = reliability(
-    cut.calibration_.apply(now.recommend(N=20, filter_seen=False), history=split.train_valid), judged_on
-)
+cut = Value(gain=1.0, cost=0.1, M=20).fit(heads, split.valid, history=split.train, asked=everybody)
+promised = cut.calibration_.apply(now.recommend(N=20, filter_seen=False), history=split.train_valid)
+table, error = reliability(promised, split.test, asked=everybody)
 print(f"calibration by {cut.calibration_.method_}: promise and outcome differ by {error:.3f} on average")
 
 # %% Fitted on those alone who did buy, the same rule believes that everybody comes, and pays for it.
 rosy = Value(gain=1.0, cost=0.1, M=20).fit(heads, split.valid, history=split.train)
 lists = now.recommend(cutoff=rosy, filter_seen=False)
-print(f"without the silent ones: {lists.items.size} items pushed, {earned(lists, judged_on, 0.1):.1f} earned")
+print(
+    f"without the silent ones: {lists.items.size} items pushed, {earned(lists, split.test, 0.1):.1f} earned"
+)
 
 # %% Silence says why.
 lists = now.recommend(cutoff=cut, filter_seen=False)

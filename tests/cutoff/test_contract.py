@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shortlist.cutoff import (
     Boundary,
+    Calibration,
     Cutoff,
     ExpectedF1,
     ExpectedNDCG,
@@ -282,3 +283,51 @@ def test_a_cutoff_is_not_a_calibration(tmp_path):
         Calibration.load(tmp_path / "cut")
     with pytest.raises(ModelFileError, match="holds a FixedN, not a Value"):
         Value.load(tmp_path / "cut")
+
+
+@pytest.mark.parametrize("name", CUTOFFS)
+@FEW
+@given(world=worlds())
+def test_asking_those_who_took_something_changes_nothing(name, world):
+    lists, truth, history = world
+    cut, plain = CUTOFFS[name].clone(), fitted(CUTOFFS[name], world)
+    cut.fit(lists, truth, history=history, asked=truth.users.values)
+    assert (cut.lengths(lists, history=history) == plain.lengths(lists, history=history)).all()
+
+
+@FEW
+@given(world=worlds())
+def test_users_who_took_nothing_teach_when_asked(world):
+    """As if everybody had one row more, of an item that is nobody's candidate."""
+    lists, truth, history = world
+    everybody = lists.users.values
+    rows = truth.to_frame().select("user_id", "item_id").rows()
+    more = Interactions.from_tuples([*rows, *((user, 999) for user in everybody)])
+    for name in ("value", "guarantee", "guarantee-users", "guarantee-items"):
+        here, there = CUTOFFS[name].clone(), fitted(CUTOFFS[name], (lists, more, history))
+        here.fit(lists, truth, history=history, asked=everybody)
+        assert (here.lengths(lists, history=history) == there.lengths(lists, history=history)).all()
+    here, there = Calibration(method="isotonic"), Calibration(method="isotonic").fit(lists, more)
+    here.fit(lists, truth, asked=everybody)
+    assert (here.probabilities(lists) == there.probabilities(lists)).all()
+
+
+@pytest.mark.parametrize("name", CUTOFFS)
+def test_a_function_is_asked_for_those_who_took_nothing(name):
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=(40, 6)).astype(np.float32)
+    taken = rng.random(scores.shape) < 1 / (1 + np.exp(-scores))
+    taken[10:] = False
+    truth = Interactions.from_csr(taken)
+    history = Interactions.from_csr(np.ones((40, 6)))
+    seen = []
+
+    def score(users):
+        seen.extend(users.tolist())
+        return scores[users]
+
+    try:
+        CUTOFFS[name].clone().fit(score, truth, history=history, asked=range(20))
+    except InfeasibleError:
+        assert name.startswith("guarantee")
+    assert sorted(set(seen)) == list(range(20))

@@ -7,6 +7,7 @@ from shortlist.cutoff.labels import label
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
+from shortlist.errors import DataError
 
 LISTS = RankedLists(
     users=Ids.of(["ann", "bob", "cat", "dan"]),
@@ -54,3 +55,13 @@ def test_a_part_keeps_its_labels():
 def test_truth_over_the_same_tables_needs_no_matching():
     truth = Interactions.from_csr(np.eye(4, 3), ["ann", "bob", "cat", "dan"], ["p", "q", "r"])
     assert label(LISTS, truth).relevant.tolist() == [False, True, False, False, True, False]
+
+
+def test_who_is_asked_is_labelled_with_nothing():
+    known = label(LISTS, TRUTH, asked=["dan", "ann", "nobody"])
+    assert known.labelled.tolist() == [True, True, True, True]
+    assert known.n_relevant.tolist() == [2, 2, 1, 0]
+    assert known.f1()[5] == known.ndcg()[5] == 0
+    assert known.take(np.array([3], np.int32)).labelled.tolist() == [True]
+    with pytest.raises(DataError, match="asked must name users who have lists, got none"):
+        label(LISTS, TRUTH, asked=["nobody"])

@@ -4,13 +4,14 @@ heads(scores) → the top M candidates of every user → `fit` on what happened 
 """
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from shortlist.cutoff.heads import Scores, heads
-from shortlist.cutoff.labels import Labels, label
+from shortlist.cutoff.labels import Labels, labelled_heads
 from shortlist.data.component import Component
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_CODE, RankedLists
@@ -34,7 +35,8 @@ class Cutoff(Component):
     `scores`: RankedLists (re-ranked where it is not best-first), a dense array or a SciPy matrix
     (users × items, stored entries are the candidates), or a callable from dense user indices to dense rows.
     `truth`: what happened next. `history`: what was known when the scores were made. Users and items are
-    matched by outside id; users without truth rows teach nothing; a user with truth and no candidate counts.
+    matched by outside id; users without truth rows teach nothing unless `asked` names them; a user with truth
+    and no candidate counts.
     """
 
     M: int = 100  # candidates looked at per user
@@ -43,24 +45,32 @@ class Cutoff(Component):
     reason: ClassVar[str] = "threshold"
     empty_reason: ClassVar[str] = "threshold"
 
-    def fit(self, scores: Scores, truth: Interactions | Any, *, history: Interactions | Any = None) -> Self:
+    def fit(
+        self,
+        scores: Scores,
+        truth: Interactions | Any,
+        *,
+        history: Interactions | Any = None,
+        asked: Iterable[Any] | None = None,
+    ) -> Self:
         """Learn from what users took after the scores were made; a failed fit changes nothing.
 
-        `truth` and `history` may also be tables with the usual column names.
+        `truth` and `history` may also be tables with the usual column names. `asked`: ids of users who were
+        asked and teach also if they took nothing, as to `evaluate`.
         """
         self._check()
         truth, history = Interactions.of(truth), None if history is None else Interactions.of(history)
-        lists = heads(scores, ids=history or truth, users=truth.active_users, M=self.depth())
-        if not lists.users.values.is_sorted():  # so that the order of users does not matter to the last bit
-            lists = lists.take(lists.users.values.arg_sort().to_numpy())
-        known = label(lists, truth)
-        if not known.labelled.any():
+        known = labelled_heads(scores, truth, history, asked, self.depth())
+        users = known.lists.users.values
+        if not users.is_sorted():  # so that the order of users does not matter to the last bit
+            known = known.take(users.arg_sort().to_numpy())
+        if not known.n_relevant.any():
             raise DataError(
                 "truth must hold rows of at least one user who has a list, got none; "
                 "pass the part that follows the scores, with the same user ids."
             )
         fresh = self.clone()
-        fresh._learn(lists, known, history)
+        fresh._learn(known.lists, known, history)
         if not isinstance(scores, RankedLists):
             tables = history or truth
             fresh.users_, fresh.items_ = tables.users, tables.items  # type: ignore[attr-defined]

@@ -5,15 +5,16 @@ Methods: `platt` (a line through the log-odds; with `shrink`, each user's own he
 same), `none` (the lists carry probabilities already), `auto` (the smallest log loss on users not fitted on).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from shortlist.cutoff.features import bounded, candidate_features, score_range
 from shortlist.cutoff.heads import Scores, heads
 from shortlist.cutoff.isotonic import isotonic_fit, isotonic_predict
-from shortlist.cutoff.labels import Labels, label
+from shortlist.cutoff.labels import Labels, labelled_heads
 from shortlist.cutoff.logistic import Logistic, log_loss, sigmoid
 from shortlist.cutoff.trees import Growth, Trees, trees_grow
 from shortlist.data.component import Component
@@ -42,10 +43,16 @@ class Calibration(Component):
 
     kind: ClassVar[str] = "calibration"
 
-    def fit(self, scores: Scores, truth: Interactions, *, history: Interactions | None = None) -> Self:
-        """Learn from what users took after the scores were made."""
-        lists = heads(scores, ids=history or truth, users=truth.active_users, M=self.M)
-        return self.learn(label(lists, truth), history)
+    def fit(
+        self,
+        scores: Scores,
+        truth: Interactions,
+        *,
+        history: Interactions | None = None,
+        asked: Iterable[Any] | None = None,
+    ) -> Self:
+        """Learn from what users took after the scores were made; those `asked` also if they took nothing."""
+        return self.learn(labelled_heads(scores, truth, history, asked, self.M), history)
 
     def learn(self, known: Labels, history: Interactions | None) -> Self:
         """`fit` for candidates that are labelled already."""

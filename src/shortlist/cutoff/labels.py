@@ -1,29 +1,29 @@
 """Labels: which candidates the user went on to take, and how many items the user took in all."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from shortlist.data.ids import UNKNOWN
+from shortlist.cutoff.heads import Scores, heads
+from shortlist.data.ids import UNKNOWN, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
+from shortlist.errors import DataError
 from shortlist.kernels.label import rows_label
 from shortlist.types import Bools, Doubles, Ints
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Truth laid beside heads; users without truth rows are not labelled, users without candidates may be."""
+    """Truth laid beside heads; users without candidates may be labelled, too."""
 
     lists: RankedLists
     relevant: Bools  # (n_candidates,)
-    n_relevant: Ints  # (n_lists,) distinct truth items, inside the head or not; 0: not labelled
-
-    @cached_property
-    def labelled(self) -> Bools:
-        """(n_lists,) whether truth says anything about the user."""
-        return self.n_relevant > 0
+    n_relevant: Ints  # (n_lists,) distinct truth items, inside the head or not
+    labelled: Bools  # (n_lists,) whether the user has truth rows, or is known to have taken nothing
 
     @cached_property
     def rows(self) -> Bools:
@@ -53,7 +53,7 @@ class Labels:
         lists = self.lists.take(numbers)
         sizes = np.diff(lists.indptr)
         rows = np.repeat(self.lists.indptr[numbers] - lists.indptr[:-1], sizes) + np.arange(lists.indptr[-1])
-        return Labels(lists, self.relevant[rows], self.n_relevant[numbers])
+        return Labels(lists, self.relevant[rows], self.n_relevant[numbers], self.labelled[numbers])
 
     def f1(self) -> Doubles:
         """(n_candidates,) F1 of the list that ends with this candidate; NaN where not labelled."""
@@ -70,11 +70,14 @@ class Labels:
         ideal = np.cumsum(1 / np.log2(np.arange(max(int(place.max(initial=0)) + 1, 1)) + 2.0))
         total = self.n_relevant[self.number]
         best = ideal[np.minimum(place, np.maximum(total, 1) - 1)]
-        return np.where(total > 0, dcg / best, np.nan)
+        return np.where(self.labelled[self.number], dcg / best, np.nan)
 
 
-def label(lists: RankedLists, truth: Interactions) -> Labels:
-    """Users and items are matched by outside id; a truth user without a list has no say."""
+def label(lists: RankedLists, truth: Interactions, asked: Iterable[Any] | None = None) -> Labels:
+    """Users and items are matched by outside id; a truth user without a list has no say.
+
+    `asked`: ids of users who count also if they took nothing.
+    """
     indptr, items = truth.item_sets
     user = np.arange(len(lists), dtype=np.int32)
     if lists.users != truth.users:
@@ -86,4 +89,28 @@ def label(lists: RankedLists, truth: Interactions) -> Labels:
     n_relevant = np.where(known, np.diff(indptr)[user] if indptr.size > 1 else 0, 0).astype(np.int32)
     relevant = np.zeros(lists.items.size, np.bool_)
     rows_label(lists.indptr, item[lists.items], user, indptr, items, relevant)
-    return Labels(lists, relevant, n_relevant)
+    labelled = n_relevant > 0
+    if asked is not None:
+        found = lists.users.lookup(id_series(asked))
+        if not (found != UNKNOWN).any():
+            raise DataError(
+                "asked must name users who have lists, got none of them; pass ids as they are in the lists."
+            )
+        labelled[found[found != UNKNOWN]] = True
+    return Labels(lists, relevant, n_relevant, labelled)
+
+
+def labelled_heads(
+    scores: Scores,
+    truth: Interactions,
+    history: Interactions | None,
+    asked: Iterable[Any] | None,
+    M: int,
+) -> Labels:
+    """The candidates of everybody who has something to teach: those with truth rows, and those `asked`."""
+    users = truth.active_users
+    if asked is not None:
+        asked = id_series(asked)
+        found = (history or truth).users.lookup(asked)
+        users = np.union1d(users, found[found != UNKNOWN]).astype(np.int32)
+    return label(heads(scores, ids=history or truth, users=users, M=M), truth, asked)

@@ -1,6 +1,7 @@
 """Do probabilities come true? The reliability table and the expected calibration error."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,13 +19,18 @@ class Reliability(NamedTuple):
     ece: float
 
 
-def reliability(lists: RankedLists, truth: Interactions, *, n_bins: int = 10) -> Reliability:
-    """Candidates of labelled users, in bins of equal numbers; equal probabilities stay together."""
+def reliability(
+    lists: RankedLists, truth: Interactions, *, n_bins: int = 10, asked: Iterable[Any] | None = None
+) -> Reliability:
+    """Candidates of users with truth rows, and of those `asked`, in bins of equal numbers.
+
+    Equal probabilities stay together.
+    """
     if n_bins < 1:
         raise ConfigError(f"n_bins must be at least 1, got {n_bins}; 10 is usual.")
     if lists.probabilities is None:
         raise DataError("reliability needs lists with probabilities, got none; apply a calibration first.")
-    known = label(lists, truth)
+    known = label(lists, truth, asked)
     p, y = lists.probabilities[known.rows], known.relevant[known.rows]
     if not p.size:
         raise DataError(

@@ -54,7 +54,10 @@ class ExpectedUtility(Calibrated):
     def _learn(self, lists: RankedLists, known: Labels, history: Interactions | None) -> None:
         self._calibrate(known, history)
         p = self._probabilities(lists, history)
-        self.next_ = ListSize().learn(known, known.n_relevant - 1, history)
+        came = known.take(
+            np.flatnonzero(known.n_relevant).astype(np.int32)
+        )  # a relevant item implies so much
+        self.next_ = ListSize().learn(came, came.n_relevant - 1, history)
         self.outside_ = ListSize().learn(known, known.n_relevant - known.n_found, history)
         self.size_ = self._choose(known, p, history) if self.size == "auto" else self.size
         self.floor_ = float(self.floor)
