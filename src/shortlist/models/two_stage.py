@@ -216,8 +216,9 @@ class TwoStage(Recommender):
         if at is not None or named is not None:
             ids = asked_users(self, users)
             choice = Choice.of("candidates", named, ids, self.items_)
+            request = asked_moments(self.users_, self.timeline.end, ids, at), choice
             model = copy(self)
-            vars(model)["_request"] = asked_moments(self.users_, self.timeline.end, ids, at), choice
+            vars(model).update(_request=request, _forests=self._forests)  # trees are read for all copies
         return super(TwoStage, model).recommend(users, **wishes)
 
     def score(self, users: Ints) -> Floats:
