@@ -1,5 +1,6 @@
 """TwoStage: learns what is taken again, keeps to its moment, gives the same bits."""
 
+import sys
 from functools import cache
 
 import numpy as np
@@ -94,6 +95,15 @@ def test_save_and_load(tmp_path):
     assert (back.score(users) == fitted().score(users)).all()
     assert back.get_params() == fitted().get_params() | {"without": back.without}
     assert (back.heads(users).sizes == fitted().heads(users).sizes).all()
+
+
+def test_lists_are_made_without_lightgbm(tmp_path, monkeypatch):
+    fitted().save(tmp_path / "model")
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    back = load_model(tmp_path / "model")
+    assert back.recommend(N=3).to_frame().equals(fitted().recommend(N=3).to_frame())
+    with pytest.raises(ConfigError, match=r"pip install 'shortlist\[trees\]'"):
+        TwoStage(**SMALL).fit(habits())
 
 
 def test_a_file_with_other_features_is_refused(tmp_path, monkeypatch):
