@@ -9,7 +9,7 @@
 
 The ranker learns from `train`, every decider (a fixed N among them) is chosen on `valid`, the ranker learns
 again from `train_valid`, and the lists are judged on `test`. A list is made at the moment of the basket it is
-judged by and knows only what happened before. Feature groups are judged on validation, never on the test.
+judged by and knows only what happened before. Groups of features are judged at earlier moments, not on it.
 """
 
 import argparse
@@ -49,6 +49,7 @@ GROUPS = {
     "own history": tuple(name for name in FEATURES if name.startswith("own_")),
     "neighbours": tuple(name for name in FEATURES if name.startswith("together_")),
     "transitions": tuple(name for name in FEATURES if name.startswith(("after_", "before_"))),
+    "what comes before": tuple(name for name in FEATURES if name.startswith("before_")),
     "taste": ("taste",),
     "the item": ("sales", "repeat_rate", "repeat_gap", "item_age", "item_basket", "sales_per_buyer"),
     "how far along": tuple(name for name in FEATURES if name.startswith("stage")),
@@ -86,10 +87,10 @@ class Stage:
             self.blocks = list(blocks)
         self.name = name
 
-    def ranker(self, seed: int, without: tuple[str, ...] = ()) -> TwoStage:
+    def ranker(self, seed: int) -> TwoStage:
         """Trees grown with this seed."""
         with self.clock(f"{self.name}: grow trees"):
-            return TwoStage(seed=seed, without=without).learn(self.train, self.timeline, self.examples)
+            return TwoStage(seed=seed).learn(self.train, self.timeline, self.examples)
 
     def heads(self, ranker: TwoStage) -> RankedLists:
         """Candidates of the users who are judged, each at its moment."""
@@ -317,73 +318,88 @@ def both(stage: Stage, heads: RankedLists, cutoff: Cutoff) -> dict[str, float]:
     return {"fixed N": float(curve["f1"].max()), "dynamic": float(dynamic.mean())}
 
 
-def ablated(stage: Stage, cutoff: Cutoff) -> dict[str, dict[str, float]]:
-    """Best fixed N and the dynamic lists on validation when the trees may not see a group of features."""
-    found = {}
-    for group, names in {"nothing": (), **GROUPS}.items():
-        heads = stage.heads(stage.ranker(0, names))
-        found[group] = both(stage, heads, cutoff)
-        print(f"  without {group}: {found[group]}", flush=True)
-    return found
+class Earlier:
+    """Earlier moments of the same users: many more lists than one validation or test has.
 
-
-def earlier(train: Interactions, most: int = 15_000) -> dict[str, object]:
-    """Fixed N and expected F1 at earlier moments of the same users: many more lists than one test has.
-
-    Trees learn from half of the users and rank the others' candidates; the decider is fitted on every other
-    list and judged on the rest. The test is paired by user, over the mean of each user's lists.
+    Trees learn from half of the users and rank the others' candidates; a decider is fitted on every other
+    list and judged on the rest.
     """
-    base = TwoStage()
-    timeline = base.lay_out(train)
-    moments = last_moments(timeline, most)
-    blocks = list(timeline.describe(base._rules(timeline), moments, n_threads=2))
-    n = moments.user.size
-    counts = np.concatenate([np.diff(block.indptr) for block in blocks])
-    owner, starts = np.repeat(np.arange(n), counts), np.cumsum(counts) - counts
-    columns, items, taken = (np.concatenate([block[k] for block in blocks]) for k in (3, 2, 4))
-    kept = taken | (np.random.default_rng(0).random(taken.size) < base.share)
-    sizes = np.diff(timeline.log.baskets)[moments.target].astype(np.float64)
-    odds, foretold = np.empty(taken.size), np.ones(n)
-    for half in (0, 1):
-        mine, filled = moments.user % 2 == half, counts > 0
-        k, others = mine[owner] & kept, ~mine[owner]
-        weight = np.where(taken[k], 1.0, 1 / base.share).astype(np.float32)
-        about = columns[starts[mine & filled]][:, ABOUT_USER]
-        examples = Examples(columns[k], taken[k], weight, about, sizes[mine & filled])
-        ranker = TwoStage().learn(train, timeline, examples)
-        odds[others] = Trees(*ranker.trees_).odds(columns[others])
-        strangers = ~mine & filled
-        about = columns[starts[strangers]][:, ABOUT_USER]
-        foretold[strangers] = Trees(ranker.sizes_).predict(about)
-    order = np.lexsort((items, -odds, owner))
-    order = order[np.arange(order.size) - starts[owner[order]] < M]
-    heads = RankedLists(
-        users=sl.Ids(pl.Series(np.arange(n))),
-        item_ids=sl.Ids(pl.Series(np.arange(timeline.n_items))),
-        indptr=np.concatenate([[0], np.cumsum(np.minimum(counts, M))]),
-        items=items[order],
-        scores=odds[order].astype(np.float32),
-        probabilities=expit(odds[order]),
-        sizes=foretold,
-    )
-    rows = [timeline.log.item[timeline.log.baskets[b] : timeline.log.baskets[b + 1]] for b in moments.target]
-    took = {"user_id": np.repeat(np.arange(n), sizes.astype(int)), "item_id": np.concatenate(rows)}
-    truth = Interactions.from_frame(pl.DataFrame(took))
-    fixed, seen = crossed(FixedN(M=M), heads, truth, None), np.bincount(moments.user)
-    found: dict[str, object] = {"lists": n, "users": int((seen > 0).sum()), "fixed N": float(fixed.mean())}
-    for size in ("history", "probabilities"):
-        dynamic = crossed(ExpectedF1(M=M, calibration="none", size=size), heads, truth, None)
-        by_user = np.bincount(moments.user, dynamic - fixed)[seen > 0] / seen[seen > 0]
-        test = paired_test(by_user, np.zeros(by_user.size))
-        found[f"expected F1, size from {size}"] = {
-            "f1": float(dynamic.mean()),
-            "difference_by_user": test.difference,
-            "low": test.low,
-            "high": test.high,
-            "p": test.p_bootstrap,
-        }
-    print(f"  earlier moments: {found}", flush=True)
-    return found
+
+    def __init__(self, train: Interactions, most: int = 15_000) -> None:
+        base = TwoStage()
+        self.train, self.timeline = train, base.lay_out(train)
+        self.moments = last_moments(self.timeline, most)
+        blocks = list(self.timeline.describe(base._rules(self.timeline), self.moments, n_threads=2))
+        self.counts = np.concatenate([np.diff(block.indptr) for block in blocks])
+        self.columns, self.items, self.taken = (
+            np.concatenate([block[k] for block in blocks]) for k in (3, 2, 4)
+        )
+        log, target = self.timeline.log, self.moments.target
+        self.sizes = np.diff(log.baskets)[target].astype(np.float64)
+        rows = [log.item[log.baskets[b] : log.baskets[b + 1]] for b in target]
+        took = {"user_id": np.repeat(np.arange(target.size), self.sizes.astype(int))}
+        self.truth = Interactions.from_frame(pl.DataFrame({**took, "item_id": np.concatenate(rows)}))
+
+    def heads(self, without: tuple[str, ...] = ()) -> RankedLists:
+        """Everybody's candidates as ranked by trees that learned from the other half."""
+        user, n, taken = self.moments.user, self.counts.size, self.taken
+        owner, starts = np.repeat(np.arange(n), self.counts), np.cumsum(self.counts) - self.counts
+        share = TwoStage().share
+        kept = taken | (np.random.default_rng(0).random(taken.size) < share)
+        odds, foretold, filled = np.empty(taken.size), np.ones(n), self.counts > 0
+        for half in (0, 1):
+            mine = user % 2 == half
+            k, others = mine[owner] & kept, ~mine[owner]
+            weight = np.where(taken[k], 1.0, 1 / share).astype(np.float32)
+            about = self.columns[starts[mine & filled]][:, ABOUT_USER]
+            examples = Examples(self.columns[k], taken[k], weight, about, self.sizes[mine & filled])
+            ranker = TwoStage(without=without).learn(self.train, self.timeline, examples)
+            odds[others] = Trees(*ranker.trees_).odds(ranker._seen(self.columns[others]), ranker._workers)
+            strangers = ~mine & filled
+            about = self.columns[starts[strangers]][:, ABOUT_USER]
+            foretold[strangers] = Trees(ranker.sizes_).predict(about)
+        order = np.lexsort((self.items, -odds, owner))
+        order = order[np.arange(order.size) - starts[owner[order]] < M]
+        return RankedLists(
+            users=sl.Ids(pl.Series(np.arange(n))),
+            item_ids=sl.Ids(pl.Series(np.arange(self.timeline.n_items))),
+            indptr=np.concatenate([[0], np.cumsum(np.minimum(self.counts, M))]),
+            items=self.items[order],
+            scores=odds[order].astype(np.float32),
+            probabilities=expit(odds[order]),
+            sizes=foretold,
+        )
+
+    def judged(self) -> dict[str, object]:
+        """Fixed N and expected F1; the test is paired by user, over the mean of each user's lists."""
+        heads, user = self.heads(), self.moments.user
+        fixed, seen = crossed(FixedN(M=M), heads, self.truth, None), np.bincount(user)
+        found: dict[str, object] = {"lists": user.size, "users": int((seen > 0).sum())}
+        found["fixed N"] = float(fixed.mean())
+        for size in ("history", "probabilities"):
+            dynamic = crossed(ExpectedF1(M=M, calibration="none", size=size), heads, self.truth, None)
+            by_user = np.bincount(user, dynamic - fixed)[seen > 0] / seen[seen > 0]
+            test = paired_test(by_user, np.zeros(by_user.size))
+            found[f"expected F1, size from {size}"] = {
+                "f1": float(dynamic.mean()),
+                "difference_by_user": test.difference,
+                "low": test.low,
+                "high": test.high,
+                "p": test.p_bootstrap,
+            }
+        print(f"  earlier moments: {found}", flush=True)
+        return found
+
+    def ablated(self) -> dict[str, dict[str, float]]:
+        """Fixed N and expected F1, n foretold, when the trees may not see a group of features."""
+        found = {}
+        for group, names in {"nothing": (), **GROUPS}.items():
+            heads = self.heads(names)
+            dynamic = crossed(ExpectedF1(M=M, calibration="none", size="history"), heads, self.truth, None)
+            fixed = crossed(FixedN(M=M), heads, self.truth, None)
+            found[group] = {"fixed N": float(fixed.mean()), "dynamic": float(dynamic.mean())}
+            print(f"  without {group}: {found[group]}", flush=True)
+        return found
 
 
 def end_to_end(name: str) -> dict[str, float]:
@@ -427,7 +443,10 @@ if __name__ == "__main__":
             continue
         if given.earlier:
             split = sl.split.last_basket(sl.load(dataset))
-            write(given.name, dataset, {"earlier_moments": earlier(split.train)})
+            before = Earlier(split.train)
+            write(given.name, dataset, {"earlier_moments": before.judged()})
+            if not given.no_ablation:
+                write(given.name, dataset, {"ablation_at_earlier_moments": before.ablated()})
             continue
         trial = Trial(dataset)
         for number in range(given.seeds):
@@ -439,6 +458,5 @@ if __name__ == "__main__":
                 "gap_on_validation": told_sizes(trial.before, heads, trial.choice.cutoff)
                 | {"in worlds of its own": own_world(heads, trial.choice.cutoff, trial.before)},
                 "learning_curve_on_validation": learning_curve(trial.before, trial.choice.cutoff),
-                "ablation_on_validation": ablated(trial.before, trial.choice.cutoff),
             }
             write(given.name, dataset, found)

@@ -171,7 +171,7 @@ def _p(value: float) -> str:
     return "p < .001" if value < 0.001 else f"p = {value:.3f}".replace("0.", ".", 1)
 
 
-def _on_validation(part: str, first: str) -> Rows:
+def _by_set(part: str, first: str) -> Rows:
     found = results("win")
     yield (first, *TRIALS.values())
     runs = [found[key][part] for key in TRIALS]
@@ -181,12 +181,12 @@ def _on_validation(part: str, first: str) -> Rows:
 
 def ablation() -> Rows:
     """What a group of features brings."""
-    return _on_validation("ablation_on_validation", "without")
+    return _by_set("ablation_at_earlier_moments", "without")
 
 
 def curve() -> Rows:
     """What more examples bring."""
-    return _on_validation("learning_curve_on_validation", "share of the examples")
+    return _by_set("learning_curve_on_validation", "share of the examples")
 
 
 def gap() -> Rows:
