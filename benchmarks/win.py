@@ -64,6 +64,7 @@ DECIDERS = {  # name: (cutoff, whether it is told the basket size the ranker for
     ),
     "expected F1, size from history": (ExpectedF1(M=M, calibration="features", size="history"), False),
     "expected F1, size foretold, uncalibrated": (ExpectedF1(M=M, calibration="none", size="history"), True),
+    "expected F1, size from both, uncalibrated": (ExpectedF1(M=M, calibration="none", size="both"), True),
 }
 OURS, FEW = "chosen on validation", "chosen, 70% of users"  # added once the choice is made
 Deciders = dict[str, tuple[Cutoff, bool]]
@@ -262,12 +263,15 @@ def told_sizes(stage: Stage, heads: RankedLists, cutoff: Cutoff) -> dict[str, fl
     sizes = np.diff(stage.truth.indptr)[stage.users].astype(np.float64)
     fixed = float(fixed_n_curve(heads, stage.truth)["f1"].max())
     gap = oracle(heads, stage.truth).mean("f1") - fixed
-    cutoff = cutoff.clone()
-    if isinstance(cutoff, ExpectedF1):
-        cutoff.set_params(size="history")  # else nobody asks for the sizes
+    told = cutoff.clone()
+    if isinstance(told, ExpectedF1):
+        told.set_params(size="history")  # else nobody asks for the sizes alone
     found = {}
-    for name, lists in (("size foretold", heads), ("size told", replace(heads, sizes=sizes))):
-        found[name] = float((crossed(cutoff, lists, stage.truth, stage.train).mean() - fixed) / gap)
+    for name, cut, lists in (
+        ("size foretold", cutoff, heads),
+        ("size told", told, replace(heads, sizes=sizes)),
+    ):
+        found[name] = float((crossed(cut, lists, stage.truth, stage.train).mean() - fixed) / gap)
     print(f"  share of the gap on validation: {found}", flush=True)
     return found
 
@@ -376,7 +380,7 @@ class Earlier:
         fixed, seen = crossed(FixedN(M=M), heads, self.truth, None), np.bincount(user)
         found: dict[str, object] = {"lists": user.size, "users": int((seen > 0).sum())}
         found["fixed N"] = float(fixed.mean())
-        for size in ("history", "probabilities"):
+        for size in ("history", "both"):
             dynamic = crossed(ExpectedF1(M=M, calibration="none", size=size), heads, self.truth, None)
             by_user = np.bincount(user, dynamic - fixed)[seen > 0] / seen[seen > 0]
             test = paired_test(by_user, np.zeros(by_user.size))

@@ -158,7 +158,7 @@ def earlier() -> Rows:
     yield ("F1 at earlier moments", *TRIALS.values())
     yield ("lists (users)", *(f"{run['lists']:,} ({run['users']:,})" for run in found))
     yield ("fixed N", *(f"{run['fixed N']:.4f}" for run in found))
-    for size, word in (("history", "foretold"), ("probabilities", "from the probabilities")):
+    for size, word in (("history", "foretold"), ("both", "from candidates and foretold rest")):
         runs = [run[f"expected F1, size from {size}"] for run in found]
         gains = [run["f1"] / whole["fixed N"] - 1 for run, whole in zip(runs, found, strict=True)]
         cells = (

@@ -25,7 +25,7 @@ def usual_deciders(M: int = 100, *, probabilities: bool = True) -> dict[str, Cut
     """
     found: dict[str, Cutoff] = {FIXED: FixedN(M=M)}
     for calibration in ("none", "platt", "features") if probabilities else ("platt", "features"):
-        for size in ("history", "probabilities"):
+        for size in ("both", "history"):
             found[f"expected F1, {calibration}, size from {size}"] = ExpectedF1(
                 M=M, calibration=calibration, size=size
             )
