@@ -456,11 +456,10 @@ if __name__ == "__main__":
         for number in range(given.seeds):
             trial.add(number)
             write(given.name, dataset, trial.result())  # so that an interrupted run leaves what it found
+        heads, cutoff = trial.before.heads(trial.before.ranker(0)), trial.choice.cutoff
+        shares = told_sizes(trial.before, heads, cutoff)
+        shares["in worlds of its own"] = own_world(heads, cutoff, trial.before)
+        write(given.name, dataset, {"gap_on_validation": shares})
         if not given.no_ablation:
-            heads = trial.before.heads(trial.before.ranker(0))
-            found = {
-                "gap_on_validation": told_sizes(trial.before, heads, trial.choice.cutoff)
-                | {"in worlds of its own": own_world(heads, trial.choice.cutoff, trial.before)},
-                "learning_curve_on_validation": learning_curve(trial.before, trial.choice.cutoff),
-            }
-            write(given.name, dataset, found)
+            curve = learning_curve(trial.before, cutoff)
+            write(given.name, dataset, {"learning_curve_on_validation": curve})

@@ -131,6 +131,7 @@ def deciders() -> Rows:
         "expected F1, size from probabilities": "expected F1, n from the probabilities",
         "expected F1, size from history": "expected F1, n from past basket sizes",
         "expected F1, size foretold, uncalibrated": "expected F1, n foretold, not calibrated",
+        "expected F1, size from both, uncalibrated": "… n from the candidates and the foretold rest",
         "chosen on validation": "**expected F1 as chosen on validation**",
     }
     size = (f"{title} ({found[key]['users']:,} users)" for key, title in TRIALS.items())
@@ -158,7 +159,7 @@ def earlier() -> Rows:
     yield ("F1 at earlier moments", *TRIALS.values())
     yield ("lists (users)", *(f"{run['lists']:,} ({run['users']:,})" for run in found))
     yield ("fixed N", *(f"{run['fixed N']:.4f}" for run in found))
-    for size, word in (("history", "foretold"), ("both", "from candidates and foretold rest")):
+    for size, word in (("history", "foretold"), ("both", "from the candidates and the foretold rest")):
         runs = [run[f"expected F1, size from {size}"] for run in found]
         gains = [run["f1"] / whole["fixed N"] - 1 for run, whole in zip(runs, found, strict=True)]
         cells = (

@@ -9,6 +9,7 @@ import shortlist as sl
 from shortlist.cutoff import ExpectedF1, FixedN
 from shortlist.cutoff.heads import heads
 from shortlist.errors import ConfigError, DataError
+from shortlist.experiment import auto
 from shortlist.experiment.auto import FIXED, choose_decider, crossed, usual_deciders
 from shortlist.models.counting import PersonalFrequency
 
@@ -30,6 +31,34 @@ def test_the_best_on_strangers_is_chosen_and_fitted_on_all():
     ours = choice.cutoff.lengths(lists, history=split.train)
     assert (ours == expected.lengths(lists, history=split.train)).all()
     assert choice.name in str(choice)
+
+
+def by_value(monkeypatch, **worth):
+    """Deciders that are worth so much to each user, and which of them is chosen."""
+    split, lists = parts()
+    deciders = {name.replace("_", " "): FixedN(M=20, N=k + 1) for k, name in enumerate(worth)}
+    values = dict(zip(range(1, len(worth) + 1), map(np.array, worth.values()), strict=True))
+    monkeypatch.setattr(auto, "crossed", lambda cutoff, *_: values[cutoff.N])
+    return choose_decider(lists, split.valid, None, deciders).name
+
+
+def test_the_usual_one_stays_unless_another_is_clearly_better(monkeypatch):
+    usual = [0.2, 0.4, 0.6, 0.8]
+    noisy, clear, clearer = [0.0, 1.0, 0.0, 1.2], [0.3, 0.5, 0.65, 0.8], [0.4, 0.6, 0.8, 0.9]
+    fixed = [0.1, 0.1, 0.1, 0.1]
+    assert by_value(monkeypatch, fixed_N=fixed, usual=usual, noisy=noisy) == "usual"
+    assert by_value(monkeypatch, fixed_N=fixed, usual=usual, noisy=noisy, clear=clear) == "clear"
+    assert by_value(monkeypatch, fixed_N=fixed, usual=usual, clearer=clearer, clear=clear) == "clearer"
+
+
+def test_what_does_not_beat_the_fixed_length_is_never_chosen(monkeypatch):
+    usual = [0.2, 0.4, 0.6, 0.8]
+    barely = [0.9, 0.0, 0.9, 0.3]  # better than usual on average, and not clearly
+    assert by_value(monkeypatch, fixed_N=barely, usual=usual) == FIXED
+    assert by_value(monkeypatch, fixed_N=usual, usual=usual) == FIXED
+    assert by_value(monkeypatch, fixed_N=barely) == FIXED
+    assert by_value(monkeypatch, usual=usual, barely=barely) == "usual"
+    assert by_value(monkeypatch, fixed_N=barely, usual=usual, best=[0.0, 0.9, 0.4, 0.9]) == "best"
 
 
 def test_nobody_is_judged_by_a_fit_that_saw_them():

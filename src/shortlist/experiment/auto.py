@@ -19,7 +19,7 @@ METRIC = "f1"
 
 
 def usual_deciders(M: int = 100, *, probabilities: bool = True) -> dict[str, Cutoff]:
-    """A fixed N, and expected F1 under calibrations from the plainest to the richest.
+    """A fixed N, and expected F1 under calibrations from the plainest to the richest; the usual one first.
 
     Without `probabilities` of the ranker's own there is always something to calibrate.
     """
@@ -34,7 +34,7 @@ def usual_deciders(M: int = 100, *, probabilities: bool = True) -> dict[str, Cut
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The decider that did best on users it had not seen, fitted on all of them; and how the others did."""
+    """The decider of choice, fitted on all users; and what each was worth to users it had not seen."""
 
     name: str
     cutoff: Cutoff
@@ -52,9 +52,11 @@ def choose_decider(
     history: Interactions | None = None,
     deciders: Mapping[str, Cutoff] | None = None,
 ) -> Choice:
-    """Fit every decider on every other user, judge it on the rest, both ways; keep the best.
+    """Fit every decider on every other user, judge it on the rest, both ways; keep the first that is no fixed
+    N, unless another is clearly better.
 
-    The first of equals wins, so with the fixed N first no decider is chosen that does not beat it.
+    Clearly means by more than a standard error of the difference: where users are few, the best of many owes
+    more to luck. What does not beat the fixed N is never chosen.
     """
     if deciders is None:
         deciders = usual_deciders(probabilities=heads.probabilities is not None)
@@ -66,9 +68,23 @@ def choose_decider(
         raise DataError(
             f"choosing needs lists of at least two users, got {len(heads)}; bring more validation."
         )
-    tried = {name: float(crossed(one, heads, truth, history).mean()) for name, one in deciders.items()}
-    name = max(tried, key=lambda key: tried[key])
+    worth = {name: crossed(one, heads, truth, history) for name, one in deciders.items()}
+    tried = {name: float(values.mean()) for name, values in worth.items()}
+    name = _clearly_best(worth)
+    if tried[name] <= tried.get(FIXED, -np.inf):
+        name = max(tried, key=lambda one: (tried[one], one == FIXED))
     return Choice(name, deciders[name].clone().fit(heads, truth, history=history), tried)
+
+
+def _clearly_best(worth: Mapping[str, Doubles]) -> str:
+    """The first that is no fixed N, or the best of those that beat it by more than a standard error."""
+    usual = next((name for name in worth if name != FIXED), FIXED)
+    best, most = usual, 0.0
+    for name, values in worth.items():
+        gain = values - worth[usual]
+        if gain.mean() > max(most, gain.std() / np.sqrt(gain.size)):
+            best, most = name, gain.mean()
+    return best
 
 
 def crossed(cutoff: Cutoff, heads: RankedLists, truth: Interactions, history: Interactions | None) -> Doubles:
