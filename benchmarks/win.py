@@ -394,6 +394,33 @@ class Earlier:
         print(f"  earlier moments: {found}", flush=True)
         return found
 
+    def choosing(self, n_draws: int = 40) -> dict[str, float]:
+        """F1 on lists that had no say, by how a decider is chosen: as we do, or the best on validation.
+
+        A draw takes one list of every user to choose by and another to judge by; where users have one list
+        each, half of them choose.
+        """
+        heads, user, rng = self.heads(), self.moments.user, np.random.default_rng(0)
+        deciders = {name: one for name, one in usual_deciders(M).items() if "features" not in name}
+        found: dict[str, list[float]] = {"fixed N": [], "ours": [], "the best": []}
+        for _ in range(n_draws):
+            order = rng.permutation(user.size)
+            turn = np.argsort(np.argsort(user[order], kind="stable")) - np.searchsorted(
+                np.sort(user), user[order]
+            )  # 0, 1, … among the user's lists in this order
+            some, others = order[turn == 0], order[turn == 1]
+            if others.size < some.size / 2:
+                some, others = order[::2], order[1::2]
+            lists, new = heads.take(np.sort(some)), heads.take(np.sort(others))
+            choice = choose_decider(lists, self.truth, None, deciders)
+            best = max(choice.tried, key=lambda name: choice.tried[name])
+            for how, name in (("fixed N", "fixed N"), ("ours", choice.name), ("the best", best)):
+                made = deciders[name].clone().fit(lists, self.truth).apply(new)
+                found[how].append(float(evaluate(made, self.truth).values("f1")[np.sort(others)].mean()))
+        means = {how: float(np.mean(values)) for how, values in found.items()}
+        print(f"  choosing: {means}", flush=True)
+        return {"draws": n_draws, **means}
+
     def ablated(self) -> dict[str, dict[str, float]]:
         """Fixed N and expected F1, n foretold, when the trees may not see a group of features."""
         found = {}
@@ -448,7 +475,7 @@ if __name__ == "__main__":
         if given.earlier:
             split = sl.split.last_basket(sl.load(dataset))
             before = Earlier(split.train)
-            write(given.name, dataset, {"earlier_moments": before.judged()})
+            write(given.name, dataset, {"earlier_moments": before.judged(), "choosing": before.choosing()})
             if not given.no_ablation:
                 write(given.name, dataset, {"ablation_at_earlier_moments": before.ablated()})
             continue
