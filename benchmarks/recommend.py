@@ -309,9 +309,7 @@ def main() -> None:
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument(
-        "--part", choices=("items_27k", "items_1m", "memory", "trees"), help="measure only this again"
-    )
+    parser.add_argument("--part", choices=PARTS, help="measure only this again")
     parser.add_argument("--stream", nargs=3, type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.stream:

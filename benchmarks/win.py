@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -344,7 +345,12 @@ class Earlier:
         took = {"user_id": np.repeat(np.arange(target.size), self.sizes.astype(int))}
         self.truth = Interactions.from_frame(pl.DataFrame({**took, "item_id": np.concatenate(rows)}))
 
-    def heads(self, without: tuple[str, ...] = ()) -> RankedLists:
+    @cached_property
+    def whole(self) -> RankedLists:
+        """`heads` of trees that see everything."""
+        return self.heads(())
+
+    def heads(self, without: tuple[str, ...]) -> RankedLists:
         """Everybody's candidates as ranked by trees that learned from the other half."""
         user, n, taken = self.moments.user, self.counts.size, self.taken
         owner, starts = np.repeat(np.arange(n), self.counts), np.cumsum(self.counts) - self.counts
@@ -376,7 +382,7 @@ class Earlier:
 
     def judged(self) -> dict[str, object]:
         """Fixed N and expected F1; the test is paired by user, over the mean of each user's lists."""
-        heads, user = self.heads(), self.moments.user
+        heads, user = self.whole, self.moments.user
         fixed, seen = crossed(FixedN(M=M), heads, self.truth, None), np.bincount(user)
         found: dict[str, object] = {"lists": user.size, "users": int((seen > 0).sum())}
         found["fixed N"] = float(fixed.mean())
@@ -400,7 +406,7 @@ class Earlier:
         A draw takes one list of every user to choose by and another to judge by; where users have one list
         each, half of them choose.
         """
-        heads, user, rng = self.heads(), self.moments.user, np.random.default_rng(0)
+        heads, user, rng = self.whole, self.moments.user, np.random.default_rng(0)
         deciders = {name: one for name, one in usual_deciders(M).items() if "features" not in name}
         found: dict[str, list[float]] = {"fixed N": [], "ours": [], "the best": []}
         for _ in range(n_draws):
@@ -425,7 +431,7 @@ class Earlier:
         """Fixed N and expected F1, n foretold, when the trees may not see a group of features."""
         found = {}
         for group, names in {"nothing": (), **GROUPS}.items():
-            heads = self.heads(names)
+            heads = self.heads(names) if names else self.whole
             dynamic = crossed(ExpectedF1(M=M, calibration="none", size="history"), heads, self.truth, None)
             fixed = crossed(FixedN(M=M), heads, self.truth, None)
             found[group] = {"fixed N": float(fixed.mean()), "dynamic": float(dynamic.mean())}

@@ -1,5 +1,7 @@
 """Choosing one number on validation, exactly: every value that changes any list is tried."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from shortlist.cutoff.labels import Labels
@@ -84,6 +86,13 @@ def between(upper: float, lower: float) -> float:
     """A threshold that lets `upper` pass and `lower` not: halfway where there is a halfway."""
     middle = 0.5 * (upper + lower)
     return middle if np.isfinite(middle) and lower <= middle < upper else lower
+
+
+def clearly_best(worths: Sequence[Doubles]) -> int:
+    """Position of the first, or of the best among those worth more by over a standard error; by user each."""
+    gains = [worth - worths[0] for worth in worths]
+    clear = [gain.mean() if gain.mean() > gain.std() / np.sqrt(gain.size) else 0.0 for gain in gains]
+    return first_best(np.array(clear))
 
 
 def first_best(values: Doubles) -> int:

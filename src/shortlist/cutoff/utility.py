@@ -9,7 +9,7 @@ from shortlist.cutoff.base import Decision
 from shortlist.cutoff.calibrated import Calibrated
 from shortlist.cutoff.labels import Labels
 from shortlist.cutoff.sizes import ListSize
-from shortlist.cutoff.sweep import TARGETS, coverage_threshold, first_best, user_utilities
+from shortlist.cutoff.sweep import TARGETS, clearly_best, coverage_threshold, user_utilities
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
@@ -72,9 +72,7 @@ class ExpectedUtility(Calibrated):
             user_utilities(known, self._curve(known.lists, p, history, size)[1], self.target)
             for size in SIZES
         ]
-        gains = [worth - worths[0] for worth in worths]
-        clear = [gain.mean() if gain.mean() > gain.std() / np.sqrt(gain.size) else 0.0 for gain in gains]
-        return SIZES[first_best(np.array(clear))]
+        return SIZES[clearly_best(worths)]
 
     def _decide(self, lists: RankedLists, history: Interactions | None) -> Decision:
         self._check()

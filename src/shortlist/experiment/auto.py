@@ -7,6 +7,7 @@ import numpy as np
 
 from shortlist.cutoff import ExpectedF1, FixedN
 from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.sweep import clearly_best
 from shortlist.data.ids import Ids
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -70,21 +71,11 @@ def choose_decider(
         )
     worth = {name: crossed(one, heads, truth, history) for name, one in deciders.items()}
     tried = {name: float(values.mean()) for name, values in worth.items()}
-    name = _clearly_best(worth)
+    names = sorted(worth, key=lambda one: one == FIXED)  # the first that is no fixed N leads
+    name = names[clearly_best([worth[one] for one in names])]
     if tried[name] <= tried.get(FIXED, -np.inf):
         name = max(tried, key=lambda one: (tried[one], one == FIXED))
     return Choice(name, deciders[name].clone().fit(heads, truth, history=history), tried)
-
-
-def _clearly_best(worth: Mapping[str, Doubles]) -> str:
-    """The first that is no fixed N, or the best of those that beat it by more than a standard error."""
-    usual = next((name for name in worth if name != FIXED), FIXED)
-    best, most = usual, 0.0
-    for name, values in worth.items():
-        gain = values - worth[usual]
-        if gain.mean() > max(most, gain.std() / np.sqrt(gain.size)):
-            best, most = name, gain.mean()
-    return best
 
 
 def crossed(cutoff: Cutoff, heads: RankedLists, truth: Interactions, history: Interactions | None) -> Doubles:
