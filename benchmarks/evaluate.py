@@ -153,13 +153,13 @@ def run_stream(n_users: int, length: int) -> dict[str, Any]:
 
     import shortlist as sl
 
-    items = sl.Ids.of(range(2 * ITEMS))
+    items = sl.IdMap.of(range(2 * ITEMS))
 
     def chunk(start: int) -> Any:
         n = min(CHUNK, n_users - start)
         shown = generate(n, length, seed=start)[0]
         return sl.RankedLists(
-            users=sl.Ids.of(range(start, start + n)),
+            users=sl.IdMap.of(range(start, start + n)),
             item_ids=items,
             indptr=np.arange(0, n * length + 1, length),
             items=shown.ravel(),

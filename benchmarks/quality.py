@@ -18,27 +18,27 @@ import numpy as np
 from machine import RESULTS, describe, keep
 
 import shortlist as sl
-from shortlist.evaluate import best_fixed_n, fixed_n_curve
-from shortlist.experiment.space import SPACES
-from shortlist.experiment.tune import tune
+from shortlist.evaluation import best_fixed_n, fixed_n_curve
+from shortlist.tuning.space import SPACES
+from shortlist.tuning.tune import tune
 
 DEPTH = range(1, 21)
 PEER = "implicit BPR"
-MEMORY = {"memory": 0.9}  # where people take items again
-TRENDS = {"trend": (1.0, 3.0, 7.0, 14.0, 30.0)}
+MEMORY = {"repeat_decay": 0.9}  # where people take items again
+TRENDS = {"trend_half_life": (1.0, 3.0, 7.0, 14.0, 30.0)}
 
 
 def curve(model: object, truth: object) -> object:
     """F1 and NDCG at each N over all users with truth."""
     users = truth.users.outside(truth.active_users)
-    lists = model.recommend(users, N=DEPTH[-1], filter_seen=not model.past.returns, at=truth)
+    lists = model.recommend(users, N=DEPTH[-1], filter_seen=not model.history.has_repeats, at=truth)
     return fixed_n_curve(lists, truth, DEPTH)
 
 
 def contestants(split: object) -> dict[str, tuple[str, dict[str, object], dict[str, object]]]:
     """By name: the class, what is fixed, and what is tuned beside the usual."""
     rows = {name: (name, {}, {}) for name in ("Popularity", "PersonalFrequency", "BPRMF", PEER, "HRM")}
-    fixed = MEMORY if split.train.returns else {}
+    fixed = MEMORY if split.train.has_repeats else {}
     base = ", ".join(["HRM", *(f"{key}={value}" for key, value in fixed.items())])
     return {**rows, base: ("HRM", fixed, {}), f"{base}, trend": ("HRM", fixed, TRENDS)}
 
@@ -134,7 +134,7 @@ def main() -> None:
     if not options.model:
         result |= {"machine": describe("implicit"), "trials": options.trials, "seeds": options.seeds}
     for name in options.dataset or ["ml-100k", "ta-feng"]:
-        split = sl.split.last_basket(sl.load(name))
+        split = sl.split.last_basket(sl.load_dataset(name))
         print(f"{name}: test F1 over all {split.test.active_users.size:,} users at the validation-best N")
         rows: dict[str, object] = result.get(name, {}) if options.model else {}
         for model, (kind, fixed, also) in contestants(split).items():

@@ -21,16 +21,16 @@ from machine import RESULTS, describe, keep
 from scipy.sparse import csr_matrix
 from threadpoolctl import threadpool_limits
 
-from shortlist.cutoff.trees import Growth, Trees, trees_grow
+from shortlist.core.trees import Growth, Trees, trees_grow
 from shortlist.data.interactions import Interactions
-from shortlist.models.mf import DKBPRMF
-from shortlist.models.outside import OutsideScores
-from shortlist.recommend import finder as finder_module
+from shortlist.models.factorization.mf import DKBPRMF
+from shortlist.models.precomputed import PrecomputedScores
 from shortlist.recommend import prepare, recommend, recommend_to
+from shortlist.recommend import retriever as finder_module
 
 N_THREADS, N_FACTORS, N = 2, 64, 20
 ROUNDS = 3
-PARTS = ("items_27k", "items_1m", "memory", "trees")
+PARTS = ("items_27k", "items_1m", "repeat_decay", "trees")
 BATCH = 256  # users of one bare product: larger ones only wait for memory
 
 
@@ -118,12 +118,12 @@ def trained_bpr(matrix: csr_matrix, iterations: int) -> Any:
     return model
 
 
-def wrapped(model: Any, train: Interactions) -> OutsideScores:
+def wrapped(model: Any, train: Interactions) -> PrecomputedScores:
     """implicit's factors under our contract, read-only so that the index is built once."""
     pair = tuple(np.array(side, np.float32) for side in (model.user_factors, model.item_factors))
     for side in pair:
         side.flags.writeable = False
-    return OutsideScores(scores=pair).fit(train)
+    return PrecomputedScores(scores=pair).fit(train)
 
 
 def top_n(model: Any, matrix: csr_matrix, train: Interactions, n_users: int) -> dict[str, float]:
@@ -262,7 +262,7 @@ def stream(n_known: int, n_items: int, n_asked: int) -> None:
     pair = tuple(rng.standard_normal((n, N_FACTORS), np.float32) * shape for n in (n_known, n_items))
     for side in pair:
         side.flags.writeable = False
-    scorer = OutsideScores(scores=pair).fit(Interactions.from_csr(matrix))
+    scorer = PrecomputedScores(scores=pair).fit(Interactions.from_csr(matrix))
     sizes = [0.0]
 
     def note(done: int, of: int) -> None:
@@ -318,13 +318,13 @@ def main() -> None:
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="implicit")
     if chosen.quick:
         catalogue(3000, 2000, 60_000, 1000, 10, ("als", "bpr"))
-        told("memory", flat(20_000, 2000, 200_000))
+        told("repeat_decay", flat(20_000, 2000, 200_000))
         told("trees", walk(20_000))
         return
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "items_27k": lambda: catalogue(60_000, 27_000, 2_500_000, 4096, 15, ("als", "bpr")),
         "items_1m": lambda: catalogue(60_000, 1_000_000, 4_000_000, 256, 8, ("als",)),
-        "memory": lambda: told("memory", flat(100_000, 27_000, 1_000_000)),
+        "repeat_decay": lambda: told("repeat_decay", flat(100_000, 27_000, 1_000_000)),
         "trees": lambda: told("trees", walk(500_000)),
     }
     before = RESULTS / "recommend.json"

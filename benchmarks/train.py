@@ -199,7 +199,7 @@ def cold_start() -> float:
     """Seconds that a first fit of BPRMF, DKBPRMF, HRM and DKHRM costs beyond a second one."""
     code = (
         "import time, shortlist as sl\n"
-        "data = sl.load('sample')\n"
+        "data = sl.load_dataset('sample')\n"
         "def once():\n"
         "    began = time.perf_counter()\n"
         "    for m in (sl.BPRMF, sl.DKBPRMF, sl.HRM, sl.DKHRM): m(n_epochs=1).fit(data)\n"

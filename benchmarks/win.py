@@ -26,11 +26,12 @@ from machine import RESULTS, describe, keep
 from scipy.special import expit
 
 import shortlist as sl
+from shortlist.auto.cutoff_choice import Choice, choose_cutoff, crossed, default_cutoffs
+from shortlist.core.trees import Trees
 from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Threshold
-from shortlist.cutoff.trees import Trees
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
-from shortlist.evaluate import (
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.evaluation import (
     Report,
     best_fixed_n,
     evaluate,
@@ -39,9 +40,8 @@ from shortlist.evaluate import (
     oracle,
     paired_test,
 )
-from shortlist.experiment.auto import Choice, choose_decider, crossed, usual_deciders
-from shortlist.models.moments import ABOUT_USER, FEATURES, last_moments
-from shortlist.models.two_stage import Examples, TwoStage
+from shortlist.models.two_stage.snapshots import ABOUT_USER, FEATURES, last_moments
+from shortlist.models.two_stage.two_stage import Examples, TwoStage
 
 M = 40  # candidates a decider looks at
 COVERAGE = 0.7
@@ -57,15 +57,24 @@ GROUPS = {
     "the user": FEATURES[FEATURES.index("n_baskets") :],
 }
 DECIDERS = {  # name: (cutoff, whether it is told the basket size the ranker foretells)
-    "fixed N": (FixedN(M=M), False),
-    "threshold on score": (Threshold(M=M), False),
+    "fixed N": (FixedN(n_candidates=M), False),
+    "threshold on score": (Threshold(n_candidates=M), False),
     "expected F1, size from probabilities": (
-        ExpectedF1(M=M, calibration="features", size="probabilities"),
+        ExpectedF1(n_candidates=M, calibration="features", size="probabilities"),
         False,
     ),
-    "expected F1, size from history": (ExpectedF1(M=M, calibration="features", size="history"), False),
-    "expected F1, size foretold, uncalibrated": (ExpectedF1(M=M, calibration="none", size="history"), True),
-    "expected F1, size from both, uncalibrated": (ExpectedF1(M=M, calibration="none", size="both"), True),
+    "expected F1, size from history": (
+        ExpectedF1(n_candidates=M, calibration="features", size="history"),
+        False,
+    ),
+    "expected F1, size foretold, uncalibrated": (
+        ExpectedF1(n_candidates=M, calibration="none", size="history"),
+        True,
+    ),
+    "expected F1, size from both, uncalibrated": (
+        ExpectedF1(n_candidates=M, calibration="none", size="both"),
+        True,
+    ),
 }
 OURS, FEW = "chosen on validation", "chosen, 70% of users"  # added once the choice is made
 Deciders = dict[str, tuple[Cutoff, bool]]
@@ -120,16 +129,16 @@ class Clock:
         return {**found, "all": round(sum(found.values()), 1)}
 
 
-def decided(
+def set_cutoffs(
     deciders: Deciders, before: Stage, heads: RankedLists, now: Stage, new: RankedLists
 ) -> tuple[dict[str, RankedLists], np.ndarray]:
     """Every decider fitted on the earlier stage and applied to the later; what our lists promise."""
     found, promise = {}, np.zeros(len(new))
     for name, (cutoff, told) in deciders.items():
-        old = heads if told else replace(heads, sizes=None)
+        old = heads if told else replace(heads, expected_sizes=None)
         with before.clock(f"decide: {name}"):
             fitted = cutoff.clone().fit(old, before.truth, history=before.train)
-            found[name] = fitted.apply(new if told else replace(new, sizes=None), history=now.train)
+            found[name] = fitted.apply(new if told else replace(new, expected_sizes=None), history=now.train)
         if name == OURS and isinstance(fitted, ExpectedF1):
             curve = fitted.expected(new, history=now.train)
             filled = np.diff(new.indptr) > 0
@@ -140,7 +149,7 @@ def decided(
 def chosen_decider(stage: Stage, heads: RankedLists) -> Choice:
     """The decider that does best on validation users it was not fitted on."""
     with stage.clock("choose the decider"):
-        choice = choose_decider(heads, stage.truth, stage.train, usual_deciders(M))
+        choice = choose_cutoff(heads, stage.truth, stage.train, default_cutoffs(M))
     print(f"  {choice}", flush=True)
     return choice
 
@@ -172,7 +181,7 @@ def spread(values: list[float]) -> dict[str, float]:
 def on_surest(report: Report, heads: RankedLists, promise: np.ndarray) -> float:
     """Mean F1 of the users whose lists promise most, as many as COVERAGE says."""
     surest = np.argsort(-promise, kind="stable")[: round(COVERAGE * len(heads))]
-    row = sl.Ids(report.user_ids).lookup(heads.users.values)
+    row = sl.IdMap(report.user_ids).lookup(heads.users.values)
     return float(report.values("f1")[row[surest]].mean())
 
 
@@ -181,7 +190,7 @@ class Trial:
 
     def __init__(self, name: str) -> None:
         print(name)
-        self.split, self.clock = sl.split.last_basket(sl.load(name)), Clock()
+        self.split, self.clock = sl.split.last_basket(sl.load_dataset(name)), Clock()
         self.before = Stage("valid", self.split.train, self.split.valid, self.clock)
         self.now = Stage("test", self.split.train_valid, self.split.test, self.clock)
         self.reports: dict[str, list[Report]] = {decider: [] for decider in (*DECIDERS, OURS, FEW)}
@@ -196,7 +205,7 @@ class Trial:
         if not self.ceilings:
             self.choice = chosen_decider(self.before, heads)
         new = self.now.heads(self.now.ranker(seed))
-        lists, promise = decided(with_choice(self.choice), self.before, heads, self.now, new)
+        lists, promise = set_cutoffs(with_choice(self.choice), self.before, heads, self.now, new)
         for decider, made in lists.items():
             self.reports[decider].append(evaluate(made, test))
         self.ceilings.append(oracle(new, test))
@@ -270,7 +279,7 @@ def told_sizes(stage: Stage, heads: RankedLists, cutoff: Cutoff) -> dict[str, fl
     found = {}
     for name, cut, lists in (
         ("size foretold", cutoff, heads),
-        ("size told", told, replace(heads, sizes=sizes)),
+        ("size told", told, replace(heads, expected_sizes=sizes)),
     ):
         found[name] = float((crossed(cut, lists, stage.truth, stage.train).mean() - fixed) / gap)
     print(f"  share of the gap on validation: {found}", flush=True)
@@ -371,23 +380,25 @@ class Earlier:
         order = np.lexsort((self.items, -odds, owner))
         order = order[np.arange(order.size) - starts[owner[order]] < M]
         return RankedLists(
-            users=sl.Ids(pl.Series(np.arange(n))),
-            item_ids=sl.Ids(pl.Series(np.arange(self.timeline.n_items))),
+            users=sl.IdMap(pl.Series(np.arange(n))),
+            item_ids=sl.IdMap(pl.Series(np.arange(self.timeline.n_items))),
             indptr=np.concatenate([[0], np.cumsum(np.minimum(self.counts, M))]),
             items=self.items[order],
             scores=odds[order].astype(np.float32),
             probabilities=expit(odds[order]),
-            sizes=foretold,
+            expected_sizes=foretold,
         )
 
     def judged(self) -> dict[str, object]:
         """Fixed N and expected F1; the test is paired by user, over the mean of each user's lists."""
         heads, user = self.whole, self.moments.user
-        fixed, seen = crossed(FixedN(M=M), heads, self.truth, None), np.bincount(user)
+        fixed, seen = crossed(FixedN(n_candidates=M), heads, self.truth, None), np.bincount(user)
         found: dict[str, object] = {"lists": user.size, "users": int((seen > 0).sum())}
         found["fixed N"] = float(fixed.mean())
         for size in ("history", "both"):
-            dynamic = crossed(ExpectedF1(M=M, calibration="none", size=size), heads, self.truth, None)
+            dynamic = crossed(
+                ExpectedF1(n_candidates=M, calibration="none", size=size), heads, self.truth, None
+            )
             by_user = np.bincount(user, dynamic - fixed)[seen > 0] / seen[seen > 0]
             test = paired_test(by_user, np.zeros(by_user.size))
             found[f"expected F1, size from {size}"] = {
@@ -407,7 +418,7 @@ class Earlier:
         each, half of them choose.
         """
         heads, user, rng = self.whole, self.moments.user, np.random.default_rng(0)
-        deciders = {name: one for name, one in usual_deciders(M).items() if "features" not in name}
+        deciders = {name: one for name, one in default_cutoffs(M).items() if "features" not in name}
         found: dict[str, list[float]] = {"fixed N": [], "ours": [], "the best": []}
         for _ in range(n_draws):
             order = rng.permutation(user.size)
@@ -418,22 +429,24 @@ class Earlier:
             if others.size < some.size / 2:
                 some, others = order[::2], order[1::2]
             lists, new = heads.take(np.sort(some)), heads.take(np.sort(others))
-            choice = choose_decider(lists, self.truth, None, deciders)
+            choice = choose_cutoff(lists, self.truth, None, deciders)
             best = max(choice.tried, key=lambda name: choice.tried[name])
             for how, name in (("fixed N", "fixed N"), ("ours", choice.name), ("the best", best)):
                 made = deciders[name].clone().fit(lists, self.truth).apply(new)
                 found[how].append(float(evaluate(made, self.truth).values("f1")[np.sort(others)].mean()))
         means = {how: float(np.mean(values)) for how, values in found.items()}
         print(f"  choosing: {means}", flush=True)
-        return {"draws": n_draws, **means}
+        return {"negative_draws": n_draws, **means}
 
     def ablated(self) -> dict[str, dict[str, float]]:
         """Fixed N and expected F1, n foretold, when the trees may not see a group of features."""
         found = {}
         for group, names in {"nothing": (), **GROUPS}.items():
             heads = self.heads(names) if names else self.whole
-            dynamic = crossed(ExpectedF1(M=M, calibration="none", size="history"), heads, self.truth, None)
-            fixed = crossed(FixedN(M=M), heads, self.truth, None)
+            dynamic = crossed(
+                ExpectedF1(n_candidates=M, calibration="none", size="history"), heads, self.truth, None
+            )
+            fixed = crossed(FixedN(n_candidates=M), heads, self.truth, None)
             found[group] = {"fixed N": float(fixed.mean()), "dynamic": float(dynamic.mean())}
             print(f"  without {group}: {found[group]}", flush=True)
         return found
@@ -441,14 +454,14 @@ class Earlier:
 
 def end_to_end(name: str) -> dict[str, float]:
     """Seconds from rows to decided lists: both stages, choosing the decider, deciding; compiled before."""
-    small = sl.split.last_basket(sl.load("sample"))
-    for split in (small, sl.split.last_basket(sl.load(name))):
+    small = sl.split.last_basket(sl.load_dataset("sample"))
+    for split in (small, sl.split.last_basket(sl.load_dataset(name))):
         processor, clock = time.process_time(), time.perf_counter()
         found = []
         for train, truth in ((split.train, split.valid), (split.train_valid, split.test)):
             users = truth.active_users
             found.append(TwoStage().fit(train).heads(users, truth.time[truth.indptr[users]], M))
-        choice = choose_decider(found[0], split.valid, split.train, usual_deciders(M))
+        choice = choose_cutoff(found[0], split.valid, split.train, default_cutoffs(M))
         choice.cutoff.apply(found[1], history=split.train_valid)
         spent = {"clock": time.perf_counter() - clock, "processor": time.process_time() - processor}
     print(f"  end to end: {spent}", flush=True)
@@ -479,7 +492,7 @@ if __name__ == "__main__":
             write(given.name, dataset, {"end_to_end_seconds": end_to_end(dataset)})
             continue
         if given.earlier:
-            split = sl.split.last_basket(sl.load(dataset))
+            split = sl.split.last_basket(sl.load_dataset(dataset))
             before = Earlier(split.train)
             write(given.name, dataset, {"earlier_moments": before.judged(), "choosing": before.choosing()})
             if not given.no_ablation:

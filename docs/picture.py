@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from shortlist.experiment.charts import HEIGHT, STYLE, WIDTH, Series, length_chart, line_chart
+from shortlist.reports.charts import HEIGHT, STYLE, WIDTH, Series, length_chart, line_chart
 
 HERE = Path(__file__).parent
 PICTURE = HERE / "pictures" / "lengths.svg"
@@ -47,9 +47,9 @@ def drawn() -> str:
     ]
     size = f'viewBox="0 0 {2 * WIDTH} {HEIGHT}" width="{2 * WIDTH}" height="{HEIGHT}"'
     label = "List lengths on Ta-Feng, and F1 of fixed and of dynamic lists"
-    opened = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
+    accept_tables = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
     style = f"<style>{COLOURS}{re.sub(r'[.]chart {.*?}', '', STYLE)}</style>"
-    return "\n".join((opened, style, *placed, "</svg>")) + "\n"
+    return "\n".join((accept_tables, style, *placed, "</svg>")) + "\n"
 
 
 if __name__ == "__main__":

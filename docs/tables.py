@@ -102,7 +102,7 @@ def single() -> Rows:
 def rest() -> Rows:
     """What else was measured."""
     training, lists = results("train"), results("recommend")
-    memory, index = lists["memory"], lists["items_27k"]["top_20_als"]["index_seconds"]
+    memory, index = lists["repeat_decay"], lists["items_27k"]["top_20_als"]["index_seconds"]
     yield ("what", "measured")
     first = f"{training['cold_start_seconds']:.0f} s"
     yield ("compiling what `BPRMF`, `DKBPRMF`, `HRM` and `DKHRM` need, once", first)

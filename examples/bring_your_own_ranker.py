@@ -76,7 +76,7 @@ def without_seen(rank: Ranker, train: sl.Interactions) -> Ranker:
 
 
 def run(dataset: str) -> None:
-    split = sl.split.last_basket(sl.load(dataset))
+    split = sl.split.last_basket(sl.load_dataset(dataset))
     repeats = dataset != "ml-100k"  # people buy again, but do not rate a film twice
     rankers = {"ALS": als, "BPR": bpr} | ({"counter": counter} if repeats else {})
     print(f"\n{dataset}: {split.test.active_users.size:,} test users")

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 import shortlist as sl
-from shortlist.cutoff import FixedN, Value
+from shortlist.cutoff import ExpectedValue, FixedN
 
 N_DAYS, N_READERS, N_FIELDS = 50, 300, 12
 LEARN, CHOOSE = 30, 40  # read until day 30, choose on days 30 to 39, judge on days 40 to 49
@@ -44,7 +44,7 @@ def morning(day: int, **wishes: Any) -> sl.RankedLists:
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
     unit = texts / np.linalg.norm(texts, axis=1, keepdims=True)
     known = sl.Interactions.from_csr(reads * past, readers, papers)  # new papers are columns without readers
-    ranker = sl.OutsideScores(scores=(vectors, unit)).fit(known)
+    ranker = sl.PrecomputedScores(scores=(vectors, unit)).fit(known)
     return ranker.recommend(candidates=papers[day_of == day], **wishes)
 
 
@@ -77,7 +77,7 @@ def minutes(lists: sl.RankedLists, truth: sl.Interactions) -> int:
 
 
 fixed = max((FixedN(N=n) for n in range(21)), key=lambda cut: minutes(cut.apply(heads), chosen_on))
-value = Value(gain=GAIN, cost=COST, calibration="isotonic", M=20).fit(heads, chosen_on)
+value = ExpectedValue(gain=GAIN, cost=COST, calibration="isotonic", n_candidates=20).fit(heads, chosen_on)
 
 # %% Ten mornings, judged over all readers and days.
 print("                          papers a mail  minutes won  mornings without a mail")

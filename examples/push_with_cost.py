@@ -9,9 +9,9 @@ so most of the skill is in saying nothing. The cells (# %%) open as a notebook i
 
 # %% One week to choose on, one week to judge. Customers who buy nothing in a week must count, too.
 import shortlist as sl
-from shortlist.cutoff import FixedN, Value, reliability
+from shortlist.cutoff import ExpectedValue, FixedN, reliability
 
-data = sl.load("sample")
+data = sl.load_dataset("sample")
 split = sl.split.by_time(data, "2024-06-21", valid_cut="2024-06-14")
 everybody = data.users.values
 came = split.test.active_users.size
@@ -38,7 +38,9 @@ def best_fixed(cost: float) -> FixedN:
 
 print(" cost  show if p >  pushed to  items  earned  fixed N earns")
 for cost in (0.02, 0.1, 0.25, 1.0):
-    cut = Value(gain=1.0, cost=cost, M=20).fit(heads, split.valid, history=split.train, asked=everybody)
+    cut = ExpectedValue(gain=1.0, cost=cost, n_candidates=20).fit(
+        heads, split.valid, history=split.train, asked=everybody
+    )
     lists = now.recommend(cutoff=cut, filter_seen=False)
     rival = best_fixed(cost)
     fixed = earned(rival.apply(now.recommend(N=20, filter_seen=False)), split.test, cost)
@@ -48,13 +50,15 @@ for cost in (0.02, 0.1, 0.25, 1.0):
     )
 
 # %% The threshold is only as good as the probabilities. Promised against observed, on the test week:
-cut = Value(gain=1.0, cost=0.1, M=20).fit(heads, split.valid, history=split.train, asked=everybody)
+cut = ExpectedValue(gain=1.0, cost=0.1, n_candidates=20).fit(
+    heads, split.valid, history=split.train, asked=everybody
+)
 promised = cut.calibration_.apply(now.recommend(N=20, filter_seen=False), history=split.train_valid)
 table, error = reliability(promised, split.test, asked=everybody)
 print(f"calibration by {cut.calibration_.method_}: promise and outcome differ by {error:.3f} on average")
 
 # %% Fitted on those alone who did buy, the same rule believes that everybody comes, and pays for it.
-rosy = Value(gain=1.0, cost=0.1, M=20).fit(heads, split.valid, history=split.train)
+rosy = ExpectedValue(gain=1.0, cost=0.1, n_candidates=20).fit(heads, split.valid, history=split.train)
 lists = now.recommend(cutoff=rosy, filter_seen=False)
 print(
     f"without the silent ones: {lists.items.size} items pushed, {earned(lists, split.test, 0.1):.1f} earned"

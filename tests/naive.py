@@ -74,12 +74,12 @@ def score(theta, vector, item):
     return theta.item[item] @ vector + (theta.bias[item] if theta.bias.size else 0)
 
 
-def strength(item, before, memory):
+def strength(item, before, repeat_decay):
     """How strongly baskets speak for an item; the last one counts in full."""
-    return np.log1p(sum(memory**age for age, basket in enumerate(reversed(before)) if item in basket))
+    return np.log1p(sum(repeat_decay**age for age, basket in enumerate(reversed(before)) if item in basket))
 
 
-def heat(item, day, sold, half_life, prior=3):
+def trend_score(item, day, sold, half_life, prior=3):
     """How much more than usual an item sold before a day; sold are (day, item) of everybody, in any order."""
     before = [(day - 1 - when, one) for when, one in sold if when < day]
     recent = sum(0.5 ** (age / half_life) for age, one in before if one == item)
@@ -150,13 +150,13 @@ def block(
     pools=None,
     snapshot=None,
     pasts=None,
-    memory=1,
+    repeat_decay=1,
     level=0.0,
-    heats=None,
+    trend_scores=None,
 ):
     """All steps of one stratum; visits are (user, liked items, basket before). Returns (pairs, [owed, …]).
 
-    `pasts` are all baskets of the user before each visit, `heats` each item's heat at it, where they count.
+    `pasts` are all baskets of the user before each visit, `trend_scores` each item's trend_score at it, where they count.
     """
     pairs, debts = 0, []
     for number, (user, liked, basket) in enumerate(visits):
@@ -170,22 +170,25 @@ def block(
             state, other, z = draw(state, low, high)
             relevant = z < rates.alpha * share
             pair = z >= rates.alpha
-            if pair and word & 1 and strength(item, before, memory) > 0:
+            if pair and word & 1 and strength(item, before, repeat_decay) > 0:
                 own = next_word(word - GOLDEN)[1]  # the word itself, mixed
                 other = known[(own >> 32) * len(known) >> 32]
-            elif pair and rates.draws > 1:
+            elif pair and rates.negative_draws > 1:
                 vector = (
                     theta.user[user]
                     if snapshot is None
                     else hybrid(theta.user[user], snapshot[basket], *pools)
                 )
                 drawn = [other]
-                for _ in range(rates.draws - 1):  # from a stream that starts at the word just drawn
+                for _ in range(rates.negative_draws - 1):  # from a stream that starts at the word just drawn
                     word, another, _ = draw(word, low, high)
                     drawn.append(another)
                 free = [i for i in drawn if i not in liked]
-                warm = dict.fromkeys(free, 0) if heats is None else heats[number]
-                lean = {i: (theta.sway[user] + theta.surge[i]) * warm[i] if warm[i] else 0 for i in free}
+                warm = dict.fromkeys(free, 0) if trend_scores is None else trend_scores[number]
+                lean = {
+                    i: (theta.user_trend[user] + theta.item_trend[i]) * warm[i] if warm[i] else 0
+                    for i in free
+                }
                 other = max(free, key=lambda i: score(theta, vector, i) + lean[i]) if free else other
             if not relevant and other in liked:
                 continue
@@ -193,16 +196,30 @@ def block(
             items = [item, other] if pair else [item if relevant else other]
             signals = {}
             if pasts is not None:
-                signals["habit", "repeat"] = [strength(i, before, memory) for i in items], level
-            if heats is not None:
-                signals["sway", "surge"] = [heats[number][i] for i in items], 1.0
+                signals["user_repeat", "item_repeat"] = (
+                    [strength(i, before, repeat_decay) for i in items],
+                    level,
+                )
+            if trend_scores is not None:
+                signals["user_trend", "item_trend"] = [trend_scores[number][i] for i in items], 1.0
             kind = None if pair else relevant
             debts.append(step(theta, rates, user, items, kind, pools, basket, snapshot, signals))
     return pairs, debts
 
 
 def a_round(
-    theta, rates, groups, users_at, size, turn, word, pools=None, each=1, memory=None, level=0.0, heats=None
+    theta,
+    rates,
+    groups,
+    users_at,
+    size,
+    turn,
+    word,
+    pools=None,
+    each=1,
+    repeat_decay=None,
+    level=0.0,
+    trend_scores=None,
 ):
     """One round over all blocks; groups are (user, items, basket before), items by their place."""
     n_blocks, n_items, pairs, owed = len(users_at) - 1, len(theta.item), 0, []
@@ -216,9 +233,14 @@ def a_round(
             if liked and users_at[b] <= user < users_at[b + 1]:
                 visits.append((user, liked, basket))
                 pasts.append([own for who, own, _ in groups[:number] if who == user])
-                warmth.append(None if heats is None else heats[number])
+                warmth.append(None if trend_scores is None else trend_scores[number])
         state = block_state(word, b * n_blocks * each + part)
-        counts = (None if memory is None else pasts, memory, level, None if heats is None else warmth)
+        counts = (
+            None if repeat_decay is None else pasts,
+            repeat_decay,
+            level,
+            None if trend_scores is None else warmth,
+        )
         made, debts = block(theta, rates, visits, low, high, state, pools, snapshot, *counts)
         pairs += made
         owed += debts

@@ -29,7 +29,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_blocks_run_as_printed(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    data = sl.load("sample")
+    data = sl.load_dataset("sample")
     table = data.to_frame()
     table.write_parquet("events.parquet")
     table.rename({"user_id": "buyer", "item_id": "ean"}).write_csv("shop.csv")

@@ -39,11 +39,11 @@ def test_every_lazy_name_is_public_and_seen_by_type_checkers():
     typed = {
         alias.asname for node in guarded.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
-    assert typed == set(sl._HOMES) == set(sl.__all__) - {"__version__"}
+    assert typed == set(sl._MODULES) == set(sl.__all__) - {"__version__"}
 
 
 def test_evaluate_stays_a_function_when_its_room_is_imported_first():
-    code = "import shortlist.evaluate.report, shortlist as sl; assert callable(sl.evaluate)"
+    code = "import shortlist.evaluation.report, shortlist as sl; assert callable(sl.evaluate)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

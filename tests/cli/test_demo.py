@@ -20,8 +20,8 @@ def offline(monkeypatch, tmp_path):
             raise DataError(f"{name} could not be fetched; connect to a network.")
         return known
 
-    known = sl.load("sample")
-    monkeypatch.setattr(sl, "load", load)
+    known = sl.load_dataset("sample")
+    monkeypatch.setattr(sl, "load_dataset", load)
     monkeypatch.setattr(demo, "N_EPOCHS", 3)
 
 
@@ -54,13 +54,13 @@ def test_json_holds_the_comparison_and_the_lists(offline, capsys):
 def test_three_kinds_of_lists_are_shown():
     import numpy as np
 
-    from shortlist.data.ids import Ids
-    from shortlist.data.lists import RankedLists
+    from shortlist.data.id_map import IdMap
+    from shortlist.data.ranked_lists import RankedLists
 
     indptr = np.array([0, 2, 2, 7, 8, 8])
     lists = RankedLists(
-        Ids.of(["two", "none", "five", "one", "none too"]),
-        Ids.of(range(8)),
+        IdMap.of(["two", "none", "five", "one", "none too"]),
+        IdMap.of(range(8)),
         indptr,
         np.arange(8, dtype=np.int32),
         np.zeros(8, np.float32),

@@ -298,7 +298,7 @@ def test_random_words(place, capsys):
     ],
 )
 def test_places_that_cannot_be_written(place, capsys, words, monkeypatch):
-    monkeypatch.setattr(sl, "load", lambda name, **_: sl.read("events.csv"))
+    monkeypatch.setattr(sl, "load_dataset", lambda name, **_: sl.read_interactions("events.csv"))
     before = contents(".")
     assert ends_well(words, capsys) == WRONG_USE
     assert contents(".") == before

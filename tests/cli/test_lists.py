@@ -6,9 +6,9 @@ import pytest
 
 from shortlist.cli.lists import as_json, drawn, lengths_drawn, outside_ids
 from shortlist.cli.screen import show
-from shortlist.data.ids import Ids
+from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedList, RankedLists
+from shortlist.data.ranked_lists import RankedList, RankedLists
 from shortlist.errors import DataError
 
 PAST = Interactions.from_tuples([("a", "i1"), ("a", "i2"), ("b", "i3")])
@@ -21,7 +21,7 @@ def one(items, scores, **rest) -> RankedList:
 
 def lists_of(lengths) -> RankedLists:
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    users, items = Ids.of([f"u{n}" for n in range(len(lengths))]), Ids.of(["i1"])
+    users, items = IdMap.of([f"u{n}" for n in range(len(lengths))]), IdMap.of(["i1"])
     shown = int(indptr[-1])
     return RankedLists(users, items, indptr, np.zeros(shown, np.int32), np.zeros(shown, np.float32))
 
@@ -80,10 +80,10 @@ def test_histogram_of_no_lists(capsys):
 
 
 def test_words_become_integers_where_ids_are():
-    assert outside_ids(["7", "12"], Ids.of([7, 12])) == [7, 12]
-    assert outside_ids(["7"], Ids.of(["7"])) == ["7"]
+    assert outside_ids(["7", "12"], IdMap.of([7, 12])) == [7, 12]
+    assert outside_ids(["7"], IdMap.of(["7"])) == ["7"]
     with pytest.raises(DataError, match="ids of this model are integers, got 'x'"):
-        outside_ids(["x"], Ids.of([7]))
+        outside_ids(["x"], IdMap.of([7]))
 
 
 def test_json_has_plain_values():

@@ -18,7 +18,7 @@ FIT = ["--model", "PersonalFrequency", "--test", "held.parquet", "--out", "shop"
 @pytest.fixture(scope="module")
 def events():
     """The sample as a table, where every user has at least three baskets."""
-    return sl.load("sample").to_frame()
+    return sl.load_dataset("sample").to_frame()
 
 
 @pytest.fixture

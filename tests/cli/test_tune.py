@@ -6,7 +6,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.experiment import read_tuned
+from shortlist.tuning import read_tuned
 
 SMALL = ["--n_factors", "8", "--n_epochs", "2"]
 

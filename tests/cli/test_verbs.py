@@ -29,7 +29,7 @@ def shop(tmp_path_factory):
     """A folder with a model, the held-out last baskets, and the events as CSV."""
     folder = tmp_path_factory.mktemp("shop")
     events = folder / "events.csv"
-    sl.load("sample").to_frame().write_csv(events)
+    sl.load_dataset("sample").to_frame().write_csv(events)
     words = [
         "fit",
         str(events),
@@ -64,7 +64,7 @@ def test_examples_of_every_help_work_when_pasted(capsys, tmp_path, monkeypatch):
 
 def test_fit_holds_out_what_it_says(shop):
     held, model = pl.read_parquet(shop / "held.parquet"), sl.load_model(shop / "model")
-    assert held.height + model.past.n_rows == sl.load("sample").n_rows
+    assert held.height + model.history.n_rows == sl.load_dataset("sample").n_rows
     assert held["user_id"].n_unique() == 300
 
 
@@ -114,7 +114,7 @@ def test_probabilities_above_and_below_the_line_are_of_one_kind(shop, capsys):
     model = sl.load_model(shop / "model")
     out = run(capsys, "recommend", shop / "model", "--user", "u1", "--user", "u2")
     heads = model.recommend(["u1", "u2"], N=100)
-    chances = model.decider_.calibration_.probabilities(heads, history=model.past)
+    chances = model.cutoff_.calibration_.probabilities(heads, history=model.history)
     for number in range(2):
         rows = out.split("user u")[number + 1].splitlines()
         end = next(at for at, row in enumerate(rows) if "the list ends here" in row)
@@ -145,7 +145,7 @@ def test_fit_writes_a_report_on_baskets_nobody_learned_from(capsys, tmp_path, mo
     about = told(capsys, *words)
     assert about["report"] == "report.html"
     assert "The last basket of 300 users" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    rows = sl.load("sample").n_rows
+    rows = sl.load_dataset("sample").n_rows
     assert about["rows"] == (rows if not test else rows - pl.read_csv("held.csv").height)
 
 
@@ -157,13 +157,15 @@ def test_no_report_without_validation(capsys, tmp_path, monkeypatch):
 
 
 def test_data_without_order_is_trained_without_validation(tmp_path, capsys):
-    sl.load("sample").to_frame().select("user_id", "item_id").unique().write_csv(tmp_path / "pairs.csv")
+    sl.load_dataset("sample").to_frame().select("user_id", "item_id").unique().write_csv(
+        tmp_path / "pairs.csv"
+    )
     about = told(capsys, "fit", tmp_path / "pairs.csv", "--out", tmp_path / "model", *QUICK)
     assert (about["class"], about["cutoff"]) == ("DKBPRMF", None)
 
 
 def test_weights_are_said_to_be_kept_and_not_used(tmp_path, capsys):
-    rated = sl.load("sample").to_frame().with_columns(rating=pl.lit(5))
+    rated = sl.load_dataset("sample").to_frame().with_columns(rating=pl.lit(5))
     rated.write_csv(tmp_path / "rated.csv")
     words = ["fit", tmp_path / "rated.csv", "--quick", "--model", "Popularity", "--out", tmp_path / "m"]
     for flags, said in ([], True), (["--weight", ""], False):
@@ -173,7 +175,7 @@ def test_weights_are_said_to_be_kept_and_not_used(tmp_path, capsys):
 
 @pytest.mark.parametrize(("columns", "said"), [(["user_id", "item_id"], True), (pl.all(), False)])
 def test_repeats_that_cannot_be_told_from_duplicates_are_spoken_of(tmp_path, capsys, columns, said):
-    rows = sl.load("sample").to_frame().select(columns)
+    rows = sl.load_dataset("sample").to_frame().select(columns)
     pl.concat([rows, rows.head(3)]).write_csv(tmp_path / "rows.csv")
     words = ["fit", tmp_path / "rows.csv", "--quick", "--model", "Popularity", "--out", tmp_path / "m"]
     assert main([str(word) for word in words]) == 0
@@ -233,7 +235,7 @@ def test_names_in_files_are_checked_like_flags(capsys, tmp_path):
 
 
 def test_without_a_model_the_best_one_is_chosen_and_said(capsys, tmp_path, monkeypatch):
-    from shortlist.experiment import default
+    from shortlist.auto import fit as default
 
     monkeypatch.setattr(default, "RANKERS", ("Popularity", "PersonalFrequency"))
     words = ["fit", "sample", "--out", tmp_path / "m", "--report", tmp_path / "r.html"]
@@ -248,7 +250,7 @@ def test_without_a_model_the_best_one_is_chosen_and_said(capsys, tmp_path, monke
 
 @pytest.mark.parametrize(("flags", "budget"), [([], "quick"), (["default"], "default"), (["3"], 3)])
 def test_the_budget_of_the_choice_is_that_of_sl_fit(capsys, tmp_path, monkeypatch, flags, budget):
-    from shortlist.experiment import default
+    from shortlist.auto import fit as default
 
     heard = []
     monkeypatch.setattr(default, "RANKERS", ("Popularity", "PersonalFrequency"))

@@ -105,7 +105,7 @@ def test_nothing_relevant_shows_nothing():
         ({"scale": -1}, "scale must be positive"),
         ({"negatives": "many"}, "negatives must be positive, 'uniform' or None"),
         ({"negatives": 0}, "negatives must be positive"),
-        ({"M": 0}, "M must be at least 1"),
+        ({"n_candidates": 0}, "n_candidates must be at least 1"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(params, words):

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from shortlist.cutoff import Calibration, heads, prior_corrected, reliability
 from shortlist.cutoff.isotonic import isotonic_fit, isotonic_predict
 from shortlist.cutoff.labels import label
-from shortlist.data.ids import Ids
+from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 
@@ -70,7 +70,7 @@ def test_own_heights_help_known_users_and_leave_strangers_alone():
     own = Calibration(method="platt", shrink=0.3).fit(scores, truth)
     error = [np.abs(c.probabilities(scores) - ranked(lists, chance)).mean() for c in (flat, own)]
     assert error[1] < 0.7 * error[0]
-    strangers = replace(lists, users=Ids.of(np.arange(5000, 5400)))
+    strangers = replace(lists, users=IdMap.of(np.arange(5000, 5400)))
     np.testing.assert_allclose(own.probabilities(strangers), flat.probabilities(strangers), rtol=1e-12)
 
 

@@ -14,15 +14,15 @@ from shortlist.cutoff import (
     Cutoff,
     ExpectedF1,
     ExpectedNDCG,
+    ExpectedValue,
     FixedN,
     Guarantee,
     Threshold,
-    Value,
     heads,
 )
-from shortlist.data.ids import Ids
+from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import REASONS, RankedLists
+from shortlist.data.ranked_lists import REASONS, RankedLists
 from shortlist.errors import ConfigError, DataError, InfeasibleError, ModelFileError, NotFittedError
 
 CUTOFFS = {
@@ -38,7 +38,7 @@ CUTOFFS = {
     "f1-platt": ExpectedF1(calibration="platt", size="probabilities", floor=0.1),
     "f1-normal": ExpectedF1(calibration="isotonic", size="both", method="normal"),
     "ndcg": ExpectedNDCG(calibration="features", size="history", coverage=0.5),
-    "value": Value(calibration="platt"),
+    "value": ExpectedValue(calibration="platt"),
     "guarantee": Guarantee(min_precision=0.2, confidence=0.6, fallback="empty"),
     "guarantee-users": Guarantee(min_precision=0.5, over="users", fallback="empty", confidence=0.6),
     "guarantee-items": Guarantee(
@@ -59,7 +59,7 @@ STRICTER = {
         ExpectedF1(calibration="platt", coverage=0.3),
     ),
     "ndcg-floor": (ExpectedNDCG(calibration="platt"), ExpectedNDCG(calibration="platt", floor=0.5)),
-    "value": (Value(calibration="platt", cost=0.1), Value(calibration="platt", cost=0.6)),
+    "value": (ExpectedValue(calibration="platt", cost=0.1), ExpectedValue(calibration="platt", cost=0.6)),
     "guarantee": tuple(
         Guarantee(min_precision=level, confidence=0.6, fallback="empty") for level in (0.1, 0.5)
     ),
@@ -67,7 +67,7 @@ STRICTER = {
         Guarantee(min_precision=level, over="users", confidence=0.6, fallback="empty") for level in (0.1, 0.5)
     ),
     "guarantee-items": tuple(
-        Guarantee(min_precision=level, over="items", M=5, confidence=0.6, fallback="empty")
+        Guarantee(min_precision=level, over="items", n_candidates=5, confidence=0.6, fallback="empty")
         for level in (0.1, 0.5)
     ),
     "guarantee-confidence": tuple(
@@ -92,7 +92,7 @@ def worlds(draw):
         st.lists(st.tuples(st.sampled_from(users), st.sampled_from(items), st.integers(0, 3)), min_size=1)
     )
     truth, history = Interactions.from_tuples(taken), Interactions.from_tuples(past)
-    lists = heads(scores, ids=(Ids.of(users), Ids.of(items)))
+    lists = heads(scores, ids=(IdMap.of(users), IdMap.of(items)))
     ready = {user for user, length in zip(users, lists.lengths, strict=True) if length}
     assume(ready & {user for user, _ in taken})
     return lists, truth, history
@@ -223,7 +223,7 @@ def test_all_equal_scores_treat_equals_alike(name):
 
 @pytest.mark.parametrize("name", CUTOFFS)
 def test_one_item(name):
-    users, items = Ids.of(range(40)), Ids.of(["only"])
+    users, items = IdMap.of(range(40)), IdMap.of(["only"])
     one = RankedLists(
         users, items, np.arange(41), np.zeros(40, np.int32), np.linspace(3, -3, 40, dtype=np.float32)
     )
@@ -255,7 +255,7 @@ def test_parameters_as_scikit_learn_users_expect(name):
     cut = fitted(CUTOFFS[name], plain_world())
     assert cut.clone().get_params() == cut.get_params()
     assert cut.clone().fitted() == {}
-    assert cut.set_params(M=7).M == 7
+    assert cut.set_params(n_candidates=7).n_candidates == 7
     assert cut.fitted() == {}
     with pytest.raises(ConfigError, match="no parameter 'n_items'"):
         cut.set_params(n_items=3)
@@ -281,8 +281,8 @@ def test_a_cutoff_is_not_a_calibration(tmp_path):
     FixedN(N=2).save(tmp_path / "cut")
     with pytest.raises(ModelFileError, match="holds a cutoff, not a calibration"):
         Calibration.load(tmp_path / "cut")
-    with pytest.raises(ModelFileError, match="holds a FixedN, not a Value"):
-        Value.load(tmp_path / "cut")
+    with pytest.raises(ModelFileError, match="holds a FixedN, not a ExpectedValue"):
+        ExpectedValue.load(tmp_path / "cut")
 
 
 @pytest.mark.parametrize("name", CUTOFFS)

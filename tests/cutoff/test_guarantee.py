@@ -18,9 +18,9 @@ def world(rng, n_users):
     scores = rng.normal(size=(n_users, N_ITEMS)).astype(np.float32)
     taken = rng.random(scores.shape) < 1 / (1 + np.exp(1.5 - 1.5 * scores))
     table = np.column_stack([taken, np.ones(n_users, bool)])
-    barred = np.column_stack([scores, np.full(n_users, -np.inf, np.float32)])
+    excluded = np.column_stack([scores, np.full(n_users, -np.inf, np.float32)])
     truth = Interactions.from_csr(table)
-    return heads(barred, ids=truth), truth
+    return heads(excluded, ids=truth), truth
 
 
 def risks(threshold, lists, known):
@@ -43,7 +43,7 @@ TRUE = label(*BIG)
     [
         ({"min_precision": 0.5}, 0, 120, 1000),
         ({"min_precision": 0.7, "over": "users"}, 1, 120, 150),
-        ({"min_precision": 0.25, "over": "items", "M": N_ITEMS}, 2, 500, 100),
+        ({"min_precision": 0.25, "over": "items", "n_candidates": N_ITEMS}, 2, 500, 100),
         ({"max_empty": 0.2}, 3, 120, 150),
     ],
 )

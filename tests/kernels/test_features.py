@@ -3,9 +3,9 @@
 import numpy as np
 
 from shortlist.cutoff.features import PAST, PLACE, candidate_features, mean_basket, recent_basket
-from shortlist.data.ids import Ids
+from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.kernels.features import hinges_fill, hinges_sum
 
 # ann: {p, q}, {p}, {r}; bob: {q}; what cat did is unknown
@@ -13,8 +13,8 @@ HISTORY = Interactions.from_tuples(
     [("ann", "p", 0), ("ann", "q", 0), ("ann", "p", 1), ("ann", "r", 2), ("bob", "q", 5)]
 )
 LISTS = RankedLists(
-    users=Ids.of(["cat", "ann", "bob"]),
-    item_ids=Ids.of(["new", "q", "p"]),
+    users=IdMap.of(["cat", "ann", "bob"]),
+    item_ids=IdMap.of(["new", "q", "p"]),
     indptr=np.array([0, 1, 4, 4]),
     items=np.array([1, 2, 1, 0], np.int32),
     scores=np.array([5, 3, 2, -1], np.float32),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from shortlist.kernels.fold import AVERAGE, MAXIMUM, PLAIN, Goal, Terms, fold_value, users_fold
+from shortlist.kernels.fold import AVERAGE, MAXIMUM, PLAIN, FoldInObjective, Terms, fold_value, users_fold
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
 from tests import naive
 
@@ -19,7 +19,7 @@ def goal(**changed):
         "reg_user": 0.05, "alpha": 0.6, "share": 0.3, "weight": 1.2, "t": 0.7, "lambda_t": 0.4,
         "loss": int(LOGISTIC), "penalty": int(L2), "learn_boundary": True, "pool": PLAIN,
     }  # fmt: skip
-    return Goal(**plain | changed)
+    return FoldInObjective(**plain | changed)
 
 
 def problem(seed):

@@ -7,12 +7,12 @@ import pytest
 
 from shortlist.kernels.hrm import Contexts, context_apply, hrm_block, hrm_round, hybrid_vectors
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
-from shortlist.models.sales import NOTHING, Trend, relabelled
+from shortlist.models.factorization.trend import NOTHING, Trend, relabelled
 from tests import naive
 from tests.kernels.test_mf import WIDTH, F, parameters, rates, same, wanted_state
-from tests.kernels.test_past import MEMORY, USERS, trace_of
-from tests.kernels.test_sales import DAY, busy, dated, moments_of, sold_on
+from tests.kernels.test_repeats import MEMORY, USERS, trace_of
 from tests.kernels.test_strata import schedule_of
+from tests.kernels.test_trend import DAY, busy, dated, moments_of, sold_on
 
 POOLS = list(product((False, True), (False, True)))
 KINDS = [
@@ -81,13 +81,13 @@ def test_a_first_basket_moves_nothing_and_draws_nothing():
 @pytest.mark.parametrize("pools", POOLS)
 @pytest.mark.parametrize(("repeats", "trend"), [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize(
-    ("n_blocks", "each", "window", "draws"),
+    ("n_blocks", "each", "window", "negative_draws"),
     [(1, 1, 1, 1), (3, 1, 1, 1), (3, 1, 2, 1), (3, 1, 2, 3), (1, 1, 1, 6), (2, 3, 1, 1)],
 )
-def test_rounds_replay_the_oracle(n_blocks, each, window, draws, pools, repeats, trend):
+def test_rounds_replay_the_oracle(n_blocks, each, window, negative_draws, pools, repeats, trend):
     schedule = schedule_of(USERS, 11, n_blocks, seed=4, each=each)
     schedule.enter(0)
-    made = rates(lr=0.1, alpha=0.6, draws=draws)
+    made = rates(lr=0.1, alpha=0.6, negative_draws=negative_draws)
     theta, plain = parameters(2, len(USERS), 11, repeats=repeats, trend=trend)
     groups = []
     for user, baskets in enumerate(USERS):
@@ -100,7 +100,7 @@ def test_rounds_replay_the_oracle(n_blocks, each, window, draws, pools, repeats,
         shop, moments = busy(11), moments_of(dated(USERS))
         sales = relabelled(Trend.of(shop, HALF_LIFE).before(moments), schedule.label)
         sold = [(day, int(schedule.label[i])) for day, i in sold_on(shop)]
-        warmth = [[naive.heat(i, day, sold, HALF_LIFE) for i in range(11)] for day in moments // DAY]
+        warmth = [[naive.trend_score(i, day, sold, HALF_LIFE) for i in range(11)] for day in moments // DAY]
         assert np.ptp(warmth) > 1
     for turn in range(n_blocks):
         cells, blocks = schedule.strata.cells, np.arange(n_blocks)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from shortlist.cutoff.logistic import Logistic, logistic_fit, sigmoid
+from shortlist.core.glm import Logistic, logistic_fit, sigmoid
 from shortlist.kernels.logistic import curvature_sum
 
 

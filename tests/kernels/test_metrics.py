@@ -5,7 +5,7 @@ import pytest
 
 from shortlist.kernels.metrics import (
     Chunk,
-    Marks,
+    PerUserSums,
     Truth,
     distinct_count,
     known_count,
@@ -38,7 +38,7 @@ def chunk_of(lists, row, code=None):
 
 
 def marks_for(n_rows, n_cells=4):
-    return Marks(
+    return PerUserSums(
         *(np.zeros(n_rows, np.int32) for _ in range(2)),
         *(np.zeros(n_rows) for _ in range(4)),
         *(np.zeros(N_ITEMS, np.int64) for _ in range(2)),

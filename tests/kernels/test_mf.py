@@ -7,7 +7,7 @@ import pytest
 
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
 from shortlist.kernels.mf import Parameters, Rates, mf_block, mf_round
-from shortlist.kernels.rows import factor_width
+from shortlist.kernels.simd import factor_width
 from tests import naive
 from tests.kernels.test_strata import schedule_of
 
@@ -21,12 +21,12 @@ def rates(**changed):
     plain = {
         "lr": 0.5, "reg_user": 0.1, "reg_item": 0.2, "reg_negative": 0.3, "alpha": 0.5, "share": 0.25,
         "weight": 1.5, "t": 0.4, "lambda_t": 0.6, "loss": LOGISTIC, "penalty": L2, "learn_boundary": True,
-        "draws": 1,
+        "negative_draws": 1,
     }  # fmt: skip
     made = plain | changed
     kept = ("loss", "penalty", "learn_boundary")
     made = {name: value if name in kept else F(value) for name, value in made.items()}
-    return Rates(**made | {"draws": np.int32(made["draws"])})
+    return Rates(**made | {"negative_draws": np.int32(made["negative_draws"])})
 
 
 def parameters(seed, n_users, n_items, bias=True, scale=0.7, repeats=False, trend=False):
@@ -52,7 +52,7 @@ def wanted_state(kind, made, n_items, liked=(0,)):
         }
         if found[kind]:
             return state
-    raise AssertionError(f"no state draws a {kind}")
+    raise AssertionError(f"no state negative_draws a {kind}")
 
 
 def run_block(theta, made, state, visits):
@@ -154,14 +154,14 @@ def test_uniform_examples_draw_every_item_as_often():
 
 
 @pytest.mark.parametrize(
-    ("n_blocks", "each", "draws"),
+    ("n_blocks", "each", "negative_draws"),
     [(1, 1, 1), (3, 1, 1), (4, 1, 1), (1, 1, 3), (3, 1, 3), (2, 3, 1), (3, 2, 3)],
 )
-def test_rounds_replay_the_oracle(n_blocks, each, draws):
+def test_rounds_replay_the_oracle(n_blocks, each, negative_draws):
     users = [[[0, 3, 5, 8]], [[1, 2]], [[]], [[4, 9, 10, 7, 6]], [[0, 1, 2, 3]], [[5]], [[8, 9, 10]]]
     schedule = schedule_of(users, 11, n_blocks, seed=4, each=each)
     schedule.enter(0)
-    made = rates(lr=0.2, alpha=0.6, draws=draws)
+    made = rates(lr=0.2, alpha=0.6, negative_draws=negative_draws)
     theta, plain = parameters(2, len(users), 11)
     groups = [
         (user, [int(schedule.label[i]) for i in items], ())
@@ -191,7 +191,7 @@ def test_of_several_draws_the_best_scored_unseen_item_is_pushed_down():
     theta, _ = parameters(3, 1, 40, bias=True)
     before = theta.item.copy()
     scores = before @ theta.user[0] + theta.bias
-    assert run_block(theta, rates(alpha=0.0, draws=400), 1, [(0, [0, 1])]) == 2
+    assert run_block(theta, rates(alpha=0.0, negative_draws=400), 1, [(0, [0, 1])]) == 2
     moved = set(np.flatnonzero((theta.item != before).any(axis=1)))
     rivals = np.argsort(-scores[2:])[:3] + 2  # the first step may reorder the very top
     assert {0, 1} < moved
@@ -201,5 +201,5 @@ def test_of_several_draws_the_best_scored_unseen_item_is_pushed_down():
 def test_no_draw_helps_against_a_user_who_has_everything():
     theta, _ = parameters(4, 1, 3)
     before = [array.copy() for array in theta]
-    assert run_block(theta, rates(alpha=0.0, draws=5), 1, [(0, [0, 1, 2])]) == 0
+    assert run_block(theta, rates(alpha=0.0, negative_draws=5), 1, [(0, [0, 1, 2])]) == 0
     assert all((new == old).all() for new, old in zip(theta, before, strict=True))

@@ -25,12 +25,12 @@ def plain_scores(vectors, item_factors, bias=None):
         return scores if bias is None else scores + bias
 
 
-def plain_lists(scores, floors, barred, limit=None, candidates=None):
+def plain_lists(scores, floors, excluded, limit=None, candidates=None):
     """(items, scores) of every user: allowed, strictly above the floor, best first, smaller item first."""
     lists = []
     for user, row in enumerate(scores):
         allowed = range(row.size) if candidates is None else candidates[user]
-        hits = [item for item in allowed if row[item] > floors[user] and item not in barred[user]]
+        hits = [item for item in allowed if row[item] > floors[user] and item not in excluded[user]]
         hits = sorted(hits, key=lambda item: (-row[item], item))[:limit]
         lists.append((hits, [float(row[item]) for item in hits]))
     return lists
@@ -84,23 +84,23 @@ def problems(draw):
 
 @given(problems())
 def test_every_path_gives_the_plain_answer(problem):
-    vectors, items, bias, floors, barred, candidates, limit = problem
+    vectors, items, bias, floors, excluded, candidates, limit = problem
     scores = plain_scores(vectors, items, bias)
     everything = np.arange(len(items), dtype=np.int32)
-    expected = plain_lists(scores, floors, barred, limit)
+    expected = plain_lists(scores, floors, excluded, limit)
     with np.errstate(all="ignore"):
         index = ItemIndex.build(items, bias, n_threads=1)
-    assert as_lists(from_index(index, vectors, floors, as_sets(barred), limit, 1)) == expected
-    assert as_lists(from_index(index.unhurried(), vectors, floors, as_sets(barred), limit, 1)) == expected
-    found = from_factors(vectors, items, bias, everything, floors, as_sets(barred), limit, 1)
+    assert as_lists(from_index(index, vectors, floors, as_sets(excluded), limit, 1)) == expected
+    assert as_lists(from_index(index.unhurried(), vectors, floors, as_sets(excluded), limit, 1)) == expected
+    found = from_factors(vectors, items, bias, everything, floors, as_sets(excluded), limit, 1)
     assert as_lists(found) == expected
-    found = from_pairs(vectors, items, bias, as_sets(candidates), floors, as_sets(barred), limit, 1)
-    assert as_lists(found) == plain_lists(scores, floors, barred, limit, candidates)
+    found = from_pairs(vectors, items, bias, as_sets(candidates), floors, as_sets(excluded), limit, 1)
+    assert as_lists(found) == plain_lists(scores, floors, excluded, limit, candidates)
     shared = np.array(sorted(candidates[0]), np.int32)
     with np.errstate(all="ignore"):
         part = ItemIndex.build(items, bias, items=shared, n_threads=1)
-    found = from_index(part, vectors, floors, as_sets(barred), limit, 1)
-    assert as_lists(found) == plain_lists(scores, floors, barred, limit, [shared.tolist()] * len(vectors))
+    found = from_index(part, vectors, floors, as_sets(excluded), limit, 1)
+    assert as_lists(found) == plain_lists(scores, floors, excluded, limit, [shared.tolist()] * len(vectors))
 
 
 @pytest.mark.parametrize("n_factors", [1, 7, 8, 16, 17, 37, 64, 100])
@@ -109,14 +109,14 @@ def test_recall_is_one_on_falling_spectra(n_factors, length):
     rng = np.random.default_rng(n_factors)
     vectors, items, bias = zipf_factors(rng, n_factors=n_factors)
     scores = plain_scores(vectors, items, bias)
-    barred = [set(rng.choice(700, 30, replace=False).tolist()) for _ in vectors]
+    excluded = [set(rng.choice(700, 30, replace=False).tolist()) for _ in vectors]
     floors = np.sort(scores, axis=1)[:, -length]
     index = ItemIndex.build(items, bias, reach=2.0)
-    found = from_index(index, vectors, floors, as_sets(barred), None, 2)
-    assert as_lists(found) == plain_lists(scores, floors, barred)
+    found = from_index(index, vectors, floors, as_sets(excluded), None, 2)
+    assert as_lists(found) == plain_lists(scores, floors, excluded)
     open_floors = np.full(len(vectors), -np.inf, np.float32)
-    found = from_index(index, vectors, open_floors, as_sets(barred), length, 2)
-    assert as_lists(found) == plain_lists(scores, open_floors, barred, length)
+    found = from_index(index, vectors, open_floors, as_sets(excluded), length, 2)
+    assert as_lists(found) == plain_lists(scores, open_floors, excluded, length)
 
 
 @pytest.mark.parametrize("n_threads", [2, 4])

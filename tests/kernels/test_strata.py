@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shortlist.kernels.strata import block_state, rows_permute
-from shortlist.models.strata import ERA, Cut, Schedule
+from shortlist.models.factorization.schedule import ERA, Cut, Schedule
 from tests import naive
 
 ROWS = st.lists(

@@ -13,9 +13,9 @@ SCORES = st.sampled_from(
 )
 
 
-def best(scores, items, floor, barred, limit):
-    """Strictly above the floor and not barred, best first, smaller item first."""
-    kept = [(s, i) for s, i in zip(scores, items, strict=True) if s > floor and i not in barred]
+def best(scores, items, floor, excluded, limit):
+    """Strictly above the floor and not excluded, best first, smaller item first."""
+    kept = [(s, i) for s, i in zip(scores, items, strict=True) if s > floor and i not in excluded]
     return sorted(kept, key=lambda hit: (-hit[0], hit[1]))[:limit]
 
 
@@ -29,19 +29,19 @@ def as_pairs(hits):
         lambda n: st.lists(st.lists(SCORES, min_size=n, max_size=n), min_size=1, max_size=4)
     ),
     floor=SCORES,
-    barred=st.sets(st.integers(0, 40)),
+    excluded=st.sets(st.integers(0, 40)),
     limit=st.none() | st.integers(1, 15),
 )
-def test_dense_and_ragged_agree_with_a_plain_sort(rows, floor, barred, limit):
+def test_dense_and_ragged_agree_with_a_plain_sort(rows, floor, excluded, limit):
     scores = np.array(rows, np.float32).reshape(len(rows), -1)
     n_users, n_items = scores.shape
     items = np.arange(n_items, dtype=np.int32) * 3 + 1
     floors = np.full(n_users, floor, np.float32)
     away = Sets(
-        np.arange(n_users + 1, dtype=np.int64) * len(barred),
-        np.tile(np.array(sorted(barred), np.int32), n_users),
+        np.arange(n_users + 1, dtype=np.int64) * len(excluded),
+        np.tile(np.array(sorted(excluded), np.int32), n_users),
     )
-    expected = [best(row.tolist(), items.tolist(), floors[0], barred, limit) for row in scores]
+    expected = [best(row.tolist(), items.tolist(), floors[0], excluded, limit) for row in scores]
     assert as_pairs(from_rows(scores, items, floors, away, limit)) == expected
     everything = Sets(np.arange(n_users + 1, dtype=np.int64) * n_items, np.tile(items, n_users))
     assert as_pairs(from_ragged(everything, scores.ravel(), floors, away, limit)) == expected

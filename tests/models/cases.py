@@ -6,17 +6,17 @@ import numpy as np
 
 from shortlist.data.interactions import Interactions
 from shortlist.models.counting import PersonalFrequency, Popularity
-from shortlist.models.hrm import DKHRM, HRM
-from shortlist.models.linear import Linear
-from shortlist.models.mf import BPRMF, CRRMF, DKBPRMF, LogMF
-from shortlist.models.neighbours import Neighbours
-from shortlist.models.outside import OutsideScores
+from shortlist.models.ease import EASE
+from shortlist.models.factorization.hrm import DKHRM, HRM
+from shortlist.models.factorization.mf import BPRMF, CRRMF, DKBPRMF, LogMF
+from shortlist.models.precomputed import PrecomputedScores
+from shortlist.models.tifuknn import TIFUKNN
 
 FACTORS = 8
 JOINT = {"BPRMF": BPRMF, "LogMF": LogMF, "CRRMF": CRRMF, "HRM": HRM, "DKBPRMF": DKBPRMF, "DKHRM": DKHRM}
 COUNTING = {"Popularity": Popularity, "PersonalFrequency": PersonalFrequency}
-CLOSED = {"Neighbours": Neighbours, "Linear": Linear}  # nothing is learned by steps
-NAMES = [*JOINT, *COUNTING, *CLOSED, "OutsideScores"]
+CLOSED = {"TIFUKNN": TIFUKNN, "EASE": EASE}  # nothing is learned by steps
+NAMES = [*JOINT, *COUNTING, *CLOSED, "PrecomputedScores"]
 DAY = 86_400_000_000
 
 
@@ -52,7 +52,7 @@ def model(name, **changed):
         return JOINT[name](**plain | changed)
     if name in COUNTING or name in CLOSED:
         return {**COUNTING, **CLOSED}[name](**changed)
-    return OutsideScores(**changed)
+    return PrecomputedScores(**changed)
 
 
 def outside_scores(data):
@@ -63,7 +63,7 @@ def outside_scores(data):
 
 def fit(name, data, **changed):
     """A fitted model."""
-    if name == "OutsideScores":
+    if name == "PrecomputedScores":
         changed = {"scores": outside_scores(data)} | changed
     return model(name, **changed).fit(data)
 

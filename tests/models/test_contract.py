@@ -95,7 +95,7 @@ def test_weights_change_nothing(name):
     weighed = Interactions.from_frame(checkerboard().to_frame().with_columns(weight=weight))
     assert weighed.weight is not None
     one = fit(
-        name, weighed, **({"scores": outside_scores(checkerboard())} if name == "OutsideScores" else {})
+        name, weighed, **({"scores": outside_scores(checkerboard())} if name == "PrecomputedScores" else {})
     )
     assert bits(one) == bits(fitted(name))
     lists, plain = (each.recommend(N=5, fallback="popular") for each in (one, fitted(name)))
@@ -150,7 +150,7 @@ def test_parameters_round_trip(name):
 @every_model
 def test_used_before_it_was_fitted(name):
     fresh, users = model(name), np.zeros(1, np.int32)
-    if name == "OutsideScores":
+    if name == "PrecomputedScores":
         fresh = model(name, scores=outside_scores(checkerboard()))
     for use in (fresh.score, fresh.factors) if name in JOINT else (fresh.score,):
         with pytest.raises(NotFittedError, match=f"{name} was used before it was fitted"):
@@ -193,7 +193,7 @@ def test_a_table_is_as_good_as_interactions(name, form):
 def test_a_matrix_is_as_good_as_interactions(name):
     csr = csr_array(checkerboard().csr().toarray() > 0).astype(np.float32)
     data = Interactions.from_csr(csr)
-    changed = {"scores": outside_scores(data)} if name == "OutsideScores" else {}
+    changed = {"scores": outside_scores(data)} if name == "PrecomputedScores" else {}
     one = model(name, **changed)
     for matrix in (csr, csr.tocoo(), csr.tocsc()):
         assert bits(one.fit(train=matrix)) == bits(fit(name, data))
@@ -214,7 +214,7 @@ BAD = {
     "n_factors": [0, 2.5, "8", True],
     "n_epochs": [0, -1],
     "patience": [0],
-    "draws": [0, 1.5],
+    "negative_draws": [0, 1.5],
     "lr": [0, -1, float("nan"), 11, "fast"],
     "reg": [-0.1, float("inf"), None],
     "reg_user": [-0.1],
@@ -234,12 +234,12 @@ BAD = {
     "pool_items": ["sum"],
     "pool_user": ["min"],
     "window": [0, 1.5],
-    "memory": [0, -1, 1.5, float("nan"), "long"],
-    "trend": [0, -1, float("nan"), float("inf"), "long"],
+    "repeat_decay": [0, -1, 1.5, float("nan"), "long"],
+    "trend_half_life": [0, -1, float("nan"), float("inf"), "long"],
     "half_life": [0, -1, float("inf")],
     "decay": [0, 1.5],
     "popularity": [-1],
-    "n_neighbours": [0, 2.5],
+    "n_neighbors": [0, 2.5],
     "group_size": [0],
     "basket_decay": [-0.1, 1.5],
     "group_decay": [-0.1, 1.5],
@@ -285,10 +285,10 @@ def test_save_and_load_give_the_same_scores(name, ids, tmp_path):
     assert back.users_ == one.users_
     assert back.items_ == one.items_
     assert back.items_.values.dtype == one.items_.values.dtype
-    assert back.past.fingerprint == data.fingerprint
-    assert (back.past.item_names is None) == (ids != "names")
-    assert ids != "names" or back.past.item_names.to_list() == data.item_names.to_list()
-    if name != "OutsideScores":
+    assert back.history.fingerprint == data.fingerprint
+    assert (back.history.item_names is None) == (ids != "names")
+    assert ids != "names" or back.history.item_names.to_list() == data.item_names.to_list()
+    if name != "PrecomputedScores":
         assert back.get_params() == one.get_params()
     for ask in ("boundaries", "log_odds_shift", "probabilities"):
         mine, theirs = getattr(one, ask)(users), getattr(back, ask)(users)

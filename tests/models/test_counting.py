@@ -29,9 +29,9 @@ def test_popularity_fades_by_its_half_life():
 
 def test_personal_frequency_counts_baskets_back_from_the_last():
     scores = PersonalFrequency(decay=0.5, popularity=6).fit(Interactions.from_tuples(ROWS)).score(BOTH)
-    shelf = [3, 2, 1]  # shares of six sales, times six
-    np.testing.assert_allclose(scores[0], np.add(shelf, [0.25 + 0.5 + 1, 0.25, 1]))
-    np.testing.assert_allclose(scores[1], np.add(shelf, [0, 1, 0]))
+    item_stats = [3, 2, 1]  # shares of six sales, times six
+    np.testing.assert_allclose(scores[0], np.add(item_stats, [0.25 + 0.5 + 1, 0.25, 1]))
+    np.testing.assert_allclose(scores[1], np.add(item_stats, [0, 1, 0]))
 
 
 def test_without_a_shelf_only_ones_own_counts():

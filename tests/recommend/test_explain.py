@@ -5,7 +5,7 @@ import pytest
 
 from shortlist.errors import ConfigError, UnknownIdError
 from shortlist.recommend import explain
-from tests.recommend.toys import Toy, past
+from tests.recommend.toys import Toy, history
 
 # items 0 and 1 are what user 0 took; item 2 leans on 0 alone, item 3 on both, item 4 on neither, 5 against
 ITEMS = np.array([[1, 0], [0, 2], [1, 0], [3, 1], [0, 0], [-1, -1]], np.float32)
@@ -14,7 +14,7 @@ USERS = np.array([[1, 1], [1, 0], [0, 1], [1, 1]], np.float32)
 
 @pytest.fixture
 def toy():
-    return Toy(past([(0, 0), (0, 1)]), boundary=[0.5] * 4, shift=[-1.0] * 4, pair=(USERS, ITEMS, None))
+    return Toy(history([(0, 0), (0, 1)]), boundary=[0.5] * 4, shift=[-1.0] * 4, pair=(USERS, ITEMS, None))
 
 
 def test_head_margin_probability_and_pull(toy):
@@ -45,12 +45,12 @@ def test_head_margin_probability_and_pull(toy):
 
 
 def test_fewer_past_items_and_fewer_candidates(toy):
-    frame = explain(toy, "u0", N=1, n_past=1, candidates=["i3", "i4"])
+    frame = explain(toy, "u0", N=1, n_history=1, candidates=["i3", "i4"])
     assert frame["pulled_by"].to_list() == [[{"item_id": "i0", "share": 0.6}]]
 
 
 def test_a_ranker_without_factors_or_boundary_says_what_it_can():
-    toy = Toy(past([(0, 0)]), np.tile(np.arange(6), (4, 1)))
+    toy = Toy(history([(0, 0)]), np.tile(np.arange(6), (4, 1)))
     frame = explain(toy, "u0", N=2)
     assert frame["item_id"].to_list() == ["i5", "i4"]
     for name in ("boundary", "margin", "probability", "shown", "pulled_by"):
@@ -61,4 +61,4 @@ def test_strangers_and_nonsense_are_refused(toy):
     with pytest.raises(UnknownIdError, match="u77"):
         explain(toy, "u77")
     with pytest.raises(ConfigError, match="n_past"):
-        explain(toy, "u0", n_past=-1)
+        explain(toy, "u0", n_history=-1)

@@ -9,7 +9,7 @@ from shortlist.cutoff import FixedN, Threshold
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.recommend import recommend
-from tests.recommend.toys import Toy, past
+from tests.recommend.toys import Toy, history
 
 SCORES = [
     [0.9, 0.8, 0.7, 0.6, 0.5, 0.4],
@@ -24,7 +24,7 @@ ROWS = [(0, 0), (0, 2), (1, 5), (2, 1), (3, 0), (3, 3), (0, 3), (1, 3)]
 @pytest.fixture(params=["dense", "factors"])
 def toy(request):
     """The same scores, once as rows and once as factors (infinity has no factors)."""
-    data = past(ROWS)
+    data = history(ROWS)
     if request.param == "dense":
         return Toy(data, SCORES, BOUNDARY)
     finite = np.nan_to_num(np.array(SCORES, np.float32), nan=-9, posinf=9, neginf=-9)
@@ -59,7 +59,7 @@ def test_top_n_ignores_the_boundary_and_breaks_ties_by_item(toy):
 
 
 def test_nan_and_minus_infinity_are_never_shown():
-    toy = Toy(past(ROWS), SCORES, [-np.inf] * 4)
+    toy = Toy(history(ROWS), SCORES, [-np.inf] * 4)
     for wishes in ({"N": 6}, {}):
         lists = recommend(toy, ["u3"], filter_seen=False, **wishes)
         assert shown(lists) == {"u3": ["i4", "i2", "i3", "i5"]}
@@ -124,7 +124,7 @@ def test_excluded_items_are_not_shown(toy, exclude, expected):
 
 
 def test_a_long_list_of_exclusions_does_the_same(toy, monkeypatch):
-    monkeypatch.setattr("shortlist.recommend.desk.FEW", 0)
+    monkeypatch.setattr("shortlist.recommend.batch.FEW", 0)
     lists = recommend(toy, ["u0"], N=9, exclude=["i0", "i1"], candidates=["i0", "i4", "i5"])
     assert shown(lists) == {"u0": ["i4", "i5"]}
 
@@ -169,7 +169,7 @@ def test_a_cutoff_decides_and_brings_its_reason(toy):
 
 
 def test_probabilities_come_from_scores_and_the_shift():
-    toy = Toy(past(ROWS), SCORES, BOUNDARY, shift=[-0.9, 0, 0, 0])
+    toy = Toy(history(ROWS), SCORES, BOUNDARY, shift=[-0.9, 0, 0, 0])
     lists = recommend(toy, ["u0"], filter_seen=False)
     assert lists["u0"].probabilities.tolist() == pytest.approx(
         (1 / (1 + np.exp(-(lists["u0"].scores - 0.9)))).tolist()
@@ -217,12 +217,12 @@ def test_a_user_asked_for_twice_is_refused(toy):
 
 def test_a_scorer_of_the_wrong_shape_is_refused():
     with pytest.raises(DataError, match=r"\(1, 6\)"):
-        recommend(Toy(past(ROWS), np.zeros((4, 5))), ["u1"], N=1)
+        recommend(Toy(history(ROWS), np.zeros((4, 5))), ["u1"], N=1)
 
 
 def test_dense_scores_are_asked_for_in_bounded_chunks(monkeypatch):
-    monkeypatch.setattr("shortlist.recommend.finder.CELLS", 12)
-    toy = Toy(past(ROWS), SCORES, BOUNDARY)
+    monkeypatch.setattr("shortlist.recommend.retriever.CELLS", 12)
+    toy = Toy(history(ROWS), SCORES, BOUNDARY)
     assert shown(recommend(toy, N=1)) == {"u0": ["i1"], "u1": ["i4"], "u2": ["i0"], "u3": ["i4"]}
     assert toy.asked == [2, 2]
 
@@ -237,7 +237,9 @@ def test_invariants_hold_whatever_is_wished(data):
     pairs = st.tuples(st.integers(0, n_users - 1), st.integers(0, n_items - 1))
     taken = data.draw(st.lists(pairs, min_size=1))
     toy = Toy(
-        past(taken, n_users, n_items), scores, data.draw(st.lists(value, min_size=n_users, max_size=n_users))
+        history(taken, n_users, n_items),
+        scores,
+        data.draw(st.lists(value, min_size=n_users, max_size=n_users)),
     )
     names = st.lists(st.sampled_from([*(f"i{i}" for i in range(n_items)), "new"]))
     given_ids = st.none() | names | st.dictionaries(st.sampled_from(["u0", "u1", "nobody"]), names)
@@ -257,14 +259,14 @@ def test_invariants_hold_whatever_is_wished(data):
         fallback=fallback,
     )
     assert lists.users.values.to_list() == asked
-    history = {(f"u{u}", f"i{i}") for u, i in taken}
+    seen = {(f"u{u}", f"i{i}") for u, i in taken}
     for one in lists:
         allowed = set(toy.items_.values)
         if candidates is not None:
             allowed &= set(candidates.get(one.user_id, ()) if isinstance(candidates, dict) else candidates)
         if exclude is not None:
             allowed -= set(exclude.get(one.user_id, ()) if isinstance(exclude, dict) else exclude)
-        allowed -= {item for user, item in history if user == one.user_id}
+        allowed -= {item for user, item in seen if user == one.user_id}
         assert set(one.items) <= allowed
         assert len(set(one.items)) == len(one.items)
         assert len(one) <= min(n for n in (N, most, 99) if n is not None)
@@ -279,7 +281,7 @@ def test_invariants_hold_whatever_is_wished(data):
 def test_where_people_take_items_again_seen_items_stay():
     rows = [("u0", "i0", 1), ("u0", "i0", 2), ("u1", "i1", 1)]
     data = Interactions.from_tuples(rows)
-    assert data.returns
+    assert data.has_repeats
     toy = Toy(data, [[2.0, 1.0], [2.0, 1.0]])
     assert shown(recommend(toy, N=2)) == {"u0": ["i0", "i1"], "u1": ["i0", "i1"]}
     assert shown(recommend(toy, N=2, filter_seen=True)) == {"u0": ["i1"], "u1": ["i0"]}

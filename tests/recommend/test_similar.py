@@ -7,14 +7,14 @@ import pytest
 from shortlist.errors import ConfigError, UnknownIdError
 from shortlist.recommend import similar_items
 from tests.models.cases import fitted
-from tests.recommend.toys import Toy, past
+from tests.recommend.toys import Toy, history
 
 ITEMS = np.array([[2, 0], [0, 3], [5, 5], [-1, 0], [0, 0], [4, 0]], np.float32)
 
 
 @pytest.fixture
 def toy():
-    return Toy(past([(0, 0)]), pair=(np.ones((4, 2), np.float32), ITEMS, np.arange(6, dtype=np.float32)))
+    return Toy(history([(0, 0)]), pair=(np.ones((4, 2), np.float32), ITEMS, np.arange(6, dtype=np.float32)))
 
 
 def test_the_direction_counts_and_neither_length_nor_bias(toy):
@@ -28,7 +28,7 @@ def test_the_direction_counts_and_neither_length_nor_bias(toy):
 
 
 def test_names_are_told_where_there_are_any(toy):
-    toy.past = toy.past.with_names(toy.items_.values, pl.Series([f"thing {n}" for n in range(6)]))
+    toy.history = toy.history.with_names(toy.items_.values, pl.Series([f"thing {n}" for n in range(6)]))
     assert similar_items(toy, "i0", 1).row(0)[:2] == ("i5", "thing 5")
 
 
@@ -38,7 +38,7 @@ def test_strangers_nonsense_and_models_without_vectors_are_refused(toy):
     with pytest.raises(ConfigError, match="N must be at least 1, got 0"):
         similar_items(toy, "i0", N=0)
     with pytest.raises(ConfigError, match="got a Toy, whose scores are no inner products"):
-        similar_items(Toy(past([(0, 0)]), np.zeros((4, 6))), "i0")
+        similar_items(Toy(history([(0, 0)]), np.zeros((4, 6))), "i0")
 
 
 @pytest.mark.parametrize("name", ["BPRMF", "DKHRM"])

@@ -4,17 +4,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shortlist.data.lists import RankedLists
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.recommend import recommend, recommend_to
-from tests.recommend.toys import Toy, past
+from tests.recommend.toys import Toy, history
 
 
 @pytest.fixture
 def toy(monkeypatch):
-    monkeypatch.setattr("shortlist.recommend.finder.CELLS", 12)  # two users a chunk
+    monkeypatch.setattr("shortlist.recommend.retriever.CELLS", 12)  # two users a chunk
     rng = np.random.default_rng(0)
-    data = past([(u, u % 6) for u in range(9)], n_users=9)
+    data = history([(u, u % 6) for u in range(9)], n_users=9)
     return Toy(data, rng.normal(size=(9, 6)), np.linspace(-1, 9, 9), shift=np.zeros(9))
 
 

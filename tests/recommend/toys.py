@@ -12,7 +12,7 @@ from shortlist.data.interactions import Interactions
 class Toy:
     """Scores as given; a boundary and a shift if given; factors if given instead of scores."""
 
-    past: Interactions
+    history: Interactions
     scores: Any = None  # (n_users, n_items)
     boundary: Any = None  # (n_users,)
     shift: Any = None  # (n_users,)
@@ -21,15 +21,15 @@ class Toy:
 
     @property
     def users_(self):
-        return self.past.users
+        return self.history.users
 
     @property
     def items_(self):
-        return self.past.items
+        return self.history.items
 
     @property
-    def seen(self):
-        return self.past.item_sets
+    def seen_items(self):
+        return self.history.item_sets
 
     def score(self, users):
         self.asked.append(users.size)
@@ -47,7 +47,7 @@ class Toy:
         return None if self.pair is None else (self.pair[0][users], *self.pair[1:])
 
 
-def past(rows, n_users=4, n_items=6):
+def history(rows, n_users=4, n_items=6):
     """Users u0…, items i0…, all of them in the tables; rows are (user, item)."""
     matrix = np.zeros((n_users, n_items))
     for user, item in rows:

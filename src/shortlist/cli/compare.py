@@ -29,8 +29,8 @@ def compare(
       shortlist recommend shop --N 10 --out ten.parquet
       shortlist compare ten.parquet dynamic=lists.parquet --truth held.parquet
     """
-    from shortlist.data.lists import RankedLists
-    from shortlist.evaluate import compare as judge
+    from shortlist.data.ranked_lists import RankedLists
+    from shortlist.evaluation import compare as judge
 
     named = dict(map(named_file, lists))
     if len(named) < len(lists) or not named:

@@ -64,10 +64,10 @@ def show(name: Name, /, *, json: Json = False) -> None:
     For example:
       shortlist datasets show sample
     """
-    from shortlist.data.datasets import describe, load
+    from shortlist.data.datasets import describe, load_dataset
 
     about = facts(describe(name))
-    data = load(name, progress=say)
+    data = load_dataset(name, progress=say)
     found = {
         "rows": data.n_rows,
         "users": data.n_users,

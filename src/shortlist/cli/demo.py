@@ -14,8 +14,8 @@ from shortlist.errors import DataError
 
 if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
-    from shortlist.data.lists import RankedList, RankedLists
-    from shortlist.experiment.brief import Brief
+    from shortlist.data.ranked_lists import RankedList, RankedLists
+    from shortlist.reports.model_report import ModelReport
     from shortlist.split import Split
 
 N_EPOCHS = 40
@@ -40,19 +40,19 @@ def demo(
     For example:
       shortlist demo
     """
-    from shortlist.data.files import refuse_file
-    from shortlist.experiment.brief import taken_by
+    from shortlist.core.files import refuse_file
+    from shortlist.reports.model_report import taken_by
 
     refuse_file(report)
     name, data = movies_or_groceries()
     split = sl.split.last_basket(data)
     if not json:
         show_text(introduction(name, data, split))
-    rehearsal = rehearse(sl.DKHRM(n_epochs=N_EPOCHS, seed=7), split.train_valid, data.returns)
+    rehearsal = rehearse(sl.DKHRM(n_epochs=N_EPOCHS, seed=7), split.train_valid, data.has_repeats)
     if rehearsal is None:
         raise DataError("the demo needs users with at least three baskets, got none; try it on other data.")
     model = relearned(rehearsal, split.train_valid)
-    fixed = rehearsal.decided(sl.cutoff.FixedN())
+    fixed = rehearsal.set_cutoff(sl.cutoff.FixedN())
     brief = trial(
         name,
         model,
@@ -60,11 +60,11 @@ def demo(
         {
             f"{FIXED} = {fixed.need('N_')}": fixed,
             BOUNDARY: None,
-            EXPECTED: rehearsal.decided(sl.cutoff.ExpectedF1()),
+            EXPECTED: rehearsal.set_cutoff(sl.cutoff.ExpectedF1()),
         },
         main=EXPECTED,
         N=fixed.need("N_"),
-        keep_seen=data.returns,
+        keep_seen=data.has_repeats,
         max_items=MOST,
     )
     write_page(brief, report)
@@ -95,10 +95,10 @@ def demo(
 def movies_or_groceries() -> "tuple[str, Interactions]":
     """MovieLens-100K, or the generated sample and a word about why."""
     try:
-        return "MovieLens 100K", sl.load("ml-100k", progress=say)
+        return "MovieLens 100K", sl.load_dataset("ml-100k", progress=say)
     except DataError as error:
         say(f"{error} The demo goes on with the built-in sample.")
-        return "the generated sample", sl.load("sample")
+        return "the generated sample", sl.load_dataset("sample")
 
 
 def introduction(name: str, data: "Interactions", split: "Split") -> str:
@@ -120,7 +120,7 @@ def three_of(lists: "RankedLists") -> "list[RankedList]":
     return [lists.at(number) for number in dict.fromkeys(numbers)]
 
 
-def show_comparison(brief: "Brief") -> None:
+def show_comparison(brief: "ModelReport") -> None:
     """How the lists end, the table, and in words what it says."""
     rows = []
     for name, report in brief.reports.items():

@@ -107,7 +107,7 @@ def told(made: Taught, place: Path, report: Path | None, seconds: float, json: b
     if made.chosen is not None:
         show(made.chosen)
     ends = f"cut by {about['cutoff'] or 'its own boundary'}"
-    if about["cutoff"] is None and made.model.boundaries(made.model.past.active_users[:1]) is None:
+    if about["cutoff"] is None and made.model.boundaries(made.model.history.active_users[:1]) is None:
         ends = "which only ranks, so recommend needs --N"
     show_text(f"{about['class']} on {about['rows']:,} rows, {ends}, in {seconds} s: {place}")
     if report is not None:
@@ -117,8 +117,8 @@ def told(made: Taught, place: Path, report: Path | None, seconds: float, json: b
 
 def free(out: Path, *files: Path | None) -> None:
     """Refuse, before hours of training, places where nothing can be saved afterwards."""
-    from shortlist.data.files import refuse_file, refuse_place
-    from shortlist.data.store import HEADER
+    from shortlist.core.files import refuse_file, refuse_place
+    from shortlist.core.serialization import HEADER
 
     if out.exists() and not (out / HEADER).is_file():
         raise DataError(f"{out} exists and is not a saved model; choose another place with --out.")
@@ -130,7 +130,7 @@ def free(out: Path, *files: Path | None) -> None:
 
 def summary(model: "Recommender", place: Path) -> dict[str, Any]:
     """What a saved model is, in plain values."""
-    past, cutoff = model.past, getattr(model, "decider_", None)
+    past, cutoff = model.history, getattr(model, "cutoff_", None)
     learned = {
         name: getattr(model, f"{name}_") for name in ("n_epochs", "stopped") if hasattr(model, f"{name}_")
     }
@@ -144,5 +144,5 @@ def summary(model: "Recommender", place: Path) -> dict[str, Any]:
         "data": past.fingerprint,
         **learned,
         "params": model.get_params(),
-        "because": getattr(getattr(model, "chosen_", None), "because", None),
+        "because": getattr(getattr(model, "selection_", None), "because", None),
     }

@@ -10,7 +10,7 @@ from shortlist.cli.lists import lengths_drawn
 from shortlist.cli.screen import Json, show, show_json, show_table
 
 if TYPE_CHECKING:
-    from shortlist.data.lists import RankedLists
+    from shortlist.data.ranked_lists import RankedLists
     from shortlist.models import Recommender
 
 USERS = 2_000  # whose lists are counted; more would say the same and take longer
@@ -24,7 +24,7 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
       shortlist inspect shop
     """
     import shortlist as sl
-    from shortlist.data.store import read_header
+    from shortlist.core.serialization import read_header
 
     found = sl.load_model(model)
     lists = some_lists(found)
@@ -42,15 +42,15 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
             show_table((key, ""), [(name, str(value)) for name, value in about[key].items()])
         if key == "boundary" and lists is not None:
             show(lengths_drawn(lists))
-    if getattr(found, "chosen_", None) is not None:
-        show(found.chosen_)
+    if getattr(found, "selection_", None) is not None:
+        show(found.selection_)
     return None
 
 
 def some_lists(model: "Recommender") -> "RankedLists | None":
     """Lists of the first users, as the model ends them; None for one that only ranks."""
-    users = model.past.active_users[:USERS]
-    if getattr(model, "decider_", None) is None and model.boundaries(users[:1]) is None:
+    users = model.history.active_users[:USERS]
+    if getattr(model, "cutoff_", None) is None and model.boundaries(users[:1]) is None:
         return None
     return model.recommend(model.users_.outside(users))
 
@@ -67,7 +67,7 @@ def spread(model: "Recommender") -> dict[str, float]:
     """Quantiles of t_u over the users with a past; nothing for a model that only ranks."""
     import numpy as np
 
-    bounds = model.boundaries(model.past.active_users)
+    bounds = model.boundaries(model.history.active_users)
     if bounds is None:
         return {}
     quantiles: Any = np.quantile(bounds, (0, 0.05, 0.5, 0.95, 1))

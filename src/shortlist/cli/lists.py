@@ -9,16 +9,16 @@ from shortlist.errors import DataError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shortlist.data.ids import Ids
+    from shortlist.data.id_map import IdMap
     from shortlist.data.interactions import Interactions
-    from shortlist.data.lists import RankedList, RankedLists
+    from shortlist.data.ranked_lists import RankedList, RankedLists
 
 BY_BOUNDARY = ("boundary", "no_candidate_above_boundary")
 BAR = 40  # characters of the longest bar
 
 
-def outside_ids(words: Iterable[str], ids: "Ids") -> list[Any]:
-    """Ids as the model knows them: integers where its ids are integers."""
+def outside_ids(words: Iterable[str], ids: "IdMap") -> list[Any]:
+    """IdMap as the model knows them: integers where its ids are integers."""
     if not ids.values.dtype.is_integer():
         return list(words)
     try:
@@ -31,7 +31,7 @@ def outside_ids(words: Iterable[str], ids: "Ids") -> list[Any]:
 
 def as_json(one: "RankedList", past: "Interactions") -> dict[str, Any]:
     """One list in plain values; names where the data has them."""
-    from shortlist.experiment.brief import names_of
+    from shortlist.reports.model_report import names_of
 
     return {
         "user_id": one.user_id,
@@ -59,7 +59,7 @@ def drawn(
     from rich.table import Table
     from rich.text import Text
 
-    from shortlist.experiment.brief import names_of
+    from shortlist.reports.model_report import names_of
 
     title = (
         f"user {one.user_id}: {len(one)} item{'' if len(one) == 1 else 's'}; {WHY.get(one.reason or '', '')}"

@@ -23,8 +23,8 @@ Name = Literal[
     "LogMF",
     "CRRMF",
     "TwoStage",
-    "Neighbours",
-    "Linear",
+    "TIFUKNN",
+    "EASE",
     "PersonalFrequency",
     "Popularity",
 ]
@@ -106,7 +106,7 @@ def chosen_model(name: Name | None, params: Params, data: "Interactions") -> tup
     """(name, parameters): flags, environment, file, what suits the data, in this order."""
     filed, tuned = None, dict[str, Any]()
     if params.config is not None:
-        from shortlist.experiment.tune import read_tuned
+        from shortlist.tuning.tune import read_tuned
 
         filed, tuned = read_tuned(params.config)
         if name not in (None, filed):
@@ -118,6 +118,6 @@ def chosen_model(name: Name | None, params: Params, data: "Interactions") -> tup
 
 def model_of(name: Name | None, params: Params, data: "Interactions") -> "Recommender":
     """The model by name, or from the file, or the one that suits the data."""
-    from shortlist.experiment.tune import made
+    from shortlist.tuning.tune import made
 
     return made(*chosen_model(name, params, data))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shortlist.cli.screen import say
 
 if TYPE_CHECKING:
-    from shortlist.models.training import Progress as Epoch
+    from shortlist.models.factorization.training import Progress as Epoch
 
 PAUSE = 5.0  # seconds between two plain lines
 

@@ -15,7 +15,7 @@ from shortlist.cli.training import Seen, keeps_seen
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:
-    from shortlist.data.lists import RankedLists
+    from shortlist.data.ranked_lists import RankedLists
     from shortlist.models import Recommender
 
 WITHHELD = 5  # items shown below the line
@@ -68,14 +68,14 @@ def recommend(
     from shortlist.cutoff import Cutoff
 
     found = sl.load_model(model)
-    if wishes.boundary and hasattr(found, "decider_"):
-        del found.decider_
+    if wishes.boundary and hasattr(found, "cutoff_"):
+        del found.cutoff_
     users = outside_ids(user, found.users_) or None
     asked: dict[str, Any] = {
         "N": wishes.N,
         "cutoff": None if wishes.cutoff is None else Cutoff.load(wishes.cutoff),
         "candidates": None if wishes.candidates is None else listed(wishes.candidates, found),
-        "filter_seen": not keeps_seen(wishes.seen, found.past),
+        "filter_seen": not keeps_seen(wishes.seen, found.history),
         "min_items": wishes.min_items,
         "max_items": wishes.max_items,
         "fallback": wishes.fallback,
@@ -84,12 +84,12 @@ def recommend(
         return written(out, found, users, asked, json)
     lists = found.recommend(users, **asked)
     if json:
-        return show_json([as_json(one, found.past) for one in lists])
+        return show_json([as_json(one, found.history) for one in lists])
     if users is None:
         return show(lengths_drawn(lists))
     ranked = ranking(found, users, lists, asked)
     return show(
-        *(drawn(one, ranked.at(at), found.past, withheld=WITHHELD) for at, one in enumerate(lists)),
+        *(drawn(one, ranked.at(at), found.history, withheld=WITHHELD) for at, one in enumerate(lists)),
     )
 
 
@@ -98,12 +98,14 @@ def ranking(
 ) -> "RankedLists":
     """What the lists were cut from, with the probabilities that cut them."""
     several = {name: asked[name] for name in ("candidates", "filter_seen")}
-    decider = asked["cutoff"] or (None if asked["N"] else getattr(model, "decider_", None))
+    decider = asked["cutoff"] or (None if asked["N"] else getattr(model, "cutoff_", None))
     depth = int(lists.lengths.max(initial=0)) + WITHHELD
-    ranked = model.recommend(users, N=depth if decider is None else max(depth, decider.depth()), **several)
+    ranked = model.recommend(
+        users, N=depth if decider is None else max(depth, decider.candidates_needed()), **several
+    )
     if decider is None or not hasattr(decider, "calibration_"):
         return ranked
-    chances = decider.calibration_.probabilities(ranked, history=model.past)
+    chances = decider.calibration_.probabilities(ranked, history=model.history)
     return replace(ranked, probabilities=chances) if chances.size == ranked.items.size else ranked
 
 

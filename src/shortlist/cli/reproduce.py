@@ -24,7 +24,7 @@ def reproduce(
     seed: Annotated[int, Parameter(help="The first seed.")] = 0,
     trials: Annotated[int | None, Parameter(help="Of tuning, per model; 12, or 4 with --quick.")] = None,
     users: Annotated[int | None, Parameter(help="Keep at most so many; all, or 2,000 with --quick.")] = None,
-    jobs: Annotated[int, Parameter(help="Units at a time; 0: one per core. Changes no result.")] = 0,
+    jobs: Annotated[int, Parameter(help="ResultCache at a time; 0: one per core. Changes no result.")] = 0,
     json: Json = False,
 ) -> None:
     """Tune, train and judge the paper's models; say which of its claims hold. A killed run continues.
@@ -34,8 +34,8 @@ def reproduce(
     """
     from dataclasses import replace
 
-    from shortlist.experiment.reproduce import FULL, QUICK
-    from shortlist.experiment.reproduce import reproduce as work
+    from shortlist.paper.reproduce import FULL, QUICK
+    from shortlist.paper.reproduce import reproduce as work
 
     began = time.monotonic()
     said = {"n_trials": trials, "users": users}

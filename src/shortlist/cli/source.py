@@ -43,7 +43,11 @@ AS_NAMED = Reading()
 def interactions(source: str, reading: Reading = AS_NAMED, *, training: bool = True) -> "Interactions":
     """The rows of a source, and a line about what was found; a bare word is a dataset's name."""
     bare = not Path(source).exists() and not any(mark in source for mark in "./\\:*")
-    data = sl.load(source, progress=say) if bare else sl.read(source, training=training, **asdict(reading))
+    data = (
+        sl.load_dataset(source, progress=say)
+        if bare
+        else sl.read_interactions(source, training=training, **asdict(reading))
+    )
     folded = f"; {data.duplicates:,} duplicate rows folded" if data.duplicates else ""
     say(f"{source}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{folded}")
     if folded and training and data.n_baskets == data.active_users.size and data.time is None:
@@ -58,7 +62,7 @@ def interactions(source: str, reading: Reading = AS_NAMED, *, training: bool = T
 
 def write_rows(data: "Interactions", path: Path) -> None:
     """Interactions as a table that `interactions` reads back: .parquet or .csv."""
-    from shortlist.data.files import write_beside
+    from shortlist.core.files import write_beside
 
     writers = {".parquet": "write_parquet", ".csv": "write_csv"}
     if path.suffix not in writers:

@@ -12,9 +12,9 @@ from shortlist.errors import DataError
 if TYPE_CHECKING:
     from shortlist.cutoff import Cutoff
     from shortlist.data.interactions import Interactions
-    from shortlist.data.lists import RankedLists
-    from shortlist.experiment.brief import Brief
-    from shortlist.models.chosen import Chosen
+    from shortlist.data.ranked_lists import RankedLists
+    from shortlist.models.selection import SelectionReport
+    from shortlist.reports.model_report import ModelReport
     from shortlist.split import Split
 
 Seen = Literal["auto", "keep", "drop"]
@@ -31,7 +31,7 @@ class Rehearsal:
     truth: "Interactions"
     history: "Interactions"
 
-    def decided(self, cutoff: "Cutoff") -> "Cutoff":
+    def set_cutoff(self, cutoff: "Cutoff") -> "Cutoff":
         """The cutoff, fitted on what happened."""
         return cutoff.fit(self.heads, self.truth, history=self.history)
 
@@ -52,7 +52,7 @@ def rehearse(model: Any, data: "Interactions", keep_seen: bool) -> Rehearsal | N
 
 def learned(model: Any, data: "Interactions", valid: "Interactions | None" = None) -> Any:
     """A fitted copy; Ctrl-C leaves nothing, where the library would keep the state so far."""
-    from shortlist.models.joint import JointModel
+    from shortlist.models.factorization.engine import JointModel
 
     fresh = model.clone()
     if not isinstance(fresh, JointModel):
@@ -81,11 +81,11 @@ class Taught:
     model: Any
     cutoff: "Cutoff | None" = None  # None: the boundary that the model learned, if it learns one
     N: int | None = None  # the fixed length that did best on validation; None where there was none
-    chosen: "Chosen | None" = None  # why this model, where it was chosen for the data
+    chosen: "SelectionReport | None" = None  # why this model, where it was chosen for the data
 
     def save(self, place: Path) -> Path:
         """The model together with what ends its lists, in one step."""
-        model = self.model if self.cutoff is None else self.model.decided(self.cutoff, self.chosen)
+        model = self.model if self.cutoff is None else self.model.set_cutoff(self.cutoff, self.chosen)
         saved: Path = model.save(place)
         return saved
 
@@ -95,19 +95,19 @@ def taught(model: Any, data: "Interactions", decider: str, keep_seen: bool, *, q
     rehearsal = None if quick else rehearse(model, data, keep_seen)
     if rehearsal is None:
         return Taught(learned(model, data))
-    final, N = relearned(rehearsal, data), rehearsal.decided(sl.cutoff.FixedN()).need("N_")
+    final, N = relearned(rehearsal, data), rehearsal.set_cutoff(sl.cutoff.FixedN()).need("N_")
     if decider == "none":
         return Taught(final, N=N)
-    return Taught(final, rehearsal.decided(getattr(sl.cutoff, decider)()), N)
+    return Taught(final, rehearsal.set_cutoff(getattr(sl.cutoff, decider)()), N)
 
 
 def chosen_for(data: "Interactions", budget: str | int, params: "dict[str, Any]") -> Taught:
     """Ranker, settings and decider chosen on validation, each step said."""
     model: Any = sl.fit(data, budget=budget, progress=say, **params)
-    return Taught(model, model.decider_, model.chosen_.rankers[0]["N"], model.chosen_)
+    return Taught(model, model.cutoff_, model.selection_.rankers[0]["N"], model.selection_)
 
 
-def judged(name: str, made: Taught, split: "Split", keep_seen: bool) -> "Brief":
+def judged(name: str, made: Taught, split: "Split", keep_seen: bool) -> "ModelReport":
     """What was taught without the test, against the best fixed N and the learned boundary."""
     if made.N is None:
         raise DataError("a report needs users with at least three baskets, got none; leave out --report.")
@@ -129,9 +129,9 @@ def trial(
     N: int,
     keep_seen: bool,
     max_items: int = 20,
-) -> "Brief":
+) -> "ModelReport":
     """The test's users' lists under every cutoff (None: the learned boundary); the first is a fixed N."""
-    from shortlist.experiment.brief import Brief
+    from shortlist.reports.model_report import ModelReport
 
     users = split.test.users.outside(split.test.active_users)
     asked = {"filter_seen": not keep_seen, "at": None if split.test.time is None else split.test}
@@ -142,8 +142,8 @@ def trial(
     heads = model.recommend(users, N=HEAD, **asked)
     cutoff = ends[main]
     if cutoff is not None and hasattr(cutoff, "calibration_"):
-        heads = cutoff.calibration_.apply(heads, history=model.past)
-    return Brief(
+        heads = cutoff.calibration_.apply(heads, history=model.history)
+    return ModelReport(
         data=name,
         model=model,
         history=split.train_valid,
@@ -157,12 +157,12 @@ def trial(
     )
 
 
-def write_page(brief: "Brief", path: Path) -> None:
+def write_page(brief: "ModelReport", path: Path) -> None:
     """The report as one HTML file."""
-    from shortlist.data.files import write_beside
-    from shortlist.experiment.brief_page import html_brief
+    from shortlist.core.files import write_beside
+    from shortlist.reports.model_page import html_model_report
 
-    page = html_brief(brief)
+    page = html_model_report(brief)
     with write_beside(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
@@ -172,5 +172,5 @@ def keeps_seen(wish: Seen, data: "Interactions") -> bool:
     if wish != "auto":
         return wish == "keep"
     fate = "users take items again, so seen items may be shown"
-    say(fate if data.returns else "users take nothing twice, so seen items are left out")
-    return data.returns
+    say(fate if data.has_repeats else "users take nothing twice, so seen items are left out")
+    return data.has_repeats

@@ -10,7 +10,7 @@ from shortlist.cli.screen import Json, say, show_json, show_text
 from shortlist.cli.source import AS_NAMED, Reading, Source, interactions
 
 if TYPE_CHECKING:
-    from shortlist.experiment.study import Trial
+    from shortlist.tuning.study import Trial
 
 
 def tune(
@@ -37,8 +37,8 @@ def tune(
     For example:
       shortlist tune sample --model BPRMF --trials 8 --out tuned.toml
     """
-    from shortlist.data.files import refuse_file
-    from shortlist.experiment.tune import tune as search
+    from shortlist.core.files import refuse_file
+    from shortlist.tuning.tune import tune as search
 
     refuse_file(out)
     data = interactions(source, reading)

@@ -7,13 +7,13 @@ lists = cut.apply(test_scores, history=split.train_valid)
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.boundary import Boundary
 from shortlist.cutoff.calibration import Calibration, prior_corrected
+from shortlist.cutoff.expected_utility import ExpectedF1, ExpectedNDCG
+from shortlist.cutoff.expected_value import ExpectedValue
 from shortlist.cutoff.fixed import FixedN
 from shortlist.cutoff.guarantee import Guarantee
-from shortlist.cutoff.heads import heads
 from shortlist.cutoff.reliability import Reliability, reliability
 from shortlist.cutoff.threshold import Threshold
-from shortlist.cutoff.utility import ExpectedF1, ExpectedNDCG
-from shortlist.cutoff.value import Value
+from shortlist.cutoff.top_candidates import heads
 
 __all__ = [
     "Boundary",
@@ -21,11 +21,11 @@ __all__ = [
     "Cutoff",
     "ExpectedF1",
     "ExpectedNDCG",
+    "ExpectedValue",
     "FixedN",
     "Guarantee",
     "Reliability",
     "Threshold",
-    "Value",
     "heads",
     "prior_corrected",
     "reliability",

@@ -10,11 +10,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from shortlist.cutoff.heads import Scores, heads
+from shortlist.core.estimator import Estimator
 from shortlist.cutoff.labels import Labels, labelled_heads
-from shortlist.data.component import Component
+from shortlist.cutoff.top_candidates import Scores, heads
+from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import REASON_CODE, RankedLists
+from shortlist.data.ranked_lists import REASON_CODE, RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Doubles, Floats, Ints
 
@@ -29,7 +30,7 @@ class Decision(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class Cutoff(Component):
+class Cutoff(Estimator):
     """Decides where each ranked list ends; a list may be empty.
 
     `scores`: RankedLists (re-ranked where it is not best-first), a dense array or a SciPy matrix
@@ -39,7 +40,7 @@ class Cutoff(Component):
     and no candidate counts.
     """
 
-    M: int = 100  # candidates looked at per user
+    n_candidates: int = 100  # candidates looked at per user
 
     kind: ClassVar[str] = "cutoff"
     reason: ClassVar[str] = "threshold"
@@ -60,7 +61,7 @@ class Cutoff(Component):
         """
         self._check()
         truth, history = Interactions.of(truth), None if history is None else Interactions.of(history)
-        known = labelled_heads(scores, truth, history, asked, self.depth())
+        known = labelled_heads(scores, truth, history, asked, self.candidates_needed())
         users = known.lists.users.values
         if not users.is_sorted():  # so that the order of users does not matter to the last bit
             known = known.take(users.arg_sort().to_numpy())
@@ -73,7 +74,7 @@ class Cutoff(Component):
         fresh._learn(known.lists, known, history)
         if not isinstance(scores, RankedLists):
             tables = history or truth
-            fresh.users_, fresh.items_ = tables.users, tables.items  # type: ignore[attr-defined]
+            fresh.user_ids_, fresh.item_ids_ = tables.users.values, tables.items.values  # type: ignore[attr-defined]
         for name in self.fitted():
             delattr(self, name)
         vars(self).update(fresh.fitted())
@@ -101,17 +102,18 @@ class Cutoff(Component):
 
     def _heads(self, scores: Scores, history: Interactions | None) -> RankedLists:
         """The candidates; bare scores take their ids from history, else from what `fit` saw."""
-        ids = history or (vars(self).get("users_"), vars(self).get("items_"))
-        return heads(scores, ids=ids, M=self.depth())
+        fitted = (vars(self).get(name) for name in ("user_ids_", "item_ids_"))
+        ids = history or tuple(None if found is None else IdMap(found) for found in fitted)
+        return heads(scores, ids=ids, n_candidates=self.candidates_needed())
 
-    def depth(self) -> int:
+    def candidates_needed(self) -> int:
         """How many candidates to look at."""
-        return self.M
+        return self.n_candidates
 
     def _check(self) -> None:
         """Raise ConfigError where parameters make no sense."""
-        if self.M < 1:
-            raise ConfigError(f"M must be at least 1, got {self.M}; 100 is plenty.")
+        if self.n_candidates < 1:
+            raise ConfigError(f"n_candidates must be at least 1, got {self.n_candidates}; 100 is plenty.")
 
     @abstractmethod
     def _learn(self, lists: RankedLists, known: Labels, history: Interactions | None) -> None:

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
+from shortlist.core.glm import logistic_fit, sigmoid
 from shortlist.cutoff.base import Cutoff, Decision
 from shortlist.cutoff.features import bounded, score_range
 from shortlist.cutoff.labels import Labels
-from shortlist.cutoff.logistic import logistic_fit, sigmoid
 from shortlist.cutoff.sweep import best_threshold, falling
 from shortlist.cutoff.threshold import exceeding
-from shortlist.data.ids import UNKNOWN
+from shortlist.data.id_map import UNKNOWN
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, NotFittedError
 from shortlist.kernels.boundary import boundaries_solve
 from shortlist.types import Doubles, Floats

@@ -6,7 +6,7 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.calibration import METHODS, Calibration
 from shortlist.cutoff.labels import Labels
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.types import Doubles
 
@@ -28,11 +28,11 @@ class Calibrated(Cutoff):
         """Fit the calibration on labelled candidates; where there are none, keep what the lists carry."""
         wanted = self.calibration
         made = Calibration(method=wanted) if isinstance(wanted, str) else wanted.clone()
-        self.calibration_ = made.set_params(M=self.depth()).learn(known, history)
+        self.calibration_ = made.set_params(n_candidates=self.candidates_needed()).learn(known, history)
 
     def _probabilities(self, lists: RankedLists, history: Interactions | None) -> Doubles:
         """(n_candidates,) from the fitted calibration, or from the lists where it is none."""
-        made = Calibration(method="none", M=self.depth())
+        made = Calibration(method="none", n_candidates=self.candidates_needed())
         if self.calibration != "none":
             made = self.need("calibration_")
         return made.probabilities(lists, history=history)

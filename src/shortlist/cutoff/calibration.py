@@ -11,16 +11,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from shortlist.core.estimator import Estimator
+from shortlist.core.glm import Logistic, log_loss, sigmoid
+from shortlist.core.trees import Growth, Trees, trees_grow
 from shortlist.cutoff.features import bounded, candidate_features, score_range
-from shortlist.cutoff.heads import Scores, heads
 from shortlist.cutoff.isotonic import isotonic_fit, isotonic_predict
 from shortlist.cutoff.labels import Labels, labelled_heads
-from shortlist.cutoff.logistic import Logistic, log_loss, sigmoid
-from shortlist.cutoff.trees import Growth, Trees, trees_grow
-from shortlist.data.component import Component
-from shortlist.data.ids import UNKNOWN
+from shortlist.cutoff.top_candidates import Scores, heads
+from shortlist.data.id_map import UNKNOWN
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.boundary import boundaries_solve
 from shortlist.types import Doubles
@@ -31,14 +31,14 @@ METHODS = ("platt", "isotonic", "features", "trees", "none", "auto")
 
 
 @dataclass(kw_only=True, eq=False)
-class Calibration(Component):
+class Calibration(Estimator):
     """Fitted on labelled candidates: about what a ranker puts forward, not about all items."""
 
     method: str = "auto"
     shrink: float | None = (
         None  # platt only: pull of a user's own height towards everybody's; None: one height
     )
-    M: int = 100
+    n_candidates: int = 100
     seed: int = 0
 
     kind: ClassVar[str] = "calibration"
@@ -52,7 +52,7 @@ class Calibration(Component):
         asked: Iterable[Any] | None = None,
     ) -> Self:
         """Learn from what users took after the scores were made; those `asked` also if they took nothing."""
-        return self.learn(labelled_heads(scores, truth, history, asked, self.M), history)
+        return self.learn(labelled_heads(scores, truth, history, asked, self.n_candidates), history)
 
     def learn(self, known: Labels, history: Interactions | None) -> Self:
         """`fit` for candidates that are labelled already."""
@@ -83,7 +83,7 @@ class Calibration(Component):
 
     def probabilities(self, scores: Scores, *, history: Interactions | None = None) -> Doubles:
         """(n_candidates,) in the order of `heads(scores)`."""
-        lists = heads(scores, ids=history, M=self.M)
+        lists = heads(scores, ids=history, n_candidates=self.n_candidates)
         method = self.need("method_") if self.method != "none" else "none"
         if method == "none":
             if lists.probabilities is None:
@@ -104,7 +104,7 @@ class Calibration(Component):
 
     def _described(self, lists: RankedLists, values: Doubles, history: Interactions | None) -> Doubles:
         """Probabilities from features, in blocks of lists so that the columns stay small."""
-        step = max(1, BLOCK // self.M)
+        step = max(1, BLOCK // self.n_candidates)
         found = np.empty(values.size)
         trees = Trees(self.text_) if self.method_ == "trees" else None
         for start in range(0, len(lists), step):
@@ -119,7 +119,7 @@ class Calibration(Component):
 
     def apply(self, scores: Scores, *, history: Interactions | None = None) -> RankedLists:
         """The candidates with their probabilities."""
-        lists = heads(scores, ids=history, M=self.M)
+        lists = heads(scores, ids=history, n_candidates=self.n_candidates)
         return replace(lists, probabilities=self.probabilities(lists, history=history))
 
     def _check(self) -> None:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from shortlist.data.ids import UNKNOWN
+from shortlist.data.id_map import UNKNOWN
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.kernels.features import past_fill, place_fill
 from shortlist.types import Doubles, Ints
 

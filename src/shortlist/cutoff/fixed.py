@@ -8,7 +8,7 @@ from shortlist.cutoff.base import Cutoff, Decision
 from shortlist.cutoff.labels import Labels
 from shortlist.cutoff.sweep import best_length, utilities
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError
 
 
@@ -27,8 +27,8 @@ class FixedN(Cutoff):
         if self.N is not None and self.N < 0:
             raise ConfigError(f"N must be at least 0, got {self.N}; pass a length, or None to choose it.")
 
-    def depth(self) -> int:
-        return max(self.M, self.N or 0)
+    def candidates_needed(self) -> int:
+        return max(self.n_candidates, self.N or 0)
 
     def _learn(self, lists: RankedLists, known: Labels, history: Interactions | None) -> None:
         utilities(known, self.target)

@@ -16,7 +16,7 @@ from shortlist.cutoff.labels import Labels
 from shortlist.cutoff.sweep import falling
 from shortlist.cutoff.threshold import exceeding
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, InfeasibleError
 from shortlist.types import Bools, Doubles, Ints
 
@@ -98,7 +98,11 @@ class Guarantee(Calibrated):
         hits[shown] = test.hits[ends]
         limit = 1.0 - (self.min_precision or 0.0)
         if self.over == "items":  # E[hits − min_precision·K] ≥ 0, each term within an interval of length M
-            spare = float((hits - (1 - limit) * lengths)[shown].mean()) / self.M if shown.any() else 0.0
+            spare = (
+                float((hits - (1 - limit) * lengths)[shown].mean()) / self.n_candidates
+                if shown.any()
+                else 0.0
+            )
             return float(np.exp(-2 * shown.sum() * spare**2)) if spare > 0 else 1.0
         loss = np.zeros(lengths.size)
         loss[shown] = 1 - hits[shown] / lengths[shown]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.cutoff.heads import Scores, heads
-from shortlist.data.ids import UNKNOWN, id_series
+from shortlist.cutoff.top_candidates import Scores, heads
+from shortlist.data.id_map import UNKNOWN, id_series
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import DataError
 from shortlist.kernels.label import rows_label
 from shortlist.types import Bools, Doubles, Ints
@@ -105,7 +105,7 @@ def labelled_heads(
     truth: Interactions,
     history: Interactions | None,
     asked: Iterable[Any] | None,
-    M: int,
+    n_candidates: int,
 ) -> Labels:
     """The candidates of everybody who has something to teach: those with truth rows, and those `asked`."""
     users = truth.active_users
@@ -113,4 +113,4 @@ def labelled_heads(
         asked = id_series(asked)
         found = (history or truth).users.lookup(asked)
         users = np.union1d(users, found[found != UNKNOWN]).astype(np.int32)
-    return label(heads(scores, ids=history or truth, users=users, M=M), truth, asked)
+    return label(heads(scores, ids=history or truth, users=users, n_candidates=n_candidates), truth, asked)

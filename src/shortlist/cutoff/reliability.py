@@ -8,7 +8,7 @@ import polars as pl
 
 from shortlist.cutoff.labels import label
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 
 

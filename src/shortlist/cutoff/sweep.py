@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shortlist.cutoff.labels import Labels
-from shortlist.data.lists import RankedLists
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.kernels.head import rows_fall
 from shortlist.types import Doubles, Floats, Ints

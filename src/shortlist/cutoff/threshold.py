@@ -9,7 +9,7 @@ from shortlist.cutoff.calibrated import Calibrated
 from shortlist.cutoff.labels import Labels
 from shortlist.cutoff.sweep import best_threshold, coverage_threshold, falling, utilities
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.types import Doubles, Ints
 

@@ -66,11 +66,11 @@ class Table:
         self._held = None if one_by_one else _collect(frame, list(self.roles.values()))
 
     def ids(self, role: str) -> pl.Series | None:
-        """Ids without nulls, if there is such a column."""
+        """IdMap without nulls, if there is such a column."""
         return None if role not in self.roles else _ids(self._take(role))
 
     def required_ids(self, role: str) -> pl.Series:
-        """Ids of a column that `match` has made sure of."""
+        """IdMap of a column that `match` has made sure of."""
         return _ids(self._take(role))
 
     def times(self) -> Longs | None:
@@ -237,7 +237,7 @@ def _converted(frame: Any) -> pl.DataFrame:
 
 
 def _ids(series: pl.Series) -> pl.Series:
-    """Ids without nulls, strings or integers."""
+    """IdMap without nulls, strings or integers."""
     if series.null_count():
         row = int(series.is_null().arg_max() or 0) + 1
         raise DataError(

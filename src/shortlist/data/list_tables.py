@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from shortlist.data.ids import Ids, encode, id_series
+from shortlist.data.id_map import IdMap, encode, id_series
 from shortlist.errors import DataError
 from shortlist.kernels.lists import repeat_find
 from shortlist.types import Ints, Longs
@@ -20,15 +20,15 @@ FORMATS = (".parquet", ".csv", ".jsonl")
 class ListTable(NamedTuple):
     """A table as lists: rows without an item (empty lists) are gone from `shown`."""
 
-    users: Ids  # in the order of their first row
-    item_ids: Ids
+    users: IdMap  # in the order of their first row
+    item_ids: IdMap
     indptr: Longs  # (n_lists + 1,)
     items: Ints  # (n_shown,)
     shown: pl.DataFrame  # (n_shown,) rows, best first within a list
     first: pl.DataFrame  # (n_lists,) each user's first row
 
 
-def parse(frame: pl.DataFrame, item_ids: Ids | None) -> ListTable:
+def parse(frame: pl.DataFrame, item_ids: IdMap | None) -> ListTable:
     """Group a table by user and order it by rank, else by falling score, else as it stands."""
     missing = {"user_id", "item_id"} - set(frame.columns)
     if missing:
@@ -70,7 +70,7 @@ def _numbers(frame: pl.DataFrame, name: str) -> pl.Series:
     return numbers
 
 
-def _by_appearance(column: pl.Series) -> tuple[Ids, Ints]:
+def _by_appearance(column: pl.Series) -> tuple[IdMap, Ints]:
     """Distinct ids in the order of their first row, and the position of every row's id among them."""
     ids, code = encode(column)
     if (code[1:] >= code[:-1]).all():
@@ -80,7 +80,7 @@ def _by_appearance(column: pl.Series) -> tuple[Ids, Ints]:
     order = np.argsort(first)
     position = np.empty(len(ids), np.int32)
     position[order] = np.arange(len(ids), dtype=np.int32)
-    return Ids(ids.outside(order)), position[code]
+    return IdMap(ids.outside(order)), position[code]
 
 
 def _ordered(frame: pl.DataFrame, number: Ints) -> tuple[pl.DataFrame, Ints]:
@@ -101,7 +101,7 @@ def _ordered(frame: pl.DataFrame, number: Ints) -> tuple[pl.DataFrame, Ints]:
     return frame, frame["number"].to_numpy()
 
 
-def _items(column: pl.Series, item_ids: Ids | None) -> tuple[Ids, Ints]:
+def _items(column: pl.Series, item_ids: IdMap | None) -> tuple[IdMap, Ints]:
     """The item table and every row's index in it."""
     if item_ids is None:
         return encode(id_series(column))
@@ -114,7 +114,7 @@ def _items(column: pl.Series, item_ids: Ids | None) -> tuple[Ids, Ints]:
     return item_ids, items
 
 
-def read_table(source: Path, item_ids: Ids | None) -> pl.DataFrame:
+def read_table(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
     """A file of lists as a table."""
     if not source.is_file():
         raise DataError(f"no file of lists at {source}; check the path.")
@@ -133,7 +133,7 @@ def read_table(source: Path, item_ids: Ids | None) -> pl.DataFrame:
         ) from None
 
 
-def _read_csv(source: Path, item_ids: Ids | None) -> pl.DataFrame:
+def _read_csv(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
     """A table whose ids are integers only where every one is spelled as an integer: 007 stays a string."""
     texts = {"user_id": pl.String, "item_id": pl.String}
     frame = pl.read_csv(source, infer_schema_length=None, schema_overrides=texts)

@@ -20,7 +20,7 @@ FEW = 1000  # rows that are looked at before all are
 NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames a column that comes twice
 
 
-def read(
+def read_interactions(
     source: str | Path | Sequence[str | Path],
     *,
     user_id: str | None = None,
@@ -67,21 +67,21 @@ def read(
     kind = format or kind_of(paths)
     label = str(paths[0] if len(paths) == 1 or not isinstance(source, (str, Path)) else source)
 
-    def opened() -> Table:
+    def accept_tables() -> Table:
         scan = _scan(paths, kind, separator, header)
         rows = _typed(scan, given) if kind in SEPARATORS else scan
         return Table(rows, given, time_format=time_format, one_by_one=kind == "parquet")
 
     try:
-        return _built(opened, label, training)
+        return _built(accept_tables, label, training)
     except (pl.exceptions.PolarsError, OSError, EOFError) as error:
         raise explained(error, paths, kind, separator or SEPARATORS.get(kind)) from None
 
 
-def _built(opened: Callable[[], Table], label: str, training: bool) -> Interactions:
+def _built(accept_tables: Callable[[], Table], label: str, training: bool) -> Interactions:
     """Interactions, or an error that names where the rows came from."""
     try:
-        data = Interactions.from_table(opened())
+        data = Interactions.from_table(accept_tables())
         return enough(data) if training else data
     except DataError as error:
         raise DataError(f"{label}: {error}") from None

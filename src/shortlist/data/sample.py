@@ -9,7 +9,7 @@ import polars as pl
 N_USERS, N_DAYS, SEED = 300, 180, 20240101
 OPENING = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp())
 
-# the month of a shelf's season (0: all year), then its goods from the most to the least popular
+# the month of a item_stats's season (0: all year), then its goods from the most to the least popular
 SHELVES = """
 6 bananas, apples, oranges, strawberries, grapes, lemons, pears, blueberries, mangoes, plums, kiwis
 0 tomatoes, onions, potatoes, carrots, cucumber, peppers, spinach, broccoli, mushrooms, leek, beetroot
@@ -40,14 +40,14 @@ Below = Callable[[int], int]
 
 
 def sample() -> pl.DataFrame:
-    """(user_id, item_id, timestamp, item_name): 300 users over half a year, different in length and habit."""
+    """(user_id, item_id, timestamp, item_name): 300 users over half a year, different in length and user_repeat."""
     below = _dice(SEED)
     lines = [line.split(" ", 1) for line in SHELVES.strip().splitlines()]
     months = [int(month) for month, _ in lines]
     names = [name for _, goods in lines for name in goods.split(", ")]
     ends = np.cumsum([goods.count(", ") + 1 for _, goods in lines]).tolist()
     shelves = [list(range(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
-    town = [habit for habit in HABITS for _ in range(habit[0])]
+    town = [user_repeat for user_repeat in HABITS for _ in range(user_repeat[0])]
     rows: list[tuple[int, int, int]] = []
     for user in range(N_USERS):
         rows.extend(
@@ -71,10 +71,10 @@ def _dice(seed: int) -> Below:
 
 
 def _life(
-    below: Below, habit: tuple[int, int, int, int], shelves: list[list[int]], months: list[int]
+    below: Below, user_repeat: tuple[int, int, int, int], shelves: list[list[int]], months: list[int]
 ) -> list[tuple[int, int]]:
     """(item, time) of everything one user buys."""
-    _, gap, size, repeats = habit
+    _, gap, size, repeats = user_repeat
     size, repeats = max(1, size + below(5) - 2), min(95, max(5, repeats + below(31) - 15))
     favourites = [below(len(shelves)) for _ in range(2 + below(4))]
     bought: list[int] = []
@@ -98,12 +98,12 @@ def _life(
 def _discover(
     below: Below, favourites: list[int], shelves: list[list[int]], months: list[int], day: int
 ) -> int:
-    """Something off the shelf: favourites, then the season, then this week's offer, then what is popular."""
+    """Something off the item_stats: favourites, then the season, then this week's offer, then what is popular."""
     at = favourites[below(len(favourites))] if below(100) < 60 else below(len(shelves))
     month = 1 + day // 30
     if months[at] and months[at] != month and below(100) < 70:
         at = next((other for other, season in enumerate(months) if season == month), at)
-    shelf = shelves[at]
+    item_stats = shelves[at]
     if below(100) < 25:
-        return shelf[(day // 7 * 5 + at) % len(shelf)]
-    return shelf[min(below(len(shelf)), below(len(shelf)))]
+        return item_stats[(day // 7 * 5 + at) % len(item_stats)]
+    return item_stats[min(below(len(item_stats)), below(len(item_stats)))]

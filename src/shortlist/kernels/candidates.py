@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shortlist.kernels.item_stats import DAY, CoCounts, ItemStats, Log, item_stats_advance
 from shortlist.kernels.jit import inlined
-from shortlist.kernels.shelf import DAY, Log, Pairs, Shelf, shelf_advance
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 FADES = (0.5, 0.8, 0.95)  # a basket further back counts this much less
@@ -22,7 +22,7 @@ class Rules(NamedTuple):
     quota: int  # candidates from each source; own items may be twice as many, those to taste half as many
     reach: int  # baskets back from which transitions are followed
     decay: float  # of transitions per basket back
-    returns: bool  # whether what the user has may be shown again
+    has_repeats: bool  # whether what the user has may be shown again
 
 
 class Asked(NamedTuple):
@@ -79,20 +79,20 @@ def _best_fill(values: Doubles | Floats, ids: Ints, n: int, out: Ints) -> int:
 
 
 @inlined
-def _renew(shelf: Shelf, scratch: Scratch, every: Ints) -> None:
+def _renew(item_stats: ItemStats, scratch: Scratch, every: Ints) -> None:
     """Best sellers as of now; what has no sales is -1."""
     scratch.best[:] = -1
     for k in range(3):
-        sales = shelf.sold if k == 2 else shelf.recent[1 + 2 * k]
+        sales = item_stats.sold if k == 2 else item_stats.recent[1 + 2 * k]
         _best_fill(sales, every, every.size, scratch.best[k])
 
 
 @inlined
 def move_on(
     log: Log,
-    shelf: Shelf,
-    together: Pairs,
-    after: Pairs,
+    item_stats: ItemStats,
+    together: CoCounts,
+    after: CoCounts,
     rules: Rules,
     scratch: Scratch,
     every: Ints,
@@ -103,10 +103,12 @@ def move_on(
     for step in range(2):  # to the hour and then to the moment: one copy of the code for both
         if step == 1 or hour != scratch.renewed[0]:
             until = at if step else hour * HOUR
-            shelf_advance(log, shelf, rules.windows, together, after, rules.reach, rules.decay, until)
+            item_stats_advance(
+                log, item_stats, rules.windows, together, after, rules.reach, rules.decay, until
+            )
             if step == 0 or scratch.renewed[0] < 0:  # nothing was sold before the first hour of all
-                _renew(shelf, scratch, every)
-                scratch.renewed[0] = hour if step == 0 and shelf.total[0] > 0 else -1
+                _renew(item_stats, scratch, every)
+                scratch.renewed[0] = hour if step == 0 and item_stats.total[0] > 0 else -1
 
 
 @inlined
@@ -134,7 +136,7 @@ def recall(log: Log, scratch: Scratch, number: int, first: int, end: int, at: in
 
 
 @inlined
-def _follow(pairs: Pairs, i: int, scale: float, at: int, scratch: Scratch) -> None:
+def _follow(pairs: CoCounts, i: int, scale: float, at: int, scratch: Scratch) -> None:
     """Add the neighbours of one item to links[:, at] (sum) and links[:, at + 1] (largest).
 
     A pair that has not occurred yet adds 0: cheaper than asking, for nothing tells beforehand which have.
@@ -172,9 +174,9 @@ def _touched(scratch: Scratch) -> int:
 @inlined
 def link(
     log: Log,
-    shelf: Shelf,
-    together: Pairs,
-    after: Pairs,
+    item_stats: ItemStats,
+    together: CoCounts,
+    after: CoCounts,
     rules: Rules,
     scratch: Scratch,
     first: int,
@@ -185,7 +187,7 @@ def link(
     _clear(scratch)
     for k in range(min(n_mine, LINKED)):
         i = scratch.mine[k]
-        _follow(together, i, 0.9 ** scratch.back[i] / shelf.sold[i], 0, scratch)
+        _follow(together, i, 0.9 ** scratch.back[i] / item_stats.sold[i], 0, scratch)
     for b in range(max(first, end - rules.reach), end):
         weight = rules.decay ** (end - 1 - b)
         for row in range(log.baskets[b], log.baskets[b + 1]):
@@ -195,7 +197,7 @@ def link(
 
 
 @inlined
-def lately(after: Pairs, rules: Rules, scratch: Scratch, n_mine: int) -> int:
+def lately(after: CoCounts, rules: Rules, scratch: Scratch, n_mine: int) -> int:
     """Weigh transitions to the user's latest items, which stand first; how many these are."""
     n = 0
     while n < min(n_mine, LATELY) and scratch.back[scratch.mine[n]] < rules.reach:
@@ -224,7 +226,7 @@ def _tasty(rules: Rules, taste: Taste, scratch: Scratch, number: int, out: Ints)
     n = 0
     for row in range(taste.items.size):
         i = taste.items[row]
-        if scratch.shown[i] != number and (rules.returns or scratch.own[i] != number):
+        if scratch.shown[i] != number and (rules.has_repeats or scratch.own[i] != number):
             scratch.touched[n] = row
             n += 1
     size = _best_fill(scratch.liking, scratch.touched, n, out)
@@ -240,10 +242,10 @@ def propose(
     """Distinct candidates into `found`: own items, neighbours, followers, best sellers, the user's taste."""
     n = 0
     # where own items cannot come back, their places go to neighbours and followers
-    room = np.empty(rules.quota if rules.returns else 2 * rules.quota, np.int32)
+    room = np.empty(rules.quota if rules.has_repeats else 2 * rules.quota, np.int32)
     for source in range(7):
         if source == 0:
-            size = min(n_mine, 2 * rules.quota) if rules.returns else 0
+            size = min(n_mine, 2 * rules.quota) if rules.has_repeats else 0
             part = scratch.mine[:size]
         elif source < 3:
             size = _best_fill(scratch.links[:, 2 * (source - 1)], scratch.touched, n_near, room)
@@ -254,7 +256,7 @@ def propose(
             size = _tasty(rules, taste, scratch, number, room[: max(rules.quota // 2, 1)])
             part = room[:size]
         for i in part:
-            if i >= 0 and scratch.shown[i] != number and (rules.returns or scratch.own[i] != number):
+            if i >= 0 and scratch.shown[i] != number and (rules.has_repeats or scratch.own[i] != number):
                 scratch.shown[i] = number
                 found[n] = i
                 n += 1

@@ -22,7 +22,7 @@ class Terms(NamedTuple):
     unseen: Ints  # (n_rows,)
 
 
-class Goal(NamedTuple):
+class FoldInObjective(NamedTuple):
     """The objective, in double precision; see `kernels.mf.Rates`."""
 
     reg_user: float
@@ -113,7 +113,7 @@ def fold_value(
     share: float,
     items: Floats,  # (n_items, n_factors)
     bias: Floats,
-    goal: Goal,
+    goal: FoldInObjective,
     grad: Doubles,  # (n_factors + 1,) written
     hess: Doubles,  # (n_factors + 1, n_factors + 1) lower triangle written; size 0 when not wanted
 ) -> float:
@@ -210,7 +210,7 @@ def users_fold(
     contexts: Floats,  # (n_users, n_factors) pooled contexts; any values where pool is PLAIN
     items: Floats,
     bias: Floats,
-    goal: Goal,
+    goal: FoldInObjective,
     density: Doubles,  # (n_users,) share of all items that the user takes
     vectors: Floats,  # (n_users, n_factors) start on entry, solution on return
     boundary: Floats,  # (n_users,) likewise

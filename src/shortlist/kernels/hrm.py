@@ -11,9 +11,9 @@ import numpy as np
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import boundary_step, class_pull, rank_pull
 from shortlist.kernels.mf import Lately, Parameters, Rates, hardest_draw
-from shortlist.kernels.past import Trace, strength, taken
+from shortlist.kernels.repeats import Trace, strength, taken
 from shortlist.kernels.rng import high_below, low_unit, mixed, next_word
-from shortlist.kernels.rows import (
+from shortlist.kernels.simd import (
     Width,
     hybrid_make,
     hybrid_one_move,
@@ -24,12 +24,12 @@ from shortlist.kernels.rows import (
     row_fetch,
     row_larger,
 )
-from shortlist.kernels.sales import Sales, heat
 from shortlist.kernels.strata import Strata, block_state
+from shortlist.kernels.trend import Sales, trend_score
 from shortlist.types import Floats, Ints, Longs, State
 
 ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
-SWAY = ONE  # where users' weights of recent sales start: log-odds follow the logarithm of sales
+USER_TREND_START = ONE  # where users' weights of recent sales start: log-odds follow the logarithm of sales
 OWN = np.uint64(1)  # the bit of a word that holds what is taken again against the rest of the user's past
 
 
@@ -94,8 +94,8 @@ def hrm_block(
     pooled, hybrid = np.empty(len(width), np.float32), np.empty(len(width), np.float32)
     context, h = np.uintp(pooled.ctypes.data), np.uintp(hybrid.ctypes.data)
     base, gain = user_share(contexts.max_user)
-    recall, fade, level = theta.repeat.size > 0, contexts.fade, contexts.level
-    trend = theta.surge.size > 0
+    recall, fade, level = theta.item_repeat.size > 0, contexts.fade, contexts.level
+    trend = theta.item_trend.size > 0
     n_past, owner, today, usual = 0, np.int32(-1), np.int32(0), ZERO
     for visit in range(groups.size):
         group = groups[visit]
@@ -122,7 +122,9 @@ def hrm_block(
         share = rates.share
         if share == ZERO:
             n_liked = np.float32(starts[visit + 1] - starts[visit])
-            share = n_liked / (np.float32(n_items) + n_liked)  # with the lost draws, even for every item
+            share = n_liked / (
+                np.float32(n_items) + n_liked
+            )  # with the lost negative_draws, even for every item
         for row in range(starts[visit], starts[visit + 1]):
             word = next_word(state)
             item, other, z = np.int64(liked[row]), high_below(word, n_items), low_unit(word)
@@ -139,10 +141,10 @@ def hrm_block(
                     score += theta.bias[target]
                 x = strength(trace, target, user, group, fade) if recall else ZERO
                 if recall:
-                    score += (theta.habit[user] + theta.repeat[target]) * x
-                v = heat(sales, target, today, usual) if trend else ZERO
+                    score += (theta.user_repeat[user] + theta.item_repeat[target]) * x
+                v = trend_score(sales, target, today, usual) if trend else ZERO
                 if trend:
-                    score += (theta.sway[user] + theta.surge[target]) * v
+                    score += (theta.user_trend[user] + theta.item_trend[target]) * v
                 pull = class_pull(rates.loss, score, theta.boundary[user], relevant)
                 if relevant:
                     pull *= rates.weight
@@ -156,18 +158,22 @@ def hrm_block(
                 if theta.bias.size:
                     theta.bias[target] += step
                 if recall:
-                    theta.habit[user] = level + keep_user * (theta.habit[user] - level) + step * x
-                    theta.repeat[target] = keep * theta.repeat[target] + step * x
+                    theta.user_repeat[user] = level + keep_user * (theta.user_repeat[user] - level) + step * x
+                    theta.item_repeat[target] = keep * theta.item_repeat[target] + step * x
                 if trend:
-                    theta.sway[user] = SWAY + keep_user * (theta.sway[user] - SWAY) + step * v
-                    theta.surge[target] = keep * theta.surge[target] + step * v
+                    theta.user_trend[user] = (
+                        USER_TREND_START + keep_user * (theta.user_trend[user] - USER_TREND_START) + step * v
+                    )
+                    theta.item_trend[target] = keep * theta.item_trend[target] + step * v
             else:
                 x = strength(trace, item, user, group, fade) if recall else ZERO
                 if x > ZERO and word & OWN:  # taken again: what of the past was not?
-                    other = np.int64(trace.past[high_below(mixed(word), n_past)])
-                elif rates.draws > 1:
+                    other = np.int64(trace.history[high_below(mixed(word), n_past)])
+                elif rates.negative_draws > 1:
                     lately = Lately(sales, user, today, usual)
-                    other = hardest_draw(h, theta, other, rates.draws, stamp, mark, word, width, lately)
+                    other = hardest_draw(
+                        h, theta, other, rates.negative_draws, stamp, mark, word, width, lately
+                    )
                 if stamp[other] == mark:
                     continue
                 q, r = row_at(theta.item, item), row_at(theta.item, other)
@@ -176,13 +182,13 @@ def hrm_block(
                     margin += theta.bias[item] - theta.bias[other]
                 y = strength(trace, other, user, group, fade) if recall else ZERO
                 if recall:
-                    margin += (theta.habit[user] + theta.repeat[item]) * x
-                    margin -= (theta.habit[user] + theta.repeat[other]) * y
+                    margin += (theta.user_repeat[user] + theta.item_repeat[item]) * x
+                    margin -= (theta.user_repeat[user] + theta.item_repeat[other]) * y
                 v, w = ZERO, ZERO
                 if trend:
-                    v, w = heat(sales, item, today, usual), heat(sales, other, today, usual)
-                    margin += (theta.sway[user] + theta.surge[item]) * v
-                    margin -= (theta.sway[user] + theta.surge[other]) * w
+                    v, w = trend_score(sales, item, today, usual), trend_score(sales, other, today, usual)
+                    margin += (theta.user_trend[user] + theta.item_trend[item]) * v
+                    margin -= (theta.user_trend[user] + theta.item_trend[other]) * w
                 step = rates.lr * rank_pull(margin)
                 hybrid_pair_move(
                     p, debt, q, r, context, step, keep_user, keep_item, keep_negative, base, gain, width
@@ -191,13 +197,19 @@ def hrm_block(
                     theta.bias[item] += step
                     theta.bias[other] -= step
                 if recall:
-                    theta.habit[user] = level + keep_user * (theta.habit[user] - level) + step * (x - y)
-                    theta.repeat[item] = keep_item * theta.repeat[item] + step * x
-                    theta.repeat[other] = keep_negative * theta.repeat[other] - step * y
+                    theta.user_repeat[user] = (
+                        level + keep_user * (theta.user_repeat[user] - level) + step * (x - y)
+                    )
+                    theta.item_repeat[item] = keep_item * theta.item_repeat[item] + step * x
+                    theta.item_repeat[other] = keep_negative * theta.item_repeat[other] - step * y
                 if trend:
-                    theta.sway[user] = SWAY + keep_user * (theta.sway[user] - SWAY) + step * (v - w)
-                    theta.surge[item] = keep_item * theta.surge[item] + step * v
-                    theta.surge[other] = keep_negative * theta.surge[other] - step * w
+                    theta.user_trend[user] = (
+                        USER_TREND_START
+                        + keep_user * (theta.user_trend[user] - USER_TREND_START)
+                        + step * (v - w)
+                    )
+                    theta.item_trend[item] = keep_item * theta.item_trend[item] + step * v
+                    theta.item_trend[other] = keep_negative * theta.item_trend[other] - step * w
                 pairs += 1
         if recall:
             for row in range(starts[visit], starts[visit + 1]):
@@ -226,7 +238,7 @@ def hrm_round(
     pairs, n_blocks, n_items = 0, debt_at.size - 1, theta.item.shape[0]
     n_ranges = (strata.cells.size - 1) // n_blocks
     each = n_ranges // n_blocks
-    stamp, room = np.empty(size, np.int32), size if theta.repeat.size else 0
+    stamp, room = np.empty(size, np.int32), size if theta.item_repeat.size else 0
     trace = Trace(
         np.empty(room, np.int32),
         np.empty(room, np.float32),
@@ -243,8 +255,8 @@ def hrm_round(
             stamp[:] = 0
             trace.held[:] = 0
             bias = theta.bias[low:high] if theta.bias.size else theta.bias
-            repeat = theta.repeat[low:high] if theta.repeat.size else theta.repeat
-            surge = theta.surge[low:high] if theta.surge.size else theta.surge
+            item_repeat = theta.item_repeat[low:high] if theta.item_repeat.size else theta.item_repeat
+            item_trend = theta.item_trend[low:high] if theta.item_trend.size else theta.item_trend
             pairs += hrm_block(
                 strata.starts[begin : end + 1],
                 strata.groups[begin:end],
@@ -256,10 +268,10 @@ def hrm_round(
                     theta.boundary,
                     theta.item[low:high],
                     bias,
-                    theta.habit,
-                    repeat,
-                    theta.sway,
-                    surge,
+                    theta.user_repeat,
+                    item_repeat,
+                    theta.user_trend,
+                    item_trend,
                 ),
                 debts[debt_from : debt_from + end - begin],
                 rates,

@@ -26,7 +26,7 @@ class Truth(NamedTuple):
     stamp: Ints  # (n_items,) scratch, all -1 before the first list
 
 
-class Marks(NamedTuple):
+class PerUserSums(NamedTuple):
     """What one pass writes: per judged user, per item, per cell of predicted probability."""
 
     hits: Ints  # (n_rows,) as the others down to `expected`, zeros at first
@@ -69,7 +69,7 @@ def _hit(truth: Truth, row: int, code: int) -> bool:
 
 
 @inlined
-def _weigh(marks: Marks, row: int, p: float, hit: bool) -> None:
+def _weigh(marks: PerUserSums, row: int, p: float, hit: bool) -> None:
     """Note a predicted probability beside what happened; NaN is no prediction."""
     if p != p:
         return
@@ -87,7 +87,7 @@ def lists_judge(
     probabilities: Doubles,  # (n_shown,) or length 0
     discount: Doubles,  # (>= longest list,) 1 / log2(rank + 1)
     max_items: int,
-    marks: Marks,
+    marks: PerUserSums,
 ) -> None:
     """Judge every list of the chunk that has a row."""
     for number in chunk.order:

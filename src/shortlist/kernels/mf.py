@@ -7,9 +7,9 @@ import numpy as np
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import boundary_step, class_pull, rank_pull
 from shortlist.kernels.rng import GOLDEN, high_below, low_unit, mixed, next_word
-from shortlist.kernels.rows import Width, one_move, pair_move, row_at, row_dot, row_fetch
-from shortlist.kernels.sales import Sales, heat
+from shortlist.kernels.simd import Width, one_move, pair_move, row_at, row_dot, row_fetch
 from shortlist.kernels.strata import Strata, block_state
+from shortlist.kernels.trend import Sales, trend_score
 from shortlist.types import Floats, Ints, Longs, State
 
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -30,7 +30,7 @@ class Rates(NamedTuple):
     loss: np.int32
     penalty: np.int32
     learn_boundary: bool
-    draws: np.int32  # unseen items drawn for a pair; the one that scores best is used
+    negative_draws: np.int32  # unseen items drawn for a pair; the one that scores best is used
 
 
 class Parameters(NamedTuple):
@@ -40,15 +40,15 @@ class Parameters(NamedTuple):
     boundary: Floats  # (n_users,)
     item: Floats  # (n_items, n_factors)
     bias: Floats  # (n_items,) or (0,)
-    habit: Floats  # (n_users,) or (0,) how much the user's own past counts
-    repeat: Floats  # (n_items,) or (0,) how much more it counts for this item
-    sway: Floats  # (n_users,) or (0,) how much what sells these days counts for the user
-    surge: Floats  # (n_items,) or (0,) how much more it counts for this item
+    user_repeat: Floats  # (n_users,) or (0,) how much the user's own past counts
+    item_repeat: Floats  # (n_items,) or (0,) how much more it counts for this item
+    user_trend: Floats  # (n_users,) or (0,) how much what sells these days counts for the user
+    item_trend: Floats  # (n_items,) or (0,) how much more it counts for this item
 
 
 TERMS = (
-    ("habit", "repeat"),
-    ("sway", "surge"),
+    ("user_repeat", "item_repeat"),
+    ("user_trend", "item_trend"),
 )  # weights of what counts beside the factors
 
 
@@ -66,26 +66,26 @@ def hardest_draw(
     vector: np.uintp,  # where the score vector stands
     theta: Parameters,
     other: np.int64,  # the first draw
-    draws: np.int32,
+    negative_draws: np.int32,
     stamp: Ints,
     mark: int,  # stamped items are liked, and lose
-    word: np.uint64,  # names the other draws
+    word: np.uint64,  # names the other negative_draws
     width: Width,
     lately: Lately | None = None,
 ) -> np.int64:
     """The best-scored of some random items: the one that stands most in the way of the liked item."""
-    if draws <= 1:
+    if negative_draws <= 1:
         return other
     chosen, best = other, np.float32(-np.inf)
-    for _ in range(draws):
+    for _ in range(negative_draws):
         if stamp[other] != mark:
             score = row_dot(vector, row_at(theta.item, other), width)
             if theta.bias.size:
                 score += theta.bias[other]
             if lately is not None:  # noqa: SIM102  # decided while compiling, so apart from the next line
-                if theta.surge.size:
-                    warm = heat(lately.sales, other, lately.day, lately.usual)
-                    score += (theta.sway[lately.user] + theta.surge[other]) * warm
+                if theta.item_trend.size:
+                    warm = trend_score(lately.sales, other, lately.day, lately.usual)
+                    score += (theta.user_trend[lately.user] + theta.item_trend[other]) * warm
             if score > best:
                 chosen, best = other, score
         word += GOLDEN
@@ -118,7 +118,9 @@ def mf_block(
         share = rates.share
         if share == ZERO:
             n_liked = np.float32(starts[visit + 1] - starts[visit])
-            share = n_liked / (np.float32(n_items) + n_liked)  # with the lost draws, even for every item
+            share = n_liked / (
+                np.float32(n_items) + n_liked
+            )  # with the lost negative_draws, even for every item
         for row in range(starts[visit], starts[visit + 1]):
             word, ahead = ahead, next_word(state)
             row_fetch(row_at(theta.item, liked[min(row + 1, last)]), width)
@@ -145,7 +147,7 @@ def mf_block(
                 if theta.bias.size:
                     theta.bias[target] += step
             else:
-                other = hardest_draw(p, theta, other, rates.draws, stamp, mark, word, width)
+                other = hardest_draw(p, theta, other, rates.negative_draws, stamp, mark, word, width)
                 if stamp[other] == mark:
                     continue
                 q, r = row_at(theta.item, item), row_at(theta.item, other)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.kernels.jit import folded, inlined, kernel
-from shortlist.kernels.lanes import BLOCK, bits_count, block_add, lowest_bit, reach_mask, score
+from shortlist.kernels.simd_blocks import BLOCK, bits_count, block_add, lowest_bit, reach_mask, score
 from shortlist.kernels.topk import contains, floor_of, offer, pack
 from shortlist.types import Doubles, Floats, Ints, Longs, State
 
@@ -48,8 +48,8 @@ class Query(NamedTuple):
 
     vectors: Floats  # (n_users, n_factors)
     floors: Floats  # (n_users,) only scores strictly above are shown; NaN shows nothing
-    barred_at: Longs  # (n_users + 1,)
-    barred: Ints  # (n_barred,) items never shown, ascending per user
+    excluded_at: Longs  # (n_users + 1,)
+    excluded: Ints  # (n_barred,) items never shown, ascending per user
 
 
 class Tile(NamedTuple):
@@ -195,7 +195,7 @@ def factors_retrieve(
     # out of their tuples once: counting references inside the loops would cost more than the arithmetic
     factors, bias = items
     item_heads, item_tails, block_bias, block_item, peaks, ahead, stages, _ = blocks
-    vectors, wanted, barred_at, barred = query
+    vectors, wanted, excluded_at, excluded = query
     tile, sums = _tile(blocks), np.empty(BLOCK, np.float32)
     heads, tails, lengths, floors, live = tile
     left, right, n = vectors.ctypes.data, factors.ctypes.data, vectors.shape[1]
@@ -224,7 +224,7 @@ def factors_retrieve(
                         offset = bias[item] if bias.size else ZERO
                         found = score(left + 4 * n * user, right + 4 * n * item, n, offset)
                         worthy = found > wanted[user] and found >= floors[row]
-                        if worthy and not contains(barred_at, barred, user, item):
+                        if worthy and not contains(excluded_at, excluded, user, item):
                             count = offer(words, user, count, pack(found, item))
                             floors[row] = floor_of(words, user, count, wanted[user])
                 held[user] = count

@@ -3,7 +3,7 @@
 import numpy as np
 
 from shortlist.kernels.jit import folded, inlined, kernel
-from shortlist.kernels.lanes import score
+from shortlist.kernels.simd_blocks import score
 from shortlist.types import Floats, Ints, Longs, State
 
 ZERO = np.float32(0)
@@ -131,8 +131,8 @@ def rows_select(
     scores: Floats,  # (n_users, n_columns)
     items: Ints,  # (n_columns,) the item of each column
     floors: Floats,  # (n_users,) only scores strictly above are shown; NaN shows nothing
-    barred_at: Longs,  # (n_users + 1,)
-    barred: Ints,  # (n_barred,) items never shown, ascending per user
+    excluded_at: Longs,  # (n_users + 1,)
+    excluded: Ints,  # (n_barred,) items never shown, ascending per user
     words: State,  # (n_users, width) written
     held: Longs,  # (n_users,) written; width + 1 where some hit did not fit
 ) -> None:
@@ -141,7 +141,7 @@ def rows_select(
         count, reach, floor = 0, floors[user], floors[user]
         for at in range(items.size):
             found = scores[user, at]
-            if found > floor and found >= reach and not contains(barred_at, barred, user, items[at]):
+            if found > floor and found >= reach and not contains(excluded_at, excluded, user, items[at]):
                 count = offer(words, user, count, pack(found, items[at]))
                 reach = floor_of(words, user, count, floor)
         held[user] = count
@@ -153,8 +153,8 @@ def ragged_select(
     items: Ints,  # (n_pairs,)
     scores: Floats,  # (n_pairs,)
     floors: Floats,  # (n_users,)
-    barred_at: Longs,  # (n_users + 1,)
-    barred: Ints,  # (n_barred,) ascending per user
+    excluded_at: Longs,  # (n_users + 1,)
+    excluded: Ints,  # (n_barred,) ascending per user
     words: State,  # (n_users, width) written
     held: Longs,  # (n_users,) written; width + 1 where some hit did not fit
 ) -> None:
@@ -162,7 +162,7 @@ def ragged_select(
     for user in range(indptr.size - 1):
         count = 0
         for at in range(indptr[user], indptr[user + 1]):
-            if scores[at] > floors[user] and not contains(barred_at, barred, user, items[at]):
+            if scores[at] > floors[user] and not contains(excluded_at, excluded, user, items[at]):
                 count = offer(words, user, count, pack(scores[at], items[at]))
         held[user] = count
 

@@ -2,25 +2,25 @@
 
 from shortlist.models.base import Recommender, load_model
 from shortlist.models.counting import PersonalFrequency, Popularity
-from shortlist.models.hrm import DKHRM, HRM
-from shortlist.models.linear import Linear
-from shortlist.models.mf import BPRMF, CRRMF, DKBPRMF, LogMF
-from shortlist.models.neighbours import Neighbours
-from shortlist.models.outside import OutsideScores, from_implicit
-from shortlist.models.two_stage import TwoStage
+from shortlist.models.ease import EASE
+from shortlist.models.factorization.hrm import DKHRM, HRM
+from shortlist.models.factorization.mf import BPRMF, CRRMF, DKBPRMF, LogMF
+from shortlist.models.precomputed import PrecomputedScores, from_implicit
+from shortlist.models.tifuknn import TIFUKNN
+from shortlist.models.two_stage.two_stage import TwoStage
 
 __all__ = [
     "BPRMF",
     "CRRMF",
     "DKBPRMF",
     "DKHRM",
+    "EASE",
     "HRM",
-    "Linear",
+    "TIFUKNN",
     "LogMF",
-    "Neighbours",
-    "OutsideScores",
     "PersonalFrequency",
     "Popularity",
+    "PrecomputedScores",
     "Recommender",
     "TwoStage",
     "from_implicit",

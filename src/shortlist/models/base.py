@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
+from shortlist.core.estimator import Estimator, pack, unpack
+from shortlist.core.serialization import Artifact, load_artifact, save_artifact
 from shortlist.cutoff.base import Cutoff
-from shortlist.data.component import Component, pack, unpack
-from shortlist.data.ids import Ids
+from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
-from shortlist.data.store import Parts, load_parts, save_parts
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
-from shortlist.models.chosen import Chosen
+from shortlist.models.selection import SelectionReport
 from shortlist.recommend import explain, recommend, renamed, similar_items
 from shortlist.types import Doubles, Floats, Ints, Longs
 
@@ -41,7 +41,7 @@ def whole(least: int, **values: Any) -> None:
             raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
-def opened(teach: Callable[..., Any]) -> Callable[..., Any]:
+def accept_tables(teach: Callable[..., Any]) -> Callable[..., Any]:
     """`fit` or `partial_fit` that also takes a matrix or a table wherever it takes Interactions."""
 
     @wraps(teach)
@@ -55,7 +55,7 @@ def opened(teach: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @dataclass(kw_only=True, eq=False)
-class Recommender(Component, ABC):
+class Recommender(Estimator, ABC):
     """Fit, score, decide, save. Users and items are dense indices; `users_` and `items_` translate."""
 
     kind: ClassVar[str] = "model"
@@ -65,7 +65,7 @@ class Recommender(Component, ABC):
         super().__init_subclass__()
         Recommender.classes[cls.__name__] = cls
         for name in vars(cls).keys() & set(TEACHING):  # one door for all models
-            setattr(cls, name, opened(vars(cls)[name]))
+            setattr(cls, name, accept_tables(vars(cls)[name]))
 
     @abstractmethod
     def score(self, users: Ints) -> Floats:
@@ -91,17 +91,17 @@ class Recommender(Component, ABC):
         return np.asarray(expit(self.score(users).astype(np.float64) + shift[:, None]))
 
     @property
-    def users_(self) -> Ids:
-        """Ids of the users known."""
-        return self.past.users
+    def users_(self) -> IdMap:
+        """IdMap of the users known."""
+        return self.history.users
 
     @property
-    def items_(self) -> Ids:
-        """Ids of the items known."""
-        return self.past.items
+    def items_(self) -> IdMap:
+        """IdMap of the items known."""
+        return self.history.items
 
     @property
-    def past(self) -> Interactions:
+    def history(self) -> Interactions:
         """What the model was fitted on."""
         found: Interactions = self.need("history_")
         return found
@@ -111,9 +111,9 @@ class Recommender(Component, ABC):
         self.history_ = data
 
     @property
-    def seen(self) -> tuple[Longs, Ints]:
+    def seen_items(self) -> tuple[Longs, Ints]:
         """(indptr, items): every user's distinct past items, ascending."""
-        return self.past.item_sets
+        return self.history.item_sets
 
     def need(self, name: str) -> Any:
         """A fitted attribute; its absence means that nobody has called `fit`."""
@@ -132,10 +132,10 @@ class Recommender(Component, ABC):
             )
 
     # ------------------------------------------------------------------ lists
-    def decided(self, cutoff: Cutoff, chosen: Chosen | None = None) -> Self:
+    def set_cutoff(self, cutoff: Cutoff, chosen: SelectionReport | None = None) -> Self:
         """Take up what ends lists where nobody says otherwise, and why; it is saved with the model."""
         self.need("history_")
-        self.decider_, self.chosen_ = cutoff, chosen
+        self.cutoff_, self.selection_ = cutoff, chosen
         return self
 
     def recommend(self, users: Any = None, *, at: Any = None, **wishes: Any) -> RankedLists:
@@ -169,7 +169,7 @@ class Recommender(Component, ABC):
 
     def save(self, path: str | Path) -> Path:
         """Write a folder with model.json, arrays.safetensors and id tables; replaced in one step."""
-        past = self.past
+        past = self.history
         arrays, notes = self._pack()
         own = {f"model.{name}": array for name, array in arrays.items()}
         held = {f"history.{n}": value for n in HISTORY if (value := getattr(past, n)) is not None}
@@ -177,10 +177,10 @@ class Recommender(Component, ABC):
         if past.item_names is not None:
             items = items.with_columns(past.item_names.alias("item_name"))
         tables = {"users": pl.DataFrame({"user_id": past.users.values}), "items": items}
-        if (decider := vars(self).get("decider_")) is not None:
+        if (decider := vars(self).get("cutoff_")) is not None:
             notes = {**notes, "decider": pack(decider, "decider", own, tables)}
-            notes["chosen"] = None if self.chosen_ is None else asdict(self.chosen_)
-        parts = Parts(
+            notes["chosen"] = None if self.selection_ is None else asdict(self.selection_)
+        parts = Artifact(
             kind="model",
             name=type(self).__name__,
             params=self._plain_params(),
@@ -188,7 +188,7 @@ class Recommender(Component, ABC):
             tables=tables,
             notes={**notes, "data": past.fingerprint, "rows": past.n_rows},
         )
-        return save_parts(path, parts)
+        return save_artifact(path, parts)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -203,7 +203,7 @@ class Recommender(Component, ABC):
 
 def load_model(path: str | Path) -> Recommender:
     """The model saved at `path`; every part is verified, nothing is unpickled."""
-    parts = load_parts(path, "model")
+    parts = load_artifact(path, "model")
     if parts.name not in Recommender.classes:
         raise ModelFileError(
             f"{path} holds a {parts.name}, which this release does not know; update shortlist."
@@ -212,8 +212,8 @@ def load_model(path: str | Path) -> Recommender:
         model = Recommender.classes[parts.name](**parts.params)
         items = parts.tables["items"]
         history = Interactions(
-            users=Ids(parts.tables["users"]["user_id"]),
-            items=Ids(items["item_id"]),
+            users=IdMap(parts.tables["users"]["user_id"]),
+            items=IdMap(items["item_id"]),
             item_names=items["item_name"] if "item_name" in items.columns else None,
             **{name: parts.arrays.get(f"history.{name}") for name in HISTORY},  # type: ignore[arg-type]
         )
@@ -223,7 +223,7 @@ def load_model(path: str | Path) -> Recommender:
         if "decider" in parts.notes:
             told = parts.notes["chosen"]
             decider = unpack(parts.notes["decider"], parts.arrays, parts.tables)
-            model.decided(decider, None if told is None else Chosen(**told))
+            model.set_cutoff(decider, None if told is None else SelectionReport(**told))
     except (KeyError, TypeError) as error:
         raise ModelFileError(
             f"{path} lacks a part this release needs ({error}); save the model again."

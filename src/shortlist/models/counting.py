@@ -49,11 +49,11 @@ class _Counting(Recommender):
 
     def partial_fit(self, more: Interactions) -> Self:
         """Count more data in; new users and items are appended."""
-        return self.fit(self.past.extended(more))
+        return self.fit(self.history.extended(more))
 
     def fold_in(self, newcomers: dict[Any, Any]) -> Self:
         """Count in the items of new or known users."""
-        return self.fit(self.past.with_baskets(newcomers))
+        return self.fit(self.history.with_baskets(newcomers))
 
     @abstractmethod
     def fit(self, train: Interactions) -> Self:
@@ -108,14 +108,14 @@ class PersonalFrequency(_Counting):
 
     def score(self, users: Ints) -> Floats:
         scores = np.tile(self.need("shelf_"), (users.size, 1))
-        indptr, items = self.seen
+        indptr, items = self.seen_items
         for row, user in enumerate(users):
             part = slice(indptr[user], indptr[user + 1])
             scores[row, items[part]] += self.counts_[part]
         return scores
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"shelf": self.need("shelf_"), "counts": self.counts_}, {}
+        return {"item_stats": self.need("shelf_"), "counts": self.counts_}, {}
 
     def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
-        self.shelf_, self.counts_ = arrays["shelf"], arrays["counts"]
+        self.shelf_, self.counts_ = arrays["item_stats"], arrays["counts"]

@@ -35,7 +35,7 @@ def explain(scorer: Scorer, user_id: Any, *, N: int = 10, n_past: int = 3, **wis
             "shown": scores > boundary,
         }
     ).with_columns(pl.col("boundary", "margin", "probability").fill_nan(None))
-    names = scorer.past.item_names
+    names = scorer.history.item_names
     if names is not None:
         frame.insert_column(2, names.gather(pl.Series(head.items)).alias("item_name"))
     if np.isnan(boundary):
@@ -55,7 +55,7 @@ def pulls(item_factors: Any, items: Ints, past: Ints) -> Doubles:
 def _pulled_by(scorer: Scorer, user: int, items: Ints, n_past: int) -> pl.Series:
     parts = scorer.factors(np.array([user], np.int32))
     kind = pl.List(pl.Struct({"item_id": scorer.items_.values.dtype, "share": pl.Float64}))
-    indptr, seen = scorer.seen
+    indptr, seen = scorer.seen_items
     past = seen[indptr[user] : indptr[user + 1]]
     if parts is None or past.size == 0 or n_past == 0:
         return pl.Series([None] * items.size, dtype=kind)

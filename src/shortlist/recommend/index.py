@@ -9,8 +9,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.kernels.lanes import BLOCK
 from shortlist.kernels.retrieve import ItemBlocks, Items, blocks_fill
+from shortlist.kernels.simd_blocks import BLOCK
 from shortlist.recommend.threads import over_pieces
 from shortlist.types import Doubles, Floats, Ints
 

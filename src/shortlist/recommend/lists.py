@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from shortlist.data.ids import Ids
-from shortlist.data.lists import REASON_CODE, Codes, RankedLists
-from shortlist.recommend.choice import starts
+from shortlist.data.id_map import IdMap
+from shortlist.data.ranked_lists import REASON_CODE, Codes, RankedLists
+from shortlist.recommend.item_filter import starts
 from shortlist.recommend.retrieve import Hits
 from shortlist.types import Bools, Doubles, Floats, Longs
 
@@ -19,7 +19,12 @@ def codes(n: int, reason: str) -> Codes:
 
 
 def as_lists(
-    users: pl.Series, item_ids: Ids, hits: Hits, reason: Codes, boundary: Floats | None, shift: Floats | None
+    users: pl.Series,
+    item_ids: IdMap,
+    hits: Hits,
+    reason: Codes,
+    boundary: Floats | None,
+    shift: Floats | None,
 ) -> RankedLists:
     """Lists of these users; `shift` (n_users,) turns a score into log-odds."""
     probabilities = None
@@ -27,11 +32,11 @@ def as_lists(
         log_odds = hits.scores + np.repeat(shift.astype(np.float64), np.diff(hits.indptr))
         probabilities = 1 / (1 + np.exp(-np.clip(log_odds, -700, 700)))
     return RankedLists(
-        Ids(users), item_ids, hits.indptr, hits.items, hits.scores, probabilities, boundary, reason
+        IdMap(users), item_ids, hits.indptr, hits.items, hits.scores, probabilities, boundary, reason
     )
 
 
-def empty_lists(users: pl.Series, item_ids: Ids, reason: str) -> RankedLists:
+def empty_lists(users: pl.Series, item_ids: IdMap, reason: str) -> RankedLists:
     """Nothing for anybody."""
     n = len(users)
     nothing = Hits(
@@ -45,10 +50,10 @@ def stacked(parts: Sequence[RankedLists]) -> RankedLists:
     if len(parts) == 1:
         return parts[0]
     with_odds = any(part.probabilities is not None for part in parts)
-    sizes = [part.sizes for part in parts if part.sizes is not None]
+    sizes = [part.expected_sizes for part in parts if part.expected_sizes is not None]
     with_boundary = any(part.boundary is not None for part in parts)
     return RankedLists(
-        users=Ids(pl.concat([part.users.values for part in parts])),
+        users=IdMap(pl.concat([part.users.values for part in parts])),
         item_ids=parts[0].item_ids,
         indptr=starts(np.concatenate([np.diff(part.indptr) for part in parts])),
         items=np.concatenate([part.items for part in parts]),
@@ -56,7 +61,7 @@ def stacked(parts: Sequence[RankedLists]) -> RankedLists:
         probabilities=np.concatenate([_probabilities(part) for part in parts]) if with_odds else None,
         boundary=np.concatenate([_boundary(part) for part in parts]) if with_boundary else None,
         reason=np.concatenate([part.reason for part in parts if part.reason is not None]),
-        sizes=np.concatenate(sizes) if len(sizes) == len(parts) else None,
+        expected_sizes=np.concatenate(sizes) if len(sizes) == len(parts) else None,
     )
 
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 from shortlist.cutoff.base import Cutoff
-from shortlist.data.lists import RankedLists
-from shortlist.recommend.desk import Desk
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.recommend.batch import BatchRecommender
 from shortlist.recommend.lists import empty_lists, stacked
+from shortlist.recommend.request import Fallback, Wishes
 from shortlist.recommend.scorer import Scorer
-from shortlist.recommend.wishes import Fallback, Wishes
 
 
 def recommend(
@@ -40,5 +40,5 @@ def recommend(
         max_items=max_items,
         fallback=fallback,
     )
-    desk = Desk.of(scorer, users, wishes, candidates, exclude, n_threads)
+    desk = BatchRecommender.of(scorer, users, wishes, candidates, exclude, n_threads)
     return stacked(list(desk.chunks()) or [empty_lists(desk.ids, scorer.items_, "top_n")])

@@ -68,7 +68,7 @@ def from_index(
     index: ItemIndex,
     vectors: Floats,  # (n_users, n_factors)
     floors: Floats,  # (n_users,) only scores strictly above are hits; NaN finds nothing
-    barred: Sets,
+    excluded: Sets,
     limit: int | None,
     n_threads: int,
 ) -> Hits:
@@ -76,7 +76,7 @@ def from_index(
     vectors, floors = frozen(np.asarray(vectors, np.float32)), frozen(floors)
 
     def piece(rows: slice) -> Hits:
-        query = Query(vectors[rows], floors[rows], *barred.part(rows))
+        query = Query(vectors[rows], floors[rows], *excluded.part(rows))
 
         def run(words: State, held: Longs) -> None:
             factors_retrieve(index.items, index.blocks, query, index.slack, words, held)
@@ -92,7 +92,7 @@ def from_factors(
     bias: Floats | None,  # (n_items,)
     items: Ints,  # (n_columns,) the candidates of everybody
     floors: Floats,  # (n_users,)
-    barred: Sets,
+    excluded: Sets,
     limit: int | None,
     n_threads: int,
 ) -> Hits:
@@ -102,7 +102,7 @@ def from_factors(
     def piece(rows: slice) -> Hits:
         scores = np.empty((rows.stop - rows.start, items.size), np.float32)
         grid_score(vectors[rows], item_factors, offsets, frozen(items), scores)
-        return from_rows(scores, items, floors[rows], barred.part(rows), limit)
+        return from_rows(scores, items, floors[rows], excluded.part(rows), limit)
 
     return joined(over_pieces(piece, floors.size, max(CELLS // max(items.size, 1), 1), n_threads))
 
@@ -113,7 +113,7 @@ def from_pairs(
     bias: Floats | None,  # (n_items,)
     candidates: Sets,
     floors: Floats,  # (n_users,)
-    barred: Sets,
+    excluded: Sets,
     limit: int | None,
     n_threads: int,
 ) -> Hits:
@@ -124,29 +124,29 @@ def from_pairs(
         own = candidates.part(rows)
         scores = np.empty(own.items.size, np.float32)
         pairs_score(vectors[rows], item_factors, offsets, *own, scores)
-        return from_ragged(own, scores, floors[rows], barred.part(rows), limit)
+        return from_ragged(own, scores, floors[rows], excluded.part(rows), limit)
 
     return joined(over_pieces(piece, floors.size, PIECE, n_threads))
 
 
-def from_rows(scores: Floats, items: Ints, floors: Floats, barred: Sets, limit: int | None) -> Hits:
+def from_rows(scores: Floats, items: Ints, floors: Floats, excluded: Sets, limit: int | None) -> Hits:
     """The best of dense (n_users, n_columns) scores; `items` names the columns."""
     rows, columns, floors = frozen(np.asarray(scores, np.float32)), frozen(items), frozen(floors)
-    barred_at, barred_items = frozen(barred.indptr), frozen(barred.items)
+    excluded_at, excluded_items = frozen(excluded.indptr), frozen(excluded.items)
 
     def run(words: State, held: Longs) -> None:
-        rows_select(rows, columns, floors, barred_at, barred_items, words, held)
+        rows_select(rows, columns, floors, excluded_at, excluded_items, words, held)
 
     return _collect(run, len(scores), limit, items.size)
 
 
-def from_ragged(candidates: Sets, scores: Floats, floors: Floats, barred: Sets, limit: int | None) -> Hits:
+def from_ragged(candidates: Sets, scores: Floats, floors: Floats, excluded: Sets, limit: int | None) -> Hits:
     """The best of each user's own scored items, such as the rows of a CSR matrix."""
     indptr, items, values = frozen(candidates.indptr), frozen(candidates.items), frozen(scores)
-    floors, barred_at, barred_items = frozen(floors), frozen(barred.indptr), frozen(barred.items)
+    floors, excluded_at, excluded_items = frozen(floors), frozen(excluded.indptr), frozen(excluded.items)
 
     def run(words: State, held: Longs) -> None:
-        ragged_select(indptr, items, values, floors, barred_at, barred_items, words, held)
+        ragged_select(indptr, items, values, floors, excluded_at, excluded_items, words, held)
 
     return _collect(run, floors.size, limit, int(np.diff(indptr).max(initial=0)))
 

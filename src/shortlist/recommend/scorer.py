@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from shortlist.data.ids import Ids
+from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.types import Floats, Ints, Longs
 
@@ -11,19 +11,19 @@ class Scorer(Protocol):
     """Users and items are dense indices into `users_` and `items_`."""
 
     @property
-    def users_(self) -> Ids:
-        """Ids of the users known."""
+    def users_(self) -> IdMap:
+        """IdMap of the users known."""
 
     @property
-    def items_(self) -> Ids:
-        """Ids of the items known."""
+    def items_(self) -> IdMap:
+        """IdMap of the items known."""
 
     @property
-    def past(self) -> Interactions:
+    def history(self) -> Interactions:
         """What the users took before, over these ids."""
 
     @property
-    def seen(self) -> tuple[Longs, Ints]:
+    def seen_items(self) -> tuple[Longs, Ints]:
         """(indptr, items): every user's distinct past items, ascending."""
 
     def score(self, users: Ints) -> Floats:

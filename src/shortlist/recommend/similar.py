@@ -29,5 +29,5 @@ def similar_items(scorer: Scorer, item_id: Any, N: int = 10) -> pl.DataFrame:
     nearest = np.argsort(-cosine, kind="stable")
     nearest = nearest[nearest != item][:N]
     frame = pl.DataFrame({"item_id": scorer.items_.outside(nearest), "similarity": cosine[nearest]})
-    names = scorer.past.item_names
+    names = scorer.history.item_names
     return frame if names is None else frame.insert_column(1, names.gather(nearest).alias("item_name"))

@@ -7,12 +7,12 @@ from typing import Any
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from shortlist.data.files import write_beside
+from shortlist.core.files import write_beside
 from shortlist.errors import ConfigError
-from shortlist.recommend.desk import Desk
+from shortlist.recommend.batch import BatchRecommender
 from shortlist.recommend.lists import empty_lists
+from shortlist.recommend.request import Wishes, renamed
 from shortlist.recommend.scorer import Scorer
-from shortlist.recommend.wishes import Wishes, renamed
 
 
 def recommend_to(
@@ -33,7 +33,7 @@ def recommend_to(
     target = Path(path)
     if target.suffix != ".parquet":
         raise ConfigError(f"lists are streamed to a .parquet file, got {target.name!r}; change the ending.")
-    desk = Desk.of(scorer, users, Wishes(**renamed(wishes)), candidates, exclude, n_threads)
+    desk = BatchRecommender.of(scorer, users, Wishes(**renamed(wishes)), candidates, exclude, n_threads)
     schema = empty_lists(desk.ids.head(0), scorer.items_, "top_n").to_frame().schema
 
     def frames(columns: Any, predicate: Any, n_rows: Any, batch: Any) -> Iterator[pl.DataFrame]:

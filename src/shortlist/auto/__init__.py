@@ -1,0 +1,1 @@
+"""Fit without choosing: model selection, cutoff selection, refit."""

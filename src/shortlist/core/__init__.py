@@ -1,0 +1,1 @@
+"""Estimators and their files, threads, ragged arrays and generalized linear models."""

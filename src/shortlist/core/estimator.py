@@ -1,0 +1,128 @@
+"""What cutoffs, calibrations and size models share: parameters, a copy, a state that can be saved."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
+from shortlist.errors import ConfigError, ModelFileError, NotFittedError
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(kw_only=True, eq=False)
+class Estimator:
+    """Parameters are the dataclass fields; what `fit` learned are the attributes that end in `_`."""
+
+    kind: ClassVar[str] = "component"
+    kinds: ClassVar[dict[str, type["Estimator"]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Estimator.kinds[cls.__name__] = cls
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters by name; what was learned before is forgotten."""
+        known = self.get_params()
+        for name in params:
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                advice = f"did you mean {near[0]!r}?" if near else f"its parameters are {', '.join(known)}."
+                raise ConfigError(f"{type(self).__name__} has no parameter {name!r}; {advice}")
+        for name, value in params.items():
+            setattr(self, name, value)
+        for name in self.fitted():
+            delattr(self, name)
+        return self
+
+    def clone(self) -> Self:
+        """An unfitted copy with the same parameters."""
+        return type(self)(**self.get_params())
+
+    def fitted(self) -> dict[str, Any]:
+        """What `fit` learned, by name; empty before."""
+        return {name: value for name, value in vars(self).items() if name.endswith("_")}
+
+    def need(self, name: str) -> Any:
+        """A fitted attribute; its absence means that nobody has called `fit`."""
+        if name not in vars(self):
+            raise NotFittedError(
+                f"{type(self).__name__} was used before it was fitted; call fit(scores, truth) first."
+            )
+        return vars(self)[name]
+
+    def save(self, path: str | Path) -> Path:
+        """Write a folder of JSON, arrays and id tables; nothing in it must be unpickled."""
+        arrays: dict[str, Array] = {}
+        tables: dict[str, pl.DataFrame] = {}
+        packed = pack(self, "", arrays, tables)
+        parts = Artifact(
+            self.kind, packed["class"], packed["params"], arrays, tables, {"fitted": packed["fitted"]}
+        )
+        return save_artifact(path, parts)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read back what `save` wrote; every byte is verified."""
+        parts = load_artifact(path, cls.kind)
+        packed = {"class": parts.name, "params": parts.params, "fitted": parts.notes.get("fitted")}
+        try:
+            made = unpack(packed, parts.arrays, parts.tables)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(
+                f"{path} holds a {cls.kind} this release cannot take up ({error!r}); fit and save it again."
+            ) from None
+        if not isinstance(made, cls):
+            raise ModelFileError(f"{path} holds a {parts.name}, not a {cls.__name__}; load it as what it is.")
+        return made
+
+
+def pack(value: Any, name: str, arrays: dict[str, Array], tables: dict[str, pl.DataFrame]) -> Any:
+    """A value as JSON; arrays and ids move out under their dotted name."""
+    if isinstance(value, Estimator):
+        before = f"{name}." if name else ""
+        params, fitted = (
+            {key: pack(one, before + key, arrays, tables) for key, one in part.items()}
+            for part in (value.get_params(), value.fitted())
+        )
+        return {"class": type(value).__name__, "params": params, "fitted": fitted}
+    if isinstance(value, pl.Series):
+        tables[name] = pl.DataFrame({"id": value})
+        return {"series": name}
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return {"array": name}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return {"float": str(value)}
+    return value
+
+
+def unpack(packed: Any, arrays: Arrays, tables: Mapping[str, pl.DataFrame]) -> Any:
+    """The inverse of `pack`."""
+    if isinstance(packed, list):
+        return tuple(packed)
+    if not isinstance(packed, dict):
+        return packed
+    if "array" in packed:
+        return arrays[packed["array"]]
+    if "series" in packed:
+        return tables[packed["series"]]["id"]
+    if "float" in packed:
+        return float(packed["float"])
+    made = Estimator.kinds[packed["class"]](
+        **{name: unpack(value, arrays, tables) for name, value in packed["params"].items()}
+    )
+    for name, value in packed["fitted"].items():
+        setattr(made, name, unpack(value, arrays, tables))
+    return made

@@ -1,0 +1,58 @@
+"""Folding users into a finished model: items fixed, the user's own convex problem solved to convergence."""
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+
+from shortlist.data.interactions import Interactions
+from shortlist.kernels.fold import FoldInObjective, Terms, users_fold
+from shortlist.models.factorization.schedule import thread_count
+from shortlist.types import Doubles, Floats, Ints
+
+LEAST_TERMS = 200  # unseen items a user is held against, at least
+FOLD = 7  # name of a random stream
+
+
+def fold(
+    data: Interactions,
+    users: Ints,
+    density: Doubles,
+    vectors: Floats,
+    boundary: Floats,
+    items: Floats,
+    bias: Floats,
+    goal: FoldInObjective,
+    seed: int,
+    n_threads: int,
+) -> tuple[Floats, Floats]:
+    """Solved (vectors, boundaries) of `users`; where there is a context, the user must do without it."""
+    terms = _terms(data, users, seed)
+    contexts = np.zeros_like(vectors)
+    n = thread_count(n_threads)
+    cuts = np.linspace(0, users.size, min(n, users.size) + 1).astype(int)
+    with ThreadPoolExecutor(n) as pool:
+        jobs = [
+            pool.submit(users_fold, a, b, terms, contexts, items, bias, goal, density, vectors, boundary)
+            for a, b in pairwise(cuts)
+        ]
+        for job in jobs:
+            job.result()
+    return vectors, boundary
+
+
+def _terms(data: Interactions, users: Ints, seed: int) -> Terms:
+    """Every liked item against a few unseen ones; what a user gets depends on the seed and the user alone."""
+    indptr, sets = data.item_sets
+    liked, unseen, lengths = [], [], [0]
+    for user in users:
+        own = sets[indptr[user] : indptr[user + 1]]
+        rng = np.random.Generator(np.random.PCG64([seed, FOLD, int(user)]))
+        each = -(-LEAST_TERMS // own.size)
+        drawn = rng.integers(data.n_items, size=own.size * each, dtype=np.int32)
+        at = np.searchsorted(own, drawn)
+        free = own[np.minimum(at, own.size - 1)] != drawn
+        liked.append(np.repeat(own, each)[free])
+        unseen.append(drawn[free])
+        lengths.append(int(free.sum()))
+    return Terms(np.cumsum(lengths), np.concatenate(liked), np.concatenate(unseen))

@@ -1,0 +1,1 @@
+"""TwoStage: candidates from several sources, ranked by gradient-boosted trees."""

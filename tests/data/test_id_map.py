@@ -1,0 +1,102 @@
+"""IdMap: what comes out is what went in."""
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shortlist.data.id_map import UNKNOWN, IdMap, encode, id_series
+from shortlist.errors import DataError, UnknownIdError
+
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+id_lists = st.one_of(
+    st.lists(st.text(max_size=8), min_size=1, max_size=50),
+    st.lists(INTEGERS, min_size=1, max_size=50),
+    st.lists(st.integers(-20, 60), min_size=1, max_size=50),
+)
+
+
+@given(id_lists)
+def test_encoding_round_trips_and_sorts(values):
+    ids, codes = encode(pl.Series(values))
+    assert ids.outside(codes).to_list() == values
+    assert ids.values.to_list() == sorted(set(values))
+    assert codes.dtype == np.int32
+
+
+@given(
+    st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=20, unique=True),
+    st.lists(st.text(max_size=4)),
+)
+def test_lookup_agrees_with_a_dictionary_on_both_sides_of_its_switch(known, asked):
+    ids = IdMap.of(known)
+    expected = [known.index(one) if one in known else UNKNOWN for one in asked]
+    assert ids.lookup(asked).tolist() == expected
+    assert ids.lookup(pl.Series(asked * 1001 + known, dtype=pl.String)).tolist() == (
+        expected * 1001 + list(range(len(known)))
+    )
+
+
+def test_types_are_kept():
+    for dtype in (pl.Int8, pl.UInt16, pl.Int64, pl.UInt64):
+        ids, _ = encode(pl.Series([3, 1, 2], dtype=dtype))
+        assert ids.values.dtype == dtype
+    assert encode(pl.Series(["b", "a"], dtype=pl.Categorical))[0].values.to_list() == ["a", "b"]
+
+
+def test_large_unsigned_integers_survive():
+    ids, codes = encode(pl.Series([2**64 - 1, 2**63, 2**64 - 1], dtype=pl.UInt64))
+    assert ids.outside(codes).to_list() == [2**64 - 1, 2**63, 2**64 - 1]
+
+
+def test_chunked_series_encode_like_whole_ones():
+    parts = pl.concat([pl.Series([5, 3]), pl.Series([4, 3, 9])], rechunk=False)
+    assert parts.n_chunks() == 2
+    ids, codes = encode(parts)
+    assert ids.outside(codes).to_list() == [5, 3, 4, 3, 9]
+
+
+def test_numpy_scalars_are_found():
+    ids = IdMap.of([10, 20])
+    assert ids.lookup(np.array([20, 30])).tolist() == [1, UNKNOWN]
+    assert ids.index(np.int64(20)) == 1
+    assert 10 in ids
+    assert 30 not in ids
+
+
+def test_integers_and_their_spelling_are_different_ids():
+    ids = IdMap.of([1, 2])
+    assert ids.lookup(["1"]).tolist() == [UNKNOWN]
+    assert ids.lookup(pl.Series(["1"] * 2000)).max() == UNKNOWN
+
+
+def test_unknown_id_names_its_neighbours():
+    with pytest.raises(UnknownIdError, match=r"unknown id 'appel'.*did you mean 'apple'\?$"):
+        IdMap.of(["apple", "pear"]).index("appel")
+    with pytest.raises(UnknownIdError, match="ids here are an integer each, 2 in all"):
+        IdMap.of([1, 2]).index("1")
+
+
+def test_extending_moves_nobody_and_sorts_the_new():
+    ids = IdMap.of(["m", "a"]).extended(["z", "a", "b", "z"])
+    assert ids.values.to_list() == ["m", "a", "b", "z"]
+    assert ids.extended([]) is ids
+    with pytest.raises(DataError, match="new ids must be of the kind known"):
+        ids.extended([1])
+
+
+def test_equality_is_of_values_in_order():
+    assert IdMap.of([1, 2]) == IdMap.of([1, 2])
+    assert IdMap.of([1, 2]) != IdMap.of([2, 1])
+
+
+@pytest.mark.parametrize("bad", [[1.5, 2.0], [True, False], [None, None]])
+def test_other_types_are_refused(bad):
+    with pytest.raises(DataError, match="ids must be strings or integers"):
+        id_series(bad)
+
+
+def test_repeated_ids_are_refused_where_they_must_be_distinct():
+    with pytest.raises(DataError, match="ids must be distinct"):
+        IdMap.of([1, 1])

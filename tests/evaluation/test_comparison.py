@@ -1,0 +1,184 @@
+"""compare: one table from many models, in every form it is exported in."""
+
+import io
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from rich.console import Console
+
+from shortlist.errors import ConfigError, DataError
+from shortlist.evaluation import compare, evaluate, holm, paired_test
+from shortlist.evaluation.tables import shown
+from tests.evaluation import cases
+from tests.evaluation.cases import LISTS, TRUTH, interactions
+
+SHOWN, TAKEN = cases.random_case(1)
+FACTS = interactions(TAKEN)
+BETTER = {
+    user: TAKEN[user][:2] + [i for i in items if i not in TAKEN[user][:2]] for user, items in SHOWN.items()
+}
+EMPTY = {user: [] for user in SHOWN}
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    return compare({"plain": SHOWN, "better_2": BETTER, "silent": EMPTY}, FACTS, resamples=500)
+
+
+def test_figures_are_those_of_the_reports(comparison):
+    report = evaluate(BETTER, FACTS)
+    row = comparison.table.row(1, named=True)
+    assert row["model"] == "better_2"
+    assert row["F1"] == report.f1
+    assert row["NDCG"] == report.ndcg
+    assert row["F1 covered"] == report.mean("f1", "covered")
+    assert row["NDCG covered (paper)"] == report.mean("ndcg_paper", "covered")
+    assert row["Cover-Ratio"] == report.cover_ratio
+    assert row["length"] == report.mean("length")
+
+
+def test_every_other_model_is_tested_against_the_baseline(comparison):
+    assert comparison.baseline == "plain"
+    table = comparison.tests
+    assert table.select("model", "metric").rows() == [
+        ("better_2", "f1"),
+        ("better_2", "ndcg"),
+        ("silent", "f1"),
+        ("silent", "ndcg"),
+    ]
+    alone = paired_test(
+        evaluate(BETTER, FACTS).values("f1"), evaluate(SHOWN, FACTS).values("f1"), resamples=500
+    )
+    assert table["difference"][0] == alone.difference
+    assert table["p_t"][0] == alone.p_t
+    for p in ("p_bootstrap", "p_t", "p_wilcoxon"):
+        assert table[f"{p}_holm"].to_list() == holm(table[p].to_list())
+
+
+def test_marks_say_better_and_worse(comparison):
+    printed = comparison.printed
+    assert [cell[-1] for cell in printed["F1"]][1:] == ["+", "-"]
+    assert printed["F1"][0] == f"{evaluate(SHOWN, FACTS).f1:.4f}"
+    assert printed["p (Holm)"][0] == ""
+    assert printed["difference in F1"][1].startswith("+0.")
+
+
+def test_no_mark_without_significance():
+    turned = dict(zip(SHOWN, list(SHOWN.values())[::-1], strict=True))
+    printed = compare({"one": SHOWN, "other": turned}, FACTS, resamples=200).printed
+    assert printed["F1"][1][-1].isdigit()
+
+
+def test_runs_are_averaged_per_user():
+    found = compare({"base": SHOWN, "seeds": [SHOWN, BETTER]}, FACTS, resamples=200)
+    one, two = evaluate(SHOWN, FACTS), evaluate(BETTER, FACTS)
+    row = found.table.row(1, named=True)
+    assert row["runs"] == 2
+    assert row["F1"] == pytest.approx((one.f1 + two.f1) / 2)
+    assert row["F1 sd"] == pytest.approx(abs(one.f1 - two.f1) / np.sqrt(2))
+    assert found.tests["difference"][0] == pytest.approx((two.f1 - one.f1) / 2)
+    assert "F1 sd" in found.printed.columns
+
+
+def test_reports_need_no_truth_and_the_baseline_may_be_named():
+    reports = {"a": evaluate(LISTS, interactions(TRUTH)), "b": evaluate({"bob": ["a"]}, interactions(TRUTH))}
+    found = compare(reports, baseline="b", resamples=100, metrics=["recall"])
+    assert found.tests.select("model", "metric").rows() == [("a", "recall")]
+    assert "difference in recall" in found.printed.columns
+    assert "runs" not in found.printed.columns
+
+
+def test_one_model_alone_is_a_table_without_tests():
+    found = compare({"only": LISTS}, interactions(TRUTH).to_frame())
+    assert len(found.tests) == 0
+    assert str(found).count("only") == 2
+    assert "against" not in str(found)
+
+
+class TestForms:
+    def test_plain(self, comparison):
+        everybody, covered, tests, note = [part.splitlines() for part in str(comparison).split("\n\n")]
+        for lines in (everybody, covered, tests):
+            assert lines[1].startswith("model")
+            assert set(lines[2]) == {"-"}
+            names = ["plain", "better_2", "silent"]
+            assert [line.split()[0] for line in lines[3:]] == names[lines is tests :]
+        assert tests[0] == "against plain, with a 95% interval"
+        assert "p <= 0.05" in note[-1]
+        cells = zip(everybody[3:], comparison.printed["NDCG"], strict=True)
+        ends = {line.rindex(f" {cell} ") + len(cell) for line, cell in cells}
+        assert len(ends) == 1  # figures are flush right
+
+    def test_every_figure_stands_once_and_whole_on_a_narrow_screen(self):
+        runs = {"not a short name": [SHOWN, BETTER], "other [red]": BETTER}
+        comparison = compare(runs, FACTS, resamples=100)
+        console = Console(width=80, record=True, file=io.StringIO())
+        console.print(comparison)
+        for text in (console.export_text(), str(comparison)):
+            assert max(map(len, text.splitlines())) <= 80
+            assert "…" not in text
+            for name in comparison.printed.columns[1:]:
+                assert name in text
+                assert all(value in text for value in map(shown, comparison.printed[name]))
+
+    def test_markdown(self, comparison):
+        lines = comparison.to_markdown().splitlines()
+        assert len({line.count("|") for line in lines[:5]}) == 1
+        assert lines[3].startswith("| better_2 |")
+        assert lines[1].startswith("| --- | ---: |")
+
+    def test_latex(self, comparison):
+        text = comparison.to_latex()
+        assert r"better\_2 &" in text
+        assert text.count(r"\\") == 4
+        assert text.startswith("% ")
+        assert text.rstrip().endswith(r"\end{tabular}")
+
+    def test_csv(self, comparison):
+        table = pl.read_csv(comparison.to_csv().encode())
+        assert table["F1"].to_list() == comparison.table["F1"].to_list()
+        assert table["f1 difference"].to_list()[1:] == comparison.tests["difference"].to_list()[::2]
+        assert table["f1 difference"][0] is None
+
+    def test_json(self, comparison):
+        found = json.loads(comparison.to_json())
+        assert [row["model"] for row in found["table"]] == ["plain", "better_2", "silent"]
+        assert found["table"][2]["F1 covered"] is None  # nobody is covered: unknown, not 0
+        assert found["reports"]["better_2"][0]["all"]["f1"] == evaluate(BETTER, FACTS).f1
+        assert found["tests"][0]["p_t"] == comparison.tests["p_t"][0]
+
+    @pytest.mark.parametrize("ending", ["md", "tex", "csv", "json", "txt"])
+    def test_files(self, comparison, ending, tmp_path):
+        forms = {"md": comparison.to_markdown, "tex": comparison.to_latex, "csv": comparison.to_csv}
+        expected = {**forms, "json": comparison.to_json, "txt": lambda: f"{comparison}\n"}[ending]()
+        path = comparison.write(tmp_path / f"table.{ending}")
+        assert path.read_text(encoding="utf-8") == expected
+
+    def test_other_endings_are_refused(self, comparison, tmp_path):
+        with pytest.raises(DataError, match=r"\.docx"):
+            comparison.write(tmp_path / "table.docx")
+
+
+def test_refusals():
+    truth = interactions(TRUTH)
+    with pytest.raises(ConfigError, match="at least one model"):
+        compare({}, truth)
+    with pytest.raises(ConfigError, match="got 'c'"):
+        compare({"a": LISTS}, truth, baseline="c")
+    with pytest.raises(ConfigError, match="auc"):
+        compare({"a": LISTS}, truth, metrics=["auc"])
+    with pytest.raises(ConfigError, match="need a truth"):
+        compare({"a": LISTS})
+    with pytest.raises(DataError, match="at least one run"):
+        compare({"a": []}, truth)
+    with pytest.raises(DataError, match="same users"):
+        compare({"a": evaluate(LISTS, truth), "b": evaluate(SHOWN, FACTS)})
+    with pytest.raises(DataError, match="same max_items"):
+        compare({"a": evaluate(LISTS, truth), "b": evaluate(LISTS, truth, max_items=5)})
+
+
+def test_same_seed_same_table(comparison):
+    again = compare({"plain": SHOWN, "better_2": BETTER, "silent": EMPTY}, FACTS, resamples=500)
+    assert again.to_json() == comparison.to_json()

@@ -1,0 +1,474 @@
+"""evaluate: by hand, against plain definitions, against other libraries, and its promises."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from shortlist.data.id_map import IdMap
+from shortlist.data.interactions import Interactions
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.errors import ConfigError, DataError
+from shortlist.evaluation import METRICS, evaluate
+from shortlist.evaluation.slices import sliced
+from tests.evaluation import cases, naive
+from tests.evaluation.cases import LISTS, TRUTH, interactions
+
+LOG3 = 1 / math.log2(3)
+EVERYBODY = ("ann", "bob", "eve", "fay", "gus")
+SHOWN = {**LISTS, "gus": ["a"]}
+
+
+def by_user(report):
+    return {row["user_id"]: row for row in report.users.to_dicts()}
+
+
+def test_truth_may_be_a_table_or_a_matrix():
+    truth = interactions(TRUTH)
+    tables = truth.to_frame(), truth.to_frame().to_pandas()
+    wanted = evaluate(LISTS, truth, history=truth).to_dict()
+    assert all(evaluate(LISTS, table, history=table).to_dict() == wanted for table in tables)
+    numbered = evaluate({0: [1, 0], 1: []}, csr_array([[1, 0, 1], [0, 1, 0]]))
+    assert numbered.values("f1").tolist() == [0.5, 0]
+    with pytest.raises(DataError, match=r"must come as .* got dict"):
+        evaluate(LISTS, TRUTH)
+
+
+class TestAsked:
+    """Users who were asked and took nothing."""
+
+    def test_they_count_and_the_others_stay_as_they_were(self):
+        plain, asked = (evaluate(SHOWN, interactions(TRUTH), asked=who) for who in (None, EVERYBODY))
+        assert (plain.n_users, plain.ignored) == (4, 2)
+        assert (asked.n_users, asked.ignored, asked.unlisted) == (7, 0, 2)  # dan has no list, nor has fay
+        before, after = by_user(plain), by_user(asked)
+        assert {user: after[user] for user in before} == before
+        assert asked.mean("length") == (4 + 1 + 0 + 0 + 2 + 0 + 1) / 7
+        assert asked.cover_ratio == 4 / 7
+        assert asked.f1 == pytest.approx(plain.f1 * 4 / 7)
+        assert asked.mean("precision", "covered") == pytest.approx((2 / 4 + 1 + 0 + 0) / 4)
+
+    def test_a_list_and_silence_are_both_worth_nothing_to_them(self):
+        found = by_user(evaluate(SHOWN, interactions(TRUTH), asked=EVERYBODY))
+        for user, length in {"eve": 2, "fay": 0, "gus": 1}.items():
+            assert (found[user]["taken"], found[user]["length"]) == (0, length)
+            assert {found[user][name] for name in METRICS if name != "length"} == {0.0}
+
+    def test_promises_to_them_are_broken_promises(self):
+        lists = RankedLists.from_frame(
+            pl.DataFrame({"user_id": ["bob", "fay"], "item_id": ["a", "a"], "probability": [1.0, 1.0]})
+        )
+        assert evaluate(lists, interactions(TRUTH)).calibration_error == 0
+        assert evaluate(lists, interactions(TRUTH), asked=["fay"]).calibration_error == 0.5
+
+    def test_they_are_a_slice_of_their_own(self):
+        report = evaluate(LISTS, interactions(TRUTH), history=interactions(TRUTH), asked=["fay", "eve"])
+        assert sliced(report, "basket_size")["slice"].to_list() == ["0", "1", "2", "3–5"]
+        assert sliced(report, "basket_size")["users"].to_list() == [2, 1, 2, 1]
+        assert sliced(report, "history_length")["users"].sum() == 6
+
+    def test_naming_those_with_truth_changes_nothing(self):
+        truth = interactions(TRUTH)
+        assert evaluate(LISTS, truth, asked=list(TRUTH)).to_dict() == evaluate(LISTS, truth).to_dict()
+        assert evaluate(LISTS, truth, asked=[]).to_dict() == evaluate(LISTS, truth).to_dict()
+
+    def test_ids_of_another_kind_are_refused(self):
+        with pytest.raises(DataError, match="of the kind known"):
+            evaluate(LISTS, interactions(TRUTH), asked=[1, 2])
+
+
+class TestByHand:
+    def test_hits_after_a_miss(self):
+        ann = by_user(evaluate(LISTS, interactions(TRUTH)))["ann"]
+        # shown x a b y, took a b c: 2 hits of 4 shown and 3 taken
+        assert (ann["hits"], ann["length"], ann["taken"], ann["covered"]) == (2, 4, 3, True)
+        assert ann["precision"] == 2 / 4
+        assert ann["recall"] == pytest.approx(2 / 3)
+        assert ann["f1"] == pytest.approx(4 / 7)
+        ideal = 1 + LOG3 + 1 / 2
+        assert ann["ndcg"] == pytest.approx((LOG3 + 1 / 2) / ideal)
+        assert ann["ndcg_paper"] == pytest.approx((LOG3 + 1 / 2) / ideal)
+        assert ann["average_precision"] == pytest.approx((1 / 2 + 2 / 3) / 3)
+        assert ann["reciprocal_rank"] == 1 / 2
+
+    def test_a_perfect_list(self):
+        bob = by_user(evaluate(LISTS, interactions(TRUTH)))["bob"]
+        assert {bob[name] for name in METRICS} == {1.0}
+
+    @pytest.mark.parametrize("user", ["cat", "dan"])
+    def test_an_empty_list_and_no_list_are_worth_nothing(self, user):
+        row = by_user(evaluate(LISTS, interactions(TRUTH)))[user]
+        assert {row[name] for name in METRICS} == {0.0}
+        assert row["covered"] is False
+        assert row["confidence"] is None
+
+    def test_a_short_list_pays_in_the_fair_ndcg_only(self):
+        report = evaluate({"u": ["a"]}, interactions({"u": ["a", "b", "c"]}))
+        assert report.mean("ndcg_paper") == 1
+        assert report.mean("ndcg") == pytest.approx(1 / (1 + LOG3 + 1 / 2))
+
+    def test_max_items_fixes_the_normaliser_and_the_depth(self):
+        report = evaluate({"u": ["a", "x", "b"]}, interactions({"u": ["a", "b", "c"]}), max_items=2)
+        assert report.mean("ndcg") == pytest.approx(1 / (1 + LOG3))
+        assert report.mean("average_precision") == pytest.approx(1 / 2)
+        assert report.mean("recall") == pytest.approx(2 / 3)  # the list itself is judged whole
+        assert report.mean("ndcg_paper") == pytest.approx((1 + 1 / 2) / (1 + LOG3 + 1 / 2))
+
+    def test_both_views_and_who_was_counted(self):
+        report = evaluate(LISTS, interactions(TRUTH))
+        assert report.n_users == 4
+        assert report.cover_ratio == 0.5
+        assert (report.unlisted, report.ignored) == (1, 1)
+        assert report.f1 == pytest.approx((4 / 7 + 1) / 4)
+        assert report.mean("f1", "covered") == pytest.approx((4 / 7 + 1) / 2)
+        assert report.mean("length") == 5 / 4
+        assert report.users["user_id"].to_list() == ["ann", "bob", "cat", "dan"]
+
+    def test_items_shown(self):
+        counts = evaluate(LISTS, interactions(TRUTH)).items
+        assert dict(zip(counts.ids.values, counts.shown, strict=True)) == {
+            "a": 2,
+            "b": 1,
+            "c": 0,
+            "d": 0,
+            "e": 0,
+        }
+        assert counts.hits.tolist() == [2, 1, 0, 0, 0]
+        assert counts.taken.tolist() == [3, 2, 1, 1, 1]
+        assert counts.strangers == 2  # x and y, which ann saw; eve's list is not judged
+        assert counts.coverage == pytest.approx(4 / 7)
+
+
+class TestRepeats:
+    HISTORY = interactions({"ann": ["a", "x", "z"], "eve": ["b"], "bob": ["b", "c"]})
+
+    def test_by_hand(self):
+        table = evaluate(LISTS, interactions(TRUTH), history=self.HISTORY).repeat_explore
+        # repeats shown: ann's x and a; of her hits a and b only a; taken again: only a
+        assert table.select("kind", "shown", "hits", "taken").rows() == [
+            ("repeat", 2, 1, 1),
+            ("explore", 3, 2, 7),
+        ]
+        assert table["share_of_hits"].to_list() == pytest.approx([1 / 3, 2 / 3])
+
+    def test_per_user(self):
+        ann = by_user(evaluate(LISTS, interactions(TRUTH), history=self.HISTORY))["ann"]
+        assert (ann["history_length"], ann["repeat_hits"], ann["explore_hits"]) == (3, 1, 1)
+
+    def test_they_need_a_history(self):
+        with pytest.raises(DataError, match="history="):
+            _ = evaluate(LISTS, interactions(TRUTH)).repeat_explore
+
+    @given(cases.shown, cases.truths, cases.truths)
+    def test_against_plain_counting(self, shown, taken, before):
+        assume(not shown or shown.keys() & taken.keys())
+        report = evaluate(shown, interactions(taken), history=interactions(before))
+        for row, user in enumerate(report.user_ids):
+            past = set(before.get(user, []))
+            assert report.repeats.shown[row] == len(past & set(shown.get(user, [])))
+            assert report.repeats.hits[row] == len(past & set(shown.get(user, [])) & set(taken[user]))
+            assert report.repeats.known[row] == len(past & set(taken[user]))
+
+
+def with_probabilities(lists, p):
+    return RankedLists.from_frame(lists.to_frame().with_columns(pl.Series("probability", p)))
+
+
+class TestCalibration:
+    def lists(self, p=(0.9, 0.5, 0.5, 0.1)):
+        made = RankedLists.from_frame(
+            pl.DataFrame({"user_id": [1, 1, 2, 2], "item_id": ["a", "b", "a", "b"]})
+        )
+        return with_probabilities(made, p)
+
+    def test_per_user(self):
+        report = evaluate(self.lists(), interactions({1: ["a"], 2: ["a", "b"], 3: ["a"]}))
+        rows = by_user(report)
+        assert rows[1]["expected_hits"] == pytest.approx(1.4)
+        assert rows[1]["calibration_error"] == pytest.approx(0.4 / 2)
+        assert rows[2]["calibration_error"] == pytest.approx(1.4 / 2)
+        assert rows[3]["calibration_error"] is None
+
+    def test_over_all_shown_items(self):
+        report = evaluate(self.lists(), interactions({1: ["a"], 2: ["a", "b"]}))
+        assert report.calibration.rows() == [
+            (1, pytest.approx(0.1), 1.0),
+            (2, pytest.approx(0.5), 0.5),
+            (1, pytest.approx(0.9), 1.0),
+        ]
+        assert report.calibration_error == pytest.approx((0.9 + 0 + 0.1) / 4)
+
+    def test_first_probability_is_the_confidence(self):
+        report = evaluate(self.lists(), interactions({1: ["a"], 2: ["a"]}))
+        assert report.confidence.tolist() == [0.9, 0.5]
+
+    def test_honest_probabilities_have_a_small_error_and_biased_ones_a_large_one(self):
+        rng = np.random.default_rng(3)
+        p = rng.random(40_000)
+        taken = np.flatnonzero(rng.random(p.size) < p)
+        truth = Interactions.from_columns(
+            pl.Series(np.append(taken // 10, range(4000))), pl.Series(np.append(taken, np.full(4000, 99_999)))
+        )
+        frame = pl.DataFrame(
+            {"user_id": np.arange(p.size) // 10, "item_id": np.arange(p.size), "probability": p}
+        )
+        assert evaluate(frame, truth).calibration_error < 0.01
+        shrunk = frame.with_columns(pl.col("probability") / 2)
+        assert evaluate(shrunk, truth).calibration_error == pytest.approx(0.25, abs=0.01)
+
+    def test_they_need_probabilities(self):
+        report = evaluate(LISTS, interactions(TRUTH))
+        assert report.calibration_error is None
+        with pytest.raises(DataError, match="needs probabilities"):
+            _ = report.calibration
+
+    def test_numbers_that_are_none_are_refused(self):
+        with pytest.raises(DataError, match="between 0 and 1"):
+            evaluate(self.lists((0.5, 1.5, 0.5, 0.1)), interactions({1: ["a"]}))
+
+    def test_items_without_a_probability_are_left_out(self):
+        report = evaluate(self.lists((0.5, None, 0.5, None)), interactions({1: ["a"], 2: ["b"]}))
+        assert report.calibration.rows() == [(2, 0.5, 0.5)]
+
+
+class TestAgainstPlainDefinitions:
+    @given(cases.shown, cases.truths, st.integers(1, 12))
+    def test_every_metric(self, shown, taken, max_items):
+        assume(not shown or shown.keys() & taken.keys())
+        report = evaluate(shown, interactions(taken), max_items=max_items)
+        expected = {user: naive.metrics(shown.get(user, []), taken[user], max_items) for user in taken}
+        for user, row in by_user(report).items():
+            for name in METRICS:
+                assert row[name] == pytest.approx(expected[user][name]), (user, name)
+        covered = [row for user, row in expected.items() if shown.get(user)]
+        for name in METRICS:
+            assert report.mean(name) == pytest.approx(np.mean([row[name] for row in expected.values()]))
+            if covered:
+                assert report.mean(name, "covered") == pytest.approx(np.mean([row[name] for row in covered]))
+        assert report.unlisted == len(taken.keys() - shown.keys())
+        assert report.ignored == len(shown.keys() - taken.keys())
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_longer_random_lists(self, seed):
+        shown, taken = cases.random_case(seed, n_users=1500)
+        rows = by_user(evaluate(shown, interactions(taken)))
+        for user in taken:
+            expected = naive.metrics(shown[user], taken[user])
+            assert {name: rows[user][name] for name in METRICS} == pytest.approx(expected)
+
+    @given(cases.shown, cases.truths)
+    def test_bounds(self, shown, taken):
+        assume(not shown or shown.keys() & taken.keys())
+        report = evaluate(shown, interactions(taken))
+        for name in set(METRICS) - {"hits", "length"}:
+            assert (report.values(name) >= 0).all()
+            assert (report.values(name) <= 1 + 1e-12).all()
+        assert (report.values("ndcg") <= report.values("ndcg_paper") + 1e-12).all()
+        assert (report.hits <= np.minimum(report.lengths, report.sizes)).all()
+
+
+RANX = {  # their name -> ours
+    "f1": "f1",
+    "ndcg@12": "ndcg",
+    "precision": "precision",
+    "recall": "recall",
+    "map": "average_precision",
+    "mrr": "reciprocal_rank",
+    "hits": "hits",
+}
+ASK_RANX = """
+import json, sys, ranx
+ask = json.load(sys.stdin)
+qrels = ranx.Qrels({user: dict.fromkeys(items, 1) for user, items in ask["taken"].items()})
+shown = ask["shown"].items()
+run = ranx.Run({user: {item: -float(k) for k, item in enumerate(items)} for user, items in shown})
+ranx.evaluate(qrels, run, ask["metrics"])
+json.dump({name: {u: float(v) for u, v in scores.items()} for name, scores in run.scores.items()}, sys.stdout)
+"""
+
+
+def test_ranx_says_the_same_of_every_user():
+    """It cannot judge an empty list, and cuts NDCG at K: at K = max_items >= every list it agrees with us.
+
+    Asked in a process of its own with its compiler off: compiling its metrics takes minutes.
+    """
+    if find_spec("ranx") is None:
+        pytest.skip("ranx comes with the dev extra")
+    shown, taken = {}, {}
+    for seed in range(4):
+        one_shown, one_taken = cases.random_case(seed, n_users=60, empty=0)
+        shown |= {f"{seed}{user}": items for user, items in one_shown.items()}
+        taken |= {f"{seed}{user}": items for user, items in one_taken.items()}
+    ask = json.dumps({"shown": shown, "taken": taken, "metrics": list(RANX)})
+    alone = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK_RANX], input=ask, capture_output=True, text=True, env=alone, check=True
+    )
+    theirs = json.loads(done.stdout)
+    rows = by_user(evaluate(shown, interactions(taken), max_items=12))
+    for name, ours in RANX.items():
+        assert {user: row[ours] for user, row in rows.items()} == pytest.approx(theirs[name]), name
+
+
+class FakeModel:
+    """What implicit's evaluation asks of a model."""
+
+    def __init__(self, lists):
+        self.lists = lists  # (n_users, K)
+
+    def recommend(self, userid, user_items, N, **_):
+        return self.lists[userid, :N], np.zeros((len(userid), N), np.float32)
+
+
+class TestAgainstImplicit:
+    """Lists of one length. implicit's "precision" is everybody's hits over the most K items could hit."""
+
+    @pytest.mark.parametrize("K", [1, 5, 10])
+    def test_one_length(self, K):
+        from implicit.evaluation import ranking_metrics_at_k
+        from scipy.sparse import csr_matrix
+
+        rng = np.random.default_rng(K)
+        n_users, n_items = 300, 50
+        lists = np.stack([rng.permutation(n_items)[:K] for _ in range(n_users)]).astype(np.int32)
+        test = csr_matrix((rng.random((n_users, n_items)) < 0.1).astype(np.float32))
+        train = csr_matrix((n_users, n_items), dtype=np.float32)
+        theirs = ranking_metrics_at_k(FakeModel(lists), train, test, K=K, show_progress=False, num_threads=1)
+        ours = evaluate(
+            {user: lists[user].tolist() for user in range(n_users)}, Interactions.from_csr(test), max_items=K
+        )
+        assert ours.ndcg == pytest.approx(theirs["ndcg"])
+        assert ours.mean("average_precision") == pytest.approx(theirs["map"])
+        assert ours.hits.sum() / np.minimum(ours.sizes, K).sum() == pytest.approx(theirs["precision"])
+
+
+class TestAnyonesLists:
+    def test_three_spellings_of_the_same_lists(self):
+        truth = interactions(TRUTH)
+        frame = pl.DataFrame(
+            [(user, item) for user, items in LISTS.items() for item in (items or [None])],
+            schema=["user_id", "item_id"],
+            orient="row",
+        )
+        expected = evaluate(LISTS, truth).users
+        assert evaluate(frame, truth).users.equals(expected)
+        assert evaluate(RankedLists.from_frame(frame), truth).users.equals(expected)
+
+    @given(cases.shown, cases.truths, st.integers(1, 4))
+    def test_chunks_give_the_same_bits(self, shown, taken, size):
+        assume(shown.keys() & taken.keys())
+        whole = RankedLists.from_frame(
+            pl.DataFrame(
+                [(user, item) for user, items in shown.items() for item in (items or [None])],
+                schema={"user_id": pl.Int64, "item_id": pl.Int64},
+                orient="row",
+            )
+        )
+        chunks = (whole[k : k + size] for k in range(0, len(whole), size))
+        truth = interactions(taken)
+        one, other = evaluate(whole, truth, history=truth), evaluate(chunks, truth, history=truth)
+        assert one.users.equals(other.users)
+        assert one.to_dict() == other.to_dict()
+        assert one.items.shown.tolist() == other.items.shown.tolist()
+
+    def test_the_order_of_lists_and_tables_does_not_matter(self):
+        shown, taken = cases.random_case(5)
+        turned = dict(reversed(shown.items()))
+        assert evaluate(turned, interactions(taken)).users.equals(evaluate(shown, interactions(taken)).users)
+
+    def test_truth_counts_an_item_once(self):
+        truth = Interactions.from_tuples([("u", "a", 1), ("u", "a", 2), ("u", "b", 3)])
+        report = evaluate({"u": ["a"]}, truth)
+        assert report.sizes.tolist() == [2]
+        assert report.items.taken.tolist() == [1, 1]
+
+    def test_an_item_shown_twice_hits_once(self):
+        made = RankedLists(
+            IdMap.of(["u"]), IdMap.of(["a"]), np.array([0, 2]), np.zeros(2, np.int32), np.zeros(2, "f4")
+        )
+        assert evaluate(made, interactions({"u": ["a", "b"]})).hits.tolist() == [1]
+
+    def test_no_lists_at_all(self):
+        report = evaluate({}, interactions(TRUTH))
+        assert (report.f1, report.cover_ratio, report.unlisted) == (0, 0, 4)
+        assert np.isnan(report.mean("f1", "covered"))
+        assert report.to_dict()["covered"]["f1"] is None
+
+    def test_int64_arrays_of_another_library(self):
+        made = RankedLists(
+            IdMap.of([1]),
+            IdMap.of([7, 8]),
+            np.array([0, 2], np.int32),
+            np.array([1, 0]),
+            np.zeros(2, np.float64),
+        )
+        assert evaluate(made, interactions({1: [8]})).first.tolist() == [1]
+
+
+class TestRefusals:
+    def test_ids_of_another_kind(self):
+        with pytest.raises(DataError, match="ids of users must be of one kind"):
+            evaluate({1: ["a"]}, interactions(TRUTH))
+        with pytest.raises(DataError, match="ids of items must be of one kind"):
+            evaluate({"ann": [1]}, interactions(TRUTH))
+
+    def test_mixed_ids(self):
+        with pytest.raises(DataError, match="mixture"):
+            evaluate({"ann": ["a", 1]}, interactions(TRUTH))
+
+    def test_strangers_only(self):
+        with pytest.raises(DataError, match="1 lists and none that matches the 4 users"):
+            evaluate({"zed": ["a"]}, interactions(TRUTH))
+
+    def test_two_lists_of_one_user(self):
+        lists = RankedLists.from_frame(pl.DataFrame({"user_id": ["ann", "bob"], "item_id": ["a", "a"]}))
+        with pytest.raises(DataError, match="one list"):
+            evaluate(lists.take([0, 0]), interactions(TRUTH))
+        with pytest.raises(DataError, match="two chunks"):
+            evaluate([lists, lists], interactions(TRUTH))
+
+    def test_chunks_with_and_without_probabilities(self):
+        lists = RankedLists.from_frame(pl.DataFrame({"user_id": ["ann", "bob"], "item_id": ["a", "a"]}))
+        with pytest.raises(DataError, match="all chunks"):
+            evaluate([with_probabilities(lists[:1], [0.5]), lists[1:]], interactions(TRUTH))
+
+    def test_no_truth(self):
+        nothing = interactions(TRUTH).where(np.zeros(8, np.bool_))
+        with pytest.raises(DataError, match="at least one interaction"):
+            evaluate(LISTS, nothing)
+
+    def test_max_items(self):
+        with pytest.raises(ConfigError, match="at least 1, got 0"):
+            evaluate(LISTS, interactions(TRUTH), max_items=0)
+
+    def test_not_lists(self):
+        with pytest.raises(DataError, match="got int"):
+            evaluate(3, interactions(TRUTH))
+
+    @pytest.mark.parametrize(
+        ("indptr", "items", "said"),
+        [([0, 1], [5], "indices below 2"), ([0, 1], [-1], "indices below 2"), ([1, 1], [0], "start at 0")],
+    )
+    def test_arrays_that_would_lead_a_kernel_astray(self, indptr, items, said):
+        made = RankedLists(
+            IdMap.of(["ann"]),
+            IdMap.of(["a", "b"]),
+            np.array(indptr),
+            np.array(items, np.int32),
+            np.zeros(len(items), np.float32),
+        )
+        with pytest.raises(DataError, match=said):
+            evaluate(made, interactions(TRUTH))
+
+    def test_unknown_metric(self):
+        with pytest.raises(ConfigError, match="'auc'"):
+            evaluate(LISTS, interactions(TRUTH)).mean("auc")

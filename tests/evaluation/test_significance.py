@@ -1,0 +1,113 @@
+"""Tests of differences: against scipy and against what chance should do."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from shortlist.errors import ConfigError, DataError
+from shortlist.evaluation import holm, paired_test
+from shortlist.evaluation.significance import bootstrap_means
+
+
+def pair(seed, shift=0.0, n=300):
+    rng = np.random.default_rng(seed)
+    base = rng.random(n)
+    return base + rng.normal(shift, 0.2, n), base
+
+
+def test_the_classical_tests_are_scipys():
+    ours, theirs = pair(0, 0.02)
+    test = paired_test(ours, theirs)
+    assert test.difference == pytest.approx((ours - theirs).mean())
+    assert test.p_t == pytest.approx(stats.ttest_rel(ours, theirs).pvalue)
+    assert test.p_wilcoxon == pytest.approx(stats.wilcoxon(ours, theirs).pvalue)
+
+
+def test_the_bootstrap_agrees_with_the_t_test_where_that_one_is_right():
+    for seed in range(5):
+        test = paired_test(*pair(seed, 0.02))
+        assert test.p_bootstrap == pytest.approx(test.p_t, abs=0.02)
+        spread = 0.2 / np.sqrt(300) * 1.96
+        assert test.high - test.low == pytest.approx(2 * spread, rel=0.15)
+        assert test.low < test.difference < test.high
+
+
+def test_a_plain_difference_is_found_and_none_is_not():
+    assert paired_test(*pair(1, 0.2)).p_bootstrap == pytest.approx(1 / 10_001)
+    same = pair(1)[1]
+    test = paired_test(same, same)
+    assert (test.difference, test.low, test.high) == (0, 0, 0)
+    assert (test.p_bootstrap, test.p_t, test.p_wilcoxon) == (1, 1, 1)
+
+
+def test_chance_alone_rarely_looks_like_a_difference():
+    p = [paired_test(*pair(seed), resamples=500).p_bootstrap for seed in range(200)]
+    assert 0.01 <= np.mean(np.array(p) <= 0.05) <= 0.10
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not():
+    ours, theirs = pair(2, 0.01)
+    assert paired_test(ours, theirs, seed=5) == paired_test(ours, theirs, seed=5)
+    assert paired_test(ours, theirs, seed=5).low != paired_test(ours, theirs, seed=6).low
+
+
+def test_turning_the_pair_turns_the_sign_only():
+    ours, theirs = pair(3, 0.02)
+    one, other = paired_test(ours, theirs), paired_test(theirs, ours)
+    assert other.difference == -one.difference
+    assert (other.low, other.high) == (pytest.approx(-one.high), pytest.approx(-one.low))
+    assert (other.p_bootstrap, other.p_t) == (one.p_bootstrap, pytest.approx(one.p_t))
+
+
+def test_everybody_gains_the_same():
+    test = paired_test(np.full(30, 0.5), np.full(30, 0.25))
+    assert (test.low, test.high, test.p_t) == (0.25, 0.25, 0)
+    assert test.p_bootstrap < 0.001
+
+
+def test_one_user_proves_nothing_classically():
+    test = paired_test(np.array([1.0]), np.array([0.0]))
+    assert (test.p_t, test.p_wilcoxon) == (1, 1)
+
+
+def test_a_wider_level_gives_a_wider_interval():
+    ours, theirs = pair(4)
+    narrow, wide = paired_test(ours, theirs, level=0.5), paired_test(ours, theirs, level=0.99)
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_resampled_means_scatter_as_theory_says():
+    values = np.random.default_rng(0).random(400)
+    means = bootstrap_means(values, 20_000, seed=1)
+    assert means.mean() == pytest.approx(values.mean(), abs=0.001)
+    assert means.std() == pytest.approx(values.std() / 20, rel=0.03)
+
+
+def test_settings_and_shapes_are_checked():
+    with pytest.raises(DataError, match="one value per user"):
+        paired_test(np.zeros(3), np.zeros(4))
+    with pytest.raises(DataError, match="one value per user"):
+        paired_test(np.zeros(0), np.zeros(0))
+    with pytest.raises(ConfigError, match="resamples"):
+        paired_test(np.zeros(3), np.zeros(3), resamples=0)
+    with pytest.raises(ConfigError, match="level"):
+        paired_test(np.zeros(3), np.zeros(3), level=1)
+
+
+def test_holm_by_hand():
+    # sorted .01 .03 .04 .20 times 4 3 2 1 = .04 .09 .08 .20, never falling: .04 .09 .09 .20
+    assert holm([0.04, 0.01, 0.2, 0.03]) == pytest.approx([0.09, 0.04, 0.2, 0.09])
+    assert holm([0.6, 0.7]) == [1, 1]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_corrects_upwards_keeps_order_and_never_beats_bonferroni(p):
+    adjusted = holm(p)
+    for raw, value in zip(p, adjusted, strict=True):
+        assert raw <= value <= min(1, raw * len(p) + 1e-12)
+    order = np.argsort(p, kind="stable")
+    assert (np.diff(np.array(adjusted)[order]) >= 0).all()
+    assert min(adjusted) == pytest.approx(min(1, min(p) * len(p)))

@@ -1,0 +1,235 @@
+"""The joint engine: the same bits whoever runs it, limiting cases, going on, folding in, probabilities."""
+
+import numpy as np
+import pytest
+
+from shortlist.data.interactions import Interactions
+from shortlist.errors import DataError, NotFittedError, UnknownIdError
+from shortlist.models.factorization import schedule as strata
+from shortlist.models.factorization.hybrid import Hybrid
+from tests.models.cases import FACTORS, JOINT, bits, checkerboard, crowd, everyone, fit, fitted, model
+
+joint_model = pytest.mark.parametrize("name", JOINT)
+
+
+def test_the_crowd_fills_several_blocks():
+    data = crowd()
+    assert strata.choose_cut(data.item_sets[1].size, data.n_users, data.n_items, FACTORS).n_blocks >= 4
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [(name, {}) for name in JOINT]
+    + [
+        ("DKBPRMF", {"loss": "hinge", "penalty": "l1", "negatives": "uniform", "bias": False}),
+        ("DKHRM", {"loss": "hinge", "penalty": "l1", "pool_items": "max", "pool_user": "max", "window": 2}),
+        ("DKHRM", {"repeat_decay": 0.9}),
+    ],
+)
+def test_same_seed_same_bits_on_any_number_of_threads(name, changed):
+    one, two, four = (
+        bits(fit(name, crowd(), n_epochs=7, lr=0.05, n_threads=n, **changed)) for n in (1, 2, 4)
+    )  # seven epochs: the items are relabelled once
+    assert one == two == four
+    other = bits(fit(name, crowd(), n_epochs=7, lr=0.05, seed=1, **changed))
+    assert all(other[part] != one[part] for part in ("user", "item"))
+
+
+@pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
+def test_same_bits_where_a_block_works_through_several_ranges(name, monkeypatch):
+    for constant, value in (("RANGE_BYTES", 200), ("CELL_ROWS", 1), ("LEAST_BLOCKS", 4), ("MOST_BLOCKS", 4)):
+        monkeypatch.setattr(strata, constant, value)
+    monkeypatch.setattr(Hybrid, "least_blocks", 4)
+    assert strata.choose_cut(crowd().n_rows, 400, crowd().n_items, FACTORS).each > 1
+    one, two, three = (bits(fit(name, crowd(), n_epochs=2, lr=0.05, n_threads=n)) for n in (1, 2, 3))
+    assert one == two == three
+
+
+@pytest.mark.parametrize(("ranker", "joint"), [("BPRMF", "DKBPRMF"), ("HRM", "DKHRM")])
+@pytest.mark.parametrize("changed", [{}, {"loss": "hinge", "penalty": "l1"}])
+def test_without_examples_the_joint_model_is_the_ranker(ranker, joint, changed):
+    plain = bits(fit(ranker, crowd(), n_epochs=3))
+    mixed = fit(joint, crowd(), n_epochs=3, alpha=0, **changed)
+    for part in ("user", "item", "bias"):
+        assert bits(mixed)[part] == plain[part]
+    users = everyone(crowd())
+    assert mixed.boundaries(users) is None
+    assert mixed.probabilities(users[:2]) is None
+    assert (mixed.theta_.boundary == mixed.t).all()
+
+
+def test_only_classifiers_move_boundaries_and_give_probabilities():
+    users = np.arange(5, dtype=np.int32)
+    for name in JOINT:
+        one = fitted(name)
+        assert (one.boundaries(users) is not None) == name.startswith("DK")
+        assert (one.probabilities(users) is not None) == (name in ("LogMF", "DKBPRMF", "DKHRM"))
+    assert np.ptp(fitted("DKBPRMF").boundaries(everyone(checkerboard()))) > 0
+    hinge = fit("DKBPRMF", checkerboard(), loss="hinge")
+    assert hinge.boundaries(users) is not None
+    assert hinge.probabilities(users) is None
+
+
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+def test_a_strong_penalty_holds_boundaries_at_t(penalty):
+    users = everyone(checkerboard())
+    free, held = (
+        fit("DKBPRMF", checkerboard(), t=0.7, lambda_t=force, penalty=penalty).boundaries(users)
+        for force in (0.0, 1e4)
+    )
+    assert np.abs(held - 0.7).max() < 1e-3 < np.abs(free - 0.7).max()
+
+
+def test_stricter_sampling_lowers_scores_against_boundaries():
+    """More negatives per positive, fewer items above the boundary: that is what `negatives` means."""
+    users = everyone(crowd())
+    above = []
+    for negatives in (0.5, 1.0, 2.0):
+        one = fit("DKBPRMF", crowd(), n_epochs=10, lr=0.05, negatives=negatives, alpha=0.8)
+        above.append(float((one.score(users) > one.boundaries(users)[:, None]).mean()))
+    assert above[0] > above[1] > above[2] > 0
+
+
+# ------------------------------------------------------------------ probabilities
+def drawn(n_users=300, n_items=80, seed=2):
+    """Interactions from a known model of two factors; (data, the true probabilities)."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n_users, 2)) @ rng.normal(size=(2, n_items)) + rng.normal(size=n_items) - 2
+    truth = 1 / (1 + np.exp(-logits))
+    taken = rng.random(truth.shape) < truth
+    taken[np.arange(n_items), np.arange(n_items)] = True  # everybody and everything is there
+    taken[np.arange(n_users), np.arange(n_users) % n_items] = True
+    return Interactions.from_csr(taken.astype(np.float32)), truth
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("LogMF", {}),
+        ("LogMF", {"negatives": 5.0, "c": 3.0}),
+        ("LogMF", {"negatives": "uniform"}),
+        ("DKBPRMF", {"alpha": 1.0, "negatives": 5.0, "lambda_t": 0.1}),
+        ("DKBPRMF", {"alpha": 1.0, "negatives": "uniform", "lambda_t": 0.1}),
+    ],
+)
+def test_probabilities_are_calibrated_on_data_from_a_known_model(name, changed):
+    data, truth = drawn()
+    one = fit(name, data, n_epochs=60, lr=0.05, reg=0.02, **changed)
+    found = one.probabilities(everyone(data))
+    assert found.mean() == pytest.approx(truth.mean(), rel=0.15)
+    order = np.argsort(found, axis=None).reshape(5, -1)
+    for fifth in order[2:]:  # and not only on the whole
+        assert found.flat[fifth].mean() == pytest.approx(truth.flat[fifth].mean(), rel=0.3)
+
+
+def test_probabilities_of_a_next_basket_average_to_its_size():
+    data = crowd()
+    one = fit("DKHRM", data, n_epochs=15, lr=0.05, alpha=1.0, negatives=5.0, lambda_t=0.1, reg=0.02)
+    expected = one.probabilities(everyone(data)).sum(1).mean()
+    assert expected == pytest.approx(data.n_rows / data.n_baskets, rel=0.25)
+
+
+def test_probabilities_stay_within_bounds_far_out():
+    one = fit("LogMF", checkerboard())
+    one.theta_ = one.theta_._replace(bias=np.resize(np.array([1e4, -1e4], np.float32), 20))
+    found = one.probabilities(np.zeros(1, np.int32))
+    assert found[0, 0] == 1
+    assert found[0, 1] == 0
+
+
+# ------------------------------------------------------------------ going on
+MORE = [
+    ("u00", "new", 900),
+    ("u00", "i02", 900),
+    ("u02", "new", 901),
+    ("u04", "new", 902),
+    ("zed", "i02", 903),
+    ("zed", "i04", 904),
+    ("zed", "new", 905),
+]
+
+
+@joint_model
+def test_partial_fit_appends_and_leaves_the_untouched_alone(name):
+    one, data = fit(name, checkerboard()), checkerboard()
+    old = one.theta_
+    one.partial_fit(Interactions.from_tuples(MORE))
+    assert one.users_.values.to_list() == [*data.users.values.to_list(), "zed"]
+    assert one.items_.values.to_list() == [*data.items.values.to_list(), "new"]
+    untouched = np.setdiff1d(everyone(data), [0, 2, 4])
+    assert (one.theta_.user[untouched] == old.user[untouched]).all()
+    assert (one.theta_.boundary[untouched] == old.boundary[untouched]).all()
+    assert (one.theta_.user[[0, 2, 4]] != old.user[[0, 2, 4]]).any(axis=1).all()
+    scores = one.score(everyone(one.history))
+    even, odd = scores[0:30:2, -1].mean(), scores[1:30:2, -1].mean()
+    assert even > odd  # the new item was taken on the even side only
+    zed = scores[-1]
+    assert zed[0:20:2].mean() > zed[1:20:2].mean()
+
+
+def test_partial_fit_may_be_short_and_needs_a_fit():
+    one = fit("BPRMF", checkerboard())
+    one.partial_fit(Interactions.from_tuples(MORE), n_epochs=2)
+    assert one.n_epochs_ == 2
+    with pytest.raises(NotFittedError):
+        model("BPRMF").partial_fit(Interactions.from_tuples(MORE))
+
+
+@joint_model
+def test_folded_in_users_look_like_trained_ones(name):
+    """Users who leave and come back by folding in are scored as training scored them."""
+    data, gone = crowd(), [5, 17, 140]
+    whole = fit(name, data, n_epochs=20, lr=0.05, reg=0.02)
+    rest = data.where(~np.isin(data.user, gone)).compact()
+    part = fit(name, rest, n_epochs=20, lr=0.05, reg=0.02)
+    users = data.users.values.to_list()
+    history = {users[u]: data.items.outside(data.item[data.user == u]).to_list() for u in gone}
+    part.fold_in(history)
+    assert part.items_.values.to_list() == whole.items_.values.to_list()
+    back = part.score(part.users_.lookup([users[u] for u in gone]))
+    like = [np.corrcoef(a, b)[0, 1] for a, b in zip(back, whole.score(np.array(gone, np.int32)), strict=True)]
+    assert min(like) > 0.7
+
+
+@joint_model
+def test_fold_in_moves_nobody_else(name):
+    one = fit(name, checkerboard())
+    old, users = one.theta_, everyone(checkerboard())
+    scores = one.score(users)
+    one.fold_in({"ann": ["i00", "i04", "i06"], "u01": ["i03"]})
+    assert (one.theta_.item == old.item).all()
+    others = users != 1
+    assert (one.theta_.user[users[others]] == old.user[others]).all()
+    np.testing.assert_allclose(one.score(users)[others], scores[others], rtol=1e-5, atol=1e-6)
+    ann = one.score(one.users_.lookup(["ann"]))[0]
+    assert ann[0:20:2].mean() > ann[1:20:2].mean()
+    if name.startswith("DK"):
+        assert one.boundaries(one.users_.lookup(["ann"]))[0] != one.t
+
+
+@joint_model
+def test_folding_in_is_the_same_on_any_number_of_threads(name):
+    found = []
+    for n_threads in (1, 3):
+        one = fit(name, checkerboard(), n_threads=n_threads)
+        one.fold_in({f"new{n}": [f"i{n:02}", f"i{n + 2:02}"] for n in range(7)})
+        found.append(bits(one))
+    assert found[0] == found[1]
+
+
+@joint_model
+def test_fold_in_refuses_what_it_cannot_use(name):
+    one = fitted(name)
+    with pytest.raises(UnknownIdError, match="'i0O'"):
+        one.fold_in({"ann": ["i0O"]})
+    with pytest.raises(DataError, match="'ann'"):
+        one.fold_in({"ann": []})
+    with pytest.raises(DataError, match="at least one item"):
+        one.fold_in({})
+    assert "ann" not in one.users_
+
+
+def test_fold_in_of_somebody_with_everything():
+    one = fit("DKBPRMF", checkerboard())
+    one.fold_in({"hog": one.items_.values.to_list()})
+    assert np.isfinite(one.score(one.users_.lookup(["hog"]))).all()

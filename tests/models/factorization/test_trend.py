@@ -1,0 +1,187 @@
+"""HRM with a trend: what sells these days counts, as it was known when the day began."""
+
+from copy import copy
+from functools import cache
+
+import numpy as np
+import pytest
+
+from shortlist.data.interactions import Interactions
+from shortlist.errors import ConfigError, ModelFileError
+from shortlist.models.base import load_model
+from shortlist.models.factorization.hrm import HRM
+from shortlist.models.factorization.trend import Trend
+from shortlist.split import last_basket
+from tests.models.cases import DAY, bits, everyone, fit, model
+
+SECONDS, FIRST = 86_400, 18_262  # 2020 begins on that day
+
+
+@cache
+def fashions(n_users=150, n_items=40, n_days=30):
+    """Each week one fifth of the items is in fashion: most sales are of those, whoever buys."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for user in range(n_users):
+        for day in np.sort(rng.permutation(n_days)[:6]):
+            hot = rng.random(3) < 0.8
+            items = np.where(hot, day // 6 * 8 + rng.integers(8, size=3), rng.integers(n_items, size=3))
+            rows += [(user, int(i), (FIRST + int(day)) * SECONDS + user) for i in set(items)]
+    return Interactions.from_tuples(rows)
+
+
+def hits(one, split, **when):
+    """How many of five items shown to everybody are in the test basket, on average."""
+    users = split.test.users.outside(split.test.active_users)
+    lists = one.recommend(users, N=5, filter_seen=False, **when)
+    taken = split.test.csr().toarray() > 0
+    row = np.repeat(np.arange(len(lists)), lists.lengths)
+    return taken[split.test.active_users[row], lists.items].mean()
+
+
+def test_a_trend_ranks_what_is_in_fashion_on_the_day_asked_for():
+    split = last_basket(fashions())
+    plain, timely = (
+        fit("HRM", split.train_valid, n_epochs=5, lr=0.02, trend_half_life=trend) for trend in (None, 2.0)
+    )
+    asked = hits(timely, split, at=split.test)
+    assert asked > 1.5 * hits(plain, split, at=split.test)
+    assert asked > 1.5 * hits(timely, split, at="2020-01-08")
+    assert hits(plain, split, at=split.test) == hits(plain, split)
+
+
+def test_scores_are_factors_past_and_trend():
+    data = fashions()
+    one = fit("DKHRM", data, n_epochs=2, lr=0.05, repeat_decay=0.8, trend_half_life=2.0)
+    bare = copy(one)
+    vars(bare)["trend_half_life"] = None
+    theta, users = one.theta_, np.array([3, 0, 77, 4], np.int32)
+    moments = (FIRST + np.array([5, 12, 11, 400])) * DAY - [0, 1, 0, 0]
+    trend = Trend.of(data, 2.0)
+    wanted = bare.score(users)
+    for row, day in enumerate((5, 11, 11, 400)):
+        wanted[row] += (theta.user_trend[users[row]] + theta.item_trend) * trend.trend_scores(FIRST + day)
+    np.testing.assert_allclose(one.scores_of(theta, data, users, moments), wanted, rtol=1e-5, atol=1e-5)
+    lists = one.recommend(data.users.outside(users), N=3, at=moments.tolist(), filter_seen=False)
+    best = -np.sort(-wanted, axis=1)[:, :3]
+    np.testing.assert_allclose(lists.scores.reshape(4, 3), best, rtol=1e-5, atol=1e-5)
+    assert one.factors(users) is None
+    assert (theta.item_trend != 0).any()
+    assert np.ptp(theta.user_trend) > 0
+
+
+def test_by_default_lists_are_made_just_after_the_last_event():
+    data = fashions()
+    one = fit("DKHRM", data, n_epochs=2, trend_half_life=2.0)
+    last = int(data.time.max())
+    by_default, then, later = (one.recommend(N=4, at=at) for at in (None, last + 1, last + DAY))
+    assert (by_default.scores == then.scores).all()
+    assert (by_default.items == then.items).all()
+    assert (by_default.scores != later.scores).any()
+    timeless = Interactions.from_tuples([(0, 0), (0, 1)])
+    assert (one.recommend(N=4, at=timeless).scores == by_default.scores).all()
+
+
+def test_same_bits_on_any_number_of_threads():
+    def learned(**changed):
+        return bits(
+            fit("DKHRM", fashions(), n_epochs=7, lr=0.05, repeat_decay=0.9, trend_half_life=2.0, **changed)
+        )
+
+    one = learned(n_threads=1)
+    assert one == learned(n_threads=2) == learned(n_threads=4)
+    assert all(learned(seed=1)[part] != one[part] for part in ("user_trend", "item_trend"))
+
+
+def test_validation_asks_on_the_day_of_the_basket():
+    split = last_basket(fashions())
+    one = model("HRM", n_epochs=3, lr=0.02, trend_half_life=2.0).fit(split.train, valid=split.valid)
+    found = []
+    for when in (split.valid, None):
+        users = split.valid.active_users
+        lists = one.recommend(
+            split.valid.users.outside(users), N=20, filter_seen=not split.train.has_repeats, at=when
+        )
+        taken, shown = split.valid.csr().toarray()[users] > 0, lists.items.reshape(-1, 20)
+        right = np.take_along_axis(taken, shown, 1).cumsum(1)
+        f1 = 2 * right / (np.arange(1, 21) + taken.sum(1, keepdims=True))
+        found.append(f1.mean(0).max())
+    assert max(one.valid_scores_) == pytest.approx(found[0])
+    assert found[0] != found[1]
+
+
+def test_without_times_a_trend_is_refused():
+    timeless = Interactions.from_csr(fashions().csr())
+    with pytest.raises(
+        ConfigError, match="trend needs timestamps, got data without them; bring a time column"
+    ):
+        fit("HRM", timeless, trend_half_life=2.0)
+
+
+def test_saved_and_loaded(tmp_path):
+    one = fit("DKHRM", fashions(), n_epochs=2, trend_half_life=2.0)
+    one.save(tmp_path / "model")
+    other = load_model(tmp_path / "model")
+    assert other.trend_half_life == 2.0
+    assert bits(other) == bits(one)
+    assert (one.recommend(N=3, at="2020-01-09").scores == other.recommend(N=3, at="2020-01-09").scores).all()
+
+
+def test_a_file_without_the_weights_is_refused_by_name(tmp_path, monkeypatch):
+    one = fit("HRM", fashions(), n_epochs=1)
+    arrays, notes = one._pack()
+    monkeypatch.setattr(
+        type(one), "_pack", lambda _: ({k: v for k, v in arrays.items() if k != "user_trend"}, notes)
+    )
+    one.save(tmp_path / "model")
+    with pytest.raises(ModelFileError, match=r"lacks a part this release needs .*user_trend"):
+        load_model(tmp_path / "model")
+
+
+def test_newcomers_are_folded_in_as_things_sell_now():
+    one = fit("DKHRM", fashions(), n_epochs=3, lr=0.02, trend_half_life=2.0)
+    before = one.theta_.user_trend.copy()
+    one.fold_in({999: [0, 2, 4]})
+    assert (one.theta_.user_trend[:-1] == before).all()
+    assert one.theta_.user_trend[-1] == 1
+    now = one.offsets(one.theta_, one.history)
+    trend = Trend.of(one.history, 2.0)
+    wanted = one.theta_.bias + (1 + one.theta_.item_trend) * trend.trend_scores(one.history.time.max() // DAY)
+    np.testing.assert_allclose(now, wanted, rtol=1e-6)
+
+
+def test_more_data_counts_everybodys_sales():
+    """Only users with new rows are visited again, but what the others bought still counts."""
+    data = fashions()
+    early = data.time < (FIRST + 25) * DAY
+    one = model("DKHRM", n_epochs=2, trend_half_life=2.0).fit(data.where(early))
+    one.partial_fit(data.where(~early & (data.user < 10)), n_epochs=1)
+    kept = one.history.where(one.history.user < 10)
+    sales = one.representation(kept, one.history).sales
+    assert sales.sold.sum() > 5 * Trend.of(kept, 2.0).sales.sold.sum()
+    assert np.isfinite(one.score(everyone(data))).all()
+
+
+def test_a_checkpoint_holds_the_weights(tmp_path):
+    kept = model("DKHRM", n_epochs=3, trend_half_life=2.0).fit(fashions(), checkpoint=tmp_path / "run")
+    more = model("DKHRM", n_epochs=6, trend_half_life=2.0).fit(fashions(), checkpoint=tmp_path / "run")
+    assert bits(more) == bits(fit("DKHRM", fashions(), n_epochs=6, trend_half_life=2.0)) != bits(kept)
+
+
+def test_a_checkpoint_from_before_there_were_trends_is_refused(tmp_path, monkeypatch):
+    one, exact = model("HRM", n_epochs=1), HRM._identity
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            HRM,
+            "_identity",
+            lambda *given: {k: v for k, v in exact(*given).items() if k != "trend_half_life"},
+        )
+        one.fit(fashions(), checkpoint=tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"belongs to another run \(trend differ\)"):
+        one.fit(fashions(), checkpoint=tmp_path / "run")
+
+
+@pytest.mark.parametrize("at", ["gestern", float("nan"), object(), ["2020-01-01", "x"]])
+def test_a_moment_that_is_none_is_refused(at):
+    with pytest.raises(ConfigError, match="at must be a date, ISO 8601 or an epoch number"):
+        model("HRM", n_epochs=1, trend_half_life=2.0).fit(fashions()).recommend(N=2, at=at)

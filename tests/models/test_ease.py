@@ -1,0 +1,55 @@
+"""EASE, against the optimum it claims to be."""
+
+import numpy as np
+import pytest
+
+from shortlist.errors import ConfigError
+from shortlist.models.ease import EASE
+from tests.models.cases import checkerboard, crowd, everyone
+
+
+def taken(data):
+    return (data.csr().toarray() > 0).astype(float)
+
+
+def test_weights_minimise_the_squared_error_with_an_empty_diagonal():
+    """Without the diagonal the gradient of ‖X − XB‖² + reg·‖B‖² is zero, column by column."""
+    data = crowd()
+    weights = EASE(reg=20.0).fit(data).weights_.astype(float)
+    x = taken(data)
+    gradient = x.T @ (x @ weights - x) + 20.0 * weights
+    np.fill_diagonal(gradient, 0.0)
+    assert np.abs(gradient).max() < 1e-3 * np.abs(x.T @ x).max()
+    assert (np.diag(weights) == 0).all()
+
+
+def test_scores_are_sums_over_what_was_taken():
+    data = crowd()
+    one = EASE().fit(data)
+    np.testing.assert_allclose(one.score(everyone(data)), taken(data) @ one.weights_, rtol=1e-4, atol=1e-5)
+
+
+def test_with_decay_an_item_counts_as_of_its_last_basket():
+    data = checkerboard()
+    one = EASE(decay=0.5).fit(data)
+    rows = np.zeros((data.n_users, data.n_items))
+    for user in everyone(data):
+        first, end = data.user_baskets[user], data.user_baskets[user + 1]
+        for basket in range(first, end):
+            rows[user, data.item[data.baskets[basket] : data.baskets[basket + 1]]] = 0.5 ** (end - 1 - basket)
+    np.testing.assert_allclose(one.score(everyone(data)), rows @ one.weights_, rtol=1e-5, atol=1e-6)
+
+
+def test_folding_in_keeps_the_weights():
+    one = EASE().fit(checkerboard())
+    weights = one.weights_
+    one.fold_in({"guest": ["i00", "i02"]})
+    assert one.weights_ is weights
+    guest = one.score(np.array([one.users_.index("guest")], np.int32))
+    np.testing.assert_allclose(guest[0], weights[0] + weights[2], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "value"), [("reg", 0), ("decay", 0), ("decay", 1.5)])
+def test_bad_parameters_are_refused_by_name(name, value):
+    with pytest.raises(ConfigError, match=f"^{name} must"):
+        EASE(**{name: value}).fit(checkerboard())

@@ -1,0 +1,116 @@
+"""Charts: well-formed, labelled, and drawn where the numbers say."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from shortlist.reports.charts import (
+    BOTTOM,
+    HEIGHT,
+    INSET,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Mark,
+    Series,
+    Span,
+    bar_chart,
+    legend,
+    length_chart,
+    line_chart,
+    span_chart,
+    ticks_between,
+    ticks_to,
+)
+
+
+def points(svg):
+    text = ET.fromstring(svg).find("polyline").get("points")
+    return [tuple(map(float, pair.split(","))) for pair in text.split()]
+
+
+def texts(svg):
+    return [element.text for element in ET.fromstring(svg).iter("text")]
+
+
+def test_corners_of_the_plane():
+    svg = line_chart("F1 & N", "N", "F1", [Series("a", [1, 3], [0.0, 0.5], 0)])
+    assert points(svg) == [(LEFT + INSET, HEIGHT - BOTTOM), (WIDTH - RIGHT - INSET, TOP)]
+    assert {"F1 & N", "N", "F1", "1", "3", "0", "0.5"} <= set(texts(svg))
+
+
+def test_even_spacing_ignores_distances():
+    svg = line_chart("", "x", "y", [Series("a", [0.01, 1, 100], [1, 1, 1], 0)], even=True)
+    across = [x for x, _ in points(svg)]
+    assert across[1] - across[0] == pytest.approx(across[2] - across[1])
+
+
+def test_bars_are_as_high_as_their_values():
+    svg = bar_chart("t", "x", "y", ["a", "b"], [5, 10])
+    heights = [float(bar.get("height")) for bar in ET.fromstring(svg).iter("rect")]
+    assert heights == [pytest.approx((HEIGHT - BOTTOM - TOP) / 2), pytest.approx(HEIGHT - BOTTOM - TOP)]
+
+
+def test_empty_bars_are_drawn():
+    ET.fromstring(bar_chart("t", "x", "y", ["a"], [0]))
+
+
+def test_legend_escapes_names():
+    assert "a &lt; b" in legend([("a < b", 1)])
+
+
+@pytest.mark.parametrize(
+    ("top", "ticks"),
+    [(1.0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (0.043, [0, 0.01, 0.02, 0.03, 0.04, 0.05]), (0, 6)],
+)
+def test_ticks_are_round_and_reach_the_top(top, ticks):
+    found = ticks_to(top)
+    assert len(found) == ticks if isinstance(ticks, int) else found == pytest.approx(ticks)
+    assert found[-1] >= top
+
+
+def test_ticks_between():
+    assert ticks_between(1, 20) == [5, 10, 15, 20]
+    assert ticks_between(3, 3) == [3]
+
+
+def test_marks_and_intervals_stand_at_their_points():
+    one = Series("a", [0, 10], [0.0, 1.0], 0, around=[(0.0, 0.5), (0.5, 1.0)])
+    svg = line_chart("t", "x", "y", [one], marks=[Mark(10, 1.0, "here & now")])
+    ring = ET.fromstring(svg).findall("circle")[-1]
+    assert (float(ring.get("cx")), float(ring.get("cy"))) == (WIDTH - RIGHT - INSET, TOP)
+    assert "here & now" in texts(svg)
+    whiskers = [line for line in ET.fromstring(svg).iter("line") if line.get("class") == "s0"]
+    assert [float(line.get("y2")) for line in whiskers] == [(TOP + HEIGHT - BOTTOM) / 2, TOP]
+
+
+def test_a_bar_is_marked_in_its_middle():
+    svg = length_chart("t", [1, 2, 3, 0], 0, mark=(1.0, "N = 1"))
+    root = ET.fromstring(svg)
+    (line,) = [one for one in root.iter("line") if one.get("class") == "mark"]
+    bar = root.findall("rect")[1]
+    assert float(line.get("x1")) == pytest.approx(float(bar.get("x")) + float(bar.get("width")) / 2, abs=0.1)
+    assert {"0", "1", "2", ">2", "N = 1"} <= set(texts(svg))
+
+
+def test_spans_are_drawn_around_zero_under_their_group():
+    spans = [
+        Span("g", "up", 1.0, 0.5, 2.0, 2),
+        Span("g", "down", -1.0, -2.0, 0.0, 1),
+        Span("h", "<x>", 0, 0, 0, 7),
+    ]
+    svg = span_chart("t", "difference", spans)
+    root = ET.fromstring(svg)
+    (zero,) = [float(one.get("x1")) for one in root.iter("line") if one.get("class") == "zero"]
+    ranges = [one for one in root.iter("line") if "range" in one.get("class")]
+    ends = [(float(one.get("x1")), float(one.get("x2"))) for one in ranges]
+    assert ends[0][0] > zero
+    assert ends[1][1] == zero
+    assert ends[2] == (zero, zero)
+    assert [text for text in texts(svg) if text in "gh"] == ["g", "h"]
+    assert "<x>" in texts(svg)
+
+
+def test_spans_of_nothing_are_drawn():
+    ET.fromstring(span_chart("t", "x", [Span("g", "none", 0.0, 0.0, 0.0, 7)]))

@@ -1,0 +1,201 @@
+"""tune: the same search on any number of workers, continued after a kill, with bad trials stopped."""
+
+import json
+
+import numpy as np
+import pytest
+
+import shortlist as sl
+from shortlist.errors import ConfigError, DataError, TrainingError
+from shortlist.tuning import read_tuned, tune
+from shortlist.tuning.space import SPACES, TIMED, Range, draw, usual_space
+from shortlist.tuning.study import Study, Trial
+from shortlist.tuning.tune import REFERENCES, folds
+
+FAST = {"n_factors": 8, "n_epochs": 8, "patience": 8}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return sl.load_dataset("sample")
+
+
+def search(data, **given):
+    settings = {"n_trials": 6, "seed": 3, "n_jobs": 1, "fixed": FAST} | given
+    return tune("BPRMF", data, **settings)
+
+
+@pytest.fixture(scope="module")
+def found(data):
+    return search(data)
+
+
+def test_workers_do_not_change_the_outcome(data, found):
+    assert search(data, n_jobs=3) == found
+
+
+def test_a_longer_search_begins_with_the_shorter_one(data, found):
+    assert search(data, n_trials=5).trials == found.trials[:5]
+
+
+def test_the_best_finished_trial_is_chosen(data, found):
+    finished = [trial for trial in found.trials if trial.stopped == "done"]
+    best = max(finished, key=lambda trial: trial.score)
+    assert found.score == best.score == max(best.curves[0])
+    assert found.params == {**FAST, **best.params, "n_epochs": 1 + int(np.argmax(best.curves[0]))}
+
+
+def test_the_score_is_that_of_a_model_built_from_the_result(data, found):
+    split = sl.split.last_basket(data)
+    again = found.build().fit(split.train_valid, valid=split.test)
+    assert max(again.valid_scores_) == found.score
+
+
+def test_validation_never_sees_later_baskets(data):
+    (late_known, late_next), (early_known, early_next) = folds(data, 2)
+    assert late_known.n_rows + late_next.n_rows == data.n_rows
+    assert early_known.n_rows + early_next.n_rows == late_known.n_rows
+    for known, after in ((late_known, late_next), (early_known, early_next)):
+        for user in after.active_users:
+            past = known.time[known.indptr[user] : known.indptr[user + 1]]
+            assert past.max() < after.time[after.indptr[user]]
+
+
+def test_killed_search_continues(data, found, tmp_path):
+    path = tmp_path / "study.jsonl"
+    assert search(data, study=path) == found
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 7
+    path.write_bytes(b"".join(lines[:3]) + lines[3][:20])  # killed in the middle of a line
+    ran = []
+    assert search(data, study=path, progress=lambda trial: ran.append(trial.number)) == found
+    kept = {json.loads(line)["number"] for line in lines[1:3]}
+    assert set(ran) == set(range(6)) - kept
+
+
+def test_finished_search_runs_nothing(data, tmp_path):
+    path = tmp_path / "study.jsonl"
+    search(data, study=path)
+    search(data, study=path, progress=lambda trial: pytest.fail("ran again"))
+
+
+def test_study_of_another_search_is_refused(data, tmp_path):
+    path = tmp_path / "study.jsonl"
+    search(data, n_trials=1, study=path)
+    with pytest.raises(ConfigError, match="seed differ"):
+        search(data, n_trials=1, study=path, seed=4)
+    path.write_text("no study\n")
+    with pytest.raises(DataError, match="is not a study"):
+        search(data, n_trials=1, study=path)
+
+
+def test_bad_trials_are_stopped_early(data):
+    """A step size of a millionth learns nothing, so every such trial falls below the median."""
+    lr = (0.1, 0.1, 0.1, 1e-6)
+    space = {"lr": lr}
+    seed = next(
+        s for s in range(200)
+        if [draw(space, s, k)["lr"] for k in range(REFERENCES + 1)] == [0.1] * REFERENCES + [1e-6]
+    )  # fmt: skip
+    done = tune("BPRMF", data, n_trials=REFERENCES + 1, space=space, fixed=FAST, seed=seed, n_jobs=2)
+    *references, last = done.trials
+    assert [trial.stopped for trial in references] == ["done"] * REFERENCES
+    assert last.stopped == "median"
+    assert len(last.curves[0]) < FAST["n_epochs"]
+    assert done.params["lr"] == 0.1
+
+
+def test_divergence_is_a_bad_trial_not_an_error(data):
+    space = {"lr": (10.0,), "init": (1e5,)}
+    with pytest.raises(TrainingError, match="every trial"):
+        tune("CRRMF", data, n_trials=2, space=space, fixed=FAST, n_jobs=1)
+
+
+def test_tpe_is_repeatable_and_continues(data, tmp_path):
+    path = tmp_path / "study.jsonl"
+    settings = {"n_trials": 10, "sampler": "tpe", "fixed": FAST | {"n_epochs": 2}}
+    whole = search(data, **settings, n_jobs=2)
+    search(data, **(settings | {"n_trials": 7}), study=path)
+    assert search(data, **settings, study=path) == whole
+
+
+def test_counting_models_are_tuned_too(data, tmp_path):
+    found = tune("PersonalFrequency", data, n_trials=3, n_jobs=1)
+    assert set(found.params) == set(SPACES["PersonalFrequency"])
+    assert found.build().fit(data).get_params() == found.params
+    name, params = read_tuned(found.write(tmp_path / "tuned.toml"))
+    assert (name, params) == (found.model, {k: v for k, v in found.params.items() if v is not None})
+
+
+def test_what_needs_times_is_looked_for_only_where_there_are_some(data):
+    assert usual_space("HRM", timed=False) == SPACES["HRM"]
+    assert usual_space("DKHRM", timed=True).keys() - SPACES["DKHRM"].keys() == {"trend_half_life"}
+    frame = data.to_frame()
+    timeless = sl.Interactions.from_columns(
+        frame["user_id"], frame["item_id"], basket_id=frame["timestamp"].to_physical()
+    )
+    for name, fixed in (("HRM", FAST | {"n_epochs": 1}), ("PersonalFrequency", {})):
+        found = tune(name, data, n_trials=2, fixed=fixed, n_jobs=1)
+        assert set(found.params) & set(TIMED)
+        found = tune(name, timeless, n_trials=2, fixed=fixed, n_jobs=1)
+        assert not set(found.params) & set(TIMED)
+
+
+def test_file_builds_the_same_model(data, found, tmp_path):
+    name, params = read_tuned(found.write(tmp_path / "tuned.toml"))
+    assert (name, params) == ("BPRMF", found.params)
+    assert getattr(sl, name)(**params).get_params() == found.build().get_params()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("model = ", "not TOML"), ("[params]\nlr = 1", 'model = "…"'), (None, "no file")]
+)
+def test_unreadable_files_are_refused(tmp_path, text, words):
+    path = tmp_path / "tuned.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(DataError, match=words):
+        read_tuned(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"sampler": "grid"}, "random, tpe"),
+        ({"n_trials": 0}, "n_trials"),
+        ({"n_folds": 0}, "n_folds"),
+        ({"fixed": {"learning": 1}}, "no parameter 'learning'"),
+    ],
+)
+def test_wrong_use_is_refused(data, given, words):
+    with pytest.raises(ConfigError, match=words):
+        search(data, **given)
+
+
+def test_unknown_model_is_refused(data):
+    with pytest.raises(ConfigError, match="SVD"):
+        tune("SVD", data)
+
+
+@pytest.mark.parametrize("model", SPACES)
+def test_every_space_draws_what_its_model_takes(model):
+    for number in range(20):
+        params = draw(SPACES[model], 0, number)
+        getattr(sl, model)().set_params(**params)
+        for name, values in SPACES[model].items():
+            if isinstance(values, Range):
+                assert values.low <= params[name] <= values.high
+            else:
+                assert params[name] in values
+
+
+def test_logarithmic_ranges_are_even_in_orders_of_magnitude():
+    assert Range(0.01, 1).at(0.5) == pytest.approx(0.1)
+    assert Range(0, 1, log=False).at(0.25) == 0.25
+
+
+def test_best_prefers_finished_trials():
+    study = Study({})
+    for number, (score, stopped) in enumerate([(0.9, "median"), (0.2, "done"), (0.2, "done")]):
+        study.add(Trial(number, {}, score, 1, stopped, [[score]]))
+    assert study.best.number == 1
