@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shortlist.core import threads
-from shortlist.core.threads import each
+from shortlist.core.threads import run_each
 from shortlist.data.grouping import by_user, kept_starts, settled
 
 
@@ -22,7 +22,7 @@ def table(seed):
 def test_threads_change_nothing(monkeypatch, seed):
     alone = settled(by_user(*table(seed)))
     assert alone.duplicates > 0
-    monkeypatch.setattr(threads, "MANY", 1)
+    monkeypatch.setattr(threads, "PARALLEL_ROWS", 1)
     for cores in (2, 3, 7):
         monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
         together = settled(by_user(*table(seed)))
@@ -31,14 +31,14 @@ def test_threads_change_nothing(monkeypatch, seed):
 
 
 def test_an_error_in_a_thread_is_not_lost(monkeypatch):
-    monkeypatch.setattr(threads, "MANY", 1)
+    monkeypatch.setattr(threads, "PARALLEL_ROWS", 1)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
 
     def fail(piece):
         raise RuntimeError(piece)
 
     with pytest.raises(RuntimeError, match="1"):
-        each(fail, [1, 2], n_rows=10)
+        run_each(fail, [1, 2], n_rows=10)
 
 
 def test_starts_after_rows_are_dropped():

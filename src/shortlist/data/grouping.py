@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shortlist.core.threads import each, n_threads
+from shortlist.core.threads import rows_thread_count, run_each
 from shortlist.kernels.group import (
     baskets_fill,
     baskets_find,
@@ -50,7 +50,7 @@ def by_user(n_users: int, user: Ints, item: Ints, time: Longs, basket: Ints, wei
         first, last = users
         rows_group(user, first, free[first:last], item, time, basket, weight, *rows[1:])
 
-    each(move, _blocks(indptr, n_threads(item.size)), item.size)
+    run_each(move, _blocks(indptr, rows_thread_count(item.size)), item.size)
     return rows
 
 
@@ -87,7 +87,7 @@ def _order(rows: Rows) -> None:
     def order(users: tuple[int, int]) -> None:
         rows_order(indptr[users[0] : users[1] + 1], time, basket, item, weight)
 
-    each(order, _blocks(indptr, 4 * n_threads(item.size)), item.size)
+    run_each(order, _blocks(indptr, 4 * rows_thread_count(item.size)), item.size)
 
 
 def _blocks(indptr: Longs, n_blocks: int) -> list[tuple[int, int]]:

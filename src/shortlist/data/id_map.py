@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from shortlist.core.threads import each
+from shortlist.core.threads import run_each
 from shortlist.errors import DataError, UnknownIdError
 from shortlist.kernels.group import codes_lookup, presence_mark
 from shortlist.types import Ints, Longs
@@ -140,7 +140,7 @@ def _encode_dense(ids: pl.Series, low: int, high: int) -> tuple[IdMap, Ints]:
     distinct = np.flatnonzero(table)
     table[distinct] = np.arange(distinct.size, dtype=np.int32)
     starts = np.cumsum([0, *map(len, chunks)])
-    each(
+    run_each(
         lambda at: codes_lookup(chunks[at], low, table, codes[starts[at] : starts[at + 1]]),
         range(len(chunks)),
         len(ids),

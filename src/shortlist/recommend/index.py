@@ -9,9 +9,9 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from shortlist.core.threads import map_slices
 from shortlist.kernels.retrieve import ItemBlocks, Items, blocks_fill
 from shortlist.kernels.simd_blocks import BLOCK
-from shortlist.recommend.threads import over_pieces
 from shortlist.types import Doubles, Floats, Ints
 
 FIRST_STAGE = 16  # dimensions before the first look; every stage doubles them
@@ -56,7 +56,7 @@ class ItemIndex:
             rows = slice(part.start * BLOCK, min(part.stop * BLOCK, chosen.size))
             blocks_fill(factors, chosen[order][rows], _cut(blocks, part), lengths[rows])
 
-        over_pieces(fill, len(blocks.peaks), 64, n_threads)
+        map_slices(fill, len(blocks.peaks), 64, n_threads)
         blocks.peaks[:, 0] = lengths.reshape(-1, BLOCK).max(axis=1)
         np.maximum.accumulate(blocks.peaks[::-1], out=blocks.ahead[::-1])
         return cls(Items(factors, biases), blocks)

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shortlist.core.threads import map_slices
 from shortlist.kernels.retrieve import Query, factors_retrieve
 from shortlist.kernels.topk import grid_score, pairs_score, ragged_select, rows_select, words_unpack
 from shortlist.recommend.index import NO_BIAS, ItemIndex, frozen
-from shortlist.recommend.threads import over_pieces
 from shortlist.types import Bools, Floats, Ints, Longs, State
 
 PIECE = 256  # users one thread takes at a time
@@ -83,7 +83,7 @@ def from_index(
 
         return _collect(run, rows.stop - rows.start, limit, index.n_items)
 
-    return joined(over_pieces(piece, floors.size, PIECE, n_threads))
+    return joined(map_slices(piece, floors.size, PIECE, n_threads))
 
 
 def from_factors(
@@ -104,7 +104,7 @@ def from_factors(
         grid_score(vectors[rows], item_factors, offsets, frozen(items), scores)
         return from_rows(scores, items, floors[rows], excluded.part(rows), limit)
 
-    return joined(over_pieces(piece, floors.size, max(CELLS // max(items.size, 1), 1), n_threads))
+    return joined(map_slices(piece, floors.size, max(CELLS // max(items.size, 1), 1), n_threads))
 
 
 def from_pairs(
@@ -126,7 +126,7 @@ def from_pairs(
         pairs_score(vectors[rows], item_factors, offsets, *own, scores)
         return from_ragged(own, scores, floors[rows], excluded.part(rows), limit)
 
-    return joined(over_pieces(piece, floors.size, PIECE, n_threads))
+    return joined(map_slices(piece, floors.size, PIECE, n_threads))
 
 
 def from_rows(scores: Floats, items: Ints, floors: Floats, excluded: Sets, limit: int | None) -> Hits:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy.special import expit
 
+from shortlist.core.threads import thread_count
 from shortlist.core.trees import Growth, Text, Trees, trees_grow
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
@@ -34,7 +35,6 @@ from shortlist.recommend.batch import asked_users
 from shortlist.recommend.item_filter import ItemFilter, alike
 from shortlist.recommend.request import renamed
 from shortlist.recommend.retrieve import Sets
-from shortlist.recommend.threads import thread_count
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 SIZE = Growth(objective="poisson", n_rounds=150, lr=0.05, n_leaves=15, rows=0.7)
