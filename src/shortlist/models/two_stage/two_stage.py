@@ -268,7 +268,7 @@ class TwoStage(Recommender):
         expected[numbers[filled]] = self._forests[1].predict(about)
 
     def heads(self, users: Ints, at: Any = None, n_candidates: int = 100) -> RankedLists:
-        """The best n_candidates candidates of each user at its moment, with probabilities and expected basket sizes."""
+        """The best candidates of each user, with probabilities and expected basket sizes."""
         return self.rank(users, *self.describe(users, at), n_candidates)
 
     def rank(
