@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from shortlist.reports.charts import HEIGHT, STYLE, WIDTH, Series, length_chart, line_chart
+from shortlist.core.charts import HEIGHT, STYLE, WIDTH, Series, length_chart, line_chart
 
 HERE = Path(__file__).parent
 PICTURE = HERE / "pictures" / "lengths.svg"

@@ -6,7 +6,7 @@ from typing import Any
 from shortlist.paper import paper
 from shortlist.paper.paper import BIASED
 from shortlist.paper.runs import FIXED, OWN
-from shortlist.reports.charts import Series, bar_chart, legend, length_chart, line_chart, thinned
+from shortlist.core.charts import Series, bar_chart, legend, length_chart, line_chart, thinned
 
 
 def figure1(sweeps: dict[str, Any]) -> str:

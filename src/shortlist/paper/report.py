@@ -8,7 +8,7 @@ from shortlist.paper import paper
 from shortlist.paper.figures import figure1, figure2, risk_figure, spread_figure
 from shortlist.paper.runs import FIXED, ORACLE, OWN
 from shortlist.paper.verdicts import COVERED, FAILS, HOLDS, METRIC
-from shortlist.reports import charts
+from shortlist.core import charts
 from shortlist.reports.page import difference, html_table, mark, or_dash, page, share
 
 TITLE = "Dynamic-K recommendation with personalised decision boundary, reproduced"

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from shortlist.reports.charts import (
+from shortlist.core.charts import (
     Mark,
     Series,
     bar_chart,

@@ -4,8 +4,8 @@ from html import escape
 
 from shortlist.evaluation.report import Report
 from shortlist.evaluation.significance import Test
-from shortlist.reports import charts
-from shortlist.reports.charts import Span, legend
+from shortlist.core import charts
+from shortlist.core.charts import Span, legend
 from shortlist.reports.model_figures import reliability_figure, served_figure, spread_figures
 from shortlist.reports.model_report import FEW, ModelReport, Slice
 from shortlist.reports.model_users import STYLE as USERS_STYLE

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from shortlist.reports.charts import (
+from shortlist.core.charts import (
     BOTTOM,
     HEIGHT,
     INSET,
