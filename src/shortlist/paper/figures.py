@@ -3,10 +3,10 @@
 from itertools import pairwise
 from typing import Any
 
+from shortlist.core.charts import Series, bar_chart, legend, length_chart, line_chart, thinned
 from shortlist.paper import paper
 from shortlist.paper.paper import BIASED
 from shortlist.paper.runs import FIXED, OWN
-from shortlist.core.charts import Series, bar_chart, legend, length_chart, line_chart, thinned
 
 
 def figure1(sweeps: dict[str, Any]) -> str:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from shortlist.core import charts
 from shortlist.paper import paper
 from shortlist.paper.figures import figure1, figure2, risk_figure, spread_figure
 from shortlist.paper.runs import FIXED, ORACLE, OWN
 from shortlist.paper.verdicts import COVERED, FAILS, HOLDS, METRIC
-from shortlist.core import charts
 from shortlist.reports.page import difference, html_table, mark, or_dash, page, share
 
 TITLE = "Dynamic-K recommendation with personalised decision boundary, reproduced"

@@ -2,10 +2,10 @@
 
 from html import escape
 
-from shortlist.evaluation.report import Report
-from shortlist.evaluation.significance import Test
 from shortlist.core import charts
 from shortlist.core.charts import Span, legend
+from shortlist.evaluation.report import Report
+from shortlist.evaluation.significance import Test
 from shortlist.reports.model_figures import reliability_figure, served_figure, spread_figures
 from shortlist.reports.model_report import FEW, ModelReport, Slice
 from shortlist.reports.model_users import STYLE as USERS_STYLE
