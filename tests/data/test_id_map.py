@@ -91,6 +91,13 @@ def test_equality_is_of_values_in_order():
     assert IdMap.of([1, 2]) != IdMap.of([2, 1])
 
 
+def test_align_gives_the_index_of_each_id_in_this_table():
+    ids = IdMap.of(["a", "b", "c"])
+    assert ids.align(IdMap.of(["c", "x", "a"])).tolist() == [2, -1, 0]
+    assert ids.align(IdMap.of(["a", "b", "c"])).tolist() == [0, 1, 2]
+    assert ids.align(IdMap.of([1, 2])).tolist() == [-1, -1]
+
+
 @pytest.mark.parametrize("bad", [[1.5, 2.0], [True, False], [None, None]])
 def test_other_types_are_refused(bad):
     with pytest.raises(DataError, match="ids must be strings or integers"):

@@ -72,6 +72,12 @@ class IdMap:
         positions = self.positions
         return np.array([positions.get(_plain(one), UNKNOWN) for one in values], np.int32)
 
+    def align(self, other: "IdMap") -> Ints:
+        """(len(other),) the index in this table of each id of the other table, -1 where it is unknown."""
+        if other is self or (len(other) == len(self) and other == self):
+            return np.arange(len(self), dtype=np.int32)
+        return self.lookup(other.values)
+
     def index(self, outside: Any) -> int:
         """The dense index of one id; an unknown one raises and names its nearest neighbours."""
         found = self.positions.get(_plain(outside))
