@@ -8,6 +8,7 @@ from shortlist.kernels.metrics import (
     PerUserSums,
     Truth,
     distinct_count,
+    hits_mark,
     known_count,
     lists_judge,
     means_resample,
@@ -106,7 +107,9 @@ def test_prefixes_against_trying_each(seed):
     row = rng.permutation(20)
     row[:3] = -1
     truth, chunk = truth_of(taken), chunk_of(lists, row)
-    sizes = sizes_of(truth)
+    relevant = np.zeros(chunk.items.size, np.bool_)
+    hits_mark(chunk, truth, relevant)
+    n_relevant = np.where(chunk.row < 0, 0, sizes_of(truth)[chunk.row])
     f1 = np.zeros((20, 9))
     for number, (items, r) in enumerate(zip(lists, row, strict=True)):
         if r >= 0:
@@ -116,11 +119,12 @@ def test_prefixes_against_trying_each(seed):
                     2 * len(set(head) & set(taken[r])) / (len(head) + len(taken[r])) if head else 0
                 )
     best = np.zeros(20, np.int64)
-    prefixes_best(chunk, truth, sizes, best)
+    prefixes_best(chunk.indptr, relevant, n_relevant, best)
     assert best.tolist() == f1.argmax(axis=1).tolist()
     sums = np.zeros((8, 6))
     ideal = np.concatenate([[0], np.cumsum(DISCOUNT)])
-    prefixes_sum(chunk, truth, sizes, DISCOUNT, ideal, 5, sums)
+    judged = np.flatnonzero(chunk.row >= 0)
+    prefixes_sum(chunk.indptr, relevant, n_relevant, judged, DISCOUNT, ideal, 5, sums)
     np.testing.assert_allclose(sums[:, 0], f1.sum(axis=0)[1:])
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from shortlist.core.metrics import discounts
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation.gains import discounts
 from shortlist.evaluation.ground_truth import GroundTruth, ListsOrChunks, as_chunks, frozen
 from shortlist.evaluation.report import ItemCounts, Repeats, Report
 from shortlist.kernels.metrics import PerUserSums, Truth, known_count, lists_judge, repeats_count

@@ -5,15 +5,13 @@ from collections.abc import Iterable
 import numpy as np
 import polars as pl
 
+from shortlist.core.metrics import AT_N, sums_at_n
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
 from shortlist.evaluation.evaluator import evaluate
-from shortlist.evaluation.gains import discounts, ideals
 from shortlist.evaluation.ground_truth import GroundTruth, Lists, as_lists
 from shortlist.evaluation.report import METRICS, Report
-from shortlist.kernels.metrics import prefixes_best, prefixes_sum
-
-CURVE = ("f1", "precision", "recall", "ndcg", "ndcg_paper", "length")
+from shortlist.kernels.metrics import prefixes_best
 
 
 def fixed_n_curve(
@@ -32,25 +30,23 @@ def fixed_n_curve(
     if max_items < 1:
         raise ConfigError(f"max_items must be at least 1, got {max_items}; pass the longest list allowed.")
     bench = GroundTruth(truth)
-    sums = np.zeros((int(wanted[-1]), len(CURVE)))
-    longest = max(max_items, int(wanted[-1]))
-    prefixes_sum(
-        bench.chunk(as_lists(heads)),
-        bench.truth,
-        bench.sizes,
-        discounts(longest),
-        ideals(longest),
-        max_items,
-        sums,
+    chunk = bench.chunk(as_lists(heads))
+    sums = sums_at_n(
+        chunk.indptr,
+        bench.relevant(chunk),
+        bench.n_relevant(chunk),
+        int(wanted[-1]),
+        max_items=max_items,
+        numbers=chunk.order[chunk.row[chunk.order] >= 0],
     )
     means = sums[wanted - 1] / bench.n_rows
-    return pl.DataFrame({"N": wanted, **{name: means[:, k] for k, name in enumerate(CURVE)}})
+    return pl.DataFrame({"N": wanted, **{name: means[:, k] for k, name in enumerate(AT_N)}})
 
 
 def best_fixed_n(curve: pl.DataFrame, metric: str = "f1") -> int:
     """The length of the highest mean; the shorter one of equals."""
-    if metric not in CURVE:
-        raise ConfigError(f"metric must be one of {', '.join(CURVE)}, got {metric!r}; choose one.")
+    if metric not in AT_N:
+        raise ConfigError(f"metric must be one of {', '.join(AT_N)}, got {metric!r}; choose one.")
     return int(curve.sort("N")["N"][int(np.argmax(curve.sort("N")[metric]))])
 
 
@@ -58,7 +54,8 @@ def oracle(heads: Lists, truth: Interactions, *, max_items: int = 20) -> Report:
     """The ceiling of any stopping rule on this ranking: each user's prefix of best F1, in hindsight."""
     lists, bench = as_lists(heads), GroundTruth(truth)
     best = np.zeros(len(lists), np.int64)
-    prefixes_best(bench.chunk(lists), bench.truth, bench.sizes, best)
+    chunk = bench.chunk(lists)
+    prefixes_best(chunk.indptr, bench.relevant(chunk), bench.n_relevant(chunk), best)
     return evaluate(lists.head(best), truth, max_items=max_items)
 
 

@@ -11,8 +11,8 @@ from shortlist.data.id_map import IdMap, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import DataError
-from shortlist.kernels.metrics import Chunk, Truth, distinct_count
-from shortlist.types import Ints, Longs
+from shortlist.kernels.metrics import Chunk, Truth, distinct_count, hits_mark
+from shortlist.types import Bools, Ints, Longs
 
 Lists = RankedLists | pl.DataFrame | Mapping[Any, Iterable[Any]]
 ListsOrChunks = Lists | Iterable[RankedLists]
@@ -107,6 +107,16 @@ class GroundTruth:
         sorted_already = bool((row[1:] >= row[:-1]).all())
         order = np.arange(row.size) if sorted_already else np.argsort(row)
         return Chunk(frozen(lists.indptr, np.int64), frozen(lists.items, np.int32), code, row, order)
+
+    def relevant(self, chunk: Chunk) -> Bools:
+        """(n_shown,) whether each item of the lists is in its user's truth."""
+        relevant = np.zeros(chunk.items.size, np.bool_)
+        hits_mark(chunk, self.truth, relevant)
+        return relevant
+
+    def n_relevant(self, chunk: Chunk) -> Ints:
+        """(n_lists,) size of the truth of each list's user, 0 for a user without a row."""
+        return np.where(chunk.row < 0, 0, self.sizes[chunk.row])
 
     def history(self, history: Interactions) -> Truth:
         """What the judged users had taken before, in the truth's item numbers."""

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
+from shortlist.core.metrics import calibration_error, ideal_dcg
 from shortlist.data.id_map import IdMap
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation.gains import ideal_of
 from shortlist.evaluation.tables import plain
 from shortlist.types import Bools, Doubles, Ints, Longs
 
@@ -96,10 +96,11 @@ class Report:
         size = np.maximum(self.sizes, 1)  # of one who took nothing: no hits, whatever they are divided by
         shown = np.maximum(length, 1)
         fixed = np.minimum(self.max_items, size)
+        ideal = ideal_dcg(int(size.max(initial=0)))
         return {
             "f1": 2 * hits / (length + size),
-            "ndcg": self.dcg_capped / ideal_of(fixed),
-            "ndcg_paper": self.dcg / ideal_of(np.minimum(shown, size)),
+            "ndcg": self.dcg_capped / ideal[fixed],
+            "ndcg_paper": self.dcg / ideal[np.minimum(shown, size)],
             "precision": hits / shown,
             "recall": hits / size,
             "average_precision": self.precision_sum / fixed,
@@ -200,9 +201,8 @@ class Report:
         """Expected calibration error of the shown items; None where lists carry no probabilities."""
         if self.cells is None or not self.cells[:, 0].any():
             return None
-        table = self.calibration
-        share = table["shown"] / table["shown"].sum()
-        return float((share * (table["predicted"] - table["observed"]).abs()).sum())
+        bins = self.calibration
+        return calibration_error(*(bins[name].to_numpy() for name in ("shown", "predicted", "observed")))
 
     @cached_property
     def repeat_explore(self) -> pl.DataFrame:

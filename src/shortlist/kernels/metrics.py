@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.rng import next_below
-from shortlist.types import Doubles, Ints, Longs, State
+from shortlist.types import Bools, Doubles, Ints, Longs, State
 
 
 class Chunk(NamedTuple):
@@ -122,28 +122,39 @@ def lists_judge(
 
 
 @kernel
+def hits_mark(chunk: Chunk, truth: Truth, relevant: Bools) -> None:
+    """relevant (n_shown,), False at first: whether each shown item is in its user's truth."""
+    for number in chunk.order:
+        row = chunk.row[number]
+        if row < 0:
+            continue
+        _stamp(truth, row)
+        for at in range(chunk.indptr[number], chunk.indptr[number + 1]):
+            relevant[at] = _hit(truth, row, chunk.code[chunk.items[at]])
+
+
+@kernel
 def prefixes_sum(
-    chunk: Chunk,
-    truth: Truth,
-    sizes: Ints,  # (n_rows,)
+    indptr: Longs,  # (n_lists + 1,)
+    relevant: Bools,  # (n_shown,)
+    n_relevant: Ints,  # (n_lists,) size of each list's truth
+    numbers: Longs,  # lists to add, in this order
     discount: Doubles,  # (>= max(max_items, n_max),)
     ideal: Doubles,  # (same + 1,) ideal[n] = sum of the first n discounts
     max_items: int,
     sums: Doubles,  # (n_max, 6) F1, precision, recall, NDCG, paper's NDCG, length; of the top 1, 2, …
 ) -> None:
-    """Add every list's figures at every fixed length; a list shorter than N shows all it has."""
+    """Add every list's metrics at every fixed length; a list shorter than N counts whole."""
     n_max = sums.shape[0]
-    for number in chunk.order:
-        row = chunk.row[number]
-        start = chunk.indptr[number]
-        length = chunk.indptr[number + 1] - start
-        if row < 0 or length == 0:
+    for number in numbers:
+        start = indptr[number]
+        length = indptr[number + 1] - start
+        if length == 0:
             continue
-        _stamp(truth, row)
-        size = sizes[row]
+        size = max(n_relevant[number], 1)  # without relevant items there are no hits to divide
         hits, dcg, capped = 0, 0.0, 0.0
         for n in range(1, n_max + 1):
-            if n <= length and _hit(truth, row, chunk.code[chunk.items[start + n - 1]]):
+            if n <= length and relevant[start + n - 1]:
                 hits += 1
                 dcg += discount[n - 1]
                 if n <= max_items:
@@ -158,20 +169,16 @@ def prefixes_sum(
 
 
 @kernel
-def prefixes_best(chunk: Chunk, truth: Truth, sizes: Ints, best: Longs) -> None:
-    """best (n_lists,) = the shortest prefix of highest F1; 0 where no item hits or there is no truth."""
-    for number in chunk.order:
-        row = chunk.row[number]
-        if row < 0:
-            continue
-        _stamp(truth, row)
-        start = chunk.indptr[number]
+def prefixes_best(indptr: Longs, relevant: Bools, n_relevant: Ints, best: Longs) -> None:
+    """best (n_lists,), zeros at first: the shortest prefix of highest F1; 0 without a hit."""
+    for number in range(best.size):
+        start = indptr[number]
         hits, top = 0, 0.0
-        for at in range(start, chunk.indptr[number + 1]):
-            if not _hit(truth, row, chunk.code[chunk.items[at]]):
+        for at in range(start, indptr[number + 1]):
+            if not relevant[at]:
                 continue  # F1 can only rise at a hit
             hits += 1
-            f1 = 2 * hits / (at - start + 1 + sizes[row])
+            f1 = 2 * hits / (at - start + 1 + n_relevant[number])
             if f1 > top:
                 top = f1
                 best[number] = at - start + 1
