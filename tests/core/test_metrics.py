@@ -1,6 +1,7 @@
 """Metrics by hand, and against the plain definitions."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -93,7 +94,7 @@ def test_prefixes_match_the_plain_definitions(lists):
     assert f1.tolist() == pytest.approx([row["f1"] for row in expected])
     assert ndcg.tolist() == pytest.approx([row["ndcg_paper"] for row in expected])
     at_n = np.zeros(10)
-    for start, end in zip(indptr[:-1], indptr[1:], strict=True):
+    for start, end in pairwise(indptr):
         if end > start:
             at_n += f1[np.minimum(start + np.arange(10), end - 1)]
     assert f1_at_n(indptr, relevant, n_relevant, 10).tolist() == pytest.approx(at_n.tolist())
