@@ -25,7 +25,7 @@ def ideal_dcg(n: int) -> Doubles:
 def prefix_hits(indptr: Longs, relevant: Bools) -> Longs:
     """(n_shown,) hits among the items of the list up to and including each position."""
     total = np.concatenate([[0], np.cumsum(relevant)])
-    return total[1:] - np.repeat(total[indptr[:-1]], np.diff(indptr))
+    return np.asarray(total[1:] - np.repeat(total[indptr[:-1]], np.diff(indptr)), np.int64)
 
 
 def prefix_f1(indptr: Longs, relevant: Bools, n_relevant: Ints) -> Doubles:
