@@ -48,7 +48,7 @@ def test_where_files_go_is_said_aloud(capsys, monkeypatch, tmp_path):
     for name in ("OUT", "TEST", "REPORT", "QUICK", "SET", "SOURCE"):
         monkeypatch.setenv(f"SHORTLIST_{name}", "elsewhere")
     assert params(capsys, "--model", "Popularity")[0] == "Popularity"
-    assert (tmp_path / "model").is_dir()
+    assert (tmp_path / "model").is_file()
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -1,97 +1,121 @@
-"""write_beside: the target is the old one or the new one, never a part of either."""
+"""atomic_write: the target is the old file or the new file, never a part of either."""
+
+import os
+import subprocess
+import sys
 
 import pytest
 
-from shortlist.core.files import write_beside
+from shortlist.core import files
+from shortlist.core.files import atomic_write, check_writable
 from shortlist.errors import DataError
 
 
-def left_behind(folder):
+def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_appears_whole_and_folders_are_made(tmp_path):
+def test_file_appears_complete_and_folders_are_created(tmp_path):
     target = tmp_path / "deep" / "er" / "report.json"
-    with write_beside(target) as made:
-        made.write_text("new")
+    with atomic_write(target) as temporary:
+        temporary.write_text("new")
+        assert temporary.parent == target.parent
         assert not target.exists()
     assert target.read_text() == "new"
-    assert left_behind(target.parent) == ["report.json"]
+    assert names(target.parent) == ["report.json"]
 
 
-def test_a_file_is_replaced_only_at_the_end(tmp_path):
+def test_file_is_replaced_only_at_the_end(tmp_path):
     target = tmp_path / "report.json"
     target.write_text("old")
-    with write_beside(target) as made:
-        made.write_text("new")
+    with atomic_write(target) as temporary:
+        temporary.write_text("new")
         assert target.read_text() == "old"
     assert target.read_text() == "new"
 
 
-def test_a_failure_leaves_the_old_one_and_nothing_else(tmp_path):
+@pytest.mark.parametrize("error", [RuntimeError("power cut"), KeyboardInterrupt("power cut")])
+def test_failure_keeps_the_old_file_and_removes_the_temporary_one(tmp_path, error):
     target = tmp_path / "report.json"
     target.write_text("old")
 
     def fail():
-        with write_beside(target) as made:
-            made.write_text("half")
-            raise RuntimeError("power cut")
+        with atomic_write(target) as temporary:
+            temporary.write_text("half")
+            raise error
 
-    with pytest.raises(RuntimeError, match="power cut"):
+    with pytest.raises(type(error), match="power cut"):
         fail()
     assert target.read_text() == "old"
-    assert left_behind(tmp_path) == ["report.json"]
+    assert names(tmp_path) == ["report.json"]
 
 
-def test_a_folder_replaces_a_folder_and_its_contents(tmp_path):
-    target = tmp_path / "model"
-    target.mkdir()
-    (target / "stale").touch()
-    with write_beside(target) as made:
-        made.mkdir()
-        (made / "fresh").touch()
-    assert left_behind(target) == ["fresh"]
-    assert left_behind(tmp_path) == ["model"]
-
-
-def test_a_folder_that_cannot_be_moved_in_leaves_the_old_one(tmp_path, monkeypatch):
-    target = tmp_path / "model"
-    target.mkdir()
-    (target / "stale").touch()
-    rename = type(target).rename
-
-    def refuse(path, to):
-        if to == target and path.name == "model":
-            raise PermissionError(13, "Permission denied")
-        return rename(path, to)
-
-    monkeypatch.setattr(type(target), "rename", refuse)
+def test_folder_is_not_replaced_by_a_file(tmp_path):
+    (tmp_path / "model").mkdir()
 
     def write():
-        with write_beside(target) as made:
-            made.mkdir()
+        with atomic_write(tmp_path / "model") as temporary:
+            temporary.touch()
 
-    with pytest.raises(DataError, match="Permission denied"):
+    with pytest.raises(DataError, match=r"cannot write .*model: Is a directory"):
         write()
-    assert left_behind(target) == ["stale"]
+    assert names(tmp_path) == ["model"]
 
 
-def test_a_block_that_writes_nothing_is_told(tmp_path):
+def test_block_that_writes_nothing_is_an_error(tmp_path):
     def idle():
-        with write_beside(tmp_path / "report.json"):
+        with atomic_write(tmp_path / "report.json"):
             pass
 
     with pytest.raises(DataError, match=r"cannot write .*report\.json"):
         idle()
-    assert left_behind(tmp_path) == []
+    assert names(tmp_path) == []
 
 
-def test_a_place_that_is_no_folder_is_told(tmp_path):
+@pytest.mark.parametrize("check", [check_writable, lambda path: atomic_write(path).__enter__()])
+def test_parent_that_is_a_file_is_an_error(tmp_path, check):
     (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="choose another path"):
+        check(tmp_path / "file" / "report.json")
 
-    def write():
-        with write_beside(tmp_path / "file" / "report.json"):
-            pytest.fail("there is no place to write to")
 
-    with pytest.raises(DataError, match="choose a place"):
-        write()
+@pytest.mark.skipif(sys.platform == "win32", reason="needs /dev/null")
+@pytest.mark.parametrize("check", [check_writable, lambda path: atomic_write(path).__enter__()])
+def test_device_is_not_replaced(tmp_path, check):
+    link = tmp_path / "null"
+    link.symlink_to("/dev/null")
+    with pytest.raises(DataError, match="it is not a regular file"):
+        check(link)
+
+
+def test_check_writable_leaves_no_file(tmp_path):
+    check_writable(tmp_path / "new" / "report.json")
+    assert names(tmp_path / "new") == []
+    with pytest.raises(DataError, match="it is a folder"):
+        check_writable(tmp_path / "new")
+
+
+CRASH = """
+import os, sys
+from pathlib import Path
+from shortlist.core.files import atomic_write
+with atomic_write(Path(sys.argv[1])) as temporary:
+    temporary.write_text("half")
+    os._exit(9)
+"""
+
+
+def test_next_write_removes_leftovers_of_dead_processes_only(tmp_path, monkeypatch):
+    target = tmp_path / "report.json"
+    subprocess.run([sys.executable, "-c", CRASH, str(target)], timeout=60, check=False)
+    (leftover,) = names(tmp_path)
+    running = leftover.replace(f"-{leftover.split('-')[1]}-", f"-{os.getppid()}-")
+    foreign = [".report.json.tmp", ".report.json.other-1-aa.tmp", ".other.json" + leftover[12:], running]
+    for name in foreign:
+        (tmp_path / name).touch()
+    with atomic_write(target) as temporary:
+        check_writable(target)  # does not remove what this process is writing
+        temporary.write_text("new")
+        assert sorted([*foreign, temporary.name]) == names(tmp_path)
+    assert names(tmp_path) == sorted([*foreign, "report.json"])
+    assert not files._ACTIVE

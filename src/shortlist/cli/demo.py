@@ -40,10 +40,10 @@ def demo(
     For example:
       shortlist demo
     """
-    from shortlist.core.files import refuse_file
+    from shortlist.core.files import check_writable
     from shortlist.reports.model_report import taken_by
 
-    refuse_file(report)
+    check_writable(report)
     name, data = movies_or_groceries()
     split = sl.split.last_basket(data)
     if not json:

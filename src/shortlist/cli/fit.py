@@ -11,7 +11,7 @@ from shortlist.cli.params import DEFAULTS, Name, Params, model_of
 from shortlist.cli.screen import Json, say, show, show_json, show_text
 from shortlist.cli.source import AS_NAMED, Reading, Source, interactions, write_rows
 from shortlist.cli.training import Seen, Taught, chosen_for, judged, keeps_seen, taught, write_page
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError
 
 if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
@@ -117,15 +117,13 @@ def told(made: Taught, place: Path, report: Path | None, seconds: float, json: b
 
 def free(out: Path, *files: Path | None) -> None:
     """Refuse, before hours of training, places where nothing can be saved afterwards."""
-    from shortlist.core.files import refuse_file, refuse_place
-    from shortlist.core.serialization import HEADER
+    from shortlist.core.files import check_writable
+    from shortlist.core.serialization import check_model_path
 
-    if out.exists() and not (out / HEADER).is_file():
-        raise DataError(f"{out} exists and is not a saved model; choose another place with --out.")
-    refuse_place(out)
+    check_model_path(out)
     for path in files:
         if path is not None:
-            refuse_file(path)
+            check_writable(path)
 
 
 def summary(model: "Recommender", place: Path) -> dict[str, Any]:

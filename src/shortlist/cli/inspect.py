@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from shortlist.models import Recommender
 
 USERS = 2_000  # whose lists are counted; more would say the same and take longer
-Model = Annotated[Path, Parameter(help="Folder written by `shortlist fit` or `model.save`.")]
+Model = Annotated[Path, Parameter(help="File written by `shortlist fit` or `model.save`.")]
 
 
 def inspect(model: Model, /, *, json: Json = False) -> None:
-    """Show what a model learned from, its parameters, its boundaries, how long its lists get, its checksums.
+    """Show what a model learned from, its parameters, its boundaries, how long its lists get, its checksum.
 
     For example:
       shortlist inspect shop
@@ -37,7 +37,7 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
         return show_json(about)
     plain = [(key, value) for key, value in about.items() if not isinstance(value, dict | None)]
     show_table(("", str(model)), plain)
-    for key in ("params", "boundary", "sha256"):
+    for key in ("params", "boundary"):
         if about[key]:
             show_table((key, ""), [(name, str(value)) for name, value in about[key].items()])
         if key == "boundary" and lists is not None:

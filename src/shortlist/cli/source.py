@@ -62,10 +62,10 @@ def interactions(source: str, reading: Reading = AS_NAMED, *, training: bool = T
 
 def write_rows(data: "Interactions", path: Path) -> None:
     """Interactions as a table that `interactions` reads back: .parquet or .csv."""
-    from shortlist.core.files import write_beside
+    from shortlist.core.files import atomic_write
 
     writers = {".parquet": "write_parquet", ".csv": "write_csv"}
     if path.suffix not in writers:
         raise DataError(f"rows are written as {' or '.join(writers)}, got {path.name!r}; change the ending.")
-    with write_beside(path) as temporary:
+    with atomic_write(path) as temporary:
         getattr(data.to_frame(), writers[path.suffix])(temporary)

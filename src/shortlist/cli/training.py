@@ -159,11 +159,11 @@ def trial(
 
 def write_page(brief: "ModelReport", path: Path) -> None:
     """The report as one HTML file."""
-    from shortlist.core.files import write_beside
+    from shortlist.core.files import atomic_write
     from shortlist.reports.model_page import html_model_report
 
     page = html_model_report(brief)
-    with write_beside(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 

@@ -37,10 +37,10 @@ def tune(
     For example:
       shortlist tune sample --model BPRMF --trials 8 --out tuned.toml
     """
-    from shortlist.core.files import refuse_file
+    from shortlist.core.files import check_writable
     from shortlist.tuning.tune import tune as search
 
-    refuse_file(out)
+    check_writable(out)
     data = interactions(source, reading)
     name, given = chosen_model(model, params, data)
 

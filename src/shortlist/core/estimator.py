@@ -61,14 +61,14 @@ class Estimator:
         return vars(self)[name]
 
     def save(self, path: str | Path) -> Path:
-        """Write a folder of JSON, arrays and id tables; nothing in it must be unpickled."""
+        """Write one safetensors file; nothing in it must be unpickled."""
         arrays: dict[str, Array] = {}
-        tables: dict[str, pl.DataFrame] = {}
-        packed = pack(self, "", arrays, tables)
-        parts = Artifact(
-            self.kind, packed["class"], packed["params"], arrays, tables, {"fitted": packed["fitted"]}
+        series: dict[str, pl.Series] = {}
+        packed = pack(self, "", arrays, series)
+        notes = {"fitted": packed["fitted"]}
+        return save_artifact(
+            path, Artifact(self.kind, packed["class"], packed["params"], arrays, series, notes)
         )
-        return save_artifact(path, parts)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -76,7 +76,7 @@ class Estimator:
         parts = load_artifact(path, cls.kind)
         packed = {"class": parts.name, "params": parts.params, "fitted": parts.notes.get("fitted")}
         try:
-            made = unpack(packed, parts.arrays, parts.tables)
+            made = unpack(packed, parts.arrays, parts.series)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
                 f"{path} holds a {cls.kind} this release cannot take up ({error!r}); fit and save it again."
@@ -86,17 +86,17 @@ class Estimator:
         return made
 
 
-def pack(value: Any, name: str, arrays: dict[str, Array], tables: dict[str, pl.DataFrame]) -> Any:
+def pack(value: Any, name: str, arrays: dict[str, Array], series: dict[str, pl.Series]) -> Any:
     """A value as JSON; arrays and ids move out under their dotted name."""
     if isinstance(value, Estimator):
         before = f"{name}." if name else ""
         params, fitted = (
-            {key: pack(one, before + key, arrays, tables) for key, one in part.items()}
+            {key: pack(one, before + key, arrays, series) for key, one in part.items()}
             for part in (value.get_params(), value.fitted())
         )
         return {"class": type(value).__name__, "params": params, "fitted": fitted}
     if isinstance(value, pl.Series):
-        tables[name] = pl.DataFrame({"id": value})
+        series[name] = value
         return {"series": name}
     if isinstance(value, np.ndarray):
         arrays[name] = value
@@ -108,7 +108,7 @@ def pack(value: Any, name: str, arrays: dict[str, Array], tables: dict[str, pl.D
     return value
 
 
-def unpack(packed: Any, arrays: Arrays, tables: Mapping[str, pl.DataFrame]) -> Any:
+def unpack(packed: Any, arrays: Arrays, series: Mapping[str, pl.Series]) -> Any:
     """The inverse of `pack`."""
     if isinstance(packed, list):
         return tuple(packed)
@@ -117,12 +117,12 @@ def unpack(packed: Any, arrays: Arrays, tables: Mapping[str, pl.DataFrame]) -> A
     if "array" in packed:
         return arrays[packed["array"]]
     if "series" in packed:
-        return tables[packed["series"]]["id"]
+        return series[packed["series"]]
     if "float" in packed:
         return float(packed["float"])
     made = Estimator.kinds[packed["class"]](
-        **{name: unpack(value, arrays, tables) for name, value in packed["params"].items()}
+        **{name: unpack(value, arrays, series) for name, value in packed["params"].items()}
     )
     for name, value in packed["fitted"].items():
-        setattr(made, name, unpack(value, arrays, tables))
+        setattr(made, name, unpack(value, arrays, series))
     return made

@@ -1,8 +1,10 @@
-"""Writing that is never seen half-done."""
+"""Atomic file writes: readers see the old file or the new file, never a part of either."""
 
+import os
+import platform
 import secrets
-import shutil
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,85 +13,93 @@ import polars as pl
 
 from shortlist.errors import DataError
 
-ADVICE = "choose a place that can be written."
+_ACTIVE: set[str] = set()  # temporary files of this process that are being written
 
 
 @contextmanager
-def write_beside(target: Path) -> Iterator[Path]:
-    """A temporary path in the same folder, renamed onto `target` when the block ends well, else removed."""
-    refuse_device(target)
-    room: Path | None = None
+def atomic_write(target: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `target`; rename it onto `target` if the block succeeds, else remove it.
+
+    Temporary files that crashed processes left for the same target are removed first.
+    """
     try:
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            room = _fresh(target)
-            room.mkdir(mode=0o700)
-        except OSError as error:
-            raise DataError(f"cannot write {target}: {error.strerror or error}; {ADVICE}") from None
-        try:
-            yield room / target.name
-            _replace(room / target.name, target)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            if isinstance(error, pl.exceptions.PolarsError) and "os error" not in str(error):
-                raise
-            said = getattr(error, "strerror", None) or str(error).rpartition("error: ")[2]
-            raise DataError(
-                f"cannot write {target}: {said}; free some space or choose another place."
-            ) from None
+        temporary = _reserve(target)
+    except OSError as error:
+        raise DataError(f"cannot write {target}: {error.strerror or error}; choose another path.") from None
+    try:
+        yield temporary
+        temporary.replace(target)
+    except OSError as error:
+        raise _write_error(target, error.strerror or str(error)) from None
+    except pl.exceptions.PolarsError as error:
+        if "os error" not in str(error):
+            raise
+        raise _write_error(target, str(error).rpartition("error: ")[2]) from None
     finally:
-        if room is not None:
-            _sweep(room)
+        _discard(temporary)
 
 
-def refuse_file(target: Path) -> None:
-    """Refuse, before long work, a place where no file can be written afterwards; its folder is made."""
+def check_writable(target: Path) -> None:
+    """Raise DataError if no file can be written at `target`; its folder is created."""
     if target.is_dir():
-        raise DataError(f"cannot write {target}: it is a folder; name a file in it.")
-    refuse_place(target)
-
-
-def refuse_place(target: Path) -> None:
-    """Refuse a place beside which nothing can be written."""
-    with suppress(_TriedError), write_beside(target):
-        raise _TriedError
-
-
-def refuse_device(target: Path) -> None:
-    """Refuse to replace what is neither a file nor a folder: /dev/null must stay what it is."""
-    with suppress(OSError):
-        mode = target.stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise DataError(f"cannot write {target}: it is no ordinary file; {ADVICE}")
-
-
-class _TriedError(Exception):
-    """Ends a trial before anything is renamed."""
-
-
-def _fresh(target: Path) -> Path:
-    """A name that nobody has; made known before it exists, so that no interrupt can leave it behind."""
-    return target.parent / f".{target.name}.{secrets.token_hex(4)}"
-
-
-def _sweep(room: Path) -> None:
-    """Remove the temporary folder, even where Ctrl-C comes just now."""
+        raise DataError(f"cannot write {target}: it is a folder; pass the path of a file.")
     try:
-        shutil.rmtree(room, ignore_errors=True)
-    except (KeyboardInterrupt, OSError):  # an interrupt may also surface as a file closed twice
-        shutil.rmtree(room, ignore_errors=True)
-        raise
+        temporary = _reserve(target)
+        temporary.touch()
+    except OSError as error:
+        raise DataError(f"cannot write {target}: {error.strerror or error}; choose another path.") from None
+    _discard(temporary)
 
 
-def _replace(made: Path, target: Path) -> None:
-    """Rename a file, or a folder together with what it replaces, so that no moment shows a mixture."""
-    if not made.is_dir() or not target.exists():
-        made.replace(target)
-        return
-    old = made.parent / "old"
+def _reserve(target: Path) -> Path:
+    """Register a new temporary path for `target`; it is known before it exists, so no interrupt leaks it."""
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        if not stat.S_ISREG(mode := target.stat().st_mode) and not stat.S_ISDIR(mode):
+            raise DataError(f"cannot write {target}: it is not a regular file; choose another path.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{target.name}.{zlib.crc32(platform.node().encode()):08x}-"
+    _remove_leftovers(target.parent, prefix)
+    temporary = target.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    _ACTIVE.add(str(temporary))
+    return temporary
+
+
+def _remove_leftovers(folder: Path, prefix: str) -> None:
+    """Remove temporary files of dead processes on this host."""
+    with os.scandir(folder) as entries:
+        names = [e.name for e in entries if e.name.startswith(prefix) and e.name.endswith(".tmp")]
+    for name in names:
+        pid = name.removeprefix(prefix).partition("-")[0]
+        path = folder / name
+        if pid.isdecimal() and str(path) not in _ACTIVE and not _is_running(int(pid)):
+            path.unlink(missing_ok=True)
+
+
+def _is_running(pid: int) -> bool:
+    """Whether another process has this id; on Windows, where signal 0 is not a question, assume it has."""
+    if os.name == "nt":
+        return True
+    if pid == os.getpid():
+        return False  # an earlier process had this id: files of this process are in _ACTIVE
     try:
-        target.rename(old)
-        made.rename(target)
-    except BaseException:  # Ctrl-C too may come between the two
-        if old.exists() and not target.exists():
-            old.rename(target)
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _discard(temporary: Path) -> None:
+    """Remove the temporary file if it is still there, even when Ctrl-C arrives here."""
+    try:
+        temporary.unlink(missing_ok=True)
+    except KeyboardInterrupt:
+        temporary.unlink(missing_ok=True)
         raise
+    finally:
+        _ACTIVE.discard(str(temporary))
+
+
+def _write_error(target: Path, reason: str) -> DataError:
+    return DataError(f"cannot write {target}: {reason}; free some space or choose another path.")

@@ -1,126 +1,373 @@
-"""A saved model is a folder: model.json, arrays.safetensors, Parquet tables; checksummed, never pickled."""
+"""A saved model is one safetensors file with a checked description; nothing in it is unpickled.
+
+Layout: 8 bytes header length, JSON header, payload (all arrays, back to back). The header's metadata holds
+`format`, `version`, `checksum` (sha256 of the header with 64 zeros in its place) and `description`, a JSON
+text with kind, class, params, notes, library, series and the sha256 of the payload.
+"""
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from io import BufferedReader
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
-from shortlist.core.files import write_beside
+from shortlist.core.files import atomic_write, check_writable
 from shortlist.errors import DataError, ModelFileError
 
-FORMAT, VERSION = "shortlist", 1
-HEADER, ARRAYS = "model.json", "arrays.safetensors"
-Arrays = Mapping[str, npt.NDArray[Any]]
+FORMAT, VERSION = "shortlist", 2
+START = f'{{"__metadata__":{{"format":"{FORMAT}"'.encode()  # follows the length in every file of ours
+ZEROS = "0" * 64
+MAX_HEADER, MAX_ARRAYS, MAX_DEPTH = 16 << 20, 10_000, 16
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
+DTYPES = {"BOOL": "|b1", "U8": "|u1", "I8": "|i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4"}
+DTYPES |= {"I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8"}
+CODES = {np.dtype(text): code for code, text in DTYPES.items()}
+INTEGERS = {
+    str(t): t for t in (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
+}
+DESCRIPTION = {
+    "kind": str,
+    "class": str,
+    "params": dict,
+    "notes": dict,
+    "library": str,
+    "series": dict,
+    "sha256": str,
+}
+Array = npt.NDArray[Any]
+Arrays = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """What a folder holds; `kind` is model or cutoff, `name` the class that can take it up again."""
+    """Contents of one file; `kind` is model, cutoff, … and `name` the class that can restore it."""
 
     kind: str
     name: str
     params: dict[str, Any]
     arrays: Arrays
-    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    series: Mapping[str, pl.Series] = field(default_factory=dict)  # strings or integers, nulls allowed
     notes: dict[str, Any] = field(default_factory=dict)
 
 
-def save_artifact(path: str | Path, parts: Artifact) -> Path:
-    """Write the folder beside its place and rename it in; an older model there is replaced in one step."""
+# ------------------------------------------------------------------ writing
+def save_artifact(path: str | Path, artifact: Artifact) -> Path:
+    """Write the file beside `path` and move it there in one step."""
     target = Path(path)
-    refuse_foreign(target)
-    with write_beside(target) as room:
-        room.mkdir()
-        try:
-            save_file({name: np.ascontiguousarray(a) for name, a in parts.arrays.items()}, room / ARRAYS)
-            for name, table in parts.tables.items():
-                table.write_parquet(room / f"{name}.parquet")
-        except (SafetensorError, pl.exceptions.PolarsError) as error:
-            raise DataError(
-                f"cannot write {target}: {error}; free some space or choose another place."
-            ) from None
-        header = {
-            "format": FORMAT,
-            "version": VERSION,
-            "kind": parts.kind,
-            "class": parts.name,
-            "params": parts.params,
-            "notes": parts.notes,
-            "tables": sorted(parts.tables),
-            "sha256": {file.name: _hash_file(file) for file in sorted(room.iterdir())},
-        }
-        header["checksum"] = _hash_header(header)
-        (room / HEADER).write_text(json.dumps(header, indent=2, allow_nan=False, default=_plain) + "\n")
+    check_replaceable(target)
+    arrays = dict(artifact.arrays)
+    for name, series in artifact.series.items():
+        arrays |= {f"series.{name}.{part}": array for part, array in _split_series(series).items()}
+    arrays = {name: _check_array(name, array) for name, array in arrays.items()}
+    arrays = dict(sorted(arrays.items(), key=lambda pair: (-pair[1].itemsize, pair[0])))  # keeps all aligned
+    digest = hashlib.sha256()
+    for array in arrays.values():
+        digest.update(_bytes_of(array))
+    header = _write_header(artifact, arrays, digest.hexdigest())
+    with atomic_write(target) as temporary, temporary.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little"))
+        file.write(header)
+        for array in arrays.values():
+            file.write(_bytes_of(array))
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(target.parent)
     return target
 
 
-def refuse_foreign(target: Path) -> None:
-    """Refuse a path where something stands that we did not write."""
-    if target.exists() and not (target / HEADER).is_file():
+def check_replaceable(target: Path) -> None:
+    """Raise DataError if something exists at `target` that this module did not write."""
+    if not os.path.lexists(target):
+        return
+    start = b""
+    with suppress(OSError):
+        if target.is_file():
+            with target.open("rb") as file:
+                start = file.read(8 + len(START))[8:]
+    if start != START:
         raise DataError(f"{target} exists and is not a saved model; choose a path that is free.")
 
 
-def read_header(path: str | Path) -> dict[str, Any]:
-    """model.json, checked for format, version and its own checksum; the big parts are not read."""
-    file = Path(path) / HEADER
-    if not file.is_file():
-        raise ModelFileError(f"no saved model at {path}: {HEADER} is missing; check the path or save again.")
-    try:
-        header = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise ModelFileError(f"{file} cannot be read ({error}); save the model again.") from None
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ModelFileError(f"{file} does not describe a saved model; check the path.")
-    if header.get("version") != VERSION:
-        raise ModelFileError(
-            f"{file} is of format version {header.get('version')}, this release reads {VERSION}; "
-            "save the model again with this release, or install the one that wrote it."
+def check_model_path(target: Path) -> None:
+    """Raise DataError, before long training, if no model can be saved at `target`."""
+    check_replaceable(target)
+    check_writable(target)
+
+
+def _check_array(name: str, array: Array) -> Array:
+    """The array in C order and little-endian, if its name and type can be stored."""
+    if not NAME.fullmatch(name) or array.dtype.newbyteorder("<") not in CODES:
+        raise DataError(
+            f"array {name!r} of type {array.dtype} cannot be saved; use numbers and a plain name."
         )
-    if header.get("checksum") != _hash_header(header):
-        raise ModelFileError(f"{file} was changed after it was written (its checksum differs); save again.")
-    return header
+    return np.asarray(array, array.dtype.newbyteorder("<"), order="C")
 
 
-def load_artifact(path: str | Path, kind: str) -> Artifact:
-    """Read a folder back; every byte is verified first."""
-    folder = Path(path)
-    header = read_header(folder)
-    if header["kind"] != kind:
-        raise ModelFileError(f"{folder} holds a {header['kind']}, not a {kind}; load it as what it is.")
-    for name, expected in header["sha256"].items():
-        file = folder / name
-        if not file.is_file():
-            raise ModelFileError(f"{folder} is incomplete: {name} is missing; save the model again.")
-        if _hash_file(file) != expected:
-            raise ModelFileError(f"{file} is damaged or was edited (its checksum differs); save again.")
+def _split_series(series: pl.Series) -> dict[str, Array]:
+    """A series as plain arrays: strings as offsets and UTF-8 bytes."""
+    parts: dict[str, Array] = {}
+    if series.null_count():
+        parts["valid"] = series.is_not_null().to_numpy()
+    if series.dtype == pl.String:
+        sizes = series.str.len_bytes().fill_null(0).to_numpy()
+        parts["offsets"] = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        parts["bytes"] = np.frombuffer("".join(series.drop_nulls()).encode(), np.uint8)
+    elif str(series.dtype) in INTEGERS:
+        parts["values"] = series.fill_null(0).to_numpy()
+    else:
+        raise DataError(f"a saved series must hold strings or integers, got {series.dtype}; cast it first.")
+    return parts
+
+
+def _write_header(artifact: Artifact, arrays: Arrays, sha256: str) -> bytes:
+    """The JSON header, padded to a multiple of 8 bytes."""
+    description = {
+        "kind": artifact.kind,
+        "class": artifact.name,
+        "params": artifact.params,
+        "notes": artifact.notes,
+        "library": _library_version(),
+        "series": {name: str(series.dtype) for name, series in artifact.series.items()},
+        "sha256": sha256,
+    }
+    metadata = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "checksum": ZEROS,
+        "description": json.dumps(description, allow_nan=False, default=_as_plain),
+    }
+    tensors: dict[str, Any] = {}
+    end = 0
+    for name, array in arrays.items():
+        start, end = end, end + array.nbytes
+        tensors[name] = {
+            "dtype": CODES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps({"__metadata__": metadata, **tensors}, separators=(",", ":"))
+    raw = text.encode()
+    raw += b" " * (-len(raw) % 8)
+    return raw.replace(ZEROS.encode(), hashlib.sha256(raw).hexdigest().encode(), 1)
+
+
+def _library_version() -> str:
     try:
-        arrays = load_file(folder / ARRAYS)
-        tables = {name: pl.read_parquet(folder / f"{name}.parquet") for name in header["tables"]}
-    except (OSError, SafetensorError, pl.exceptions.PolarsError) as error:
-        raise ModelFileError(f"{folder} cannot be read ({error}); save the model again.") from None
-    return Artifact(kind, header["class"], header["params"], arrays, tables, header["notes"])
+        return version("shortlist")
+    except PackageNotFoundError:
+        return "unknown"
 
 
-def _hash_file(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _bytes_of(array: Array) -> memoryview:
+    """The bytes of a contiguous array, without a copy."""
+    return array.reshape(-1).view(np.uint8).data
 
 
-def _hash_header(header: dict[str, Any]) -> str:
-    body = {key: value for key, value in header.items() if key != "checksum"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True, default=_plain).encode()).hexdigest()
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable where the system can do so."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
-def _plain(value: Any) -> Any:
+def _as_plain(value: Any) -> Any:
     """NumPy scalars as JSON can hold them."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+# ------------------------------------------------------------------ reading
+def read_header(path: str | Path) -> dict[str, Any]:
+    """The validated description of a file, with its format, version and checksum; the payload is not read."""
+    with _open(Path(path)) as file:
+        return _read_header(file)[0]
+
+
+def load_artifact(path: str | Path, kind: str) -> Artifact:
+    """Read a file through one descriptor; every byte is verified before anything is built from it."""
+    with _open(Path(path)) as file:
+        found, tensors = _read_header(file)
+        if found["kind"] != kind:
+            raise _InvalidError(f"it holds a {found['kind']}, not a {kind}; load it as what it is.")
+        size = max((end for _, _, _, end in tensors.values()), default=0)
+        payload = np.empty(size, np.uint8)
+        if _read_into(file, payload) != size or file.read(1):
+            raise _InvalidError("it is truncated or has extra bytes; save the model again.")
+        if hashlib.sha256(payload.data).hexdigest() != found["sha256"]:
+            raise _InvalidError("it is damaged or was edited (its checksum differs); save the model again.")
+        arrays = {
+            name: payload[start:end].view(dtype).reshape(shape)
+            for name, (dtype, shape, start, end) in tensors.items()
+        }
+        series = {name: _join_series(name, dtype, arrays) for name, dtype in found["series"].items()}
+    own = {name: array for name, array in arrays.items() if not name.startswith("series.")}
+    return Artifact(kind, found["class"], found["params"], own, series, found["notes"])
+
+
+class _InvalidError(Exception):
+    """What is wrong with the file that is being read, without its path."""
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[BufferedReader]:
+    """Open a file for reading; whatever is wrong with it becomes one ModelFileError that names it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | (0 if sys.platform == "win32" else os.O_NONBLOCK))
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _InvalidError("it is not a file; check the path.")
+            yield file
+    except FileNotFoundError:
+        raise ModelFileError(f"no saved model at {path}; check the path.") from None
+    except IsADirectoryError:
+        raise ModelFileError(f"cannot load {path}: it is a folder; pass the file of a saved model.") from None
+    except _InvalidError as error:
+        raise ModelFileError(f"cannot load {path}: {error}") from None
+    except (OSError, MemoryError) as error:
+        raise ModelFileError(f"cannot load {path}: {error.__class__.__name__}; check the file.") from None
+
+
+def _read_header(
+    file: BufferedReader,
+) -> tuple[dict[str, Any], dict[str, tuple[str, tuple[int, ...], int, int]]]:
+    """(description, array name → dtype, shape, start, end), both validated."""
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    raw = file.read(length) if len(START) < length <= min(size - 8, MAX_HEADER) else b""
+    if not raw.startswith(START):
+        raise _InvalidError("it is not a saved model, or it is truncated; check the path.")
+    header = _parse(raw)
+    metadata = header.pop("__metadata__")
+    if any(not isinstance(value, str) for value in metadata.values()):
+        raise _InvalidError("its metadata is not text; save the model again.")
+    if (number := metadata.get("version", "missing")) != str(VERSION):
+        raise _InvalidError(
+            f"its format version is {number[:20]!a}, this release reads {VERSION}; "
+            "save the model again with this release, or install the release that wrote it."
+        )
+    checksum = metadata.get("checksum", "")
+    blank = raw.replace(checksum.encode("ascii", "replace"), ZEROS.encode(), 1)
+    intact = hashlib.sha256(blank).hexdigest() == checksum
+    if not intact or metadata.keys() != {"format", "version", "checksum", "description"}:
+        raise _InvalidError(
+            "its header is damaged or was edited (its checksum differs); save the model again."
+        )
+    found = _parse(metadata["description"])
+    if found.keys() != DESCRIPTION.keys() or any(not isinstance(found[k], t) for k, t in DESCRIPTION.items()):
+        raise _InvalidError("its description has unknown, missing or invalid entries; save the model again.")
+    tensors = _check_tensors(header, size - 8 - length)
+    _check_names([found["kind"], found["class"], *found["series"], *tensors])
+    return {"format": FORMAT, "version": VERSION, "checksum": checksum, **found}, tensors
+
+
+def _parse(raw: bytes | str) -> dict[str, Any]:
+    """A JSON object of bounded depth without duplicate keys."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(pairs) != len(found := dict(pairs)):
+            raise ValueError("duplicate key")
+        return found
+
+    def finite(text: str) -> float:
+        if not math.isfinite(number := float(text)):
+            raise ValueError("not a finite number")
+        return number
+
+    try:
+        found = json.loads(raw, object_pairs_hook=unique, parse_constant=finite, parse_float=finite)
+        if isinstance(found, dict) and _depth(found) <= MAX_DEPTH:
+            return found
+    except (ValueError, RecursionError):
+        pass
+    raise _InvalidError("its header is not a plain JSON object; save the model again.")
+
+
+def _depth(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(_depth, value), default=0)
+    return 0
+
+
+def _check_tensors(header: dict[str, Any], size: int) -> dict[str, tuple[str, tuple[int, ...], int, int]]:
+    """The array table, if its arrays fill `size` bytes one after the other; views need aligned starts."""
+    if len(header) > MAX_ARRAYS:
+        raise _InvalidError(f"it lists {len(header)} arrays, at most {MAX_ARRAYS} are allowed.")
+    tensors: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
+    expected = 0
+    for name, entry in header.items():
+        match entry:
+            case {"dtype": str(code), "shape": list(shape), "data_offsets": [int(start), int(end)]} if (
+                len(entry) == 3
+                and code in DTYPES
+                and len(shape) <= 8
+                and all(type(n) is int and 0 <= n <= size for n in shape)
+                and start == expected
+                and end - start == math.prod(shape) * (width := np.dtype(DTYPES[code]).itemsize)
+                and start % width == 0
+            ):
+                tensors[name] = (DTYPES[code], tuple(shape), start, end)
+                expected = end
+            case _:
+                raise _InvalidError(f"the entry of array {name[:80]!a} is invalid; save the model again.")
+    if expected != size:
+        raise _InvalidError("it is truncated or has extra bytes; save the model again.")
+    return tensors
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise _InvalidError(f"the name {name[:80]!a} is not allowed; save the model again.")
+
+
+def _read_into(file: BufferedReader, payload: npt.NDArray[np.uint8]) -> int:
+    """Fill the buffer from the file; the count of bytes read."""
+    view, done = payload.data, 0
+    while done < len(view) and (count := file.readinto(view[done:])):
+        done += count
+    return done
+
+
+def _join_series(name: str, dtype: Any, arrays: Arrays) -> pl.Series:
+    """The inverse of `_split_series`."""
+    parts = {n.rpartition(".")[2]: a for n, a in arrays.items() if n.startswith(f"series.{name}.")}
+    valid = parts.pop("valid", None)
+    try:
+        if dtype == "String":
+            offsets, raw = parts["offsets"], parts["bytes"]
+            if offsets.dtype != np.int64 or raw.dtype != np.uint8 or offsets[0] or offsets[-1] != raw.size:
+                raise ValueError("offsets")
+            if (np.diff(offsets) < 0).any():
+                raise ValueError("offsets")
+            text = raw.tobytes()
+            cells = [text[start:end] for start, end in pairwise(offsets.tolist())]
+            found = pl.Series(name, cells, pl.Binary).cast(pl.String)
+        else:
+            found = pl.Series(name, parts["values"])
+            if found.dtype != INTEGERS[dtype]:
+                raise TypeError("values")
+        if valid is not None:
+            found = found.to_frame().select(pl.when(pl.Series(valid)).then(pl.col(name))).to_series()
+    except (KeyError, IndexError, TypeError, ValueError, pl.exceptions.PolarsError):
+        raise _InvalidError(f"its series {name!a} is invalid; save the model again.") from None
+    return found

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from shortlist.core.files import write_beside
+from shortlist.core.files import atomic_write
 from shortlist.data import download
 from shortlist.data.catalogue import REGISTRY, Dataset, Source
 from shortlist.data.download import Progress, SourceError
@@ -76,12 +76,13 @@ def fetch(name: str, *, progress: Progress | None = None, force: bool = False) -
     with tempfile.TemporaryDirectory(prefix="shortlist-") as room:
         originals = fetch_originals(name, Path(room), progress=progress)
         tables = dict(zip(TABLES, dataset.parse(originals), strict=True))
-    with write_beside(folder) as made:
-        made.mkdir()
-        for table, frame in tables.items():
-            frame.write_parquet(made / table)
-        sums = {table: download.sha256(made / table) for table in TABLES}
-        (made / "manifest.json").write_text(json.dumps({"layout": LAYOUT, "sha256": sums}, indent=2))
+    sums = {}
+    for table, frame in tables.items():
+        with atomic_write(folder / table) as temporary:
+            frame.write_parquet(temporary)
+            sums[table] = download.sha256(temporary)
+    with atomic_write(folder / "manifest.json") as temporary:  # last: tables count once it names their bytes
+        temporary.write_text(json.dumps({"layout": LAYOUT, "sha256": sums}, indent=2))
     return folder
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from shortlist.core.files import write_beside
+from shortlist.core.files import atomic_write
 from shortlist.data.id_map import IdMap
 from shortlist.data.list_tables import FORMATS, parse, read_table
 from shortlist.data.reasons import WHY
@@ -238,7 +238,7 @@ class RankedLists:
                 f"lists are written as {', '.join(FORMATS)}, got {target.name!r}; change the ending."
             )
         frame = self.to_frame()
-        with write_beside(target) as temporary:
+        with atomic_write(target) as temporary:
             if target.suffix == ".parquet":
                 frame.write_parquet(temporary)
             elif target.suffix == ".csv":

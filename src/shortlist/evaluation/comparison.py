@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from shortlist.core.files import write_beside
+from shortlist.core.files import atomic_write
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
@@ -190,7 +190,7 @@ class Comparison:
             raise DataError(
                 f"comparisons are written as {', '.join(forms)}, got {target.name!r}; change the ending."
             )
-        with write_beside(target) as temporary:
+        with atomic_write(target) as temporary:
             temporary.write_text(forms[target.suffix](), encoding="utf-8")
         return target
 

@@ -168,24 +168,23 @@ class Recommender(Estimator, ABC):
         return self.get_params()
 
     def save(self, path: str | Path) -> Path:
-        """Write a folder with model.json, arrays.safetensors and id tables; replaced in one step."""
+        """Write one safetensors file; an older model at `path` is replaced in one step."""
         past = self.history
         arrays, notes = self._pack()
         own = {f"model.{name}": array for name, array in arrays.items()}
         held = {f"history.{n}": value for n in HISTORY if (value := getattr(past, n)) is not None}
-        items = pl.DataFrame({"item_id": past.items.values})
+        series = {"users": past.users.values, "items": past.items.values}
         if past.item_names is not None:
-            items = items.with_columns(past.item_names.alias("item_name"))
-        tables = {"users": pl.DataFrame({"user_id": past.users.values}), "items": items}
+            series["item_names"] = past.item_names
         if (decider := vars(self).get("cutoff_")) is not None:
-            notes = {**notes, "decider": pack(decider, "decider", own, tables)}
+            notes = {**notes, "decider": pack(decider, "decider", own, series)}
             notes["chosen"] = None if self.selection_ is None else asdict(self.selection_)
         parts = Artifact(
             kind="model",
             name=type(self).__name__,
             params=self._plain_params(),
             arrays={**own, **held},
-            tables=tables,
+            series=series,
             notes={**notes, "data": past.fingerprint, "rows": past.n_rows},
         )
         return save_artifact(path, parts)
@@ -210,11 +209,10 @@ def load_model(path: str | Path) -> Recommender:
         )
     try:
         model = Recommender.classes[parts.name](**parts.params)
-        items = parts.tables["items"]
         history = Interactions(
-            users=IdMap(parts.tables["users"]["user_id"]),
-            items=IdMap(items["item_id"]),
-            item_names=items["item_name"] if "item_name" in items.columns else None,
+            users=IdMap(parts.series["users"]),
+            items=IdMap(parts.series["items"]),
+            item_names=parts.series.get("item_names"),
             **{name: parts.arrays.get(f"history.{name}") for name in HISTORY},  # type: ignore[arg-type]
         )
         model.remember(history)
@@ -222,7 +220,7 @@ def load_model(path: str | Path) -> Recommender:
         model._unpack(own, parts.notes)
         if "decider" in parts.notes:
             told = parts.notes["chosen"]
-            decider = unpack(parts.notes["decider"], parts.arrays, parts.tables)
+            decider = unpack(parts.notes["decider"], parts.arrays, parts.series)
             model.set_cutoff(decider, None if told is None else SelectionReport(**told))
     except (KeyError, TypeError) as error:
         raise ModelFileError(

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from shortlist.core.files import write_beside
+from shortlist.core.files import atomic_write
 from shortlist.errors import ConfigError
 from shortlist.models.base import whole
 from shortlist.paper import paper, runs
@@ -240,5 +240,5 @@ def _write(place: Path, results: dict[str, Any], machine: dict[str, Any]) -> Non
         ("table.md", markdown_table(results)),
     )
     for name, text in files:
-        with write_beside(place / name) as temporary:
+        with atomic_write(place / name) as temporary:
             temporary.write_text(text, encoding="utf-8")

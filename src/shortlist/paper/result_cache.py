@@ -1,4 +1,4 @@
-"""ResultCache of work on disk, one JSON file each, named by a hash of their settings: a killed run continues."""
+"""Results on disk, one JSON file each, named by a hash of their settings: a killed run continues."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.core.files import write_beside
+from shortlist.core.files import atomic_write
 from shortlist.types import Doubles
 
 LAYOUT = 1  # raised when what a unit holds changes, so that older ones are made anew
@@ -44,7 +44,7 @@ class ResultCache:
                 "seconds": round(time.perf_counter() - began, 2),
                 "result": made,
             }
-            with write_beside(path) as temporary:
+            with atomic_write(path) as temporary:
                 temporary.write_text(json.dumps(found, allow_nan=False), encoding="utf-8")
             if self.told is not None:
                 self.told(f"{label}: {found['seconds']:.1f} s")

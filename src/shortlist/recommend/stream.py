@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from shortlist.core.files import write_beside
+from shortlist.core.files import atomic_write
 from shortlist.errors import ConfigError
 from shortlist.recommend.batch import BatchRecommender
 from shortlist.recommend.lists import empty_lists
@@ -44,6 +44,6 @@ def recommend_to(
             if progress is not None:
                 progress(done, len(desk.ids))
 
-    with write_beside(target) as temporary:
+    with atomic_write(target) as temporary:
         register_io_source(frames, schema=schema).sink_parquet(temporary, maintain_order=True)
     return target

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.core.serialization import Artifact, load_artifact, refuse_foreign, save_artifact
+from shortlist.core.serialization import Artifact, check_replaceable, load_artifact, save_artifact
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, TrainingError
 from shortlist.kernels.mf import TERMS, Parameters, Rates
@@ -261,7 +261,7 @@ def _write(run: Run, plan: Plan) -> None:
 def _resumed(plan: Plan) -> Run | None:
     if plan.checkpoint is None:
         return None
-    refuse_foreign(plan.checkpoint)
+    check_replaceable(plan.checkpoint)
     if not plan.checkpoint.exists():
         return None
     parts = load_artifact(plan.checkpoint, "checkpoint")
