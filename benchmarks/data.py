@@ -49,10 +49,10 @@ def run_shortlist(path: Path) -> dict[str, object]:
     import shortlist as sl
 
     sl.Interactions.from_tuples([("a", "b", 1), ("b", "c", 2)])
-    sl.Interactions.from_tuples([(1, 2, 1), (2, 3, 2)]).csr()
+    sl.Interactions.from_tuples([(1, 2, 1), (2, 3, 2)]).to_csr()
     before, began = peak_mib(), (time.perf_counter(), time.process_time())
     data = sl.read_interactions(path, time_format="%m/%d/%Y" if path.suffix == ".csv" else None)
-    matrix = data.csr()
+    matrix = data.to_csr()
     return measured(before, began, matrix.shape, matrix.nnz)
 
 

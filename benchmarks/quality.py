@@ -30,7 +30,7 @@ TRENDS = {"trend_half_life": (1.0, 3.0, 7.0, 14.0, 30.0)}
 
 def curve(model: object, truth: object) -> object:
     """F1 and NDCG at each N over all users with truth."""
-    users = truth.users.outside(truth.active_users)
+    users = truth.users.to_ids(truth.active_users)
     lists = model.recommend(users, N=DEPTH[-1], filter_seen=not model.history.has_repeats, at=truth)
     return fixed_n_curve(lists, truth, DEPTH)
 
@@ -73,7 +73,7 @@ def implicit_bpr(split: object, trials: int, seeds: int) -> dict[str, object]:
     from scipy.sparse import csr_matrix
 
     def fitted(params: dict[str, object], data: object, seed: int) -> object:
-        matrix = csr_matrix(data.csr(), copy=True)
+        matrix = csr_matrix(data.to_csr(), copy=True)
         matrix.sum_duplicates()
         matrix.data[:] = 1
         peer = BayesianPersonalizedRanking(factors=50, num_threads=2, random_state=seed + 1, **params)

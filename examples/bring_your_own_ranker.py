@@ -30,7 +30,7 @@ Ranker = Callable[[np.ndarray], np.ndarray]
 
 def factors(model: Any, train: sl.Interactions) -> Ranker:
     """Fit one of implicit's models; its scores are inner products."""
-    taken = csr_matrix(train.csr(), copy=True)  # Interactions are read-only
+    taken = csr_matrix(train.to_csr(), copy=True)  # Interactions are read-only
     taken.sum_duplicates()
     model.fit(taken, show_progress=False)
     users, items = np.asarray(model.user_factors), np.asarray(model.item_factors)

@@ -36,7 +36,7 @@ fixed = sl.cutoff.FixedN().fit(heads, split.valid, history=split.train)
 
 # %% Judged once, on the last baskets, everybody counted; `at=split.test` asks when each of them happened.
 after = sl.TwoStage(n_rounds=rounds).fit(split.train_valid)
-customers = split.test.users.outside(split.test.active_users)
+customers = split.test.users.to_ids(split.test.active_users)
 lists = {
     label: after.recommend(customers, at=split.test, cutoff=cut, filter_seen=False)
     for label, cut in ((f"top {fixed.N_}", fixed), ("chosen on validation", choice.cutoff))

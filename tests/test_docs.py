@@ -33,7 +33,7 @@ def test_blocks_run_as_printed(page, tmp_path, monkeypatch):
     table = data.to_frame()
     table.write_parquet("events.parquet")
     table.rename({"user_id": "buyer", "item_id": "ean"}).write_csv("shop.csv")
-    names = {"__name__": "page", "table": table, "csr": data.csr()}  # what a reader has at hand
+    names = {"__name__": "page", "table": table, "csr": data.to_csr()}  # what a reader has at hand
     for language, text in blocks(page):
         if language == "python":
             exec(compile(text, page.name, "exec"), names)

@@ -135,7 +135,7 @@ def test_a_decider_that_only_wins_on_halves_is_not_taken(monkeypatch):
 
 # ------------------------------------------------------------------ all sorts of data
 def test_without_timestamps_and_baskets(few_rankers):
-    data = Interactions.from_csr(shoppers().csr())
+    data = Interactions.from_csr(shoppers().to_csr())
     model = sl.fit(data, budget="quick")
     assert "drawn at random" in model.selection_.how
     assert model.selection_.left_out["TwoStage"] == "it learns from users who come back"
@@ -182,7 +182,7 @@ def test_too_much_for_some_rankers(few_rankers, monkeypatch):
 
 
 def test_held_back_rows_leave_every_user_something():
-    data = Interactions.from_csr(shoppers().csr())
+    data = Interactions.from_csr(shoppers().to_csr())
     history, truth, _ = default.held_back(data, 1)
     assert history.n_rows + truth.n_rows == data.n_rows
     assert (np.diff(history.indptr)[np.diff(data.indptr) > 0] > 0).all()

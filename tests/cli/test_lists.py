@@ -34,7 +34,7 @@ def printed(capsys, table) -> list[str]:
 def test_the_line_stands_between_shown_and_withheld(capsys):
     short = one(["i1"], [2.5], boundary=2.0, reason="boundary")
     lines = printed(capsys, drawn(short, one(["i1", "i3"], [2.5, 1.0]), PAST, taken={"i3"}))
-    assert lines[0] == "user a: 1 item; the next item lies below this user's boundary"
+    assert lines[0] == "user a: 1 item; the next item scores below this user's boundary"
     shown, line, withheld = lines[-3:]
     assert shown.split() == ["1", "i1", "2.500"]
     assert "the list ends here" in line
@@ -59,7 +59,7 @@ def test_only_some_of_the_withheld_are_shown(capsys):
 
 
 def test_names_stand_for_ids(capsys):
-    named = PAST.with_names(pl.Series(["i1"]), pl.Series(["[red] apples"]))
+    named = PAST.with_item_names(pl.Series(["i1"]), pl.Series(["[red] apples"]))
     assert as_json(one(["i1", "i2"], [2, 1]), named)["names"] == ["[red] apples", "i2"]
     assert any(
         "[red] apples" in line for line in printed(capsys, drawn(one(["i1"], [1]), one([], []), named))

@@ -180,7 +180,7 @@ def test_truth_and_history_may_be_tables():
     lists, truth, history = plain_world()
 
     def table(data):
-        ids = {"user_id": data.users.outside(data.user), "item_id": data.items.outside(data.item)}
+        ids = {"user_id": data.users.to_ids(data.user), "item_id": data.items.to_ids(data.item)}
         return pl.DataFrame(ids)
 
     plain, given_tables = ExpectedF1(size="history"), ExpectedF1(size="history")

@@ -20,7 +20,7 @@ id_lists = st.one_of(
 @given(id_lists)
 def test_encoding_round_trips_and_sorts(values):
     ids, codes = encode(pl.Series(values))
-    assert ids.outside(codes).to_list() == values
+    assert ids.to_ids(codes).to_list() == values
     assert ids.values.to_list() == sorted(set(values))
     assert codes.dtype == np.int32
 
@@ -47,14 +47,14 @@ def test_types_are_kept():
 
 def test_large_unsigned_integers_survive():
     ids, codes = encode(pl.Series([2**64 - 1, 2**63, 2**64 - 1], dtype=pl.UInt64))
-    assert ids.outside(codes).to_list() == [2**64 - 1, 2**63, 2**64 - 1]
+    assert ids.to_ids(codes).to_list() == [2**64 - 1, 2**63, 2**64 - 1]
 
 
 def test_chunked_series_encode_like_whole_ones():
     parts = pl.concat([pl.Series([5, 3]), pl.Series([4, 3, 9])], rechunk=False)
     assert parts.n_chunks() == 2
     ids, codes = encode(parts)
-    assert ids.outside(codes).to_list() == [5, 3, 4, 3, 9]
+    assert ids.to_ids(codes).to_list() == [5, 3, 4, 3, 9]
 
 
 def test_numpy_scalars_are_found():
@@ -79,11 +79,11 @@ def test_unknown_id_names_its_neighbours():
 
 
 def test_extending_moves_nobody_and_sorts_the_new():
-    ids = IdMap.of(["m", "a"]).extended(["z", "a", "b", "z"])
+    ids = IdMap.of(["m", "a"]).union(["z", "a", "b", "z"])
     assert ids.values.to_list() == ["m", "a", "b", "z"]
-    assert ids.extended([]) is ids
+    assert ids.union([]) is ids
     with pytest.raises(DataError, match="new ids must be of the kind known"):
-        ids.extended([1])
+        ids.union([1])
 
 
 def test_equality_is_of_values_in_order():

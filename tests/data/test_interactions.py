@@ -83,7 +83,7 @@ def test_basket_keys_group_rows_and_share_the_first_moment():
         }
     )
     data = Interactions.from_frame(frame)
-    assert data.items.outside(data.item).to_list() == [2, 3, 1, 1]  # item 1, twice in o2, folds
+    assert data.items.to_ids(data.item).to_list() == [2, 3, 1, 1]  # item 1, twice in o2, folds
     assert (data.time // SECOND).tolist() == [10, 10, 50, 10]
     assert data.n_baskets == 3
     assert data.duplicates == 1
@@ -101,13 +101,13 @@ class TestCsr:
 
     def test_round_trip_keeps_values_and_shape(self):
         data = Interactions.from_csr(self.matrix)
-        assert (data.csr() != self.matrix).nnz == 0
+        assert (data.to_csr() != self.matrix).nnz == 0
         assert data.users.values.to_list() == [0, 1]
 
     def test_view_copies_nothing(self):
         data = Interactions.from_csr(self.matrix)
-        assert np.shares_memory(data.csr().indices, data.item)
-        assert np.shares_memory(data.csr().data, data.weight)
+        assert np.shares_memory(data.to_csr().indices, data.item)
+        assert np.shares_memory(data.to_csr().data, data.weight)
 
     def test_users_and_items_without_rows_stay(self):
         data = Interactions.from_csr(csr_array((3, 4), dtype=np.float32), ["a", "b", "c"], range(4))
@@ -185,7 +185,7 @@ def test_names_follow_their_items_through_cutting():
     data = Interactions.from_frame(frame)
     assert data.item_names.to_list() == ["Ex", "Why", "z"]
     assert data.where(data.user == 1).compact().item_names.to_list() == ["Why"]
-    assert data.with_names(pl.Series(["y", "nobody"]), pl.Series(["New", "?"])).item_names.to_list() == [
+    assert data.with_item_names(pl.Series(["y", "nobody"]), pl.Series(["New", "?"])).item_names.to_list() == [
         "x",
         "New",
         "z",

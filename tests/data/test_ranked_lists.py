@@ -40,7 +40,7 @@ def rich():
 def same(one, other):
     """Equal in everything, with NaN equal to NaN."""
     assert one.users == other.users
-    assert one.item_ids.outside(one.items).to_list() == other.item_ids.outside(other.items).to_list()
+    assert one.item_ids.to_ids(one.items).to_list() == other.item_ids.to_ids(other.items).to_list()
     for name in ("indptr", "scores", "probabilities", "boundary", "reason"):
         left, right = getattr(one, name), getattr(other, name)
         if left is None or right is None:

@@ -310,7 +310,7 @@ def test_reading_imports_neither_pandas_nor_arrow(tmp_path):
     code = f"""
 import sys
 from shortlist.data.readers import read_interactions
-read({str(tmp_path / "e.csv")!r}), read_interactions({str(tmp_path / "e.parquet")!r})
+read_interactions({str(tmp_path / "e.csv")!r}), read_interactions({str(tmp_path / "e.parquet")!r})
 print(sorted({{"pandas", "pyarrow"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

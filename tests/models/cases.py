@@ -57,7 +57,7 @@ def model(name, **changed):
 
 def outside_scores(data):
     """What an outside ranker would say: one for what was taken, then popularity."""
-    taken = data.csr().toarray() > 0
+    taken = data.to_csr().toarray() > 0
     return (taken + 0.01 * taken.mean(0)).astype(np.float32)
 
 

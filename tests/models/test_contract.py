@@ -43,7 +43,7 @@ def test_scores_have_one_row_per_user_and_one_column_per_item(name):
 def test_checkerboard_is_learned(name):
     data = checkerboard()
     scores = fitted(name).score(everyone(data))
-    taken = data.csr().toarray() > 0
+    taken = data.to_csr().toarray() > 0
     own = (np.arange(data.n_users)[:, None] + np.arange(data.n_items)) % 2 == 0
     right = 0
     for user in everyone(data):
@@ -59,7 +59,7 @@ def test_counting_models_count():
         fitted("Popularity").score(everyone(data)),
     )
     assert (sales == np.bincount(data.item)).all()
-    taken = data.csr().toarray() > 0
+    taken = data.to_csr().toarray() > 0
     assert all(frequency[u, taken[u]].min() > frequency[u, ~taken[u]].max() for u in everyone(data))
 
 
@@ -191,7 +191,7 @@ def test_a_table_is_as_good_as_interactions(name, form):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("HRM")])
 def test_a_matrix_is_as_good_as_interactions(name):
-    csr = csr_array(checkerboard().csr().toarray() > 0).astype(np.float32)
+    csr = csr_array(checkerboard().to_csr().toarray() > 0).astype(np.float32)
     data = Interactions.from_csr(csr)
     changed = {"scores": outside_scores(data)} if name == "PrecomputedScores" else {}
     one = model(name, **changed)
@@ -274,7 +274,7 @@ def test_save_and_load_give_the_same_scores(name, ids, tmp_path):
         frame = data.to_frame().with_columns(pl.col("user_id", "item_id").str.slice(1).cast(pl.Int32))
         data = Interactions.from_frame(frame)
     if ids == "names":
-        data = data.with_names(data.items.values, pl.Series([f"thing {n}" for n in range(data.n_items)]))
+        data = data.with_item_names(data.items.values, pl.Series([f"thing {n}" for n in range(data.n_items)]))
     one = fit(name, data)
     assert one.save(tmp_path / "model") == tmp_path / "model"
     back = load_model(tmp_path / "model")

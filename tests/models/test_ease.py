@@ -9,7 +9,7 @@ from tests.models.cases import checkerboard, crowd, everyone
 
 
 def taken(data):
-    return (data.csr().toarray() > 0).astype(float)
+    return (data.to_csr().toarray() > 0).astype(float)
 
 
 def test_weights_minimise_the_squared_error_with_an_empty_diagonal():

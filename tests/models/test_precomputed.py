@@ -99,7 +99,7 @@ def test_implicit_models_are_understood():
     data = checkerboard()
     with pytest.raises(ConfigError, match="without user_factors; fit it first"):
         from_implicit(theirs, data)
-    theirs.fit(csr_matrix(data.csr()).copy(), show_progress=False)
+    theirs.fit(csr_matrix(data.to_csr()).copy(), show_progress=False)
     ours = from_implicit(theirs, data)
     wanted = theirs.user_factors @ theirs.item_factors.T
     np.testing.assert_allclose(ours.score(everyone(data)), wanted, rtol=1e-5, atol=1e-6)

@@ -28,7 +28,7 @@ def test_the_direction_counts_and_neither_length_nor_bias(toy):
 
 
 def test_names_are_told_where_there_are_any(toy):
-    toy.history = toy.history.with_names(toy.items_.values, pl.Series([f"thing {n}" for n in range(6)]))
+    toy.history = toy.history.with_item_names(toy.items_.values, pl.Series([f"thing {n}" for n in range(6)]))
     assert similar_items(toy, "i0", 1).row(0)[:2] == ("i5", "thing 5")
 
 

@@ -54,7 +54,7 @@ def brief():
     data = sl.load_dataset("sample")
     favourite = int(np.bincount(data.item).argmax())
     names = [EVIL if item == favourite else f"thing {item}" for item in range(data.n_items)]
-    split = sl.split.last_basket(data.with_names(data.items.values, pl.Series(names)))
+    split = sl.split.last_basket(data.with_item_names(data.items.values, pl.Series(names)))
     rehearsal = rehearse(sl.PersonalFrequency(), split.train_valid, True)
     cuts = sl.cutoff.FixedN(), sl.cutoff.ExpectedF1(coverage=0.6)
     fixed, expected = (rehearsal.set_cutoff(cut) for cut in cuts)
@@ -121,7 +121,7 @@ def test_ten_users_stand_between_shown_and_withheld(brief, page):
     assert lengths[0] == 0
     assert lengths[-1] == brief.lists[brief.main].lengths.max()
     assert page.count("class='end'") == EXAMPLES
-    assert page.count("even the best list would not be worth showing") == int((lengths == 0).sum())
+    assert page.count("even the best list has too low an expected utility") == int((lengths == 0).sum())
     last = page.rpartition("<h4>")[2]
     shown, line, withheld = last.partition("class='end'")
     assert line

@@ -192,7 +192,7 @@ def _heads(model: Recommender, truth: Interactions, n_threads: int) -> RankedLis
     users = truth.active_users
     if isinstance(model, TwoStage):
         return model.heads(users, None if truth.time is None else truth.time[truth.indptr[users]], DEPTH)
-    return model.recommend(truth.users.outside(users), N=DEPTH, n_threads=n_threads, at=truth)
+    return model.recommend(truth.users.to_ids(users), N=DEPTH, n_threads=n_threads, at=truth)
 
 
 # ------------------------------------------------------------------ deciders

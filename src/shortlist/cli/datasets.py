@@ -27,9 +27,9 @@ def list_all(*, json: Json = False) -> None:
     For example:
       shortlist datasets list
     """
-    from shortlist.data.datasets import available
+    from shortlist.data.datasets import list_datasets
 
-    known = [facts(dataset) for dataset in available()]
+    known = [facts(dataset) for dataset in list_datasets()]
     if json:
         return show_json(known)
     rows = [(one["name"], one["title"], one["counts"], one["cached"]) for one in known]
@@ -43,10 +43,10 @@ def fetch(name: Name, /, *, force: Force = False, json: Json = False) -> None:
     For example:
       shortlist datasets fetch ml-100k
     """
-    from shortlist.data.datasets import describe
     from shortlist.data.datasets import fetch as fetch_dataset
+    from shortlist.data.datasets import find_dataset
 
-    if describe(name).generated:
+    if find_dataset(name).generated:
         place = None
         say(f"{name} is generated on the spot; there is nothing to fetch.")
     else:
@@ -64,9 +64,9 @@ def show(name: Name, /, *, json: Json = False) -> None:
     For example:
       shortlist datasets show sample
     """
-    from shortlist.data.datasets import describe, load_dataset
+    from shortlist.data.datasets import find_dataset, load_dataset
 
-    about = facts(describe(name))
+    about = facts(find_dataset(name))
     data = load_dataset(name, progress=say)
     found = {
         "rows": data.n_rows,
@@ -83,7 +83,7 @@ def show(name: Name, /, *, json: Json = False) -> None:
 
 def facts(dataset: "Dataset") -> dict[str, Any]:
     """What is known without fetching."""
-    from shortlist.data.datasets import cached
+    from shortlist.data.datasets import is_cached
 
     return {
         "name": dataset.name,
@@ -92,5 +92,5 @@ def facts(dataset: "Dataset") -> dict[str, Any]:
         "terms": dataset.terms,
         "counts": dataset.counts,
         "preset": dataset.preset,
-        "cached": cached(dataset.name),
+        "cached": is_cached(dataset.name),
     }

@@ -52,7 +52,7 @@ def some_lists(model: "Recommender") -> "RankedLists | None":
     users = model.history.active_users[:USERS]
     if getattr(model, "cutoff_", None) is None and model.boundaries(users[:1]) is None:
         return None
-    return model.recommend(model.users_.outside(users))
+    return model.recommend(model.users_.to_ids(users))
 
 
 def counted(lists: "RankedLists") -> dict[str, int]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from shortlist.data.reasons import WHY
+from shortlist.data.reasons import REASON_TEXT
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def drawn(
     from shortlist.reports.model_report import names_of
 
     title = (
-        f"user {one.user_id}: {len(one)} item{'' if len(one) == 1 else 's'}; {WHY.get(one.reason or '', '')}"
+        f"user {one.user_id}: {len(one)} item{'' if len(one) == 1 else 's'}; "
+        f"{REASON_TEXT.get(one.reason or '', '')}"
     )
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("", justify="right")

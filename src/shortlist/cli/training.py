@@ -45,7 +45,7 @@ def rehearse(model: Any, data: "Interactions", keep_seen: bool) -> Rehearsal | N
         return None
     history, truth = split.train_valid, split.test
     trained = learned(model, history, truth)
-    users = truth.users.outside(truth.active_users)
+    users = truth.users.to_ids(truth.active_users)
     heads = trained.recommend(users, N=HEAD, filter_seen=not keep_seen, at=truth)
     return Rehearsal(trained, heads, truth, history)
 
@@ -133,7 +133,7 @@ def trial(
     """The test's users' lists under every cutoff (None: the learned boundary); the first is a fixed N."""
     from shortlist.reports.model_report import ModelReport
 
-    users = split.test.users.outside(split.test.active_users)
+    users = split.test.users.to_ids(split.test.active_users)
     asked = {"filter_seen": not keep_seen, "at": None if split.test.time is None else split.test}
     lists = {
         end: model.recommend(users, cutoff=cutoff, max_items=max_items, **asked)

@@ -23,7 +23,7 @@ EVERY_ITEM = np.empty(0, np.int32)
 def heads(
     scores: Scores, *, ids: Tables = None, users: Ints | None = None, n_candidates: int = 100
 ) -> RankedLists:
-    """The best n_candidates of every user, best first, ties to the smaller item index; NaN and -inf are no candidates.
+    """Every user's n_candidates best items, ties to the smaller index; NaN and -inf are no candidates.
 
     `ids` names the rows and columns of bare scores; without it they are row and column numbers.
     `users` are the dense users a callable is asked for; all of the table without it.
@@ -103,7 +103,7 @@ def _called(
                 f"got {rows.shape}; return the full rows."
             )
         parts.append(_dense(rows, None, item_ids, n_candidates))
-    chosen = IdMap(user_ids.outside(asked))
+    chosen = IdMap(user_ids.to_ids(asked))
     if not parts:
         return _lists((np.zeros(1, np.int64), EVERY_ITEM, np.empty(0, np.float32)), chosen, item_ids)
     sizes = np.concatenate([np.diff(part.indptr) for part in parts])

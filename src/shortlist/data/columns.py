@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from shortlist.data.times import microseconds
+from shortlist.data.times import parse_times
 from shortlist.errors import DataError
 from shortlist.types import Floats, Longs
 
@@ -77,7 +77,7 @@ class Table:
         """(n_rows,) microseconds since 1970 UTC."""
         if "timestamp" not in self.roles:
             return None
-        return microseconds(self._take("timestamp"), self.time_format)
+        return parse_times(self._take("timestamp"), self.time_format)
 
     def weights(self) -> Floats | None:
         """(n_rows,) finite."""

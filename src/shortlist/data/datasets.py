@@ -24,7 +24,7 @@ TABLES = ("interactions.parquet", "items.parquet")
 
 def load_dataset(name: str, *, raw: bool = False, progress: Progress | None = None) -> Interactions:
     """A dataset by name, fetched on first use; `raw` keeps every row, and ratings or amounts as weights."""
-    dataset = describe(name)
+    dataset = find_dataset(name)
     if dataset.generated:
         return Interactions.from_frame(sample())
     folder = fetch(name, progress=progress)
@@ -32,20 +32,20 @@ def load_dataset(name: str, *, raw: bool = False, progress: Progress | None = No
     data = Interactions.from_frame(rows, weight=None if raw else "")
     if not raw:
         data = minimum(data, users_per_item=dataset.minimum, items_per_user=dataset.minimum)
-    return data if items.is_empty() else data.with_names(items["item_id"], items["item_name"])
+    return data if items.is_empty() else data.with_item_names(items["item_id"], items["item_name"])
 
 
-def available() -> list[Dataset]:
+def list_datasets() -> list[Dataset]:
     """Every dataset that `load` knows."""
     return list(REGISTRY.values())
 
 
-def cached(name: str) -> bool:
+def is_cached(name: str) -> bool:
     """Ready without a network."""
-    return describe(name).generated or _intact(_folder(name))
+    return find_dataset(name).generated or _intact(_folder(name))
 
 
-def describe(name: str) -> Dataset:
+def find_dataset(name: str) -> Dataset:
     """What is known of one dataset."""
     if name not in REGISTRY:
         near = get_close_matches(name, REGISTRY, n=1)
@@ -56,17 +56,9 @@ def describe(name: str) -> Dataset:
     return REGISTRY[name]
 
 
-def item_table(name: str) -> pl.DataFrame:
-    """(item_id, item_name, genres) of a dataset; no rows where nothing is known of its items."""
-    if describe(name).generated:
-        goods = sample().select("item_id", "item_name").unique(maintain_order=True)
-        return goods.with_columns(genres=pl.lit(None, pl.List(pl.String)))
-    return pl.read_parquet(fetch(name) / TABLES[1])
-
-
 def fetch(name: str, *, progress: Progress | None = None, force: bool = False) -> Path:
     """The folder of the verified, parsed tables; downloads only what is not there yet."""
-    dataset, folder = describe(name), _folder(name)
+    dataset, folder = find_dataset(name), _folder(name)
     if dataset.parse is None:
         raise DataError(
             f"dataset {name!r} is generated, there is nothing to fetch; use load_dataset({name!r})."
@@ -90,7 +82,7 @@ def fetch_originals(name: str, room: Path, *, progress: Progress | None = None) 
     """A folder below `room` with the published files as they are, every byte verified."""
     tell = progress or (lambda line: None)
     failures = []
-    for number, source in enumerate(describe(name).sources):
+    for number, source in enumerate(find_dataset(name).sources):
         folder = room / f"source{number}"
         folder.mkdir()
         try:

@@ -187,5 +187,5 @@ def refuse(name: str, failures: list[str]) -> DataError:
     """The sentence for a dataset that no source delivered."""
     return DataError(
         f"dataset {name!r} must be downloaded once, got no copy ({'; '.join(failures)}); connect to the "
-        "network and try again, or go on with the generated sample, which needs none: load('sample')."
+        "network and try again, or go on with the generated sample, which needs none: load_dataset('sample')."
     )

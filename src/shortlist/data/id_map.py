@@ -90,11 +90,11 @@ class IdMap:
             hint = f"did you mean {', '.join(map(repr, near))}?" if near else hint
         raise UnknownIdError(f"unknown id {outside!r}: it is none of those here; {hint}")
 
-    def outside(self, indices: Ints | Longs) -> pl.Series:
+    def to_ids(self, indices: Ints | Longs) -> pl.Series:
         """The outside ids at dense indices."""
         return self.values.gather(pl.Series(indices))
 
-    def extended(self, ids: Iterable[Any]) -> "IdMap":
+    def union(self, ids: Iterable[Any]) -> "IdMap":
         """These ids, then those of `ids` that are new, sorted; existing positions do not move."""
         asked = id_series(ids).unique()
         if len(asked) == 0:

@@ -155,7 +155,7 @@ class Interactions:
         rows = by_user(len(users), user, item, time, basket, weight)
         return cls(users=users, items=items, **settled(rows)._asdict())
 
-    def with_names(self, item_id: pl.Series, item_name: pl.Series) -> Self:
+    def with_item_names(self, item_id: pl.Series, item_name: pl.Series) -> Self:
         """The same rows, with names for people to read; items without one show their id."""
         return replace(self, item_names=_first_names(self.items, self.items.lookup(item_id), item_name))
 
@@ -199,7 +199,7 @@ class Interactions:
         """Dense indices of the users that have rows, ascending."""
         return np.flatnonzero(np.diff(self.indptr)).astype(np.int32)
 
-    def csr(self) -> "csr_array":
+    def to_csr(self) -> "csr_array":
         """Users × items over the same memory; an item taken twice is stored twice, rows are in time order."""
         from scipy.sparse import csr_array
 
@@ -240,8 +240,8 @@ class Interactions:
     def to_frame(self) -> pl.DataFrame:
         """One row per interaction under the conventional column names."""
         columns: dict[str, pl.Series] = {
-            "user_id": self.users.outside(self.user),
-            "item_id": self.items.outside(self.item),
+            "user_id": self.users.to_ids(self.user),
+            "item_id": self.items.to_ids(self.item),
         }
         if self.time is not None:
             columns["timestamp"] = pl.Series(self.time).cast(pl.Datetime("us"))
@@ -265,11 +265,11 @@ class Interactions:
             duplicates=0,
         )
 
-    def extended(self, more: "Interactions") -> Self:
+    def concat(self, more: "Interactions") -> Self:
         """These rows and more; ids known here keep their index, new ones follow."""
         if (self.time is None) != (more.time is None) or (self.weight is None) != (more.weight is None):
             raise DataError("rows to add must have times and weights if the known ones have, and only then.")
-        users, items = self.users.extended(more.users.values), self.items.extended(more.items.values)
+        users, items = self.users.union(more.users.values), self.items.union(more.items.values)
         user = np.concatenate([self.user, users.lookup(more.users.values)[more.user]])
         item = np.concatenate([self.item, items.lookup(more.items.values)[more.item]])
         time = NO_TIME if self.time is None else np.concatenate([self.time, more.time])
@@ -288,9 +288,9 @@ class Interactions:
             if more.item_names is None
             else pl.concat([self.items.values, more.items.values])
         )
-        return data.with_names(ids, names)
+        return data.with_item_names(ids, names)
 
-    def with_baskets(self, newcomers: Mapping[Any, Iterable[Any]]) -> Self:
+    def add_baskets(self, newcomers: Mapping[Any, Iterable[Any]]) -> Self:
         """These rows and, per user id named, one more basket of known items, just after the last event."""
         baskets = {user_id: list(items) for user_id, items in newcomers.items()}
         bare = [user_id for user_id, items in baskets.items() if not items]
@@ -305,7 +305,7 @@ class Interactions:
         moment = None if self.time is None else np.full(len(taken), self.time.max() + 1)
         weight = None if self.weight is None else np.ones(len(taken), np.float32)
         owner = id_series(list(baskets)).gather(np.repeat(np.arange(len(sizes)), sizes))
-        return self.extended(self.from_columns(owner, id_series(taken), moment, weight))
+        return self.concat(self.from_columns(owner, id_series(taken), moment, weight))
 
     def _baskets_are_moments(self) -> bool:
         """Whether rows share a basket just where a user's rows share a time (or, without times, a user)."""
@@ -321,8 +321,8 @@ class Interactions:
         kept_items = np.flatnonzero(taken)
         return replace(
             self,
-            users=IdMap(self.users.outside(has_rows)),
-            items=IdMap(self.items.outside(kept_items)),
+            users=IdMap(self.users.to_ids(has_rows)),
+            items=IdMap(self.items.to_ids(kept_items)),
             indptr=np.append(self.indptr[has_rows], self.indptr[-1]),
             user_baskets=np.append(self.user_baskets[has_rows], self.user_baskets[-1]),
             item=renumber[self.item].astype(np.int32),

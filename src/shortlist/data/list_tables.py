@@ -80,7 +80,7 @@ def _by_appearance(column: pl.Series) -> tuple[IdMap, Ints]:
     order = np.argsort(first)
     position = np.empty(len(ids), np.int32)
     position[order] = np.arange(len(ids), dtype=np.int32)
-    return IdMap(ids.outside(order)), position[code]
+    return IdMap(ids.to_ids(order)), position[code]
 
 
 def _ordered(frame: pl.DataFrame, number: Ints) -> tuple[pl.DataFrame, Ints]:

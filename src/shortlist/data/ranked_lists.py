@@ -12,13 +12,13 @@ import polars as pl
 from shortlist.core.files import atomic_write
 from shortlist.data.id_map import IdMap
 from shortlist.data.list_tables import FORMATS, parse, read_table
-from shortlist.data.reasons import WHY
+from shortlist.data.reasons import REASON_TEXT
 from shortlist.errors import DataError
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 Codes = npt.NDArray[np.uint8]
 
-REASONS = tuple(WHY)  # a code is a position in this tuple, and files carry the word
+REASONS = tuple(REASON_TEXT)  # a code is a position in this tuple, and files carry the word
 REASON_CODE = {reason: code for code, reason in enumerate(REASONS)}
 
 
@@ -101,7 +101,7 @@ class RankedLists:
         bound = None if self.boundary is None else float(self.boundary[number])
         return RankedList(
             user_id=self.users.values[number],
-            items=self.item_ids.outside(self.items[part]).to_list(),
+            items=self.item_ids.to_ids(self.items[part]).to_list(),
             scores=self.scores[part],
             probabilities=None if self.probabilities is None else self.probabilities[part],
             boundary=None if bound is None or np.isnan(bound) else bound,
@@ -129,7 +129,7 @@ class RankedLists:
         rows = np.repeat(self.indptr[chosen] - indptr[:-1], lengths) + np.arange(indptr[-1])
         return replace(
             self,
-            users=IdMap(self.users.outside(chosen)),
+            users=IdMap(self.users.to_ids(chosen)),
             indptr=indptr,
             items=self.items[rows],
             scores=self.scores[rows],
@@ -186,9 +186,9 @@ class RankedLists:
         once = self.summary()
         return pl.DataFrame(
             {
-                "user_id": self.users.outside(number),
+                "user_id": self.users.to_ids(number),
                 "rank": rank,
-                "item_id": shown(self.item_ids.outside(self.items)),
+                "item_id": shown(self.item_ids.to_ids(self.items)),
                 "score": shown(pl.Series(self.scores)),
                 "probability": shown(pl.Series(probability).fill_nan(None)),
                 "length": lengths[number].astype(np.int32),

@@ -1,17 +1,17 @@
-"""Why a list ends where it ends: the word that files carry, and what it means to a person."""
+"""The reasons why a list ends: the word stored in files, and its explanation."""
 
-WHY = {
-    "top_n": "the same number of items for everybody",
-    "boundary": "the next item lies below this user's boundary",
-    "max_items": "the longest list allowed",
-    "min_items": "filled up to the shortest list allowed",
-    "utility": "one more item would lower the expected worth of the list",
-    "value": "one more item would cost more than it brings",
+REASON_TEXT = {
+    "top_n": "the same number of items for every user",
+    "boundary": "the next item scores below this user's boundary",
+    "max_items": "the maximum length is reached",
+    "min_items": "filled up to the minimum length",
+    "utility": "one more item would lower the expected utility of the list",
+    "value": "one more item would cost more than its expected value",
     "guarantee": "the guarantee allows no more",
-    "threshold": "the next item lies below the threshold",
-    "no_candidate_above_boundary": "nothing lies above this user's boundary",
-    "no_candidates": "there is nothing left to choose from",
-    "unknown_user": "nobody knows this user",
-    "fallback": "nothing was good enough, so this is what most people take",
-    "below_floor": "even the best list would not be worth showing",
+    "threshold": "the next item scores below the threshold",
+    "no_candidate_above_boundary": "no item scores above this user's boundary",
+    "no_candidates": "no candidates are left",
+    "unknown_user": "unknown user",
+    "fallback": "no item was good enough, so the most popular items are shown",
+    "below_floor": "even the best list has too low an expected utility",
 }

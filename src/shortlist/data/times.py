@@ -21,7 +21,7 @@ ZONED = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?\s?(Z|UTC|[+-]\d\d:?\d\d)
 NUMBER = r"^[+-]?\d+(\.\d*)?([eE][+-]?\d+)?$"
 
 
-def microseconds(series: pl.Series, form: str | None = None) -> Longs:
+def parse_times(series: pl.Series, form: str | None = None) -> Longs:
     """(n_rows,) from epoch numbers, ISO strings, dates or datetimes; a time without zone is UTC.
 
     `form` reads strings of any other form, in strftime's letters: %m/%d/%Y.

@@ -97,7 +97,7 @@ class MetricAccumulator:
         self.confidence[chunk.row[filled]] = top[lists.indptr[filled]]
         if (chunk.code < 0).any():
             shown = np.repeat(chunk.row >= 0, lengths) & (chunk.code[lists.items] < 0)
-            self.strangers.append(lists.item_ids.outside(np.unique(lists.items[shown])))
+            self.strangers.append(lists.item_ids.to_ids(np.unique(lists.items[shown])))
 
     def report(self) -> Report:
         """What was seen, once all lists are in."""

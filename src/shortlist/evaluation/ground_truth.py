@@ -66,11 +66,11 @@ class GroundTruth:
             )
         self.users, self.items = truth.users, truth.items
         if history is not None and history.items is not truth.items:
-            self.items = truth.items.extended(history.items.values)
+            self.items = truth.items.union(history.items.values)
         self.of_row = truth.active_users
         if asked is not None:
             ids = id_series(asked)
-            self.users = truth.users.extended(ids)
+            self.users = truth.users.union(ids)
             self.of_row = np.union1d(self.of_row, self.users.lookup(ids)).astype(np.int32)
         self.row_of = np.full(len(self.users), -1, np.int32)
         self.row_of[self.of_row] = np.arange(self.of_row.size, dtype=np.int32)
@@ -93,7 +93,7 @@ class GroundTruth:
     @property
     def user_ids(self) -> pl.Series:
         """(n_rows,) outside ids."""
-        return self.users.outside(self.of_row)
+        return self.users.to_ids(self.of_row)
 
     def rows(self, users: IdMap) -> Ints:
         """(n_users,) the row of each of these users, -1 for one who is not judged."""

@@ -49,11 +49,11 @@ class _Counting(Recommender):
 
     def partial_fit(self, more: Interactions) -> Self:
         """Count more data in; new users and items are appended."""
-        return self.fit(self.history.extended(more))
+        return self.fit(self.history.concat(more))
 
     def fold_in(self, newcomers: dict[Any, Any]) -> Self:
         """Count in the items of new or known users."""
-        return self.fit(self.history.with_baskets(newcomers))
+        return self.fit(self.history.add_baskets(newcomers))
 
     @abstractmethod
     def fit(self, train: Interactions) -> Self:

@@ -61,12 +61,12 @@ class EASE(Recommender):
 
     def partial_fit(self, more: Interactions) -> Self:
         """Solve again with more data; new users and items are appended."""
-        return self.fit(self.history.extended(more))
+        return self.fit(self.history.concat(more))
 
     def fold_in(self, newcomers: dict[Any, Any]) -> Self:
         """Take in the items of new or known users; the weights stay as they are."""
         weights = self.need("weights_")
-        self.remember(self.history.with_baskets(newcomers))
+        self.remember(self.history.add_baskets(newcomers))
         self.weights_ = weights
         return self
 

@@ -122,7 +122,7 @@ class PrecomputedScores(Recommender):
 
 
 def from_implicit(model: Any, train: Interactions) -> PrecomputedScores:
-    """A fitted factor model of the implicit library, trained on `train.csr().copy()`, under our contract."""
+    """Wrap a fitted factor model of the implicit library that was trained on `train.to_csr().copy()`."""
     pair = []
     for name in ("user_factors", "item_factors"):
         found = getattr(model, name, None)

@@ -82,11 +82,11 @@ class TIFUKNN(Recommender):
 
     def partial_fit(self, more: Interactions) -> Self:
         """Add more data up; new users and items are appended."""
-        return self.fit(self.history.extended(more))
+        return self.fit(self.history.concat(more))
 
     def fold_in(self, newcomers: dict[Any, Any]) -> Self:
         """Add up the items of new or known users."""
-        return self.fit(self.history.with_baskets(newcomers))
+        return self.fit(self.history.add_baskets(newcomers))
 
     def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return {"weights": self.need("vectors_").data}, {}

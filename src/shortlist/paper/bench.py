@@ -56,7 +56,7 @@ class Bench:
 
     def heads(self, model: Recommender, truth: Interactions) -> RankedLists:
         """The best candidates of every user with truth."""
-        users = truth.users.outside(truth.active_users)
+        users = truth.users.to_ids(truth.active_users)
         return recommend(model, users, N=DEPTH, filter_seen=not self.keep_seen, n_threads=1)
 
     def about(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def explain(scorer: Scorer, user_id: Any, *, N: int = 10, n_past: int = 3, **wis
     frame = pl.DataFrame(
         {
             "rank": head.positions + 1,
-            "item_id": scorer.items_.outside(head.items),
+            "item_id": scorer.items_.to_ids(head.items),
             "score": scores,
             "boundary": np.full(scores.size, boundary),
             "margin": scores - boundary,
@@ -63,6 +63,6 @@ def _pulled_by(scorer: Scorer, user: int, items: Ints, n_past: int) -> pl.Series
     for share in pulls(parts[1], items, past):
         hardest = np.argsort(-share, kind="stable")[:n_past]
         hardest = hardest[share[hardest] > 0]
-        names = scorer.items_.outside(past[hardest]).to_list()
+        names = scorer.items_.to_ids(past[hardest]).to_list()
         rows.append([{"item_id": n, "share": s} for n, s in zip(names, share[hardest].tolist(), strict=True)])
     return pl.Series(rows, dtype=kind)

@@ -28,6 +28,6 @@ def similar_items(scorer: Scorer, item_id: Any, N: int = 10) -> pl.DataFrame:
     cosine = np.divide(vectors @ vectors[item], norms, where=norms > 0, out=np.zeros_like(norms))
     nearest = np.argsort(-cosine, kind="stable")
     nearest = nearest[nearest != item][:N]
-    frame = pl.DataFrame({"item_id": scorer.items_.outside(nearest), "similarity": cosine[nearest]})
+    frame = pl.DataFrame({"item_id": scorer.items_.to_ids(nearest), "similarity": cosine[nearest]})
     names = scorer.history.item_names
     return frame if names is None else frame.insert_column(1, names.gather(nearest).alias("item_name"))

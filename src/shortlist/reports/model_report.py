@@ -201,7 +201,7 @@ def taken_by(user_id: Any, rows: Interactions) -> list[Any]:
     if user_id not in rows.users:
         return []
     user = rows.users.index(user_id)
-    return rows.items.outside(rows.item[rows.indptr[user] : rows.indptr[user + 1]]).to_list()
+    return rows.items.to_ids(rows.item[rows.indptr[user] : rows.indptr[user + 1]]).to_list()
 
 
 def _verdict(test: Test, p: float) -> str:

@@ -4,7 +4,7 @@ from html import escape
 from typing import Any
 
 from shortlist.data.ranked_lists import RankedList
-from shortlist.data.reasons import WHY
+from shortlist.data.reasons import REASON_TEXT
 from shortlist.reports.model_report import ModelReport, names_of, taken_by
 
 ROWS, WITHHELD, NAMED = 8, 3, 3  # of an example: items shown, items below the line, items told from the past
@@ -54,7 +54,7 @@ def _user(brief: ModelReport, one: RankedList, name: Any) -> str:
     rows = [row(item, str(rank + 1)) for rank, item in enumerate(one.items[:ROWS])]
     if len(one) > ROWS:
         rows.append(f"<tr><td></td><td>… and {len(one) - ROWS} more</td><td></td></tr>")
-    why = WHY.get(one.reason or "", "the list ends here")
+    why = REASON_TEXT.get(one.reason or "", "the list ends here")
     rows.append(f"<tr class='end'><td colspan='3'>{escape(why)}</td></tr>")
     left = [item for item in ranked.items if item not in set(one.items)][:WITHHELD]
     rows += [row(item, "", "withheld") for item in left]

@@ -229,7 +229,7 @@ def _rehearse(
 
 def best_f1(model: Recommender, truth: Interactions) -> float:
     """F1 over all users with truth at its best N; seen items stay where people return to them."""
-    users = truth.users.outside(truth.active_users)
+    users = truth.users.to_ids(truth.active_users)
     heads = model.recommend(users, N=DEPTH, filter_seen=not model.history.has_repeats, n_threads=1, at=truth)
     return float(fixed_n_curve(heads, truth, range(1, DEPTH + 1))["f1"].max())  # type: ignore[arg-type]
 

@@ -183,7 +183,7 @@ def test_folded_in_users_look_like_trained_ones(name):
     rest = data.where(~np.isin(data.user, gone)).compact()
     part = fit(name, rest, n_epochs=20, lr=0.05, reg=0.02)
     users = data.users.values.to_list()
-    history = {users[u]: data.items.outside(data.item[data.user == u]).to_list() for u in gone}
+    history = {users[u]: data.items.to_ids(data.item[data.user == u]).to_list() for u in gone}
     part.fold_in(history)
     assert part.items_.values.to_list() == whole.items_.values.to_list()
     back = part.score(part.users_.lookup([users[u] for u in gone]))

@@ -32,9 +32,9 @@ def fashions(n_users=150, n_items=40, n_days=30):
 
 def hits(one, split, **when):
     """How many of five items shown to everybody are in the test basket, on average."""
-    users = split.test.users.outside(split.test.active_users)
+    users = split.test.users.to_ids(split.test.active_users)
     lists = one.recommend(users, N=5, filter_seen=False, **when)
-    taken = split.test.csr().toarray() > 0
+    taken = split.test.to_csr().toarray() > 0
     row = np.repeat(np.arange(len(lists)), lists.lengths)
     return taken[split.test.active_users[row], lists.items].mean()
 
@@ -62,7 +62,7 @@ def test_scores_are_factors_past_and_trend():
     for row, day in enumerate((5, 11, 11, 400)):
         wanted[row] += (theta.user_trend[users[row]] + theta.item_trend) * trend.trend_scores(FIRST + day)
     np.testing.assert_allclose(one.scores_of(theta, data, users, moments), wanted, rtol=1e-5, atol=1e-5)
-    lists = one.recommend(data.users.outside(users), N=3, at=moments.tolist(), filter_seen=False)
+    lists = one.recommend(data.users.to_ids(users), N=3, at=moments.tolist(), filter_seen=False)
     best = -np.sort(-wanted, axis=1)[:, :3]
     np.testing.assert_allclose(lists.scores.reshape(4, 3), best, rtol=1e-5, atol=1e-5)
     assert one.factors(users) is None
@@ -100,9 +100,9 @@ def test_validation_asks_on_the_day_of_the_basket():
     for when in (split.valid, None):
         users = split.valid.active_users
         lists = one.recommend(
-            split.valid.users.outside(users), N=20, filter_seen=not split.train.has_repeats, at=when
+            split.valid.users.to_ids(users), N=20, filter_seen=not split.train.has_repeats, at=when
         )
-        taken, shown = split.valid.csr().toarray()[users] > 0, lists.items.reshape(-1, 20)
+        taken, shown = split.valid.to_csr().toarray()[users] > 0, lists.items.reshape(-1, 20)
         right = np.take_along_axis(taken, shown, 1).cumsum(1)
         f1 = 2 * right / (np.arange(1, 21) + taken.sum(1, keepdims=True))
         found.append(f1.mean(0).max())
@@ -111,7 +111,7 @@ def test_validation_asks_on_the_day_of_the_basket():
 
 
 def test_without_times_a_trend_is_refused():
-    timeless = Interactions.from_csr(fashions().csr())
+    timeless = Interactions.from_csr(fashions().to_csr())
     with pytest.raises(
         ConfigError, match="trend needs timestamps, got data without them; bring a time column"
     ):

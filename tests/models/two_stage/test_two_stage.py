@@ -58,7 +58,7 @@ def test_heads_are_the_best_of_the_scores():
         best = np.sort(scores[number][np.isfinite(scores[number])])[::-1]
         assert (lists.scores[part] == best[:7]).all()
         assert (scores[number, lists.items[part]] == lists.scores[part]).all()
-    assert lists.users.values.to_list() == habits().users.outside(users).to_list()
+    assert lists.users.values.to_list() == habits().users.to_ids(users).to_list()
     odds = lists.scores.astype(float)
     np.testing.assert_allclose(lists.probabilities, 1 / (1 + np.exp(-odds)))
 
@@ -215,7 +215,7 @@ def test_a_decider_fitted_on_heads_decides_recommendations_alike():
     cut = ExpectedF1(n_candidates=10, calibration="platt", size="history").fit(
         heads, split.valid, history=split.train
     )
-    lists = model.recommend(split.train.users.outside(users), cutoff=cut)
+    lists = model.recommend(split.train.users.to_ids(users), cutoff=cut)
     assert (lists.lengths == cut.lengths(heads, history=split.train)).all()
     assert (lists.expected_sizes == heads.expected_sizes).all()
 
@@ -227,7 +227,7 @@ def test_one_moment_per_user_or_that_of_a_test():
     test = split.test
     users = test.active_users
     at = test.time[test.indptr[users]]
-    ids = test.users.outside(users)
+    ids = test.users.to_ids(users)
     wanted = model.heads(users, at, n_candidates=4)
     for moment in (test, [str(np.datetime64(int(t), "us")) for t in at]):
         lists = model.recommend(ids, N=4, at=moment)
@@ -236,7 +236,7 @@ def test_one_moment_per_user_or_that_of_a_test():
     assert model.recommend(ids, N=4).scores.tolist() != wanted.scores.tolist()
     with pytest.raises(ConfigError, match=r"at must be one moment or one per user \(60\), got 2"):
         model.recommend(ids, N=4, at=["1970-01-01", "1970-01-02"])
-    timeless = model.recommend(ids, N=4, at=Interactions.from_csr(test.csr()))
+    timeless = model.recommend(ids, N=4, at=Interactions.from_csr(test.to_csr()))
     assert timeless.scores.tolist() == model.recommend(ids, N=4).scores.tolist()
 
 

@@ -85,18 +85,18 @@ class JointModel(Recommender):
         """Go on with more data: new users and items are appended, users with new rows are visited again."""
         old: Parameters = self.need("theta_")
         objective = self._check(more)
-        data = self.history_.extended(more)
+        data = self.history_.concat(more)
         fresh = self._start(objective, data)
         theta = Parameters(*(_grown(start, array) for start, array in zip(fresh, old, strict=True)))
         touched = np.zeros(data.n_users, np.bool_)
-        touched[data.users.lookup(more.users.outside(more.active_users))] = True
+        touched[data.users.lookup(more.users.to_ids(more.active_users))] = True
         visited = data.where(touched[data.user])
         return self._descend(theta, data, visited, None, progress, None, n_epochs)
 
     def fold_in(self, newcomers: Mapping[Any, Iterable[Any]]) -> Self:
         """Vectors and boundaries for new users (or known ones with one more basket); items stay as is."""
         old: Parameters = self.need("theta_")
-        data = self.history_.with_baskets(newcomers)
+        data = self.history_.add_baskets(newcomers)
         fresh = self._start(self.objective(), data)
         user, boundary = _grown(fresh.user, old.user), _grown(fresh.boundary, old.boundary)
         users = data.users.lookup(list(newcomers))

@@ -39,7 +39,7 @@ def judge_of(
     if moments is not None:  # those of a day together: what holds for all of them is worked out once
         order = np.argsort(moments, kind="stable")
         users, moments = users[order], moments[order]
-    taken = valid.csr()[users]
+    taken = valid.to_csr()[users]
     taken.data[:] = 1
     taken.sum_duplicates()
     taken.data[:] = 1

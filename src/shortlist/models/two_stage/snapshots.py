@@ -11,7 +11,7 @@ import polars as pl
 
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.times import microseconds
+from shortlist.data.times import parse_times
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.candidates import CHUNK, FADES, LATELY, Asked, Rules, Scratch
 from shortlist.kernels.item_stats import DAY, CoCounts, ItemStats, Log, gaps_fill, pairs_list
@@ -199,7 +199,7 @@ class Timeline:
         return Block(first, indptr, items[:used], columns[:used], taken[:used])
 
     def _shop(self, rules: Rules, at: int) -> "ReplayState":
-        """The shop as it stood at or before `at`: one that was kept, or one that has just been accept_tables."""
+        """The shop as it stood at or before `at`: one that was kept, or a new one."""
         with self._lock:
             for number, (reached, used, shop) in enumerate(self._kept):
                 if reached <= at and used == _key(rules):
@@ -297,11 +297,11 @@ def asked_moments(users: IdMap, end: int, ids: pl.Series, at: Any) -> Longs | No
     moment = np.full(len(users), end, np.int64)
     if isinstance(at, Interactions):
         assert at.time is not None
-        place, found = users.lookup(at.users.outside(at.active_users)), at.time[at.indptr[at.active_users]]
+        place, found = users.lookup(at.users.to_ids(at.active_users)), at.time[at.indptr[at.active_users]]
     else:
         one = isinstance(at, str) or not isinstance(at, Iterable)
         try:
-            given = microseconds(pl.Series("at", [at] if one else at))
+            given = parse_times(pl.Series("at", [at] if one else at))
         except (DataError, TypeError):  # what data is told speaks of rows, and there are none
             got = repr(at) if one else "a list with something else in it"
             raise ConfigError(

@@ -177,12 +177,12 @@ class TwoStage(Recommender):
 
     def partial_fit(self, more: Interactions) -> Self:
         """Learn again with more data; new users and items are appended."""
-        return self.fit(self.history.extended(more))
+        return self.fit(self.history.concat(more))
 
     def fold_in(self, newcomers: dict[Any, Any]) -> Self:
         """Take in one more basket of new or known users; the trees stay as they are."""
         self.need("trees_")
-        self.remember(self.history.with_baskets(newcomers))
+        self.remember(self.history.add_baskets(newcomers))
         return self
 
     def remember(self, data: Interactions) -> None:
@@ -235,7 +235,7 @@ class TwoStage(Recommender):
 
     def score(self, users: Ints) -> Floats:
         at, choice = vars(self).get("_request", (None, ItemFilter()))
-        asked = choice.sets(self.users_.outside(users), self.items_)
+        asked = choice.sets(self.users_.to_ids(users), self.items_)
         if choice.shared is not None:
             asked = alike(choice.shared, users.size)
         return self.score_at(users, None if at is None else at[users], asked)
@@ -298,7 +298,7 @@ class TwoStage(Recommender):
             self._foretell(block, numbers, expected)
         kept = np.arange(n_candidates) < found[:, None]
         return RankedLists(
-            users=IdMap(self.users_.outside(users)),
+            users=IdMap(self.users_.to_ids(users)),
             item_ids=self.items_,
             indptr=np.concatenate([[0], np.cumsum(found)]).astype(np.int64),
             items=items[kept],
