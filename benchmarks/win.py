@@ -26,7 +26,7 @@ from machine import RESULTS, describe, keep
 from scipy.special import expit
 
 import shortlist as sl
-from shortlist.auto.cutoff_choice import Choice, choose_cutoff, crossed, default_cutoffs
+from shortlist.auto.cutoff_choice import CutoffChoice, choose_cutoff, cross_validate, default_cutoffs
 from shortlist.core.trees import Trees
 from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Threshold
 from shortlist.data.interactions import Interactions
@@ -146,7 +146,7 @@ def set_cutoffs(
     return found, promise
 
 
-def chosen_decider(stage: Stage, heads: RankedLists) -> Choice:
+def chosen_decider(stage: Stage, heads: RankedLists) -> CutoffChoice:
     """The decider that does best on validation users it was not fitted on."""
     with stage.clock("choose the decider"):
         choice = choose_cutoff(heads, stage.truth, stage.train, default_cutoffs(M))
@@ -154,7 +154,7 @@ def chosen_decider(stage: Stage, heads: RankedLists) -> Choice:
     return choice
 
 
-def with_choice(choice: Choice) -> Deciders:
+def with_choice(choice: CutoffChoice) -> Deciders:
     """The deciders of the table, the chosen one, and the chosen one allowed to stay silent."""
     few = choice.cutoff.clone()
     if isinstance(few, ExpectedF1):
@@ -221,7 +221,7 @@ class Trial:
             "users": int(self.now.users.size),
             "seeds": len(self.ceilings),
             "N": self.chosen,
-            "choice": {"name": self.choice.name, "tried_on_validation": self.choice.tried},
+            "choice": {"name": self.choice.name, "tried_on_validation": self.choice.scores},
             "deciders": {
                 decider: {key: spread([figures(r)[key] for r in found]) for key in figures(found[0])}
                 for decider, found in self.reports.items()
@@ -281,7 +281,7 @@ def told_sizes(stage: Stage, heads: RankedLists, cutoff: Cutoff) -> dict[str, fl
         ("size foretold", cutoff, heads),
         ("size told", told, replace(heads, expected_sizes=sizes)),
     ):
-        found[name] = float((crossed(cut, lists, stage.truth, stage.train).mean() - fixed) / gap)
+        found[name] = float((cross_validate(cut, lists, stage.truth, stage.train).mean() - fixed) / gap)
     print(f"  share of the gap on validation: {found}", flush=True)
     return found
 
@@ -328,7 +328,8 @@ def own_world(heads: RankedLists, cutoff: Cutoff, stage: Stage, n_worlds: int = 
 
 def both(stage: Stage, heads: RankedLists, cutoff: Cutoff) -> dict[str, float]:
     """F1 on validation at the best fixed N and with the dynamic lists."""
-    curve, dynamic = fixed_n_curve(heads, stage.truth), crossed(cutoff, heads, stage.truth, stage.train)
+    dynamic = cross_validate(cutoff, heads, stage.truth, stage.train)
+    curve = fixed_n_curve(heads, stage.truth)
     return {"fixed N": float(curve["f1"].max()), "dynamic": float(dynamic.mean())}
 
 
@@ -392,11 +393,11 @@ class Earlier:
     def judged(self) -> dict[str, object]:
         """Fixed N and expected F1; the test is paired by user, over the mean of each user's lists."""
         heads, user = self.whole, self.moments.user
-        fixed, seen = crossed(FixedN(n_candidates=M), heads, self.truth, None), np.bincount(user)
+        fixed, seen = cross_validate(FixedN(n_candidates=M), heads, self.truth, None), np.bincount(user)
         found: dict[str, object] = {"lists": user.size, "users": int((seen > 0).sum())}
         found["fixed N"] = float(fixed.mean())
         for size in ("history", "both"):
-            dynamic = crossed(
+            dynamic = cross_validate(
                 ExpectedF1(n_candidates=M, calibration="none", size=size), heads, self.truth, None
             )
             by_user = np.bincount(user, dynamic - fixed)[seen > 0] / seen[seen > 0]
@@ -430,7 +431,7 @@ class Earlier:
                 some, others = order[::2], order[1::2]
             lists, new = heads.take(np.sort(some)), heads.take(np.sort(others))
             choice = choose_cutoff(lists, self.truth, None, deciders)
-            best = max(choice.tried, key=lambda name: choice.tried[name])
+            best = max(choice.scores, key=lambda name: choice.scores[name])
             for how, name in (("fixed N", "fixed N"), ("ours", choice.name), ("the best", best)):
                 made = deciders[name].clone().fit(lists, self.truth).apply(new)
                 found[how].append(float(evaluate(made, self.truth).values("f1")[np.sort(others)].mean()))
@@ -443,10 +444,10 @@ class Earlier:
         found = {}
         for group, names in {"nothing": (), **GROUPS}.items():
             heads = self.heads(names) if names else self.whole
-            dynamic = crossed(
+            dynamic = cross_validate(
                 ExpectedF1(n_candidates=M, calibration="none", size="history"), heads, self.truth, None
             )
-            fixed = crossed(FixedN(n_candidates=M), heads, self.truth, None)
+            fixed = cross_validate(FixedN(n_candidates=M), heads, self.truth, None)
             found[group] = {"fixed N": float(fixed.mean()), "dynamic": float(dynamic.mean())}
             print(f"  without {group}: {found[group]}", flush=True)
         return found

@@ -13,7 +13,6 @@ import argparse
 import numpy as np
 
 import shortlist as sl
-from shortlist.auto.cutoff_choice import choose_cutoff
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--dataset", choices=["sample", "ta-feng"], default="sample")
@@ -30,7 +29,7 @@ customers = split.valid.active_users
 heads = before.heads(customers, at=split.valid.time[split.valid.indptr[customers]])
 
 # %% Where to stop: deciders, a fixed N among them, are fitted on half of the customers, judged on the others.
-choice = choose_cutoff(heads, split.valid, split.train)
+choice = sl.choose_cutoff(heads, split.valid, split.train)
 print(choice)
 fixed = sl.cutoff.FixedN().fit(heads, split.valid, history=split.train)
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from shortlist import cutoff as cutoff
     from shortlist import errors as errors
     from shortlist import split as split
+    from shortlist.auto.cutoff_choice import choose_cutoff as choose_cutoff
+    from shortlist.auto.cutoff_choice import default_cutoffs as default_cutoffs
     from shortlist.auto.fit import fit as fit
     from shortlist.data import filters as filters
     from shortlist.data.datasets import load_dataset as load_dataset
@@ -54,8 +56,10 @@ _MODULES = {
     "RankedLists": "shortlist.data.ranked_lists",
     "TIFUKNN": "shortlist.models.tifuknn",
     "TwoStage": "shortlist.models.two_stage.two_stage",
+    "choose_cutoff": "shortlist.auto.cutoff_choice",
     "compare": "shortlist.evaluation.comparison",
     "cutoff": "shortlist.cutoff",
+    "default_cutoffs": "shortlist.auto.cutoff_choice",
     "errors": "shortlist.errors",
     "evaluate": "shortlist.evaluation.evaluator",
     "filters": "shortlist.data.filters",

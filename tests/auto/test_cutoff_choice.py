@@ -1,4 +1,4 @@
-"""Choosing a decider: judged on strangers, and no worse than the fixed length it is compared with."""
+"""Cutoff selection: users are scored by cutoffs fitted on others, and the fixed N is never beaten by luck."""
 
 from functools import cache
 
@@ -6,98 +6,133 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.auto import cutoff_choice as auto
-from shortlist.auto.cutoff_choice import FIXED, choose_cutoff, crossed, default_cutoffs
-from shortlist.cutoff import ExpectedF1, FixedN
-from shortlist.cutoff.top_candidates import heads
+from shortlist.auto import cutoff_choice
+from shortlist.auto.cutoff_choice import FIXED, choose_cutoff, cross_validate, default_cutoffs
+from shortlist.cutoff import ExpectedF1, ExpectedNDCG, FixedN
 from shortlist.errors import ConfigError, DataError
-from shortlist.models.counting import PersonalFrequency
 
 
 @cache
 def parts():
     split = sl.split.last_basket(sl.load_dataset("sample"))
-    model = PersonalFrequency().fit(split.train)
-    return split, heads(model.score, ids=split.train, users=split.valid.active_users, n_candidates=20)
+    model = sl.PersonalFrequency().fit(split.train)
+    users = split.valid.users.to_ids(split.valid.active_users)
+    return split, model.recommend(users, N=20, at=split.valid)
 
 
-def test_the_best_on_strangers_is_chosen_and_fitted_on_all():
+def test_best_on_other_users_is_selected_and_fitted_on_all():
     split, lists = parts()
-    deciders = {
+    cutoffs = {
         FIXED: FixedN(n_candidates=20),
         "expected": ExpectedF1(n_candidates=20, calibration="platt", size="history"),
     }
-    choice = choose_cutoff(lists, split.valid, split.train, deciders)
-    assert choice.tried.keys() == deciders.keys()
-    assert choice.tried[choice.name] == max(choice.tried.values()) >= choice.tried[FIXED]
-    expected = deciders[choice.name].clone().fit(lists, split.valid, history=split.train)
+    choice = choose_cutoff(lists, split.valid, split.train, cutoffs)
+    assert choice.scores.keys() == cutoffs.keys()
+    assert choice.scores[choice.name] == max(choice.scores.values()) >= choice.scores[FIXED]
+    expected = cutoffs[choice.name].clone().fit(lists, split.valid, history=split.train)
     ours = choice.cutoff.lengths(lists, history=split.train)
     assert (ours == expected.lengths(lists, history=split.train)).all()
-    assert choice.name in str(choice)
+    assert str(choice).startswith(f"{choice.name}: F1 0.")
+    assert "over the best fixed N" in str(choice)
 
 
-def by_value(monkeypatch, **worth):
-    """Deciders that are worth so much to each user, and which of them is chosen."""
+def choose_by_scores(monkeypatch, **scores):
+    """Select among cutoffs with the given scores per user."""
     split, lists = parts()
-    deciders = {name.replace("_", " "): FixedN(n_candidates=20, N=k + 1) for k, name in enumerate(worth)}
-    values = dict(zip(range(1, len(worth) + 1), map(np.array, worth.values()), strict=True))
-    monkeypatch.setattr(auto, "crossed", lambda cutoff, *_: values[cutoff.N])
-    return choose_cutoff(lists, split.valid, None, deciders).name
+    cutoffs = {name.replace("_", " "): FixedN(n_candidates=20, N=k + 1) for k, name in enumerate(scores)}
+    values = dict(zip(range(1, len(scores) + 1), map(np.array, scores.values()), strict=True))
+    monkeypatch.setattr(cutoff_choice, "cross_validate", lambda cutoff, *_: values[cutoff.N])
+    return choose_cutoff(lists, split.valid, None, cutoffs)
 
 
-def test_the_usual_one_stays_unless_another_is_clearly_better(monkeypatch):
-    usual = [0.2, 0.4, 0.6, 0.8]
+def test_default_is_kept_unless_another_is_clearly_better(monkeypatch):
+    default = [0.2, 0.4, 0.6, 0.8]
     noisy, clear, clearer = [0.0, 1.0, 0.0, 1.2], [0.3, 0.5, 0.65, 0.8], [0.4, 0.6, 0.8, 0.9]
     fixed = [0.1, 0.1, 0.1, 0.1]
-    assert by_value(monkeypatch, fixed_N=fixed, usual=usual, noisy=noisy) == "usual"
-    assert by_value(monkeypatch, fixed_N=fixed, usual=usual, noisy=noisy, clear=clear) == "clear"
-    assert by_value(monkeypatch, fixed_N=fixed, usual=usual, clearer=clearer, clear=clear) == "clearer"
+    for cutoffs, expected in (
+        ({"default": default, "noisy": noisy}, "default"),
+        ({"default": default, "noisy": noisy, "clear": clear}, "clear"),
+        ({"default": default, "clearer": clearer, "clear": clear}, "clearer"),
+    ):
+        assert choose_by_scores(monkeypatch, fixed_N=fixed, **cutoffs).name == expected
 
 
-def test_what_does_not_beat_the_fixed_length_is_never_chosen(monkeypatch):
-    usual = [0.2, 0.4, 0.6, 0.8]
-    barely = [0.9, 0.0, 0.9, 0.3]  # better than usual on average, and not clearly
-    assert by_value(monkeypatch, fixed_N=barely, usual=usual) == FIXED
-    assert by_value(monkeypatch, fixed_N=usual, usual=usual) == FIXED
-    assert by_value(monkeypatch, fixed_N=barely) == FIXED
-    assert by_value(monkeypatch, usual=usual, barely=barely) == "usual"
-    assert by_value(monkeypatch, fixed_N=barely, usual=usual, best=[0.0, 0.9, 0.4, 0.9]) == "best"
+def test_reason_explains_why_a_higher_score_is_not_selected(monkeypatch):
+    default, noisy, fixed = [0.2, 0.4, 0.6, 0.8], [0.0, 1.0, 0.0, 1.2], [0.1, 0.1, 0.1, 0.1]
+    choice = choose_by_scores(monkeypatch, fixed_N=fixed, default=default, noisy=noisy)
+    assert choice.scores["noisy"] > choice.scores[choice.name]
+    assert "'noisy' scores 0.5500" in choice.reason
+    assert "its lead over the default, 'default', is within one standard error" in choice.reason
+    best = choose_by_scores(monkeypatch, fixed_N=fixed, default=default)
+    assert best.reason == "+400.0% over the best fixed N, on users it was not fitted on"
 
 
-def test_nobody_is_judged_by_a_fit_that_saw_them():
+def test_cutoff_that_does_not_beat_the_fixed_n_is_never_selected(monkeypatch):
+    default = [0.2, 0.4, 0.6, 0.8]
+    barely = [0.9, 0.0, 0.9, 0.3]  # higher than the default on average, but not clearly
+    for cutoffs, expected in (
+        ({"fixed_N": barely, "default": default}, FIXED),
+        ({"fixed_N": default, "default": default}, FIXED),
+        ({"fixed_N": barely}, FIXED),
+        ({"default": default, "barely": barely}, "default"),
+        ({"fixed_N": barely, "default": default, "best": [0.0, 0.9, 0.4, 0.9]}, "best"),
+    ):
+        assert choose_by_scores(monkeypatch, **cutoffs).name == expected
+
+
+def test_users_are_scored_by_cutoffs_fitted_on_other_users():
     split, lists = parts()
-    lengths = []
+    fitted_on = []
 
     class Spy(FixedN):
-        def _learn(self, heads, known, history):
-            super()._learn(heads, known, history)
-            lengths.append(set(heads.users.values.to_list()))
+        def _learn(self, lists, known, history):
+            super()._learn(lists, known, history)
+            fitted_on.append(set(lists.users.values.to_list()))
 
-    values = crossed(Spy(n_candidates=20), lists, split.valid, split.train)
-    assert len(lengths) == 2
-    assert not lengths[0] & lengths[1]
-    assert lengths[0] | lengths[1] == set(lists.users.values.to_list())
+    values = cross_validate(Spy(n_candidates=20), lists, split.valid, split.train)
+    assert len(fitted_on) == 2
+    assert not fitted_on[0] & fitted_on[1]
+    assert fitted_on[0] | fitted_on[1] == set(lists.users.values.to_list())
     assert values.shape == (split.valid.active_users.size,)
     by_hand = [
         FixedN(n_candidates=20).fit(lists.take(np.arange(k, len(lists), 2)), split.valid) for k in (0, 1)
     ]
-    for part, other in ((0, 1), (1, 0)):
-        judge = np.arange(other, len(lists), 2)
-        report = sl.evaluate(by_hand[part].apply(lists.take(judge)), split.valid)
-        assert values[judge].mean() == pytest.approx(report.values("f1")[judge].mean())
+    for fitting, other in ((0, 1), (1, 0)):
+        scoring = np.arange(other, len(lists), 2)
+        report = sl.evaluate(by_hand[fitting].apply(lists.take(scoring)), split.valid)
+        assert values[scoring].mean() == pytest.approx(report.values("f1")[scoring].mean())
 
 
-def test_equals_leave_the_fixed_length():
+def test_fixed_n_wins_ties():
     split, lists = parts()
     choice = choose_cutoff(
         lists, split.valid, None, {FIXED: FixedN(n_candidates=20, N=3), "same": FixedN(n_candidates=20, N=3)}
     )
     assert choice.name == FIXED
+    assert choice.reason == "no other cutoff beats the best fixed N on users it was not fitted on"
 
 
-def test_what_cannot_be_chosen_from_is_refused():
+def test_cutoffs_maximize_the_metric():
+    split, lists = parts()
+    cutoffs = default_cutoffs(20, metric="ndcg")
+    assert cutoffs[FIXED].target == "ndcg"
+    assert {type(one) for one in cutoffs.values()} == {FixedN, ExpectedNDCG}
+    some = {name: cutoffs[name] for name in (FIXED, "expected NDCG, platt, size from both")}
+    choice = choose_cutoff(lists, split.valid, split.train, some, metric="ndcg")
+    values = cross_validate(some[FIXED], lists, split.valid, split.train, "ndcg")
+    assert choice.scores[FIXED] == values.mean()
+    assert "NDCG 0." in str(choice)
+
+
+def test_invalid_arguments_are_refused():
     split, lists = parts()
     with pytest.raises(ConfigError, match="at least one cutoff"):
         choose_cutoff(lists, split.valid, None, {})
     with pytest.raises(DataError, match="at least two users"):
         choose_cutoff(lists.take([0]), split.valid, None, default_cutoffs())
+    for call in (
+        lambda: default_cutoffs(metric="map"),
+        lambda: choose_cutoff(lists, split.valid, metric="map"),
+    ):
+        with pytest.raises(ConfigError, match="metric must be one of f1, ndcg, got 'map'"):
+            call()

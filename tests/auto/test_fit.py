@@ -1,4 +1,4 @@
-"""fit: works on whatever data there is, says what it chose, and never loses to the fixed N of validation."""
+"""sl.fit: handles all kinds of data, reports its choice, and is never worse than the best fixed N."""
 
 from functools import cache
 
@@ -8,12 +8,14 @@ import pytest
 from rich.console import Console
 
 import shortlist as sl
-from shortlist.auto import fit as default
+import shortlist.auto.fit as auto
 from shortlist.cutoff import FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import evaluate, fixed_n_curve
 from shortlist.models.selection import SelectionReport
+from shortlist.tuning.progress import ProgressDisplay
+from shortlist.tuning.validation import hold_out
 from tests.models.cases import bits, checkerboard
 
 DAY = 86_400
@@ -22,139 +24,234 @@ QUICK = ("Popularity", "PersonalFrequency", "TIFUKNN", "EASE", "TwoStage")  # no
 
 @cache
 def shoppers(n_users=40):
-    """A staple of one's own in every basket, and strays; baskets of two to four."""
+    """Baskets of two to four items: one regular item of each user, and random others."""
     rng = np.random.default_rng(0)
     rows = []
     for user in range(n_users):
         for visit in range(5):
             when = (7 * visit + int(rng.integers(3))) * DAY
-            strays = rng.permutation(np.arange(20, 40))[: 1 + user % 3]
-            rows += [(f"u{user:02}", f"i{i:02}", when) for i in (user % 20, *strays)]
+            others = rng.permutation(np.arange(20, 40))[: 1 + user % 3]
+            rows += [(f"u{user:02}", f"i{i:02}", when) for i in (user % 20, *others)]
     return Interactions.from_tuples(rows)
 
 
 @pytest.fixture
-def few_rankers(monkeypatch):
-    monkeypatch.setattr(default, "RANKERS", QUICK)
+def few_models(monkeypatch):
+    monkeypatch.setattr(auto, "MODELS", QUICK)
 
 
 @cache
-def chosen():
-    """One model for the tests that only look, every ranker tried."""
+def fitted():
+    """One result for read-only tests, with every model tried."""
     return sl.fit(shoppers(), budget="quick")
 
 
-def test_all_rankers_are_tried_and_the_best_is_taken():
-    told = chosen().selection_
-    assert {row["ranker"] for row in told.rankers} | told.left_out.keys() == set(default.RANKERS)
-    scores = [row["f1"] for row in told.rankers]
+def test_all_models_are_tried_and_the_best_is_selected():
+    report = fitted().selection_
+    assert {row["model"] for row in report.models} | report.skipped.keys() == set(auto.MODELS)
+    scores = [row["score"] for row in report.models]
     assert scores == sorted(scores, reverse=True)
-    assert type(chosen()).__name__ == told.rankers[0]["ranker"]
-    assert chosen().history.fingerprint == shoppers().fingerprint  # it has learned from everything
-    params = {row["ranker"]: row["params"] for row in told.rankers}
-    assert params["HRM"]["repeat_decay"] == default.MEMORY  # for people come back to what they took
-    assert params["HRM"]["trend_half_life"] == default.TREND  # for it is known when
-    worths = {row["decider"]: row["f1"] for row in told.deciders}
-    assert told.deciders[0]["f1"] >= worths["fixed N"]
+    assert type(fitted()).__name__ == report.models[0]["model"]
+    assert fitted().history.fingerprint == shoppers().fingerprint  # fitted on all data
+    params = {row["model"]: row["params"] for row in report.models}
+    assert params["HRM"]["repeat_decay"] == auto.REPEAT_DECAY  # the data has repeats
+    assert params["HRM"]["trend_half_life"] == auto.TREND_HALF_LIFE  # the data has timestamps
+    by_cutoff = {row["cutoff"]: row["score"] for row in report.cutoffs}
+    assert report.cutoffs[0]["score"] >= by_cutoff["fixed N"]
 
 
-def test_it_says_what_and_why():
-    text = str(chosen().selection_)
-    for word in ("the last baskets of 40 users", "Popularity", "fixed N", type(chosen()).__name__):
+def test_report_shows_what_was_tried_and_why():
+    text = str(fitted().selection_)
+    for word in ("the last baskets of 40 users", "Popularity", "fixed N", type(fitted()).__name__):
         assert word in text
     console = Console(width=110, record=True, file=None, quiet=False)
     with console.capture() as screen:
-        console.print(chosen().selection_)
-    assert "F1 at its best N" in screen.get()
+        console.print(fitted().selection_)
+    assert "F1 at best N" in screen.get()
+    assert fitted().selection_.reason in " ".join(screen.get().split())
+    html = fitted().selection_._repr_html_()
+    assert html.count("<table>") == 2
+    assert "the last baskets of 40 users" in html
 
 
-def test_lists_end_by_the_decider_unless_somebody_says_otherwise():
-    model = chosen()
-    asked = model.recommend(["u01", "u02"], cutoff=model.cutoff_)
-    assert model.recommend(["u01", "u02"]).items.tolist() == asked.items.tolist()
+def test_saved_cutoff_applies_unless_the_request_sets_another():
+    model = fitted()
+    explicit = model.recommend(["u01", "u02"], cutoff=model.cutoff_)
+    assert model.recommend(["u01", "u02"]).items.tolist() == explicit.items.tolist()
     assert model.recommend(["u01", "u02"], N=3).lengths.tolist() == [3, 3]
     within = model.recommend(["u01", "u02"], candidates=["i01", "i02", "i25"])
     assert set(within.items.tolist()) <= set(model.items_.lookup(["i01", "i02", "i25"]).tolist())
     assert sl.evaluate(model.recommend(), shoppers()).mean("f1") > 0
 
 
-def test_every_model_can_be_asked_for_a_moment():
-    model = chosen()
+def test_every_model_accepts_a_prediction_time():
+    model = fitted()
     later = model.recommend(["u01"], at="1970-03-01")
     assert len(later["u01"].items) == len(later["u01"].scores)
     plain = sl.Popularity().fit(shoppers())
-    asked = plain.recommend(["u01"], N=3, at=shoppers())
-    assert asked.items.tolist() == plain.recommend(["u01"], N=3).items.tolist()
+    timed = plain.recommend(["u01"], N=3, at=shoppers())
+    assert timed.items.tolist() == plain.recommend(["u01"], N=3).items.tolist()
 
 
-def test_saved_and_loaded_it_decides_alike(tmp_path):
-    chosen().save(tmp_path / "model")
+def test_saved_and_loaded_model_gives_the_same_lists(tmp_path):
+    fitted().save(tmp_path / "model")
     back = sl.load_model(tmp_path / "model")
-    assert back.selection_ == chosen().selection_
-    ours, theirs = chosen().recommend(), back.recommend()
+    assert back.selection_ == fitted().selection_
+    ours, theirs = fitted().recommend(), back.recommend()
     assert ours.items.tolist() == theirs.items.tolist()
     assert ours.lengths.tolist() == theirs.lengths.tolist()
     assert not back.set_params().fitted()
 
 
-def test_same_data_and_seed_same_choice(few_rankers):
+def test_same_data_and_seed_give_the_same_choice(few_models):
     one, two = (sl.fit(shoppers(), budget=2, seed=3, n_threads=n) for n in (1, 2))
     assert one.selection_ == two.selection_
     assert bits(one) == bits(two)
     assert one.recommend().items.tolist() == two.recommend().items.tolist()
 
 
-def test_drawn_settings_are_never_worse_than_the_ranker_as_it_comes(few_rankers):
+def test_random_settings_are_never_worse_than_the_defaults(few_models):
     plain, searched = (sl.fit(shoppers(), budget=n).selection_ for n in ("quick", "default"))
-    before = {row["ranker"]: row["f1"] for row in plain.rankers}
-    after = {row["ranker"]: row["f1"] for row in searched.rankers}
+    before = {row["model"]: row["score"] for row in plain.models}
+    after = {row["model"]: row["score"] for row in searched.models}
     assert all(after[name] >= before[name] for name in before)
     assert sum(after.values()) > sum(before.values())
 
 
-@pytest.mark.parametrize("ranker", ["Popularity", "PersonalFrequency", "TIFUKNN"])
+def validated(name, data):
+    search = auto._Search(hold_out(data), 50, "f1", None, 1, 0, 1, ProgressDisplay())
+    return search.run([name], optional=False)
+
+
+@pytest.mark.parametrize("model", ["Popularity", "PersonalFrequency", "TIFUKNN"])
 @pytest.mark.parametrize("data", [shoppers, checkerboard, lambda: shoppers(5)])
-def test_never_worse_than_the_best_fixed_n_of_validation(ranker, data):
-    history, truth, _ = default.held_back(data(), 0)
-    heads = default._best_of(ranker, (history, truth), 1, 0, 1).heads
-    choice, _ = default._decide(heads, truth, history)
-    ours = evaluate(choice.cutoff.apply(heads, history=history), truth).mean("f1")
-    assert ours >= fixed_n_curve(heads, truth, range(1, 51))["f1"].max() - 1e-12
+def test_never_worse_than_the_best_fixed_n_on_validation(model, data):
+    found = validated(model, data())
+    (history, truth, _), lists = found.holdout, found.candidates
+    cutoff = auto._select_cutoff(found, "auto").cutoff
+    ours = evaluate(cutoff.apply(lists, history=history), truth).mean("f1")
+    assert ours >= fixed_n_curve(lists, truth, range(1, 51))["f1"].max() - 1e-12
 
 
-def test_a_decider_that_only_wins_on_halves_is_not_taken(monkeypatch):
-    data = shoppers()
-    history, truth, _ = default.held_back(data, 0)
-    heads = default._best_of("PersonalFrequency", (history, truth), 1, 0, 1).heads
-    bad = default.CutoffChoice("bad", FixedN(N=0).fit(heads, truth), {"fixed N": 0.1, "bad": 0.2})
-    monkeypatch.setattr(default, "choose_cutoff", lambda *_: bad)
-    choice, because = default._decide(heads, truth, history)
+def test_cutoff_that_only_wins_on_halves_is_not_selected(monkeypatch):
+    found = validated("PersonalFrequency", shoppers())
+    bad = FixedN(N=0).fit(found.candidates, found.holdout.truth)
+    scores = {"fixed N": 0.1, "bad": 0.2}
+    monkeypatch.setattr(auto, "choose_cutoff", lambda *_, **__: auto.CutoffChoice("bad", bad, scores))
+    choice = auto._select_cutoff(found, "auto")
     assert choice.name == "fixed N"
-    assert because.startswith("fitted on all of validation, ")
+    assert choice.reason.startswith("fitted on all validation users, 'bad' scores 0.0000")
 
 
-# ------------------------------------------------------------------ all sorts of data
-def test_without_timestamps_and_baskets(few_rankers):
+# ------------------------------------------------------------------ models, metric, cutoff, progress
+def test_models_restrict_the_candidates():
+    model = sl.fit(shoppers(), models=["Popularity", sl.PersonalFrequency(decay=0.5)], budget=2)
+    names = {row["model"]: row["params"] for row in model.selection_.models}
+    assert names.keys() == {"Popularity", "PersonalFrequency"}
+    assert names["PersonalFrequency"] == {"decay": 0.5}  # a model is tried as it was configured
+    assert model.selection_.skipped == {}
+
+
+def test_configured_model_gives_the_lists_of_its_own_steps():
+    """One model and one cutoff: hold out, fit, fit the cutoff, refit, by hand."""
+    data, model = shoppers(), sl.BPRMF(n_factors=4, n_epochs=6, seed=5)
+    ours = sl.fit(data, models=model, cutoff=sl.cutoff.ExpectedF1())
+    split = sl.split.last_basket(data)
+    before = model.clone().fit(split.train_valid, valid=split.test)
+    users = split.test.users.to_ids(split.test.active_users)
+    lists = before.recommend(users, N=100, at=split.test)
+    cutoff = sl.cutoff.ExpectedF1().fit(lists, split.test, history=split.train_valid)
+    after = model.clone().set_params(n_epochs=before.n_epochs_).fit(data)
+    expected = after.recommend(cutoff=cutoff)
+    found = ours.recommend()
+    assert found.items.tolist() == expected.items.tolist()
+    assert found.lengths.tolist() == expected.lengths.tolist()
+    assert ours.selection_.models[0]["params"] == {
+        "n_factors": 4, "seed": 5, "n_epochs": before.n_epochs_
+    }  # fmt: skip
+    assert ours.selection_.reason.startswith("set by the caller")
+
+
+def test_unfitted_arguments_stay_unfitted():
+    model, cutoff = sl.Popularity(), sl.cutoff.FixedN()
+    sl.fit(shoppers(), models=model, cutoff=cutoff)
+    assert not model.fitted()
+    assert not cutoff.fitted()
+
+
+def test_no_cutoff_leaves_the_boundary_in_force():
+    model = sl.fit(shoppers(), models=sl.DKBPRMF(n_factors=4, n_epochs=3), cutoff=None)
+    reasons = {one.reason for one in model.recommend()}
+    assert reasons <= {"boundary", "no_candidate_above_boundary"}
+
+
+def test_metric_selects_model_and_cutoff():
+    model = sl.fit(shoppers(), models=["Popularity", "PersonalFrequency"], metric="ndcg", budget="quick")
+    found = validated("PersonalFrequency", shoppers())
+    rows = {row["model"]: row for row in model.selection_.models}
+    assert rows["PersonalFrequency"]["score"] == found.curve["ndcg"].max()
+    assert "NDCG at best N" in str(model.selection_)
+    assert any("expected NDCG" in row["cutoff"] for row in model.selection_.cutoffs)
+
+
+def test_seen_items_can_be_excluded_from_validation():
+    models = {"models": sl.PersonalFrequency(), "cutoff": sl.cutoff.FixedN()}
+    kept, dropped = (sl.fit(shoppers(), filter_seen=seen, **models).selection_ for seen in (False, True))
+    assert kept.models[0]["score"] > dropped.models[0]["score"]
+
+
+def test_progress_receives_one_line_per_step(capsys):
+    lines = []
+    sl.fit(shoppers(), models=["Popularity", "PersonalFrequency"], budget=1, progress=lines.append)
+    assert lines[0] == "validation: the last baskets of 40 users"
+    assert lines[1].startswith("Popularity: F1 0.")
+    assert lines[2].startswith("PersonalFrequency: F1 0.")
+    assert lines[3].startswith("cutoff: ")
+    assert len(lines) == 4
+    sl.fit(shoppers(), models="Popularity", budget=1)
+    assert capsys.readouterr() == ("", "")  # neither a terminal nor a notebook
+
+
+def test_interrupted_training_stops_the_search(monkeypatch):
+    def interrupt(self, *_, **__):
+        self.stopped_ = "interrupted"
+        return self
+
+    monkeypatch.setattr(sl.BPRMF, "fit", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        sl.fit(shoppers(), models=["BPRMF", "Popularity"], budget=1)
+
+
+def test_models_that_cannot_be_fitted_are_reported():
+    single = Interactions.from_csr(shoppers().to_csr())  # no baskets
+    model = sl.fit(single, models=["Popularity", "TwoStage"], budget=1)
+    assert "TwoStage" in model.selection_.skipped
+    with pytest.raises(DataError, match="no candidate model can be fitted"):
+        sl.fit(single, models=["TwoStage", sl.TwoStage(n_rounds=5)], budget=1)
+
+
+# ------------------------------------------------------------------ all kinds of data
+def test_without_timestamps_and_baskets(few_models):
     data = Interactions.from_csr(shoppers().to_csr())
     model = sl.fit(data, budget="quick")
-    assert "drawn at random" in model.selection_.how
-    assert model.selection_.left_out["TwoStage"] == "it learns from users who come back"
+    assert "drawn at random" in model.selection_.validation
+    assert model.selection_.skipped["TwoStage"] == "it needs users with more than one basket"
     assert (model.recommend().lengths > 0).any()
 
 
-def test_baskets_without_times(few_rankers):
+def test_baskets_without_times(few_models):
     visit = pl.col("timestamp").cast(pl.String).alias("basket_id")
     data = Interactions.from_frame(shoppers().to_frame().with_columns(visit).drop("timestamp"))
     assert data.time is None
     model = sl.fit(data, budget="quick")
-    assert "TwoStage" in {row["ranker"] for row in model.selection_.rankers}
+    assert "TwoStage" in {row["model"] for row in model.selection_.models}
     assert (model.recommend().lengths > 0).any()
 
 
-def test_users_with_a_single_basket(few_rankers):
+def test_users_with_a_single_basket(few_models):
     rows = [(f"u{u}", f"i{(u * k) % 11}", 100 * u) for u in range(30) for k in range(1, 6)]
     model = sl.fit(Interactions.from_tuples(rows), budget="quick")
-    assert "drawn at random" in model.selection_.how
+    assert "drawn at random" in model.selection_.validation
     assert (model.recommend().lengths > 0).any()
 
 
@@ -164,47 +261,32 @@ def test_a_handful_of_users(n_users):
     assert len(model.recommend()) == n_users
 
 
-def test_without_lightgbm(few_rankers, monkeypatch):
-    monkeypatch.setattr(default, "find_spec", lambda name: None)
+def test_without_lightgbm(few_models, monkeypatch):
+    monkeypatch.setattr(auto, "find_spec", lambda name: None)
     model = sl.fit(shoppers(), budget="quick")
-    assert "not installed" in model.selection_.left_out["TwoStage"]
+    assert "not installed" in model.selection_.skipped["TwoStage"]
     assert (model.recommend().lengths > 0).any()
 
 
-def test_too_much_for_some_rankers(few_rankers, monkeypatch):
-    monkeypatch.setattr(default, "LINEAR_ITEMS", 10)
-    monkeypatch.setattr(default, "NEIGHBOUR_USERS", 10)
-    left_out = sl.fit(shoppers(), budget="quick").selection_.left_out
-    assert left_out == {
+def test_models_too_slow_for_the_data_are_skipped(few_models, monkeypatch):
+    monkeypatch.setattr(auto, "EASE_ITEMS", 10)
+    monkeypatch.setattr(auto, "TIFUKNN_USERS", 10)
+    skipped = sl.fit(shoppers(), budget="quick").selection_.skipped
+    assert skipped == {
         "EASE": "40 items are more than 10",
         "TIFUKNN": "40 users are more than 10",
     }
 
 
-def test_held_back_rows_leave_every_user_something():
-    data = Interactions.from_csr(shoppers().to_csr())
-    history, truth, _ = default.held_back(data, 1)
-    assert history.n_rows + truth.n_rows == data.n_rows
-    assert (np.diff(history.indptr)[np.diff(data.indptr) > 0] > 0).all()
-    for user in truth.active_users:
-        known, held = (
-            set(part.item[part.indptr[user] : part.indptr[user + 1]].tolist()) for part in (history, truth)
-        )
-        assert not known & held  # an item is held back from a user with all its rows
-        assert len(held) == max(1, (len(known) + len(held)) // default.HELD)
-    assert (default.held_back(data, 1)[1].item == truth.item).all()
-    assert (default.held_back(data, 2)[1].item != truth.item).any()
-
-
-def test_a_table_is_as_good_as_interactions(monkeypatch):
-    monkeypatch.setattr(default, "RANKERS", ("Popularity", "PersonalFrequency"))
+def test_table_gives_the_same_model_as_interactions(monkeypatch):
+    monkeypatch.setattr(auto, "MODELS", ("Popularity", "PersonalFrequency"))
     model = sl.fit(shoppers().to_frame().to_pandas(), budget=1)
     assert model.history.fingerprint == shoppers().fingerprint
     assert model.selection_ == sl.fit(shoppers(), budget=1).selection_
 
 
 # ------------------------------------------------------------------ refusals
-def test_what_cannot_be_chosen_on_is_refused():
+def test_unusable_data_is_refused():
     with pytest.raises(DataError, match="at least two users with two items each, got 1"):
         sl.fit(Interactions.from_tuples([("a", "x", 0), ("b", "y", 0), ("b", "z", 0)]))
     with pytest.raises(DataError, match=r"interactions must come as .* got ndarray"):
@@ -214,17 +296,32 @@ def test_what_cannot_be_chosen_on_is_refused():
 
 
 @pytest.mark.parametrize("budget", [0, -1, "long", 1.5, True, None])
-def test_a_budget_that_is_none_is_refused(budget):
-    with pytest.raises(ConfigError, match=r"^budget must be quick, default or a number"):
+def test_invalid_budget_is_refused(budget):
+    with pytest.raises(ConfigError, match=r"^budget must be quick, default or a positive number"):
         sl.fit(shoppers(), budget=budget)
 
 
-def test_rows_stand_in_line():
-    told = SelectionReport(
-        how="x",
-        rankers=[{"ranker": "A", "params": {"k": 1}, "N": 3, "f1": 0.5}],
-        deciders=[{"decider": "d", "f1": 1.0}],
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"models": "SVD"}, "model must be one of .* got 'SVD'"),
+        ({"models": []}, "at least one model"),
+        ({"models": [3]}, "names or unfitted models, got 3"),
+        ({"metric": "map"}, "metric must be one of f1, ndcg"),
+        ({"cutoff": "expected_f1"}, "cutoff must be 'auto', None or an unfitted cutoff, got 'expected_f1'"),
+    ],
+)
+def test_invalid_arguments_are_refused(arguments, words):
+    with pytest.raises(ConfigError, match=words):
+        sl.fit(shoppers(), **arguments)
+
+
+def test_report_columns_are_aligned():
+    report = SelectionReport(
+        validation="x",
+        models=[{"model": "A", "params": {"k": 1}, "N": 3, "score": 0.5}],
+        cutoffs=[{"cutoff": "d", "score": 1.0}],
     )
-    lines = str(told).split("\n")
-    assert lines[0] == "A(k=1), cut by d"
+    lines = str(report).split("\n")
+    assert lines[0] == "A(k=1), cutoff: d"
     assert len({len(line) for line in lines[3:5]}) == 1

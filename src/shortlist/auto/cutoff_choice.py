@@ -1,13 +1,13 @@
-"""Which decider, and which ranker? Tried on validation, each judged on users it was not fitted on."""
+"""Cutoff selection on validation lists, with each user scored by a cutoff fitted on other users."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from shortlist.cutoff import ExpectedF1, FixedN
+from shortlist.cutoff import ExpectedF1, ExpectedNDCG, FixedN
 from shortlist.cutoff.base import Cutoff
-from shortlist.cutoff.sweep import clearly_best
+from shortlist.cutoff.sweep import TARGETS, clearly_best
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
@@ -16,78 +16,188 @@ from shortlist.evaluation import Report, evaluate
 from shortlist.types import Doubles
 
 FIXED = "fixed N"
-METRIC = "f1"
+METRIC_NAMES = {"f1": "F1", "ndcg": "NDCG"}
+EXPECTED = {"f1": ExpectedF1, "ndcg": ExpectedNDCG}
 
 
-def default_cutoffs(n_candidates: int = 100, *, probabilities: bool = True) -> dict[str, Cutoff]:
-    """A fixed N, and expected F1 under calibrations from the plainest to the richest; the usual one first.
+def default_cutoffs(
+    n_candidates: int = 100, *, probabilities: bool = True, metric: str = "f1"
+) -> dict[str, Cutoff]:
+    """Return the unfitted cutoffs that `choose_cutoff` compares, by name.
 
-    Without `probabilities` of the ranker's own there is always something to calibrate.
+    A fixed N, and the expected metric under calibrations from the simplest to the richest. The first one that
+    is not a fixed N is the default choice.
+
+    Parameters
+    ----------
+    n_candidates
+        Number of candidates per user that each cutoff considers.
+    probabilities
+        Whether the model predicts probabilities. If not, cutoffs without calibration are left out.
+    metric
+        Metric to maximize: `"f1"` or `"ndcg"`.
+
+    Returns
+    -------
+    dict
+        Unfitted cutoffs by name; the first is `"fixed N"`.
+
+    Raises
+    ------
+    ConfigError
+        If the metric is unknown.
+
+    Examples
+    --------
+    >>> list(sl.default_cutoffs(probabilities=False))[:2]
+    ['fixed N', 'expected F1, platt, size from both']
     """
-    found: dict[str, Cutoff] = {FIXED: FixedN(n_candidates=n_candidates)}
+    check_metric(metric)
+    cutoffs: dict[str, Cutoff] = {FIXED: FixedN(n_candidates=n_candidates, target=metric)}
     for calibration in ("none", "platt", "features") if probabilities else ("platt", "features"):
         for size in ("both", "history"):
-            found[f"expected F1, {calibration}, size from {size}"] = ExpectedF1(
-                n_candidates=n_candidates, calibration=calibration, size=size
-            )
-    return found
+            name = f"expected {METRIC_NAMES[metric]}, {calibration}, size from {size}"
+            cutoffs[name] = EXPECTED[metric](n_candidates=n_candidates, calibration=calibration, size=size)
+    return cutoffs
+
+
+def check_metric(metric: str) -> None:
+    """Refuse metrics that cutoffs cannot maximize."""
+    if metric not in TARGETS:
+        raise ConfigError(f"metric must be one of {', '.join(TARGETS)}, got {metric!r}; choose one.")
 
 
 @dataclass(frozen=True, eq=False)
 class CutoffChoice:
-    """The decider of choice, fitted on all users; and what each was worth to users it had not seen."""
+    """The selected cutoff, fitted on all users, and the scores of every cutoff that was tried.
+
+    Parameters
+    ----------
+    name
+        Name of the selected cutoff.
+    cutoff
+        The selected cutoff, fitted on all users.
+    scores
+        Mean metric of each cutoff over all users in the truth. Each user is scored by a cutoff fitted on the
+        other half of the users.
+    reason
+        Why this cutoff was selected.
+    metric
+        Metric of the scores.
+    """
 
     name: str
     cutoff: Cutoff
-    tried: dict[str, float]  # mean F1 over all users of the validation, each user judged by a stranger's fit
+    scores: dict[str, float]
+    reason: str = ""
+    metric: str = "f1"
 
     def __str__(self) -> str:
-        best, fixed = self.tried[self.name], self.tried.get(FIXED)
-        against = f", {best / fixed - 1:+.1%} on the best fixed N" if fixed and self.name != FIXED else ""
-        return f"{self.name}: F1 {best:.4f} on validation{against}"
+        score = f"{METRIC_NAMES[self.metric]} {self.scores[self.name]:.4f} on validation"
+        return f"{self.name}: {score}; {self.reason}" if self.reason else f"{self.name}: {score}"
 
 
 def choose_cutoff(
-    heads: RankedLists,
+    lists: RankedLists,
     truth: Interactions,
     history: Interactions | None = None,
-    deciders: Mapping[str, Cutoff] | None = None,
+    cutoffs: Mapping[str, Cutoff] | None = None,
+    *,
+    metric: str = "f1",
 ) -> CutoffChoice:
-    """Fit every decider on every other user, judge it on the rest, both ways; keep the first that is no fixed
-    N, unless another is clearly better.
+    """Select a cutoff for ranked lists on validation data.
 
-    Clearly means by more than a standard error of the difference: where users are few, the best of many owes
-    more to luck. What does not beat the fixed N is never chosen.
+    Each cutoff is fitted on every other user and scored on the rest, both ways. The first cutoff that is not
+    a fixed N is selected, unless another one is better by more than one standard error of the difference.
+    A cutoff that does not beat the fixed N is never selected.
+
+    Parameters
+    ----------
+    lists
+        Validation candidates of at least two users, such as `model.recommend(users, N=100, at=truth)`.
+    truth
+        What the users interacted with after the lists were made.
+    history
+        What was known when the lists were made.
+    cutoffs
+        Unfitted cutoffs by name; `default_cutoffs` if left out. A fixed N must be named `"fixed N"`.
+    metric
+        Metric to maximize: `"f1"` or `"ndcg"`.
+
+    Returns
+    -------
+    CutoffChoice
+        The selected cutoff, fitted on all users, and the scores of all cutoffs.
+
+    Raises
+    ------
+    ConfigError
+        If there are no cutoffs or the metric is unknown.
+    DataError
+        If there are lists of fewer than two users.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> model = sl.PersonalFrequency().fit(split.train)
+    >>> lists = model.recommend(N=20)
+    >>> choice = sl.choose_cutoff(lists, split.valid, split.train, sl.default_cutoffs(20))
+    >>> choice.scores[choice.name] >= choice.scores["fixed N"]
+    True
     """
-    if deciders is None:
-        deciders = default_cutoffs(probabilities=heads.probabilities is not None)
-    if not deciders:
-        raise ConfigError(
-            "deciders must name at least one cutoff, got none; leave it out for the usual ones."
-        )
-    if len(heads) < 2:
+    check_metric(metric)
+    if cutoffs is None:
+        cutoffs = default_cutoffs(probabilities=lists.probabilities is not None, metric=metric)
+    if not cutoffs:
+        raise ConfigError("cutoffs must contain at least one cutoff, got none; leave it out.")
+    if len(lists) < 2:
         raise DataError(
-            f"choosing needs lists of at least two users, got {len(heads)}; bring more validation."
+            f"choosing a cutoff needs lists of at least two users, got {len(lists)}; add validation users."
         )
-    worth = {name: crossed(one, heads, truth, history) for name, one in deciders.items()}
-    tried = {name: float(values.mean()) for name, values in worth.items()}
-    names = sorted(worth, key=lambda one: one == FIXED)  # the first that is no fixed N leads
-    name = names[clearly_best([worth[one] for one in names])]
-    if tried[name] <= tried.get(FIXED, -np.inf):
-        name = max(tried, key=lambda one: (tried[one], one == FIXED))
-    return CutoffChoice(name, deciders[name].clone().fit(heads, truth, history=history), tried)
+    by_user = {name: cross_validate(one, lists, truth, history, metric) for name, one in cutoffs.items()}
+    scores = {name: float(values.mean()) for name, values in by_user.items()}
+    names = sorted(by_user, key=lambda one: one == FIXED)  # the default is the first that is not a fixed N
+    name = names[clearly_best([by_user[one] for one in names])]
+    if scores[name] <= scores.get(FIXED, -np.inf):
+        name = max(scores, key=lambda one: (scores[one], one == FIXED))
+    fitted = cutoffs[name].clone().fit(lists, truth, history=history)
+    return CutoffChoice(name, fitted, scores, explain_choice(name, scores, names[0]), metric)
 
 
-def crossed(cutoff: Cutoff, heads: RankedLists, truth: Interactions, history: Interactions | None) -> Doubles:
-    """(n_users with truth,) F1 of every user under a decider fitted on the others' half."""
-    halves = [np.arange(part, len(heads), 2) for part in (0, 1)]
+def explain_choice(name: str, scores: Mapping[str, float], default: str) -> str:
+    """Say why a cutoff was selected, also where another one has a higher score."""
+    if name == FIXED:
+        return "no other cutoff beats the best fixed N on users it was not fitted on"
+    reason = "the only cutoff that was tried" if len(scores) == 1 else "best on users it was not fitted on"
+    fixed = scores.get(FIXED)
+    if fixed is not None:
+        gain = f"{scores[name] / fixed - 1:+.1%} over" if fixed else "the score is 0 for"
+        reason = f"{gain} the best fixed N, on users it was not fitted on"
+    best = max(scores, key=lambda one: scores[one])
+    if scores[best] > scores[name]:
+        reason += (
+            f"; {best!r} scores {scores[best]:.4f}, but its lead over the default, {default!r}, is within "
+            "one standard error"
+        )
+    return reason
+
+
+def cross_validate(
+    cutoff: Cutoff,
+    lists: RankedLists,
+    truth: Interactions,
+    history: Interactions | None,
+    metric: str = "f1",
+) -> Doubles:
+    """(n_users with truth,) each user's metric under a cutoff fitted on the other half of the users."""
+    halves = [np.arange(part, len(lists), 2) for part in (0, 1)]
     found: Doubles | None = None
-    for learn, judge in (halves, halves[::-1]):
-        fitted = cutoff.clone().fit(heads.take(learn), truth, history=history)
-        report: Report = evaluate(fitted.apply(heads.take(judge), history=history), truth)
+    for fitting, scoring in (halves, halves[::-1]):
+        fitted = cutoff.clone().fit(lists.take(fitting), truth, history=history)
+        report: Report = evaluate(fitted.apply(lists.take(scoring), history=history), truth)
         found = np.zeros(report.sizes.size) if found is None else found
-        row = IdMap(report.user_ids).lookup(heads.users.values.gather(judge))
-        mine = row[row >= 0]
-        found[mine] = report.values(METRIC)[mine]
+        row = IdMap(report.user_ids).lookup(lists.users.values.gather(scoring))
+        known = row[row >= 0]
+        found[known] = report.values(metric)[known]
     assert found is not None
     return found

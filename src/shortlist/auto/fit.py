@@ -1,79 +1,133 @@
-"""fit: a ranker and a decider for whoever does not want to choose; both are chosen on validation."""
+"""fit: select a model, its settings and a cutoff on validation data, then refit on everything."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from shortlist.auto.cutoff_choice import FIXED, METRIC, CutoffChoice, choose_cutoff, default_cutoffs
+from shortlist.auto.cutoff_choice import (
+    FIXED,
+    METRIC_NAMES,
+    CutoffChoice,
+    check_metric,
+    choose_cutoff,
+    default_cutoffs,
+)
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError, TrainingError
-from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve
+from shortlist.evaluation import evaluate
 from shortlist.models.base import Recommender
-from shortlist.models.factorization.engine import JointModel
 from shortlist.models.selection import SelectionReport
-from shortlist.models.two_stage.two_stage import TwoStage
-from shortlist.split import last_basket
-from shortlist.tuning.space import SPACES, draw, usual_space
-from shortlist.tuning.tune import Fold, made
+from shortlist.tuning.progress import ProgressDisplay, show_progress
+from shortlist.tuning.space import SPACES, default_space, draw
+from shortlist.tuning.validation import Holdout, Validation, build_model, hold_out, validate
 
 TRIALS = {"quick": 1, "default": 4}
-DEPTH = 50  # candidates that deciders look at, and the longest fixed N
-RANKERS = ("Popularity", "PersonalFrequency", "BPRMF", "HRM", "TIFUKNN", "EASE", "TwoStage")
-LINEAR_ITEMS = 6_000  # beyond, its matrix takes minutes and gigabytes
-NEIGHBOUR_USERS = 50_000  # beyond, comparing all with all takes longer than the others together
-RETURNING = 0.1  # share of users with two baskets from which on last baskets are worth foretelling
-HELD = 5  # else one item in so many is held back
-MEMORY = 0.9  # of HRM where people take items again
-TREND = 3.0  # of HRM where there are timestamps, to start from
+DEPTH = 50  # candidates per user, and the largest fixed N
+MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "HRM", "TIFUKNN", "EASE", "TwoStage")
+EASE_ITEMS = 6_000  # with more, its matrix takes minutes and gigabytes
+TIFUKNN_USERS = 50_000  # with more, comparing all users takes longer than all other models together
+REPEAT_DECAY = 0.9  # first setting of HRM where users buy items repeatedly
+TREND_HALF_LIFE = 3.0  # first setting of HRM where there are timestamps
+MACHINE = ("seed", "n_threads")
+
+Models = str | Recommender | Iterable[str | Recommender]
 
 
 def fit(
     data: Interactions | Any,
     *,
+    models: Models | None = None,
+    metric: str = "f1",
+    cutoff: Cutoff | Literal["auto"] | None = "auto",
+    filter_seen: bool | None = None,
     budget: str | int = "default",
     seed: int = 0,
     n_threads: int = 0,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[str], object] | None = None,
 ) -> Recommender:
-    """A model whose lists stop by themselves, chosen and tuned for the data; `selection_` says what and why.
+    """Fit a model whose lists have a suitable length for each user.
 
-    Every ranker that suits the data is rehearsed on what users took last, with its own settings and then with
-    drawn ones; the one with the best F1 at its best N is kept. Its lists are ended by the decider that does
-    best on users it was not fitted on, and by a fixed N where none does better. Then the ranker learns from
-    everything. `budget` counts settings per ranker: "quick" (1), "default" (4) or a number; it is no clock,
-    so the same data and seed give the same choice. `progress` is told what happens, a line at a time.
+    The last basket of each user is held out (or a random share of each user's items, if few users return).
+    Every candidate model is fitted on the rest, with its default settings and then with random ones, and
+    the model with the highest metric at its best fixed N is selected. A cutoff is selected on the same data
+    with `choose_cutoff`; a fixed N is used if no other cutoff is better. Finally the model is fitted on all
+    data, for the best number of epochs. The result is reproducible: it depends on data, seed and arguments.
+
+    Parameters
+    ----------
+    data
+        Interactions, a table with the usual column names, or a SciPy matrix (users × items).
+    models
+        Candidate models: names, unfitted models, or a mixture; all suitable models if left out. A model given
+        by name is tried with `budget` settings, an unfitted model only with its own.
+    metric
+        Metric for selecting the model and the cutoff: `"f1"` or `"ndcg"`.
+    cutoff
+        `"auto"` selects a cutoff; an unfitted cutoff is fitted on the validation lists; None sets no cutoff,
+        so that lists end at the model's boundary if it has one.
+    filter_seen
+        Whether items from a user's history are excluded from the validation lists. By default they are
+        excluded unless users buy items repeatedly.
+    budget
+        Number of settings per model: `"quick"` (1), `"default"` (4) or a positive integer.
+    seed
+        Seed of the random settings, of the models given by name, and of a random hold-out.
+    n_threads
+        Number of threads; 0 uses all cores. It does not change the result.
+    progress
+        Callable that receives one line of text per step. By default, progress is shown on a terminal and in
+        a notebook, and nothing is printed elsewhere.
+
+    Returns
+    -------
+    Recommender
+        Fitted model with `cutoff_` set. `selection_` reports what was tried and why the choice was made.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is invalid.
+    DataError
+        If the data is too small for validation, or if no candidate model can be fitted on it.
+
+    Examples
+    --------
+    >>> data = sl.load_dataset("sample")
+    >>> model = sl.fit(data, models=["Popularity", "PersonalFrequency"], budget="quick")
+    >>> type(model).__name__
+    'PersonalFrequency'
+    >>> lists = model.recommend(["u1", "u2"])
+
+    Use one model with your own settings and a cutoff of your choice:
+
+    >>> model = sl.fit(data, models=sl.PersonalFrequency(decay=0.9), cutoff=sl.cutoff.ExpectedF1())
+    >>> type(model.cutoff_).__name__
+    'ExpectedF1'
     """
-    n_trials, tell, data = _n_trials(budget), progress or _silent, Interactions.of(data)
+    n_trials = _n_trials(budget)
+    check_metric(metric)
+    if cutoff not in ("auto", None) and not isinstance(cutoff, Cutoff):
+        raise ConfigError(f"cutoff must be 'auto', None or an unfitted cutoff, got {cutoff!r}; choose one.")
+    candidates = _candidates(models)
+    data = Interactions.of(data)
     Recommender.check_data(data)
-    history, truth, how = held_back(data, seed)
-    tell(f"validation: {how}")
-    tried, left_out = [], {}
-    for name in RANKERS:
-        why_not = unsuited(name, history, truth)
-        if why_not is None:
-            try:
-                tried.append(_best_of(name, (history, truth), n_trials, seed, n_threads))
-                tell(f"{name}: F1 {tried[-1].f1:.4f} at N = {tried[-1].N}")
-                continue
-            except (DataError, TrainingError) as error:
-                why_not = str(error)
-        left_out[name] = why_not
-    tried.sort(key=lambda rehearsed: -rehearsed.f1)  # stable: the plainer one of equals
-    best = tried[0]
-    choice, because = _decide(best.heads, truth, history)
-    tell(f"{choice.name}: {because}")
-    model = made(best.name, {**best.params, **_machine(best.name, seed, n_threads)})
-    fitted: Recommender = model.fit(data)  # type: ignore[attr-defined]
-    return fitted.set_cutoff(choice.cutoff, _account(how, tried, choice, left_out, because))
-
-
-def _silent(line: str) -> None:
-    """Nobody listens."""
+    depth = max(DEPTH, cutoff.candidates_needed()) if isinstance(cutoff, Cutoff) else DEPTH
+    with show_progress(progress) as display:
+        holdout = hold_out(data, seed)
+        display.line(f"validation: {holdout.description}")
+        search = _Search(holdout, depth, metric, filter_seen, n_trials, seed, n_threads, display)
+        best = search.run(candidates, optional=models is None)
+        choice = None if cutoff is None else _select_cutoff(best, cutoff)
+        if choice is not None:
+            display.line(f"cutoff: {choice.name} ({choice.reason})")
+        model = best.refit(data, progress=display.epochs(f"training {type(best.model).__name__}"))
+    if choice is None:
+        return model
+    return model.set_cutoff(choice.cutoff, _report(search, choice))
 
 
 def _n_trials(budget: str | int) -> int:
@@ -81,149 +135,166 @@ def _n_trials(budget: str | int) -> int:
         return TRIALS[budget]
     if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)) or budget < 1:
         raise ConfigError(
-            f"budget must be {', '.join(TRIALS)} or a number of settings per ranker, got {budget!r}; "
-            "it is no clock, so that the same data gives the same choice."
+            f"budget must be {', '.join(TRIALS)} or a positive number of settings per model, got {budget!r}."
         )
     return int(budget)
 
 
-# ------------------------------------------------------------------ what is held back
-def held_back(data: Interactions, seed: int) -> tuple[Interactions, Interactions, str]:
-    """(history, truth, in words): last baskets where users come back, else a draw of every user's items."""
-    n_baskets = np.diff(data.user_baskets)
-    returning = int((n_baskets > 1).sum())
-    if returning >= max(2, RETURNING * int((n_baskets > 0).sum())):
-        split = last_basket(data)
-        return split.train_valid, split.test, f"the last baskets of {returning:,} users"
-    held = _drawn(data, seed)
-    history, truth = data.where(~held), data.where(held)
-    n = truth.active_users.size
-    if n < 2:
-        raise DataError(
-            f"choosing needs at least two users with two items each, got {n}; bring more history, "
-            "or fit a model of your own choice, such as Popularity."
+# ------------------------------------------------------------------ models
+def _candidates(given: Models | None) -> list[str | Recommender]:
+    """Names and unfitted models, checked before any data is read."""
+    if given is None:
+        return list(MODELS)
+    found = [given] if isinstance(given, str | Recommender) else list(given)
+    for one in found:
+        if isinstance(one, str):
+            build_model(one, {})
+        elif not isinstance(one, Recommender):
+            raise ConfigError(f"models must be names or unfitted models, got {one!r}; pass 'BPRMF'.")
+    if not found:
+        raise ConfigError("models must contain at least one model, got none; leave it out for the defaults.")
+    return found
+
+
+@dataclass(eq=False)
+class _Search:
+    """Validates candidates one after the other and remembers the best."""
+
+    holdout: Holdout
+    depth: int
+    metric: str
+    filter_seen: bool | None
+    n_trials: int
+    seed: int
+    n_threads: int
+    display: ProgressDisplay
+
+    def __post_init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.skipped: dict[str, str] = {}
+
+    def run(self, candidates: list[str | Recommender], *, optional: bool) -> Validation:
+        """Return the best model; `optional` skips models that do not suit the data."""
+        best: Validation | None = None
+        for number, one in enumerate(candidates):
+            name = one if isinstance(one, str) else type(one).__name__
+            reason = unsuitable(name, self.holdout.history) if optional else None
+            self.display.update(f"validating {name}", number, len(candidates))
+            if reason is None:
+                try:
+                    found, params = self._best_setting(one) if isinstance(one, str) else self._given(one)
+                except (DataError, TrainingError) as error:
+                    if len(candidates) == 1:
+                        raise
+                    reason = str(error)
+            if reason is not None:
+                self.skipped[name] = reason
+                continue
+            row = {"model": name, "params": params, "N": found.N, "score": found.score}
+            self.display.line(f"{name}: {METRIC_NAMES[self.metric]} {found.score:.4f} at N = {found.N}")
+            self.rows.append(row)
+            best = found if best is None or found.score > best.score else best
+        if best is None:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.skipped.items())
+            raise DataError(f"no candidate model can be fitted on this data ({reasons[:200]}); add others.")
+        self.rows.sort(key=lambda row: -float(row["score"]))  # stable: the simpler of equals
+        return best
+
+    def _given(self, model: Recommender) -> tuple[Validation, dict[str, Any]]:
+        """Validate a model as it was configured."""
+        found = self._validate(model)
+        defaults = {field.name: field.default for field in fields(model)}
+        params = {name: value for name, value in model.get_params().items() if value is not defaults[name]}
+        return found, self._with_epochs(params, found)
+
+    def _best_setting(self, name: str) -> tuple[Validation, dict[str, Any]]:
+        """Validate a model with default settings, then with random ones; the first of equals is kept."""
+        n = max(1, self.n_trials // 4) if name == "TwoStage" else self.n_trials  # it takes as long as many
+        history = self.holdout.history
+        own: dict[str, Any] = {}
+        if name == "HRM":
+            own = {
+                **({"repeat_decay": REPEAT_DECAY} if history.has_repeats else {}),
+                **({} if history.time is None else {"trend_half_life": TREND_HALF_LIFE}),
+            }
+        best = self._named(name, own)
+        space = default_space(name, timed=history.time is not None) if name in SPACES else {}
+        for number in range(1, n if space else 1):
+            try:
+                other = self._named(name, {**own, **draw(space, self.seed, number)})
+            except TrainingError:
+                continue
+            best = other if other[0].score > best[0].score else best
+        return best
+
+    def _named(self, name: str, params: dict[str, Any]) -> tuple[Validation, dict[str, Any]]:
+        model = build_model(name, params)
+        machine = {"seed": self.seed, "n_threads": self.n_threads}
+        known = model.get_params()
+        found = self._validate(model.set_params(**{key: machine[key] for key in MACHINE if key in known}))
+        return found, self._with_epochs(params, found)
+
+    def _validate(self, model: Recommender) -> Validation:
+        return validate(
+            model,
+            self.holdout,
+            depth=self.depth,
+            metric=self.metric,
+            filter_seen=self.filter_seen,
+            n_threads=self.n_threads,
+            progress=self.display.epochs(f"validating {type(model).__name__}"),
         )
-    return history, truth, f"one item in {HELD} of {n:,} users, drawn at random: hardly anybody has come back"
+
+    @staticmethod
+    def _with_epochs(params: dict[str, Any], found: Validation) -> dict[str, Any]:
+        return params if found.n_epochs is None else {**params, "n_epochs": found.n_epochs}
 
 
-def _drawn(data: Interactions, seed: int) -> Any:
-    """(n_rows,) whether the row's item is one of those held back from its user; one item stays at least."""
-    indptr, items = data.item_sets
-    sizes = np.diff(indptr)
-    owner = np.repeat(np.arange(data.n_users), sizes)
-    order = np.lexsort((np.random.default_rng(seed).random(items.size), owner))
-    place = np.empty(items.size, np.int64)
-    place[order] = np.arange(items.size) - indptr[owner]
-    n_held = np.where(sizes > 1, np.maximum(sizes // HELD, 1), 0)
-    keys = owner * data.n_items + items
-    row = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
-    return (place < n_held[owner])[row]
-
-
-# ------------------------------------------------------------------ rankers
-@dataclass(frozen=True, eq=False)
-class Rehearsed:
-    """A ranker at its best settings, with what it would have shown."""
-
-    name: str
-    params: dict[str, Any]
-    f1: float
-    N: int
-    heads: RankedLists
-
-
-def unsuited(name: str, history: Interactions, truth: Interactions) -> str | None:
-    """Why there is no point in trying a ranker; None where there is."""
-    comes_back = history.n_baskets > history.active_users.size
+def unsuitable(name: str, history: Interactions) -> str | None:
+    """Why a model does not suit the data; None if it does."""
     if name == "PersonalFrequency" and not history.has_repeats:
-        return "nobody takes an item twice"
-    if name in ("HRM", "TwoStage") and not comes_back:
-        return "it learns from users who come back"
-    if name == "EASE" and history.n_items > LINEAR_ITEMS:
-        return f"{history.n_items:,} items are more than {LINEAR_ITEMS:,}"
-    if name == "TIFUKNN" and history.n_users > NEIGHBOUR_USERS:
-        return f"{history.n_users:,} users are more than {NEIGHBOUR_USERS:,}"
+        return "no user interacts with an item twice"
+    if name in ("HRM", "TwoStage") and history.n_baskets <= history.active_users.size:
+        return "it needs users with more than one basket"
+    if name == "EASE" and history.n_items > EASE_ITEMS:
+        return f"{history.n_items:,} items are more than {EASE_ITEMS:,}"
+    if name == "TIFUKNN" and history.n_users > TIFUKNN_USERS:
+        return f"{history.n_users:,} users are more than {TIFUKNN_USERS:,}"
     if name == "TwoStage" and find_spec("lightgbm") is None:
         return "LightGBM is not installed; pip install 'shortlist[trees]'"
     return None
 
 
-def _best_of(name: str, fold: Fold, n_trials: int, seed: int, n_threads: int) -> Rehearsed:
-    """The ranker as it comes, then with drawn settings; the first of equals."""
-    n = max(1, n_trials // 4) if name == "TwoStage" else n_trials  # each costs as much as many of the others
-    own, timed = {}, fold[0].time is not None
-    if name == "HRM":
-        own = {
-            **({"repeat_decay": MEMORY} if fold[0].has_repeats else {}),
-            **({"trend_half_life": TREND} if timed else {}),
-        }
-    best = _rehearsed(name, own, fold, seed, n_threads)
-    space = usual_space(name, timed=timed) if name in SPACES else {}
-    for number in range(1, n if space else 1):
-        try:
-            other = _rehearsed(name, {**own, **draw(space, seed, number)}, fold, seed, n_threads)
-        except TrainingError:
-            continue
-        best = other if other.f1 > best.f1 else best
-    return best
-
-
-def _machine(name: str, seed: int, n_threads: int) -> dict[str, Any]:
-    """The seed and the threads, where a ranker takes them."""
-    known = made(name, {}).get_params()
-    return {key: value for key, value in (("seed", seed), ("n_threads", n_threads)) if key in known}
-
-
-def _rehearsed(name: str, params: dict[str, Any], fold: Fold, seed: int, n_threads: int) -> Rehearsed:
-    history, truth = fold
-    model: Any = made(name, {**params, **_machine(name, seed, n_threads)})
-    if isinstance(model, JointModel):
-        model.fit(history, valid=truth)
-        params = {**params, "n_epochs": model.n_epochs_}
-    else:
-        model.fit(history)
-    heads = _heads(model, truth, n_threads)
-    curve = fixed_n_curve(heads, truth, range(1, DEPTH + 1))
-    return Rehearsed(name, params, float(curve[METRIC].max()), best_fixed_n(curve), heads)  # type: ignore[arg-type]
-
-
-def _heads(model: Recommender, truth: Interactions, n_threads: int) -> RankedLists:
-    """What the model would have shown, where it knows time just before each user's basket."""
-    users = truth.active_users
-    if isinstance(model, TwoStage):
-        return model.heads(users, None if truth.time is None else truth.time[truth.indptr[users]], DEPTH)
-    return model.recommend(truth.users.to_ids(users), N=DEPTH, n_threads=n_threads, at=truth)
-
-
-# ------------------------------------------------------------------ deciders
-def _decide(heads: RankedLists, truth: Interactions, history: Interactions) -> tuple[CutoffChoice, str]:
-    """(choice, why): a decider only where it beats the fixed N on strangers and on all of validation."""
-    deciders: dict[str, Cutoff] = default_cutoffs(DEPTH, probabilities=heads.probabilities is not None)
-    choice = choose_cutoff(heads, truth, history, deciders)
-    fixed = choice.tried[FIXED]
+# ------------------------------------------------------------------ cutoffs
+def _select_cutoff(best: Validation, cutoff: Cutoff | Literal["auto"]) -> CutoffChoice:
+    """Fit the given cutoff, or select one that beats the fixed N on other users and on all of validation."""
+    lists, (history, truth, _), metric = best.candidates, best.holdout, best.metric
+    if cutoff != "auto":
+        fitted, name = best.fit_cutoff(cutoff), type(cutoff).__name__
+        score = evaluate(fitted.apply(lists, history=history), truth).mean(metric)
+        reason = "set by the caller; its score is measured on the users it was fitted on"
+        return CutoffChoice(name, fitted, {name: score}, reason, metric)
+    cutoffs = default_cutoffs(best.depth, probabilities=lists.probabilities is not None, metric=metric)
+    choice = choose_cutoff(lists, truth, history, cutoffs, metric=metric)
     if choice.name == FIXED:
-        return choice, "no decider beats the best fixed N on users it was not fitted on"
-    best = float(fixed_n_curve(heads, truth, range(1, DEPTH + 1))[METRIC].max())  # type: ignore[arg-type]
-    ours = evaluate(choice.cutoff.apply(heads, history=history), truth).mean(METRIC)
-    if ours < best:
-        plain = deciders[FIXED].clone().fit(heads, truth, history=history)
-        because = (
-            f"fitted on all of validation, {choice.name} reaches {ours:.4f} there and a fixed N {best:.4f}; "
-            "the figures by decider are of users it was not fitted on, too few here to trust"
-        )
-        return CutoffChoice(FIXED, plain, choice.tried), because
-    gain = f"{choice.tried[choice.name] / fixed - 1:+.1%} on" if fixed else "against an F1 of 0 for"
-    return choice, f"{gain} the best fixed N, on users it was not fitted on"
+        return choice
+    score = evaluate(choice.cutoff.apply(lists, history=history), truth).mean(metric)
+    if score >= best.score:
+        return choice
+    reason = (
+        f"fitted on all validation users, {choice.name!r} scores {score:.4f} on them and a fixed N "
+        f"{best.score:.4f}; the scores in the table come from halves that are too small to rely on"
+    )
+    return CutoffChoice(FIXED, best.fit_cutoff(cutoffs[FIXED]), choice.scores, reason, metric)
 
 
-def _account(
-    how: str, tried: list[Rehearsed], choice: CutoffChoice, left_out: dict[str, str], because: str
-) -> SelectionReport:
-    order = sorted(choice.tried, key=lambda name: (name != choice.name, -choice.tried[name]))
+def _report(search: _Search, choice: CutoffChoice) -> SelectionReport:
+    order = sorted(choice.scores, key=lambda name: (name != choice.name, -choice.scores[name]))
     return SelectionReport(
-        how=how,
-        rankers=[{"ranker": t.name, "params": t.params, "N": t.N, "f1": t.f1} for t in tried],
-        deciders=[{"decider": name, "f1": choice.tried[name]} for name in order],
-        left_out=left_out,
-        because=because,
+        validation=search.holdout.description,
+        models=search.rows,
+        cutoffs=[{"cutoff": name, "score": choice.scores[name]} for name in order],
+        skipped=search.skipped,
+        reason=choice.reason,
+        metric=search.metric,
     )

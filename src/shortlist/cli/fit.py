@@ -142,5 +142,5 @@ def summary(model: "Recommender", place: Path) -> dict[str, Any]:
         "data": past.fingerprint,
         **learned,
         "params": model.get_params(),
-        "because": getattr(getattr(model, "selection_", None), "because", None),
+        "reason": getattr(getattr(model, "selection_", None), "reason", None),
     }

@@ -118,6 +118,6 @@ def chosen_model(name: Name | None, params: Params, data: "Interactions") -> tup
 
 def model_of(name: Name | None, params: Params, data: "Interactions") -> "Recommender":
     """The model by name, or from the file, or the one that suits the data."""
-    from shortlist.tuning.tune import made
+    from shortlist.tuning.validation import build_model
 
-    return made(*chosen_model(name, params, data))
+    return build_model(*chosen_model(name, params, data))

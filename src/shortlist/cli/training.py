@@ -104,7 +104,7 @@ def taught(model: Any, data: "Interactions", decider: str, keep_seen: bool, *, q
 def chosen_for(data: "Interactions", budget: str | int, params: "dict[str, Any]") -> Taught:
     """Ranker, settings and decider chosen on validation, each step said."""
     model: Any = sl.fit(data, budget=budget, progress=say, **params)
-    return Taught(model, model.cutoff_, model.selection_.rankers[0]["N"], model.selection_)
+    return Taught(model, model.cutoff_, model.selection_.models[0]["N"], model.selection_)
 
 
 def judged(name: str, made: Taught, split: "Split", keep_seen: bool) -> "ModelReport":

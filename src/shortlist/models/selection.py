@@ -1,45 +1,76 @@
-"""SelectionReport: which ranker and which decider were taken, out of which, and why."""
+"""SelectionReport: which model and cutoff were selected, what else was tried, and why."""
 
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Group
 
+METRIC_NAMES = {"f1": "F1", "ndcg": "NDCG"}
+
 
 @dataclass(frozen=True)
 class SelectionReport:
-    """What was tried on validation and what came of it; `str` and rich show it as two tables.
+    """What `sl.fit` tried on validation data and what it selected.
 
-    A row of `rankers` holds ranker, params, N and f1 (at its best fixed N); a row of `deciders` decider and
-    f1 (each user judged by a decider that was fitted on others). The chosen ones come first.
+    `str`, rich and notebooks show it as two tables; the selected rows come first.
+
+    Parameters
+    ----------
+    validation
+        What was held out.
+    models
+        One row per model: `model`, `params`, `N` (its best fixed N) and `score` (the metric at that N).
+    cutoffs
+        One row per cutoff: `cutoff` and `score`. Each user is scored by a cutoff fitted on other users.
+    skipped
+        Models that were not tried, and why.
+    reason
+        Why the first cutoff was selected.
+    metric
+        Metric of the scores: `"f1"` or `"ndcg"`.
+
+    Examples
+    --------
+    >>> model = sl.fit(sl.load_dataset("sample"), models="Popularity", budget="quick")
+    >>> model.selection_.models[0]["model"]
+    'Popularity'
     """
 
-    how: str  # what was held back
-    rankers: list[dict[str, Any]]
-    deciders: list[dict[str, Any]]
-    left_out: dict[str, str] = field(default_factory=dict)  # ranker: why it was not tried
-    because: str = ""  # of the decider
+    validation: str
+    models: list[dict[str, Any]]
+    cutoffs: list[dict[str, Any]]
+    skipped: dict[str, str] = field(default_factory=dict)
+    reason: str = ""
+    metric: str = "f1"
 
     def __str__(self) -> str:
-        first = self.rankers[0]
-        lines = [self.title, f"Validation: {self.how}.", ""]
-        lines += _table(("ranker", "N", "F1 at its best N"), self._ranker_rows())
-        lines += [f"  not tried: {name}, {why}" for name, why in self.left_out.items()]
-        lines += ["", *_table((f"decider of {first['ranker']}", "F1"), self._decider_rows())]
-        return "\n".join([*lines, f"  {self.because}"])
+        lines = [self.title, f"Validation: {self.validation}.", ""]
+        for number, (columns, rows) in enumerate(self._tables()):
+            lines += ["", *_table(columns, rows)] if number else _table(columns, rows)
+            lines += [f"  {note}" for note in (self._notes()[number])]
+        return "\n".join(lines)
 
     @property
     def title(self) -> str:
-        """The outcome in one line."""
-        settings = ", ".join(f"{name}={value!r}" for name, value in self.rankers[0]["params"].items())
-        return f"{self.rankers[0]['ranker']}({settings}), cut by {self.deciders[0]['decider']}"
+        """The selected model and cutoff in one line."""
+        params = ", ".join(f"{name}={value!r}" for name, value in self.models[0]["params"].items())
+        cutoff = self.cutoffs[0]["cutoff"] if self.cutoffs else "none"
+        return f"{self.models[0]['model']}({params}), cutoff: {cutoff}"
 
-    def _ranker_rows(self) -> list[tuple[str, ...]]:
-        return [(row["ranker"], str(row["N"]), f"{row['f1']:.4f}") for row in self.rankers]
+    def _tables(self) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+        """Columns and rows of the two tables."""
+        metric = METRIC_NAMES.get(self.metric, self.metric)
+        models = [(row["model"], str(row["N"]), f"{row['score']:.4f}") for row in self.models]
+        cutoffs = [(row["cutoff"], f"{row['score']:.4f}") for row in self.cutoffs]
+        tables = [(("model", "best N", f"{metric} at best N"), models)]
+        return [*tables, ((f"cutoff for {self.models[0]['model']}", metric), cutoffs)]  # type: ignore[list-item]
 
-    def _decider_rows(self) -> list[tuple[str, ...]]:
-        return [(row["decider"], f"{row['f1']:.4f}") for row in self.deciders]
+    def _notes(self) -> tuple[list[str], list[str]]:
+        """Lines below each table."""
+        skipped = [f"not tried: {name} ({reason})" for name, reason in self.skipped.items()]
+        return skipped, [f"Reason: {self.reason}."] if self.reason else []
 
     def __rich__(self) -> "Group":
         from rich import box
@@ -47,29 +78,32 @@ class SelectionReport:
         from rich.table import Table
         from rich.text import Text
 
-        def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
-            made = Table(box=box.SIMPLE_HEAD)
-            for number, head in enumerate(heads):
-                made.add_column(head, justify="right" if number else "left")
+        parts: list[Any] = [Text(self.title, style="bold"), Text(f"Validation: {self.validation}.")]
+        for (columns, rows), notes in zip(self._tables(), self._notes(), strict=True):
+            table = Table(box=box.SIMPLE_HEAD)
+            for number, column in enumerate(columns):
+                table.add_column(column, justify="right" if number else "left")
             for number, row in enumerate(rows):
-                made.add_row(*map(Text, row), style="" if number else "bold")
-            return made
+                table.add_row(*map(Text, row), style="" if number else "bold")
+            parts += [table, *map(Text, notes)]
+        return Group(*parts)
 
-        return Group(
-            Text(self.title, style="bold"),
-            Text(f"Validation: {self.how}."),
-            table(("ranker", "N", "F1 at its best N"), self._ranker_rows()),
-            *(Text(f"not tried: {name}, {why}") for name, why in self.left_out.items()),
-            table((f"decider of {self.rankers[0]['ranker']}", "F1"), self._decider_rows()),
-            Text(self.because),
-        )
+    def _repr_html_(self) -> str:
+        parts = [f"<p><b>{escape(self.title)}</b><br>Validation: {escape(self.validation)}.</p>"]
+        for (columns, rows), notes in zip(self._tables(), self._notes(), strict=True):
+            head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+            body = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
+            lines = "".join(f"<tr>{row}</tr>" for row in body)
+            parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>")
+            parts += [f"<p>{escape(note)}</p>" for note in notes]
+        return "".join(parts)
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    """Columns in line, the first to the left and the others to the right; * marks the chosen row."""
-    widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """Aligned columns, the first to the left and the others to the right; * marks the selected row."""
+    widths = [max(len(row[at]) for row in (columns, *rows)) for at in range(len(columns))]
     lines = []
-    for number, row in enumerate((heads, *rows)):
+    for number, row in enumerate((columns, *rows)):
         cells = [row[0].ljust(widths[0]), *(row[at].rjust(widths[at]) for at in range(1, len(row)))]
         lines.append(("* " if number == 1 else "  ") + "  ".join(cells))
     return lines

@@ -13,7 +13,7 @@ from shortlist.models.base import Recommender
 from shortlist.models.factorization.engine import JointModel
 from shortlist.recommend import recommend
 from shortlist.split.splits import Split, last_basket
-from shortlist.tuning.tune import made
+from shortlist.tuning.validation import build_model
 
 DEPTH = 100  # candidates per user; no list is longer
 SUBSAMPLE = 11  # name of a random stream
@@ -49,7 +49,7 @@ class Bench:
 
     def fitted(self, model: str, params: dict[str, Any], train: Interactions) -> Recommender:
         """A model trained for as long as its parameters say; on one thread, for units run side by side."""
-        fresh = made(model, params)
+        fresh = build_model(model, params)
         if isinstance(fresh, JointModel):
             return fresh.set_params(n_threads=1, tol=0.0).fit(train)
         return fresh.fit(train)  # type: ignore[attr-defined, no-any-return]

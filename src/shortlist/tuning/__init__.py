@@ -1,5 +1,6 @@
-"""Hyper-parameter search on validation data."""
+"""Validation of models and hyper-parameter search."""
 
+from shortlist.tuning.space import Range
 from shortlist.tuning.tune import Tuned, read_tuned, tune
 
-__all__ = ["Tuned", "read_tuned", "tune"]
+__all__ = ["Range", "Tuned", "read_tuned", "tune"]

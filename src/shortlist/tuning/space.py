@@ -1,27 +1,40 @@
-"""Where hyper-parameters are looked for, one row per model, and how one set of them is drawn."""
+"""Search spaces, one per model, and samplers that propose parameters from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-DIGITS = 4  # significant; nobody needs more, and files stay readable
+from shortlist.errors import ConfigError
+
+DIGITS = 4  # significant digits of a sampled number; keeps parameter files readable
+ROUND = 4  # trials that a learning sampler proposes at once, however many run in parallel
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers between two bounds, evenly on a logarithmic scale unless said otherwise."""
+    """Numbers between two bounds, uniform on a logarithmic scale unless `log=False`.
+
+    Parameters
+    ----------
+    low, high
+        The bounds.
+    log
+        Whether to sample on a logarithmic scale.
+    """
 
     low: float
     high: float
     log: bool = True
 
     def at(self, share: float) -> float:
-        """The number at a share of the way from low to high."""
+        """Return the number at a share of the way from low to high."""
         if self.log:
-            return tidy(float(np.exp(np.log(self.low) + share * (np.log(self.high) - np.log(self.low)))))
-        return tidy(self.low + share * (self.high - self.low))
+            return round_digits(
+                float(np.exp(np.log(self.low) + share * (np.log(self.high) - np.log(self.low))))
+            )
+        return round_digits(self.low + share * (self.high - self.low))
 
 
 Space = Mapping[str, "Range | tuple[Any, ...]"]  # a tuple lists the values to choose from
@@ -32,7 +45,7 @@ _DESCENT: dict[str, Range | tuple[Any, ...]] = {
     "init": (0.1, 1.0),
 }
 _RANKING = {**_DESCENT, "negative_draws": (1, 5, 20)}
-# The paper fixes t, alpha and lambda_t of its own models, so only their descent is looked for here.
+# The paper fixes t, alpha and lambda_t of its own models, so only the optimizer is searched here.
 SPACES: dict[str, Space] = {
     "BPRMF": _RANKING,
     "LogMF": {**_DESCENT, "c": Range(0.5, 8), "negatives": Range(1, 16)},
@@ -65,17 +78,17 @@ SPACES: dict[str, Space] = {
     },
 }
 TREND: dict[str, Range | tuple[Any, ...]] = {"trend_half_life": (None, 1.0, 3.0, 7.0, 30.0)}
-TIMED = ("half_life", "trend_half_life")  # what means nothing without timestamps
+TIMED = ("half_life", "trend_half_life")  # parameters that have no effect without timestamps
 
 
-def usual_space(model: str, *, timed: bool) -> Space:
-    """Where to look unless somebody says: as SPACES has it, and a trend, which the paper's HRM has not."""
-    also = TREND if model in ("HRM", "DKHRM") else {}
-    return {name: values for name, values in {**SPACES[model], **also}.items() if timed or name not in TIMED}
+def default_space(model: str, *, timed: bool) -> Space:
+    """Return the search space of a model; HRM also gets a trend, which the paper's HRM does not have."""
+    extra = TREND if model in ("HRM", "DKHRM") else {}
+    return {name: values for name, values in {**SPACES[model], **extra}.items() if timed or name not in TIMED}
 
 
 def draw(space: Space, seed: int, number: int) -> dict[str, Any]:
-    """The parameters of trial `number`: they depend on the seed and the number, on nothing else."""
+    """Draw the parameters of trial `number`, which depend only on the seed and the number."""
     rng = np.random.Generator(np.random.PCG64([seed, number]))
     drawn: dict[str, Any] = {}
     for name, values in space.items():
@@ -84,6 +97,68 @@ def draw(space: Space, seed: int, number: int) -> dict[str, Any]:
     return drawn
 
 
-def tidy(value: float) -> float:
-    """Rounded to a few significant digits."""
+def round_digits(value: float) -> float:
+    """Round to a few significant digits."""
     return float(f"{value:.{DIGITS}g}")
+
+
+class Sampler(Protocol):
+    """Proposes trials in order of their numbers and observes their scores in the same order."""
+
+    batch: int | None  # trials to propose before their scores are observed; None: all
+
+    def propose(self, number: int) -> dict[str, Any]:
+        """Return the parameters of a trial."""
+
+    def observe(self, number: int, score: float) -> None:
+        """Record the score of a trial."""
+
+
+class RandomSampler:
+    """Draws every trial independently."""
+
+    batch: int | None = None
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self.space, self.seed = space, seed
+
+    def propose(self, number: int) -> dict[str, Any]:
+        return draw(self.space, self.seed, number)
+
+    def observe(self, number: int, score: float) -> None:
+        """Ignore the score."""
+
+
+class TPESampler:
+    """Tree-structured Parzen estimator of optuna; a continued search replays the earlier scores."""
+
+    batch: int | None = ROUND
+
+    def __init__(self, space: Space, seed: int) -> None:
+        try:
+            import optuna
+        except ImportError:
+            raise ConfigError(
+                "sampler 'tpe' needs optuna; install shortlist[tune] or use 'random'."
+            ) from None
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.space = space
+        self.study = optuna.create_study(
+            direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=2 * ROUND)
+        )
+        self.open: dict[int, Any] = {}
+
+    def propose(self, number: int) -> dict[str, Any]:
+        trial = self.open[number] = self.study.ask()
+        return {
+            name: round_digits(trial.suggest_float(name, values.low, values.high, log=values.log))
+            if isinstance(values, Range)
+            else values[trial.suggest_int(name, 0, len(values) - 1)]
+            for name, values in self.space.items()
+        }
+
+    def observe(self, number: int, score: float) -> None:
+        self.study.tell(self.open.pop(number), score)
+
+
+SAMPLERS: dict[str, type[RandomSampler] | type[TPESampler]] = {"random": RandomSampler, "tpe": TPESampler}

@@ -1,4 +1,4 @@
-"""A study on disk: JSON Lines, a head and then a line per trial; a killed search loses nothing."""
+"""A study on disk: JSON Lines with a header and one line per trial, so that a killed search can continue."""
 
 import json
 import os
@@ -12,18 +12,38 @@ from shortlist.errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class Trial:
-    """One set of parameters and what became of it."""
+    """One set of parameters and its result.
+
+    Parameters
+    ----------
+    number
+        Position in the search, from 0.
+    params
+        The parameters that were tried.
+    score
+        Validation F1 at the best fixed N, averaged over the folds; of a stopped trial, the best so far.
+    n_epochs
+        The best epoch; 0 for models without epochs.
+    stopped
+        `"done"`, `"median"` (stopped early) or `"diverged"`.
+    curves
+        Validation F1 after each epoch, one list per fold.
+    """
 
     number: int
     params: dict[str, Any]
-    score: float  # validation F1 at its best N, mean over folds; of a stopped trial, the best it had
-    n_epochs: int  # after which it was best; 0 where the model has no epochs
-    stopped: str  # "done", "median" or "diverged"
-    curves: list[list[float]]  # (n_folds, epochs made) validation F1 after each epoch
+    score: float
+    n_epochs: int
+    stopped: str
+    curves: list[list[float]]
+
+    def __str__(self) -> str:
+        early = {"median": " (stopped early: below the median)", "diverged": " (diverged)"}
+        return f"validation F1 {self.score:.4f}{early.get(self.stopped, '')}"
 
 
 class Study:
-    """The trials of one search; `path=None` keeps them in memory only."""
+    """The trials of one search; without a path they are only held in memory."""
 
     def __init__(self, identity: dict[str, Any], path: Path | None = None) -> None:
         self.path = path
@@ -36,7 +56,7 @@ class Study:
             self._append({"study": identity})
 
     def _read(self, path: Path, identity: dict[str, Any]) -> None:
-        """Take up the whole lines; one torn by a kill is cut off."""
+        """Read all complete lines; a partial last line is cut off."""
         text = path.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]
         try:
@@ -44,13 +64,13 @@ class Study:
             known = rows[0]["study"] if rows else identity
             trials = [Trial(**row) for row in rows[1:]]
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} is not a study ({error}); name another file or remove it.") from None
+            raise DataError(f"{path} is not a study ({error}); use another file or remove it.") from None
         wanted = json.loads(json.dumps(identity))
         if known != wanted:
             changed = sorted(key for key in wanted.keys() | known.keys() if wanted.get(key) != known.get(key))
             raise ConfigError(
-                f"the study {path} belongs to another search ({', '.join(changed)} differ); "
-                "name another file or remove it."
+                f"the study {path} belongs to another search (different {', '.join(changed)}); "
+                "use another file or remove it."
             )
         if len(whole) < len(text):
             os.truncate(path, len(whole))
@@ -59,14 +79,14 @@ class Study:
         self.trials = {trial.number: trial for trial in trials}
 
     def add(self, trial: Trial) -> None:
-        """Note a finished trial, on disk before this returns."""
+        """Store a finished trial; it is on disk when this returns."""
         with self._lock:
             if self.path is not None:
                 self._append(asdict(trial))
             self.trials[trial.number] = trial
 
     def _append(self, row: dict[str, Any]) -> None:
-        """One write of one whole line."""
+        """Append a line in a single write."""
         assert self.path is not None
         line = json.dumps(row, ensure_ascii=False) + "\n"
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -78,6 +98,6 @@ class Study:
 
     @property
     def best(self) -> Trial:
-        """The highest score among trials that ran to their end; of equals the earlier one."""
+        """The trial with the highest score among those that finished; the earlier of equals."""
         order = {"done": 0, "median": 1, "diverged": 2}
         return min(self.trials.values(), key=lambda trial: (order[trial.stopped], -trial.score, trial.number))

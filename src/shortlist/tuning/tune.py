@@ -1,42 +1,55 @@
-"""tune: search hyper-parameters on what users took last, inside the training data."""
+"""tune: search the hyper-parameters of one model on validation data."""
 
 import itertools
 import json
-import os
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shortlist import models
-from shortlist.core.files import atomic_write
+from shortlist.core.files import write_beside
+from shortlist.core.threads import thread_count
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, TrainingError
-from shortlist.evaluation import fixed_n_curve
 from shortlist.models.base import Recommender, whole
-from shortlist.models.factorization.engine import JointModel
 from shortlist.models.factorization.training import Progress
-from shortlist.split import last_basket
-from shortlist.tuning.sampler import SAMPLERS, Sampler
-from shortlist.tuning.space import SPACES, Space, usual_space
+from shortlist.tuning.progress import show_progress
+from shortlist.tuning.space import SAMPLERS, SPACES, Sampler, Space, default_space
 from shortlist.tuning.study import Study, Trial
+from shortlist.tuning.validation import Holdout, build_model, hold_out, last_baskets, validate
 
-REFERENCES = 4  # the first trials are never stopped; later ones are held against their median
-GRACE = 3  # epochs that every trial gets
-DEPTH = 20  # the longest list that validation considers
+REFERENCES = 4  # the first trials are never stopped; later ones are compared with their median
+GRACE = 3  # epochs before a trial can be stopped
+DEPTH = 20  # largest fixed N that validation considers
 
-Fold = tuple[Interactions, Interactions]  # what was known, what came next
-Told = Callable[[Trial], None]
+TrialProgress = Callable[[Trial], None]
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best parameters found, with `n_epochs` where the model has epochs, and all trials."""
+    """Result of `tune`: the best parameters, and all trials.
+
+    Parameters
+    ----------
+    model
+        Class name of the model.
+    params
+        The best parameters, with `n_epochs` for models that have epochs.
+    score
+        Validation F1 at the best fixed N, averaged over the folds.
+    trials
+        Every trial in order: parameters, score, best epoch, and the score after each epoch.
+
+    Examples
+    --------
+    >>> tuned = sl.tune("PersonalFrequency", sl.load_dataset("sample"), n_trials=2)
+    >>> model = tuned.build().fit(sl.load_dataset("sample"))
+    """
 
     model: str
     params: dict[str, Any]
@@ -44,42 +57,62 @@ class Tuned:
     trials: list[Trial]
 
     def build(self, **others: Any) -> Recommender:
-        """The model, unfitted; `others` override."""
-        return made(self.model, {**self.params, **others})
+        """Build the unfitted model with the best parameters.
+
+        Parameters
+        ----------
+        **others
+            Parameters that replace or complete the best ones.
+
+        Returns
+        -------
+        Recommender
+            An unfitted model.
+        """
+        return build_model(self.model, {**self.params, **others})
 
     def write(self, path: str | Path) -> Path:
-        """A TOML file that `shortlist fit --config` and `read_tuned` take."""
+        """Write model and parameters to a TOML file for `shortlist fit --config` and `read_tuned`.
+
+        Parameters
+        ----------
+        path
+            The file to write; an existing file is replaced.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
         target = Path(path)
         head = {"model": self.model, "score": self.score, "n_trials": len(self.trials)}
         lines = [f"{name} = {_toml(value)}" for name, value in head.items()]
         body = [f"{name} = {_toml(value)}" for name, value in self.params.items() if value is not None]
-        with atomic_write(target) as temporary:
+        with write_beside(target) as temporary:
             temporary.write_text("\n".join([*lines, "", "[params]", *body, ""]), encoding="utf-8")
         return target
 
 
 def read_tuned(path: str | Path) -> tuple[str, dict[str, Any]]:
-    """(model, parameters) from a file that `Tuned.write` or a person wrote."""
+    """Read model name and parameters from a TOML file that `Tuned.write` or a person wrote."""
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError(f"no file of parameters at {path}; check the path.") from None
+        raise DataError(f"no parameter file at {path}; check the path.") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DataError(f"{path} is not TOML ({error}); write it again with shortlist tune.") from None
     model, params = found.get("model"), found.get("params", {})
-    strangers = sorted(set(found) - {"model", "params", "score", "n_trials"})
-    if strangers:
-        raise DataError(
-            f"{path} may hold model and [params], got {strangers[0]!r} too; take it out or mend it."
-        )
+    unknown = sorted(set(found) - {"model", "params", "score", "n_trials"})
+    if unknown:
+        raise DataError(f"{path} may contain model and [params], got {unknown[0]!r} too; remove it.")
     if not isinstance(model, str) or not isinstance(params, dict):
-        raise DataError(f'{path} must hold model = "…" and a table [params], got {list(found)}; mend it.')
+        raise DataError(f'{path} must contain model = "…" and a table [params], got {list(found)}; add them.')
     return model, params
 
 
 def tune(
     model: str,
-    data: Interactions,
+    data: Interactions | Any,
     *,
     n_trials: int = 20,
     sampler: str = "random",
@@ -89,103 +122,147 @@ def tune(
     seed: int = 0,
     n_jobs: int = 0,
     study: str | Path | None = None,
-    progress: Told | None = None,
+    progress: TrialProgress | None = None,
 ) -> Tuned:
-    """Search on the users' last baskets (`n_folds` > 1: and on those before), each after its own past.
+    """Search the hyper-parameters of one model on validation data.
 
-    `sampler` "tpe" learns from earlier trials (needs optuna). `fixed` parameters are held. A search found at
-    `study` is continued. The outcome depends on the seed alone, not on `n_jobs` (0: every core).
+    Each trial fits the model without the last basket of each user (or without a random share of the items,
+    if few users return) and measures F1 at its best fixed N there. Trials whose score stays below the median
+    of the first trials are stopped early. The result depends on data, arguments and seed, not on `n_jobs`.
+
+    Parameters
+    ----------
+    model
+        Class name of the model, such as `"BPRMF"`.
+    data
+        Interactions, a table with the usual column names, or a SciPy matrix (users × items).
+    n_trials
+        Number of parameter sets to try.
+    sampler
+        `"random"`, or `"tpe"` (tree-structured Parzen estimator, needs optuna).
+    space
+        Values to try by parameter: a tuple of values or a `Range`. The model's default space if left out.
+    fixed
+        Parameters that keep the given value.
+    n_folds
+        Number of last baskets to validate on, each predicted from the baskets before it.
+    seed
+        Seed of the sampler and of a random hold-out.
+    n_jobs
+        Number of trials to run at the same time; 0 runs one per core.
+    study
+        JSON Lines file for the trials. An interrupted search with the same arguments continues from it.
+    progress
+        Callable that receives each finished `Trial`. By default, progress is shown on a terminal and in a
+        notebook, and nothing is printed elsewhere.
+
+    Returns
+    -------
+    Tuned
+        The best parameters, their score, and all trials.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is invalid or the study file belongs to another search.
+    DataError
+        If the data is too small for validation.
+    TrainingError
+        If every trial diverged.
+
+    Examples
+    --------
+    >>> tuned = sl.tune("PersonalFrequency", sl.load_dataset("sample"), n_trials=2, seed=1)
+    >>> sorted(tuned.params)
+    ['decay', 'half_life', 'popularity']
     """
     if sampler not in SAMPLERS:
         raise ConfigError(f"sampler must be one of {', '.join(SAMPLERS)}, got {sampler!r}; choose one.")
     whole(1, n_trials=n_trials, n_folds=n_folds)
-    held = dict(fixed or {})
-    made(model, held)
+    data, fixed = Interactions.of(data), dict(fixed or {})
+    build_model(model, fixed)
     if space is None and model not in SPACES:
-        raise ConfigError(f"{model} has no search space of its own; pass one, or tune {', '.join(SPACES)}.")
-    wanted = space or usual_space(model, timed=data.time is not None)
-    wanted = {name: values for name, values in wanted.items() if name not in held}
+        raise ConfigError(f"{model} has no default search space; pass space, or tune {', '.join(SPACES)}.")
+    wanted = space or default_space(model, timed=data.time is not None)
+    wanted = {name: values for name, values in wanted.items() if name not in fixed}
     identity = {
         "model": model,
         "data": data.fingerprint,
         "sampler": sampler,
         "space": {name: repr(values) for name, values in wanted.items()},
-        "fixed": held,
+        "fixed": fixed,
         "n_folds": n_folds,
         "seed": seed,
     }
     store = Study(identity, None if study is None else Path(study))
-    search = _Search(model, held, folds(data, n_folds), store, progress)
-    search.run(SAMPLERS[sampler](wanted, seed), n_trials, n_jobs or os.cpu_count() or 1)
+    folds = [hold_out(data, seed)] if n_folds == 1 else last_baskets(data, n_folds)
+    with show_trials(n_trials, progress) as show:
+        search = _Search(model, fixed, folds, store, show)
+        search.run(SAMPLERS[sampler](wanted, seed), n_trials, thread_count(n_jobs))
     best = store.best
     if best.stopped == "diverged":
-        raise TrainingError(f"every trial of {model} diverged; look for smaller values of lr.")
-    params = {**held, **best.params} | ({"n_epochs": best.n_epochs} if best.n_epochs else {})
+        raise TrainingError(f"every trial of {model} diverged; try smaller values of lr.")
+    params = {**fixed, **best.params} | ({"n_epochs": best.n_epochs} if best.n_epochs else {})
     return Tuned(model, params, best.score, [store.trials[number] for number in range(n_trials)])
 
 
-def folds(data: Interactions, n_folds: int) -> list[Fold]:
-    """The last basket after everything before it; then the same one basket earlier, and so on."""
-    cuts = []
-    for _ in range(n_folds):
-        split = last_basket(data)
-        cuts.append((split.train_valid, split.test))
-        data = split.train_valid
-    return cuts
+@contextmanager
+def show_trials(n_trials: int, progress: TrialProgress | None) -> Iterator[TrialProgress]:
+    """Pass trials on to the caller, or show them where the program runs."""
+    if progress is not None:
+        yield progress
+        return
+    done = itertools.count(1)
+    with show_progress() as display:
 
+        def show(trial: Trial) -> None:
+            display.line(f"trial {trial.number + 1} of {n_trials}: {trial}")
+            display.update("trials", next(done), n_trials)
 
-def made(model: str, params: dict[str, Any]) -> Recommender:
-    """A model by name."""
-    known = [name for name in models.__all__ if name in Recommender.classes]
-    if model not in known:
-        near = get_close_matches(model, known, 1)
-        advice = f"did you mean {near[0]!r}?" if near else "choose one."
-        raise ConfigError(f"model must be one of {', '.join(known)}, got {model!r}; {advice}")
-    return Recommender.classes[model]().set_params(**params)
+        yield show
 
 
 class HopelessError(Exception):
-    """A trial that has fallen below the median of its references."""
+    """A trial has fallen below the median of the reference trials."""
 
 
 @dataclass(frozen=True)
 class _Search:
     model: str
-    held: dict[str, Any]
-    folds: list[Fold]
+    fixed: dict[str, Any]
+    folds: list[Holdout]
     study: Study
-    progress: Told | None
+    progress: TrialProgress
 
     def run(self, sampler: Sampler, n_trials: int, n_jobs: int) -> None:
-        """The references first, then the rest, in rounds where the sampler learns."""
+        """Run the reference trials first, then the rest, in rounds if the sampler learns from scores."""
         cuts = [0, min(REFERENCES, n_trials)]
         while cuts[-1] < n_trials:
             cuts.append(n_trials if sampler.batch is None else min(cuts[-1] + sampler.batch, n_trials))
         with ThreadPoolExecutor(n_jobs) as pool:
             for low, high in itertools.pairwise(cuts):
-                asked = [(number, sampler.ask(number)) for number in range(low, high)]
-                list(pool.map(self._once, asked))
-                for number, _ in asked:
-                    sampler.tell(number, self.study.trials[number].score)
+                proposed = [(number, sampler.propose(number)) for number in range(low, high)]
+                list(pool.map(self._run_once, proposed))
+                for number, _ in proposed:
+                    sampler.observe(number, self.study.trials[number].score)
 
-    def _once(self, asked: tuple[int, dict[str, Any]]) -> None:
-        """Run a trial that the study does not hold yet."""
-        number, params = asked
+    def _run_once(self, proposed: tuple[int, dict[str, Any]]) -> None:
+        """Run a trial unless the study already contains it."""
+        number, params = proposed
         if number in self.study.trials:
             return
         trial = self._trial(number, params)
         self.study.add(trial)
-        if self.progress is not None:
-            self.progress(trial)
+        self.progress(trial)
 
     def _trial(self, number: int, params: dict[str, Any]) -> Trial:
         curves: list[list[float]] = []
         best_epochs, stopped = [], "done"
         for at, fold in enumerate(self.folds):
             curves.append([])
-            model = made(self.model, {**self.held, **params})
+            model = build_model(self.model, {**self.fixed, **params})
             try:
-                best_epochs.append(_rehearse(model, fold, curves[-1], self._watch(number, at)))
+                best_epochs.append(_validate(model, fold, curves[-1], self._watch(number, at)))
             except HopelessError:
                 stopped = "median"
             except TrainingError:
@@ -197,7 +274,7 @@ class _Search:
         return Trial(number, params, score, n_epochs, stopped, curves)
 
     def _watch(self, number: int, fold: int) -> Callable[[list[float]], None]:
-        """Raises HopelessError where a curve runs below the median of the references' at the same epoch."""
+        """Callback that raises HopelessError if a curve is below the references' median at the same epoch."""
         references = [] if number < REFERENCES else [self.study.trials[k].curves for k in range(REFERENCES)]
         rivals = [curves[fold] for curves in references if len(curves) > fold and curves[fold]]
 
@@ -209,31 +286,24 @@ class _Search:
         return watch
 
 
-def _rehearse(
-    model: Recommender, fold: Fold, curve: list[float], watch: Callable[[list[float]], None]
+def _validate(
+    model: Recommender, fold: Holdout, curve: list[float], watch: Callable[[list[float]], None]
 ) -> int:
-    """Fit and judge on one fold; the curve grows epoch by epoch. Returns the best epoch, 0 without epochs."""
-    history, truth = fold
-    if not isinstance(model, JointModel):
-        curve.append(best_f1(model.fit(history), truth))  # type: ignore[attr-defined]
-        return 0
+    """Fit and score on one fold; the curve grows by one score per epoch. Returns the best epoch or 0."""
 
     def note(state: Progress) -> None:
         assert state.score is not None
         curve.append(state.score)
         watch(curve)
 
-    model.set_params(n_threads=1).fit(history, valid=truth, progress=note)
-    return model.n_epochs_
-
-
-def best_f1(model: Recommender, truth: Interactions) -> float:
-    """F1 over all users with truth at its best N; seen items stay where people return to them."""
-    users = truth.users.to_ids(truth.active_users)
-    heads = model.recommend(users, N=DEPTH, filter_seen=not model.history.has_repeats, n_threads=1, at=truth)
-    return float(fixed_n_curve(heads, truth, range(1, DEPTH + 1))["f1"].max())  # type: ignore[arg-type]
+    if "n_threads" in model.get_params():
+        model.set_params(n_threads=1)  # trials run side by side
+    found = validate(model, fold, depth=DEPTH, n_threads=1, progress=note)
+    if found.n_epochs is None:
+        curve.append(found.score)
+    return found.n_epochs or 0
 
 
 def _toml(value: Any) -> str:
-    """Numbers, words and switches as TOML writes them; JSON's strings are TOML's."""
+    """Numbers, strings and booleans are written alike in TOML and JSON."""
     return json.dumps(value)

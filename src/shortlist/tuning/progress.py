@@ -1,0 +1,78 @@
+"""Progress of long work: a bar on a terminal, lines in a notebook or for a callback, otherwise silent."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shortlist.models.factorization.training import Progress as Epoch
+
+PAUSE = 5.0  # seconds between two lines about the same work
+
+
+class ProgressDisplay:
+    """Shows nothing; subclasses show lines or a bar."""
+
+    def line(self, text: str) -> None:
+        """Show a finished step."""
+
+    def update(self, text: str, done: int, total: int) -> None:
+        """Show how far the current step is."""
+
+    def epochs(self, label: str) -> "Callable[[Epoch], None]":
+        """Callback for `model.fit(progress=…)`."""
+
+        def show(epoch: "Epoch") -> None:
+            score = "" if epoch.score is None else f", validation F1 {epoch.score:.4f}"
+            self.update(f"{label}: loss {epoch.loss:.4f}{score}", epoch.epoch, epoch.n_epochs)
+
+        return show
+
+
+class LineProgress(ProgressDisplay):
+    """Passes lines to a callable; at most one line about a running step every few seconds."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self.write, self.last = write, time.monotonic()
+
+    def line(self, text: str) -> None:
+        self.write(text)
+        self.last = time.monotonic()
+
+    def update(self, text: str, done: int, total: int) -> None:
+        if time.monotonic() - self.last >= PAUSE:
+            self.line(f"{text} ({done:,} of {total:,})")
+
+
+class BarProgress(ProgressDisplay):
+    """Prints lines above one bar, which is removed at the end."""
+
+    def __init__(self, bar: Any) -> None:
+        self.bar, self.task = bar, bar.add_task("", total=None)
+
+    def line(self, text: str) -> None:
+        self.bar.console.print(text, markup=False, highlight=False)
+
+    def update(self, text: str, done: int, total: int) -> None:
+        self.bar.update(self.task, description=text, completed=done, total=total)
+
+
+@contextmanager
+def show_progress(progress: Callable[[str], object] | None = None) -> Iterator[ProgressDisplay]:
+    """Display for a callable, or the one that fits where the program runs."""
+    if progress is not None:
+        yield LineProgress(progress)
+    elif "ipykernel" in sys.modules:
+        yield LineProgress(lambda text: sys.stdout.write(f"{text}\n"))
+    elif sys.stderr is None or not sys.stderr.isatty():
+        yield ProgressDisplay()
+    else:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        text = TextColumn("{task.description}", markup=False)
+        columns = (text, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            yield BarProgress(bar)
