@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.core.files import write_beside
+from shortlist.core.files import atomic_write
 from shortlist.core.threads import thread_count
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, TrainingError
@@ -88,7 +88,7 @@ class Tuned:
         head = {"model": self.model, "score": self.score, "n_trials": len(self.trials)}
         lines = [f"{name} = {_toml(value)}" for name, value in head.items()]
         body = [f"{name} = {_toml(value)}" for name, value in self.params.items() if value is not None]
-        with write_beside(target) as temporary:
+        with atomic_write(target) as temporary:
             temporary.write_text("\n".join([*lines, "", "[params]", *body, ""]), encoding="utf-8")
         return target
 
