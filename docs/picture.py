@@ -1,4 +1,4 @@
-"""The picture of the README, from what `shortlist reproduce` found on Ta-Feng.
+"""Draw the picture of the README from the results of `shortlist reproduce` on Ta-Feng.
 
 python docs/picture.py
 """
@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 PICTURE = HERE / "pictures" / "lengths.svg"
 FOUND = HERE.parent / "results" / "ta-feng" / "results.json"
 MODEL = "PersonalFrequency"
-COLOURS = """
+COLORS = """
 svg { --ink: #1a1a1a; --line: #d8d8d8; --page: #ffffff; --quiet: #666666; --s0: #0072b2; --s1: #d55e00; }
 @media (prefers-color-scheme: dark) {
   svg { --ink: #e8e8e8; --line: #444444; --page: #0d1117; --quiet: #aaaaaa; --s0: #4da6e0; --s1: #ff8a3d; }
@@ -21,8 +21,8 @@ svg { --ink: #1a1a1a; --line: #d8d8d8; --page: #ffffff; --quiet: #666666; --s0: 
 """
 
 
-def drawn() -> str:
-    """Two charts beside each other, in a file that stands alone."""
+def draw() -> str:
+    """Return two charts side by side as one self-contained SVG file."""
     found = json.loads(FOUND.read_text(encoding="utf-8"))["datasets"]["ta-feng"]
     fixed, dynamic = (found["deciders"][MODEL][name] for name in ("fixed N", "expected F1"))
     curve, lengths = found["figure2"][MODEL], found["spread"][MODEL]["K"]["expected F1"]
@@ -32,8 +32,8 @@ def drawn() -> str:
             f"List lengths of {sum(lengths):,} shoppers", lengths, 0, mark=(best, f"best fixed N = {best}")
         ),
         line_chart(
-            f"F1 over all of them: fixed {fixed['f1']:.3f}, dynamic {dynamic['f1']:.3f}",
-            "items in every list (orange) or in each its own number (blue)",
+            f"F1 over all users: fixed {fixed['f1']:.3f}, dynamic {dynamic['f1']:.3f}",
+            "length of all lists (orange); individual lengths (blue)",
             "F1",
             [
                 Series("fixed", curve["N"], curve["f1"], 1),
@@ -46,12 +46,12 @@ def drawn() -> str:
         for n, chart in enumerate(charts)
     ]
     size = f'viewBox="0 0 {2 * WIDTH} {HEIGHT}" width="{2 * WIDTH}" height="{HEIGHT}"'
-    label = "List lengths on Ta-Feng, and F1 of fixed and of dynamic lists"
-    accept_tables = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
-    style = f"<style>{COLOURS}{re.sub(r'[.]chart {.*?}', '', STYLE)}</style>"
-    return "\n".join((accept_tables, style, *placed, "</svg>")) + "\n"
+    label = "List lengths on Ta-Feng, and F1 of fixed and dynamic lists"
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
+    style = f"<style>{COLORS}{re.sub(r'[.]chart {.*?}', '', STYLE)}</style>"
+    return "\n".join((opening, style, *placed, "</svg>")) + "\n"
 
 
 if __name__ == "__main__":
     PICTURE.parent.mkdir(exist_ok=True)
-    PICTURE.write_text(drawn(), encoding="utf-8")
+    PICTURE.write_text(draw(), encoding="utf-8")
