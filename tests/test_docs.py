@@ -1,5 +1,6 @@
-"""Every code block of the README and the pages runs as printed, page by page, in a folder of its own."""
+"""The README and the pages: code blocks run, links resolve, figures match the benchmarks."""
 
+import inspect
 import re
 import runpy
 import shlex
@@ -16,43 +17,67 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLES = ROOT / "examples"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-SHELL_ONLY = ("make ", "pip ", "git ")  # they set up what the tests already stand on
+NOT_RUN = ("make ", "pip ", "git ")  # the test environment is already set up
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
-    """(language, text) of the blocks a reader may paste."""
+    """Return (language, text) of the blocks that a reader can paste."""
     return BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
 @pytest.mark.real
-@pytest.mark.filterwarnings("ignore:OpenBLAS is configured:RuntimeWarning")  # the user's business
+@pytest.mark.filterwarnings("ignore:OpenBLAS is configured:RuntimeWarning")  # implicit's advice to its users
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
-def test_blocks_run_as_printed(page, tmp_path, monkeypatch):
+def test_code_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = sl.load_dataset("sample")
     table = data.to_frame()
     table.write_parquet("events.parquet")
     table.rename({"user_id": "buyer", "item_id": "ean"}).write_csv("shop.csv")
-    names = {"__name__": "page", "table": table, "csr": data.to_csr()}  # what a reader has at hand
+    names = {
+        "__name__": "page",
+        "table": table,
+        "csr": data.to_csr(),
+    }  # what the pages assume that a reader has
     for language, text in blocks(page):
         if language == "python":
             exec(compile(text, page.name, "exec"), names)
             continue
         for line in text.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
-            if words and not line.startswith(SHELL_ONLY):
+            if words and not line.startswith(NOT_RUN):
                 assert words[0] == "shortlist", f"{page.name} shows a command that no test can run: {line}"
                 assert main(words[1:]) == 0, line
 
 
-def test_links_inside_the_house_lead_somewhere():
-    for page in PAGES:
-        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as MkDocs and GitHub name them."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    found = set()
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        words = re.sub(r"[^\w\s-]", "", heading.replace("`", "")).strip().lower()
+        found.add(re.sub(r"[-\s]+", "-", words))
+    return found
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda p: p.name
+)
+def test_links_resolve(page):
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text(encoding="utf-8")):
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
+
+
+def test_every_page_is_in_the_navigation():
+    listed = set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    assert listed == {page.name for page in PAGES[1:]}
 
 
 def run_example(name: str, capsys, monkeypatch, *flags: str) -> str:
-    """What the script prints."""
+    """Return the output of a script."""
     monkeypatch.setattr(sys, "argv", [name, *flags])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     return capsys.readouterr().out.strip()
@@ -61,39 +86,65 @@ def run_example(name: str, capsys, monkeypatch, *flags: str) -> str:
 @pytest.mark.parametrize(
     ("name", "exact"), [("next_basket.py", False), ("daily_papers.py", True), ("push_with_cost.py", True)]
 )
-def test_an_example_prints_what_its_page_shows(name, exact, capsys, monkeypatch):
+def test_example_prints_what_its_page_shows(name, exact, capsys, monkeypatch):
     page = (ROOT / "docs/examples.md").read_text(encoding="utf-8")
-    shown = runpy.run_path(str(ROOT / "docs/tables.py"))["shown"](page, name)[1].splitlines()
+    shown = runpy.run_path(str(ROOT / "docs/tables.py"))["find_output"](page, name)[1].splitlines()
     printed = run_example(name, capsys, monkeypatch).splitlines()
     advice = "run python docs/tables.py --examples"
     assert [line.split()[0] for line in printed] == [line.split()[0] for line in shown], advice
-    if not exact:  # trees tip over in the last bits between processors, and with them a close choice
+    if not exact:  # trees differ in the last bits between processors, which can change a close choice
         return
     ours, theirs = "\n".join(printed), "\n".join(shown)
     assert NUMBER.split(ours) == NUMBER.split(theirs), advice
-    promised = [float(number) for number in NUMBER.findall(theirs)]
-    assert [float(number) for number in NUMBER.findall(ours)] == pytest.approx(promised, rel=0.02), advice
+    expected = [float(number) for number in NUMBER.findall(theirs)]
+    assert [float(number) for number in NUMBER.findall(ours)] == pytest.approx(expected, rel=0.02), advice
 
 
-@pytest.mark.filterwarnings("ignore:OpenBLAS is configured:RuntimeWarning")  # the user's business
-def test_a_strangers_ranker_gets_lists_that_end(capsys, monkeypatch):
+@pytest.mark.filterwarnings("ignore:OpenBLAS is configured:RuntimeWarning")  # implicit's advice to its users
+def test_cutoffs_work_on_rankers_of_other_libraries(capsys, monkeypatch):
     printed = run_example("bring_your_own_ranker.py", capsys, monkeypatch, "--dataset", "sample")
     assert printed.count("expected F1") == 3
 
 
-def test_every_example_is_on_its_page():
+def test_every_example_is_on_the_page():
     page = (ROOT / "docs/examples.md").read_text(encoding="utf-8")
     for script in EXAMPLES.glob("*.py"):
         assert f"python examples/{script.name}" in page
 
 
-@pytest.mark.parametrize("page", ["performance.md", "story.md"])
-def test_quoted_figures_are_those_the_benchmarks_kept(page):
+@pytest.mark.parametrize("page", ["performance.md", "results.md"])
+def test_tables_match_the_benchmarks(page):
     tables = runpy.run_path(str(ROOT / "docs/tables.py"))
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    assert tables["filled"](page) == text, "run python docs/tables.py"
+    assert tables["fill"](page) == text, "run python docs/tables.py"
 
 
-def test_the_picture_shows_what_the_reproduction_found():
+def test_picture_matches_the_reproduction():
     picture = runpy.run_path(str(ROOT / "docs/picture.py"))
-    assert picture["PICTURE"].read_text(encoding="utf-8") == picture["drawn"](), "run python docs/picture.py"
+    assert picture["PICTURE"].read_text(encoding="utf-8") == picture["draw"](), "run python docs/picture.py"
+
+
+def test_formulas_become_mathml():
+    render = runpy.run_path(str(ROOT / "docs/formulas.py"))["on_page_content"]
+    page = r'<p>if <span class="arithmatex">\(p &lt; x_i\)</span></p><div class="arithmatex">\[a\]</div>'
+    html = render(page)
+    assert "arithmatex" not in html
+    assert html.count("<math") == 2
+    assert html.count('display="block"') == 1
+    assert "<msub><mi>x</mi><mi>i</mi></msub>" in html
+    assert render("<p>no formula</p>") == "<p>no formula</p>"
+
+
+def public_names() -> set[str]:
+    """Return every public name below `shortlist`, those of its public modules included."""
+    found = set(sl.__all__) - {"__version__"}
+    modules = {name: getattr(sl, name) for name in found if inspect.ismodule(getattr(sl, name))}
+    members = {f"{name}.{member}" for name, module in modules.items() for member in module.__all__}
+    return (found - modules.keys()) | members
+
+
+def test_reference_lists_every_public_name():
+    page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^::: shortlist\.(\S+)$", page, re.MULTILINE))
+    assert public_names() - listed == set()
+    assert listed - public_names() == {"models.base.Recommender"}  # the methods of every model
