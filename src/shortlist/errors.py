@@ -10,6 +10,17 @@ ShortlistError
 └── InfeasibleError (ValueError)    no decision satisfies the guarantee that was asked for
 """
 
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "InfeasibleError",
+    "ModelFileError",
+    "NotFittedError",
+    "ShortlistError",
+    "TrainingError",
+    "UnknownIdError",
+]
+
 
 class ShortlistError(Exception):
     """Root of all errors raised on purpose."""

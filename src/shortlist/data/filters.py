@@ -8,6 +8,8 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Longs
 
+__all__ = ["minimum"]
+
 Counting = Literal["rows", "distinct"]
 
 
