@@ -9,7 +9,7 @@ from cyclopts import Parameter
 import shortlist as sl
 from shortlist.cli.lists import as_json, drawn
 from shortlist.cli.screen import Json, say, show, show_json, show_table, show_text
-from shortlist.cli.training import BOUNDARY, rehearse, relearned, trial, write_page
+from shortlist.cli.training import BOUNDARY, rehearse, relearned, write_page
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def demo(
       shortlist demo
     """
     from shortlist.core.files import check_writable
-    from shortlist.reports.model_report import taken_by
+    from shortlist.reports.model_report import build_model_report, items_of
 
     check_writable(report)
     name, data = movies_or_groceries()
@@ -53,7 +53,7 @@ def demo(
         raise DataError("the demo needs users with at least three baskets, got none; try it on other data.")
     model = relearned(rehearsal, split.train_valid)
     fixed = rehearsal.set_cutoff(sl.cutoff.FixedN())
-    brief = trial(
+    model_report = build_model_report(
         name,
         model,
         split,
@@ -64,11 +64,11 @@ def demo(
         },
         main=EXPECTED,
         N=fixed.need("N_"),
-        keep_seen=data.has_repeats,
+        filter_seen=not data.has_repeats,
         max_items=MOST,
     )
-    write_page(brief, report)
-    examples = three_of(brief.lists[brief.main])
+    write_page(model_report, report)
+    examples = three_of(model_report.lists[model_report.main])
     if json:
         return show_json(
             {
@@ -77,16 +77,16 @@ def demo(
                 "users": data.n_users,
                 "items": data.n_items,
                 "n_epochs": model.n_epochs_,
-                "results": brief.comparison.table.to_dicts(),
-                "tests": brief.comparison.tests.to_dicts(),
+                "results": model_report.comparison.table.to_dicts(),
+                "tests": model_report.comparison.tests.to_dicts(),
                 "examples": [as_json(one, data) for one in examples],
                 "report": str(report),
             }
         )
-    show_comparison(brief)
+    show_comparison(model_report)
     show_text("\nThree of these lists: long, middling, short; ✓ marks what was taken next.\n")
     for one in examples:
-        ranked, taken = brief.heads[one.user_id], taken_by(one.user_id, split.test)
+        ranked, taken = model_report.top_candidates[one.user_id], items_of(one.user_id, split.test)
         show(drawn(one, ranked, data, taken=taken, most=ROWS, withheld=WITHHELD))
     show_text(f"Read the report, with ten more users: {report}")
     return show_text("Next: shortlist fit --help, which finds the ranker that suits data of your own.")
@@ -120,26 +120,27 @@ def three_of(lists: "RankedLists") -> "list[RankedList]":
     return [lists.at(number) for number in dict.fromkeys(numbers)]
 
 
-def show_comparison(brief: "ModelReport") -> None:
+def show_comparison(model_report: "ModelReport") -> None:
     """How the lists end, the table, and in words what it says."""
     rows = []
-    for name, report in brief.reports.items():
-        test = brief.comparison.results.get((name, "f1"))
+    for name, report in model_report.reports.items():
+        test = model_report.comparison.results.get((name, "f1"))
         gain = "" if test is None else f"{test.difference:+.4f} [{test.low:+.4f}, {test.high:+.4f}]"
         mean, covered = f"{report.mean('length'):.1f}", f"{report.cover_ratio:.0%}"
         rows.append((name, f"{report.f1:.4f}", mean, covered, gain))
-    paragraph(f"Ranking: {type(brief.model).__name__}. Who ends the lists: {brief.decider}")
+    paragraph(f"Ranking: {type(model_report.model).__name__}. Stopping rule: {model_report.stopping_rule}")
     show_text("")
     show_table(
         ("who ends the list", "F1", "length", "covered", "difference in F1, 95%"),
         rows,
         title="F1 over all test users, by what ends the same ranking",
     )
-    paragraph(brief.verdict())
-    (_, _, ours), (_, _, fixed) = brief.served(brief.ours), brief.served(brief.fixed)
+    paragraph(model_report.verdict())
+    _, _, selected = model_report.selective_f1(model_report.selected)
+    _, _, fixed = model_report.selective_f1(model_report.fixed)
     paragraph(
-        f"On the {brief.coverage:.0%} of users whose best item is likeliest to be taken, F1 is {ours:.4f}, "
-        f"and the fixed N's {fixed:.4f}. With coverage={brief.coverage}, the least sure are sent nothing."
+        f"Skipping the least certain {1 - model_report.coverage:.0%} of users gives F1 {selected:.4f} "
+        f"(fixed N: {fixed:.4f}). Use coverage={model_report.coverage} to send these users nothing."
     )
 
 

@@ -31,7 +31,7 @@ def outside_ids(words: Iterable[str], ids: "IdMap") -> list[Any]:
 
 def as_json(one: "RankedList", past: "Interactions") -> dict[str, Any]:
     """One list in plain values; names where the data has them."""
-    from shortlist.reports.model_report import names_of
+    from shortlist.reports.model_report import item_namer
 
     return {
         "user_id": one.user_id,
@@ -39,7 +39,7 @@ def as_json(one: "RankedList", past: "Interactions") -> dict[str, Any]:
         "boundary": one.boundary,
         "reason": one.reason,
         "items": one.items,
-        "names": None if past.item_names is None else list(map(names_of(past), one.items)),
+        "names": None if past.item_names is None else list(map(item_namer(past), one.items)),
         "scores": one.scores.tolist(),
         "probabilities": None if one.probabilities is None else one.probabilities.tolist(),
     }
@@ -59,7 +59,7 @@ def drawn(
     from rich.table import Table
     from rich.text import Text
 
-    from shortlist.reports.model_report import names_of
+    from shortlist.reports.model_report import item_namer
 
     title = (
         f"user {one.user_id}: {len(one)} item{'' if len(one) == 1 else 's'}; "
@@ -70,7 +70,7 @@ def drawn(
     table.add_column("item", overflow="fold", min_width=44)
     table.add_column("score", justify="right")
     table.add_column("probability", justify="right")
-    name = names_of(past)
+    name = item_namer(past)
 
     def add(which: "RankedList", at: int, rank: str, style: str = "") -> None:
         mark = " ✓" if which.items[at] in taken else ""

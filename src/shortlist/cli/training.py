@@ -109,6 +109,8 @@ def chosen_for(data: "Interactions", budget: str | int, params: "dict[str, Any]"
 
 def judged(name: str, made: Taught, split: "Split", keep_seen: bool) -> "ModelReport":
     """What was taught without the test, against the best fixed N and the learned boundary."""
+    from shortlist.reports.model_report import build_model_report
+
     if made.N is None:
         raise DataError("a report needs users with at least three baskets, got none; leave out --report.")
     ends: dict[str, Cutoff | None] = {f"best fixed N = {made.N}": sl.cutoff.FixedN(N=made.N)}
@@ -116,53 +118,15 @@ def judged(name: str, made: Taught, split: "Split", keep_seen: bool) -> "ModelRe
         ends[BOUNDARY] = None
     main = BOUNDARY if made.cutoff is None else type(made.cutoff).__name__
     ends[main] = made.cutoff
-    return trial(name, made.model, split, ends, main=main, N=made.N, keep_seen=keep_seen)
+    return build_model_report(name, made.model, split, ends, main=main, N=made.N, filter_seen=not keep_seen)
 
 
-def trial(
-    name: str,
-    model: Any,
-    split: "Split",
-    ends: "dict[str, Cutoff | None]",
-    *,
-    main: str,
-    N: int,
-    keep_seen: bool,
-    max_items: int = 20,
-) -> "ModelReport":
-    """The test's users' lists under every cutoff (None: the learned boundary); the first is a fixed N."""
-    from shortlist.reports.model_report import ModelReport
-
-    users = split.test.users.to_ids(split.test.active_users)
-    asked = {"filter_seen": not keep_seen, "at": None if split.test.time is None else split.test}
-    lists = {
-        end: model.recommend(users, cutoff=cutoff, max_items=max_items, **asked)
-        for end, cutoff in ends.items()
-    }
-    heads = model.recommend(users, N=HEAD, **asked)
-    cutoff = ends[main]
-    if cutoff is not None and hasattr(cutoff, "calibration_"):
-        heads = cutoff.calibration_.apply(heads, history=model.history)
-    return ModelReport(
-        data=name,
-        model=model,
-        history=split.train_valid,
-        truth=split.test,
-        lists=lists,
-        N=N,
-        main=main,
-        cutoff=cutoff,
-        heads=heads,
-        max_items=max_items,
-    )
-
-
-def write_page(brief: "ModelReport", path: Path) -> None:
+def write_page(report: "ModelReport", path: Path) -> None:
     """The report as one HTML file."""
     from shortlist.core.files import atomic_write
-    from shortlist.reports.model_page import html_model_report
+    from shortlist.reports.model_page import render_model_report
 
-    page = html_model_report(brief)
+    page = render_model_report(report)
     with atomic_write(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 

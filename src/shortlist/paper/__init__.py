@@ -1,1 +1,1 @@
-"""Reproduction of the paper's tables and figures."""
+"""The reproduction of the Dynamic-K paper: experiments, tables, figures and verdicts."""

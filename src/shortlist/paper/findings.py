@@ -1,20 +1,20 @@
-"""From runs to tables: means over seeds; tests pair users, each with the mean over seeds."""
+"""Tables and figures from runs: means over seeds; tests pair users by their mean over seeds."""
 
 from typing import Any
 
 import numpy as np
 
 from shortlist.evaluation import holm, paired_test
-from shortlist.paper import paper
-from shortlist.paper.result_cache import unpacked
-from shortlist.paper.runs import FIXED, LENGTHS, ORACLE, OWN
+from shortlist.paper import protocol
+from shortlist.paper.protocol import BOUNDARY, EXPECTED_F1, FIXED, LENGTHS, METRICS, ORACLE
+from shortlist.paper.result_cache import unpack
 from shortlist.types import Doubles
 
-Runs = dict[str, list[dict[str, Any]]]  # by model, one per seed
-FIGURES = ("f1", "ndcg", "cover", "length", "f1_covered", "ndcg_covered", "precision")
+Run = dict[str, Any]  # the result of one seed
+Runs = dict[str, list[Run]]  # by model, one run per seed
+FIGURES = ("f1", "ndcg", "cover_ratio", "length", "f1_covered", "ndcg_covered", "precision")
 RESAMPLES = 5000
-COLUMN_RESAMPLES = 2000
-BOTH = ("f1", "ndcg")
+TABLE_RESAMPLES = 2000  # of the test between two columns of Table 1
 PAIRS = (
     ("LogMF", "BPRMF"),
     ("CRRMF", "BPRMF"),
@@ -26,43 +26,38 @@ PAIRS = (
 
 
 def findings(dataset: str, by_model: Runs) -> dict[str, Any]:
-    """Everything but the sweeps."""
+    """All tables and figures except the parameter sweeps."""
     return {
         "table1": table1(dataset, by_model),
-        "figure2": {model: _curve(runs, "f1") for model, runs in by_model.items()},
-        "fair": fair(by_model),
-        "pairs": pairs(by_model),
-        "matched": matched_rivals(by_model),
-        "deciders": deciders(by_model),
-        "risk": {model: risk(runs) for model, runs in by_model.items()},
-        "spread": {model: spread(runs) for model, runs in by_model.items()},
+        "figure2": {model: _fixed_n_curve(runs) for model, runs in by_model.items()},
+        "all_users": all_users(by_model),
+        "pairs": compare_rankings(by_model),
+        "matched": matched_baselines(by_model),
+        "cutoffs": compare_cutoffs(by_model),
+        "risk": {model: risk_curves(runs) for model, runs in by_model.items()},
+        "distributions": {model: distributions(runs) for model, runs in by_model.items()},
     }
-
-
-def headline(model: str) -> str:
-    """What the paper reads off a model: its boundary, or the best N."""
-    return OWN if model in paper.ORIGINAL else FIXED
 
 
 # ---------------------------------------------------------------------- Table 1
 def table1(dataset: str, by_model: Runs) -> dict[str, Any]:
-    """The paper's columns: covered users only, NDCG over min(K, |test|)."""
-    printed = paper.TABLE.get(dataset, {})
+    """The paper's columns: covered users only, NDCG normalized by min(K, basket size)."""
+    printed = protocol.TABLE.get(dataset, {})
     table: dict[str, Any] = {}
-    for model in paper.MODELS:
-        runs, name = by_model[model], headline(model)
+    for model in protocol.MODELS:
+        runs, name = by_model[model], protocol.headline(model)
         table[model] = {
             "f1": mean(runs, name, "f1_covered"),
-            "cover": mean(runs, name, "cover"),
+            "cover_ratio": mean(runs, name, "cover_ratio"),
             "ndcg": mean(runs, name, "ndcg_covered"),
             "f1_sd": _sd(runs, name, "f1_covered"),
             "ndcg_sd": _sd(runs, name, "ndcg_covered"),
             "length": mean(runs, name, "length"),
-            "N": None if name == OWN else [run["N"]["f1"] for run in runs],
-            "N_ndcg": None if name == OWN else [run["N"]["ndcg_paper"] for run in runs],
+            "N": None if name == BOUNDARY else [run["N"]["f1"] for run in runs],
+            "N_ndcg": None if name == BOUNDARY else [run["N"]["ndcg_paper"] for run in runs],
             "paper": printed[model]._asdict() if model in printed else None,
         }
-    for model, original in paper.ORIGINAL.items():
+    for model, original in protocol.ORIGINAL.items():
         for metric, column in (("f1", "f1"), ("ndcg", "ndcg_paper")):
             p = covered_test(by_model[model], by_model[original], column)
             better = table[model][metric] > table[original][metric]
@@ -72,150 +67,154 @@ def table1(dataset: str, by_model: Runs) -> dict[str, Any]:
     return table
 
 
-def same_users(dynamic: list[dict[str, Any]], fixed: list[dict[str, Any]], metric: str) -> float:
-    """What the original reaches, at its N, on the users that the dynamic model covers."""
-    covered = user_covered(dynamic, OWN)
-    theirs = user_values(fixed, FIXED, metric).mean(axis=0)
-    return float((covered * theirs).sum() / max(covered.sum(), 1))
+def same_users(dynamic: list[Run], original: list[Run], metric: str) -> float:
+    """The original model at its fixed N, on the users that the dynamic model covers."""
+    covered = user_covered(dynamic, BOUNDARY)
+    values = user_values(original, FIXED, metric).mean(axis=0)
+    return float((covered * values).sum() / max(covered.sum(), 1))
 
 
-def covered_test(dynamic: list[dict[str, Any]], fixed: list[dict[str, Any]], metric: str) -> float:
-    """p of "the paper's two columns are equal": covered users of one side, all users of the other.
+def covered_test(dynamic: list[Run], original: list[Run], metric: str) -> float:
+    """p of equal columns: covered users of the dynamic model against all users of the original.
 
-    Users are resampled together with whether each seed covers them; the means are taken as in the table.
+    Users are resampled together with whether each seed covers them; means are computed as in the table.
     """
-    ours, covered = user_values(dynamic, OWN, metric), user_covered(dynamic, OWN)
-    theirs = user_values(fixed, FIXED, metric).mean(axis=0)
+    values, covered = user_values(dynamic, BOUNDARY, metric), user_covered(dynamic, BOUNDARY)
+    baseline = user_values(original, FIXED, metric).mean(axis=0)
 
-    def difference(times: Doubles) -> float:
-        own = np.divide(ours @ times, covered @ times, out=np.zeros(len(ours)), where=covered @ times > 0)
-        return float(own.mean() - theirs @ times / times.sum())
+    def difference(weights: Doubles) -> float:
+        n_covered = covered @ weights
+        means = np.divide(values @ weights, n_covered, out=np.zeros(len(values)), where=n_covered > 0)
+        return float(means.mean() - baseline @ weights / weights.sum())
 
-    seen = difference(np.ones(theirs.size))
+    observed = difference(np.ones(baseline.size))
     rng = np.random.Generator(np.random.PCG64(RESAMPLES))
-    made = []
-    for _ in range(COLUMN_RESAMPLES):
-        drawn = rng.integers(theirs.size, size=theirs.size)
-        made.append(difference(np.bincount(drawn, minlength=theirs.size).astype(np.float64)))
-    as_far = int((np.abs(np.array(made) - seen) >= abs(seen) * (1 - 1e-12)).sum())
-    return (1 + as_far) / (1 + COLUMN_RESAMPLES)
+    resampled = []
+    for _ in range(TABLE_RESAMPLES):
+        sample = rng.integers(baseline.size, size=baseline.size)
+        resampled.append(difference(np.bincount(sample, minlength=baseline.size).astype(np.float64)))
+    extreme = int((np.abs(np.array(resampled) - observed) >= abs(observed) * (1 - 1e-12)).sum())
+    return (1 + extreme) / (1 + TABLE_RESAMPLES)
 
 
-# ---------------------------------------------------------------------- the fair tables
-def fair(by_model: Runs) -> list[dict[str, Any]]:
-    """All users, an empty list counts 0; each model's lists beside those of the model it extends."""
+# ---------------------------------------------------------------------- all users
+def all_users(by_model: Runs) -> list[dict[str, Any]]:
+    """Means over all users, an empty list counting 0; each model against the model it extends."""
     rows = []
     for model, runs in by_model.items():
-        for name in (FIXED, OWN, "expected F1"):
+        for name in (FIXED, BOUNDARY, EXPECTED_F1):
             if name in runs[0]["lists"]:
                 rows.append({"model": model, "lists": name, **figures(runs, name)})
                 rows[-1]["gap"] = gap(runs, name)
     for row in rows:
-        rival = _rival(row["model"], row["lists"])
-        if rival is not None:
-            row["against"] = list(rival)
-            row |= paired(by_model[row["model"]], row["lists"], by_model[rival[0]], rival[1], BOTH)
-    return corrected(rows)
+        baseline = _baseline(row["model"], row["lists"])
+        if baseline is not None:
+            row["baseline"] = list(baseline)
+            row |= paired(
+                by_model[row["model"]], row["lists"], by_model[baseline[0]], baseline[1], tuple(METRICS)
+            )
+    return correct(rows)
 
 
-def _rival(model: str, name: str) -> tuple[str, str] | None:
-    """What a row of the fair table is held against: the original at its N, else its own fixed N."""
-    if model in paper.ORIGINAL and name != "expected F1":
-        return paper.ORIGINAL[model], FIXED
+def _baseline(model: str, name: str) -> tuple[str, str] | None:
+    """The lists to compare with: the original at its fixed N, else the same ranking at its fixed N."""
+    if model in protocol.ORIGINAL and name != EXPECTED_F1:
+        return protocol.ORIGINAL[model], FIXED
     return None if name == FIXED else (model, FIXED)
 
 
-def pairs(by_model: Runs) -> list[dict[str, Any]]:
-    """The top-N models against each other, at their N, over all users."""
+def compare_rankings(by_model: Runs) -> list[dict[str, Any]]:
+    """The top-N models against each other at their fixed N, over all users."""
     rows = [
-        {"model": ours, "against": theirs, **paired(by_model[ours], FIXED, by_model[theirs], FIXED, BOTH)}
-        for ours, theirs in PAIRS
+        {
+            "model": model,
+            "baseline": other,
+            **paired(by_model[model], FIXED, by_model[other], FIXED, tuple(METRICS)),
+        }
+        for model, other in PAIRS
     ]
-    return corrected(rows)
+    return correct(rows)
 
 
-def matched_rivals(by_model: Runs) -> dict[str, Any]:
-    """The same ranking at fixed length on equal terms: same users, same silence, same number of items."""
-    found: dict[str, Any] = {}
+def matched_baselines(by_model: Runs) -> dict[str, Any]:
+    """The same ranking at fixed lengths with the same users, the same abstention, or as many items."""
+    tables: dict[str, Any] = {}
     for model, runs in by_model.items():
         for name in runs[0]["matched"]:
             rows = []
-            for rival in runs[0]["matched"][name]:
-                theirs = [{"lists": {rival: run["matched"][name][rival]}} for run in runs]
-                row = {"rival": rival, **figures(theirs, rival)}
-                if rival == "same users":  # only they count: the others get nothing on either side
+            for baseline in runs[0]["matched"][name]:
+                others = [{"lists": {baseline: run["matched"][name][baseline]}} for run in runs]
+                row = {"baseline": baseline, **figures(others, baseline)}
+                if baseline == "same users":  # the other users have empty lists on both sides
                     row["f1"] = row["f1_covered"]
-                    row["ours"] = mean(runs, name, "f1_covered")
+                    row["own_f1"] = mean(runs, name, "f1_covered")
                 else:
-                    row["ours"] = mean(runs, name, "f1")
-                rows.append(row | paired(runs, name, theirs, rival))
-            found.setdefault(model, {})[name] = corrected(rows)
-    return found
+                    row["own_f1"] = mean(runs, name, "f1")
+                rows.append(row | paired(runs, name, others, baseline))
+            tables.setdefault(model, {})[name] = correct(rows)
+    return tables
 
 
-def deciders(by_model: Runs) -> dict[str, Any]:
-    """Every decider on every ranking, held against the best fixed N of the same ranking."""
-    found: dict[str, Any] = {}
+def compare_cutoffs(by_model: Runs) -> dict[str, Any]:
+    """Every cutoff on every ranking, against the best fixed N of the same ranking."""
+    table: dict[str, Any] = {}
     rows = []
     for model, runs in by_model.items():
-        found[model] = {}
+        table[model] = {}
         for name in runs[0]["lists"]:
-            row = found[model][name] = figures(runs, name) | {"gap": gap(runs, name)}
+            row = table[model][name] = figures(runs, name) | {"gap": gap(runs, name)}
             if name not in (FIXED, ORACLE):
                 row |= paired(runs, name, runs, FIXED)
                 rows.append(row)
-    corrected(rows)
-    return found
+    correct(rows)
+    return table
 
 
-def figures(runs: list[dict[str, Any]], name: str) -> dict[str, Any]:
+def figures(runs: list[Run], name: str) -> dict[str, Any]:
     """Means over seeds."""
     return {figure: mean(runs, name, figure) for figure in FIGURES} | {"f1_sd": _sd(runs, name, "f1")}
 
 
-def gap(runs: list[dict[str, Any]], name: str) -> float | None:
-    """Share of the way from the best fixed N to the oracle."""
+def gap(runs: list[Run], name: str) -> float | None:
+    """Share of the F1 difference between the best fixed N and the oracle that the lists gain."""
     low, high = mean(runs, FIXED, "f1"), mean(runs, ORACLE, "f1")
-    here = mean(runs, name, "f1")
-    return (here - low) / (high - low) if high > low else None
+    value = mean(runs, name, "f1")
+    return (value - low) / (high - low) if high > low else None
 
 
 def paired(
-    runs: list[dict[str, Any]],
-    name: str,
-    others: list[dict[str, Any]],
-    rival: str,
-    metrics: tuple[str, ...] = ("f1",),
+    runs: list[Run], name: str, others: list[Run], baseline: str, metrics: tuple[str, ...] = ("f1",)
 ) -> dict[str, Any]:
-    """ours − theirs over all users, pairing each user's mean over seeds."""
-    found: dict[str, Any] = {}
+    """The difference over all users, pairing each user's means over seeds."""
+    columns: dict[str, Any] = {}
     for metric in metrics:
-        ours, theirs = (
-            user_values(side, each, metric).mean(axis=0) for side, each in ((runs, name), (others, rival))
+        test = paired_test(
+            user_values(runs, name, metric).mean(axis=0),
+            user_values(others, baseline, metric).mean(axis=0),
+            resamples=RESAMPLES,
         )
-        made = paired_test(ours, theirs, resamples=RESAMPLES)
-        found |= {
-            f"{metric}_difference": made.difference,
-            f"{metric}_low": made.low,
-            f"{metric}_high": made.high,
-            f"{metric}_p": made.p_bootstrap,
-            f"{metric}_p_t": made.p_t,
+        columns |= {
+            f"{metric}_difference": test.difference,
+            f"{metric}_low": test.low,
+            f"{metric}_high": test.high,
+            f"{metric}_p": test.p_bootstrap,
+            f"{metric}_p_t": test.p_t,
         }
-    return found
+    return columns
 
 
-def corrected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Holm's correction over a whole table, metric by metric."""
-    for metric in BOTH:
-        those = [row for row in rows if f"{metric}_p" in row]
-        for row, p in zip(those, holm([row[f"{metric}_p"] for row in those]), strict=True):
+def correct(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add Holm's correction over a whole table, per metric."""
+    for metric in METRICS:
+        tested = [row for row in rows if f"{metric}_p" in row]
+        for row, p in zip(tested, holm([row[f"{metric}_p"] for row in tested]), strict=True):
             row[f"{metric}_p_holm"] = p
     return rows
 
 
 # ---------------------------------------------------------------------- curves
-def risk(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """F1 of the users served, surest first; the first seed's curve, the mean area of all seeds."""
+def risk_curves(runs: list[Run]) -> dict[str, Any]:
+    """F1 by coverage, most certain users first: the curve of the first seed, the mean area of all seeds."""
     return {
         name: {
             "coverage": one["coverage"],
@@ -227,38 +226,38 @@ def risk(runs: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def spread(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """How far t_u and K scatter over users (first seed)."""
+def distributions(runs: list[Run]) -> dict[str, Any]:
+    """Boundaries t_u and list lengths K over users, for the first seed."""
     return {
         "boundaries": runs[0]["boundaries"],
         "K": {name: one["lengths"] for name, one in runs[0]["lists"].items() if name != FIXED},
     }
 
 
+def _fixed_n_curve(runs: list[Run]) -> dict[str, Any]:
+    return {
+        "N": list(LENGTHS),
+        "f1": np.mean([run["curve"]["f1"] for run in runs], axis=0).tolist(),
+        "best_N": round(float(np.median([run["N"]["f1"] for run in runs]))),
+    }
+
+
 # ---------------------------------------------------------------------- over seeds
-def mean(runs: list[dict[str, Any]], name: str, figure: str) -> float:
-    """Over seeds; where nobody was covered, a list is worth nothing."""
+def mean(runs: list[Run], name: str, figure: str) -> float:
+    """Mean over seeds; a seed without covered users counts 0."""
     return float(np.mean([run["lists"][name][figure] or 0.0 for run in runs]))
 
 
-def _sd(runs: list[dict[str, Any]], name: str, figure: str) -> float | None:
+def _sd(runs: list[Run], name: str, figure: str) -> float | None:
     values = [run["lists"][name][figure] or 0.0 for run in runs]
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
-def user_values(runs: list[dict[str, Any]], name: str, metric: str) -> Doubles:
+def user_values(runs: list[Run], name: str, metric: str) -> Doubles:
     """(n_seeds, n_users)."""
-    return np.stack([unpacked(run["lists"][name]["users"][metric]) for run in runs])
+    return np.stack([unpack(run["lists"][name]["users"][metric]) for run in runs])
 
 
-def user_covered(runs: list[dict[str, Any]], name: str) -> Doubles:
-    """(n_seeds, n_users) 1 where a user was shown anything."""
+def user_covered(runs: list[Run], name: str) -> Doubles:
+    """(n_seeds, n_users) 1 where a user's list is not empty."""
     return (user_values(runs, name, "length") > 0).astype(np.float64)
-
-
-def _curve(runs: list[dict[str, Any]], metric: str) -> dict[str, Any]:
-    return {
-        "N": list(LENGTHS),
-        metric: np.mean([run["curve"][metric] for run in runs], axis=0).tolist(),
-        "chosen": round(float(np.median([run["N"]["f1"] for run in runs]))),
-    }

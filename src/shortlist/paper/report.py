@@ -1,246 +1,230 @@
-"""The report: one HTML file with its figures inside, and the Markdown table for a README."""
+"""The reproduction report as one HTML page, and Table 1 as Markdown."""
 
 from collections.abc import Sequence
-from html import escape
+from itertools import pairwise
 from typing import Any
 
-from shortlist.core import charts
-from shortlist.paper import paper
-from shortlist.paper.figures import figure1, figure2, risk_figure, spread_figure
-from shortlist.paper.runs import FIXED, ORACLE, OWN
-from shortlist.paper.verdicts import COVERED, FAILS, HOLDS, METRIC
-from shortlist.reports.page import difference, html_table, mark, or_dash, page, share
+from shortlist.core.charts import Series, bar_chart, legend, length_chart, line_chart, thinned
+from shortlist.paper import protocol
+from shortlist.paper.protocol import BOUNDARY, EXPECTED_F1, FIXED, METRICS, ORACLE
+from shortlist.paper.verdicts import COVERED, FAILS, HOLDS
+from shortlist.reports.page import render
 
-TITLE = "Dynamic-K recommendation with personalised decision boundary, reproduced"
-NAMES = {"ml-100k": "MovieLens 100K", "ta-feng": "Ta-Feng", "sample": "The generated sample"}
-VARIANTS = {"plain": "without", "biased": "with"}
-CLASS = {HOLDS: "holds", COVERED: "part", FAILS: "fails"}
+NAMES = {"ml-100k": "MovieLens 100K", "ta-feng": "Ta-Feng", "sample": "Generated sample"}
+CLASSES = {HOLDS: "good", COVERED: "part", FAILS: "bad"}
+MATCHED_MODELS = ("DKBPRMF", "DKHRM", "HRM", "PersonalFrequency")
+RISK_LISTS = (
+    ("HRM", FIXED),
+    ("DKHRM", BOUNDARY),
+    ("DKHRM", EXPECTED_F1),
+    ("PersonalFrequency", FIXED),
+    ("PersonalFrequency", EXPECTED_F1),
+)
+SYMBOLS = {"t": "t", "lambda_t": "λ_t", "alpha": "α", protocol.BIASED_SWEEP: "t, with item biases"}
 
 
-def html_report(results: dict[str, Any], machine: dict[str, Any]) -> str:
-    """One page that needs nothing else."""
-    settings = results["settings"]
-    users = f", {settings['users']:,} users at most" if settings["users"] else ""
-    head = (
-        "<p>Everything is chosen on each user's last basket before the test, and the test is looked at once. "
-        "<em>Covered users</em> leaves out users with an empty list, as the paper does; <em>all users</em> "
-        "counts an empty list as 0.</p>"
-        f"<p class='quiet'>shortlist {machine['shortlist']}; {settings['seeds']} seeds from "
-        f"{settings['seed']}; {settings['n_trials']} trials per model, at most {settings['n_epochs']} epochs"
-        f"{users}; Python {machine['python']}, "
-        + ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
-        + f"; {machine['system']}, {machine['cores']} cores.</p>"
+def render_reproduction(results: dict[str, Any], machine: dict[str, Any]) -> str:
+    """The page as text; it loads nothing and runs no scripts."""
+    return render(
+        "reproduction.html.j2",
+        settings=results["settings"],
+        machine=machine,
+        datasets=[_dataset(NAMES.get(name, name), found) for name, found in results["datasets"].items()],
+        classes=CLASSES,
     )
-    body = head + "".join(_dataset(name, found) for name, found in results["datasets"].items())
-    return page(TITLE, charts.STYLE, body)
 
 
 def markdown_table(results: dict[str, Any]) -> str:
-    """Table 1 with the paper's numbers in brackets, and the same lists judged over all users."""
+    """Table 1 with the paper's numbers in brackets, and F1 of the same lists over all users."""
     names = list(results["datasets"])
-    heads = [
-        f"{NAMES[n]} {column}" for n in names for column in ("F1", "Cover-Ratio", "NDCG", "F1, all users")
-    ]
+    columns = ("F1", "Cover-Ratio", "NDCG", "F1, all users")
+    header = [f"{NAMES[name]} {column}" for name in names for column in columns]
     lines = [
-        "| model (paper's numbers in brackets) | " + " | ".join(heads) + " |",
-        "|---|" + "---:|" * len(heads),
+        "| model (paper's numbers in brackets) | " + " | ".join(header) + " |",
+        "|---|" + "---:|" * len(header),
     ]
-    for model in paper.MODELS:
+    for model in protocol.MODELS:
         cells = []
         for name in names:
             found = results["datasets"][name]
-            cells += [*_cells(found["table1"][model]), f"{_all_users(found, model):.4f}"]
-        lines.append(f"| {paper.title(model)} | " + " | ".join(cells) + " |")
+            f1 = found["cutoffs"][model][protocol.headline(model)]["f1"]
+            cells += [*table1_cells(found["table1"][model]), f"{f1:.4f}"]
+        lines.append(f"| {protocol.title(model)} | " + " | ".join(cells) + " |")
     lines += [
         "",
-        "F1, Cover-Ratio, NDCG: covered users only, as the paper counts; + better, - worse than the model it "
-        "extends (bootstrap over users, p ≤ 0.05). Last column: all users, an empty list counts 0.",
+        "F1, Cover-Ratio, NDCG: covered users only, as in the paper; + better, - worse than the model it "
+        "extends (bootstrap over users, p ≤ 0.05). Last column: all users, an empty list counts as 0.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    """F1, Cover-Ratio and NDCG, each with the paper's number where there is one."""
+def table1_cells(row: dict[str, Any]) -> list[str]:
+    """F1, Cover-Ratio and NDCG, each with the paper's number if there is one."""
     cells = []
-    for column, digits in (("f1", 4), ("cover", 2), ("ndcg", 3)):
-        said = "" if row["paper"] is None else f" ({row['paper'][column]:g})"
-        cells.append(f"{row[column]:.{digits}f}{row.get(f'{column}_mark', '')}{said}")
+    for column, digits in (("f1", 4), ("cover_ratio", 2), ("ndcg", 3)):
+        printed = "" if row["paper"] is None else f" ({row['paper'][column]:g})"
+        cells.append(f"{row[column]:.{digits}f}{row.get(f'{column}_mark', '')}{printed}")
     return cells
 
 
-def _all_users(found: dict[str, Any], model: str) -> float:
-    name = OWN if model in paper.ORIGINAL else FIXED
-    figure: float = found["deciders"][model][name]["f1"]
-    return figure
+def _dataset(name: str, found: dict[str, Any]) -> dict[str, Any]:
+    """The context of one dataset's section."""
+    return {
+        "name": name,
+        "data": found["data"],
+        "verdicts": found["verdicts"],
+        "table1": [_table1_row(model, row) for model, row in found["table1"].items()],
+        "paper_cells": _count_cells(found["table1"]),
+        "figure1": _sweep_figures(found["figure1"]),
+        "figure1_legend": legend(
+            [("covered users", 0), ("all users, empty list = 0", 1), ("share of covered users", 2)]
+        ),
+        "figure2": _fixed_n_figure(found["figure2"]),
+        "all_users": [_all_users_row(row) for row in found["all_users"]],
+        "matched": [
+            {"lists": f"{protocol.title(model)}, {name}", "difference": format_difference(row, "f1"), **row}
+            for model in MATCHED_MODELS
+            for name, rows in found["matched"][model].items()
+            for row in rows
+        ],
+        "cutoffs": _cutoff_table(found["cutoffs"]),
+        "risk": _risk_figure(found["risk"]),
+        "distributions": _distribution_figures(found["distributions"]),
+        "params": {
+            protocol.title(model): ", ".join(f"{name} {value}" for name, value in params.items())
+            for model, params in found["params"].items()
+        },
+        "strictness": [
+            {"model": protocol.title(model), "biases": variant == "biased", **one}
+            for model, variants in found["strictness"].items()
+            for variant, one in variants.items()
+        ],
+    }
 
 
-# ---------------------------------------------------------------------- one dataset
-def _dataset(name: str, found: dict[str, Any]) -> str:
-    about = found["about"]
-    parts = [
-        f"<h2>{escape(NAMES.get(name, name))}</h2>",
-        f"<p class='quiet'>{about['rows']:,} rows, {about['users']:,} users, {about['items']:,} items; "
-        f"tested on {about['test_users']:,} users and {about['test_rows']:,} rows; "
-        f"seen items {about['seen_items']}.</p>",
-        "<h3>What of the paper holds</h3>",
-        _verdicts(found["verdicts"]),
-        "<h3>Table 1: the paper's columns (covered users)</h3>",
-        _table1(found["table1"]),
-        "<h3>Figure 1: DK-HRM with one parameter moved at a time</h3>",
-        figure1(found["figure1"]),
-        "<h3>Figure 2: F1 of the top N</h3>",
-        figure2(found["figure2"]),
-        "<h3>The fair table: all users</h3>",
-        _fair(found["fair"]),
-        "<h3>Matched comparisons: the same ranking at fixed length, on equal terms</h3>",
-        _matched(found["matched"]),
-        "<h3>Every decider on every ranking (F1, all users)</h3>",
-        _deciders(found["deciders"]),
-        "<h3>Serving only the users one is sure about</h3>",
-        risk_figure(found["risk"]),
-        "<h3>How far boundaries and lengths scatter</h3>",
-        spread_figure(found["spread"]),
-        "<h3>Parameters</h3>",
-        _parameters(found),
-    ]
-    return "".join(parts)
+# ---------------------------------------------------------------------- tables
+def significance_mark(row: dict[str, Any], metric: str) -> str:
+    """+ or - for a significant difference."""
+    if row.get(f"{metric}_p_holm", 1.0) > 0.05:
+        return ""
+    return "+" if row[f"{metric}_difference"] > 0 else "-"
 
 
-def _verdicts(rows: Sequence[dict[str, str]]) -> str:
-    body = [
-        [
-            escape(row["claim"]),
-            f"<span class='{CLASS[row['verdict']]}'>{row['verdict']}</span>",
-            escape(row["numbers"]),
-        ]
-        for row in rows
-    ]
-    return html_table(["claim of the paper", "verdict", "numbers"], body, text=(1, 2))
+def format_difference(row: dict[str, Any], metric: str) -> str:
+    """Difference, interval and p; nothing for rows that were not compared."""
+    if f"{metric}_p_holm" not in row:
+        return ""
+    low, high, p = (row[f"{metric}_{part}"] for part in ("low", "high", "p_holm"))
+    return f"{row[f'{metric}_difference']:+.4f} [{low:+.4f}, {high:+.4f}], {p:.3f}"
 
 
-def _table1(table: dict[str, Any]) -> str:
-    rows = []
-    above = cells = 0
-    for model, row in table.items():
-        N = "K" if row["N"] is None else f"N = {_few(row['N'])}; for NDCG {_few(row['N_ndcg'])}"
-        rows.append([paper.title(model), N, *_cells(row), f"{row['length']:.1f}", or_dash(row["f1_sd"], 4)])
-        if row["paper"] is not None:
-            cells += 2
-            above += sum(round(row[each], 3) >= row["paper"][each] for each in METRIC)
-    heads = [
-        "model",
-        "length",
-        "F1 (paper)",
-        "Cover-Ratio (paper)",
-        "NDCG (paper)",
-        "items shown",
-        "sd of F1",
-    ]
-    count = f" At or above the paper: {above} of {cells} F1 and NDCG cells." if cells else ""
-    note = (
-        "+ better, - worse than the model it extends: covered users against all users of the original, "
-        "bootstrap over users, p ≤ 0.05. sd: over seeds. N is chosen on validation, for each metric its "
-        f"own.{count}"
-    )
-    return html_table(heads, rows) + f"<p class='quiet'>{note}</p>"
+def _table1_row(model: str, row: dict[str, Any]) -> dict[str, Any]:
+    N = "K" if row["N"] is None else f"N = {_range(row['N'])}; NDCG: N = {_range(row['N_ndcg'])}"
+    return row | {"model": protocol.title(model), "list_length": N, "cells": table1_cells(row)}
 
 
-def _few(values: Sequence[int]) -> str:
-    """The lengths that seeds chose."""
+def _range(values: Sequence[int]) -> str:
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low}–{high}"
 
 
-def _fair(rows: Sequence[dict[str, Any]]) -> str:
-    body = []
-    for row in rows:
-        against = "" if "against" not in row else f"{paper.title(row['against'][0])}, {row['against'][1]}"
-        body.append(
-            [
-                f"{paper.title(row['model'])}, {row['lists']}",
-                f"{row['f1']:.4f}{mark(row, 'f1')}",
-                f"{row['ndcg']:.4f}{mark(row, 'ndcg')}",
-                f"{row['f1_covered']:.4f}",
-                f"{row['cover']:.2f}",
-                f"{row['length']:.1f}",
-                share(row["gap"]),
-                escape(against),
-                difference(row, "f1"),
-            ]
-        )
-    heads = ["lists", "F1", "NDCG", "F1 covered", "Cover-Ratio", "items shown", "gap to oracle"]
-    note = (
-        "Means over all users; NDCG with a normaliser fixed per user. + better, - worse than the lists named "
-        "under “against”: paired bootstrap over users, Holm's p ≤ 0.05. Gap: share of the way from the same "
-        "ranking's fixed N to the best length in hindsight."
-    )
-    made = html_table([*heads, "against", "difference in F1 [95%], p"], body)
-    return f"{made}<p class='quiet'>{note}</p>"
-
-
-def _matched(found: dict[str, Any]) -> str:
-    body = [
-        [
-            f"{paper.title(model)}, {name}",
-            escape(row["rival"]),
-            f"{row['ours']:.4f}",
-            f"{row['f1']:.4f}",
-            f"{row['cover']:.2f}",
-            f"{row['length']:.1f}",
-            difference(row, "f1"),
-        ]
-        for model in ("DKBPRMF", "DKHRM", "HRM", "PersonalFrequency")
-        for name, rows in found[model].items()
-        for row in rows
+def _count_cells(table: dict[str, Any]) -> tuple[int, int]:
+    """(F1 and NDCG cells at or above the paper's, all cells that the paper has)."""
+    cells = [
+        round(row[metric], 3) >= row["paper"][metric]
+        for row in table.values()
+        if row["paper"] is not None
+        for metric in METRICS
     ]
-    heads = [
-        "lists",
-        "fixed-N rival",
-        "F1",
-        "rival's F1",
-        "rival's cover",
-        "rival's items",
-        "difference [95%], p",
-    ]
-    note = (
-        "For “same users” both F1 are means over those users; differences are over all users. "
-        "The other rankings are in results.json."
-    )
-    return html_table(heads, body, text=(1,)) + f"<p class='quiet'>{note}</p>"
+    return sum(cells), len(cells)
 
 
-def _deciders(found: dict[str, Any]) -> str:
+def _all_users_row(row: dict[str, Any]) -> dict[str, Any]:
+    baseline = row.get("baseline")
+    return row | {
+        "name": f"{protocol.title(row['model'])}, {row['lists']}",
+        "marks": {metric: significance_mark(row, metric) for metric in METRICS},
+        "baseline": "" if baseline is None else f"{protocol.title(baseline[0])}, {baseline[1]}",
+        "difference": format_difference(row, "f1"),
+    }
+
+
+def _cutoff_table(found: dict[str, Any]) -> dict[str, Any]:
+    """Column names, and for each ranking the F1 of each cutoff (None: not available)."""
     others = dict.fromkeys(name for lists in found.values() for name in lists)
-    names = [FIXED, OWN, *(name for name in others if name not in (FIXED, OWN, ORACLE)), ORACLE]
-    body = []
+    names = [FIXED, BOUNDARY, *(name for name in others if name not in (FIXED, BOUNDARY, ORACLE)), ORACLE]
+    rows = {}
     for model, lists in found.items():
         best = max(row["f1"] for name, row in lists.items() if name != ORACLE)
-        cells = []
-        for name in names:
-            if name not in lists:
-                cells.append("–")
-                continue
-            row = lists[name]
-            text = f"{row['f1']:.4f}{mark(row, 'f1')}"
-            cells.append(f"<strong>{text}</strong>" if row["f1"] == best and name != ORACLE else text)
-        body.append([paper.title(model), *cells])
-    note = (
-        "+ better, - worse than the same ranking's fixed N (paired bootstrap over users, Holm over this "
-        "table). Bold: best of a row. The oracle knows the answer."
-    )
-    return html_table(["ranking", *map(escape, names)], body) + f"<p class='quiet'>{note}</p>"
+        rows[protocol.title(model)] = [
+            {
+                "text": f"{lists[name]['f1']:.4f}{significance_mark(lists[name], 'f1')}",
+                "best": lists[name]["f1"] == best and name != ORACLE,
+            }
+            if name in lists
+            else {"text": "–", "best": False}
+            for name in names
+        ]
+    return {"names": names, "rows": rows}
 
 
-def _parameters(found: dict[str, Any]) -> str:
-    rows = [
-        [paper.title(model), escape(", ".join(f"{name} {value}" for name, value in params.items()))]
-        for model, params in found["params"].items()
+# ---------------------------------------------------------------------- figures
+def _sweep_figures(sweeps: dict[str, Any]) -> list[str]:
+    figures = []
+    for name, sweep in sweeps.items():
+        x, even, label = sweep["values"], name == "lambda_t", SYMBOLS[name]
+        f1 = [Series("covered users", x, sweep["f1_covered"], 0), Series("all users", x, sweep["f1"], 1)]
+        ndcg = [Series("covered users", x, sweep["ndcg_covered"], 0)]
+        cover_ratio = [Series("covered users", x, sweep["cover_ratio"], 2)]
+        figures += [
+            line_chart(f"F1 by {label}", label, "F1 (mean over users)", f1, even=even),
+            line_chart(f"NDCG by {label}", label, "NDCG (as in the paper)", ndcg, even=even),
+            line_chart(f"Cover-Ratio by {label}", label, "share of users", cover_ratio, even=even, top=1.0),
+        ]
+    return figures
+
+
+def _fixed_n_figure(curves: dict[str, Any]) -> str:
+    models = [model for model in curves if model not in protocol.ORIGINAL]
+    series = [
+        Series(protocol.title(model), curves[model]["N"], curves[model]["f1"], k)
+        for k, model in enumerate(models)
     ]
-    strict = "; ".join(
-        f"{paper.title(model)} {VARIANTS[name]} item biases: negatives {one['negatives']:g} covers "
-        f"{one['cover']:.2f} of validation users (the paper: {one['target']:.2f} of test users)"
-        for model, tried in found["strictness"].items()
-        for name, one in tried.items()
+    chart = line_chart("F1 at N = 1 … 20", "N (list length of all users)", "F1 (mean over all users)", series)
+    names = [
+        (f"{protocol.title(model)} (validation: N = {curves[model]['best_N']})", k)
+        for k, model in enumerate(models)
+    ]
+    return chart + legend(names)
+
+
+def _risk_figure(found: dict[str, Any]) -> str:
+    series, names = [], []
+    for k, (model, lists) in enumerate(RISK_LISTS):
+        one = found[model][lists]
+        label = f"{protocol.title(model)}, {lists}"
+        series.append(Series(label, one["coverage"], one["f1"], k))
+        names.append((f"{label} (area {one['area']:.4f})", k))
+    chart = line_chart(
+        "F1 when only the most certain users get a list",
+        "coverage (share of users with a list)",
+        "F1 (mean over these users)",
+        series,
     )
-    note = f"Strictness of the boundary, chosen on validation. {strict}."
-    return html_table(["model", "parameters"], rows, text=(1,)) + f"<p class='quiet'>{note}</p>"
+    return chart + legend(names)
+
+
+def _distribution_figures(found: dict[str, Any]) -> list[str]:
+    figures = []
+    for model in protocol.ORIGINAL:
+        boundaries, name = found[model]["boundaries"], protocol.title(model)
+        labels = thinned([f"{(low + high) / 2:.3f}" for low, high in pairwise(boundaries["edges"])])
+        title = f"{name}: t_u, sd {boundaries['sd']:.3f}"
+        figures += [
+            bar_chart(title, "boundary t_u", "users", labels, boundaries["counts"]),
+            length_chart(f"{name}: K", found[model]["K"][BOUNDARY], 1),
+        ]
+    return figures + [
+        length_chart(f"{protocol.title(model)}: K by {EXPECTED_F1}", found[model]["K"][EXPECTED_F1], 2)
+        for model in ("DKHRM", "PersonalFrequency")
+    ]

@@ -1,9 +1,9 @@
-"""reproduce: tune, train, judge, and write down what of the paper holds. Work done is never done twice."""
+"""reproduce: tune, train and evaluate the paper's models, and check its claims. Interrupted runs resume."""
 
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -13,37 +13,39 @@ from typing import Any
 from shortlist.core.files import atomic_write
 from shortlist.errors import ConfigError
 from shortlist.models.base import whole
-from shortlist.paper import paper, runs
-from shortlist.paper.bench import Bench
+from shortlist.paper import protocol, runs
 from shortlist.paper.findings import findings
-from shortlist.paper.report import html_report, markdown_table
+from shortlist.paper.report import markdown_table, render_reproduction
 from shortlist.paper.result_cache import ResultCache
+from shortlist.paper.runs import Experiment
 from shortlist.paper.verdicts import verdicts
 from shortlist.tuning.space import SPACES
 from shortlist.tuning.tune import Tuned, tune
 
-DATASETS = ("ml-100k", "ta-feng")
-CHOICES = (*DATASETS, "sample", "all")
-NEAR = 0.05  # a Cover-Ratio within this of the paper's is comparable
-Told = Callable[[str], None]
+CHOICES = (*protocol.DATASETS, "sample", "all")
+COVER_RATIO_TOLERANCE = 0.05  # distance from the paper's Cover-Ratio that counts as equal
+SWEEP_FIGURES = ("f1_covered", "ndcg_covered", "cover_ratio", "f1", "length")
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much work is done; part of the settings of every unit it bears on."""
+    """The amount of work; part of the settings of every cached result that depends on it."""
 
     n_trials: int = 12  # per model
     n_epochs: int = 60  # at most
     patience: int = 6
     sweep_seeds: int = 2
-    steps: int = 8  # of the search for the strictness
-    depth: int = 50  # candidates a decider looks at
-    users: int | None = None  # kept of a larger dataset; None: all
+    strictness_steps: int = 8  # of the search for the paper's Cover-Ratio
+    n_candidates: int = 50  # per user, for cutoffs
+    users: int | None = None  # size of a random sample of users; None: all
     n_factors: int = 50
 
 
 FULL = Budget()
-QUICK = Budget(n_trials=4, n_epochs=25, patience=4, sweep_seeds=1, steps=6, depth=30, users=2000)
+QUICK = Budget(
+    n_trials=4, n_epochs=25, patience=4, sweep_seeds=1, strictness_steps=6, n_candidates=30, users=2000
+)
 
 
 def reproduce(
@@ -55,190 +57,224 @@ def reproduce(
     seed: int = 0,
     n_jobs: int = 0,
     budget: Budget | None = None,
-    progress: Told | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """All of the paper's experiments; results.json, report.html and table.md are written to `out`.
+    """Run all experiments of the paper and write the results, a report and a table.
 
-    The outcome depends on dataset, seeds and budget alone. What lies under `out`/units is not done again.
+    The files in `out` are `results.json`, `machine.json`, `report.html` and `table.md`. Finished results are
+    cached in `out/cache` and never computed again, so an interrupted run resumes where it stopped.
+
+    Parameters
+    ----------
+    dataset
+        `"ml-100k"`, `"ta-feng"`, `"sample"`, or `"all"` for the two datasets of the paper.
+    quick
+        Use a small budget that takes minutes. Ignored if `budget` is given.
+    out
+        Folder to write to.
+    n_seeds, seed
+        Number of runs per model, and the seed of the first. The results depend on them, on the dataset and on
+        the budget only.
+    n_jobs
+        Number of parallel runs; 0 uses all cores. The results do not depend on it.
+    budget
+        The amount of tuning and training.
+    progress
+        Called with one line of text after each finished step.
+
+    Returns
+    -------
+    dict
+        The content of `results.json`: `settings` and `datasets`, each with tables, figures and verdicts.
+
+    Raises
+    ------
+    ConfigError
+        If `dataset` is unknown or a number is out of range.
     """
     if dataset not in CHOICES:
         raise ConfigError(f"dataset must be one of {', '.join(CHOICES)}, got {dataset!r}; choose one.")
     whole(1, n_seeds=n_seeds)
     whole(0, seed=seed, n_jobs=n_jobs)
-    chosen = budget or (QUICK if quick else FULL)
-    place = Path(out)
-    units = ResultCache(place / "units", progress)
-    names = DATASETS if dataset == "all" else (dataset,)
+    budget = budget or (QUICK if quick else FULL)
+    folder = Path(out)
+    cache = ResultCache(folder / "cache", progress)
     results: dict[str, Any] = {
-        "settings": asdict(chosen) | {"seed": seed, "seeds": n_seeds},
+        "settings": asdict(budget) | {"seed": seed, "n_seeds": n_seeds},
         "datasets": {},
     }
-    for name in names:
-        work = _Work(Bench.of(name, chosen.users, seed), chosen, units, seed, n_seeds, n_jobs, progress)
-        results["datasets"][name] = work.done()
-        _write(place, results, _machine(units))
+    for name in protocol.DATASETS if dataset == "all" else (dataset,):
+        experiment = Experiment.load(name, budget.users, seed)
+        reproduction = _Reproduction(experiment, budget, cache, seed, n_seeds, n_jobs, progress)
+        results["datasets"][name] = reproduction.run()
+        write_results(folder, results, _describe_machine(cache))
     return results
 
 
 @dataclass(frozen=True)
-class _Work:
-    bench: Bench
+class _Reproduction:
+    experiment: Experiment
     budget: Budget
-    units: ResultCache
+    cache: ResultCache
     seed: int
     n_seeds: int
     n_jobs: int
-    told: Told | None
+    progress: Progress | None
 
-    def done(self) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         """Everything about one dataset."""
-        dynamic = {model: self._dynamic(model) for model in paper.ORIGINAL}
+        dynamic = {model: self._tune_dynamic(model) for model in protocol.ORIGINAL}
         params = {
-            model: dynamic[model]["chosen"] if model in dynamic else dict(self._tuned(model).params)
-            for model in (*paper.MODELS, *paper.BASELINES)
+            model: dynamic[model]["selected"] if model in dynamic else dict(self._tune(model).params)
+            for model in (*protocol.MODELS, *protocol.BASELINES)
         }
         points = [(model, seed) for model in params for seed in self._seeds(model)]
-        made = self._side_by_side(lambda point: self._run(point[0], point[1], params), points)
+        finished = self._map(lambda point: self._run(point[0], point[1], params), points)
         by_model: dict[str, list[dict[str, Any]]] = {model: [] for model in params}
-        for (model, _), result in zip(points, made, strict=True):
+        for (model, _), result in zip(points, finished, strict=True):
             by_model[model].append(result)
-        sweeps = self._sweeps(dynamic["DKHRM"]["plain"], paper.SWEEPS)
-        biased = self._sweeps(dynamic["DKHRM"]["biased"], {"t": paper.SWEEPS["t"]})
-        body = {
-            "about": self.bench.about(),
+        sweeps = self._sweeps(dynamic["DKHRM"]["plain"], protocol.SWEEPS)
+        biased = self._sweeps(dynamic["DKHRM"]["biased"], {"t": protocol.SWEEPS["t"]})
+        results = {
+            "data": self.experiment.describe(),
             "params": params,
             "strictness": {model: one["strictness"] for model, one in dynamic.items()},
-            **findings(self.bench.name, by_model),
-            "figure1": sweeps | {paper.BIASED: biased["t"]},
+            **findings(self.experiment.name, by_model),
+            "figure1": sweeps | {protocol.BIASED_SWEEP: biased["t"]},
             "figure1_params": dynamic["DKHRM"]["plain"],
         }
-        return body | {"verdicts": verdicts(self.bench.name, body)}
+        return results | {"verdicts": verdicts(self.experiment.name, results)}
 
-    def _dynamic(self, model: str) -> dict[str, Any]:
-        """A dynamic model without item biases, as the paper writes it, and with them.
+    def _tune_dynamic(self, model: str) -> dict[str, Any]:
+        """A dynamic model without item biases, as in the paper, and with them.
 
-        As written, where validation users can be covered as in the paper; else whichever comes closer.
+        The plain variant is selected if it can cover as many validation users as in the paper, else the one
+        that comes closer.
         """
         found: dict[str, Any] = {"strictness": {}}
-        far = {}
+        distance = {}
         for name, bias in (("plain", False), ("biased", True)):
-            tuned = self._tuned(model, bias=bias)
-            strict = found["strictness"][name] = self._strictness(model, tuned)
-            found[name] = tuned.params | {"negatives": strict["negatives"]}
-            far[name] = abs(strict["cover"] - strict["target"])
-        best = "plain" if far["plain"] <= NEAR else min(far, key=lambda name: far[name])
-        return found | {"chosen": found[best]}
+            tuned = self._tune(model, bias=bias)
+            strictness = found["strictness"][name] = self._strictness(model, tuned)
+            found[name] = tuned.params | {"negatives": strictness["negatives"]}
+            distance[name] = abs(strictness["cover_ratio"] - strictness["target"])
+        near = distance["plain"] <= COVER_RATIO_TOLERANCE
+        best = "plain" if near else min(distance, key=lambda name: distance[name])
+        return found | {"selected": found[best]}
 
-    # ------------------------------------------------------------------ units
-    def _tuned(self, model: str, **held: Any) -> Tuned:
-        budget = self.budget
-        fixed: dict[str, Any] = dict(paper.SETTINGS.get(model, {})) | held
+    # ------------------------------------------------------------------ cached results
+    def _tune(self, model: str, **params: Any) -> Tuned:
+        budget, name = self.budget, self.experiment.name
+        fixed: dict[str, Any] = dict(protocol.SETTINGS.get(model, {})) | params
         if "lr" in SPACES[model]:
             fixed |= {"n_factors": budget.n_factors, "n_epochs": budget.n_epochs, "patience": budget.patience}
-        settings = {"data": self.bench.fingerprint, "model": model, "fixed": fixed, "seed": self.seed}
-        found = tune(
+        settings = {
+            "data": self.experiment.fingerprint,
+            "model": model,
+            "fixed": fixed,
+            "seed": self.seed,
+            "space": repr(SPACES[model]),
+        }
+        tuned = tune(
             model,
-            self.bench.split.train_valid,
+            self.experiment.split.train_valid,
             n_trials=budget.n_trials,
             space=SPACES[model],
             fixed=fixed,
             seed=self.seed,
             n_jobs=self.n_jobs,
-            study=self.units.path("tune", settings | {"space": repr(SPACES[model])}, "jsonl"),
+            study=self.cache.path("tune", settings, "jsonl"),
         )
-        variant = "" if held.get("bias", True) else ", no item biases"
-        self._tell(f"{self.bench.name}, {paper.title(model)}{variant}: validation F1 {found.score:.4f}")
-        return found
+        variant = "" if params.get("bias", True) else ", no item biases"
+        if self.progress is not None:
+            self.progress(f"{name}, {protocol.title(model)}{variant}: validation F1 {tuned.score:.4f}")
+        return tuned
 
     def _strictness(self, model: str, tuned: Tuned) -> dict[str, Any]:
         params = tuned.params | {"seed": self.seed}
-        target = paper.target_cover(self.bench.name, model)
-        settings = self._settings(model, params) | {"target": target, "steps": self.budget.steps}
-        return self.units.get(
+        target = protocol.target_cover_ratio(self.experiment.name, model)
+        steps = self.budget.strictness_steps
+        return self.cache.get(
             "strictness",
-            settings,
-            lambda: runs.strictness(self.bench, model, params, target, self.budget.steps),
-            f"{self.bench.name}, {paper.title(model)}, strictness",
+            self._settings(model, params) | {"target": target, "steps": steps},
+            lambda: runs.strictness(self.experiment, model, params, target, steps),
+            f"{self.experiment.name}, {protocol.title(model)}, strictness",
         )
 
     def _run(self, model: str, seed: int, params: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        own = params[model] | ({"seed": seed} if model in paper.MODELS else {})
-        return self.units.get(
+        own = params[model] | ({"seed": seed} if model in protocol.MODELS else {})
+        n_candidates = self.budget.n_candidates
+        return self.cache.get(
             "run",
-            self._settings(model, own) | {"depth": self.budget.depth},
-            lambda: runs.run(self.bench, model, own, self.budget.depth),
-            f"{self.bench.name}, {paper.title(model)}, seed {seed}",
+            self._settings(model, own) | {"n_candidates": n_candidates},
+            lambda: runs.run(self.experiment, model, own, n_candidates),
+            f"{self.experiment.name}, {protocol.title(model)}, seed {seed}",
         )
 
     def _sweeps(self, params: dict[str, Any], sweeps: dict[str, tuple[float, ...]]) -> dict[str, Any]:
-        """One parameter moved at a time; means over seeds."""
+        """Vary one parameter at a time; means over seeds."""
         seeds = range(self.seed, self.seed + min(self.budget.sweep_seeds, self.n_seeds))
         points = [
             (name, value, seed) for name, values in sweeps.items() for value in values for seed in seeds
         ]
-        made = self._side_by_side(lambda point: self._point(params, *point), points)
+        finished = self._map(lambda point: self._sweep(params, *point), points)
         found: dict[str, Any] = {}
         for name, values in sweeps.items():
             found[name] = {"values": list(values)}
-            for figure in ("f1_covered", "ndcg_covered", "cover", "f1", "length"):
+            for figure in SWEEP_FIGURES:
                 totals = dict.fromkeys(values, 0.0)
-                for (moved, value, _), one in zip(points, made, strict=True):
-                    if moved == name:
+                for (varied, value, _), one in zip(points, finished, strict=True):
+                    if varied == name:
                         totals[value] += (one[figure] or 0.0) / len(seeds)
                 found[name][figure] = list(totals.values())
         return found
 
-    def _point(self, params: dict[str, Any], name: str, value: float, seed: int) -> dict[str, Any]:
+    def _sweep(self, params: dict[str, Any], name: str, value: float, seed: int) -> dict[str, Any]:
         own = params | {name: value, "seed": seed}
-        return self.units.get(
+        return self.cache.get(
             "sweep",
             self._settings("DKHRM", own),
-            lambda: runs.sweep(self.bench, "DKHRM", own),
-            f"{self.bench.name}, DK-HRM with {name} = {value:g}, seed {seed}",
+            lambda: runs.sweep(self.experiment, "DKHRM", own),
+            f"{self.experiment.name}, DK-HRM with {name} = {value:g}, seed {seed}",
         )
 
-    # ------------------------------------------------------------------ small things
     def _settings(self, model: str, params: dict[str, Any]) -> dict[str, Any]:
         return {
             "version": version("shortlist"),
-            "data": self.bench.fingerprint,
+            "data": self.experiment.fingerprint,
             "model": model,
             "params": params,
         }
 
     def _seeds(self, model: str) -> Iterable[int]:
-        """Counting models have no seed."""
-        return range(self.seed, self.seed + (self.n_seeds if model in paper.MODELS else 1))
+        """Counting models have no seed and run once."""
+        return range(self.seed, self.seed + (self.n_seeds if model in protocol.MODELS else 1))
 
-    def _side_by_side(self, job: Callable[[Any], Any], points: Iterable[Any]) -> list[Any]:
+    def _map(self, job: Callable[[Any], Any], points: Iterable[Any]) -> list[Any]:
         with ThreadPoolExecutor(self.n_jobs or os.cpu_count() or 1) as pool:
             return list(pool.map(job, points))
 
-    def _tell(self, line: str) -> None:
-        if self.told is not None:
-            self.told(line)
 
-
-def _machine(units: ResultCache) -> dict[str, Any]:
-    """Where and with what; apart from the results, which do not depend on it."""
+def _describe_machine(cache: ResultCache) -> dict[str, Any]:
+    """Versions and hardware, apart from the results, which do not depend on them."""
     return {
         "shortlist": version("shortlist"),
         "python": platform.python_version(),
         "packages": {name: version(name) for name in ("numpy", "scipy", "numba", "polars")},
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
-        "seconds_of_runs": round(units.seconds),
+        "seconds_of_runs": round(cache.seconds),
     }
 
 
-def _write(place: Path, results: dict[str, Any], machine: dict[str, Any]) -> None:
-    """The three files, each replaced in one step."""
-    files: Sequence[tuple[str, str]] = (
-        ("results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n"),
-        ("machine.json", json.dumps(machine, indent=1) + "\n"),
-        ("report.html", html_report(results, machine)),
-        ("table.md", markdown_table(results)),
-    )
-    for name, text in files:
-        with atomic_write(place / name) as temporary:
+def write_results(folder: Path, results: dict[str, Any], machine: dict[str, Any]) -> None:
+    """Write the four files, each atomically."""
+    files = {
+        "results.json": json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+        "machine.json": json.dumps(machine, indent=1) + "\n",
+        "report.html": render_reproduction(results, machine),
+        "table.md": markdown_table(results),
+    }
+    for name, text in files.items():
+        with atomic_write(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Results on disk, one JSON file each, named by a hash of their settings: a killed run continues."""
+"""Finished results on disk, one JSON file each, named by a hash of their settings; runs can resume."""
 
 import base64
 import hashlib
@@ -14,59 +14,59 @@ import numpy as np
 from shortlist.core.files import atomic_write
 from shortlist.types import Doubles
 
-LAYOUT = 1  # raised when what a unit holds changes, so that older ones are made anew
+LAYOUT = 2  # increased when the content of a result changes, so that older files are not reused
 
 
 class ResultCache:
-    """A folder of finished work."""
+    """A folder of finished results."""
 
-    def __init__(self, folder: Path, told: Callable[[str], None] | None = None) -> None:
-        self.folder, self.told = folder, told
-        self.seconds = 0.0  # of the units asked for, whenever they were made
+    def __init__(self, folder: Path, progress: Callable[[str], None] | None = None) -> None:
+        self.folder, self.progress = folder, progress
+        self.seconds = 0.0  # compute time of all results returned, cached or not
 
-    def path(self, kind: str, settings: dict[str, Any], ending: str = "json") -> Path:
-        """Where a unit of these settings lies."""
+    def path(self, kind: str, settings: dict[str, Any], suffix: str = "json") -> Path:
+        """The file of a result with these settings."""
         text = json.dumps([LAYOUT, kind, settings], sort_keys=True)
-        return self.folder / f"{kind}-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}.{ending}"
+        return self.folder / f"{kind}-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}.{suffix}"
 
     def get(
-        self, kind: str, settings: dict[str, Any], make: Callable[[], dict[str, Any]], label: str
+        self, kind: str, settings: dict[str, Any], compute: Callable[[], dict[str, Any]], label: str
     ) -> dict[str, Any]:
-        """The unit's result: from disk where it is there, else made and written."""
+        """Read the result, or compute and write it."""
         path = self.path(kind, settings)
-        found = _read(path)
-        if found is None:
-            began = time.perf_counter()
-            made = make()
-            found = {
+        entry = _read(path)
+        if entry is None:
+            start = time.perf_counter()
+            result = compute()
+            entry = {
                 "kind": kind,
                 "settings": settings,
-                "seconds": round(time.perf_counter() - began, 2),
-                "result": made,
+                "seconds": round(time.perf_counter() - start, 2),
+                "result": result,
             }
             with atomic_write(path) as temporary:
-                temporary.write_text(json.dumps(found, allow_nan=False), encoding="utf-8")
-            if self.told is not None:
-                self.told(f"{label}: {found['seconds']:.1f} s")
-        self.seconds += found["seconds"]
-        result: dict[str, Any] = json.loads(json.dumps(found["result"]))  # the same types, made or read
-        return result
+                temporary.write_text(json.dumps(entry, allow_nan=False), encoding="utf-8")
+            if self.progress is not None:
+                self.progress(f"{label}: {entry['seconds']:.1f} s")
+        self.seconds += entry["seconds"]
+        copy: dict[str, Any] = json.loads(json.dumps(entry["result"]))  # same types, computed or read
+        return copy
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A whole unit, or None."""
+    """A complete entry, or None."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        entry = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and {"result", "seconds"} <= found.keys() else None
+    return entry if isinstance(entry, dict) and {"result", "seconds"} <= entry.keys() else None
 
 
-def packed(values: Doubles) -> str:
-    """(n,) numbers as text: single precision, compressed; per-user tables would swell JSON otherwise."""
+def pack(values: Doubles) -> str:
+    """(n,) numbers as compressed single-precision text, because plain JSON would be much larger."""
     return base64.b85encode(zlib.compress(np.asarray(values, "<f4").tobytes(), 6)).decode()
 
 
-def unpacked(text: str) -> Doubles:
-    """The way back."""
+def unpack(text: str) -> Doubles:
+    """The inverse of `pack`."""
     return np.frombuffer(zlib.decompress(base64.b85decode(text)), "<f4").astype(np.float64)

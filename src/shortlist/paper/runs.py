@@ -1,5 +1,7 @@
-"""What one model with one seed shows: every decider on its ranking, judged once on the test."""
+"""One model with one seed: train, fit all cutoffs on the validation set, evaluate on the test set."""
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,179 +17,242 @@ from shortlist.cutoff import (
     Guarantee,
     Threshold,
 )
+from shortlist.data.datasets import load_dataset
+from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.evaluation import Report, best_fixed_n, evaluate, fixed_n_curve, matched, oracle, risk_coverage
 from shortlist.models.base import Recommender
-from shortlist.paper.bench import Bench
-from shortlist.paper.paper import LONGEST
-from shortlist.paper.result_cache import packed
-from shortlist.types import Floats
+from shortlist.models.factorization.engine import JointModel
+from shortlist.paper.protocol import BOUNDARY, EXPECTED_F1, FIXED, LENGTHS, MAX_ITEMS, ORACLE
+from shortlist.paper.result_cache import pack
+from shortlist.split.splits import Split, last_basket
+from shortlist.tuning.tune import made
 
-FIXED, OWN, ORACLE = "fixed N", "own boundary", "oracle K"
-LENGTHS = range(1, LONGEST + 1)
-CHOSEN = ("f1", "ndcg", "ndcg_paper")  # metrics for which a fixed length is chosen on validation
-POINTS = 50  # of a risk-coverage curve
+N_CANDIDATES = 100  # per user; no list is longer
+SUBSAMPLE_STREAM = 11  # distinguishes the random stream of the subsample
+TUNED_METRICS = ("f1", "ndcg", "ndcg_paper")  # metrics for which N is chosen on the validation set
+CURVE_POINTS = 50  # of a risk-coverage curve
 BINS = 30  # of the histogram of boundaries
 
 
-def deciders(depth: int) -> dict[str, Cutoff]:
-    """Everything that can decide a length, unfitted, for heads that carry probabilities."""
-    carried: dict[str, Any] = {"calibration": "none", "n_candidates": depth}
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A dataset and its split."""
+
+    name: str
+    split: Split
+
+    @classmethod
+    def load(cls, name: str, users: int | None = None, seed: int = 0) -> "Experiment":
+        """A dataset by name; `users` is the size of a random sample of users."""
+        data = load_dataset(name)
+        if users is not None and users < data.active_users.size:
+            rng = np.random.Generator(np.random.PCG64([seed, SUBSAMPLE_STREAM]))
+            sampled = np.zeros(data.n_users, np.bool_)
+            sampled[rng.choice(data.active_users, users, replace=False)] = True
+            data = data.where(sampled[data.user])
+        return cls(name, last_basket(data))
+
+    @cached_property
+    def filter_seen(self) -> bool:
+        """Whether items from the user's history are excluded."""
+        return not self.split.train_valid.has_repeats
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Identifies the data in the settings of cached results."""
+        return self.split.data.fingerprint
+
+    def fit(self, model: str, params: dict[str, Any], train: Interactions) -> Recommender:
+        """Train for exactly `n_epochs`, on one thread because runs are parallel."""
+        fresh = made(model, params)
+        if isinstance(fresh, JointModel):
+            return fresh.set_params(n_threads=1, tol=0.0).fit(train)
+        return fresh.fit(train)  # type: ignore[attr-defined, no-any-return]
+
+    def top_candidates(self, model: Recommender, truth: Interactions) -> RankedLists:
+        """The best candidates of every user in `truth`."""
+        users = truth.users.to_ids(truth.active_users)
+        return model.recommend(users, N=N_CANDIDATES, filter_seen=self.filter_seen, n_threads=1)
+
+    def describe(self) -> dict[str, Any]:
+        """Sizes of the dataset and its split."""
+        data, split = self.split.data, self.split
+        return {
+            "rows": data.n_rows,
+            "users": int(data.active_users.size),
+            "items": data.n_items,
+            "valid_users": int(split.valid.active_users.size),
+            "test_users": int(split.test.active_users.size),
+            "test_rows": split.test.n_rows,
+            "filter_seen": self.filter_seen,
+            "fingerprint": self.fingerprint,
+        }
+
+
+def cutoffs(n_candidates: int) -> dict[str, Cutoff]:
+    """All cutoffs that are compared, unfitted, for candidates with probabilities."""
+    shared: dict[str, Any] = {"calibration": "none", "n_candidates": n_candidates}
     return {
-        "score threshold": Threshold(n_candidates=depth),
-        "probability threshold": Threshold(on="probability", **carried),
-        "fitted boundary": Boundary(n_candidates=depth),
-        "expected F1": ExpectedF1(**carried),
-        "expected NDCG": ExpectedNDCG(**carried),
-        "value 20:1": ExpectedValue(gain=1.0, cost=0.05, **carried),
-        "precision ≥ 3%, sure": Guarantee(min_precision=0.03, fallback="empty", n_candidates=depth),
+        "score threshold": Threshold(n_candidates=n_candidates),
+        "probability threshold": Threshold(on="probability", **shared),
+        "fitted boundary": Boundary(n_candidates=n_candidates),
+        EXPECTED_F1: ExpectedF1(**shared),
+        "expected NDCG": ExpectedNDCG(**shared),
+        "expected value, gain 20 × cost": ExpectedValue(gain=1.0, cost=0.05, **shared),
+        "precision ≥ 3% guaranteed": Guarantee(
+            min_precision=0.03, fallback="empty", n_candidates=n_candidates
+        ),
     }
 
 
-def run(bench: Bench, model: str, params: dict[str, Any], depth: int) -> dict[str, Any]:
-    """Choose on validation, retrain on everything before the test, judge every list on the test."""
-    split = bench.split
-    before = bench.heads(bench.fitted(model, params, split.train), split.valid)
-    rehearsal = fixed_n_curve(before, split.valid, LENGTHS)
-    best = {metric: best_fixed_n(rehearsal, metric) for metric in CHOSEN}
-    final = bench.fitted(model, params, split.train_valid)
-    heads = bench.heads(final, split.test)
-    lists = {FIXED: FixedN(N=best["f1"]).apply(heads)}
-    if heads.boundary is not None:
-        lists[OWN] = Boundary().apply(heads)
-    lists |= _decided(bench, before, heads, depth)
-    curve = fixed_n_curve(heads, split.test, LENGTHS)
-    reports = {name: evaluate(each, split.test, max_items=LONGEST) for name, each in lists.items()}
-    reports[ORACLE] = oracle(heads, split.test, max_items=LONGEST)
-    found = {name: judged(report) for name, report in reports.items()}
-    found[FIXED] = _at_its_best(bench, found[FIXED], heads, best)
+def run(experiment: Experiment, model: str, params: dict[str, Any], n_candidates: int) -> dict[str, Any]:
+    """Choose on the validation set, refit on train and validation, evaluate every list on the test set."""
+    split = experiment.split
+    valid = experiment.top_candidates(experiment.fit(model, params, split.train), split.valid)
+    valid_curve = fixed_n_curve(valid, split.valid, LENGTHS)
+    best_N = {metric: best_fixed_n(valid_curve, metric) for metric in TUNED_METRICS}
+    final = experiment.fit(model, params, split.train_valid)
+    test = experiment.top_candidates(final, split.test)
+    lists = {FIXED: FixedN(N=best_N["f1"]).apply(test)}
+    if test.boundary is not None:
+        lists[BOUNDARY] = Boundary().apply(test)
+    lists |= _apply_cutoffs(experiment, valid, test, n_candidates)
+    curve = fixed_n_curve(test, split.test, LENGTHS)
+    reports = {name: evaluate(each, split.test, max_items=MAX_ITEMS) for name, each in lists.items()}
+    reports[ORACLE] = oracle(test, split.test, max_items=MAX_ITEMS)
+    figures = {name: summarize(report) for name, report in reports.items()}
+    figures[FIXED] = _with_best_lengths(experiment, figures[FIXED], test, best_N)
     return {
-        "N": best,
-        "curve": {name: curve[name].to_list() for name in CHOSEN},
-        "lists": found,
+        "N": best_N,
+        "curve": {name: curve[name].to_list() for name in TUNED_METRICS},
+        "lists": figures,
         "matched": {
-            name: _rivals(bench, lists[name], heads, best["f1"])
-            for name in (OWN, "expected F1")
+            name: _matched(experiment, lists[name], test, best_N["f1"])
+            for name in (BOUNDARY, EXPECTED_F1)
             if name in lists
         },
         "risk": {name: _risk(report) for name, report in reports.items() if name != ORACLE},
-        "boundaries": _boundaries(final, bench),
+        "boundaries": _boundaries(final, experiment),
     }
 
 
-def _decided(bench: Bench, before: RankedLists, heads: RankedLists, depth: int) -> dict[str, RankedLists]:
-    """Every decider's lists; one calibration, fitted on validation, serves all that need probabilities."""
-    split = bench.split
-    calibration = Calibration(n_candidates=depth).fit(before, split.valid, history=split.train)
-    before = calibration.apply(before, history=split.train)
-    heads = calibration.apply(heads, history=split.train_valid)
+def _apply_cutoffs(
+    experiment: Experiment, valid: RankedLists, test: RankedLists, n_candidates: int
+) -> dict[str, RankedLists]:
+    """The test lists of every cutoff; all use one calibration, fitted on the validation set."""
+    split = experiment.split
+    calibration = Calibration(n_candidates=n_candidates).fit(valid, split.valid, history=split.train)
+    valid = calibration.apply(valid, history=split.train)
+    test = calibration.apply(test, history=split.train_valid)
     return {
-        name: cutoff.fit(before, split.valid, history=split.train).apply(heads, history=split.train_valid)
-        for name, cutoff in deciders(depth).items()
+        name: cutoff.fit(valid, split.valid, history=split.train).apply(test, history=split.train_valid)
+        for name, cutoff in cutoffs(n_candidates).items()
     }
 
 
-def judged(report: Report) -> dict[str, Any]:
-    """Figures over all and over covered users, and what tests need of every user."""
+def summarize(report: Report) -> dict[str, Any]:
+    """Means over all users and over covered users, and the per-user values that tests need."""
     return {
         "f1": report.f1,
         "ndcg": report.ndcg,
         "precision": report.mean("precision"),
         "recall": report.mean("recall"),
-        "cover": report.cover_ratio,
+        "cover_ratio": report.cover_ratio,
         "length": report.mean("length"),
-        "f1_covered": _number(report.mean("f1", "covered")),
-        "ndcg_covered": _number(report.mean("ndcg_paper", "covered")),
-        "precision_covered": _number(report.mean("precision", "covered")),
-        "lengths": np.bincount(np.minimum(report.lengths, LONGEST + 1), minlength=LONGEST + 2).tolist(),
-        "users": {
-            "f1": packed(report.values("f1")),
-            "ndcg": packed(report.values("ndcg")),
-            "ndcg_paper": packed(report.values("ndcg_paper")),
-            "length": packed(report.values("length")),
-        },
+        "f1_covered": _none_if_nan(report.mean("f1", "covered")),
+        "ndcg_covered": _none_if_nan(report.mean("ndcg_paper", "covered")),
+        "precision_covered": _none_if_nan(report.mean("precision", "covered")),
+        "lengths": np.bincount(np.minimum(report.lengths, MAX_ITEMS + 1), minlength=MAX_ITEMS + 2).tolist(),
+        "users": {name: pack(report.values(name)) for name in (*TUNED_METRICS, "length")},
     }
 
 
-def _at_its_best(
-    bench: Bench, for_f1: dict[str, Any], heads: RankedLists, best: dict[str, int]
+def _with_best_lengths(
+    experiment: Experiment, for_f1: dict[str, Any], test: RankedLists, best_N: dict[str, int]
 ) -> dict[str, Any]:
-    """A fixed length is given, for each metric, the N that suited it on validation."""
-    found = for_f1 | {"users": dict(for_f1["users"])}
+    """Replace both NDCGs by those at the N that was best for them on the validation set."""
+    figures = for_f1 | {"users": dict(for_f1["users"])}
     for metric, figure in (("ndcg", "ndcg"), ("ndcg_paper", "ndcg_covered")):
-        lists = FixedN(N=best[metric]).apply(heads)
-        other = judged(evaluate(lists, bench.split.test, max_items=LONGEST))
-        found[figure] = other[figure]
-        found["users"][metric] = other["users"][metric]
-    return found
+        lists = FixedN(N=best_N[metric]).apply(test)
+        other = summarize(evaluate(lists, experiment.split.test, max_items=MAX_ITEMS))
+        figures[figure] = other[figure]
+        figures["users"][metric] = other["users"][metric]
+    return figures
 
 
-def sweep(bench: Bench, model: str, params: dict[str, Any]) -> dict[str, Any]:
-    """One point of Figure 1: what lies above the boundaries, judged on the test."""
-    fitted = bench.fitted(model, params, bench.split.train_valid)
-    heads = bench.heads(fitted, bench.split.test)
-    # with alpha = 0 no boundary is learned, and every t_u stays where it starts
-    report = evaluate(Boundary(t=params["t"]).apply(heads), bench.split.test, max_items=LONGEST)
-    found = judged(report)
-    del found["users"]
-    return found | {"boundaries": _boundaries(fitted, bench)}
+def sweep(experiment: Experiment, model: str, params: dict[str, Any]) -> dict[str, Any]:
+    """One point of Figure 1: the lists above the boundaries, evaluated on the test set."""
+    split = experiment.split
+    fitted = experiment.fit(model, params, split.train_valid)
+    test = experiment.top_candidates(fitted, split.test)
+    # alpha = 0 learns no boundary, and every t_u keeps its initial value
+    figures = summarize(evaluate(Boundary(t=params["t"]).apply(test), split.test, max_items=MAX_ITEMS))
+    del figures["users"]
+    return figures | {"boundaries": _boundaries(fitted, experiment)}
 
 
-def strictness(bench: Bench, model: str, params: dict[str, Any], target: float, steps: int) -> dict[str, Any]:
-    """The `negatives` at which validation users are covered as in the paper: more of them, stricter lists."""
-    low, high = -3.0, 11.0  # powers of two
+def strictness(
+    experiment: Experiment, model: str, params: dict[str, Any], target: float, steps: int
+) -> dict[str, Any]:
+    """Bisect `negatives` until the boundary covers the share `target` of validation users."""
+    split = experiment.split
+    low, high = -3.0, 11.0  # exponents of two; more negatives cover fewer users
     tried = []
     for _ in range(steps):
         middle = (low + high) / 2
-        fitted = bench.fitted(model, params | {"negatives": 2.0**middle}, bench.split.train)
-        lists = Boundary().apply(bench.heads(fitted, bench.split.valid))
-        report = evaluate(lists, bench.split.valid, max_items=LONGEST)
-        tried.append({"negatives": round(2.0**middle, 4), **_validated(report)})
+        fitted = experiment.fit(model, params | {"negatives": 2.0**middle}, split.train)
+        lists = Boundary().apply(experiment.top_candidates(fitted, split.valid))
+        report = evaluate(lists, split.valid, max_items=MAX_ITEMS)
+        tried.append(
+            {
+                "negatives": round(2.0**middle, 4),
+                "cover_ratio": report.cover_ratio,
+                "f1_covered": _none_if_nan(report.mean("f1", "covered")) or 0.0,
+                "length": report.mean("length"),
+            }
+        )
         low, high = (middle, high) if report.cover_ratio > target else (low, middle)
-    best = min(tried, key=lambda one: abs(one["cover"] - target))
+    best = min(tried, key=lambda one: abs(one["cover_ratio"] - target))
     return best | {"target": target, "tried": tried}
 
 
-def _validated(report: Report) -> dict[str, float]:
-    covered = _number(report.mean("f1", "covered")) or 0.0
-    return {"cover": report.cover_ratio, "f1_covered": covered, "length": report.mean("length")}
-
-
-def _rivals(bench: Bench, lists: RankedLists, heads: RankedLists, N: int) -> dict[str, Any]:
-    """The same ranking at fixed length, given the users, the silence or the item_stats space `lists` took."""
+def _matched(experiment: Experiment, lists: RankedLists, test: RankedLists, N: int) -> dict[str, Any]:
+    """The same ranking at fixed lengths, restricted to the users, empty lists or item count of `lists`."""
     names = ("top N", "same users", "same abstention", "same items")
-    found = matched(lists, heads, bench.split.test, N).values()
+    truth = experiment.split.test
     return {
-        name: judged(evaluate(each, bench.split.test, max_items=LONGEST))
-        for name, each in zip(names, found, strict=True)
+        name: summarize(evaluate(each, truth, max_items=MAX_ITEMS))
+        for name, each in zip(names, matched(lists, test, truth, N).values(), strict=True)
     }
 
 
 def _risk(report: Report) -> dict[str, Any]:
-    found = risk_coverage(report)
-    curve = found.curve(POINTS)
+    risk = risk_coverage(report)
+    curve = risk.curve(CURVE_POINTS)
     return {
         "coverage": curve["coverage"].to_list(),
         "f1": curve["f1"].to_list(),
-        "area": found.area,
-        "area_random": found.area_random,
+        "area": risk.area,
+        "area_random": risk.area_random,
     }
 
 
-def _boundaries(model: Recommender, bench: Bench) -> dict[str, Any] | None:
-    """How far the users' boundaries lie apart."""
-    found: Floats | None = model.boundaries(bench.split.test.active_users)
-    if found is None:
+def _boundaries(model: Recommender, experiment: Experiment) -> dict[str, Any] | None:
+    """The distribution of the test users' boundaries."""
+    boundaries = model.boundaries(experiment.split.test.active_users)
+    if boundaries is None:
         return None
-    counts, edges = np.histogram(found, BINS)
+    counts, edges = np.histogram(boundaries, BINS)
     levels = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+    quantiles = np.quantile(boundaries, levels)
     return {
-        "sd": float(found.std()),
-        "quantiles": {f"{q:g}": float(v) for q, v in zip(levels, np.quantile(found, levels), strict=True)},
+        "sd": float(boundaries.std()),
+        "quantiles": {f"{q:g}": float(value) for q, value in zip(levels, quantiles, strict=True)},
         "counts": counts.tolist(),
         "edges": edges.tolist(),
     }
 
 
-def _number(value: float) -> float | None:
+def _none_if_nan(value: float) -> float | None:
     return None if np.isnan(value) else value

@@ -1,219 +1,212 @@
-"""The report for whoever decides: one HTML file in plain words, with its figures inside."""
+"""The model report as one HTML page: tables, figures and example users for the template."""
 
-from html import escape
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
-from shortlist.core import charts
-from shortlist.core.charts import Span, legend
-from shortlist.evaluation.report import Report
-from shortlist.evaluation.significance import Test
-from shortlist.reports.model_figures import reliability_figure, served_figure, spread_figures
-from shortlist.reports.model_report import FEW, ModelReport, Slice
-from shortlist.reports.model_users import STYLE as USERS_STYLE
-from shortlist.reports.model_users import example_users
-from shortlist.reports.page import html_table, page
+import numpy as np
 
-# how a verdict looks: its class in the table, its style in the chart
-PARTS = {
-    "helps": ("holds", 2),
-    "hurts": ("fails", 1),
-    "no clear difference": ("", 7),
-    "too few users": ("", 7),
-}
-
-STYLE = """
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(12rem, 1fr)); gap: .8rem;
-  margin: 1rem 0; }
-.card { border: 1px solid var(--line); border-radius: .4rem; padding: .6rem .8rem; break-inside: avoid; }
-.card strong { display: block; font-size: 1.5rem; font-variant-numeric: tabular-nums; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(22rem, 1fr)); gap: 0 2rem; }
-summary { cursor: pointer; }
-.verdict { font-size: 1.1rem; border-left: 4px solid var(--s0); padding: .2rem .8rem; }
-.facts th { background: none; text-align: left; font-weight: 600; vertical-align: top; }
-.facts td { text-align: left; white-space: normal; max-width: 50rem; }
-"""
-
-
-def html_model_report(brief: ModelReport) -> str:
-    """One page that needs nothing else; every name in it came from the data and is escaped."""
-    parts = [
-        f"<p class='verdict'>{escape(brief.verdict())}</p>",
-        _glance(brief),
-        "<h2>What was trained</h2>",
-        _trained(brief),
-        "<h2>How good the lists are</h2>",
-        _ways(brief),
-        "<h2>Where K helps and where it does not</h2>",
-        _slices(brief.slices),
-        "<h2>How long the lists are, and how sure</h2>",
-        spread_figures(brief),
-        "<div class='pair'><section><h2>Serving only the users one is sure about</h2>",
-        served_figure(brief),
-        "</section><section><h2>Do the probabilities come true?</h2>",
-        reliability_figure(brief),
-        "</section></div>",
-        "<h2>Ten users</h2>",
-        example_users(brief),
-        "<h2>Words</h2>",
-        WORDS,
-    ]
-    return page(
-        f"Lists that know when to stop: {brief.data}", charts.STYLE + STYLE + USERS_STYLE, "".join(parts)
-    )
-
-
-def _glance(brief: ModelReport) -> str:
-    ours, fixed = brief.ours, brief.fixed
-
-    def taken(report: Report) -> str:
-        return f"{100 * report.hits.sum() / max(report.lengths.sum(), 1):.1f}"
-
-    def found(report: Report) -> str:
-        return f"{100 * report.hits.sum() / max(report.sizes.sum(), 1):.1f}"
-
-    cards = [
-        ("F1, all users", f"{ours.f1:.4f}", f"{fixed.f1:.4f}"),
-        ("users shown something", f"{ours.cover_ratio:.0%}", f"{fixed.cover_ratio:.0%}"),
-        ("items shown per user", f"{ours.mean('length'):.1f}", f"{fixed.mean('length'):.1f}"),
-        ("of 100 items shown, taken next", taken(ours), taken(fixed)),
-        ("of 100 items taken next, shown", found(ours), found(fixed)),
-    ]
-    return "<div class='cards'>{}</div>".format(
-        "".join(
-            f"<div class='card'>{name}<strong>{own}</strong>"
-            f"<span class='quiet'>{other} with the best fixed N = {brief.N}</span></div>"
-            for name, own, other in cards
-        )
-    )
-
-
-def _trained(brief: ModelReport) -> str:
-    past, tested, model = brief.history, brief.ours.n_users, brief.model
-    params = ", ".join(f"{name} {value}" for name, value in model.get_params().items() if value is not None)
-    again = (
-        "items taken before may be shown again"
-        if past.has_repeats
-        else "items taken before are not shown again"
-    )
-    size = brief.truth.n_rows / max(tested, 1)
-    rows = [
-        (
-            "Data",
-            f"{brief.data}: {past.n_rows:,} rows of {past.active_users.size:,} users and {past.n_items:,} "
-            f"items to learn from; {again}.",
-        ),
-        (
-            "Test",
-            f"The last basket of {tested:,} users, {size:.2f} items on average. Nothing was learned "
-            "or chosen on it.",
-        ),
-        ("Ranking", f"{type(model).__name__} ({params})."),
-        ("Who ends the lists", brief.decider),
-        (
-            "Compared with",
-            f"The same ranking cut after {brief.N} items for everybody: the fixed length that did best on "
-            "validation, the baskets before the test.",
-        ),
-    ]
-    body = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows)
-    return f"<table class='facts'>{body}</table>"
-
-
-def _ways(brief: ModelReport) -> str:
-    rows = [
-        [_named(name, brief), *_figures(report, brief), f"{report.mean('length'):.1f}"]
-        for name, report in (*brief.reports.items(), ("the best length in hindsight", brief.ceiling))
-    ]
-    heads = [
-        "who ends the list",
-        "F1, all users",
-        "difference from the fixed N [95%]",
-        "NDCG, all users",
-        "users covered",
-        "F1, covered users",
-        "fixed N on the same users",
-        "items shown",
-    ]
-    note = (
-        "All users: an empty list counts 0. Covered users: only those who were shown something; compare that "
-        "column with the one beside it, which is the fixed N on those very users. Intervals: paired "
-        "bootstrap over users. In hindsight: what nobody can know, the ceiling of every stopping rule on "
-        "this ranking."
-    )
-    return html_table(heads, rows) + f"<p class='quiet'>{note}</p>"
-
-
-def _named(name: str, brief: ModelReport) -> str:
-    return f"<strong>{escape(name)}</strong>" if name == brief.main else escape(name)
-
-
-def _figures(report: Report, brief: ModelReport) -> list[str]:
-    """F1, its difference from the fixed N, NDCG, coverage, and F1 where something is shown, of both."""
-    name = next((name for name, one in brief.reports.items() if one is report), "")
-    test = brief.comparison.results.get((name, "f1"))
-    same = brief.fixed.values("f1")[report.covered]
-    return [
-        f"{report.f1:.4f}",
-        _change(test),
-        f"{report.ndcg:.4f}",
-        f"{report.cover_ratio:.0%}",
-        f"{report.mean('f1', 'covered'):.4f}" if same.size else "–",
-        f"{same.mean():.4f}" if same.size else "–",
-    ]
-
-
-def _change(test: Test | None) -> str:
-    return "" if test is None else f"{test.difference:+.4f} [{test.low:+.4f}, {test.high:+.4f}]"
-
-
-def _slices(slices: list[Slice]) -> str:
-    spans = [
-        Span(one.group, f"{one.label}  ({one.users:,} users)", test.difference, test.low, test.high, style)
-        for one in slices
-        for test, style in [(one.test, PARTS[one.verdict][1])]
-        if test is not None
-    ]
-    rows = [
-        [
-            escape(one.group),
-            escape(one.label),
-            f"{one.users:,}",
-            f"{one.ours:.4f}",
-            f"{one.theirs:.4f}",
-            _change(one.test),
-            f"<span class='{PARTS[one.verdict][0]}'>{one.verdict}</span>",
-        ]
-        for one in slices
-    ]
-    chart = charts.span_chart("F1 of K minus F1 of the fixed N", "difference in F1, 95% interval", spans)
-    key = legend([("K helps", 2), ("K hurts", 1), ("no clear difference", 7)])
-    heads = ["by", "slice", "users", "F1 of K", "F1 of the fixed N", "difference [95%]", "K"]
-    note = (
-        f"K helps or hurts where p ≤ 0.05 after Holm's correction over all slices; slices of fewer than "
-        f"{FEW} users are not tested. What a user took next is known only afterwards: that slice explains, "
-        "it cannot be acted on."
-    )
-    return (
-        f"{_told(slices)}<figure style='max-width:52rem'>{chart if spans else ''}{key}</figure>"
-        f"<details><summary>The numbers</summary>{html_table(heads, rows, text=(1, 6))}</details>"
-        f"<p class='quiet'>{note}</p>"
-    )
-
-
-def _told(slices: list[Slice]) -> str:
-    """The verdicts in a sentence or two."""
-    said = []
-    for verdict, word in (("helps", "helps"), ("hurts", "costs quality")):
-        some = [f"{one.label} {one.group}" for one in slices if one.verdict == verdict]
-        if some:
-            said.append(f"K {word} with {'; '.join(some)}.")
-    return f"<p>{escape(' '.join(said) or 'In no slice is the difference more than chance.')}</p>"
-
-
-WORDS = (
-    "<p><strong>K</strong> is the length of a list where it is decided for every user; "
-    "<strong>fixed N</strong> is one length for all. <strong>F1</strong> is 1 if a list shows exactly what "
-    "the user takes next and 0 if it shows none of it; showing too much and showing too little both cost. "
-    "<strong>NDCG</strong> also rewards hits near the top. <strong>Covered</strong> users are those who were "
-    "shown anything. <strong>Validation</strong> is the basket before the test: everything that had to be "
-    "chosen was chosen there.</p>"
+from shortlist.core.charts import (
+    Mark,
+    Series,
+    Span,
+    bar_chart,
+    legend,
+    length_chart,
+    line_chart,
+    span_chart,
+    thinned,
 )
+from shortlist.data.ranked_lists import RankedList
+from shortlist.data.reasons import WHY
+from shortlist.evaluation.report import Report
+from shortlist.reports.model_report import MIN_USERS, P_LEVEL, ModelReport, item_namer, items_of
+from shortlist.reports.page import render
+from shortlist.types import Doubles, Floats
+
+BINS = 24
+MAX_ROWS, WITHHELD, NAMED = (
+    8,
+    3,
+    3,
+)  # per example user: rows, rows below the line, names in the text
+STYLES = {"helps": 2, "hurts": 1, "no clear difference": 7}
+
+
+def render_model_report(report: ModelReport) -> str:
+    """The page as text; it loads nothing and runs no scripts."""
+    params = report.model.get_params().items()
+    selected, fixed = report.selective_f1(report.selected), report.selective_f1(report.fixed)
+    namer = item_namer(report.history)
+    lists = report.lists[report.main]
+    return render(
+        "model_report.html.j2",
+        report=report,
+        cards=_cards(report),
+        model_name=type(report.model).__name__,
+        params=", ".join(f"{name} {value}" for name, value in params if value is not None),
+        rows=[_row(name, one, report) for name, one in (*report.reports.items(), ("oracle", report.oracle))],
+        summary={
+            text: [f"{one.group}: {one.label}" for one in report.slices if one.verdict == verdict]
+            for verdict, text in (("helps", "improves F1"), ("hurts", "lowers F1"))
+        },
+        figures={
+            "slices": _slice_figure(report),
+            "distributions": _distribution_figures(report),
+            "selective": _selective_figure(report, selected, fixed),
+            "calibration": _calibration_figure(report.selected),
+        },
+        selective_f1={"selected": selected[2], "fixed": fixed[2]},
+        users=[_user(report, lists.at(int(row)), namer) for row in report.example_rows],
+        p_level=P_LEVEL,
+        min_users=MIN_USERS,
+    )
+
+
+def _cards(report: ModelReport) -> list[dict[str, str]]:
+    """The five figures at the top of the page."""
+
+    def precision(one: Report) -> str:
+        return f"{one.hits.sum() / max(one.lengths.sum(), 1):.1%}"
+
+    def recall(one: Report) -> str:
+        return f"{one.hits.sum() / max(one.sizes.sum(), 1):.1%}"
+
+    figures: list[tuple[str, str, Callable[[Report], str]]] = [
+        (
+            "F1",
+            "1: exactly the test basket; 0: no hit, or an empty list",
+            lambda one: f"{one.f1:.4f}",
+        ),
+        ("Coverage", "share of users with a non-empty list", lambda one: f"{one.cover_ratio:.0%}"),
+        ("Mean list length", "items per user", lambda one: f"{one.mean('length'):.1f}"),
+        ("Precision", "share of recommended items that are in the test basket", precision),
+        ("Recall", "share of test basket items that were recommended", recall),
+    ]
+    return [
+        {"name": name, "meaning": meaning, "value": show(report.selected), "baseline": show(report.fixed)}
+        for name, meaning, show in figures
+    ]
+
+
+def _row(name: str, one: Report, report: ModelReport) -> dict[str, Any]:
+    """One stopping rule in the table of quality."""
+    fixed = report.fixed.values("f1")[one.covered]
+    return {
+        "name": name,
+        "selected": name == report.main,
+        "report": one,
+        "test": report.comparison.results.get((name, "f1")),
+        "covered_f1": one.mean("f1", "covered") if fixed.size else None,
+        "fixed_f1": fixed.mean() if fixed.size else None,
+    }
+
+
+def _slice_figure(report: ModelReport) -> str:
+    spans = [
+        Span(
+            one.group,
+            f"{one.label}  ({one.users:,} users)",
+            one.test.difference,
+            one.test.low,
+            one.test.high,
+            STYLES[one.verdict],
+        )
+        for one in report.slices
+        if one.test is not None
+    ]
+    if not spans:
+        return ""
+    chart = span_chart("F1 with K minus F1 with fixed N", "difference in F1, 95% interval", spans)
+    return chart + legend([("K helps", 2), ("K hurts", 1), ("no clear difference", 7)])
+
+
+def _distribution_figures(report: ModelReport) -> list[str]:
+    """Histograms of list lengths, boundaries and confidence, as far as the model has them."""
+    longest = report.max_items
+    counts = np.bincount(np.minimum(report.selected.lengths, longest + 1), minlength=longest + 2)
+    mark = (float(min(report.N, longest + 1)), f"fixed N = {report.N}")
+    figures = [length_chart("List length", counts.tolist(), 0, mark=mark)]
+    users = report.history.users.lookup(report.selected.user_ids)
+    boundaries = report.model.boundaries(users[users >= 0])
+    if boundaries is not None:
+        figures.append(_histogram("Boundary of each user", "boundary (lowest score shown)", boundaries, 1, 2))
+    if report.top_candidates.probabilities is not None:
+        finite = report.confidence[np.isfinite(report.confidence)]
+        figures.append(_histogram("Confidence", "probability of the user's top item", finite, 2, 3))
+    return figures
+
+
+def _histogram(title: str, x_label: str, values: Doubles | Floats, style: int, digits: int) -> str:
+    counts, edges = np.histogram(values, BINS)
+    labels = [f"{(low + high) / 2:.{digits}f}" for low, high in pairwise(edges)]
+    return bar_chart(title, x_label, "users", thinned(labels), counts.tolist(), style)
+
+
+def _selective_figure(
+    report: ModelReport,
+    selected: tuple[list[float], list[float], float],
+    fixed: tuple[list[float], list[float], float],
+) -> str:
+    (x, y, marked), (_, fixed_y, _) = selected, fixed
+    chart = line_chart(
+        "F1 when only the most certain users get a list",
+        "share of users with a list",
+        "F1 (mean over these users)",
+        [Series("K", x, y, 0), Series("fixed N", x, fixed_y, 1)],
+        marks=[Mark(report.coverage, marked, f"{report.coverage:.0%} of users: {marked:.4f}")],
+    )
+    return chart + legend([("K", 0), (f"fixed N = {report.N}", 1)])
+
+
+def _calibration_figure(report: Report) -> str | None:
+    """Observed against predicted probabilities; None for lists without probabilities."""
+    if report.calibration_error is None:
+        return None
+    table = report.calibration
+    p, n = table["observed"].to_numpy(), table["shown"].to_numpy()
+    error = 1.96 * np.sqrt(p * (1 - p) / n)
+    around = list(zip(np.maximum(p - error, 0).tolist(), (p + error).tolist(), strict=True))
+    top = max(float(table["predicted"].max() or 0), float((p + error).max()))  # type: ignore[arg-type]
+    chart = line_chart(
+        "Predicted and observed probability",
+        "predicted probability",
+        "share of items in the test basket",
+        [
+            Series("exact prediction", [0.0, top], [0.0, top], 7, dotted=False),
+            Series("observed", table["predicted"].to_list(), p.tolist(), 0, around=around),
+        ],
+        top=top,
+    )
+    return chart + legend([("observed", 0), ("exact prediction", 7)])
+
+
+def _user(report: ModelReport, one: RankedList, name: Callable[[Any], str]) -> dict[str, Any]:
+    """One example user: history, test basket, list, and the items below its end."""
+    ranked, basket = report.top_candidates[one.user_id], items_of(one.user_id, report.truth)
+    probabilities = (
+        {} if ranked.probabilities is None else dict(zip(ranked.items, ranked.probabilities, strict=True))
+    )
+
+    def describe(items: list[Any]) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name(item),
+                "hit": item in basket,
+                "probability": f"{probabilities[item]:.1%}" if item in probabilities else "",
+            }
+            for item in items
+        ]
+
+    shown = set(one.items)
+    return {
+        "user_id": one.user_id,
+        "length": len(one),
+        "history": [name(item) for item in items_of(one.user_id, report.history)[-NAMED:]],
+        "basket": [name(item) for item in basket[:NAMED]],
+        "more_basket": max(len(basket) - NAMED, 0),
+        "shown": describe(one.items[:MAX_ROWS]),
+        "more_shown": max(len(one) - MAX_ROWS, 0),
+        "reason": WHY.get(one.reason or "", "end of the list"),
+        "withheld": describe([item for item in ranked.items if item not in shown][:WITHHELD]),
+    }

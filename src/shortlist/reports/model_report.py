@@ -1,6 +1,6 @@
-"""What a report for people is made of: one ranking ended in several ways, and what the users took next."""
+"""The content of the model report: one ranking, several stopping rules, evaluated on the test baskets."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -24,169 +24,213 @@ from shortlist.evaluation import (
 from shortlist.evaluation.significance import Test
 from shortlist.evaluation.slices import BASKET, HISTORY, ranges
 from shortlist.models.base import Recommender
+from shortlist.split.splits import Split
 from shortlist.types import Bools, Doubles, Longs
 
-FEW = 20  # users; a slice with fewer proves nothing and is not tested
-EXAMPLES = 10
-RESAMPLES = 2_000  # of a slice
-SURE = 0.05  # p, corrected over all slices
+MIN_USERS = 20  # smaller slices are not tested
+N_CANDIDATES = 100  # ranked items per user from which cutoffs choose
+N_EXAMPLES = 10
+RESAMPLES = 2_000  # of the bootstrap of one slice
+P_LEVEL = 0.05  # after correction over all slices
 
-
-ENDS = {
-    "ExpectedF1": "Every candidate has a probability of being taken next; the list ends where one more "
-    "item would lower its expected F1.",
-    "ExpectedNDCG": "Every candidate has a probability of being taken next; the list ends where one more "
-    "item would lower its expected NDCG.",
-    "ValueRule": "The list ends where one more item would cost more than it brings.",
-    "Threshold": "The list ends at the first item below one threshold for all users.",
-    "Boundary": "The list ends at the first item below the user's own boundary, learned on validation.",
-    "FixedN": "The same number of items for everybody.",
-    "Guarantee": "The list ends where the guarantee that was asked for would no longer hold.",
+RULES = {
+    "ExpectedF1": "Each candidate has a probability of being in the next basket. The list stops where one "
+    "more item would lower its expected F1.",
+    "ExpectedNDCG": "Each candidate has a probability of being in the next basket. The list stops where one "
+    "more item would lower its expected NDCG.",
+    "ExpectedValue": "The list stops where one more item would cost more than its expected gain.",
+    "Threshold": "The list stops at the first item below a threshold that is the same for all users.",
+    "Boundary": "The list stops at the first item below the user's own boundary.",
+    "FixedN": "All lists have the same length.",
+    "Guarantee": "The list stops where the requested guarantee would no longer hold.",
 }
-OWN = "The list ends at the first item below the user's own boundary, learned together with the ranking."
+BOUNDARY_RULE = (
+    "Learned boundary. The list stops at the first item below the user's own boundary, which the model "
+    "learns together with the ranking."
+)
 
 
 class Slice(NamedTuple):
-    """Some of the users: mean F1 of K and of the fixed N, and the test of the difference."""
+    """One group of users: mean F1 with K and with the fixed N, and the test of the difference."""
 
     group: str
     label: str
     users: int
-    ours: float
-    theirs: float
-    test: Test | None  # None where users are too few
+    selected_f1: float
+    fixed_f1: float
+    test: Test | None  # None for groups that are too small
     verdict: str  # helps, hurts, no clear difference, too few users
 
 
 @dataclass(frozen=True, eq=False)
 class ModelReport:
-    """Nothing in it was learned or chosen on `truth`."""
+    """The lists of the test users under several stopping rules; nothing was fitted or chosen on `truth`."""
 
-    data: str  # what people call the data
+    data: str  # name of the dataset
     model: Recommender  # fitted on `history`
     history: Interactions
     truth: Interactions
-    lists: Mapping[str, RankedLists]  # by who ends them; the first is the fixed N that validation chose
+    lists: Mapping[str, RankedLists]  # by name of the stopping rule; the first is the fixed N
     N: int
-    main: str  # name of the lists the report is about
-    cutoff: Cutoff | None  # what ends them; None: the boundary that the model learned
-    heads: RankedLists  # the best candidates of every user with truth, with probabilities where there are any
+    main: str  # name of the stopping rule that the report is about
+    cutoff: Cutoff | None  # of the main lists; None for the boundary that the model learned
+    top_candidates: RankedLists  # of every test user, with probabilities if the model or the cutoff has them
     max_items: int = 20
-    coverage: float = 0.7  # share of users that is marked on the curve of risk and coverage
+    coverage: float = 0.7  # share of users marked on the risk-coverage curve
 
     @cached_property
     def reports(self) -> dict[str, Report]:
-        """Every way to end the lists, judged."""
+        """The evaluation of each stopping rule."""
         return {
-            name: evaluate(one, self.truth, history=self.history, max_items=self.max_items)
-            for name, one in self.lists.items()
+            name: evaluate(lists, self.truth, history=self.history, max_items=self.max_items)
+            for name, lists in self.lists.items()
         }
 
     @cached_property
     def comparison(self) -> Comparison:
-        """All against the fixed N."""
+        """Each stopping rule against the fixed N."""
         return compare(self.reports, max_items=self.max_items)
 
     @property
-    def ours(self) -> Report:
-        """The lists the report is about."""
+    def selected(self) -> Report:
+        """The evaluation of the main lists."""
         return self.reports[self.main]
 
     @property
     def fixed(self) -> Report:
-        """The best fixed N of validation."""
+        """The evaluation of the fixed N that was best on the validation set."""
         return self.reports[next(iter(self.lists))]
 
     @cached_property
-    def ceiling(self) -> Report:
-        """The best length of every list in hindsight."""
-        return oracle(self.heads.head(self.max_items), self.truth, max_items=self.max_items)
+    def oracle(self) -> Report:
+        """The evaluation of the best length of each list, chosen with knowledge of the test set."""
+        return oracle(self.top_candidates.head(self.max_items), self.truth, max_items=self.max_items)
 
     @cached_property
     def confidence(self) -> Doubles:
-        """(n_users,) of the best candidate: its probability, or its score; -inf where a user has none."""
-        number = self.heads.users.lookup(self.ours.user_ids)
-        sure = self.heads.scores if self.heads.probabilities is None else self.heads.probabilities
-        filled = (number >= 0) & (np.diff(self.heads.indptr)[number] > 0)
-        found = np.full(number.size, -np.inf)
-        found[filled] = sure[self.heads.indptr[number[filled]]]
-        return found
+        """(n_users,) probability of the top candidate, or its score; -inf for users without candidates."""
+        lists = self.top_candidates
+        row = lists.users.lookup(self.selected.user_ids)
+        values = lists.scores if lists.probabilities is None else lists.probabilities
+        filled = (row >= 0) & (np.diff(lists.indptr)[row] > 0)
+        confidence = np.full(row.size, -np.inf)
+        confidence[filled] = values[lists.indptr[row[filled]]]
+        return confidence
 
-    def served(self, report: Report) -> tuple[list[float], list[float], float]:
-        """(coverage, F1 of the served, F1 at the marked coverage) when the surest users come first."""
+    def selective_f1(self, report: Report) -> tuple[list[float], list[float], float]:
+        """(coverage, F1, F1 at `self.coverage`) when only the most certain users get a list."""
         risk = risk_coverage(report, "f1", self.confidence)
         curve = risk.curve(60)
-        at = max(round(self.coverage * risk.risk.size), 1) - 1
-        return curve["coverage"].to_list(), curve["f1"].to_list(), float(1 - risk.risk[at])
+        last = max(round(self.coverage * risk.risk.size), 1) - 1
+        return curve["coverage"].to_list(), curve["f1"].to_list(), float(1 - risk.risk[last])
 
     @cached_property
     def slices(self) -> list[Slice]:
-        """Where K helps and where it does not; p-values are corrected over all slices that are tested."""
-        parts = [(group, label, who) for group, some in self._groups() for label, who in some]
-        tests = [self._tested(who) for _, _, who in parts]
+        """Groups of users, with p-values corrected over all tested groups."""
+        parts = [(group, label, mask) for group, some in self._groups() for label, mask in some]
+        tests = [self._test(mask) for _, _, mask in parts]
         p = iter(holm([test.p_bootstrap for test in tests if test is not None]))
-        ours, theirs = self.ours.values("f1"), self.fixed.values("f1")
+        selected, fixed = self.selected.values("f1"), self.fixed.values("f1")
         return [
             Slice(
-                group, label, int(who.sum()), float(ours[who].mean()), float(theirs[who].mean()), test,
+                group, label, int(mask.sum()), float(selected[mask].mean()), float(fixed[mask].mean()), test,
                 "too few users" if test is None else _verdict(test, next(p)),
             )
-            for (group, label, who), test in zip(parts, tests, strict=True)
+            for (group, label, mask), test in zip(parts, tests, strict=True)
         ]  # fmt: skip
 
-    def _tested(self, who: Bools) -> Test | None:
-        if who.sum() < FEW:
+    def _test(self, mask: Bools) -> Test | None:
+        if mask.sum() < MIN_USERS:
             return None
-        ours, theirs = self.ours.values("f1")[who], self.fixed.values("f1")[who]
-        return paired_test(ours, theirs, resamples=RESAMPLES)
+        selected, fixed = self.selected.values("f1")[mask], self.fixed.values("f1")[mask]
+        return paired_test(selected, fixed, resamples=RESAMPLES)
 
     def _groups(self) -> list[tuple[str, list[tuple[str, Bools]]]]:
-        K = self.ours.lengths
-        repeats = self.ours.repeats
+        K = self.selected.lengths
+        repeats = self.selected.repeats
         lengths = [
-            ("nothing shown", K == 0),
+            ("empty list", K == 0),
             (f"fewer than {self.N}", (K > 0) & (self.N > K)),
-            (f"just {self.N}", (K > 0) & (self.N == K)),
+            (f"exactly {self.N}", (K > 0) & (self.N == K)),
             (f"more than {self.N}", self.N < K),
         ]
-        groups = [(f"items shown (fixed N = {self.N})", [one for one in lengths if one[1].any()])]
+        groups = [(f"list length (fixed N = {self.N})", [one for one in lengths if one[1].any()])]
         if repeats is not None:
-            groups.append(("items the user took before", ranges(repeats.history_lengths, HISTORY)))
-        groups.append(("items the user took next", ranges(self.ours.sizes, BASKET)))
-        if self.heads.probabilities is not None:
-            groups.append(("probability of the user's best item", _quarters(self.confidence)))
+            groups.append(("items in the user's history", ranges(repeats.history_lengths, HISTORY)))
+        groups.append(("items in the test basket", ranges(self.selected.sizes, BASKET)))
+        if self.top_candidates.probabilities is not None:
+            groups.append(("probability of the top item", _quartiles(self.confidence)))
         return groups
 
     @cached_property
-    def ten(self) -> Longs:
-        """Numbers of ten lists, evenly from the shortest to the longest; equals in the order of users."""
+    def example_rows(self) -> Longs:
+        """Rows of ten lists at equal distances from the shortest to the longest."""
         lengths = self.lists[self.main].lengths
         order = np.argsort(lengths, kind="stable")
-        at = np.linspace(0, order.size - 1, min(EXAMPLES, order.size)).round().astype(np.int64)
+        at = np.linspace(0, order.size - 1, min(N_EXAMPLES, order.size)).round().astype(np.int64)
         return np.asarray(order[at], np.int64)
 
     @property
-    def decider(self) -> str:
-        """What ends the lists, in words."""
+    def stopping_rule(self) -> str:
+        """What ends the main lists, in words."""
+        if self.cutoff is None:
+            return BOUNDARY_RULE
         name = type(self.cutoff).__name__
-        return OWN if self.cutoff is None else f"{name}. {ENDS.get(name, '')} It was fitted on validation."
+        return f"{name}. {RULES.get(name, '')} It was fitted on the validation set."
 
     def verdict(self) -> str:
-        """Whether K won over all users, in a sentence."""
+        """Whether K beats the fixed N over all users, in one sentence."""
         test = self.comparison.results[self.main, "f1"]
-        found = self.comparison.tests.filter(model=self.main, metric="f1")
+        row = self.comparison.tests.filter(model=self.main, metric="f1")
         numbers = (
-            f"F1 {self.ours.f1:.4f} against {self.fixed.f1:.4f}, a difference of {test.difference:+.4f} "
+            f"F1 {self.selected.f1:.4f} versus {self.fixed.f1:.4f}, a difference of {test.difference:+.4f} "
             f"(95% interval {test.low:+.4f} to {test.high:+.4f})"
         )
-        if found["p_bootstrap_holm"][0] > 1 - self.comparison.level:
-            return f"Over all users K is as good as the best fixed N, within chance: {numbers}."
-        won = "beats the best fixed N" if test.difference > 0 else "is worse than the best fixed N"
-        return f"Over all users K {won}: {numbers}."
+        if row["p_bootstrap_holm"][0] > 1 - self.comparison.level:
+            return f"Over all users, K and the best fixed N do not differ significantly: {numbers}."
+        verb = "beats" if test.difference > 0 else "is worse than"
+        return f"Over all users, K {verb} the best fixed N: {numbers}."
 
 
-def names_of(data: Interactions) -> Any:
-    """item_id → what people call it, or the id as text."""
+def build_model_report(
+    data: str,
+    model: Recommender,
+    split: Split,
+    cutoffs: Mapping[str, Cutoff | None],
+    *,
+    main: str,
+    N: int,
+    filter_seen: bool,
+    max_items: int = 20,
+) -> ModelReport:
+    """Recommend to the test users under each cutoff (None: the learned boundary); the first is a fixed N."""
+    users = split.test.users.to_ids(split.test.active_users)
+    at = None if split.test.time is None else split.test
+    lists = {
+        name: model.recommend(users, cutoff=cutoff, max_items=max_items, filter_seen=filter_seen, at=at)
+        for name, cutoff in cutoffs.items()
+    }
+    top_candidates = model.recommend(users, N=N_CANDIDATES, filter_seen=filter_seen, at=at)
+    cutoff = cutoffs[main]
+    calibration = None if cutoff is None else vars(cutoff).get("calibration_")
+    if calibration is not None:
+        top_candidates = calibration.apply(top_candidates, history=model.history)
+    return ModelReport(
+        data=data,
+        model=model,
+        history=split.train_valid,
+        truth=split.test,
+        lists=lists,
+        N=N,
+        main=main,
+        cutoff=cutoff,
+        top_candidates=top_candidates,
+        max_items=max_items,
+    )
+
+
+def item_namer(data: Interactions) -> Callable[[Any], str]:
+    """A function from an item id to its name, or to the id as text."""
 
     def name(item_id: Any) -> str:
         if data.item_names is None or item_id not in data.items:
@@ -196,27 +240,27 @@ def names_of(data: Interactions) -> Any:
     return name
 
 
-def taken_by(user_id: Any, rows: Interactions) -> list[Any]:
-    """IdMap of the items in a user's rows, in the order they were taken; none for a stranger."""
-    if user_id not in rows.users:
+def items_of(user_id: Any, data: Interactions) -> list[Any]:
+    """Ids of the user's items, oldest first; empty for an unknown user."""
+    if user_id not in data.users:
         return []
-    user = rows.users.index(user_id)
-    return rows.items.to_ids(rows.item[rows.indptr[user] : rows.indptr[user + 1]]).to_list()
+    user = data.users.index(user_id)
+    return data.items.to_ids(data.item[data.indptr[user] : data.indptr[user + 1]]).to_list()
 
 
 def _verdict(test: Test, p: float) -> str:
-    if p > SURE:
+    if p > P_LEVEL:
         return "no clear difference"
     return "helps" if test.difference > 0 else "hurts"
 
 
-def _quarters(values: Doubles) -> list[tuple[str, Bools]]:
-    """Four parts of about as many users each, by probability; those without a candidate are in none."""
+def _quartiles(values: Doubles) -> list[tuple[str, Bools]]:
+    """Four groups of about the same size; users without candidates are in none."""
     edges = np.unique(np.quantile(values[np.isfinite(values)], (0, 0.25, 0.5, 0.75, 1)))
-    found = []
+    groups = []
     for k, (low, high) in enumerate(pairwise(edges)):
-        top = k == edges.size - 2
-        who = (values >= low) & ((values <= high) if top else (values < high))
-        if who.any():
-            found.append((f"{low:.1%} to {high:.1%}", who))
-    return found
+        last = k == edges.size - 2
+        mask = (values >= low) & ((values <= high) if last else (values < high))
+        if mask.any():
+            groups.append((f"{low:.1%} to {high:.1%}", mask))
+    return groups

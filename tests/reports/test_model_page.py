@@ -1,0 +1,185 @@
+"""The model report page: its text follows from the lists, and it loads nothing."""
+
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import polars as pl
+import pytest
+
+import shortlist as sl
+from shortlist.reports.model_page import MAX_ROWS, render_model_report
+from shortlist.reports.model_report import MIN_USERS, N_EXAMPLES, build_model_report, item_namer, items_of
+
+SCRIPT = '<script>alert("x")</script>&'
+SECTIONS = [
+    "Model and data",
+    "Quality of the lists",
+    "Where K helps and where it does not",
+    "List lengths and confidence",
+    "Recommending to fewer users",
+    "Accuracy of the probabilities",
+    "10 example users",
+    "Terms",
+]
+
+
+class Parser(HTMLParser):
+    """Tags, attributes, and texts by tag."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags, self.attributes, self.texts, self.open = [], [], {}, []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        if self.open:
+            self.texts.setdefault(self.open[-1], []).append(data)
+
+
+@pytest.fixture(scope="module")
+def report():
+    """Personal frequency on the sample, cut by expected F1; the name of the most popular item is a script."""
+    data = sl.load_dataset("sample")
+    popular = int(np.bincount(data.item).argmax())
+    names = [SCRIPT if item == popular else f"thing {item}" for item in range(data.n_items)]
+    split = sl.split.last_basket(data.with_item_names(data.items.values, pl.Series(names)))
+    valid_model = sl.PersonalFrequency().fit(split.train)
+    users = split.valid.users.to_ids(split.valid.active_users)
+    candidates = valid_model.recommend(users, N=100, filter_seen=False)
+    fixed, expected = (
+        cutoff.fit(candidates, split.valid, history=split.train)
+        for cutoff in (sl.cutoff.FixedN(), sl.cutoff.ExpectedF1(coverage=0.6))
+    )
+    return build_model_report(
+        "a <b>store</b>",
+        sl.PersonalFrequency().fit(split.train_valid),
+        split,
+        {"fixed": fixed, "expected <F1>": expected},
+        main="expected <F1>",
+        N=fixed.N_,
+        filter_seen=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return render_model_report(report)
+
+
+def test_page_has_all_sections_and_loads_nothing(page):
+    parser = Parser(page)
+    assert parser.texts["h2"] == SECTIONS
+    assert not {"script", "link", "img", "iframe"} & set(parser.tags)
+    assert not {"src", "href", "onload", "onclick"} & {name for name, _ in parser.attributes}
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "prefers-color-scheme: dark" in page
+    assert "@media print" in page
+
+
+def test_page_explains_the_test_set_and_the_stopping_rule(report, page):
+    text = " ".join(page.split())
+    assert f"The last basket of {report.selected.n_users} users" in text
+    assert "<th>Stopping rule</th><td>ExpectedF1. " in text
+    assert f"Skipping the least certain 30% of users gives F1 {report.selective_f1(report.selected)[2]:.4f}" in text
+
+
+def test_item_names_data_names_and_rule_names_are_escaped(page):
+    assert SCRIPT not in page
+    assert "&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt;&amp;" in page
+    assert "<b>store" not in page
+    assert "&lt;b&gt;store" in page
+    assert "<F1>" not in page
+
+
+def test_user_ids_are_escaped(report):
+    def tag(ids):
+        return sl.IdMap.of([f"<i>{value}" for value in ids.values])
+
+    tagged = replace(
+        report,
+        lists={name: replace(one, users=tag(one.users)) for name, one in report.lists.items()},
+        top_candidates=replace(report.top_candidates, users=tag(report.top_candidates.users)),
+        truth=replace(report.truth, users=tag(report.truth.users)),
+        history=replace(report.history, users=tag(report.history.users)),
+    )
+    page = render_model_report(tagged)
+    assert "&lt;i&gt;u" in page
+    assert "<i>" not in page
+
+
+def test_example_users_range_from_the_shortest_to_the_longest_list(report, page):
+    lengths = report.lists[report.main].lengths[report.example_rows]
+    assert len(set(report.example_rows.tolist())) == N_EXAMPLES
+    assert (np.diff(lengths) >= 0).all()
+    assert lengths[0] == 0
+    assert lengths[-1] == report.lists[report.main].lengths.max()
+    assert page.count('class="end"') == N_EXAMPLES
+    last = page.rpartition("<h3>User ")[2]
+    shown, line, withheld = last.partition('class="end"')
+    assert line
+    assert f"… and {lengths[-1] - MAX_ROWS} more" in shown
+    assert withheld.count('class="withheld"') == 3
+
+
+def test_slices_of_each_group_add_up_to_all_users(report):
+    users = {}
+    for one in report.slices:
+        users[one.group] = users.get(one.group, 0) + one.users
+        assert (one.test is None) == (one.users < MIN_USERS) == (one.verdict == "too few users")
+        if one.test is not None:
+            assert one.test.difference == pytest.approx(one.selected_f1 - one.fixed_f1)
+    assert len(users) == 4
+    assert set(users.values()) == {report.selected.n_users}
+
+
+def test_selective_f1_ends_at_the_f1_of_all_users(report):
+    coverage, f1, _ = report.selective_f1(report.selected)
+    assert coverage[-1] == 1
+    assert f1[-1] == pytest.approx(report.selected.f1)
+    full = replace(report, coverage=1.0)
+    assert full.selective_f1(full.selected)[2] == pytest.approx(report.selected.f1)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "main", "phrase"),
+    [
+        ("empty", "selected", "K beats the best fixed N"),
+        ("selected", "empty", "K is worse than the best fixed N"),
+        ("fixed", "fixed", "do not differ significantly"),
+    ],
+)
+def test_verdict_follows_the_interval(report, fixed, main, phrase):
+    selected = report.lists[report.main]
+    lists = {"fixed": report.lists["fixed"], "selected": selected, "empty": selected.head(0)}
+    other = replace(report, lists={"fixed": lists[fixed], report.main: lists[main]})
+    assert phrase in other.verdict()
+
+
+def test_lists_without_probabilities_have_no_calibration_figure(report):
+    bare = {name: replace(one, probabilities=None) for name, one in report.lists.items()}
+    candidates = replace(report.top_candidates, probabilities=None)
+    page = render_model_report(replace(report, lists=bare, top_candidates=candidates))
+    assert "These lists have no probabilities." in page
+    assert Parser(page).texts["h2"] == SECTIONS
+
+
+def test_empty_lists_are_reported(report):
+    page = render_model_report(replace(report, lists={name: one.head(0) for name, one in report.lists.items()}))
+    assert "empty list" in page
+    assert "nan" not in page
+
+
+def test_unknown_ids_have_no_name_and_no_items(report):
+    assert item_namer(report.history)("unknown") == "unknown"
+    assert items_of("unknown", report.truth) == []
