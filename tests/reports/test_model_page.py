@@ -10,6 +10,7 @@ import pytest
 import shortlist as sl
 from shortlist.reports.model_page import MAX_ROWS, render_model_report
 from shortlist.reports.model_report import MIN_USERS, N_EXAMPLES, build_model_report, item_namer, items_of
+from shortlist.tuning.validation import Holdout, validate
 
 SCRIPT = '<script>alert("x")</script>&'
 SECTIONS = [
@@ -53,20 +54,17 @@ def report():
     popular = int(np.bincount(data.item).argmax())
     names = [SCRIPT if item == popular else f"thing {item}" for item in range(data.n_items)]
     split = sl.split.last_basket(data.with_item_names(data.items.values, pl.Series(names)))
-    valid_model = sl.PersonalFrequency().fit(split.train)
-    users = split.valid.users.to_ids(split.valid.active_users)
-    candidates = valid_model.recommend(users, N=100, filter_seen=False)
-    fixed, expected = (
-        cutoff.fit(candidates, split.valid, history=split.train)
-        for cutoff in (sl.cutoff.FixedN(), sl.cutoff.ExpectedF1(coverage=0.6))
-    )
+    holdout = Holdout(split.train, split.valid, "validation baskets")
+    validation = validate(sl.PersonalFrequency(), holdout, depth=100, filter_seen=False)
+    fixed = validation.fit_cutoff(sl.cutoff.FixedN())
+    expected = validation.fit_cutoff(sl.cutoff.ExpectedF1(coverage=0.6))
     return build_model_report(
         "a <b>store</b>",
-        sl.PersonalFrequency().fit(split.train_valid),
+        validation.refit(split.train_valid),
         split,
         {"fixed": fixed, "expected <F1>": expected},
         main="expected <F1>",
-        N=fixed.N_,
+        N=validation.N,
         filter_seen=False,
     )
 
@@ -91,7 +89,10 @@ def test_page_explains_the_test_set_and_the_stopping_rule(report, page):
     text = " ".join(page.split())
     assert f"The last basket of {report.selected.n_users} users" in text
     assert "<th>Stopping rule</th><td>ExpectedF1. " in text
-    assert f"Skipping the least certain 30% of users gives F1 {report.selective_f1(report.selected)[2]:.4f}" in text
+    assert (
+        f"Skipping the least certain 30% of users gives F1 {report.selective_f1(report.selected)[2]:.4f}"
+        in text
+    )
 
 
 def test_item_names_data_names_and_rule_names_are_escaped(page):
@@ -175,7 +176,9 @@ def test_lists_without_probabilities_have_no_calibration_figure(report):
 
 
 def test_empty_lists_are_reported(report):
-    page = render_model_report(replace(report, lists={name: one.head(0) for name, one in report.lists.items()}))
+    page = render_model_report(
+        replace(report, lists={name: one.head(0) for name, one in report.lists.items()})
+    )
     assert "empty list" in page
     assert "nan" not in page
 

@@ -26,7 +26,7 @@ from shortlist.models.factorization.engine import JointModel
 from shortlist.paper.protocol import BOUNDARY, EXPECTED_F1, FIXED, LENGTHS, MAX_ITEMS, ORACLE
 from shortlist.paper.result_cache import pack
 from shortlist.split.splits import Split, last_basket
-from shortlist.tuning.tune import made
+from shortlist.tuning.validation import Holdout, Validation, build_model, validate
 
 N_CANDIDATES = 100  # per user; no list is longer
 SUBSAMPLE_STREAM = 11  # distinguishes the random stream of the subsample
@@ -63,17 +63,21 @@ class Experiment:
         """Identifies the data in the settings of cached results."""
         return self.split.data.fingerprint
 
-    def fit(self, model: str, params: dict[str, Any], train: Interactions) -> Recommender:
-        """Train for exactly `n_epochs`, on one thread because runs are parallel."""
-        fresh = made(model, params)
+    def validate(
+        self, model: str, params: dict[str, Any], history: Interactions, truth: Interactions
+    ) -> Validation:
+        """Train for exactly `n_epochs` and rank for the users in `truth`, on one thread."""
+        fresh = build_model(model, params)
         if isinstance(fresh, JointModel):
-            return fresh.set_params(n_threads=1, tol=0.0).fit(train)
-        return fresh.fit(train)  # type: ignore[attr-defined, no-any-return]
-
-    def top_candidates(self, model: Recommender, truth: Interactions) -> RankedLists:
-        """The best candidates of every user in `truth`."""
-        users = truth.users.to_ids(truth.active_users)
-        return model.recommend(users, N=N_CANDIDATES, filter_seen=self.filter_seen, n_threads=1)
+            fresh.set_params(n_threads=1, tol=0.0)
+        return validate(
+            fresh,
+            Holdout(history, truth, self.name),
+            depth=N_CANDIDATES,
+            filter_seen=self.filter_seen,
+            n_threads=1,
+            early_stopping=False,
+        )
 
     def describe(self) -> dict[str, Any]:
         """Sizes of the dataset and its split."""
@@ -109,11 +113,11 @@ def cutoffs(n_candidates: int) -> dict[str, Cutoff]:
 def run(experiment: Experiment, model: str, params: dict[str, Any], n_candidates: int) -> dict[str, Any]:
     """Choose on the validation set, refit on train and validation, evaluate every list on the test set."""
     split = experiment.split
-    valid = experiment.top_candidates(experiment.fit(model, params, split.train), split.valid)
+    valid = experiment.validate(model, params, split.train, split.valid).candidates
     valid_curve = fixed_n_curve(valid, split.valid, LENGTHS)
     best_N = {metric: best_fixed_n(valid_curve, metric) for metric in TUNED_METRICS}
-    final = experiment.fit(model, params, split.train_valid)
-    test = experiment.top_candidates(final, split.test)
+    final = experiment.validate(model, params, split.train_valid, split.test)
+    test = final.candidates
     lists = {FIXED: FixedN(N=best_N["f1"]).apply(test)}
     if test.boundary is not None:
         lists[BOUNDARY] = Boundary().apply(test)
@@ -133,7 +137,7 @@ def run(experiment: Experiment, model: str, params: dict[str, Any], n_candidates
             if name in lists
         },
         "risk": {name: _risk(report) for name, report in reports.items() if name != ORACLE},
-        "boundaries": _boundaries(final, experiment),
+        "boundaries": _boundaries(final.model, experiment),
     }
 
 
@@ -184,12 +188,13 @@ def _with_best_lengths(
 def sweep(experiment: Experiment, model: str, params: dict[str, Any]) -> dict[str, Any]:
     """One point of Figure 1: the lists above the boundaries, evaluated on the test set."""
     split = experiment.split
-    fitted = experiment.fit(model, params, split.train_valid)
-    test = experiment.top_candidates(fitted, split.test)
+    fitted = experiment.validate(model, params, split.train_valid, split.test)
     # alpha = 0 learns no boundary, and every t_u keeps its initial value
-    figures = summarize(evaluate(Boundary(t=params["t"]).apply(test), split.test, max_items=MAX_ITEMS))
+    figures = summarize(
+        evaluate(Boundary(t=params["t"]).apply(fitted.candidates), split.test, max_items=MAX_ITEMS)
+    )
     del figures["users"]
-    return figures | {"boundaries": _boundaries(fitted, experiment)}
+    return figures | {"boundaries": _boundaries(fitted.model, experiment)}
 
 
 def strictness(
@@ -201,9 +206,9 @@ def strictness(
     tried = []
     for _ in range(steps):
         middle = (low + high) / 2
-        fitted = experiment.fit(model, params | {"negatives": 2.0**middle}, split.train)
-        lists = Boundary().apply(experiment.top_candidates(fitted, split.valid))
-        report = evaluate(lists, split.valid, max_items=MAX_ITEMS)
+        changed = params | {"negatives": 2.0**middle}
+        candidates = experiment.validate(model, changed, split.train, split.valid).candidates
+        report = evaluate(Boundary().apply(candidates), split.valid, max_items=MAX_ITEMS)
         tried.append(
             {
                 "negatives": round(2.0**middle, 4),

@@ -18,7 +18,7 @@ from shortlist.core.charts import (
     thinned,
 )
 from shortlist.data.ranked_lists import RankedList
-from shortlist.data.reasons import WHY
+from shortlist.data.reasons import REASON_TEXT
 from shortlist.evaluation.report import Report
 from shortlist.reports.model_report import MIN_USERS, P_LEVEL, ModelReport, item_namer, items_of
 from shortlist.reports.page import render
@@ -207,6 +207,6 @@ def _user(report: ModelReport, one: RankedList, name: Callable[[Any], str]) -> d
         "more_basket": max(len(basket) - NAMED, 0),
         "shown": describe(one.items[:MAX_ROWS]),
         "more_shown": max(len(one) - MAX_ROWS, 0),
-        "reason": WHY.get(one.reason or "", "end of the list"),
+        "reason": REASON_TEXT.get(one.reason or "", "end of the list"),
         "withheld": describe([item for item in ranked.items if item not in shown][:WITHHELD]),
     }
