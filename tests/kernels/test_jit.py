@@ -1,13 +1,13 @@
-"""What is compiled and kept on disk is forgotten when any kernel's source changes."""
+"""The cache of compiled kernels is invalidated when the source of any kernel changes."""
 
 from pathlib import Path
 
 from shortlist.kernels import jit
-from shortlist.kernels.head import rows_head
 from shortlist.kernels.jit import STAMP, kernel, sources_stamp
+from shortlist.kernels.topk import select_top
 
 
-def test_the_stamp_hangs_on_every_source(tmp_path):
+def test_stamp_depends_on_every_source(tmp_path):
     (tmp_path / "a.py").write_text("A = 1")
     before = sources_stamp(tmp_path)
     (tmp_path / "b.py").write_text("B = 1")
@@ -16,25 +16,25 @@ def test_the_stamp_hangs_on_every_source(tmp_path):
     assert sources_stamp(tmp_path) == before
 
 
-def test_kernels_carry_the_stamp_of_all():
+def test_kernels_carry_the_stamp():
     assert sources_stamp(Path(jit.__file__).parent) == STAMP
-    assert rows_head._cache._cache_file._source_stamp[1] == STAMP
+    assert select_top._cache._cache_file._source_stamp[1] == STAMP
 
 
-def test_with_another_stamp_nothing_kept_is_used(tmp_path, monkeypatch):
+def test_changed_stamp_invalidates_the_cache(tmp_path, monkeypatch):
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
     source = tmp_path / "twice.py"
     source.write_text("def twice(x):\n    return 2 * x\n")
     space = {"__name__": "twice"}
     exec(compile(source.read_text(), str(source), "exec"), space)
 
-    def hits():
+    def cache_hits():
         again = kernel(space["twice"])
         assert again(3) == 6
         return sum(again.stats.cache_hits.values())
 
-    assert hits() == 0
-    assert hits() == 1
+    assert cache_hits() == 0
+    assert cache_hits() == 1
     monkeypatch.setattr(jit, "STAMP", "changed elsewhere")
-    assert hits() == 0
-    assert hits() == 1
+    assert cache_hits() == 0
+    assert cache_hits() == 1

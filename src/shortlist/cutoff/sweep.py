@@ -7,7 +7,7 @@ import numpy as np
 from shortlist.cutoff.labels import Labels
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError
-from shortlist.kernels.head import rows_fall
+from shortlist.kernels.topk import lower_to_running_minimum
 from shortlist.types import Doubles, Floats, Ints
 
 TARGETS = ("f1", "ndcg")
@@ -50,7 +50,7 @@ def best_length(known: Labels, target: str) -> int:
 def falling(values: Doubles | Floats, lists: RankedLists) -> Doubles:
     """(n_candidates,) the smallest value so far: a list ends where it first fails to exceed a threshold."""
     low = values.astype(np.float64)
-    rows_fall(lists.indptr, low)
+    lower_to_running_minimum(lists.indptr, low)
     return low
 
 

@@ -10,14 +10,13 @@ from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.kernels.head import rows_head, rows_rank
+from shortlist.kernels.topk import rank_rows, top_k
 from shortlist.types import Floats, Ints, Longs
 
 # RankedLists, a dense users × items array, a SciPy sparse matrix, or a callable: dense users → dense rows
 Scores: TypeAlias = Any
 Tables: TypeAlias = Interactions | tuple[IdMap | None, IdMap | None] | None
 BLOCK = 1024  # users asked of a callable at a time
-EVERY_ITEM = np.empty(0, np.int32)
 
 
 def heads(
@@ -52,8 +51,7 @@ def _ranked(lists: RankedLists, n_candidates: int) -> RankedLists:
             scores=lists.scores[fair],
             probabilities=None if lists.probabilities is None else lists.probabilities[fair],
         )
-    order = np.empty(lists.items.size, np.int64)
-    rows_rank(lists.indptr, lists.items, lists.scores, order)
+    order = rank_rows(lists.indptr, lists.items, lists.scores)
     if (order[1:] < order[:-1]).any():
         lists = replace(
             lists,
@@ -67,7 +65,8 @@ def _ranked(lists: RankedLists, n_candidates: int) -> RankedLists:
 def _dense(matrix: Floats, user_ids: IdMap | None, item_ids: IdMap | None, n_candidates: int) -> RankedLists:
     n_users, n_items = matrix.shape
     indptr = np.arange(n_users + 1, dtype=np.int64) * n_items
-    found = _head(indptr, EVERY_ITEM, np.ascontiguousarray(matrix).ravel(), min(n_candidates, n_items))
+    every_item = np.arange(n_items, dtype=np.int32)
+    found = top_k(indptr, every_item, np.ascontiguousarray(matrix).ravel(), min(n_candidates, n_items))
     return _lists(found, *_tables(user_ids, item_ids, n_users, n_items))
 
 
@@ -76,7 +75,7 @@ def _sparse(matrix: Any, user_ids: IdMap | None, item_ids: IdMap | None, n_candi
         matrix = matrix.copy()
         matrix.sum_duplicates()
     indptr, candidates = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
-    found = _head(indptr, candidates, np.asarray(matrix.data, np.float32), n_candidates)
+    found = top_k(indptr, candidates, np.asarray(matrix.data, np.float32), n_candidates)
     return _lists(found, *_tables(user_ids, item_ids, *matrix.shape))
 
 
@@ -105,7 +104,7 @@ def _called(
         parts.append(_dense(rows, None, item_ids, n_candidates))
     chosen = IdMap(user_ids.to_ids(asked))
     if not parts:
-        return _lists((np.zeros(1, np.int64), EVERY_ITEM, np.empty(0, np.float32)), chosen, item_ids)
+        return _lists((np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)), chosen, item_ids)
     sizes = np.concatenate([np.diff(part.indptr) for part in parts])
     found = (
         _starts(sizes),
@@ -113,16 +112,6 @@ def _called(
         np.concatenate([p.scores for p in parts]),
     )
     return _lists(found, chosen, item_ids)
-
-
-def _head(indptr: Longs, candidates: Ints, values: Floats, n_candidates: int) -> tuple[Longs, Ints, Floats]:
-    """The kernel's result, packed."""
-    n_rows = indptr.size - 1
-    items, scores = np.empty(n_rows * n_candidates, np.int32), np.empty(n_rows * n_candidates, np.float32)
-    sizes = np.zeros(n_rows, np.int64)
-    rows_head(indptr, candidates, values, n_candidates, items, scores, sizes)
-    kept = (np.arange(n_candidates) < sizes[:, None]).ravel()
-    return _starts(sizes), items[kept], scores[kept]
 
 
 def _matrix(scores: Any) -> Floats:

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from shortlist.kernels.jit import folded, inlined
+from shortlist.kernels.jit import ir_inlined, inlined
 from shortlist.kernels.simd_blocks import F32, I32, I64, LANES, splat
 from shortlist.types import Floats
 
@@ -226,14 +226,14 @@ def row_at(table: Floats, row: int | np.integer) -> np.uintp:
     return np.uintp(table.ctypes.data) + np.uintp(row) * np.uintp(4 * table.shape[1])
 
 
-@folded
+@ir_inlined
 def row_dot(left: np.uintp, right: np.uintp, width: Width) -> np.float32:
     """The inner product of two rows, always summed in the same order."""
     total: np.float32 = _ROW_DOT(left, right, width)
     return total
 
 
-@folded
+@ir_inlined
 def pair_move(
     p: np.uintp,
     q: np.uintp,
@@ -248,7 +248,7 @@ def pair_move(
     _PAIR_MOVE(p, q, r, step, keep_p, keep_q, keep_r, width)
 
 
-@folded
+@ir_inlined
 def one_move(
     p: np.uintp, q: np.uintp, step: np.float32, keep_p: np.float32, keep_q: np.float32, width: Width
 ) -> None:
@@ -256,25 +256,25 @@ def one_move(
     _ONE_MOVE(p, q, step, keep_p, keep_q, width)
 
 
-@folded
+@ir_inlined
 def row_fetch(row: np.uintp, width: Width) -> None:
     """Ask for a row that will soon be changed; any address will do, nothing is read."""
     _ROW_FETCH(row, width)
 
 
-@folded
+@ir_inlined
 def row_add(p: np.uintp, q: np.uintp, scale: np.float32, width: Width) -> None:
     """p += scale · q."""
     _ROW_ADD(p, q, scale, width)
 
 
-@folded
+@ir_inlined
 def row_larger(p: np.uintp, q: np.uintp, width: Width) -> None:
     """p becomes the larger of p and q, factor by factor."""
     _ROW_LARGER(p, q, width)
 
 
-@folded
+@ir_inlined
 def hybrid_make(
     h: np.uintp, p: np.uintp, context: np.uintp, base: np.float32, gain: np.float32, width: Width
 ) -> None:
@@ -282,7 +282,7 @@ def hybrid_make(
     _HYBRID_MAKE(h, p, context, base, gain, width)
 
 
-@folded
+@ir_inlined
 def hybrid_pair_move(
     p: np.uintp,
     debt: np.uintp,
@@ -301,7 +301,7 @@ def hybrid_pair_move(
     _HYBRID_PAIR(p, debt, q, r, context, step, keep_p, keep_q, keep_r, base, gain, width)
 
 
-@folded
+@ir_inlined
 def hybrid_one_move(
     p: np.uintp,
     debt: np.uintp,

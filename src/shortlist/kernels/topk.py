@@ -1,10 +1,14 @@
-"""The best of many scores: kept as one sortable word per hit, so that ties are never an accident."""
+"""Top-k selection: the best items of each row of scores, ties to the smaller item.
+
+A row's best items are kept in a bounded min-heap. Its elements are 64-bit keys that pack the score and the item,
+so that comparing two keys also breaks ties.
+"""
 
 import numpy as np
 
-from shortlist.kernels.jit import folded, inlined, kernel
+from shortlist.kernels.jit import inlined, ir_inlined, kernel
 from shortlist.kernels.simd_blocks import score
-from shortlist.types import Floats, Ints, Longs, State
+from shortlist.types import Doubles, Floats, Ints, Longs, State
 
 ZERO = np.float32(0)
 SIGN = np.uint32(0x80000000)
@@ -15,86 +19,89 @@ LOW = np.uint64(0xFFFFFFFF)
 
 @inlined
 def pack(score: np.float32, item: int) -> np.uint64:
-    """A word that is larger for a larger score and, among equal scores, for a smaller item; NaN has none."""
+    """Return a key that is larger for a larger score and, for equal scores, for a smaller item; not for NaN."""
     bits = np.float32(score + ZERO).view(np.uint32)  # adding zero makes -0.0 equal to 0.0
     ordered = np.uint32(~bits) if bits & SIGN else np.uint32(bits | SIGN)
     return (np.uint64(ordered) << S32) | np.uint64(ALL - np.uint32(item))
 
 
 @inlined
-def score_of(word: np.uint64) -> np.float32:
-    """The score inside a word."""
-    bits = np.uint32(word >> S32)
+def unpack_score(key: np.uint64) -> np.float32:
+    """Return the score of a key."""
+    bits = np.uint32(key >> S32)
     if bits & SIGN:
         return np.uint32(bits ^ SIGN).view(np.float32)
     return np.uint32(~bits).view(np.float32)
 
 
 @inlined
-def item_of(word: np.uint64) -> np.int32:
-    """The item inside a word."""
-    return np.int32(ALL - np.uint32(word & LOW))
+def unpack_item(key: np.uint64) -> np.int32:
+    """Return the item of a key."""
+    return np.int32(ALL - np.uint32(key & LOW))
 
 
-@folded
-def _sift(words: State, user: int, root: int) -> None:
-    """Let the word at `root` of the user's heap sink until no child is smaller."""
-    size, word = words.shape[1], words[user, root]
+@ir_inlined
+def _sift_down(keys: State, row: int, root: int) -> None:
+    """Move the key at `root` of a row's heap down until no child is smaller."""
+    size, key = keys.shape[1], keys[row, root]
     while True:
         child = 2 * root + 1
         if child >= size:
             break
-        if child + 1 < size and words[user, child + 1] < words[user, child]:
+        if child + 1 < size and keys[row, child + 1] < keys[row, child]:
             child += 1
-        if not words[user, child] < word:
+        if not keys[row, child] < key:
             break
-        words[user, root] = words[user, child]
+        keys[row, root] = keys[row, child]
         root = child
-    words[user, root] = word
+    keys[row, root] = key
 
 
-@folded
-def offer(words: State, user: int, count: int, word: np.uint64) -> int:
-    """Keep a word among the user's best; how many are held now (width + 1 once any was lost).
+@ir_inlined
+def push(keys: State, row: int, count: int, key: np.uint64) -> int:
+    """Keep the key if it is among the row's best; return the new count (width + 1 once a key was dropped).
 
-    Whole arrays and an index, here and below: cutting out a row costs more than what is done to it.
+    The heap is addressed as (table, row), here and below: slicing a row costs more than the work on it.
     """
-    size = words.shape[1]
+    size = keys.shape[1]
     if count < size:
-        words[user, count] = word
+        keys[row, count] = key
         if count + 1 == size:
             for root in range(size // 2 - 1, -1, -1):
-                _sift(words, user, root)
+                _sift_down(keys, row, root)
         return count + 1
-    if size and word > words[user, 0]:
-        words[user, 0] = word
-        _sift(words, user, 0)
+    if size and key > keys[row, 0]:
+        keys[row, 0] = key
+        _sift_down(keys, row, 0)
     return int(size + 1)
 
 
-@folded
-def floor_of(words: State, user: int, count: int, floor: np.float32) -> np.float32:
-    """The score a newcomer must reach: the smallest held once the row is full, else the floor."""
-    if count < words.shape[1] or words.shape[1] == 0:
+@ir_inlined
+def entry_score(keys: State, row: int, count: int, floor: np.float32) -> np.float32:
+    """Return the score below which a key need not be pushed.
+
+    It rises above `floor` only after a key was dropped, so that the count tells whether all hits fit.
+    """
+    if count <= keys.shape[1] or keys.shape[1] == 0:
         return floor
-    return max(floor, score_of(words[user, 0]))
+    return max(floor, unpack_score(keys[row, 0]))
 
 
-@folded
-def contains(indptr: Longs, items: Ints, user: int, item: int) -> bool:
-    """Is the item in the user's ascending row?"""
-    low, high = indptr[user], indptr[user + 1]
+@ir_inlined
+def contains(indptr: Longs, items: Ints, row: int, item: int) -> bool:
+    """Return whether a row of ascending items contains the item."""
+    low, high = indptr[row], indptr[row + 1]
     while low < high:
         middle = (low + high) >> 1
         if items[middle] < item:
             low = middle + 1
         else:
             high = middle
-    return bool(low < indptr[user + 1] and items[low] == item)
+    return bool(low < indptr[row + 1] and items[low] == item)
 
 
 @kernel
-def pairs_score(
+def score_pairs(
     vectors: Floats,  # (n_users, n_factors)
     item_factors: Floats,  # (n_items, n_factors)
     bias: Floats,  # (n_items,) or empty
@@ -102,7 +109,7 @@ def pairs_score(
     items: Ints,  # (n_pairs,)
     scores: Floats,  # (n_pairs,) written
 ) -> None:
-    """Score each user's own items."""
+    """Score the items listed for each user."""
     left, right, n = vectors.ctypes.data, item_factors.ctypes.data, vectors.shape[1]
     for user in range(vectors.shape[0]):
         for at in range(indptr[user], indptr[user + 1]):
@@ -111,14 +118,14 @@ def pairs_score(
 
 
 @kernel
-def grid_score(
+def score_grid(
     vectors: Floats,  # (n_users, n_factors)
     item_factors: Floats,  # (n_items, n_factors)
     bias: Floats,  # (n_items,) or empty
     items: Ints,  # (n_columns,)
     scores: Floats,  # (n_users, n_columns) written
 ) -> None:
-    """Score every user on the same items."""
+    """Score the same items for every user."""
     left, right, n = vectors.ctypes.data, item_factors.ctypes.data, vectors.shape[1]
     for user in range(vectors.shape[0]):
         for at in range(items.size):
@@ -127,58 +134,86 @@ def grid_score(
 
 
 @kernel
-def rows_select(
-    scores: Floats,  # (n_users, n_columns)
-    items: Ints,  # (n_columns,) the item of each column
-    floors: Floats,  # (n_users,) only scores strictly above are shown; NaN shows nothing
-    excluded_at: Longs,  # (n_users + 1,)
-    excluded: Ints,  # (n_barred,) items never shown, ascending per user
-    words: State,  # (n_users, width) written
-    held: Longs,  # (n_users,) written; width + 1 where some hit did not fit
+def select_top(
+    indptr: Longs,  # (n_rows + 1,) where each row's candidates start
+    items: Ints,  # (n_candidates,), or (n_columns,) if all rows have the same candidates
+    scores: Floats,  # (n_candidates,)
+    floors: Floats,  # (n_rows,) only scores strictly above are selected; NaN selects nothing
+    excluded_indptr: Longs,  # (n_rows + 1,)
+    excluded: Ints,  # (n_excluded,) items never selected, ascending per row
+    keys: State,  # (n_rows, width) written
+    counts: Longs,  # (n_rows,) written; width + 1 if some hit did not fit
 ) -> None:
-    """The best `width` of each row of dense scores, in no order; see `words_unpack`."""
-    for user in range(scores.shape[0]):
-        count, reach, floor = 0, floors[user], floors[user]
-        for at in range(items.size):
-            found = scores[user, at]
-            if found > floor and found >= reach and not contains(excluded_at, excluded, user, items[at]):
-                count = offer(words, user, count, pack(found, items[at]))
-                reach = floor_of(words, user, count, floor)
-        held[user] = count
+    """Select the best `width` candidates of each row, in no particular order; see `unpack_keys`."""
+    shared = items.size != scores.size
+    for row in range(indptr.size - 1):
+        count, entry, floor = 0, floors[row], floors[row]
+        shift = indptr[row] if shared else 0
+        for at in range(indptr[row], indptr[row + 1]):
+            value = scores[at]
+            if value > floor and value >= entry:
+                item = items[at - shift]
+                if not contains(excluded_indptr, excluded, row, item):
+                    count = push(keys, row, count, pack(value, item))
+                    entry = entry_score(keys, row, count, floor)
+        counts[row] = count
 
 
 @kernel
-def ragged_select(
-    indptr: Longs,  # (n_users + 1,)
-    items: Ints,  # (n_pairs,)
-    scores: Floats,  # (n_pairs,)
-    floors: Floats,  # (n_users,)
-    excluded_at: Longs,  # (n_users + 1,)
-    excluded: Ints,  # (n_barred,) ascending per user
-    words: State,  # (n_users, width) written
-    held: Longs,  # (n_users,) written; width + 1 where some hit did not fit
-) -> None:
-    """The best `width` of each user's own scored items, in no order; see `words_unpack`."""
-    for user in range(indptr.size - 1):
-        count = 0
-        for at in range(indptr[user], indptr[user + 1]):
-            if scores[at] > floors[user] and not contains(excluded_at, excluded, user, items[at]):
-                count = offer(words, user, count, pack(scores[at], items[at]))
-        held[user] = count
-
-
-@kernel
-def words_unpack(
-    words: State,  # (n_users, width) as filled by a selecting kernel
-    held: Longs,  # (n_users,) how many words of each row count
-    indptr: Longs,  # (n_users + 1,) how many of them are wanted
-    items: Ints,  # (n_hits,) written, best first per user
+def unpack_keys(
+    keys: State,  # (n_rows, width) as written by a selecting kernel
+    counts: Longs,  # (n_rows,) how many keys of each row are valid
+    indptr: Longs,  # (n_rows + 1,) where each row's hits are written
+    items: Ints,  # (n_hits,) written, best first per row
     scores: Floats,  # (n_hits,) written
 ) -> None:
-    """Sort each row of words and take the best apart."""
-    for user in range(words.shape[0]):
-        row = np.sort(words[user, : held[user]])
-        for at in range(indptr[user + 1] - indptr[user]):
-            word = row[row.size - 1 - at]
-            items[indptr[user] + at] = item_of(word)
-            scores[indptr[user] + at] = score_of(word)
+    """Sort each row of keys and unpack as many of the best as `indptr` has room for."""
+    for row in range(keys.shape[0]):
+        ascending = np.sort(keys[row, : counts[row]])
+        for at in range(indptr[row + 1] - indptr[row]):
+            key = ascending[ascending.size - 1 - at]
+            items[indptr[row] + at] = unpack_item(key)
+            scores[indptr[row] + at] = unpack_score(key)
+
+
+def top_k(indptr: Longs, items: Ints, scores: Floats, k: int) -> tuple[Longs, Ints, Floats]:
+    """Return (indptr, items, scores) of the best k candidates per row, best first; NaN and -inf never qualify.
+
+    `items` (n_columns,) may be shared by all rows, see `select_top`.
+    """
+    n_rows = indptr.size - 1
+    keys, counts = np.empty((n_rows, k), np.uint64), np.zeros(n_rows, np.int64)
+    inputs = (
+        indptr,
+        items,
+        scores,
+        np.full(n_rows, -np.inf, np.float32),
+        np.zeros(n_rows + 1, np.int64),
+        np.empty(0, np.int32),
+    )
+    views = [array.view() for array in inputs]
+    for view in views:
+        view.flags.writeable = False  # as in retrieval, so that the kernel is compiled once
+    select_top(*views, keys, counts)
+    np.minimum(counts, k, out=counts)
+    found = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    best, values = np.empty(found[-1], np.int32), np.empty(found[-1], np.float32)
+    unpack_keys(keys, counts, found, best, values)
+    return found, best, values
+
+
+def rank_rows(indptr: Longs, items: Ints, scores: Floats) -> Longs:
+    """Return (n_candidates,) the positions of each row's candidates, best first; scores must not be NaN."""
+    row = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+    better = (scores[1:] > scores[:-1]) | ((scores[1:] == scores[:-1]) & (items[1:] < items[:-1]))
+    if not (better & (row[1:] == row[:-1])).any():
+        return np.arange(items.size)
+    return np.asarray(np.lexsort((items, -scores, row)), np.int64)
+
+
+@kernel
+def lower_to_running_minimum(indptr: Longs, values: Doubles) -> None:
+    """Replace each value (n_candidates,) by the smallest value of its row so far."""
+    for row in range(indptr.size - 1):
+        for at in range(indptr[row] + 1, indptr[row + 1]):
+            values[at] = min(values[at], values[at - 1])

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.core.threads import map_slices
-from shortlist.kernels.retrieve import ItemBlocks, Items, blocks_fill
+from shortlist.kernels.retrieve import ItemBlocks, Items, fill_blocks
 from shortlist.kernels.simd_blocks import BLOCK
 from shortlist.types import Doubles, Floats, Ints
 
@@ -54,7 +54,7 @@ class ItemIndex:
 
         def fill(part: slice) -> None:
             rows = slice(part.start * BLOCK, min(part.stop * BLOCK, chosen.size))
-            blocks_fill(factors, chosen[order][rows], _cut(blocks, part), lengths[rows])
+            fill_blocks(factors, chosen[order][rows], _cut(blocks, part), lengths[rows])
 
         map_slices(fill, len(blocks.peaks), 64, n_threads)
         blocks.peaks[:, 0] = lengths.reshape(-1, BLOCK).max(axis=1)

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.core.threads import map_slices
-from shortlist.kernels.retrieve import Query, factors_retrieve
-from shortlist.kernels.topk import grid_score, pairs_score, ragged_select, rows_select, words_unpack
+from shortlist.kernels.retrieve import Query, retrieve_from_factors
+from shortlist.kernels.topk import score_grid, score_pairs, select_top, unpack_keys
 from shortlist.recommend.index import NO_BIAS, ItemIndex, frozen
 from shortlist.types import Bools, Floats, Ints, Longs, State
 
@@ -79,7 +79,7 @@ def from_index(
         query = Query(vectors[rows], floors[rows], *excluded.part(rows))
 
         def run(words: State, held: Longs) -> None:
-            factors_retrieve(index.items, index.blocks, query, index.slack, words, held)
+            retrieve_from_factors(index.items, index.blocks, query, index.slack, words, held)
 
         return _collect(run, rows.stop - rows.start, limit, index.n_items)
 
@@ -101,7 +101,7 @@ def from_factors(
 
     def piece(rows: slice) -> Hits:
         scores = np.empty((rows.stop - rows.start, items.size), np.float32)
-        grid_score(vectors[rows], item_factors, offsets, frozen(items), scores)
+        score_grid(vectors[rows], item_factors, offsets, frozen(items), scores)
         return from_rows(scores, items, floors[rows], excluded.part(rows), limit)
 
     return joined(map_slices(piece, floors.size, max(CELLS // max(items.size, 1), 1), n_threads))
@@ -123,7 +123,7 @@ def from_pairs(
     def piece(rows: slice) -> Hits:
         own = candidates.part(rows)
         scores = np.empty(own.items.size, np.float32)
-        pairs_score(vectors[rows], item_factors, offsets, *own, scores)
+        score_pairs(vectors[rows], item_factors, offsets, *own, scores)
         return from_ragged(own, scores, floors[rows], excluded.part(rows), limit)
 
     return joined(map_slices(piece, floors.size, PIECE, n_threads))
@@ -131,22 +131,17 @@ def from_pairs(
 
 def from_rows(scores: Floats, items: Ints, floors: Floats, excluded: Sets, limit: int | None) -> Hits:
     """The best of dense (n_users, n_columns) scores; `items` names the columns."""
-    rows, columns, floors = frozen(np.asarray(scores, np.float32)), frozen(items), frozen(floors)
-    excluded_at, excluded_items = frozen(excluded.indptr), frozen(excluded.items)
-
-    def run(words: State, held: Longs) -> None:
-        rows_select(rows, columns, floors, excluded_at, excluded_items, words, held)
-
-    return _collect(run, len(scores), limit, items.size)
+    indptr = np.arange(len(scores) + 1, dtype=np.int64) * items.size
+    return from_ragged(Sets(indptr, items), np.asarray(scores, np.float32).ravel(), floors, excluded, limit)
 
 
 def from_ragged(candidates: Sets, scores: Floats, floors: Floats, excluded: Sets, limit: int | None) -> Hits:
-    """The best of each user's own scored items, such as the rows of a CSR matrix."""
+    """The best of each user's scored candidates; `candidates.items` may be shared, see `select_top`."""
     indptr, items, values = frozen(candidates.indptr), frozen(candidates.items), frozen(scores)
     floors, excluded_at, excluded_items = frozen(floors), frozen(excluded.indptr), frozen(excluded.items)
 
-    def run(words: State, held: Longs) -> None:
-        ragged_select(indptr, items, values, floors, excluded_at, excluded_items, words, held)
+    def run(keys: State, counts: Longs) -> None:
+        select_top(indptr, items, values, floors, excluded_at, excluded_items, keys, counts)
 
     return _collect(run, floors.size, limit, int(np.diff(indptr).max(initial=0)))
 
@@ -175,5 +170,5 @@ def _collect(run: Callable[[State, Longs], None], n_users: int, limit: int | Non
     indptr = np.zeros(n_users + 1, np.int64)
     np.cumsum(wanted, out=indptr[1:])
     items, scores = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-    words_unpack(words, held, indptr, items, scores)
+    unpack_keys(words, held, indptr, items, scores)
     return Hits(indptr, items, scores, held > wanted)

@@ -17,9 +17,9 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.kernels.candidates import Asked, Rules
-from shortlist.kernels.head import rows_head
 from shortlist.kernels.item_stats import DAY
 from shortlist.kernels.snapshots import N_FEATURES, Moments
+from shortlist.kernels.topk import top_k
 from shortlist.models.base import Recommender, at_least, whole
 from shortlist.models.two_stage.snapshots import (
     ABOUT_USER,
@@ -282,19 +282,12 @@ class TwoStage(Recommender):
         found, expected = np.zeros(users.size, np.int64), np.ones(users.size)
         for block in blocks:
             numbers = order[block.first : block.first + block.indptr.size - 1]
-            n = numbers.size
-            odds = self._log_odds(block)
-            best, value, size = (
-                np.empty(n * n_candidates, np.int32),
-                np.empty(n * n_candidates, np.float32),
-                np.zeros(n, np.int64),
-            )
-            rows_head(block.indptr, block.items, odds.astype(np.float32), n_candidates, best, value, size)
-            items[numbers], scores[numbers], found[numbers] = (
-                best.reshape(n, n_candidates),
-                value.reshape(n, n_candidates),
-                size,
-            )
+            odds = self._log_odds(block).astype(np.float32)
+            indptr, best, values = top_k(block.indptr, block.items, odds, n_candidates)
+            found[numbers] = np.diff(indptr)
+            row = np.repeat(numbers, np.diff(indptr))
+            place = np.arange(best.size) - np.repeat(indptr[:-1], np.diff(indptr))
+            items[row, place], scores[row, place] = best, values
             self._foretell(block, numbers, expected)
         kept = np.arange(n_candidates) < found[:, None]
         return RankedLists(
