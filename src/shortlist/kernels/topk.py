@@ -151,7 +151,7 @@ def select_top(
         shift = indptr[row] if shared else 0
         for at in range(indptr[row], indptr[row + 1]):
             value = scores[at]
-            if value > floor and value >= entry:
+            if value >= entry and value > floor:
                 item = items[at - shift]
                 if not contains(excluded_indptr, excluded, row, item):
                     count = push(keys, row, count, pack(value, item))
@@ -202,13 +202,27 @@ def top_k(indptr: Longs, items: Ints, scores: Floats, k: int) -> tuple[Longs, In
     return found, best, values
 
 
+@kernel
+def _order_rows(indptr: Longs, items: Ints, scores: Floats, order: Longs) -> None:
+    """Write each row's positions (n_candidates,) in the order of their keys, best first."""
+    for row in range(indptr.size - 1):
+        start, size = indptr[row], indptr[row + 1] - indptr[row]
+        keys = np.empty(size, np.uint64)
+        for at in range(size):
+            keys[at] = pack(scores[start + at], items[start + at])
+        ascending = np.argsort(keys)
+        for at in range(size):
+            order[start + at] = start + ascending[size - 1 - at]
+
+
 def rank_rows(indptr: Longs, items: Ints, scores: Floats) -> Longs:
     """Return (n_candidates,) the positions of each row's candidates, best first; scores must not be NaN."""
+    order = np.arange(items.size)
     row = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
     better = (scores[1:] > scores[:-1]) | ((scores[1:] == scores[:-1]) & (items[1:] < items[:-1]))
-    if not (better & (row[1:] == row[:-1])).any():
-        return np.arange(items.size)
-    return np.asarray(np.lexsort((items, -scores, row)), np.int64)
+    if (better & (row[1:] == row[:-1])).any():
+        _order_rows(indptr, items, scores, order)
+    return order
 
 
 @kernel
