@@ -1,5 +1,7 @@
 """Top-k selection against a plain sort."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,7 +28,7 @@ def best(scores, items, floor=-np.inf, excluded=(), limit=None):
 
 def as_pairs(indptr, items, scores, *_):
     pairs = list(zip(scores.tolist(), items.tolist(), strict=True))
-    return [pairs[a:b] for a, b in zip(indptr[:-1], indptr[1:], strict=True)]
+    return [pairs[a:b] for a, b in itertools.pairwise(indptr)]
 
 
 @given(matrix=matrices, k=st.integers(1, 14))

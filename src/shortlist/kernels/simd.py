@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from shortlist.kernels.jit import ir_inlined, inlined
+from shortlist.kernels.jit import inlined, ir_inlined
 from shortlist.kernels.simd_blocks import F32, I32, I64, LANES, splat
 from shortlist.types import Floats
 
