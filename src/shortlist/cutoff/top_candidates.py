@@ -104,7 +104,8 @@ def _called(
         parts.append(_dense(rows, None, item_ids, n_candidates))
     chosen = IdMap(user_ids.to_ids(asked))
     if not parts:
-        return _lists((np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)), chosen, item_ids)
+        nothing = np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
+        return _lists(nothing, chosen, item_ids)
     sizes = np.concatenate([np.diff(part.indptr) for part in parts])
     found = (
         _starts(sizes),

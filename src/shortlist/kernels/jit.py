@@ -39,7 +39,7 @@ def inlined(function: F) -> F:
     """Compile a function that only kernels call, and inline it in them.
 
     Inlining is forced: a function that is called instead exists twice, compiled alone and with its caller.
-    Which copy runs depends on whether the caller came from the cache, and their results may differ in the last bits.
+    Which copy runs depends on whether the caller came from the cache, and their last bits may differ.
     """
     compiled = numba.njit(nogil=True, error_model="numpy", fastmath=FASTMATH, forceinline=True)(function)
     return cast(F, compiled)

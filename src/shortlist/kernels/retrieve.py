@@ -1,9 +1,10 @@
 """Exact retrieval from factors: the best items, or all items above a floor, without scoring most of them.
 
 Users and items are rotated so that the first dimensions carry most of every inner product. After some
-dimensions, the Cauchy-Schwarz inequality bounds the rest by the product of the remaining lengths. A block of items
-proceeds to more dimensions only while many of its items could still qualify. Items that could qualify are scored
-by `simd_blocks.score`, so the result does not depend on which items were skipped. A NaN bound never skips an item.
+dimensions, the Cauchy-Schwarz inequality bounds the rest by the product of the remaining lengths. A block of
+items proceeds to more dimensions only while many of its items could still qualify. Items that could qualify
+are scored by `simd_blocks.score`, so the result does not depend on which items were skipped. A NaN bound
+never skips an item.
 """
 
 from typing import NamedTuple
@@ -151,7 +152,8 @@ def _below_floor(
     floor: np.float32, length: np.float32, peaks: Floats, block: int, slack: np.float32
 ) -> bool:
     """Return whether no item within the block's peaks can reach the floor."""
-    return bool(length * peaks[block, 0] + peaks[block, 1] < _lowered_floor(floor, length, peaks, block, slack))
+    bound = length * peaks[block, 0] + peaks[block, 1]
+    return bool(bound < _lowered_floor(floor, length, peaks, block, slack))
 
 
 @ir_inlined
@@ -192,7 +194,7 @@ def retrieve_from_factors(
     keys: State,  # (n_users, width) written
     counts: Longs,  # (n_users,) zeros; number of hits, width + 1 if some did not fit
 ) -> None:
-    """Select the best `width` items above each user's floor, in no particular order; see `topk.unpack_keys`."""
+    """Select the best `width` items above each user's floor, in any order; see `topk.unpack_keys`."""
     # unpacked once: reference counting inside the loops would cost more than the arithmetic
     factors, bias = items
     item_heads, item_tails, block_bias, block_item, peaks, ahead, stages, _ = blocks

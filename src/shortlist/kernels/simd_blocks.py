@@ -1,7 +1,7 @@
 """Vector code for scoring and bounding items.
 
-Written as LLVM vector instructions because the compiler may not regroup exact sums and does not turn a loop of
-comparisons into a bit mask.
+Written as LLVM vector instructions because the compiler may not regroup exact sums and does not turn a loop
+of comparisons into a bit mask.
 """
 
 from typing import Any
@@ -117,7 +117,7 @@ _COUNT_BITS: Any = intrinsic(_count_bits)
 
 @exact
 def score(left: int, right: int, n: int, offset: np.float32) -> np.float32:
-    """Return offset + the inner product of n floats at two addresses, summed in eight lanes, then the remainder.
+    """Return offset + the inner product of n floats at two addresses, summed in eight lanes.
 
     All retrieval scores are computed here, so they agree bit for bit. The arguments are addresses because
     reference counting of two arrays costs more than their product.
@@ -128,7 +128,7 @@ def score(left: int, right: int, n: int, offset: np.float32) -> np.float32:
 
 @ir_inlined
 def add_block(items: Floats, at: int, users: Floats, user_at: int, n: int, sums: Floats) -> None:
-    """Add n dimensions of a block of items, stored from `at` on, times a user's dimensions to sums (BLOCK,)."""
+    """Add n dimensions of a block of items, from `at` on, times those of a user to sums (BLOCK,)."""
     _ADD_BLOCK(items, at, users, user_at, n, sums)
 
 

@@ -1,7 +1,7 @@
 """Top-k selection: the best items of each row of scores, ties to the smaller item.
 
-A row's best items are kept in a bounded min-heap. Its elements are 64-bit keys that pack the score and the item,
-so that comparing two keys also breaks ties.
+A row's best items are kept in a bounded min-heap. Its elements are 64-bit keys that pack the score and the
+item, so that comparing two keys also breaks ties.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ LOW = np.uint64(0xFFFFFFFF)
 
 @inlined
 def pack(score: np.float32, item: int) -> np.uint64:
-    """Return a key that is larger for a larger score and, for equal scores, for a smaller item; not for NaN."""
+    """Return a key that grows with the score and, for equal scores, with a smaller item; undefined for NaN."""
     bits = np.float32(score + ZERO).view(np.uint32)  # adding zero makes -0.0 equal to 0.0
     ordered = np.uint32(~bits) if bits & SIGN else np.uint32(bits | SIGN)
     return (np.uint64(ordered) << S32) | np.uint64(ALL - np.uint32(item))
@@ -177,7 +177,7 @@ def unpack_keys(
 
 
 def top_k(indptr: Longs, items: Ints, scores: Floats, k: int) -> tuple[Longs, Ints, Floats]:
-    """Return (indptr, items, scores) of the best k candidates per row, best first; NaN and -inf never qualify.
+    """Return (indptr, items, scores) of each row's best k candidates, best first; NaN and -inf never qualify.
 
     `items` (n_columns,) may be shared by all rows, see `select_top`.
     """
