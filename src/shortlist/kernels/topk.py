@@ -19,7 +19,7 @@ LOW = np.uint64(0xFFFFFFFF)
 
 @inlined
 def pack(score: np.float32, item: int) -> np.uint64:
-    """Return a key that grows with the score and, for equal scores, with a smaller item; undefined for NaN."""
+    """Return a key that is larger for a larger score, then for a smaller item; undefined for NaN."""
     bits = np.float32(score + ZERO).view(np.uint32)  # adding zero makes -0.0 equal to 0.0
     ordered = np.uint32(~bits) if bits & SIGN else np.uint32(bits | SIGN)
     return (np.uint64(ordered) << S32) | np.uint64(ALL - np.uint32(item))
