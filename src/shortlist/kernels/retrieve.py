@@ -148,9 +148,7 @@ def _lowered_floor(
 
 
 @inlined
-def _below_floor(
-    floor: np.float32, length: np.float32, peaks: Floats, block: int, slack: np.float32
-) -> bool:
+def _below_floor(floor: np.float32, length: np.float32, peaks: Floats, block: int, slack: np.float32) -> bool:
     """Return whether no item within the block's peaks can reach the floor."""
     bound = length * peaks[block, 0] + peaks[block, 1]
     return bool(bound < _lowered_floor(floor, length, peaks, block, slack))
