@@ -183,18 +183,12 @@ def top_k(indptr: Longs, items: Ints, scores: Floats, k: int) -> tuple[Longs, In
     """
     n_rows = indptr.size - 1
     keys, counts = np.empty((n_rows, k), np.uint64), np.zeros(n_rows, np.int64)
-    inputs = (
-        indptr,
-        items,
-        scores,
-        np.full(n_rows, -np.inf, np.float32),
-        np.zeros(n_rows + 1, np.int64),
-        np.empty(0, np.int32),
-    )
-    views = [array.view() for array in inputs]
-    for view in views:
-        view.flags.writeable = False  # as in retrieval, so that the kernel is compiled once
-    select_top(*views, keys, counts)
+    indptr, items, scores = indptr.view(), items.view(), scores.view()
+    floors, excluded_indptr = np.full(n_rows, -np.inf, np.float32), np.zeros(n_rows + 1, np.int64)
+    excluded = np.empty(0, np.int32)
+    for array in (indptr, items, scores, floors, excluded_indptr, excluded):
+        array.flags.writeable = False  # as in retrieval, so that the kernel is compiled once
+    select_top(indptr, items, scores, floors, excluded_indptr, excluded, keys, counts)
     np.minimum(counts, k, out=counts)
     found = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     best, values = np.empty(found[-1], np.int32), np.empty(found[-1], np.float32)
