@@ -4,9 +4,14 @@ Series differ in colour (Okabe and Ito's palette, told apart by the colour-blind
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
+
+from shortlist.core.files import atomic_write
+from shortlist.errors import DataError
 
 WIDTH, HEIGHT = 420, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 30, 46
@@ -32,6 +37,102 @@ STYLE = """
 .legend li { display: flex; align-items: center; gap: .4rem; font-size: .8rem; }
 .legend svg { width: 34px; height: 12px; flex: none; }
 """ + "\n".join(f".s{k} {{ stroke: var(--s{k}); fill: var(--s{k}); }}" for k in range(len(DASHES)))
+
+
+# A figure has its own colors: text in the color around it, curves in middle tones, for light and dark pages.
+COLORS = """.shortlist-figure { --ink: currentColor; --page: transparent; --line: #8886; --quiet: #888;
+  --s0: #2b8fd0; --s1: #e06c1f; --s2: #12a57c; --s3: #c263a0; --s4: #b08a1a; --s5: #5aa9d6; --s6: #999;
+  --s7: #888; }
+"""
+ALONE = """.shortlist-figure { color: #1a1a1a; }
+@media (prefers-color-scheme: dark) { .shortlist-figure { color: #e8e8e8; } }
+"""
+
+
+@dataclass(frozen=True, repr=False)
+class Figure:
+    """A chart for notebooks and files.
+
+    Parameters
+    ----------
+    title
+        What the chart shows.
+    chart
+        SVG of a chart function.
+    names
+        (name, style) of every series, for the legend.
+
+    Examples
+    --------
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+    >>> sl.evaluate({"ann": ["tea"]}, truth).plot()
+    Figure('List lengths of 2 users')
+    """
+
+    title: str
+    chart: str
+    names: tuple[tuple[str, int], ...] = ()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the figure to an SVG file.
+
+        Parameters
+        ----------
+        path
+            A file that ends in .svg.
+
+        Returns
+        -------
+        Path
+            The file written.
+
+        Raises
+        ------
+        DataError
+            If the extension is another one or the file cannot be written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sl.evaluate({"ann": ["tea"]}, truth).plot().save(f"{folder}/lengths.svg").name
+        'lengths.svg'
+        """
+        target = Path(path)
+        if target.suffix != ".svg":
+            raise DataError(f"figures are written as .svg, got {target.name!r}; change the extension.")
+        with atomic_write(target) as temporary:
+            temporary.write_text(f"{self._repr_svg_()}\n", encoding="utf-8")
+        return target
+
+    def _svg(self, colors: str) -> str:
+        """The chart above its legend; all style rules are limited to the figure."""
+        width, height = map(float, re.findall(r'viewBox="0 0 (\S+) (\S+)"', self.chart)[0])
+        rows = [
+            f'<g transform="translate({LEFT} {height + 4 + ROW * k:g})"><line class="s{style}" stroke-width="2" '
+            f'stroke-dasharray="{DASHES[style % len(DASHES)]}" x1="0" y1="6" x2="34" y2="6"/>'
+            f'{_marker(17, 6, style)}<text x="42" y="10">{escape(name)}</text></g>'
+            for k, (name, style) in enumerate(self.names)
+        ]
+        total = height + (4 + ROW * len(rows) if rows else 0)
+        rules = re.sub(r"(?m)^[.](chart )?", ".shortlist-figure .", re.sub(r"[.]chart {.*?}", "", STYLE))
+        rules = rules.replace(".shortlist-figure .text", ".shortlist-figure text")
+        size = f'width="{width:g}" height="{height:g}"'
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="shortlist-figure" viewBox="0 0 {width:g} {total:g}" '
+            f'width="{width:g}" height="{total:g}"><style>{COLORS}{colors}{rules}</style>'
+            f"{self.chart.replace('<svg', f'<svg {size}', 1)}{''.join(rows)}</svg>"
+        )
+
+    def _repr_svg_(self) -> str:
+        return self._svg(ALONE)
+
+    def _repr_html_(self) -> str:
+        return self._svg("")
+
+    def __repr__(self) -> str:
+        return f"Figure({self.title!r})"
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,16 @@
-"""Judging lists against truth: all users, covered users, and what could have been.
+"""Evaluation of lists against truth: over all users, over covered users, and against baselines."""
 
-The attribute `shortlist.evaluation` is the function; this package is for `from shortlist.evaluation import …`.
-"""
-
+from shortlist.evaluation.analysis import RiskCoverage, risk_coverage, sliced
+from shortlist.evaluation.baselines import best_fixed_n, fixed_n_curve, gap_recovered, matched, oracle
 from shortlist.evaluation.comparison import Comparison, compare
-from shortlist.evaluation.coverage import RiskCoverage, risk_coverage
 from shortlist.evaluation.evaluator import evaluate
-from shortlist.evaluation.fixed_n import best_fixed_n, fixed_n_curve, gap_recovered, oracle
-from shortlist.evaluation.matched import matched
 from shortlist.evaluation.report import METRICS, Report
-from shortlist.evaluation.significance import holm, paired_test
-from shortlist.evaluation.slices import sliced
+from shortlist.evaluation.significance import PairedTest, holm, paired_test
 
 __all__ = [
     "METRICS",
     "Comparison",
+    "PairedTest",
     "Report",
     "RiskCoverage",
     "best_fixed_n",

@@ -1,9 +1,10 @@
-"""Several models on one truth in one table, with intervals, p-values and marks."""
+"""compare: several models on one truth in one table, with intervals and p-values."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -11,21 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from shortlist.core.charts import Figure, Span, span_chart
 from shortlist.core.files import atomic_write
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.evaluator import evaluate
-from shortlist.evaluation.ground_truth import Lists
+from shortlist.evaluation.ground_truth import ONE, Lists
 from shortlist.evaluation.report import METRICS, Report, View
-from shortlist.evaluation.significance import Test, holm, paired_test
-from shortlist.evaluation.tables import latex, markdown, plain, shown
+from shortlist.evaluation.significance import PairedTest, holm, paired_test
+from shortlist.evaluation.tables import cell_text, html, latex, markdown, plain, rich_table, to_pandas, without_nan
 from shortlist.types import Doubles
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-Judged = Lists | Report
 TESTS = ("p_bootstrap", "p_t", "p_wilcoxon")
 COLUMNS: tuple[tuple[str, str, View], ...] = (
     ("F1", "f1", "all"),
@@ -36,28 +36,54 @@ COLUMNS: tuple[tuple[str, str, View], ...] = (
     ("F1 covered", "f1", "covered"),
     ("NDCG covered (paper)", "ndcg_paper", "covered"),
 )
+TITLES = {metric: title for title, metric, view in COLUMNS if view == "all"}
 COVERED = ("Cover-Ratio", "F1 covered", "NDCG covered (paper)")
-MARKS = "+ better, - worse than {baseline}: paired bootstrap over users, Holm's p <= {alpha:g}."
+SIGNS = "+ better, - worse than {baseline}: paired bootstrap over users, Holm's p <= {alpha:g}."
 NOTE = (
     "F1, NDCG, precision, recall, length: means over all users, an empty list counts 0; covered: over users "
-    f"with a list. {MARKS}"
+    f"with a list. {SIGNS}"
 )
-WIDTH = 80  # of a screen
+WIDTH = 80  # of a terminal
+STYLES = {"+": 2, "-": 1, "": 7}  # colors of a chart: better, worse, neither
+NAME = 22  # characters of a model's name in a chart
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """`table` holds the figures, `tests` every test against the baseline; printing shows both as one."""
+    """Models evaluated on one truth, each tested against the baseline; made by `compare`.
+
+    Parameters
+    ----------
+    reports
+        The reports of each model, one per run.
+    baseline
+        Name of the model that the others are tested against.
+    metrics
+        Metrics that were tested.
+    level
+        Confidence level of the intervals; marks use 1 - level as the significance level.
+    results
+        (model, metric) to the test of that model against the baseline.
+
+    Examples
+    --------
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+    >>> found = sl.compare({"A": {"ann": ["tea"]}, "B": {"ann": ["tea"], "bob": ["jam"]}}, truth)
+    >>> found
+    Comparison(A, B; baseline A)
+    >>> found.table.select("model", "F1").rows()
+    [('A', 0.5), ('B', 1.0)]
+    """
 
     reports: dict[str, list[Report]]
     baseline: str
     metrics: tuple[str, ...]
     level: float
-    results: dict[tuple[str, str], Test]  # (model, metric) -> test against the baseline
+    results: dict[tuple[str, str], PairedTest]
 
     @cached_property
     def table(self) -> pl.DataFrame:
-        """One row per model: means over runs, and the scatter of F1 over runs where there are several."""
+        """One row per model: means over runs, and the standard deviation of F1 over several runs."""
         rows = []
         for name, runs in self.reports.items():
             row: dict[str, Any] = {"model": name, "runs": len(runs)}
@@ -70,7 +96,7 @@ class Comparison:
 
     @cached_property
     def tests(self) -> pl.DataFrame:
-        """One row per model and metric; p_*_holm are corrected over the whole table of that test."""
+        """One row per model and metric; `p_*_holm` are corrected over all rows by Holm's method."""
         rows = [{"model": m, "metric": metric, **asdict(test)} for (m, metric), test in self.results.items()]
         names = ("model", "metric", "difference", "low", "high", "level", *TESTS)
         schema = {name: pl.String if name in ("model", "metric") else pl.Float64 for name in names}
@@ -78,86 +104,131 @@ class Comparison:
         return table.with_columns(pl.Series(f"{p}_holm", holm(table[p].to_list()), pl.Float64) for p in TESTS)
 
     @cached_property
-    def printed(self) -> pl.DataFrame:
-        """What people see: figures, marks, and the difference in the first metric with its interval and p."""
+    def formatted(self) -> pl.DataFrame:
+        """The table with signs, and the difference in the first metric with its interval and p-value."""
         table = self.table.drop("runs") if self.table["runs"].max() == 1 else self.table
         if table["F1 sd"].null_count() == len(table):
             table = table.drop("F1 sd")
-        titles = {metric: title for title, metric, view in COLUMNS if view == "all"}
         for metric in self.metrics:
-            if metric in titles:
-                table = table.with_columns(self._marked(table[titles[metric]], metric))
-        found = {row["model"]: row for row in self.tests.to_dicts() if row["metric"] == self.metrics[0]}
-        label = f"difference in {titles.get(self.metrics[0], self.metrics[0])}"
-        return table.with_columns(
-            pl.Series(label, [_interval(found.get(name)) for name in self.reports], pl.String),
-            pl.Series("p (Holm)", [_small(found.get(name)) for name in self.reports], pl.String),
-        )
+            if metric in TITLES:
+                signs = self._signs(metric)
+                means = zip(table[TITLES[metric]], self.reports, strict=True)
+                cells = [cell_text(mean) + signs[name] for mean, name in means]
+                table = table.with_columns(pl.Series(TITLES[metric], cells))
+        found = self._tests_of(self.metrics[0])
+        label = f"difference in {TITLES.get(self.metrics[0], self.metrics[0])}"
+        intervals = [_interval(found[name]) if name in found else "" for name in self.reports]
+        p = [f"{found[name]['p_bootstrap_holm']:.4f}" if name in found else "" for name in self.reports]
+        return table.with_columns(pl.Series(label, intervals, pl.String), pl.Series("p (Holm)", p, pl.String))
 
-    def _marked(self, figures: pl.Series, metric: str) -> pl.Series:
-        """Figures as text with a + or - where the difference from the baseline is more than chance."""
-        found = {row["model"]: row for row in self.tests.to_dicts() if row["metric"] == metric}
-        marks = []
-        for name in self.reports:
-            test = found.get(name)
-            sure = test is not None and test["p_bootstrap_holm"] <= 1 - self.level + 1e-12
-            marks.append(("+" if test["difference"] > 0 else "-") if test is not None and sure else "")
-        return pl.Series(figures.name, [shown(f) + mark for f, mark in zip(figures, marks, strict=True)])
+    def _tests_of(self, metric: str) -> dict[str, dict[str, Any]]:
+        """Model to its row of `tests`."""
+        return {row["model"]: row for row in self.tests.to_dicts() if row["metric"] == metric}
+
+    def _signs(self, metric: str) -> dict[str, str]:
+        """Model to + or - if it differs significantly from the baseline, else an empty string."""
+        signs = dict.fromkeys(self.reports, "")
+        for name, test in self._tests_of(metric).items():
+            if test["p_bootstrap_holm"] <= 1 - self.level + 1e-12:
+                signs[name] = "+" if test["difference"] > 0 else "-"
+        return signs
 
     @property
-    def pieces(self) -> dict[str, pl.DataFrame]:
-        """What people see, in tables that a screen is wide enough for."""
-        figures, tests = self.printed.drop(self.printed.columns[-2:]), self.printed.columns[-2:]
-        pieces = {
-            "all users, an empty list counts 0": figures.drop(COVERED),
-            "covered users: those who were shown anything": figures.select("model", *COVERED),
+    def _sections(self) -> dict[str, pl.DataFrame]:
+        """`formatted` in tables that fit on a terminal."""
+        tests = self.formatted.columns[-2:]
+        means = self.formatted.drop(tests)
+        sections = {
+            "all users, an empty list counts 0": means.drop(COVERED),
+            "covered users: lists with at least one item": means.select("model", *COVERED),
         }
         if self.results:
-            others = self.printed.filter(pl.col("model") != self.baseline)
-            pieces[f"against {self.baseline}, with a {self.level:.0%} interval"] = others.select(
-                "model", *tests
-            )
-        return pieces
+            others = self.formatted.filter(pl.col("model") != self.baseline)
+            title = f"against {self.baseline}, with a {self.level:.0%} interval"
+            sections[title] = others.select("model", *tests)
+        return sections
 
     def _note(self, text: str = NOTE) -> str:
         return text.format(baseline=self.baseline, alpha=round(1 - self.level, 10))
 
     def __repr__(self) -> str:
-        return f"Comparison({', '.join(self.reports)}; baseline {self.baseline})"
+        names = list(self.reports)
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        return f"Comparison({shown}; baseline {self.baseline})"
 
     def __str__(self) -> str:
-        pieces = [f"{title}\n{plain(piece)}" for title, piece in self.pieces.items()]
-        return "\n\n".join([*pieces, fill(self._note(MARKS), WIDTH)] if self.results else pieces)
+        parts = [f"{title}\n{plain(section)}" for title, section in self._sections.items()]
+        return "\n\n".join([*parts, fill(self._note(SIGNS), WIDTH)] if self.results else parts)
+
+    def _repr_html_(self) -> str:
+        parts = [html(section, title) for title, section in self._sections.items()]
+        return "".join([*parts, f"<p>{escape(self._note(SIGNS))}</p>"] if self.results else parts)
 
     def __rich__(self) -> "Group":
-        from rich import box
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
-        tables: list[Table | Text] = []
-        for title, piece in self.pieces.items():
-            table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
-            for name in piece.columns:
-                first = name == "model"
-                table.add_column(
-                    name, justify="left" if first else "right", overflow="fold", no_wrap=not first
+        tables = [rich_table(section, title) for title, section in self._sections.items()]
+        return Group(*tables, *([Text(self._note(SIGNS))] if self.results else []))
+
+    def plot(self) -> Figure:
+        """Difference of each model from the baseline, with its interval, for every tested metric.
+
+        Returns
+        -------
+        Figure
+            An SVG figure that notebooks display; `save(path)` writes it to a file.
+
+        Examples
+        --------
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> sl.compare({"A": {"ann": ["tea"]}, "B": {"bob": ["rice"]}}, truth).plot()
+        Figure('Models against A, 95% intervals')
+        """
+        spans = []
+        for metric in self.metrics:
+            found, signs = self._tests_of(metric), self._signs(metric)
+            for name, runs in self.reports.items():
+                middle, low, high = (found.get(name, {}).get(k, 0.0) for k in ("difference", "low", "high"))
+                short = name if len(name) <= NAME else f"{name[: NAME - 1]}…"
+                label = f"{short} {np.mean([run.mean(metric) for run in runs]):.4f}"
+                spans.append(
+                    Span(TITLES.get(metric, metric), label, middle, low, high, STYLES[signs[name]])
                 )
-            for row in piece.rows():
-                table.add_row(*(Text(shown(cell)) for cell in row))
-            tables.append(table)
-        return Group(*tables, *([Text(self._note(MARKS))] if self.results else []))
+        title = f"Models against {self.baseline}, {self.level:.0%} intervals"
+        return Figure(title, span_chart(title, f"difference from {self.baseline}", spans))
+
+    def to_pandas(self) -> Any:
+        """`table` as a pandas DataFrame.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per model.
+
+        Raises
+        ------
+        DataError
+            If pandas or pyarrow is not installed.
+
+        Examples
+        --------
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> sl.compare({"A": {"ann": ["tea"]}}, truth).to_pandas()["F1"].tolist()
+        [0.5]
+        """
+        return to_pandas(self.table)
 
     def to_markdown(self) -> str:
-        """A pipe table and its note."""
-        return f"{markdown(self.printed)}\n\n{self._note()}\n"
+        """A Markdown table and a note that explains it."""
+        return f"{markdown(self.formatted)}\n\n{self._note()}\n"
 
     def to_latex(self) -> str:
-        """A booktabs tabular; the note is a comment."""
-        return f"% {self._note()}\n{latex(self.printed)}\n"
+        """A LaTeX booktabs tabular; the note is a comment."""
+        return f"% {self._note()}\n{latex(self.formatted)}\n"
 
     def to_csv(self) -> str:
-        """Figures and tests side by side, full precision, one row per model."""
+        """Means and tests in one row per model, in full precision."""
         wide = self.table
         for metric in self.metrics:
             one = self.tests.filter(pl.col("metric") == metric).drop("metric")
@@ -167,17 +238,41 @@ class Comparison:
         return wide.write_csv()
 
     def to_json(self) -> str:
-        """Everything: figures, tests, and every run's report."""
+        """Means, tests and every run's report as JSON text."""
         found = {
             "baseline": self.baseline,
             "table": self.table.to_dicts(),
             "tests": self.tests.to_dicts(),
             "reports": {name: [run.to_dict() for run in runs] for name, runs in self.reports.items()},
         }
-        return json.dumps(_plain(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(without_nan(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def write(self, path: str | Path) -> Path:
-        """To .md, .tex, .csv, .json or .txt, by the ending."""
+        """Write the comparison in the format of the file's extension.
+
+        Parameters
+        ----------
+        path
+            A file that ends in .md, .tex, .csv, .json or .txt.
+
+        Returns
+        -------
+        Path
+            The file written.
+
+        Raises
+        ------
+        DataError
+            If the extension is another one or the file cannot be written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sl.compare({"A": {"ann": ["tea"]}}, truth).write(f"{folder}/table.md").name
+        'table.md'
+        """
         target = Path(path)
         forms: dict[str, Callable[[], str]] = {
             ".md": self.to_markdown,
@@ -188,7 +283,7 @@ class Comparison:
         }
         if target.suffix not in forms:
             raise DataError(
-                f"comparisons are written as {', '.join(forms)}, got {target.name!r}; change the ending."
+                f"comparisons are written as {', '.join(forms)}, got {target.name!r}; change the extension."
             )
         with atomic_write(target) as temporary:
             temporary.write_text(forms[target.suffix](), encoding="utf-8")
@@ -196,7 +291,7 @@ class Comparison:
 
 
 def compare(
-    results: Mapping[str, Judged | Sequence[Judged]],
+    results: Mapping[str, Lists | Report | Sequence[Lists | Report]],
     truth: Interactions | Any = None,
     *,
     baseline: str | None = None,
@@ -206,17 +301,51 @@ def compare(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> Comparison:
-    """Judge models side by side and test each against the baseline (the first one unless named).
+    """Evaluate models on the same truth and test each against a baseline.
 
-    A model may bring several runs (seeds): figures are means over runs, and tests pair each user's mean.
+    Parameters
+    ----------
+    results
+        Name of each model to its lists (anything that `evaluate` accepts in one piece) or its report. A
+        sequence of these is several runs of one model: means are over runs, tests use each user's mean.
+    truth
+        What the users interacted with; not needed if all results are reports.
+    baseline
+        Name of the model that the others are tested against; the first by default.
+    metrics
+        Metrics to test; the first one is shown with its interval.
+    max_items
+        As in `evaluate`.
+    level
+        Confidence level of the intervals.
+    resamples, seed
+        Number and seed of the bootstrap samples.
+
+    Returns
+    -------
+    Comparison
+        A table of means and tests that prints as text and displays as HTML.
+
+    Raises
+    ------
+    ConfigError
+        If there are no results, the baseline or a metric is unknown, or lists come without a truth.
+    DataError
+        If the reports are on different users or with different `max_items`.
+
+    Examples
+    --------
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+    >>> found = sl.compare({"A": {"ann": ["tea"]}, "B": {"ann": ["tea"], "bob": ["jam"]}}, truth)
+    >>> found.tests.select("model", "metric", "difference").rows()
+    [('B', 'f1', 0.5), ('B', 'ndcg', 0.5)]
     """
     if not results:
         raise ConfigError("results must name at least one model, got none; pass {name: lists or report}.")
     baseline = next(iter(results)) if baseline is None else baseline
     if baseline not in results:
         raise ConfigError(f"baseline must be one of {', '.join(results)}, got {baseline!r}; choose one.")
-    strangers = [metric for metric in metrics if metric not in METRICS]
-    if strangers or not metrics:
+    if not metrics or any(metric not in METRICS for metric in metrics):
         raise ConfigError(
             f"metrics must be among {', '.join(METRICS)}, got {list(metrics)}; choose from them."
         )
@@ -226,8 +355,8 @@ def compare(
     for name, runs in reports.items():
         if not all(run.user_ids.equals(first.user_ids) and run.max_items == first.max_items for run in runs):
             raise DataError(
-                f"models must be judged on the same users with the same max_items, got others for {name!r}; "
-                "judge all on one truth."
+                f"models must be evaluated on the same users with the same max_items, got others for {name!r}; "
+                "evaluate all of them on one truth."
             )
     found = {
         (name, metric): paired_test(
@@ -246,12 +375,11 @@ def compare(
 
 def _reports(name: str, given: Any, truth: Interactions | None, max_items: int) -> list[Report]:
     """One report per run."""
-    one = isinstance(given, (Report, RankedLists, pl.DataFrame, Mapping))
-    runs = [given] if one else list(given)
+    runs = [given] if isinstance(given, (Report, *ONE)) else list(given)
     if not runs:
-        raise DataError(f"{name!r} must bring at least one run, got none; leave the model out.")
+        raise DataError(f"model {name!r} must have at least one run, got none; leave the model out.")
     if truth is None and not all(isinstance(run, Report) for run in runs):
-        raise ConfigError(f"{name!r} brings lists, which need a truth, got none; pass truth or reports.")
+        raise ConfigError(f"truth is needed to evaluate the lists of {name!r}, got none; pass truth or reports.")
     return [run if isinstance(run, Report) else evaluate(run, truth, max_items=max_items) for run in runs]
 
 
@@ -261,18 +389,5 @@ def _per_user(runs: list[Report], metric: str) -> Doubles:
     return total / len(runs)
 
 
-def _interval(test: dict[str, Any] | None) -> str:
-    return "" if test is None else f"{test['difference']:+.4f} [{test['low']:+.4f}, {test['high']:+.4f}]"
-
-
-def _small(test: dict[str, Any] | None) -> str:
-    return "" if test is None else f"{test['p_bootstrap_holm']:.4f}"
-
-
-def _plain(value: Any) -> Any:
-    """JSON knows no NaN: what is unknown is null."""
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and np.isnan(value) else value
+def _interval(test: dict[str, Any]) -> str:
+    return f"{test['difference']:+.4f} [{test['low']:+.4f}, {test['high']:+.4f}]"

@@ -1,4 +1,4 @@
-"""Lists and truth in, a report out. No model in sight: the lists may come from any library."""
+"""evaluate: lists and truth in, a report out, whatever model made the lists."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,15 +7,16 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.metrics import discounts
+from shortlist.core.ragged import read_only
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation.ground_truth import GroundTruth, ListsOrChunks, as_chunks, frozen
-from shortlist.evaluation.report import ItemCounts, Repeats, Report
-from shortlist.kernels.metrics import PerUserSums, Truth, known_count, lists_judge, repeats_count
+from shortlist.evaluation.ground_truth import GroundTruth, ItemCounts, ListsOrChunks, RepeatCounts, as_chunks
+from shortlist.evaluation.report import Report
+from shortlist.kernels.metrics import PerUserSums, Truth, lists_evaluate, repeated_count, repeats_count
 from shortlist.types import Bools, Doubles, Ints
 
-CELLS = 1024  # how finely predicted probabilities are told apart when calibration is measured
+CELLS = 1024  # resolution of predicted probabilities when calibration is measured
 
 
 def evaluate(
@@ -23,119 +24,155 @@ def evaluate(
     truth: Interactions | Any,
     *,
     history: Interactions | Any = None,
-    asked: Iterable[Any] | None = None,
+    users: Iterable[Any] | None = None,
     max_items: int = 20,
 ) -> Report:
-    """Judge lists over every user with truth: one without a list counts as one with an empty list.
+    """Evaluate lists over every user with truth; a user without a list counts as one with an empty list.
 
-    `lists`: RankedLists, a table with user_id and item_id, {user_id: [item_id, …]}, or an iterable of
-    RankedLists, which are judged one after the other and never held together. `truth` may also be a table
-    with the usual column names or a SciPy users × items matrix. `history`, likewise, what was known when
-    the lists were made, adds repeats and the slices by history and popularity. `asked`: ids of users who
-    count even if they took nothing; their metrics are then 0 whether anything was shown or not. `max_items`
-    is the longest list that would ever be shown: it fixes every user's normaliser of NDCG and average
-    precision.
+    Parameters
+    ----------
+    lists
+        `RankedLists`, a mapping `{user_id: [item_id, …]}`, a polars, pandas or Arrow table with the columns
+        `user_id` and `item_id` (optional: `rank` or `score`, `probability`), or the path of a file with such a
+        table. An iterable of these is evaluated chunk by chunk; one chunk is in memory at a time.
+    truth
+        What the users interacted with after the lists were made: `Interactions`, a table, or a SciPy users ×
+        items matrix.
+    history
+        What was known when the lists were made. Adds `repeat_explore` and the slices by history length and
+        popularity to the report.
+    users
+        Ids of users who count even if they have no truth. Their metrics are 0 with or without a list.
+    max_items
+        Length of the longest list that would ever be shown. Every user's NDCG and average precision are
+        normalized by the ideal list of this length.
+
+    Returns
+    -------
+    Report
+        Metrics per user, and their means over all users and over covered users.
+
+    Raises
+    ------
+    DataError
+        If the truth is empty, no list belongs to an evaluated user, a user has two lists, or ids of lists and
+        truth have different types.
+    ConfigError
+        If `max_items` is below 1.
+
+    Examples
+    --------
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "milk"), ("bob", "jam")])
+    >>> report = sl.evaluate({"ann": ["tea", "rice"], "bob": []}, truth)
+    >>> report
+    Report(2 users, F1 0.2500, NDCG 0.3066, 50% covered)
+    >>> report.mean("precision", "covered")
+    0.5
+    >>> sl.evaluate({"ann": ["tea", "rice"]}, truth, users=["cat"]).n_users
+    3
     """
     if max_items < 1:
         raise ConfigError(f"max_items must be at least 1, got {max_items}; pass the longest list allowed.")
     history = None if history is None else Interactions.of(history)
-    court = MetricAccumulator(GroundTruth(truth, history, asked), history, max_items)
+    metrics = MetricAccumulator(GroundTruth(truth, history, users), history, max_items)
     for chunk in as_chunks(lists):
-        court.judge(chunk)
-    return court.report()
+        metrics.add(chunk)
+    return metrics.report()
 
 
 class MetricAccumulator:
-    """Accumulates what chunks of lists show; memory depends on users and items, not on what is shown."""
+    """Adds up metrics over chunks of lists; its memory grows with users and items, not with list lengths."""
 
-    def __init__(self, bench: GroundTruth, history: Interactions | None, max_items: int) -> None:
-        n, n_items = bench.n_rows, len(bench.items)
-        self.bench, self.max_items = bench, max_items
-        self.history: Truth | None = None if history is None else bench.history(history)
-        self.marks = PerUserSums(
+    def __init__(self, truth: GroundTruth, history: Interactions | None, max_items: int) -> None:
+        n, n_items = truth.n_rows, len(truth.items)
+        self.truth, self.max_items = truth, max_items
+        self.history: Truth | None = None if history is None else truth.history(history)
+        self.sums = PerUserSums(
             hits=np.zeros(n, np.int32),
             first=np.zeros(n, np.int32),
             dcg=np.zeros(n),
             dcg_capped=np.zeros(n),
             precision_sum=np.zeros(n),
-            expected=np.zeros(n),
+            expected_hits=np.zeros(n),
             shown_of=np.zeros(n_items, np.int64),
             hits_of=np.zeros(n_items, np.int64),
             cells=np.zeros((CELLS, 3)),
         )
         self.lengths: Ints = np.zeros(n, np.int32)
         self.confidence: Doubles = np.full(n, np.nan)
-        self.listed: Bools = np.zeros(n, np.bool_)
-        self.repeat_shown: Ints = np.zeros(n, np.int32)
+        self.has_list: Bools = np.zeros(n, np.bool_)
+        self.repeats_shown: Ints = np.zeros(n, np.int32)
         self.repeat_hits: Ints = np.zeros(n, np.int32)
-        self.strangers: list[pl.Series] = []
+        self.unknown_items: list[pl.Series] = []
         self.n_lists = self.ignored = 0
-        self.with_probabilities: bool | None = None
+        self.has_probabilities: bool | None = None
 
-    def judge(self, lists: RankedLists) -> None:
+    def add(self, lists: RankedLists) -> None:
         """Add one chunk."""
-        chunk = self.bench.chunk(lists)
-        mine = np.flatnonzero(chunk.row >= 0)
-        rows = chunk.row[mine]
-        if self.listed[rows].any():
-            raise DataError("a user must have one list, got a user in two chunks; keep one of them.")
-        if self.with_probabilities not in (None, lists.probabilities is not None):
-            raise DataError("all chunks must carry probabilities or none, got both; leave them out of all.")
-        self.with_probabilities = lists.probabilities is not None
-        self.listed[rows] = True
+        chunk = self.truth.chunk(lists)
+        counted = np.flatnonzero(chunk.row >= 0)
+        rows = chunk.row[counted]
+        if self.has_list[rows].any():
+            raise DataError("a user must have one list, got a user in two chunks; remove one of the lists.")
+        if self.has_probabilities not in (None, lists.probabilities is not None):
+            raise DataError(
+                "all chunks or no chunks must have probabilities, got both kinds; drop the probabilities."
+            )
+        self.has_probabilities = lists.probabilities is not None
+        self.has_list[rows] = True
         self.n_lists += len(lists)
-        self.ignored += len(lists) - mine.size
+        self.ignored += len(lists) - counted.size
         lengths = np.diff(lists.indptr)
-        self.lengths[rows] = lengths[mine]
+        self.lengths[rows] = lengths[counted]
         longest = int(lengths.max(initial=1))
-        p = frozen(np.empty(0) if lists.probabilities is None else lists.probabilities, np.float64)
-        lists_judge(chunk, self.bench.truth, p, discounts(longest), self.max_items, self.marks)
+        p = np.asarray(np.empty(0) if lists.probabilities is None else lists.probabilities, np.float64)
+        lists_evaluate(chunk, self.truth.truth, read_only(p), discounts(longest), self.max_items, self.sums)
         if self.history is not None:
-            repeats_count(chunk, self.bench.truth, self.history, self.repeat_shown, self.repeat_hits)
-        filled = mine[lengths[mine] > 0]
-        top = lists.scores if lists.probabilities is None else lists.probabilities
-        self.confidence[chunk.row[filled]] = top[lists.indptr[filled]]
+            repeats_count(chunk, self.truth.truth, self.history, self.repeats_shown, self.repeat_hits)
+        filled = counted[lengths[counted] > 0]
+        confidence = lists.scores if lists.probabilities is None else lists.probabilities
+        self.confidence[chunk.row[filled]] = confidence[lists.indptr[filled]]
         if (chunk.code < 0).any():
-            shown = np.repeat(chunk.row >= 0, lengths) & (chunk.code[lists.items] < 0)
-            self.strangers.append(lists.item_ids.to_ids(np.unique(lists.items[shown])))
+            unknown = np.repeat(chunk.row >= 0, lengths) & (chunk.code[lists.items] < 0)
+            self.unknown_items.append(lists.item_ids.to_ids(np.unique(lists.items[unknown])))
 
     def report(self) -> Report:
-        """What was seen, once all lists are in."""
-        if self.n_lists and not self.listed.any():
+        """The report on all chunks added so far."""
+        truth, sums = self.truth, self.sums
+        if self.n_lists and not self.has_list.any():
             raise DataError(
-                f"lists must belong to users who are judged, got {self.n_lists} lists and none that matches "
-                f"the {self.bench.n_rows} users; check that both sides use the same user ids."
+                f"lists must belong to the {truth.n_rows} evaluated users, got {self.n_lists} lists of other "
+                "users; check that lists and truth use the same user ids."
             )
-        marks, bench = self.marks, self.bench
-        strangers = pl.concat(self.strangers).n_unique() if self.strangers else 0
+        n_unknown = pl.concat(self.unknown_items).n_unique() if self.unknown_items else 0
         return Report(
-            user_ids=bench.user_ids,
+            user_ids=truth.user_ids,
             max_items=self.max_items,
-            sizes=bench.sizes,
+            n_relevant=truth.sizes,
             lengths=self.lengths,
-            hits=marks.hits,
-            first=marks.first,
-            dcg=marks.dcg,
-            dcg_capped=marks.dcg_capped,
-            precision_sum=marks.precision_sum,
+            hits=sums.hits,
+            first=sums.first,
+            dcg=sums.dcg,
+            dcg_capped=sums.dcg_capped,
+            precision_sum=sums.precision_sum,
             confidence=self.confidence,
-            expected=marks.expected if self.with_probabilities else None,
-            cells=marks.cells if self.with_probabilities else None,
-            items=ItemCounts(bench.items, marks.shown_of, marks.hits_of, bench.taken_of, strangers),
-            unlisted=int((~self.listed).sum()),
+            expected_hits=sums.expected_hits if self.has_probabilities else None,
+            cells=sums.cells if self.has_probabilities else None,
+            items=ItemCounts(truth.items, sums.shown_of, sums.hits_of, truth.relevant_of, n_unknown),
+            unlisted=int((~self.has_list).sum()),
             ignored=self.ignored,
             repeats=self._repeats(),
         )
 
-    def _repeats(self) -> Repeats | None:
+    def _repeats(self) -> RepeatCounts | None:
         if self.history is None:
             return None
-        known = np.zeros(self.bench.n_rows, np.int32)
-        known_count(self.bench.truth, self.history, known)
-        return Repeats(
+        relevant = np.zeros(self.truth.n_rows, np.int32)
+        repeated_count(self.truth.truth, self.history, relevant)
+        return RepeatCounts(
             history_lengths=(self.history.end - self.history.start).astype(np.int32),
-            popularity=np.bincount(self.history.item, minlength=len(self.bench.items)),
-            known=known,
-            shown=self.repeat_shown,
+            popularity=np.bincount(self.history.item, minlength=len(self.truth.items)),
+            relevant=relevant,
+            shown=self.repeats_shown,
             hits=self.repeat_hits,
         )

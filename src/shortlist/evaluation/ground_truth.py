@@ -1,12 +1,14 @@
-"""Anyone's lists, brought under one roof with the truth: users and items matched by outside id."""
+"""Lists from any library and the truth they are evaluated against, matched by user and item id."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from shortlist.core.ragged import read_only
 from shortlist.data.id_map import IdMap, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
@@ -14,22 +16,56 @@ from shortlist.errors import DataError
 from shortlist.kernels.metrics import Chunk, Truth, distinct_count, hits_mark
 from shortlist.types import Bools, Ints, Longs
 
-Lists = RankedLists | pl.DataFrame | Mapping[Any, Iterable[Any]]
-ListsOrChunks = Lists | Iterable[RankedLists]
+
+@runtime_checkable
+class ArrowTable(Protocol):
+    """Tables of pandas, pyarrow, polars, DuckDB and others."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Export the table as an Arrow stream."""
+
+
+Lists = RankedLists | ArrowTable | pl.LazyFrame | Mapping[Any, Iterable[Any]] | str | Path
+ListsOrChunks = Lists | Iterable[Lists]
+ONE = (RankedLists, ArrowTable, pl.LazyFrame, Mapping, str, Path)  # inputs that are one set of lists
 
 
 def as_lists(lists: Lists) -> RankedLists:
-    """Lists of any library: ours, a table with user_id and item_id, or {user_id: [item_id, …]}."""
+    """RankedLists from every accepted kind of input."""
     if isinstance(lists, RankedLists):
         return lists
-    if isinstance(lists, pl.DataFrame):
-        return RankedLists.from_frame(lists)
-    if not isinstance(lists, Mapping):
+    if isinstance(lists, (str, Path)):
+        return RankedLists.read(lists)
+    if isinstance(lists, Mapping):
+        return RankedLists.from_frame(_mapping_frame(lists))
+    if isinstance(lists, pl.LazyFrame):
+        return RankedLists.from_frame(lists.collect())
+    if isinstance(lists, ArrowTable):
+        return RankedLists.from_frame(_table_frame(lists))
+    raise DataError(
+        "lists must be RankedLists, a table with user_id and item_id, a mapping of user ids to item ids, a "
+        f"path or an iterable of these, got {type(lists).__name__}; pass what recommend returns."
+    )
+
+
+def as_chunks(lists: ListsOrChunks) -> Iterator[RankedLists]:
+    """The lists in one piece, or piece by piece if the caller passes an iterable."""
+    if isinstance(lists, ONE) or not isinstance(lists, Iterable):
+        yield as_lists(lists)
+        return
+    for chunk in lists:
+        yield as_lists(chunk)
+
+
+def _mapping_frame(lists: Mapping[Any, Iterable[Any]]) -> pl.DataFrame:
+    """A table of {user_id: [item_id, …]}; an empty list is a row without an item."""
+    text = next((user for user, items in lists.items() if isinstance(items, (str, bytes))), None)
+    if text is not None:
         raise DataError(
-            f"lists must be RankedLists, a polars table or a dict of item ids by user id, got "
-            f"{type(lists).__name__}; pass what recommend returns, or convert them."
+            f"a mapping of lists must hold a sequence of item ids per user, got a string for user {text!r}; "
+            "pass {user_id: [item_id, …]}."
         )
-    shown = [list(items) or [None] for items in lists.values()]  # an empty list is a row without an item
+    shown = [list(items) or [None] for items in lists.values()]
     owner = np.repeat(np.arange(len(shown)), [len(items) for items in shown])
     try:
         user_id, item_id = pl.Series(list(lists)), pl.Series([item for items in shown for item in items])
@@ -38,26 +74,67 @@ def as_lists(lists: Lists) -> RankedLists:
         raise DataError(
             f"ids must be all strings or all integers, got a mixture ({reason}); cast them."
         ) from None
-    return RankedLists.from_frame(pl.DataFrame({"user_id": user_id.gather(owner), "item_id": item_id}))
+    return pl.DataFrame({"user_id": user_id.gather(owner), "item_id": item_id})
 
 
-def as_chunks(lists: ListsOrChunks) -> Iterator[RankedLists]:
-    """The lists in one piece, or in as many as the caller brings; nothing is held longer than needed."""
-    if isinstance(lists, (RankedLists, pl.DataFrame, Mapping)) or not isinstance(lists, Iterable):
-        yield as_lists(lists)
-        return
-    for chunk in lists:
-        yield as_lists(chunk)
+def _table_frame(table: ArrowTable) -> pl.DataFrame:
+    """A polars table; integer ids that pandas turned into floats, because some are missing, are restored."""
+    if isinstance(table, pl.DataFrame):
+        return table
+    try:
+        frame = pl.DataFrame(table)
+    except ImportError:
+        raise DataError(
+            "a pandas table of lists needs the package pyarrow, got no pyarrow; run pip install pyarrow."
+        ) from None
+    except Exception as error:  # Arrow and pandas raise their own classes
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        raise DataError(
+            f"every column of a table of lists must have one type, got a mixture ({reason}); cast the column."
+        ) from None
+    if "item_id" in frame.columns and frame["item_id"].dtype.is_float():
+        ids = frame["item_id"].fill_nan(None)
+        whole = ids.cast(pl.Int64, strict=False)
+        if whole.cast(pl.Float64).eq_missing(ids.cast(pl.Float64)).all():
+            frame = frame.with_columns(whole)
+    return frame
+
+
+@dataclass(frozen=True, eq=False)
+class ItemCounts:
+    """How many evaluated users were shown each item, had it as a hit, and have it in their truth."""
+
+    ids: IdMap
+    shown: Longs  # (n_items,)
+    hits: Longs  # (n_items,)
+    relevant: Longs  # (n_items,)
+    n_unknown: int  # shown items that neither truth nor history contains
+
+    @property
+    def coverage(self) -> float:
+        """Share of the catalog that was shown to any user."""
+        return (int((self.shown > 0).sum()) + self.n_unknown) / (len(self.ids) + self.n_unknown)
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatCounts:
+    """Interactions before the lists were made, and how far lists and truth repeat them."""
+
+    history_lengths: Ints  # (n_users,) earlier interactions
+    popularity: Longs  # (n_items,) earlier interactions of all users
+    relevant: Ints  # (n_users,) truth items that the user's history contains
+    shown: Ints  # (n_users,) shown items that the user's history contains
+    hits: Ints  # (n_users,) hits that the user's history contains
 
 
 class GroundTruth:
-    """The truth laid out for judging: everybody with truth, or asked, has a row, in the order of the ids."""
+    """The truth with one row per evaluated user: users with truth, and users named by the caller."""
 
     def __init__(
         self,
         truth: Interactions | Any,
         history: Interactions | None = None,
-        asked: Iterable[Any] | None = None,  # user ids that count whether they took anything or not
+        users: Iterable[Any] | None = None,  # ids of users who count even without truth
     ) -> None:
         truth = Interactions.of(truth)
         if not truth.n_rows:
@@ -67,46 +144,43 @@ class GroundTruth:
         self.users, self.items = truth.users, truth.items
         if history is not None and history.items is not truth.items:
             self.items = truth.items.union(history.items.values)
-        self.of_row = truth.active_users
-        if asked is not None:
-            ids = id_series(asked)
+        self.user_of_row = truth.active_users
+        if users is not None:
+            ids = id_series(users)
             self.users = truth.users.union(ids)
-            self.of_row = np.union1d(self.of_row, self.users.lookup(ids)).astype(np.int32)
-        self.row_of = np.full(len(self.users), -1, np.int32)
-        self.row_of[self.of_row] = np.arange(self.of_row.size, dtype=np.int32)
+            self.user_of_row = np.union1d(self.user_of_row, self.users.lookup(ids)).astype(np.int32)
+        self.row_of_user = np.full(len(self.users), -1, np.int32)
+        self.row_of_user[self.user_of_row] = np.arange(self.n_rows, dtype=np.int32)
         indptr = np.pad(truth.indptr, (0, len(self.users) - truth.n_users), mode="edge")
         self.truth = Truth(
-            indptr[self.of_row],
-            indptr[self.of_row + 1],
+            indptr[self.user_of_row],
+            indptr[self.user_of_row + 1],
             truth.item,
             np.full(len(self.items), -1, np.int32),
         )
-        self.sizes: Ints = np.zeros(self.of_row.size, np.int32)
-        self.taken_of: Longs = np.zeros(len(self.items), np.int64)
-        distinct_count(self.truth, self.sizes, self.taken_of)
+        self.sizes: Ints = np.zeros(self.n_rows, np.int32)  # distinct relevant items per row
+        self.relevant_of: Longs = np.zeros(len(self.items), np.int64)
+        distinct_count(self.truth, self.sizes, self.relevant_of)
 
     @property
     def n_rows(self) -> int:
-        """How many users are judged."""
-        return int(self.of_row.size)
+        """Number of evaluated users."""
+        return int(self.user_of_row.size)
 
     @property
     def user_ids(self) -> pl.Series:
-        """(n_rows,) outside ids."""
-        return self.users.to_ids(self.of_row)
-
-    def rows(self, users: IdMap) -> Ints:
-        """(n_users,) the row of each of these users, -1 for one who is not judged."""
-        index = match(users, self.users, "users")
-        return np.where(index < 0, -1, self.row_of[index]).astype(np.int32)
+        """(n_rows,) ids as the caller knows them."""
+        return self.users.to_ids(self.user_of_row)
 
     def chunk(self, lists: RankedLists) -> Chunk:
-        """Lists as the kernels take them."""
-        check(lists)
-        code, row = match(lists.item_ids, self.items, "items"), self.rows(lists.users)
-        sorted_already = bool((row[1:] >= row[:-1]).all())
-        order = np.arange(row.size) if sorted_already else np.argsort(row)
-        return Chunk(frozen(lists.indptr, np.int64), frozen(lists.items, np.int32), code, row, order)
+        """Lists in the form the kernels use."""
+        _check(lists)
+        code, user = _align(lists.item_ids, self.items, "items"), _align(lists.users, self.users, "users")
+        row = np.where(user < 0, -1, self.row_of_user[user]).astype(np.int32)
+        is_sorted = bool((row[1:] >= row[:-1]).all())
+        order = np.arange(row.size) if is_sorted else np.argsort(row)
+        indptr, items = np.asarray(lists.indptr, np.int64), np.asarray(lists.items, np.int32)
+        return Chunk(read_only(indptr), read_only(items), code, row, order)
 
     def relevant(self, chunk: Chunk) -> Bools:
         """(n_shown,) whether each item of the lists is in its user's truth."""
@@ -119,40 +193,31 @@ class GroundTruth:
         return np.where(chunk.row < 0, 0, self.sizes[chunk.row])
 
     def history(self, history: Interactions) -> Truth:
-        """What the judged users had taken before, in the truth's item numbers."""
-        user = match(self.users, history.users, "users")[self.of_row]
+        """Earlier interactions of the evaluated users, with the item indices of the truth."""
+        user = _align(self.users, history.users, "users")[self.user_of_row]
         start = np.where(user < 0, 0, history.indptr[user])
         end = np.where(user < 0, 0, history.indptr[user + 1])
-        item = match(history.items, self.items, "items")[history.item]
-        return Truth(start, end, frozen(item, np.int32), np.full(len(self.items), -1, np.int32))
+        item = _align(history.items, self.items, "items")[history.item]
+        return Truth(start, end, read_only(item), np.full(len(self.items), -1, np.int32))
 
 
-def frozen(array: npt.NDArray[Any], dtype: type) -> npt.NDArray[Any]:
-    """The same values, contiguous and read-only, so that kernels are compiled for one kind of array."""
-    view: npt.NDArray[Any] = np.ascontiguousarray(array, dtype).view()
-    view.flags.writeable = False
-    return view
-
-
-def match(ids: IdMap, known: IdMap, what: str) -> Ints:
-    """(n_ids,) the index of each id in the other table, -1 where it is not there."""
-    if ids is known or (len(ids) == len(known) and ids == known):
-        return np.arange(len(ids), dtype=np.int32)
-    kinds = ids.values.dtype.is_integer(), known.values.dtype.is_integer()
-    if len(ids) and kinds[0] != kinds[1]:
+def _align(ids: IdMap, known: IdMap, what: str) -> Ints:
+    """(n_ids,) the index of each id in the table `known`, -1 for unknown ids."""
+    is_integer = ids.values.dtype.is_integer(), known.values.dtype.is_integer()
+    if len(ids) and is_integer[0] != is_integer[1]:
         raise DataError(
-            f"ids of {what} must be of one kind on both sides, got {ids.values.dtype} against "
+            f"ids of {what} must have one type in lists, truth and history, got {ids.values.dtype} and "
             f"{known.values.dtype}; cast one of them."
         )
-    return known.lookup(ids.values)
+    return known.align(ids)
 
 
-def check(lists: RankedLists) -> None:
-    """Refuse arrays a kernel could not walk safely, and users with two lists."""
+def _check(lists: RankedLists) -> None:
+    """Refuse arrays that kernels cannot index safely, and users with two lists."""
     lengths = np.diff(lists.indptr)
     if lists.indptr[0] != 0 or (lengths.size and lengths.min() < 0):
         raise DataError(
-            "indptr of lists must start at 0 and never fall; build lists with RankedLists methods."
+            "indptr of lists must start at 0 and never decrease, got other values; use RankedLists methods."
         )
     if lists.items.size and not 0 <= lists.items.min() <= lists.items.max() < len(lists.item_ids):
         raise DataError(
@@ -160,7 +225,7 @@ def check(lists: RankedLists) -> None:
             f"{lists.items.max()}; pass the item table they belong to."
         )
     if lists.users.values.n_unique() != len(lists):
-        raise DataError("a user must have one list, got a user with several; keep one of them.")
+        raise DataError("a user must have one list, got a user with several; remove all but one.")
     p = lists.probabilities
     if p is not None and p.size and not (np.nanmin(p) >= 0 and np.nanmax(p) <= 1):
         raise DataError(

@@ -1,17 +1,18 @@
-"""What judging found: one row per user with truth or asked, and the figures that follow from it."""
+"""Report: metrics of every evaluated user, and the figures that follow from them."""
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
 
+from shortlist.core.charts import Figure, length_chart
 from shortlist.core.metrics import calibration_error, ideal_dcg
-from shortlist.data.id_map import IdMap
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation.tables import plain
-from shortlist.types import Bools, Doubles, Ints, Longs
+from shortlist.evaluation.ground_truth import ItemCounts, RepeatCounts
+from shortlist.evaluation.tables import html, plain, to_pandas
+from shortlist.types import Bools, Doubles, Ints
 
 View = Literal["all", "covered"]
 METRICS = (
@@ -27,65 +28,101 @@ METRICS = (
 )
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BINS = 10
-
-
-@dataclass(frozen=True, eq=False)
-class ItemCounts:
-    """How often each item was shown to, hit for, and taken by the judged users."""
-
-    ids: IdMap
-    shown: Longs  # (n_items,)
-    hits: Longs  # (n_items,)
-    taken: Longs  # (n_items,)
-    strangers: int  # shown items the truth's item table does not know
-
-    @property
-    def coverage(self) -> float:
-        """Share of the catalogue that was shown to anybody."""
-        catalogue = len(self.ids) + self.strangers
-        return (int((self.shown > 0).sum()) + self.strangers) / catalogue
-
-
-@dataclass(frozen=True, eq=False)
-class Repeats:
-    """What the judged users' history says about their lists."""
-
-    history_lengths: Ints  # (n_users,) interactions before
-    popularity: Longs  # (n_items,) interactions of everybody before
-    known: Ints  # (n_users,) truth items the user had taken before
-    shown: Ints  # (n_users,) shown items the user had taken before
-    hits: Ints  # (n_users,) hits the user had taken before
+TITLES = {"all": "all users", "covered": "covered users"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Report:
-    """Every judged user has a place in the arrays; an empty list has zeros and is not covered."""
+    """Evaluation of lists against truth, made by `evaluate`.
 
-    user_ids: pl.Series  # (n_users,)
+    Every evaluated user counts. An empty list has metrics of 0 and does not count as covered. `METRICS` names
+    the metrics: `f1`, `precision`, `recall`, `average_precision`, `reciprocal_rank`, `hits`, `length`, `ndcg`
+    (normalized by the ideal list of `max_items`, so that a short list cannot gain) and `ndcg_paper`
+    (normalized by the ideal list of the same length).
+
+    Parameters
+    ----------
+    user_ids
+        Ids of the evaluated users. All arrays below have one value per user in this order.
+    max_items
+        Length of the longest list that would ever be shown.
+    n_relevant
+        Distinct items in the user's truth; 0 for users who were only named in `users=`.
+    lengths, hits, first
+        Length of the list, hits in it, and rank of the first hit (0 without a hit).
+    dcg, dcg_capped, precision_sum
+        DCG of the list, DCG of its first `max_items`, and sum of the precision at every hit among these.
+    confidence
+        Probability of the first item, or its score; NaN for an empty list.
+    expected_hits
+        Sum of the probabilities of the shown items; None for lists without probabilities.
+    cells
+        Shape (n_cells, 3): shown items, sum of probabilities, and hits by predicted probability, or None.
+    items
+        Counts per item: `shown`, `hits`, `relevant`, and `coverage` of the catalog.
+    unlisted
+        Number of evaluated users without a list, counted as empty lists.
+    ignored
+        Number of lists of users who are not evaluated.
+    repeats
+        Counts from the history; None if `evaluate` got no history.
+
+    Examples
+    --------
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "milk"), ("bob", "jam")])
+    >>> report = sl.evaluate({"ann": ["tea", "rice"], "cat": ["jam"]}, truth)
+    >>> report.n_users, report.unlisted, report.ignored
+    (2, 1, 1)
+    >>> report.users.select("user_id", "hits", "f1").rows()
+    [('ann', 1, 0.5), ('bob', 0, 0.0)]
+    """
+
+    user_ids: pl.Series
     max_items: int
-    sizes: Ints  # (n_users,) distinct items of the truth, 0 for some who were asked; as long are all below
+    n_relevant: Ints
     lengths: Ints
     hits: Ints
-    first: Ints  # rank of the first hit, 0 where there is none
+    first: Ints
     dcg: Doubles
-    dcg_capped: Doubles  # of the first max_items
+    dcg_capped: Doubles
     precision_sum: Doubles
-    confidence: Doubles  # first probability, or first score; NaN for an empty list
-    expected: Doubles | None  # sum of shown probabilities
-    cells: Doubles | None  # (n_cells, 3) shown, sum of probabilities, hits by predicted probability
+    confidence: Doubles
+    expected_hits: Doubles | None
+    cells: Doubles | None
     items: ItemCounts
-    unlisted: int  # users judged who have no list: as if it were empty
-    ignored: int  # lists of users without truth who were not asked either: not judged
-    repeats: Repeats | None = None
+    unlisted: int
+    ignored: int
+    repeats: RepeatCounts | None = None
 
-    # ------------------------------------------------------------------ per user
     @property
     def covered(self) -> Bools:
-        """(n_users,) who was shown anything."""
+        """Shape (n_users,): whether the user's list has any items."""
         return self.lengths > 0
 
     def values(self, metric: str) -> Doubles:
-        """(n_users,) one metric, 0 where the list is empty."""
+        """One metric of every user, 0 for an empty list.
+
+        Parameters
+        ----------
+        metric
+            One of `METRICS`.
+
+        Returns
+        -------
+        numpy.ndarray
+            Shape (n_users,), in the order of `user_ids`.
+
+        Raises
+        ------
+        ConfigError
+            If the metric is unknown.
+
+        Examples
+        --------
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> sl.evaluate({"ann": ["tea", "rice"]}, truth).values("precision").tolist()
+        [0.5, 0.0]
+        """
         if metric not in METRICS:
             raise ConfigError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}; choose one.")
         return self._metrics[metric]
@@ -93,7 +130,7 @@ class Report:
     @cached_property
     def _metrics(self) -> dict[str, Doubles]:
         hits, length = self.hits, self.lengths
-        size = np.maximum(self.sizes, 1)  # of one who took nothing: no hits, whatever they are divided by
+        size = np.maximum(self.n_relevant, 1)  # without relevant items there are no hits to divide
         shown = np.maximum(length, 1)
         fixed = np.minimum(self.max_items, size)
         ideal = ideal_dcg(int(size.max(initial=0)))
@@ -111,19 +148,19 @@ class Report:
 
     @cached_property
     def users(self) -> pl.DataFrame:
-        """One row per user judged."""
+        """One row per evaluated user: counts, all metrics, confidence, and calibration and repeats if known."""
         columns: dict[str, Any] = {
             "user_id": self.user_ids,
-            "taken": self.sizes,
+            "relevant": self.n_relevant,
             "length": self.lengths,
             "covered": self.covered,
             "hits": self.hits,
             **{name: values for name, values in self._metrics.items() if name not in ("hits", "length")},
             "confidence": pl.Series(self.confidence).fill_nan(None),
         }
-        if self.expected is not None:
-            error = np.abs(self.expected - self.hits) / np.maximum(self.lengths, 1)
-            columns["expected_hits"] = self.expected
+        if self.expected_hits is not None:
+            error = np.abs(self.expected_hits - self.hits) / np.maximum(self.lengths, 1)
+            columns["expected_hits"] = self.expected_hits
             columns["calibration_error"] = pl.Series(np.where(self.covered, error, np.nan)).fill_nan(None)
         if self.repeats is not None:
             columns["history_length"] = self.repeats.history_lengths
@@ -131,36 +168,62 @@ class Report:
             columns["explore_hits"] = self.hits - self.repeats.hits
         return pl.DataFrame(columns)
 
-    # ------------------------------------------------------------------ over users
     @property
     def n_users(self) -> int:
-        """Users judged: those with truth, and those asked."""
-        return int(self.sizes.size)
+        """Number of evaluated users."""
+        return int(self.n_relevant.size)
 
     @property
     def cover_ratio(self) -> float:
-        """Share of users who were shown anything."""
+        """Share of users whose list has any items."""
         return float(self.covered.mean())
 
     def mean(self, metric: str, view: View = "all") -> float:
-        """Over all users (an empty list counts 0) or over covered users; NaN where nobody is covered."""
+        """Mean of a metric over users.
+
+        Parameters
+        ----------
+        metric
+            One of `METRICS`.
+        view
+            `"all"`: every evaluated user, an empty list counts 0. `"covered"`: users whose list has any items.
+
+        Returns
+        -------
+        float
+            The mean; NaN if no user is covered.
+
+        Raises
+        ------
+        ConfigError
+            If the metric or the view is unknown.
+
+        Examples
+        --------
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> report = sl.evaluate({"ann": ["tea", "rice"]}, truth)
+        >>> report.mean("precision"), report.mean("precision", "covered")
+        (0.25, 0.5)
+        """
+        if view not in get_args(View):
+            raise ConfigError(f"view must be all or covered, got {view!r}; choose one.")
         total = float(self.values(metric).sum())
         n = self.n_users if view == "all" else int(self.covered.sum())
         return total / n if n else float("nan")
 
     @property
     def f1(self) -> float:
-        """The headline: mean F1 over all users."""
+        """Mean F1 over all users."""
         return self.mean("f1")
 
     @property
     def ndcg(self) -> float:
-        """Mean NDCG over all users, each with a normaliser that does not depend on the list's length."""
+        """Mean NDCG over all users, normalized by the ideal list of `max_items`."""
         return self.mean("ndcg")
 
     @cached_property
     def summary(self) -> pl.DataFrame:
-        """One row per metric: over all users, and over covered users only."""
+        """One row per metric: its mean over all users and over covered users."""
         return pl.DataFrame(
             {
                 "metric": METRICS,
@@ -171,19 +234,22 @@ class Report:
 
     @cached_property
     def length_quantiles(self) -> dict[float, float]:
-        """How long lists are over all users, empty ones included."""
+        """Quantiles of the list length over all users, empty lists included."""
         return dict(zip(QUANTILES, map(float, np.quantile(self.lengths, QUANTILES)), strict=True))
 
     @cached_property
     def calibration(self) -> pl.DataFrame:
-        """Predicted against observed, in bins of about as many shown items each."""
+        """Predicted probability and observed hit rate in bins of about equally many shown items.
+
+        Raises `DataError` if the lists have no probabilities.
+        """
         if self.cells is None:
             raise DataError(
                 "calibration needs probabilities, got lists without them; calibrate the scores first."
             )
         counts = self.cells[:, 0]
         total = counts.sum()
-        # a cell belongs to the bin its middle item falls into, so bins are unions of cells
+        # a cell belongs to the bin of its middle item, so that bins are unions of cells
         middle = np.cumsum(counts) - counts / 2
         bins = np.minimum((middle * BINS / max(total, 1)).astype(np.int64), BINS - 1)
         n, predicted, hits = (np.bincount(bins, self.cells[:, k], BINS) for k in range(3))
@@ -198,7 +264,7 @@ class Report:
 
     @property
     def calibration_error(self) -> float | None:
-        """Expected calibration error of the shown items; None where lists carry no probabilities."""
+        """Expected calibration error of the shown items; None for lists without probabilities."""
         if self.cells is None or not self.cells[:, 0].any():
             return None
         bins = self.calibration
@@ -206,26 +272,42 @@ class Report:
 
     @cached_property
     def repeat_explore(self) -> pl.DataFrame:
-        """Items the user had taken before (repeat) and had not (explore): shown, hit, taken."""
+        """Shown, hit and relevant items that the user's history contains (repeat) or not (explore).
+
+        Raises `DataError` if `evaluate` got no history.
+        """
         if self.repeats is None:
-            raise DataError("repeats need a history, got none; pass history= to evaluate.")
-        known = np.array([self.repeats.shown.sum(), self.repeats.hits.sum(), self.repeats.known.sum()])
-        total = np.array([self.lengths.sum(), self.hits.sum(), self.sizes.sum()])
-        shown, hits, taken = np.stack([known, total - known], axis=1)
+            raise DataError("repeat_explore needs a history, got none; pass history= to evaluate.")
+        repeat = np.array([part.sum() for part in (self.repeats.shown, self.repeats.hits, self.repeats.relevant)])
+        total = np.array([self.lengths.sum(), self.hits.sum(), self.n_relevant.sum()])
+        shown, hits, relevant = np.stack([repeat, total - repeat], axis=1)
         return pl.DataFrame(
             {
                 "kind": ["repeat", "explore"],
                 "shown": shown,
                 "hits": hits,
-                "taken": taken,
+                "relevant": relevant,
                 "precision": hits / np.maximum(shown, 1),
-                "recall": hits / np.maximum(taken, 1),
+                "recall": hits / np.maximum(relevant, 1),
                 "share_of_hits": hits / max(int(total[1]), 1),
             }
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the per-user table, ready for JSON."""
+        """Everything except the per-user table, ready for JSON.
+
+        Returns
+        -------
+        dict
+            Counts, means in both views, length quantiles, calibration error, and repeats if known.
+
+        Examples
+        --------
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> sl.evaluate({"ann": ["tea"]}, truth).to_dict()["all"]["recall"]
+        0.5
+        """
+        covered = {metric: self.mean(metric, "covered") for metric in METRICS}
         found: dict[str, Any] = {
             "users": self.n_users,
             "covered_users": int(self.covered.sum()),
@@ -235,7 +317,7 @@ class Report:
             "cover_ratio": self.cover_ratio,
             "item_coverage": self.items.coverage,
             "all": {metric: self.mean(metric) for metric in METRICS},
-            "covered": {metric: _known(self.mean(metric, "covered")) for metric in METRICS},
+            "covered": {name: None if np.isnan(mean) else mean for name, mean in covered.items()},
             "length_quantiles": {f"{q:g}": n for q, n in self.length_quantiles.items()},
             "calibration_error": self.calibration_error,
         }
@@ -243,28 +325,69 @@ class Report:
             found["repeat_explore"] = self.repeat_explore.to_dicts()
         return found
 
-    def __repr__(self) -> str:
-        figures = f"F1 {self.f1:.4f}, NDCG {self.ndcg:.4f}, {self.cover_ratio:.0%} covered"
-        return f"Report({self.n_users:,} users, {figures})"
+    def to_pandas(self) -> Any:
+        """The per-user table `users` as a pandas DataFrame.
 
-    def __str__(self) -> str:
-        """The summary for people."""
+        Returns
+        -------
+        pandas.DataFrame
+            One row per evaluated user.
+
+        Raises
+        ------
+        DataError
+            If pandas or pyarrow is not installed.
+
+        Examples
+        --------
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> sl.evaluate({"ann": ["tea"]}, truth).to_pandas()["f1"].tolist()
+        [1.0, 0.0]
+        """
+        return to_pandas(self.users)
+
+    def plot(self) -> Figure:
+        """Histogram of list lengths.
+
+        Returns
+        -------
+        Figure
+            An SVG figure that notebooks display; `save(path)` writes it to a file.
+
+        Examples
+        --------
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> sl.evaluate({"ann": ["tea"]}, truth).plot()
+        Figure('List lengths of 2 users')
+        """
+        title, mean = f"List lengths of {self.n_users:,} users", self.mean("length")
+        counts = np.bincount(np.minimum(self.lengths, self.max_items + 1), minlength=self.max_items + 2)
+        place = min(mean, self.max_items + 1.0)
+        return Figure(title, length_chart(title, counts.tolist(), 0, mark=(place, f"mean {mean:.1f}")))
+
+    def _notes(self) -> list[str]:
+        """Facts beside the table of means."""
         lengths = ", ".join(f"{q:.0%} {n:g}" for q, n in self.length_quantiles.items())
-        lines = [
-            plain(self.summary.rename({"all": "all users", "covered": "covered users"})),
-            f"{self.n_users:,} users, {self.cover_ratio:.1%} covered; {self.unlisted:,} had no list "
-            f"(judged as empty), {self.ignored:,} lists of users without truth left out",
+        notes = [
+            f"{self.n_users:,} users, {self.cover_ratio:.1%} covered; {self.unlisted:,} without a list "
+            f"(counted as empty); {self.ignored:,} lists of other users ignored",
             f"list length: mean {self.mean('length'):.2f}; quantiles {lengths}",
-            f"items: {self.items.coverage:.1%} of the catalogue shown",
+            f"items: {self.items.coverage:.1%} of the catalog shown",
         ]
         if self.calibration_error is not None:
-            lines.append(f"calibration error of shown items: {self.calibration_error:.4f}")
+            notes.append(f"calibration error of shown items: {self.calibration_error:.4f}")
         if self.repeats is not None:
             share = self.repeat_explore["share_of_hits"]
-            lines.append(f"hits: {share[0]:.1%} repeats, {share[1]:.1%} new to the user")
-        return "\n".join(lines)
+            notes.append(f"hits: {share[0]:.1%} repeats, {share[1]:.1%} new to the user")
+        return notes
 
+    def __repr__(self) -> str:
+        means = f"F1 {self.f1:.4f}, NDCG {self.ndcg:.4f}, {self.cover_ratio:.0%} covered"
+        return f"Report({self.n_users:,} users, {means})"
 
-def _known(value: float) -> float | None:
-    """JSON has no NaN."""
-    return None if np.isnan(value) else value
+    def __str__(self) -> str:
+        return "\n".join([plain(self.summary.rename(TITLES)), *self._notes()])
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<li>{note}</li>" for note in self._notes())
+        return f"{html(self.summary.rename(TITLES), repr(self))}<ul>{notes}</ul>"

@@ -1,4 +1,4 @@
-"""Is a difference between two lists of lists more than chance? Users are the unit, always paired."""
+"""Significance of the difference between two models: tests over users, always paired."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +12,35 @@ from shortlist.types import Doubles
 
 
 @dataclass(frozen=True)
-class Test:
-    """A mean difference with its interval, and three p-values for "there is none"."""
+class PairedTest:
+    """A mean difference with its interval, and p-values of three tests against "no difference".
 
-    __test__ = False  # not a test case, whatever pytest thinks
+    Made by `paired_test`.
+
+    Parameters
+    ----------
+    difference
+        Mean over users.
+    low, high
+        Bootstrap interval of the mean.
+    level
+        Confidence level of the interval.
+    p_bootstrap, p_t, p_wilcoxon
+        Two-sided p-values of the paired bootstrap, the paired t-test and Wilcoxon's signed-rank test.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shortlist.evaluation import paired_test
+    >>> test = paired_test(np.array([0.5, 0.7, 0.6]), np.array([0.4, 0.6, 0.5]))
+    >>> round(test.difference, 4), round(test.low, 4), round(test.high, 4)
+    (0.1, 0.1, 0.1)
+    """
 
     difference: float
     low: float
     high: float
-    level: float  # of the interval
+    level: float
     p_bootstrap: float
     p_t: float
     p_wilcoxon: float
@@ -28,25 +48,58 @@ class Test:
 
 def paired_test(
     ours: Doubles, theirs: Doubles, *, resamples: int = 10_000, level: float = 0.95, seed: int = 0
-) -> Test:
-    """ours - theirs, user by user (n_users,): paired bootstrap, paired t-test, Wilcoxon signed ranks."""
+) -> PairedTest:
+    """Test the mean of `ours - theirs` over users: paired bootstrap, paired t-test, Wilcoxon signed-rank.
+
+    Parameters
+    ----------
+    ours, theirs
+        Shape (n_users,): one value per user, users in the same order, as `Report.values` returns them.
+    resamples
+        Number of bootstrap samples.
+    level
+        Confidence level of the interval.
+    seed
+        The same seed gives the same bootstrap samples.
+
+    Returns
+    -------
+    PairedTest
+        The mean difference, its interval and three p-values.
+
+    Raises
+    ------
+    DataError
+        If the shapes differ or there are no users.
+    ConfigError
+        If `resamples` is below 1 or `level` is not between 0 and 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from shortlist.evaluation import paired_test
+    >>> rng = np.random.default_rng(0)
+    >>> theirs = rng.random(500)
+    >>> paired_test(theirs + rng.normal(0.05, 0.1, 500), theirs, resamples=1000).p_bootstrap < 0.01
+    True
+    """
     if ours.shape != theirs.shape or ours.ndim != 1 or not ours.size:
         raise DataError(
             f"a paired test needs one value per user on both sides, got shapes {ours.shape} and "
-            f"{theirs.shape}; judge both on the same truth."
+            f"{theirs.shape}; evaluate both on the same truth."
         )
     if resamples < 1 or not 0 < level < 1:
         raise ConfigError(
-            f"resamples must be at least 1 and level between 0 and 1, got {resamples} and {level}; mend them."
+            f"resamples must be at least 1 and level between 0 and 1, got {resamples} and {level}; change them."
         )
     change = np.ascontiguousarray(ours, np.float64) - np.ascontiguousarray(theirs, np.float64)
     means = bootstrap_means(change, resamples, seed)
     mean = float(change.mean())
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    # under the null the resampled means scatter around 0 as they now do around the observed mean
+    # under the null hypothesis the means vary around 0 as the bootstrap means vary around the observed mean
     as_far = int((np.abs(means - mean) >= abs(mean) * (1 - 1e-12)).sum())
     p_t, p_wilcoxon = _classical(change)
-    return Test(mean, float(low), float(high), level, (1 + as_far) / (1 + resamples), p_t, p_wilcoxon)
+    return PairedTest(mean, float(low), float(high), level, (1 + as_far) / (1 + resamples), p_t, p_wilcoxon)
 
 
 def bootstrap_means(values: Doubles, resamples: int, seed: int) -> Doubles:
@@ -57,7 +110,29 @@ def bootstrap_means(values: Doubles, resamples: int, seed: int) -> Doubles:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values that keep the chance of any false alarm over the whole family (Holm's step-down)."""
+    """Correct p-values for multiple tests by Holm's step-down method.
+
+    Parameters
+    ----------
+    p_values
+        p-values of all tests of one family.
+
+    Returns
+    -------
+    list of float
+        Corrected p-values in the same order. Rejecting those at most α keeps the probability of any false
+        rejection at most α.
+
+    References
+    ----------
+    Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 1979.
+
+    Examples
+    --------
+    >>> from shortlist.evaluation import holm
+    >>> holm([0.25, 0.125])
+    [0.25, 0.25]
+    """
     p = np.asarray(p_values, np.float64)
     order = np.argsort(p, kind="stable")
     scaled = np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1))
@@ -67,13 +142,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _classical(change: Doubles) -> tuple[float, float]:
-    """p of the t-test and of Wilcoxon's; 1 where nothing changed, and where one user is all there is."""
+    """p of the t-test and of Wilcoxon's test; 1 if nothing changed or there is only one user."""
     from scipy import stats
 
     if not change.any() or change.size < 2:
         return 1.0, 1.0
     moved = change[change != 0]
     wilcoxon = float(stats.wilcoxon(moved, method="approx" if moved.size > 50 else "auto").pvalue)
-    if np.ptp(change) == 0:  # every user gains the same: no scatter to divide by
+    if np.ptp(change) == 0:  # the same change for every user: the variance is 0
         return 0.0, wilcoxon
     return float(stats.ttest_1samp(change, 0).pvalue), wilcoxon

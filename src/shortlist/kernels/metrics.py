@@ -1,4 +1,4 @@
-"""Judging ragged lists against truth: one pass, membership by a stamped table instead of a search."""
+"""Metrics of ragged lists in one pass; a table of stamps answers whether an item is in a user's truth."""
 
 from typing import NamedTuple
 
@@ -8,48 +8,48 @@ from shortlist.types import Bools, Doubles, Ints, Longs, State
 
 
 class Chunk(NamedTuple):
-    """Some users' lists; `row` says whose truth each is judged by, -1 for nobody's."""
+    """Lists of some users; `row` is the row of each user in the truth, -1 for users who do not count."""
 
     indptr: Longs  # (n_lists + 1,)
     items: Ints  # (n_shown,)
-    code: Ints  # (n_list_items,) the truth's index of every item of the lists' own table, -1 for strangers
+    code: Ints  # (n_list_items,) index in the truth's item table of every item of the lists' table, -1: unknown
     row: Ints  # (n_lists,) no row twice
-    order: Longs  # (n_lists,) list numbers by rising row: truth and marks are then walked, not jumped through
+    order: Longs  # (n_lists,) list numbers by ascending row, for sequential access to truth and sums
 
 
 class Truth(NamedTuple):
-    """What the judged users took; an item taken twice may stand here twice."""
+    """Relevant items of every row; an item may occur twice."""
 
     start: Longs  # (n_rows,)
     end: Longs  # (n_rows,)
-    item: Ints  # (n_taken,)
+    item: Ints  # (n_interactions,)
     stamp: Ints  # (n_items,) scratch, all -1 before the first list
 
 
 class PerUserSums(NamedTuple):
-    """What one pass writes: per judged user, per item, per cell of predicted probability."""
+    """Output of `lists_evaluate` per row, per item and per cell of predicted probability."""
 
-    hits: Ints  # (n_rows,) as the others down to `expected`, zeros at first
-    first: Ints  # rank of the first hit, 0 where there is none
-    dcg: Doubles  # over the whole list
-    dcg_capped: Doubles  # over the first max_items
+    hits: Ints  # (n_rows,) like the others down to `expected_hits`, all 0 at first
+    first: Ints  # rank of the first hit, 0 without a hit
+    dcg: Doubles  # of the whole list
+    dcg_capped: Doubles  # of the first max_items
     precision_sum: Doubles  # precision at every hit among the first max_items
-    expected: Doubles  # sum of the probabilities shown; length 0 where lists carry none
+    expected_hits: Doubles  # sum of the probabilities shown; length 0 for lists without probabilities
     shown_of: Longs  # (n_items,) times shown
     hits_of: Longs  # (n_items,) times hit
     cells: Doubles  # (n_cells, 3) shown, sum of probabilities, hits
 
 
 @kernel
-def distinct_count(truth: Truth, sizes: Ints, taken_of: Longs) -> None:
-    """sizes (n_rows,) = distinct items of each user; taken_of (n_items,) = users who took each item."""
-    for row in range(sizes.size):
+def distinct_count(truth: Truth, n_relevant: Ints, relevant_of: Longs) -> None:
+    """n_relevant (n_rows,): distinct items of each user; relevant_of (n_items,): users of each item."""
+    for row in range(n_relevant.size):
         for k in range(truth.start[row], truth.end[row]):
             item = truth.item[k]
             if truth.stamp[item] != row:
                 truth.stamp[item] = row
-                taken_of[item] += 1
-                sizes[row] += 1
+                relevant_of[item] += 1
+                n_relevant[row] += 1
     truth.stamp[:] = -1
 
 
@@ -61,7 +61,7 @@ def _stamp(truth: Truth, row: int) -> None:
 
 @inlined
 def _hit(truth: Truth, row: int, code: int) -> bool:
-    """Whether an item is in the truth; taking its stamp off lets it hit only once."""
+    """Whether an item is in the truth; clears its stamp, so that an item counts as one hit at most."""
     if code < 0 or truth.stamp[code] != row:
         return False
     truth.stamp[code] = -1
@@ -69,27 +69,27 @@ def _hit(truth: Truth, row: int, code: int) -> bool:
 
 
 @inlined
-def _weigh(marks: PerUserSums, row: int, p: float, hit: bool) -> None:
-    """Note a predicted probability beside what happened; NaN is no prediction."""
+def _add_probability(sums: PerUserSums, row: int, p: float, hit: bool) -> None:
+    """Record a predicted probability and its outcome; NaN is no prediction."""
     if p != p:
         return
-    cell = min(int(p * marks.cells.shape[0]), marks.cells.shape[0] - 1)
-    marks.expected[row] += p
-    marks.cells[cell, 0] += 1
-    marks.cells[cell, 1] += p
-    marks.cells[cell, 2] += hit
+    cell = min(int(p * sums.cells.shape[0]), sums.cells.shape[0] - 1)
+    sums.expected_hits[row] += p
+    sums.cells[cell, 0] += 1
+    sums.cells[cell, 1] += p
+    sums.cells[cell, 2] += hit
 
 
 @kernel
-def lists_judge(
+def lists_evaluate(
     chunk: Chunk,
     truth: Truth,
     probabilities: Doubles,  # (n_shown,) or length 0
     discount: Doubles,  # (>= longest list,) 1 / log2(rank + 1)
     max_items: int,
-    marks: PerUserSums,
+    sums: PerUserSums,
 ) -> None:
-    """Judge every list of the chunk that has a row."""
+    """Evaluate every list of the chunk that has a row."""
     for number in chunk.order:
         row = chunk.row[number]
         if row < 0:
@@ -101,24 +101,24 @@ def lists_judge(
             rank = at - start
             code = chunk.code[chunk.items[at]]
             if code >= 0:
-                marks.shown_of[code] += 1
+                sums.shown_of[code] += 1
             hit = _hit(truth, row, code)
             if probabilities.size:
-                _weigh(marks, row, probabilities[at], hit)
+                _add_probability(sums, row, probabilities[at], hit)
             if not hit:
                 continue
             hits += 1
-            marks.hits_of[code] += 1
+            sums.hits_of[code] += 1
             if hits == 1:
-                marks.first[row] = rank + 1
+                sums.first[row] = rank + 1
             dcg += discount[rank]
             if rank < max_items:
                 capped += discount[rank]
                 precisions += hits / (rank + 1)
-        marks.hits[row] = hits
-        marks.dcg[row] = dcg
-        marks.dcg_capped[row] = capped
-        marks.precision_sum[row] = precisions
+        sums.hits[row] = hits
+        sums.dcg[row] = dcg
+        sums.dcg_capped[row] = capped
+        sums.precision_sum[row] = precisions
 
 
 @kernel
@@ -186,7 +186,7 @@ def prefixes_best(indptr: Longs, relevant: Bools, n_relevant: Ints, best: Longs)
 
 @kernel
 def repeats_count(chunk: Chunk, truth: Truth, history: Truth, shown: Ints, hits: Ints) -> None:
-    """(n_rows,) how many shown items, and how many hits, the user's history holds already."""
+    """shown, hits (n_rows,): shown items and hits that the user's history contains."""
     for number in chunk.order:
         row = chunk.row[number]
         if row < 0:
@@ -202,21 +202,21 @@ def repeats_count(chunk: Chunk, truth: Truth, history: Truth, shown: Ints, hits:
 
 
 @kernel
-def known_count(truth: Truth, history: Truth, known: Ints) -> None:
-    """known (n_rows,) = how many distinct items of the truth the user's history holds already."""
-    for row in range(known.size):
+def repeated_count(truth: Truth, history: Truth, repeated: Ints) -> None:
+    """repeated (n_rows,): distinct truth items that the user's history contains."""
+    for row in range(repeated.size):
         _stamp(history, row)
         for k in range(truth.start[row], truth.end[row]):
             item = truth.item[k]
             if history.stamp[item] == row:
                 history.stamp[item] = -1
-                known[row] += 1
+                repeated[row] += 1
     history.stamp[:] = -1
 
 
 @kernel
 def means_resample(values: Doubles, state: State, means: Doubles) -> None:
-    """means (n_resamples,): each of as many draws with replacement as there are values."""
+    """means (n_resamples,): each of a bootstrap sample of all values."""
     for r in range(means.size):
         total = 0.0
         for _ in range(values.size):

@@ -1,0 +1,266 @@
+"""Baselines from the same ranking: every fixed N, fixed-N lists on equal terms, and the oracle."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import polars as pl
+
+from shortlist.core.metrics import AT_N, sums_at_n
+from shortlist.data.id_map import IdMap
+from shortlist.data.interactions import Interactions
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.errors import ConfigError
+from shortlist.evaluation.evaluator import evaluate
+from shortlist.evaluation.ground_truth import GroundTruth, Lists, as_lists
+from shortlist.evaluation.report import METRICS, Report
+from shortlist.kernels.metrics import prefixes_best
+from shortlist.types import Doubles, Longs
+
+
+def fixed_n_curve(
+    rankings: Lists, truth: Interactions, N: Iterable[int] = range(1, 21), *, max_items: int = 20
+) -> pl.DataFrame:
+    """Mean metrics over all users when every user gets the top N, for every N in one pass.
+
+    Parameters
+    ----------
+    rankings
+        Ranked items per user, at least as many as the largest N; shorter lists count whole.
+    truth
+        What the users interacted with after the rankings were made.
+    N
+        List lengths to evaluate.
+    max_items
+        Length of the longest list that would ever be shown; normalizes `ndcg`.
+
+    Returns
+    -------
+    polars.DataFrame
+        One row per N with the means of f1, precision, recall, ndcg, ndcg_paper and length over all users.
+
+    Raises
+    ------
+    ConfigError
+        If `N` is empty, or `N` or `max_items` is below 1.
+
+    Examples
+    --------
+    >>> from shortlist.evaluation import fixed_n_curve
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "milk"), ("bob", "jam")])
+    >>> curve = fixed_n_curve({"ann": ["tea", "milk", "rice"], "bob": ["jam", "salt"]}, truth, [1, 2])
+    >>> curve.select("N", "precision", "recall").rows()
+    [(1, 1.0, 0.75), (2, 0.75, 1.0)]
+    """
+    wanted = np.array(sorted(set(N)), np.int64)
+    if not wanted.size or wanted[0] < 1:
+        raise ConfigError(
+            f"N must be one or more lengths of at least 1, got {wanted[:5].tolist()}; pass range(1, 21)."
+        )
+    if max_items < 1:
+        raise ConfigError(f"max_items must be at least 1, got {max_items}; pass the longest list allowed.")
+    known = GroundTruth(truth)
+    chunk = known.chunk(as_lists(rankings))
+    sums = sums_at_n(
+        chunk.indptr,
+        known.relevant(chunk),
+        known.n_relevant(chunk),
+        int(wanted[-1]),
+        max_items=max_items,
+        numbers=chunk.order[chunk.row[chunk.order] >= 0],
+    )
+    means = sums[wanted - 1] / known.n_rows
+    return pl.DataFrame({"N": wanted, **{name: means[:, k] for k, name in enumerate(AT_N)}})
+
+
+def best_fixed_n(curve: pl.DataFrame, metric: str = "f1") -> int:
+    """The N with the highest mean metric; the smallest of equals.
+
+    Parameters
+    ----------
+    curve
+        Result of `fixed_n_curve`.
+    metric
+        Name of a column of the curve.
+
+    Returns
+    -------
+    int
+        The best list length.
+
+    Raises
+    ------
+    ConfigError
+        If the curve has no such metric.
+
+    Examples
+    --------
+    >>> from shortlist.evaluation import best_fixed_n, fixed_n_curve
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "milk"), ("bob", "jam")])
+    >>> best_fixed_n(fixed_n_curve({"ann": ["tea", "milk", "rice"], "bob": ["jam", "salt"]}, truth))
+    2
+    """
+    if metric not in AT_N:
+        raise ConfigError(f"metric must be one of {', '.join(AT_N)}, got {metric!r}; choose one.")
+    return int(curve.sort("N")["N"][int(np.argmax(curve.sort("N")[metric]))])
+
+
+def oracle(rankings: Lists, truth: Interactions, *, max_items: int = 20) -> Report:
+    """The best result that any cutoff could reach on these rankings: each user's prefix of highest F1.
+
+    Parameters
+    ----------
+    rankings
+        Ranked items per user.
+    truth
+        What the users interacted with. The oracle chooses each length with knowledge of it.
+    max_items
+        As in `evaluate`.
+
+    Returns
+    -------
+    Report
+        The evaluation of the oracle's lists.
+
+    Examples
+    --------
+    >>> from shortlist.evaluation import oracle
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "milk"), ("bob", "jam")])
+    >>> oracle({"ann": ["tea", "milk", "rice"], "bob": ["salt"]}, truth).lengths.tolist()
+    [2, 0]
+    """
+    lists, known = as_lists(rankings), GroundTruth(truth)
+    best = np.zeros(len(lists), np.int64)
+    chunk = known.chunk(lists)
+    prefixes_best(chunk.indptr, known.relevant(chunk), known.n_relevant(chunk), best)
+    return evaluate(lists.head(best), truth, max_items=max_items)
+
+
+def gap_recovered(dynamic: Report, fixed: Report, ceiling: Report, metric: str = "f1") -> float:
+    """Share of the gap between the best fixed N and the oracle that a cutoff recovers.
+
+    Parameters
+    ----------
+    dynamic
+        Report on the lists of the cutoff.
+    fixed
+        Report on lists of the best fixed N.
+    ceiling
+        Report of `oracle`.
+    metric
+        One of `METRICS`.
+
+    Returns
+    -------
+    float
+        1 for the oracle itself, 0 for the fixed N, negative below the fixed N, NaN if there is no gap.
+
+    Raises
+    ------
+    ConfigError
+        If the metric is unknown.
+
+    Examples
+    --------
+    >>> from shortlist.evaluation import gap_recovered, oracle
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "milk")])
+    >>> rankings = {"ann": ["tea", "milk", "rice"]}
+    >>> fixed, dynamic = sl.evaluate({"ann": ["tea"]}, truth), sl.evaluate(rankings, truth)
+    >>> round(gap_recovered(dynamic, fixed, oracle(rankings, truth)), 4)
+    0.4
+    """
+    if metric not in METRICS:
+        raise ConfigError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}; choose one.")
+    gap = ceiling.mean(metric) - fixed.mean(metric)
+    return (dynamic.mean(metric) - fixed.mean(metric)) / gap if gap > 0 else float("nan")
+
+
+def matched(lists: Lists, rankings: Lists, truth: Interactions, N: int) -> dict[str, RankedLists]:
+    """Fixed-N baselines that cover the same users or show as many items as the given lists.
+
+    Confidence is the probability of a list's first item, or its score if there are no probabilities.
+
+    Parameters
+    ----------
+    lists
+        The lists to match.
+    rankings
+        The ranking that the baselines are cut from.
+    truth
+        Only users with truth are matched.
+    N
+        The fixed length, chosen on validation data.
+
+    Returns
+    -------
+    dict of str to RankedLists
+        `"top N"`: every user. `"top N, same users"`: only users whose list in `lists` is not empty. `"top N,
+        same abstention"`: as many users, the most confident ones. `"fixed length, same items"`: as many items
+        in total, in lists of equal length; the remaining items go to the most confident users. Pass the result
+        to `compare`.
+
+    Raises
+    ------
+    ConfigError
+        If `N` is below 1.
+
+    Examples
+    --------
+    >>> from shortlist.evaluation import matched
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+    >>> rankings = {"ann": ["tea", "milk"], "bob": ["jam", "rice"]}
+    >>> baselines = matched({"ann": ["tea"], "bob": []}, rankings, truth, N=2)
+    >>> {name: one.lengths.tolist() for name, one in baselines.items()}["top 2, same users"]
+    [2, 0]
+    """
+    if N < 1:
+        raise ConfigError(f"N must be at least 1, got {N}; pass the length chosen on validation.")
+    given, ranked = as_lists(lists), as_lists(rankings)
+    ids = IdMap(GroundTruth(truth).user_ids)
+    lengths, available = _lengths(given, ids), _lengths(ranked, ids)
+    order = _by_confidence(ranked, ids)
+    top = np.minimum(N, available)
+    most_confident = np.zeros(lengths.size, np.bool_)
+    most_confident[order[: int((lengths > 0).sum())]] = True
+    baselines = {
+        f"top {N}": top,
+        f"top {N}, same users": np.where(lengths > 0, top, 0),
+        f"top {N}, same abstention": np.where(most_confident, top, 0),
+        "fixed length, same items": _equal_lengths(int(lengths.sum()), available, order),
+    }
+    return {name: _cut(ranked, ids, n_items) for name, n_items in baselines.items()}
+
+
+def _lengths(lists: RankedLists, ids: IdMap) -> Longs:
+    """(n_ids,) list length of each user, 0 without a list."""
+    number = lists.users.lookup(ids.values)
+    return np.where(number < 0, 0, lists.lengths[number] if len(lists) else 0).astype(np.int64)
+
+
+def _by_confidence(lists: RankedLists, ids: IdMap) -> Longs:
+    """(n_ids,) users by descending confidence; empty lists last, equals in the order of ids."""
+    number = lists.users.lookup(ids.values)
+    top: Doubles = np.full(len(ids), -np.inf)
+    filled = np.flatnonzero(_lengths(lists, ids) > 0)
+    confidence = lists.scores if lists.probabilities is None else lists.probabilities
+    top[filled] = confidence[lists.indptr[number[filled]]]
+    return np.argsort(-np.nan_to_num(top, nan=-np.inf), kind="stable")
+
+
+def _equal_lengths(total: int, available: Longs, order: Longs) -> Longs:
+    """(n_ids,) lengths that differ by at most one and sum to `total`, or everything available."""
+    lengths = np.zeros(available.size, np.int64)
+    left = min(total, int(available.sum()))
+    level = 0
+    while left:
+        more = order[available[order] > level][:left]
+        lengths[more] += 1
+        left -= more.size
+        level += 1
+    return lengths
+
+
+def _cut(lists: RankedLists, ids: IdMap, n_items: Longs) -> RankedLists:
+    """The lists of these users, each cut to its own length."""
+    row = ids.lookup(lists.users.values)
+    known = np.flatnonzero(row >= 0)
+    return lists.take(known).head(n_items[row[known]])
