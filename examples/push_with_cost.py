@@ -25,7 +25,7 @@ heads = before.recommend(N=20, filter_seen=False)
 
 # %% What a policy earns: +1 for every item bought, -cost for every other, over all customers.
 def earned(lists: sl.RankedLists, truth: sl.Interactions, cost: float) -> float:
-    users = sl.evaluate(lists, truth, asked=everybody).users
+    users = sl.evaluate(lists, truth, users=everybody).users
     hits, shown = users["hits"].sum(), users["length"].sum()
     return hits - cost * (shown - hits)
 

@@ -1,5 +1,6 @@
 """Charts: well-formed, labelled, and drawn where the numbers say."""
 
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -10,8 +11,10 @@ from shortlist.core.charts import (
     INSET,
     LEFT,
     RIGHT,
+    ROW,
     TOP,
     WIDTH,
+    Figure,
     Mark,
     Series,
     Span,
@@ -23,6 +26,9 @@ from shortlist.core.charts import (
     ticks_between,
     ticks_to,
 )
+from shortlist.errors import DataError
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def points(svg):
@@ -114,3 +120,39 @@ def test_spans_are_drawn_around_zero_under_their_group():
 
 def test_spans_of_nothing_are_drawn():
     ET.fromstring(span_chart("t", "x", [Span("g", "none", 0.0, 0.0, 0.0, 7)]))
+
+
+def figure():
+    series = [Series("<fast>", [0, 1], [0, 1], 0), Series("slow", [0, 1], [1, 1], 1)]
+    chart = line_chart("a & b", "x", "y", series)
+    return Figure("a & b", chart, tuple((one.name, one.style) for one in series))
+
+
+def test_figure_has_a_legend_below_the_chart():
+    root = ET.fromstring(figure()._repr_svg_())
+    assert float(root.get("height")) == HEIGHT + 4 + 2 * ROW
+    rows = [text.text for group in root.findall(f"{SVG}g") for text in group.iter(f"{SVG}text")]
+    assert rows == ["<fast>", "slow"]
+    inner = root.find(f"{SVG}svg")
+    assert (float(inner.get("width")), float(inner.get("height"))) == (WIDTH, HEIGHT)
+
+
+def test_rules_of_a_figure_apply_to_the_figure_only():
+    for text in (figure()._repr_html_(), figure()._repr_svg_()):
+        style = ET.fromstring(text).find(f"{SVG}style").text
+        selectors = re.findall(r"([^{}]+){[^{}]*}", re.sub(r"@media [^{]*", "", style))
+        assert len(selectors) > 15
+        assert all(one.strip(" {}\n").startswith(".shortlist-figure") for one in selectors)
+        assert ".shortlist-figure text {" in style
+
+
+def test_figure_takes_the_text_color_of_a_page_and_its_own_in_a_file():
+    assert "prefers-color-scheme" not in figure()._repr_html_()
+    assert "prefers-color-scheme" in figure()._repr_svg_()
+
+
+def test_figure_is_saved_as_svg(tmp_path):
+    path = figure().save(tmp_path / "chart.svg")
+    assert path.read_text(encoding="utf-8") == figure()._repr_svg_() + "\n"
+    with pytest.raises(DataError, match=r"written as \.svg, got 'chart\.png'"):
+        figure().save(tmp_path / "chart.png")

@@ -1,4 +1,4 @@
-"""Lists and truth to judge: by hand, at random, and whatever hypothesis invents."""
+"""Lists and truth for tests: by hand, at random, and from hypothesis."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -7,16 +7,16 @@ from shortlist.data.interactions import Interactions
 
 TRUTH = {"ann": ["a", "b", "c"], "bob": ["a"], "cat": ["d", "e"], "dan": ["a", "b"]}
 LISTS = {
-    "ann": ["x", "a", "b", "y"],  # hits at 2 and 3
-    "bob": ["a"],  # all there is, at once
-    "cat": [],  # abstained; dan has no list at all
-    "eve": ["a", "b"],  # nobody knows what she took
+    "ann": ["x", "a", "b", "y"],  # hits at ranks 2 and 3
+    "bob": ["a"],  # a perfect list
+    "cat": [],  # an empty list; dan has no list
+    "eve": ["a", "b"],  # not in the truth
 }
 
 
-def interactions(taken):
+def interactions(relevant):
     """{user_id: [item_id, …]} as interactions."""
-    return Interactions.from_tuples([(user, item) for user, items in taken.items() for item in items])
+    return Interactions.from_tuples([(user, item) for user, items in relevant.items() for item in items])
 
 
 def random_case(seed, n_users=200, n_items=40, longest=12, empty=0.1):
@@ -24,12 +24,12 @@ def random_case(seed, n_users=200, n_items=40, longest=12, empty=0.1):
     rng = np.random.default_rng(seed)
     users = [f"u{k:04}" for k in range(n_users)]
     items = [f"i{k:03}" for k in range(n_items)]
-    taken, shown = {}, {}
+    relevant, shown = {}, {}
     for user in users:
         n = int(rng.integers(1, longest + 1))
-        taken[user] = list(rng.choice(items, int(rng.integers(1, longest + 1)), replace=False))
+        relevant[user] = list(rng.choice(items, int(rng.integers(1, longest + 1)), replace=False))
         shown[user] = [] if rng.random() < empty else list(rng.choice(items, n, replace=False))
-    return shown, taken
+    return shown, relevant
 
 
 users = st.integers(0, 12)

@@ -1,4 +1,4 @@
-"""evaluate: by hand, against plain definitions, against other libraries, and its promises."""
+"""evaluate: by hand, against plain definitions, against other libraries, inputs and errors."""
 
 import json
 import math
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -18,13 +19,12 @@ from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation import METRICS, evaluate
-from shortlist.evaluation.slices import sliced
+from shortlist.evaluation import METRICS, evaluate, sliced
 from tests.evaluation import cases, naive
 from tests.evaluation.cases import LISTS, TRUTH, interactions
 
 LOG3 = 1 / math.log2(3)
-EVERYBODY = ("ann", "bob", "eve", "fay", "gus")
+NAMED = ("ann", "bob", "eve", "fay", "gus")
 SHOWN = {**LISTS, "gus": ["a"]}
 
 
@@ -32,65 +32,65 @@ def by_user(report):
     return {row["user_id"]: row for row in report.users.to_dicts()}
 
 
-def test_truth_may_be_a_table_or_a_matrix():
+def test_truth_accepts_tables_and_matrices():
     truth = interactions(TRUTH)
     tables = truth.to_frame(), truth.to_frame().to_pandas()
-    wanted = evaluate(LISTS, truth, history=truth).to_dict()
-    assert all(evaluate(LISTS, table, history=table).to_dict() == wanted for table in tables)
+    expected = evaluate(LISTS, truth, history=truth).to_dict()
+    assert all(evaluate(LISTS, table, history=table).to_dict() == expected for table in tables)
     numbered = evaluate({0: [1, 0], 1: []}, csr_array([[1, 0, 1], [0, 1, 0]]))
     assert numbered.values("f1").tolist() == [0.5, 0]
     with pytest.raises(DataError, match=r"must come as .* got dict"):
         evaluate(LISTS, TRUTH)
 
 
-class TestAsked:
-    """Users who were asked and took nothing."""
+class TestUsersWithoutTruth:
+    """Users named in `users=`."""
 
-    def test_they_count_and_the_others_stay_as_they_were(self):
-        plain, asked = (evaluate(SHOWN, interactions(TRUTH), asked=who) for who in (None, EVERYBODY))
+    def test_named_users_count_and_others_do_not_change(self):
+        plain, named = (evaluate(SHOWN, interactions(TRUTH), users=ids) for ids in (None, NAMED))
         assert (plain.n_users, plain.ignored) == (4, 2)
-        assert (asked.n_users, asked.ignored, asked.unlisted) == (7, 0, 2)  # dan has no list, nor has fay
-        before, after = by_user(plain), by_user(asked)
+        assert (named.n_users, named.ignored, named.unlisted) == (7, 0, 2)  # dan and fay have no list
+        before, after = by_user(plain), by_user(named)
         assert {user: after[user] for user in before} == before
-        assert asked.mean("length") == (4 + 1 + 0 + 0 + 2 + 0 + 1) / 7
-        assert asked.cover_ratio == 4 / 7
-        assert asked.f1 == pytest.approx(plain.f1 * 4 / 7)
-        assert asked.mean("precision", "covered") == pytest.approx((2 / 4 + 1 + 0 + 0) / 4)
+        assert named.mean("length") == (4 + 1 + 0 + 0 + 2 + 0 + 1) / 7
+        assert named.cover_ratio == 4 / 7
+        assert named.f1 == pytest.approx(plain.f1 * 4 / 7)
+        assert named.mean("precision", "covered") == pytest.approx((2 / 4 + 1 + 0 + 0) / 4)
 
-    def test_a_list_and_silence_are_both_worth_nothing_to_them(self):
-        found = by_user(evaluate(SHOWN, interactions(TRUTH), asked=EVERYBODY))
+    def test_metrics_are_zero_with_and_without_a_list(self):
+        found = by_user(evaluate(SHOWN, interactions(TRUTH), users=NAMED))
         for user, length in {"eve": 2, "fay": 0, "gus": 1}.items():
-            assert (found[user]["taken"], found[user]["length"]) == (0, length)
+            assert (found[user]["relevant"], found[user]["length"]) == (0, length)
             assert {found[user][name] for name in METRICS if name != "length"} == {0.0}
 
-    def test_promises_to_them_are_broken_promises(self):
+    def test_their_probabilities_count_in_the_calibration_error(self):
         lists = RankedLists.from_frame(
             pl.DataFrame({"user_id": ["bob", "fay"], "item_id": ["a", "a"], "probability": [1.0, 1.0]})
         )
         assert evaluate(lists, interactions(TRUTH)).calibration_error == 0
-        assert evaluate(lists, interactions(TRUTH), asked=["fay"]).calibration_error == 0.5
+        assert evaluate(lists, interactions(TRUTH), users=["fay"]).calibration_error == 0.5
 
-    def test_they_are_a_slice_of_their_own(self):
-        report = evaluate(LISTS, interactions(TRUTH), history=interactions(TRUTH), asked=["fay", "eve"])
+    def test_they_have_a_slice_of_their_own(self):
+        report = evaluate(LISTS, interactions(TRUTH), history=interactions(TRUTH), users=["fay", "eve"])
         assert sliced(report, "basket_size")["slice"].to_list() == ["0", "1", "2", "3–5"]
         assert sliced(report, "basket_size")["users"].to_list() == [2, 1, 2, 1]
         assert sliced(report, "history_length")["users"].sum() == 6
 
-    def test_naming_those_with_truth_changes_nothing(self):
+    def test_naming_users_with_truth_changes_nothing(self):
         truth = interactions(TRUTH)
-        assert evaluate(LISTS, truth, asked=list(TRUTH)).to_dict() == evaluate(LISTS, truth).to_dict()
-        assert evaluate(LISTS, truth, asked=[]).to_dict() == evaluate(LISTS, truth).to_dict()
+        assert evaluate(LISTS, truth, users=list(TRUTH)).to_dict() == evaluate(LISTS, truth).to_dict()
+        assert evaluate(LISTS, truth, users=[]).to_dict() == evaluate(LISTS, truth).to_dict()
 
-    def test_ids_of_another_kind_are_refused(self):
+    def test_ids_of_another_type_are_refused(self):
         with pytest.raises(DataError, match="of the kind known"):
-            evaluate(LISTS, interactions(TRUTH), asked=[1, 2])
+            evaluate(LISTS, interactions(TRUTH), users=[1, 2])
 
 
 class TestByHand:
     def test_hits_after_a_miss(self):
         ann = by_user(evaluate(LISTS, interactions(TRUTH)))["ann"]
-        # shown x a b y, took a b c: 2 hits of 4 shown and 3 taken
-        assert (ann["hits"], ann["length"], ann["taken"], ann["covered"]) == (2, 4, 3, True)
+        # shown x a b y, relevant a b c: 2 hits of 4 shown and 3 relevant items
+        assert (ann["hits"], ann["length"], ann["relevant"], ann["covered"]) == (2, 4, 3, True)
         assert ann["precision"] == 2 / 4
         assert ann["recall"] == pytest.approx(2 / 3)
         assert ann["f1"] == pytest.approx(4 / 7)
@@ -100,30 +100,30 @@ class TestByHand:
         assert ann["average_precision"] == pytest.approx((1 / 2 + 2 / 3) / 3)
         assert ann["reciprocal_rank"] == 1 / 2
 
-    def test_a_perfect_list(self):
+    def test_perfect_list_scores_one(self):
         bob = by_user(evaluate(LISTS, interactions(TRUTH)))["bob"]
         assert {bob[name] for name in METRICS} == {1.0}
 
     @pytest.mark.parametrize("user", ["cat", "dan"])
-    def test_an_empty_list_and_no_list_are_worth_nothing(self, user):
+    def test_empty_and_missing_lists_score_zero(self, user):
         row = by_user(evaluate(LISTS, interactions(TRUTH)))[user]
         assert {row[name] for name in METRICS} == {0.0}
         assert row["covered"] is False
         assert row["confidence"] is None
 
-    def test_a_short_list_pays_in_the_fair_ndcg_only(self):
+    def test_short_list_lowers_ndcg_but_not_ndcg_paper(self):
         report = evaluate({"u": ["a"]}, interactions({"u": ["a", "b", "c"]}))
         assert report.mean("ndcg_paper") == 1
         assert report.mean("ndcg") == pytest.approx(1 / (1 + LOG3 + 1 / 2))
 
-    def test_max_items_fixes_the_normaliser_and_the_depth(self):
+    def test_max_items_sets_normalizer_and_depth(self):
         report = evaluate({"u": ["a", "x", "b"]}, interactions({"u": ["a", "b", "c"]}), max_items=2)
         assert report.mean("ndcg") == pytest.approx(1 / (1 + LOG3))
         assert report.mean("average_precision") == pytest.approx(1 / 2)
-        assert report.mean("recall") == pytest.approx(2 / 3)  # the list itself is judged whole
+        assert report.mean("recall") == pytest.approx(2 / 3)  # of the whole list
         assert report.mean("ndcg_paper") == pytest.approx((1 + 1 / 2) / (1 + LOG3 + 1 / 2))
 
-    def test_both_views_and_who_was_counted(self):
+    def test_views_and_counts_of_users(self):
         report = evaluate(LISTS, interactions(TRUTH))
         assert report.n_users == 4
         assert report.cover_ratio == 0.5
@@ -133,7 +133,7 @@ class TestByHand:
         assert report.mean("length") == 5 / 4
         assert report.users["user_id"].to_list() == ["ann", "bob", "cat", "dan"]
 
-    def test_items_shown(self):
+    def test_item_counts(self):
         counts = evaluate(LISTS, interactions(TRUTH)).items
         assert dict(zip(counts.ids.values, counts.shown, strict=True)) == {
             "a": 2,
@@ -143,8 +143,8 @@ class TestByHand:
             "e": 0,
         }
         assert counts.hits.tolist() == [2, 1, 0, 0, 0]
-        assert counts.taken.tolist() == [3, 2, 1, 1, 1]
-        assert counts.strangers == 2  # x and y, which ann saw; eve's list is not judged
+        assert counts.relevant.tolist() == [3, 2, 1, 1, 1]
+        assert counts.n_unknown == 2  # ann's x and y; eve is not evaluated
         assert counts.coverage == pytest.approx(4 / 7)
 
 
@@ -153,8 +153,8 @@ class TestRepeats:
 
     def test_by_hand(self):
         table = evaluate(LISTS, interactions(TRUTH), history=self.HISTORY).repeat_explore
-        # repeats shown: ann's x and a; of her hits a and b only a; taken again: only a
-        assert table.select("kind", "shown", "hits", "taken").rows() == [
+        # of ann's shown items x and a are repeats, of her hits and of her truth only a
+        assert table.select("kind", "shown", "hits", "relevant").rows() == [
             ("repeat", 2, 1, 1),
             ("explore", 3, 2, 7),
         ]
@@ -164,19 +164,19 @@ class TestRepeats:
         ann = by_user(evaluate(LISTS, interactions(TRUTH), history=self.HISTORY))["ann"]
         assert (ann["history_length"], ann["repeat_hits"], ann["explore_hits"]) == (3, 1, 1)
 
-    def test_they_need_a_history(self):
+    def test_missing_history_is_refused(self):
         with pytest.raises(DataError, match="history="):
             _ = evaluate(LISTS, interactions(TRUTH)).repeat_explore
 
     @given(cases.shown, cases.truths, cases.truths)
-    def test_against_plain_counting(self, shown, taken, before):
-        assume(not shown or shown.keys() & taken.keys())
-        report = evaluate(shown, interactions(taken), history=interactions(before))
+    def test_counts_match_sets(self, shown, relevant, before):
+        assume(not shown or shown.keys() & relevant.keys())
+        report = evaluate(shown, interactions(relevant), history=interactions(before))
         for row, user in enumerate(report.user_ids):
-            past = set(before.get(user, []))
-            assert report.repeats.shown[row] == len(past & set(shown.get(user, [])))
-            assert report.repeats.hits[row] == len(past & set(shown.get(user, [])) & set(taken[user]))
-            assert report.repeats.known[row] == len(past & set(taken[user]))
+            earlier = set(before.get(user, []))
+            assert report.repeats.shown[row] == len(earlier & set(shown.get(user, [])))
+            assert report.repeats.hits[row] == len(earlier & set(shown.get(user, [])) & set(relevant[user]))
+            assert report.repeats.relevant[row] == len(earlier & set(relevant[user]))
 
 
 def with_probabilities(lists, p):
@@ -185,10 +185,10 @@ def with_probabilities(lists, p):
 
 class TestCalibration:
     def lists(self, p=(0.9, 0.5, 0.5, 0.1)):
-        made = RankedLists.from_frame(
+        lists = RankedLists.from_frame(
             pl.DataFrame({"user_id": [1, 1, 2, 2], "item_id": ["a", "b", "a", "b"]})
         )
-        return with_probabilities(made, p)
+        return with_probabilities(lists, p)
 
     def test_per_user(self):
         report = evaluate(self.lists(), interactions({1: ["a"], 2: ["a", "b"], 3: ["a"]}))
@@ -198,7 +198,7 @@ class TestCalibration:
         assert rows[2]["calibration_error"] == pytest.approx(1.4 / 2)
         assert rows[3]["calibration_error"] is None
 
-    def test_over_all_shown_items(self):
+    def test_bins_of_all_shown_items(self):
         report = evaluate(self.lists(), interactions({1: ["a"], 2: ["a", "b"]}))
         assert report.calibration.rows() == [
             (1, pytest.approx(0.1), 1.0),
@@ -207,16 +207,17 @@ class TestCalibration:
         ]
         assert report.calibration_error == pytest.approx((0.9 + 0 + 0.1) / 4)
 
-    def test_first_probability_is_the_confidence(self):
+    def test_confidence_is_the_first_probability(self):
         report = evaluate(self.lists(), interactions({1: ["a"], 2: ["a"]}))
         assert report.confidence.tolist() == [0.9, 0.5]
 
-    def test_honest_probabilities_have_a_small_error_and_biased_ones_a_large_one(self):
+    def test_true_probabilities_have_a_small_error_and_halved_ones_a_large_one(self):
         rng = np.random.default_rng(3)
         p = rng.random(40_000)
-        taken = np.flatnonzero(rng.random(p.size) < p)
+        relevant = np.flatnonzero(rng.random(p.size) < p)
         truth = Interactions.from_columns(
-            pl.Series(np.append(taken // 10, range(4000))), pl.Series(np.append(taken, np.full(4000, 99_999)))
+            pl.Series(np.append(relevant // 10, range(4000))),
+            pl.Series(np.append(relevant, np.full(4000, 99_999))),
         )
         frame = pl.DataFrame(
             {"user_id": np.arange(p.size) // 10, "item_id": np.arange(p.size), "probability": p}
@@ -225,27 +226,27 @@ class TestCalibration:
         shrunk = frame.with_columns(pl.col("probability") / 2)
         assert evaluate(shrunk, truth).calibration_error == pytest.approx(0.25, abs=0.01)
 
-    def test_they_need_probabilities(self):
+    def test_missing_probabilities_are_refused(self):
         report = evaluate(LISTS, interactions(TRUTH))
         assert report.calibration_error is None
         with pytest.raises(DataError, match="needs probabilities"):
             _ = report.calibration
 
-    def test_numbers_that_are_none_are_refused(self):
+    def test_values_outside_0_and_1_are_refused(self):
         with pytest.raises(DataError, match="between 0 and 1"):
             evaluate(self.lists((0.5, 1.5, 0.5, 0.1)), interactions({1: ["a"]}))
 
-    def test_items_without_a_probability_are_left_out(self):
+    def test_items_without_a_probability_do_not_count(self):
         report = evaluate(self.lists((0.5, None, 0.5, None)), interactions({1: ["a"], 2: ["b"]}))
         assert report.calibration.rows() == [(2, 0.5, 0.5)]
 
 
 class TestAgainstPlainDefinitions:
     @given(cases.shown, cases.truths, st.integers(1, 12))
-    def test_every_metric(self, shown, taken, max_items):
-        assume(not shown or shown.keys() & taken.keys())
-        report = evaluate(shown, interactions(taken), max_items=max_items)
-        expected = {user: naive.metrics(shown.get(user, []), taken[user], max_items) for user in taken}
+    def test_every_metric(self, shown, relevant, max_items):
+        assume(not shown or shown.keys() & relevant.keys())
+        report = evaluate(shown, interactions(relevant), max_items=max_items)
+        expected = {user: naive.metrics(shown.get(user, []), relevant[user], max_items) for user in relevant}
         for user, row in by_user(report).items():
             for name in METRICS:
                 assert row[name] == pytest.approx(expected[user][name]), (user, name)
@@ -254,26 +255,26 @@ class TestAgainstPlainDefinitions:
             assert report.mean(name) == pytest.approx(np.mean([row[name] for row in expected.values()]))
             if covered:
                 assert report.mean(name, "covered") == pytest.approx(np.mean([row[name] for row in covered]))
-        assert report.unlisted == len(taken.keys() - shown.keys())
-        assert report.ignored == len(shown.keys() - taken.keys())
+        assert report.unlisted == len(relevant.keys() - shown.keys())
+        assert report.ignored == len(shown.keys() - relevant.keys())
 
     @pytest.mark.parametrize("seed", range(3))
     def test_longer_random_lists(self, seed):
-        shown, taken = cases.random_case(seed, n_users=1500)
-        rows = by_user(evaluate(shown, interactions(taken)))
-        for user in taken:
-            expected = naive.metrics(shown[user], taken[user])
+        shown, relevant = cases.random_case(seed, n_users=1500)
+        rows = by_user(evaluate(shown, interactions(relevant)))
+        for user in relevant:
+            expected = naive.metrics(shown[user], relevant[user])
             assert {name: rows[user][name] for name in METRICS} == pytest.approx(expected)
 
     @given(cases.shown, cases.truths)
-    def test_bounds(self, shown, taken):
-        assume(not shown or shown.keys() & taken.keys())
-        report = evaluate(shown, interactions(taken))
+    def test_bounds(self, shown, relevant):
+        assume(not shown or shown.keys() & relevant.keys())
+        report = evaluate(shown, interactions(relevant))
         for name in set(METRICS) - {"hits", "length"}:
             assert (report.values(name) >= 0).all()
             assert (report.values(name) <= 1 + 1e-12).all()
         assert (report.values("ndcg") <= report.values("ndcg_paper") + 1e-12).all()
-        assert (report.hits <= np.minimum(report.lengths, report.sizes)).all()
+        assert (report.hits <= np.minimum(report.lengths, report.n_relevant)).all()
 
 
 RANX = {  # their name -> ours
@@ -285,10 +286,10 @@ RANX = {  # their name -> ours
     "mrr": "reciprocal_rank",
     "hits": "hits",
 }
-ASK_RANX = """
+RUN_RANX = """
 import json, sys, ranx
 ask = json.load(sys.stdin)
-qrels = ranx.Qrels({user: dict.fromkeys(items, 1) for user, items in ask["taken"].items()})
+qrels = ranx.Qrels({user: dict.fromkeys(items, 1) for user, items in ask["relevant"].items()})
 shown = ask["shown"].items()
 run = ranx.Run({user: {item: -float(k) for k, item in enumerate(items)} for user, items in shown})
 ranx.evaluate(qrels, run, ask["metrics"])
@@ -296,31 +297,31 @@ json.dump({name: {u: float(v) for u, v in scores.items()} for name, scores in ru
 """
 
 
-def test_ranx_says_the_same_of_every_user():
-    """It cannot judge an empty list, and cuts NDCG at K: at K = max_items >= every list it agrees with us.
+def test_ranx_agrees_for_every_user():
+    """ranx has no empty lists and cuts NDCG at K, so all lists have items and K = max_items >= every list.
 
-    Asked in a process of its own with its compiler off: compiling its metrics takes minutes.
+    It runs in a process of its own with its compiler off: compiling its metrics takes minutes.
     """
     if find_spec("ranx") is None:
         pytest.skip("ranx comes with the dev extra")
-    shown, taken = {}, {}
+    shown, relevant = {}, {}
     for seed in range(4):
         one_shown, one_taken = cases.random_case(seed, n_users=60, empty=0)
         shown |= {f"{seed}{user}": items for user, items in one_shown.items()}
-        taken |= {f"{seed}{user}": items for user, items in one_taken.items()}
-    ask = json.dumps({"shown": shown, "taken": taken, "metrics": list(RANX)})
+        relevant |= {f"{seed}{user}": items for user, items in one_taken.items()}
+    ask = json.dumps({"shown": shown, "relevant": relevant, "metrics": list(RANX)})
     alone = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", ASK_RANX], input=ask, capture_output=True, text=True, env=alone, check=True
+        [sys.executable, "-c", RUN_RANX], input=ask, capture_output=True, text=True, env=alone, check=True
     )
     theirs = json.loads(done.stdout)
-    rows = by_user(evaluate(shown, interactions(taken), max_items=12))
+    rows = by_user(evaluate(shown, interactions(relevant), max_items=12))
     for name, ours in RANX.items():
         assert {user: row[ours] for user, row in rows.items()} == pytest.approx(theirs[name]), name
 
 
 class FakeModel:
-    """What implicit's evaluation asks of a model."""
+    """The part of a model that implicit's evaluation calls."""
 
     def __init__(self, lists):
         self.lists = lists  # (n_users, K)
@@ -330,7 +331,7 @@ class FakeModel:
 
 
 class TestAgainstImplicit:
-    """Lists of one length. implicit's "precision" is everybody's hits over the most K items could hit."""
+    """Lists of one length. implicit's "precision" is all users' hits over the most that K items allow."""
 
     @pytest.mark.parametrize("K", [1, 5, 10])
     def test_one_length(self, K):
@@ -348,24 +349,65 @@ class TestAgainstImplicit:
         )
         assert ours.ndcg == pytest.approx(theirs["ndcg"])
         assert ours.mean("average_precision") == pytest.approx(theirs["map"])
-        assert ours.hits.sum() / np.minimum(ours.sizes, K).sum() == pytest.approx(theirs["precision"])
+        assert ours.hits.sum() / np.minimum(ours.n_relevant, K).sum() == pytest.approx(theirs["precision"])
 
 
-class TestAnyonesLists:
-    def test_three_spellings_of_the_same_lists(self):
+class TestInputs:
+    FRAME = pl.DataFrame(
+        [(user, item) for user, items in LISTS.items() for item in (items or [None])],
+        schema=["user_id", "item_id"],
+        orient="row",
+    )
+
+    @pytest.mark.parametrize(
+        "convert",
+        [
+            lambda frame: frame,
+            lambda frame: frame.lazy(),
+            lambda frame: frame.to_pandas(),
+            lambda frame: frame.to_arrow(),
+            RankedLists.from_frame,
+            lambda frame: [frame[:4], frame[4:].to_pandas()],
+            lambda frame: iter([frame.to_arrow()]),
+        ],
+        ids=["polars", "lazy", "pandas", "arrow", "lists", "chunks", "stream"],
+    )
+    def test_every_kind_of_lists(self, convert):
         truth = interactions(TRUTH)
-        frame = pl.DataFrame(
-            [(user, item) for user, items in LISTS.items() for item in (items or [None])],
-            schema=["user_id", "item_id"],
-            orient="row",
-        )
-        expected = evaluate(LISTS, truth).users
-        assert evaluate(frame, truth).users.equals(expected)
-        assert evaluate(RankedLists.from_frame(frame), truth).users.equals(expected)
+        assert evaluate(convert(self.FRAME), truth).users.equals(evaluate(LISTS, truth).users)
+
+    @pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+    @pytest.mark.parametrize("kind", [str, Path])
+    def test_paths(self, kind, ending, tmp_path):
+        truth = interactions(TRUTH)
+        path = RankedLists.from_frame(self.FRAME).write(tmp_path / f"lists.{ending}")
+        assert evaluate(kind(path), truth).users.equals(evaluate(LISTS, truth).users)
+
+    def test_pandas_integer_ids_with_an_empty_list(self):
+        frame = pl.DataFrame({"user_id": [1, 1, 2], "item_id": [7, 8, None], "rank": [1, 2, 0]}).to_pandas()
+        assert frame["item_id"].dtype == np.float64
+        report = evaluate(frame, interactions({1: [8], 2: [9]}))
+        assert (report.hits.tolist(), report.lengths.tolist()) == ([1, 0], [2, 0])
+
+    @pytest.mark.parametrize(
+        ("lists", "message"),
+        [
+            (3, "got int"),
+            ([3], "got int"),
+            (pl.DataFrame({"user": ["ann"], "item": ["a"]}).to_pandas(), "user_id and item_id"),
+            ({"ann": "a"}, "a string for user 'ann'"),
+            ("nowhere.parquet", "nowhere.parquet"),
+        ],
+    )
+    def test_refusals_are_one_short_sentence(self, lists, message):
+        with pytest.raises(DataError, match=message) as caught:
+            evaluate(lists, interactions(TRUTH))
+        assert len(str(caught.value)) <= 300
+        assert "\n" not in str(caught.value)
 
     @given(cases.shown, cases.truths, st.integers(1, 4))
-    def test_chunks_give_the_same_bits(self, shown, taken, size):
-        assume(shown.keys() & taken.keys())
+    def test_chunks_give_the_same_bits(self, shown, relevant, size):
+        assume(shown.keys() & relevant.keys())
         whole = RankedLists.from_frame(
             pl.DataFrame(
                 [(user, item) for user, items in shown.items() for item in (items or [None])],
@@ -374,59 +416,61 @@ class TestAnyonesLists:
             )
         )
         chunks = (whole[k : k + size] for k in range(0, len(whole), size))
-        truth = interactions(taken)
+        truth = interactions(relevant)
         one, other = evaluate(whole, truth, history=truth), evaluate(chunks, truth, history=truth)
         assert one.users.equals(other.users)
         assert one.to_dict() == other.to_dict()
         assert one.items.shown.tolist() == other.items.shown.tolist()
 
-    def test_the_order_of_lists_and_tables_does_not_matter(self):
-        shown, taken = cases.random_case(5)
-        turned = dict(reversed(shown.items()))
-        assert evaluate(turned, interactions(taken)).users.equals(evaluate(shown, interactions(taken)).users)
+    def test_order_of_lists_does_not_matter(self):
+        shown, relevant = cases.random_case(5)
+        other = dict(reversed(shown.items()))
+        assert evaluate(other, interactions(relevant)).users.equals(
+            evaluate(shown, interactions(relevant)).users
+        )
 
-    def test_truth_counts_an_item_once(self):
+    def test_repeated_item_in_the_truth_counts_once(self):
         truth = Interactions.from_tuples([("u", "a", 1), ("u", "a", 2), ("u", "b", 3)])
         report = evaluate({"u": ["a"]}, truth)
-        assert report.sizes.tolist() == [2]
-        assert report.items.taken.tolist() == [1, 1]
+        assert report.n_relevant.tolist() == [2]
+        assert report.items.relevant.tolist() == [1, 1]
 
-    def test_an_item_shown_twice_hits_once(self):
-        made = RankedLists(
+    def test_item_shown_twice_is_one_hit(self):
+        lists = RankedLists(
             IdMap.of(["u"]), IdMap.of(["a"]), np.array([0, 2]), np.zeros(2, np.int32), np.zeros(2, "f4")
         )
-        assert evaluate(made, interactions({"u": ["a", "b"]})).hits.tolist() == [1]
+        assert evaluate(lists, interactions({"u": ["a", "b"]})).hits.tolist() == [1]
 
-    def test_no_lists_at_all(self):
+    def test_empty_mapping_scores_zero(self):
         report = evaluate({}, interactions(TRUTH))
         assert (report.f1, report.cover_ratio, report.unlisted) == (0, 0, 4)
         assert np.isnan(report.mean("f1", "covered"))
         assert report.to_dict()["covered"]["f1"] is None
 
     def test_int64_arrays_of_another_library(self):
-        made = RankedLists(
+        lists = RankedLists(
             IdMap.of([1]),
             IdMap.of([7, 8]),
             np.array([0, 2], np.int32),
             np.array([1, 0]),
             np.zeros(2, np.float64),
         )
-        assert evaluate(made, interactions({1: [8]})).first.tolist() == [1]
+        assert evaluate(lists, interactions({1: [8]})).first.tolist() == [1]
 
 
-class TestRefusals:
-    def test_ids_of_another_kind(self):
-        with pytest.raises(DataError, match="ids of users must be of one kind"):
+class TestErrors:
+    def test_ids_of_another_type(self):
+        with pytest.raises(DataError, match="ids of users must have one type"):
             evaluate({1: ["a"]}, interactions(TRUTH))
-        with pytest.raises(DataError, match="ids of items must be of one kind"):
+        with pytest.raises(DataError, match="ids of items must have one type"):
             evaluate({"ann": [1]}, interactions(TRUTH))
 
     def test_mixed_ids(self):
         with pytest.raises(DataError, match="mixture"):
             evaluate({"ann": ["a", 1]}, interactions(TRUTH))
 
-    def test_strangers_only(self):
-        with pytest.raises(DataError, match="1 lists and none that matches the 4 users"):
+    def test_lists_of_other_users_only(self):
+        with pytest.raises(DataError, match="the 4 evaluated users, got 1 lists of other users"):
             evaluate({"zed": ["a"]}, interactions(TRUTH))
 
     def test_two_lists_of_one_user(self):
@@ -438,7 +482,7 @@ class TestRefusals:
 
     def test_chunks_with_and_without_probabilities(self):
         lists = RankedLists.from_frame(pl.DataFrame({"user_id": ["ann", "bob"], "item_id": ["a", "a"]}))
-        with pytest.raises(DataError, match="all chunks"):
+        with pytest.raises(DataError, match="all chunks or no chunks"):
             evaluate([with_probabilities(lists[:1], [0.5]), lists[1:]], interactions(TRUTH))
 
     def test_no_truth(self):
@@ -450,24 +494,20 @@ class TestRefusals:
         with pytest.raises(ConfigError, match="at least 1, got 0"):
             evaluate(LISTS, interactions(TRUTH), max_items=0)
 
-    def test_not_lists(self):
-        with pytest.raises(DataError, match="got int"):
-            evaluate(3, interactions(TRUTH))
-
     @pytest.mark.parametrize(
-        ("indptr", "items", "said"),
+        ("indptr", "items", "message"),
         [([0, 1], [5], "indices below 2"), ([0, 1], [-1], "indices below 2"), ([1, 1], [0], "start at 0")],
     )
-    def test_arrays_that_would_lead_a_kernel_astray(self, indptr, items, said):
-        made = RankedLists(
+    def test_arrays_that_kernels_cannot_index(self, indptr, items, message):
+        lists = RankedLists(
             IdMap.of(["ann"]),
             IdMap.of(["a", "b"]),
             np.array(indptr),
             np.array(items, np.int32),
             np.zeros(len(items), np.float32),
         )
-        with pytest.raises(DataError, match=said):
-            evaluate(made, interactions(TRUTH))
+        with pytest.raises(DataError, match=message):
+            evaluate(lists, interactions(TRUTH))
 
     def test_unknown_metric(self):
         with pytest.raises(ConfigError, match="'auc'"):

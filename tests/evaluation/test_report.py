@@ -1,11 +1,15 @@
-"""Report: what people and files get to see."""
+"""Report: text, HTML, figures and dictionaries."""
 
 import json
+import xml.etree.ElementTree as ET
 
 import numpy as np
+import polars as pl
 import pytest
 
+from shortlist.errors import ConfigError
 from shortlist.evaluation import METRICS, evaluate
+from shortlist.evaluation.tables import html
 from tests.evaluation import cases
 from tests.evaluation.cases import LISTS, TRUTH, interactions
 
@@ -15,11 +19,11 @@ def report():
     return evaluate(LISTS, interactions(TRUTH), history=interactions({"ann": ["a"], "bob": ["x"]}))
 
 
-def test_what_it_prints(report):
+def test_text(report):
     lines = str(report).splitlines()
     assert lines[0].split() == ["metric", "all", "users", "covered", "users"]
     assert lines[2].split() == ["f1", "0.3929", "0.7857"]
-    assert "4 users, 50.0% covered; 1 had no list (judged as empty), 1 lists of users without truth" in str(
+    assert "4 users, 50.0% covered; 1 without a list (counted as empty); 1 lists of other users" in str(
         report
     )
     assert "mean 1.25" in str(report)
@@ -27,19 +31,61 @@ def test_what_it_prints(report):
     assert repr(report) == f"Report(4 users, F1 0.3929, NDCG {report.ndcg:.4f}, 50% covered)"
 
 
+def test_html_has_the_means_and_the_notes(report):
+    page = ET.fromstring(f"<div>{report._repr_html_()}</div>")
+    cells = [[cell.text for cell in row] for row in page.iter("tr")]
+    assert cells[0] == ["metric", "all users", "covered users"]
+    assert cells[1] == ["f1", "0.3929", "0.7857"]
+    assert len(cells) == 1 + len(METRICS)
+    assert [note.text for note in page.iter("li")] == report._notes()
+
+
+def test_html_tables_are_escaped_and_bounded():
+    table = pl.DataFrame({"<b>": ["<i>&", *["x" * 500] * 99], "n": np.arange(100)})
+    text = html(table, "a < b")
+    page = ET.fromstring(f"<div>{text}</div>")
+    rows = [[cell.text for cell in row] for row in page.iter("tr")]
+    assert rows[0] == ["<b>", "n"]
+    assert rows[1] == ["<i>&", "0"]
+    assert max(len(cell) for row in rows for cell in row) == 80
+    assert len(rows) == 61
+    assert page.find("p").text == "… and 40 more rows"
+    assert page.find("table/caption").text == "a < b"
+
+
+def test_figure_shows_every_length(report):
+    figure = evaluate(LISTS, interactions(TRUTH), max_items=3).plot()
+    root = ET.fromstring(figure._repr_svg_())
+    heights = [float(bar.get("height")) for bar in root.iter("{http://www.w3.org/2000/svg}rect")]
+    assert [height > 0 for height in heights] == [True, True, False, False, True]  # 0, 0, 1, and 4 > 3
+    assert heights[0] == pytest.approx(2 * heights[1])
+    assert repr(figure) == "Figure('List lengths of 4 users')"
+
+
+def test_pandas_table_is_the_table_of_users(report):
+    frame = report.to_pandas()
+    assert frame["user_id"].tolist() == ["ann", "bob", "cat", "dan"]
+    assert frame["f1"].tolist() == report.values("f1").tolist()
+
+
 def test_summary_has_both_views(report):
     assert report.summary["metric"].to_list() == list(METRICS)
-    for metric, everybody, covered in report.summary.rows():
-        assert everybody == report.mean(metric)
-        assert covered == pytest.approx(everybody / report.cover_ratio)
+    for metric, over_all, covered in report.summary.rows():
+        assert over_all == report.mean(metric)
+        assert covered == pytest.approx(over_all / report.cover_ratio)
 
 
-def test_quantiles_of_length_include_the_empty(report):
+def test_unknown_view_is_refused(report):
+    with pytest.raises(ConfigError, match="all or covered, got 'some'"):
+        report.mean("f1", "some")
+
+
+def test_length_quantiles_include_empty_lists(report):
     assert report.length_quantiles[0.5] == 0.5  # 0, 0, 1, 4
     assert report.length_quantiles[0.95] == pytest.approx(np.quantile([0, 0, 1, 4], 0.95))
 
 
-def test_json_holds_everything_but_the_users(report):
+def test_dictionary_is_valid_json(report):
     found = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert found["all"]["f1"] == report.f1
     assert found["covered"]["f1"] == report.mean("f1", "covered")
@@ -49,8 +95,8 @@ def test_json_holds_everything_but_the_users(report):
     assert found["calibration_error"] is None
 
 
-def test_the_order_of_users_is_that_of_the_truth():
-    shown, taken = cases.random_case(4)
-    report = evaluate(shown, interactions(taken))
-    assert report.user_ids.to_list() == sorted(taken)
-    assert report.users["user_id"].to_list() == sorted(taken)
+def test_users_have_the_order_of_the_truth():
+    shown, relevant = cases.random_case(4)
+    report = evaluate(shown, interactions(relevant))
+    assert report.user_ids.to_list() == sorted(relevant)
+    assert report.users["user_id"].to_list() == sorted(relevant)

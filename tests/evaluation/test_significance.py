@@ -1,4 +1,4 @@
-"""Tests of differences: against scipy and against what chance should do."""
+"""Paired tests, against SciPy and against their expected error rates."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def pair(seed, shift=0.0, n=300):
     return base + rng.normal(shift, 0.2, n), base
 
 
-def test_the_classical_tests_are_scipys():
+def test_classical_tests_equal_scipy():
     ours, theirs = pair(0, 0.02)
     test = paired_test(ours, theirs)
     assert test.difference == pytest.approx((ours - theirs).mean())
@@ -25,7 +25,7 @@ def test_the_classical_tests_are_scipys():
     assert test.p_wilcoxon == pytest.approx(stats.wilcoxon(ours, theirs).pvalue)
 
 
-def test_the_bootstrap_agrees_with_the_t_test_where_that_one_is_right():
+def test_bootstrap_agrees_with_the_t_test_on_normal_data():
     for seed in range(5):
         test = paired_test(*pair(seed, 0.02))
         assert test.p_bootstrap == pytest.approx(test.p_t, abs=0.02)
@@ -34,7 +34,7 @@ def test_the_bootstrap_agrees_with_the_t_test_where_that_one_is_right():
         assert test.low < test.difference < test.high
 
 
-def test_a_plain_difference_is_found_and_none_is_not():
+def test_large_difference_is_significant_and_none_is_not():
     assert paired_test(*pair(1, 0.2)).p_bootstrap == pytest.approx(1 / 10_001)
     same = pair(1)[1]
     test = paired_test(same, same)
@@ -42,18 +42,18 @@ def test_a_plain_difference_is_found_and_none_is_not():
     assert (test.p_bootstrap, test.p_t, test.p_wilcoxon) == (1, 1, 1)
 
 
-def test_chance_alone_rarely_looks_like_a_difference():
+def test_false_positive_rate_is_about_five_percent():
     p = [paired_test(*pair(seed), resamples=500).p_bootstrap for seed in range(200)]
     assert 0.01 <= np.mean(np.array(p) <= 0.05) <= 0.10
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_does_not():
+def test_same_seed_gives_the_same_bits_and_another_does_not():
     ours, theirs = pair(2, 0.01)
     assert paired_test(ours, theirs, seed=5) == paired_test(ours, theirs, seed=5)
     assert paired_test(ours, theirs, seed=5).low != paired_test(ours, theirs, seed=6).low
 
 
-def test_turning_the_pair_turns_the_sign_only():
+def test_swapping_the_pair_changes_only_the_sign():
     ours, theirs = pair(3, 0.02)
     one, other = paired_test(ours, theirs), paired_test(theirs, ours)
     assert other.difference == -one.difference
@@ -61,31 +61,31 @@ def test_turning_the_pair_turns_the_sign_only():
     assert (other.p_bootstrap, other.p_t) == (one.p_bootstrap, pytest.approx(one.p_t))
 
 
-def test_everybody_gains_the_same():
+def test_equal_gain_of_every_user():
     test = paired_test(np.full(30, 0.5), np.full(30, 0.25))
     assert (test.low, test.high, test.p_t) == (0.25, 0.25, 0)
     assert test.p_bootstrap < 0.001
 
 
-def test_one_user_proves_nothing_classically():
+def test_one_user_has_classical_p_of_one():
     test = paired_test(np.array([1.0]), np.array([0.0]))
     assert (test.p_t, test.p_wilcoxon) == (1, 1)
 
 
-def test_a_wider_level_gives_a_wider_interval():
+def test_higher_level_gives_a_wider_interval():
     ours, theirs = pair(4)
     narrow, wide = paired_test(ours, theirs, level=0.5), paired_test(ours, theirs, level=0.99)
     assert wide.low < narrow.low < narrow.high < wide.high
 
 
-def test_resampled_means_scatter_as_theory_says():
+def test_bootstrap_means_have_the_theoretical_spread():
     values = np.random.default_rng(0).random(400)
     means = bootstrap_means(values, 20_000, seed=1)
     assert means.mean() == pytest.approx(values.mean(), abs=0.001)
     assert means.std() == pytest.approx(values.std() / 20, rel=0.03)
 
 
-def test_settings_and_shapes_are_checked():
+def test_invalid_settings_and_shapes_are_refused():
     with pytest.raises(DataError, match="one value per user"):
         paired_test(np.zeros(3), np.zeros(4))
     with pytest.raises(DataError, match="one value per user"):
@@ -97,14 +97,14 @@ def test_settings_and_shapes_are_checked():
 
 
 def test_holm_by_hand():
-    # sorted .01 .03 .04 .20 times 4 3 2 1 = .04 .09 .08 .20, never falling: .04 .09 .09 .20
+    # sorted .01 .03 .04 .20 times 4 3 2 1 = .04 .09 .08 .20, made non-decreasing: .04 .09 .09 .20
     assert holm([0.04, 0.01, 0.2, 0.03]) == pytest.approx([0.09, 0.04, 0.2, 0.09])
     assert holm([0.6, 0.7]) == [1, 1]
     assert holm([]) == []
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-def test_holm_corrects_upwards_keeps_order_and_never_beats_bonferroni(p):
+def test_holm_raises_p_values_keeps_order_and_is_bounded_by_bonferroni(p):
     adjusted = holm(p)
     for raw, value in zip(p, adjusted, strict=True):
         assert raw <= value <= min(1, raw * len(p) + 1e-12)

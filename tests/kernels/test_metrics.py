@@ -1,4 +1,4 @@
-"""Judging kernels on arrays, each against a plain loop."""
+"""Metric kernels on arrays, by hand and against plain loops."""
 
 import numpy as np
 import pytest
@@ -9,11 +9,11 @@ from shortlist.kernels.metrics import (
     Truth,
     distinct_count,
     hits_mark,
-    known_count,
-    lists_judge,
+    lists_evaluate,
     means_resample,
     prefixes_best,
     prefixes_sum,
+    repeated_count,
     repeats_count,
 )
 from shortlist.kernels.rng import next_below, stream
@@ -38,7 +38,7 @@ def chunk_of(lists, row, code=None):
     return Chunk(starts, flat, code, row, np.argsort(row))
 
 
-def marks_for(n_rows, n_cells=4):
+def sums_for(n_rows, n_cells=4):
     return PerUserSums(
         *(np.zeros(n_rows, np.int32) for _ in range(2)),
         *(np.zeros(n_rows) for _ in range(4)),
@@ -58,55 +58,57 @@ DISCOUNT = 1 / np.log2(np.arange(2, 12))
 
 def test_distinct_items_are_counted_once_per_user():
     truth = truth_of([[1, 1, 2], [], [2]])
-    sizes, taken = np.zeros(3, np.int32), np.zeros(N_ITEMS, np.int64)
-    distinct_count(truth, sizes, taken)
+    sizes, relevant_items = np.zeros(3, np.int32), np.zeros(N_ITEMS, np.int64)
+    distinct_count(truth, sizes, relevant_items)
     assert sizes.tolist() == [2, 0, 1]
-    assert taken.tolist() == [0, 1, 2, 0, 0, 0, 0, 0, 0]
+    assert relevant_items.tolist() == [0, 1, 2, 0, 0, 0, 0, 0, 0]
     assert (truth.stamp == -1).all()
 
 
-def test_one_pass_by_hand():
-    # list 0 is row 1's (hits at ranks 2 and 3), list 1 nobody's, list 2 row 0's and empty
+def test_sums_by_hand():
+    # list 0 belongs to row 1 (hits at ranks 2 and 3), list 1 to no row, list 2 to row 0 and is empty
     chunk = chunk_of([[5, 1, 2, 7], [1, 2], []], [1, -1, 0])
-    marks = marks_for(2)
-    lists_judge(chunk, truth_of([[3], [1, 2]]), np.array([0.9, 0.6, 0.5, 1.0, 0.3, 0.3]), DISCOUNT, 2, marks)
-    assert marks.hits.tolist() == [0, 2]
-    assert marks.first.tolist() == [0, 2]
-    assert marks.dcg[1] == pytest.approx(DISCOUNT[1] + DISCOUNT[2])
-    assert marks.dcg_capped[1] == pytest.approx(DISCOUNT[1])
-    assert marks.precision_sum[1] == pytest.approx(1 / 2)
-    assert marks.expected.tolist() == [0, pytest.approx(3.0)]
-    assert marks.shown_of.tolist() == [0, 1, 1, 0, 0, 1, 0, 1, 0]
-    assert marks.hits_of.tolist() == [0, 1, 1, 0, 0, 0, 0, 0, 0]
+    sums = sums_for(2)
+    lists_evaluate(
+        chunk, truth_of([[3], [1, 2]]), np.array([0.9, 0.6, 0.5, 1.0, 0.3, 0.3]), DISCOUNT, 2, sums
+    )
+    assert sums.hits.tolist() == [0, 2]
+    assert sums.first.tolist() == [0, 2]
+    assert sums.dcg[1] == pytest.approx(DISCOUNT[1] + DISCOUNT[2])
+    assert sums.dcg_capped[1] == pytest.approx(DISCOUNT[1])
+    assert sums.precision_sum[1] == pytest.approx(1 / 2)
+    assert sums.expected_hits.tolist() == [0, pytest.approx(3.0)]
+    assert sums.shown_of.tolist() == [0, 1, 1, 0, 0, 1, 0, 1, 0]
+    assert sums.hits_of.tolist() == [0, 1, 1, 0, 0, 0, 0, 0, 0]
     # cells of a quarter: 0.5 and 0.6 (two hits), 0.9 and 1.0 (none)
-    np.testing.assert_allclose(marks.cells, [[0, 0, 0], [0, 0, 0], [2, 1.1, 2], [2, 1.9, 0]])
+    np.testing.assert_allclose(sums.cells, [[0, 0, 0], [0, 0, 0], [2, 1.1, 2], [2, 1.9, 0]])
 
 
-def test_items_are_matched_by_code_and_strangers_never_hit():
+def test_items_are_matched_by_code_and_unknown_items_never_hit():
     chunk = chunk_of([[0, 1, 2]], [0], code=[4, -1, 3])
-    marks = marks_for(1)
-    lists_judge(chunk, truth_of([[3]]), np.empty(0), DISCOUNT, 9, marks)
-    assert (marks.hits[0], marks.first[0]) == (1, 3)
-    assert marks.shown_of.sum() == 2
+    sums = sums_for(1)
+    lists_evaluate(chunk, truth_of([[3]]), np.empty(0), DISCOUNT, 9, sums)
+    assert (sums.hits[0], sums.first[0]) == (1, 3)
+    assert sums.shown_of.sum() == 2
 
 
-def test_no_list_sees_the_stamps_of_another():
+def test_stamps_of_one_list_do_not_affect_another():
     chunk = chunk_of([[1, 2], [1, 2]], [1, 0])
-    marks = marks_for(2)
+    sums = sums_for(2)
     truth = truth_of([[2], [1]])
-    for _ in range(2):  # nor those of an earlier pass
-        lists_judge(chunk, truth, np.empty(0), DISCOUNT, 9, marks)
-    assert marks.hits.tolist() == [1, 1]
+    for _ in range(2):  # nor a second pass
+        lists_evaluate(chunk, truth, np.empty(0), DISCOUNT, 9, sums)
+    assert sums.hits.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_prefixes_against_trying_each(seed):
+def test_prefixes_match_plain_loops(seed):
     rng = np.random.default_rng(seed)
     lists = [rng.permutation(N_ITEMS)[: rng.integers(0, 8)].tolist() for _ in range(20)]
-    taken = [rng.permutation(N_ITEMS)[: rng.integers(1, 6)].tolist() for _ in range(20)]
+    relevant_items = [rng.permutation(N_ITEMS)[: rng.integers(1, 6)].tolist() for _ in range(20)]
     row = rng.permutation(20)
     row[:3] = -1
-    truth, chunk = truth_of(taken), chunk_of(lists, row)
+    truth, chunk = truth_of(relevant_items), chunk_of(lists, row)
     relevant = np.zeros(chunk.items.size, np.bool_)
     hits_mark(chunk, truth, relevant)
     n_relevant = np.where(chunk.row < 0, 0, sizes_of(truth)[chunk.row])
@@ -114,33 +116,35 @@ def test_prefixes_against_trying_each(seed):
     for number, (items, r) in enumerate(zip(lists, row, strict=True)):
         if r >= 0:
             for k in range(1, 9):
-                head = items[:k]
+                prefix = items[:k]
                 f1[number, k] = (
-                    2 * len(set(head) & set(taken[r])) / (len(head) + len(taken[r])) if head else 0
+                    2 * len(set(prefix) & set(relevant_items[r])) / (len(prefix) + len(relevant_items[r]))
+                    if prefix
+                    else 0
                 )
     best = np.zeros(20, np.int64)
     prefixes_best(chunk.indptr, relevant, n_relevant, best)
     assert best.tolist() == f1.argmax(axis=1).tolist()
-    sums = np.zeros((8, 6))
+    at_n = np.zeros((8, 6))
     ideal = np.concatenate([[0], np.cumsum(DISCOUNT)])
-    judged = np.flatnonzero(chunk.row >= 0)
-    prefixes_sum(chunk.indptr, relevant, n_relevant, judged, DISCOUNT, ideal, 5, sums)
-    np.testing.assert_allclose(sums[:, 0], f1.sum(axis=0)[1:])
+    numbers = np.flatnonzero(chunk.row >= 0)
+    prefixes_sum(chunk.indptr, relevant, n_relevant, numbers, DISCOUNT, ideal, 5, at_n)
+    np.testing.assert_allclose(at_n[:, 0], f1.sum(axis=0)[1:])
 
 
 def test_repeats_by_hand():
     truth, history = truth_of([[1, 2], [3]]), truth_of([[2, 5, 5], []])
     chunk = chunk_of([[5, 2, 1], [3]], [0, 1])
-    shown, hits, known = (np.zeros(2, np.int32) for _ in range(3))
+    shown, hits, repeated = (np.zeros(2, np.int32) for _ in range(3))
     repeats_count(chunk, truth, history, shown, hits)
-    known_count(truth, history, known)
-    assert (shown.tolist(), hits.tolist(), known.tolist()) == ([2, 0], [1, 0], [1, 0])
+    repeated_count(truth, history, repeated)
+    assert (shown.tolist(), hits.tolist(), repeated.tolist()) == ([2, 0], [1, 0], [1, 0])
 
 
-def test_means_are_those_of_the_draws():
+def test_means_equal_those_of_the_samples():
     values = np.array([1.0, 10.0, 100.0, 1000.0])
     means = np.empty(50)
     means_resample(values, stream(7), means)
     state = stream(7)
-    drawn = [[next_below(state, 4) for _ in range(4)] for _ in range(50)]
-    np.testing.assert_allclose(means, values[np.array(drawn)].mean(axis=1))
+    sampled = [[next_below(state, 4) for _ in range(4)] for _ in range(50)]
+    np.testing.assert_allclose(means, values[np.array(sampled)].mean(axis=1))

@@ -195,7 +195,7 @@ def cross_validate(
     for fitting, scoring in (halves, halves[::-1]):
         fitted = cutoff.clone().fit(lists.take(fitting), truth, history=history)
         report: Report = evaluate(fitted.apply(lists.take(scoring), history=history), truth)
-        found = np.zeros(report.sizes.size) if found is None else found
+        found = np.zeros(report.n_users) if found is None else found
         row = IdMap(report.user_ids).lookup(lists.users.values.gather(scoring))
         known = row[row >= 0]
         found[known] = report.values(metric)[known]

@@ -110,9 +110,8 @@ class Figure:
         """The chart above its legend; all style rules are limited to the figure."""
         width, height = map(float, re.findall(r'viewBox="0 0 (\S+) (\S+)"', self.chart)[0])
         rows = [
-            f'<g transform="translate({LEFT} {height + 4 + ROW * k:g})"><line class="s{style}" stroke-width="2" '
-            f'stroke-dasharray="{DASHES[style % len(DASHES)]}" x1="0" y1="6" x2="34" y2="6"/>'
-            f'{_marker(17, 6, style)}<text x="42" y="10">{escape(name)}</text></g>'
+            f'<g transform="translate({LEFT} {height + 4 + ROW * k:g})">'
+            f'{_stroke(style)}<text x="42" y="10">{escape(name)}</text></g>'
             for k, (name, style) in enumerate(self.names)
         ]
         total = height + (4 + ROW * len(rows) if rows else 0)
@@ -120,8 +119,9 @@ class Figure:
         rules = rules.replace(".shortlist-figure .text", ".shortlist-figure text")
         size = f'width="{width:g}" height="{height:g}"'
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="shortlist-figure" viewBox="0 0 {width:g} {total:g}" '
-            f'width="{width:g}" height="{total:g}"><style>{COLORS}{colors}{rules}</style>'
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="shortlist-figure" '
+            f'viewBox="0 0 {width:g} {total:g}" width="{width:g}" height="{total:g}">'
+            f"<style>{COLORS}{colors}{rules}</style>"
             f"{self.chart.replace('<svg', f'<svg {size}', 1)}{''.join(rows)}</svg>"
         )
 
@@ -282,12 +282,16 @@ def legend(names: Sequence[tuple[str, int]]) -> str:
     """(name, style) pairs as a list beside a stroke of each."""
     rows = []
     for name, style in names:
-        stroke = (
-            f'<line class="s{style}" stroke-width="2" stroke-dasharray="{DASHES[style % len(DASHES)]}" '
-            f'x1="0" y1="6" x2="34" y2="6"/>{_marker(17, 6, style)}'
-        )
-        rows.append(f'<li><svg viewBox="0 0 34 12" aria-hidden="true">{stroke}</svg>{escape(name)}</li>')
+        line = f'<svg viewBox="0 0 34 12" aria-hidden="true">{_stroke(style)}</svg>'
+        rows.append(f"<li>{line}{escape(name)}</li>")
     return f'<ul class="legend">{"".join(rows)}</ul>'
+
+
+def _stroke(style: int) -> str:
+    """A short line with a marker, for a legend."""
+    dash = DASHES[style % len(DASHES)]
+    line = f'<line class="s{style}" stroke-width="2" stroke-dasharray="{dash}" x1="0" y1="6" x2="34" y2="6"/>'
+    return f"{line}{_marker(17, 6, style)}"
 
 
 @dataclass(frozen=True)

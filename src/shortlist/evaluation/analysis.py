@@ -35,8 +35,8 @@ def sliced(report: Report, by: str) -> pl.DataFrame:
     -------
     polars.DataFrame
         One row per slice that is not empty. Slices of users have the number of users, their cover ratio and
-        means over all of them. Slices of items have the number of items and how often they were shown, hit and
-        relevant.
+        means over all of them. Slices of items have the number of items and how often they were shown, hit
+        and relevant.
 
     Raises
     ------
@@ -260,8 +260,8 @@ def risk_coverage(report: Report, metric: str = "f1", confidence: Doubles | None
     metric
         A metric between 0 and 1, such as `"f1"` or `"ndcg"`.
     confidence
-        Shape (n_users,), in the order of `report.users`. By default the probability of each list's first item,
-        or its score if the lists have no probabilities.
+        Shape (n_users,), in the order of `report.users`. By default the probability of each list's first
+        item, or its score if the lists have no probabilities.
 
     Returns
     -------

@@ -96,7 +96,7 @@ def best_fixed_n(curve: pl.DataFrame, metric: str = "f1") -> int:
     --------
     >>> from shortlist.evaluation import best_fixed_n, fixed_n_curve
     >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "milk"), ("bob", "jam")])
-    >>> best_fixed_n(fixed_n_curve({"ann": ["tea", "milk", "rice"], "bob": ["jam", "salt"]}, truth))
+    >>> best_fixed_n(fixed_n_curve({"ann": ["tea", "milk", "rice"], "bob": ["salt", "jam"]}, truth))
     2
     """
     if metric not in AT_N:
@@ -195,8 +195,8 @@ def matched(lists: Lists, rankings: Lists, truth: Interactions, N: int) -> dict[
     dict of str to RankedLists
         `"top N"`: every user. `"top N, same users"`: only users whose list in `lists` is not empty. `"top N,
         same abstention"`: as many users, the most confident ones. `"fixed length, same items"`: as many items
-        in total, in lists of equal length; the remaining items go to the most confident users. Pass the result
-        to `compare`.
+        in total, in lists of equal length; the remaining items go to the most confident users. Pass the
+        result to `compare`.
 
     Raises
     ------

@@ -20,7 +20,16 @@ from shortlist.evaluation.evaluator import evaluate
 from shortlist.evaluation.ground_truth import ONE, Lists
 from shortlist.evaluation.report import METRICS, Report, View
 from shortlist.evaluation.significance import PairedTest, holm, paired_test
-from shortlist.evaluation.tables import cell_text, html, latex, markdown, plain, rich_table, to_pandas, without_nan
+from shortlist.evaluation.tables import (
+    cell_text,
+    html,
+    latex,
+    markdown,
+    plain,
+    rich_table,
+    to_pandas,
+    without_nan,
+)
 from shortlist.types import Doubles
 
 if TYPE_CHECKING:
@@ -192,9 +201,7 @@ class Comparison:
                 middle, low, high = (found.get(name, {}).get(k, 0.0) for k in ("difference", "low", "high"))
                 short = name if len(name) <= NAME else f"{name[: NAME - 1]}…"
                 label = f"{short} {np.mean([run.mean(metric) for run in runs]):.4f}"
-                spans.append(
-                    Span(TITLES.get(metric, metric), label, middle, low, high, STYLES[signs[name]])
-                )
+                spans.append(Span(TITLES.get(metric, metric), label, middle, low, high, STYLES[signs[name]]))
         title = f"Models against {self.baseline}, {self.level:.0%} intervals"
         return Figure(title, span_chart(title, f"difference from {self.baseline}", spans))
 
@@ -355,8 +362,8 @@ def compare(
     for name, runs in reports.items():
         if not all(run.user_ids.equals(first.user_ids) and run.max_items == first.max_items for run in runs):
             raise DataError(
-                f"models must be evaluated on the same users with the same max_items, got others for {name!r}; "
-                "evaluate all of them on one truth."
+                "models must be evaluated on the same users with the same max_items, got others for "
+                f"{name!r}; evaluate all of them on one truth."
             )
     found = {
         (name, metric): paired_test(
@@ -379,7 +386,9 @@ def _reports(name: str, given: Any, truth: Interactions | None, max_items: int) 
     if not runs:
         raise DataError(f"model {name!r} must have at least one run, got none; leave the model out.")
     if truth is None and not all(isinstance(run, Report) for run in runs):
-        raise ConfigError(f"truth is needed to evaluate the lists of {name!r}, got none; pass truth or reports.")
+        raise ConfigError(
+            f"truth is needed to evaluate the lists of {name!r}, got none; pass truth or reports."
+        )
     return [run if isinstance(run, Report) else evaluate(run, truth, max_items=max_items) for run in runs]
 
 

@@ -148,7 +148,7 @@ class Report:
 
     @cached_property
     def users(self) -> pl.DataFrame:
-        """One row per evaluated user: counts, all metrics, confidence, and calibration and repeats if known."""
+        """One row per evaluated user: counts, metrics, confidence, and calibration and repeats if known."""
         columns: dict[str, Any] = {
             "user_id": self.user_ids,
             "relevant": self.n_relevant,
@@ -186,7 +186,7 @@ class Report:
         metric
             One of `METRICS`.
         view
-            `"all"`: every evaluated user, an empty list counts 0. `"covered"`: users whose list has any items.
+            `"all"`: every evaluated user, an empty list counts 0. `"covered"`: users whose list has items.
 
         Returns
         -------
@@ -278,7 +278,8 @@ class Report:
         """
         if self.repeats is None:
             raise DataError("repeat_explore needs a history, got none; pass history= to evaluate.")
-        repeat = np.array([part.sum() for part in (self.repeats.shown, self.repeats.hits, self.repeats.relevant)])
+        counts = self.repeats
+        repeat = np.array([counts.shown.sum(), counts.hits.sum(), counts.relevant.sum()])
         total = np.array([self.lengths.sum(), self.hits.sum(), self.n_relevant.sum()])
         shown, hits, relevant = np.stack([repeat, total - repeat], axis=1)
         return pl.DataFrame(

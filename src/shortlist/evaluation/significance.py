@@ -90,7 +90,8 @@ def paired_test(
         )
     if resamples < 1 or not 0 < level < 1:
         raise ConfigError(
-            f"resamples must be at least 1 and level between 0 and 1, got {resamples} and {level}; change them."
+            f"resamples must be at least 1 and level between 0 and 1, got {resamples} and {level}; "
+            "the usual values are 10000 and 0.95."
         )
     change = np.ascontiguousarray(ours, np.float64) - np.ascontiguousarray(theirs, np.float64)
     means = bootstrap_means(change, resamples, seed)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LATEX = str.maketrans({"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}"})
-HTML_ROWS, HTML_CHARACTERS = 60, 80  # limits of a table in a notebook
+ROWS, CHARACTERS = 60, 80  # limits of a table in a notebook
 CELL = "padding:.2em .6em;border-bottom:1px solid #8886;text-align:"  # the text color is the notebook's own
 
 
@@ -57,12 +57,12 @@ def html(table: pl.DataFrame, caption: str = "") -> str:
 
     def line(tag: str, cells: list[str]) -> str:
         sides = ["left", *["right"] * (table.width - 1)]
-        short = [cell if len(cell) <= HTML_CHARACTERS else f"{cell[: HTML_CHARACTERS - 1]}…" for cell in cells]
+        short = [c if len(c) <= CHARACTERS else f"{c[: CHARACTERS - 1]}…" for c in cells]
         made = (f'<{tag} style="{CELL}{s}">{escape(c)}</{tag}>' for c, s in zip(short, sides, strict=True))
         return f"<tr>{''.join(made)}</tr>"
 
-    rows = [line("td", [cell_text(value) for value in row]) for row in table.head(HTML_ROWS).rows()]
-    cut = len(table) - HTML_ROWS
+    rows = [line("td", [cell_text(value) for value in row]) for row in table.head(ROWS).rows()]
+    cut = len(table) - ROWS
     note = f"<p>… and {cut:,} more rows</p>" if cut > 0 else ""
     title = f'<caption style="text-align:left;font-weight:600">{escape(caption)}</caption>' if caption else ""
     style = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"

@@ -12,7 +12,7 @@ class Chunk(NamedTuple):
 
     indptr: Longs  # (n_lists + 1,)
     items: Ints  # (n_shown,)
-    code: Ints  # (n_list_items,) index in the truth's item table of every item of the lists' table, -1: unknown
+    code: Ints  # (n_list_items,) index in the truth's item table of each item, -1 for unknown items
     row: Ints  # (n_lists,) no row twice
     order: Longs  # (n_lists,) list numbers by ascending row, for sequential access to truth and sums
 

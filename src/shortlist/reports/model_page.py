@@ -70,7 +70,7 @@ def _cards(report: ModelReport) -> list[dict[str, str]]:
         return f"{one.hits.sum() / max(one.lengths.sum(), 1):.1%}"
 
     def recall(one: Report) -> str:
-        return f"{one.hits.sum() / max(one.sizes.sum(), 1):.1%}"
+        return f"{one.hits.sum() / max(one.n_relevant.sum(), 1):.1%}"
 
     figures: list[tuple[str, str, Callable[[Report], str]]] = [
         (

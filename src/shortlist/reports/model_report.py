@@ -21,8 +21,8 @@ from shortlist.evaluation import (
     paired_test,
     risk_coverage,
 )
-from shortlist.evaluation.significance import Test
-from shortlist.evaluation.slices import BASKET, HISTORY, ranges
+from shortlist.evaluation.analysis import BASKET, HISTORY, ranges
+from shortlist.evaluation.significance import PairedTest
 from shortlist.models.base import Recommender
 from shortlist.split.splits import Split
 from shortlist.types import Bools, Doubles, Longs
@@ -58,7 +58,7 @@ class Slice(NamedTuple):
     users: int
     selected_f1: float
     fixed_f1: float
-    test: Test | None  # None for groups that are too small
+    test: PairedTest | None  # None for groups that are too small
     verdict: str  # helps, hurts, no clear difference, too few users
 
 
@@ -139,7 +139,7 @@ class ModelReport:
             for (group, label, mask), test in zip(parts, tests, strict=True)
         ]  # fmt: skip
 
-    def _test(self, mask: Bools) -> Test | None:
+    def _test(self, mask: Bools) -> PairedTest | None:
         if mask.sum() < MIN_USERS:
             return None
         selected, fixed = self.selected.values("f1")[mask], self.fixed.values("f1")[mask]
@@ -157,7 +157,7 @@ class ModelReport:
         groups = [(f"list length (fixed N = {self.N})", [one for one in lengths if one[1].any()])]
         if repeats is not None:
             groups.append(("items in the user's history", ranges(repeats.history_lengths, HISTORY)))
-        groups.append(("items in the test basket", ranges(self.selected.sizes, BASKET)))
+        groups.append(("items in the test basket", ranges(self.selected.n_relevant, BASKET)))
         if self.top_candidates.probabilities is not None:
             groups.append(("probability of the top item", _quartiles(self.confidence)))
         return groups
@@ -248,7 +248,7 @@ def items_of(user_id: Any, data: Interactions) -> list[Any]:
     return data.items.to_ids(data.item[data.indptr[user] : data.indptr[user + 1]]).to_list()
 
 
-def _verdict(test: Test, p: float) -> str:
+def _verdict(test: PairedTest, p: float) -> str:
     if p > P_LEVEL:
         return "no clear difference"
     return "helps" if test.difference > 0 else "hurts"

@@ -5,7 +5,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from shortlist.core import charts
-from shortlist.evaluation.significance import Test
+from shortlist.evaluation.significance import PairedTest
 
 
 def render(template: str, **context: Any) -> str:
@@ -28,7 +28,7 @@ def format_count(value: int) -> str:
     return f"{value:,}"
 
 
-def format_test(test: Test | None) -> str:
+def format_test(test: PairedTest | None) -> str:
     """The difference and its interval; nothing for None."""
     return "" if test is None else f"{test.difference:+.4f} [{test.low:+.4f}, {test.high:+.4f}]"
 
