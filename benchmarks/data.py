@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from machine import describe, keep, peak_mib
+from machine import describe, peak_mib, save_results
 
 ROWS = 20_000_000
 CONTESTANTS = ("shortlist", "pandas steps", "pandas short")
@@ -53,7 +53,7 @@ def run_shortlist(path: Path) -> dict[str, object]:
     before, began = peak_mib(), (time.perf_counter(), time.process_time())
     data = sl.read_interactions(path, time_format="%m/%d/%Y" if path.suffix == ".csv" else None)
     matrix = data.to_csr()
-    return measured(before, began, matrix.shape, matrix.nnz)
+    return measure(before, began, matrix.shape, matrix.nnz)
 
 
 def run_pandas(path: Path, short: bool) -> dict[str, object]:
@@ -76,13 +76,13 @@ def run_pandas(path: Path, short: bool) -> dict[str, object]:
         )
     user, item = frame["user_id"].astype("category"), frame["item_id"].astype("category")
     matrix = csr_matrix((np.ones(len(frame), np.float32), (user.cat.codes, item.cat.codes)))
-    return measured(before, began, matrix.shape, matrix.nnz)
+    return measure(before, began, matrix.shape, matrix.nnz)
 
 
-def measured(
+def measure(
     before: float, began: tuple[float, float], shape: tuple[int, int], n_stored: int
 ) -> dict[str, object]:
-    """Seconds on the clock and of all cores together, and memory in all and beyond the imports."""
+    """Return wall and CPU seconds, and memory in total and beyond the imports."""
     wall, cpu = time.perf_counter() - began[0], time.process_time() - began[1]
     peak = peak_mib()
     return {
@@ -95,8 +95,8 @@ def measured(
     }
 
 
-def alone(contestant: str, path: Path) -> dict[str, object]:
-    """One contestant in a fresh process."""
+def run_alone(contestant: str, path: Path) -> dict[str, object]:
+    """Run one library in a fresh process."""
     command = [sys.executable, __file__, "--only", contestant, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -105,9 +105,9 @@ def alone(contestant: str, path: Path) -> dict[str, object]:
 
 
 def contest(title: str, path: Path, repeats: int) -> dict[str, object]:
-    """Every contestant on one file, the fastest of the repeats; ratios are theirs over ours."""
+    """Run every library on one file and take the fastest of the repeats; ratios are theirs over ours."""
     runs = {
-        name: min((alone(name, path) for _ in range(repeats)), key=lambda run: run["seconds"])
+        name: min((run_alone(name, path) for _ in range(repeats)), key=lambda run: run["seconds"])
         for name in CONTESTANTS
     }
     ours = runs["shortlist"]
@@ -148,9 +148,9 @@ def main() -> None:
     from shortlist.data.datasets import fetch_originals
 
     n_rows = ROWS // 10 if given.quick else ROWS
-    with tempfile.TemporaryDirectory() as room:
-        csv = fetch_originals("ta-feng", Path(room)) / "purchases.csv"
-        parquet = Path(room) / "events.parquet"
+    with tempfile.TemporaryDirectory() as folder:
+        csv = fetch_originals("ta-feng", Path(folder)) / "purchases.csv"
+        parquet = Path(folder) / "events.parquet"
         generate(parquet, n_rows)
         result = {
             "ta-feng csv": contest("Ta-Feng, CSV, 817,741 rows", csv, repeats=3),
@@ -158,10 +158,10 @@ def main() -> None:
             "machine": describe("pandas", "pyarrow"),
             "load_average": round(
                 os.getloadavg()[0], 1
-            ),  # well above 3: others were computing too, trust the cpu
+            ),  # well above 3: the machine was busy, so compare CPU seconds
         }
     if not given.quick:
-        print(f"kept in {keep('data', result).name}")
+        print(f"saved to {save_results('data', result).name}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Judging a million lists, against ranx in one run.
+"""Evaluation of a million lists, compared with ranx in one run.
 
     python benchmarks/evaluate.py            # about three minutes on two cores
     python benchmarks/evaluate.py --quick    # half a minute, a hundred thousand lists
 
-Each contestant runs in a process of its own on the same generated lists of 20 items and truths of 1 to 9.
-Compiling is not timed. ranx computes seven metrics and is measured twice: on bare padded arrays, its quickest
-way in, where users must already be in the same order on both sides; and from tables of ids, on a tenth of the
-users. We compute all of ours and match users by id: from objects, with users in the same order and shuffled,
-and from tables.
+Each library runs in its own process on the same generated lists of 20 items and truths of 1 to 9 items.
+Compilation is not timed. ranx computes seven metrics and is measured twice: on padded arrays, its fastest
+input, where users must already be in the same order on both sides; and from tables of ids, on a tenth of the
+users. shortlist computes all its metrics and matches users by id: from objects, with users in the same order
+and shuffled, and from tables.
 """
 
 import argparse
@@ -19,32 +19,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine import describe, keep, peak_mib
+from machine import describe, peak_mib, save_results
 
-LENGTH, MOST_TAKEN, ITEMS, CHUNK = 20, 9, 50_000, 20_000
+LENGTH, MAX_TRUTH, ITEMS, CHUNK = 20, 9, 50_000, 20_000
 METRICS = ["hits", "precision", "recall", "f1", f"ndcg@{LENGTH}", "map", "mrr"]
 
 
 def generate(n_users: int, length: int = LENGTH, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(n_users, length) items shown, (n_users, MOST_TAKEN) items taken, (n_users,) how many of them count."""
+    """Return (n_users, length) items shown, (n_users, MAX_TRUTH) items in the truth and (n_users,) sizes."""
     rng = np.random.default_rng(seed)
 
-    def rows(width: int) -> np.ndarray:  # distinct within a row: popular items first, spread by a random step
+    def rows(width: int) -> np.ndarray:  # distinct within a row: popular items first, with a random step
         start = (rng.random(n_users) ** 3 * ITEMS).astype(np.int64)[:, None]
         step = rng.integers(1, 40, n_users)[:, None]
         return ((start + step * np.arange(width)) % ITEMS).astype(np.int32)
 
     shown = rows(length)
-    taken = rows(MOST_TAKEN) + ITEMS  # never shown, but for every third one
-    for column in range(1, MOST_TAKEN, 3):
-        taken[:, column] = shown[np.arange(n_users), rng.integers(0, length // 3, n_users) * 3 + column // 3]
-    return shown, taken, rng.integers(1, MOST_TAKEN + 1, n_users)
+    truth_items = rows(MAX_TRUTH) + ITEMS  # only every third item is among those shown
+    for column in range(1, MAX_TRUTH, 3):
+        truth_items[:, column] = shown[
+            np.arange(n_users), rng.integers(0, length // 3, n_users) * 3 + column // 3
+        ]
+    return shown, truth_items, rng.integers(1, MAX_TRUTH + 1, n_users)
 
 
 def tables(
-    shown: np.ndarray, taken: np.ndarray, sizes: np.ndarray, shuffled: bool = False
+    shown: np.ndarray, truth_items: np.ndarray, sizes: np.ndarray, shuffled: bool = False
 ) -> tuple[Any, Any]:
-    """The same as polars tables of ids."""
+    """Return the same as polars tables of ids."""
     import polars as pl
 
     n, length = shown.shape
@@ -56,13 +58,13 @@ def tables(
             "score": np.tile(-np.arange(length, dtype=np.float32), n),
         }
     )
-    real = np.arange(MOST_TAKEN) < sizes[:, None]
-    truth = pl.DataFrame({"user_id": np.repeat(user, sizes), "item_id": taken[real]})
+    real = np.arange(MAX_TRUTH) < sizes[:, None]
+    truth = pl.DataFrame({"user_id": np.repeat(user, sizes), "item_id": truth_items[real]})
     return lists, truth
 
 
-def timed(work: Any, repeats: int = 3) -> tuple[float, Any]:
-    """Seconds of the quickest of a few runs, and what the last one gave."""
+def time_best(work: Any, repeats: int = 3) -> tuple[float, Any]:
+    """Return the seconds of the fastest of a few runs, and the last result."""
     best = np.inf
     for _ in range(repeats):
         start = time.perf_counter()
@@ -71,8 +73,8 @@ def timed(work: Any, repeats: int = 3) -> tuple[float, Any]:
     return best, found
 
 
-def worked(work: Any) -> float:
-    """Processor seconds of all threads together, which a busy machine does not stretch."""
+def cpu_time(work: Any) -> float:
+    """Return the processor seconds of all threads, which do not depend on other load."""
     start = time.process_time()
     work()
     return time.process_time() - start
@@ -84,16 +86,16 @@ def run_shortlist(n_users: int) -> dict[str, Any]:
     lists_table, truth_table = tables(*generate(n_users))
     small = tables(*generate(2000))
     sl.evaluate(small[0], sl.Interactions.from_frame(small[1]), max_items=LENGTH)
-    whole, _ = timed(
+    whole, _ = time_best(
         lambda: sl.evaluate(lists_table, sl.Interactions.from_frame(truth_table), max_items=LENGTH), repeats=2
     )
     truth = sl.Interactions.from_frame(truth_table)
     lists = sl.RankedLists.from_frame(lists_table)
-    seconds, report = timed(lambda: sl.evaluate(lists, truth, max_items=LENGTH))
-    cpu = worked(lambda: sl.evaluate(lists, truth, max_items=LENGTH))
+    seconds, report = time_best(lambda: sl.evaluate(lists, truth, max_items=LENGTH))
+    cpu = cpu_time(lambda: sl.evaluate(lists, truth, max_items=LENGTH))
     lists_table, truth_table = tables(*generate(n_users), shuffled=True)
     truth, lists = sl.Interactions.from_frame(truth_table), sl.RankedLists.from_frame(lists_table)
-    shuffled, _ = timed(lambda: sl.evaluate(lists, truth, max_items=LENGTH))
+    shuffled, _ = time_best(lambda: sl.evaluate(lists, truth, max_items=LENGTH))
     figures = {name: report.mean(name) for name in ("f1", "ndcg", "average_precision", "reciprocal_rank")}
     return {
         "seconds": seconds,
@@ -109,15 +111,15 @@ def run_ranx_arrays(n_users: int) -> dict[str, Any]:
     import ranx
 
     def arrays(n: int) -> tuple[np.ndarray, np.ndarray]:
-        shown, taken, sizes = generate(n)
-        counts = np.arange(MOST_TAKEN) < sizes[:, None]
+        shown, truth_items, sizes = generate(n)
+        counts = np.arange(MAX_TRUTH) < sizes[:, None]
         score = np.broadcast_to(-np.arange(LENGTH, dtype=np.float64), shown.shape)
-        return np.stack([taken, counts], 2).astype(np.float64), np.stack([shown, score], 2)
+        return np.stack([truth_items, counts], 2).astype(np.float64), np.stack([shown, score], 2)
 
     ranx.evaluate(*arrays(2000), METRICS)
     qrels, run = arrays(n_users)
-    seconds, found = timed(lambda: ranx.evaluate(qrels, run, METRICS))
-    cpu = worked(lambda: ranx.evaluate(qrels, run, METRICS))
+    seconds, found = time_best(lambda: ranx.evaluate(qrels, run, METRICS))
+    cpu = cpu_time(lambda: ranx.evaluate(qrels, run, METRICS))
     figures = {name: float(v) for name, v in found.items()}
     return {"seconds": seconds, "cpu_seconds": cpu, "peak_mib": peak_mib(), **figures}
 
@@ -129,7 +131,7 @@ def run_ranx_tables(n_users: int) -> dict[str, Any]:
     def frames(n: int) -> tuple[Any, Any]:
         lists, truth = tables(*generate(n))
         lists, truth = (t.with_columns(pl.col("user_id", "item_id").cast(pl.String)) for t in (lists, truth))
-        texts = {"user_id": object, "item_id": object}  # it takes no other string type
+        texts = {"user_id": object, "item_id": object}  # ranx accepts no other string type
         return (
             truth.with_columns(score=pl.lit(1, pl.Int64)).to_pandas().astype(texts),
             lists.with_columns(pl.col("score").cast(pl.Float64)).to_pandas().astype(texts),
@@ -141,14 +143,14 @@ def run_ranx_tables(n_users: int) -> dict[str, Any]:
 
     ranx.evaluate(*build(*frames(2000)), METRICS)
     given = frames(n_users)
-    building, (qrels, run) = timed(lambda: build(*given), repeats=1)
-    seconds, found = timed(lambda: ranx.evaluate(qrels, run, METRICS), repeats=1)
+    building, (qrels, run) = time_best(lambda: build(*given), repeats=1)
+    seconds, found = time_best(lambda: ranx.evaluate(qrels, run, METRICS), repeats=1)
     figures = {name: float(v) for name, v in found.items()}
     return {"seconds": seconds, "seconds_from_tables": building + seconds, "peak_mib": peak_mib(), **figures}
 
 
 def run_stream(n_users: int, length: int) -> dict[str, Any]:
-    """Peak memory beyond the truth when lists arrive in chunks and are never held together."""
+    """Measure the peak memory beyond the truth when lists arrive in batches."""
     from scipy.sparse import csr_matrix
 
     import shortlist as sl
@@ -166,11 +168,15 @@ def run_stream(n_users: int, length: int) -> dict[str, Any]:
             scores=np.zeros(n * length, np.float32),
         )
 
-    _, taken, sizes = generate(n_users)
-    real = np.arange(MOST_TAKEN) < sizes[:, None]
+    _, truth_items, sizes = generate(n_users)
+    real = np.arange(MAX_TRUTH) < sizes[:, None]
     truth = sl.Interactions.from_csr(
         csr_matrix(
-            (np.ones(int(sizes.sum()), np.float32), taken[real], np.concatenate([[0], np.cumsum(sizes)])),
+            (
+                np.ones(int(sizes.sum()), np.float32),
+                truth_items[real],
+                np.concatenate([[0], np.cumsum(sizes)]),
+            ),
             shape=(n_users, 2 * ITEMS),
         )
     )
@@ -185,8 +191,8 @@ def run_stream(n_users: int, length: int) -> dict[str, Any]:
     }
 
 
-def alone(name: str, *args: int) -> dict[str, Any]:
-    """One contestant in a process of its own."""
+def run_alone(name: str, *args: int) -> dict[str, Any]:
+    """Run one library in its own process."""
     command = [sys.executable, str(Path(__file__)), "--only", name, *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -207,18 +213,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", nargs="+", metavar="CONTESTANT", help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="+", metavar="LIBRARY", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.only:
         name, *numbers = given.only
         print(json.dumps(RUNS[name](*map(int, numbers))))
         return
     n = 100_000 if given.quick else 1_000_000
-    ours, arrays = alone("shortlist", n), alone("ranx_arrays", n)
-    few, ours_few = alone("ranx_tables", n // 10), alone("shortlist", n // 10)
+    ours, arrays = run_alone("shortlist", n), run_alone("ranx_arrays", n)
+    few, ours_few = run_alone("ranx_tables", n // 10), run_alone("shortlist", n // 10)
     for name, theirs in {"f1": "f1", "ndcg": f"ndcg@{LENGTH}", "average_precision": "map"}.items():
         assert abs(ours[name] - arrays[theirs]) < 1e-9, (name, ours[name], arrays[theirs])
-    streams = {f"{length} items a list": alone("stream", n, length) for length in (20, 100)}
+    streams = {f"{length} items per list": run_alone("stream", n, length) for length in (20, 100)}
     ratios = {
         "ranx on arrays / shortlist on objects": arrays["seconds"] / ours["seconds"],
         "ranx on arrays / shortlist on objects, processor time": arrays["cpu_seconds"] / ours["cpu_seconds"],
@@ -232,7 +238,7 @@ def main() -> None:
         print(f"{name}: {ratio:.1f}×")
     for name, found in streams.items():
         print(
-            f"streamed, {name}: {found['peak_mib_beyond_first_chunk']:.0f} MiB more than one chunk needs "
+            f"streamed, {name}: {found['peak_mib_beyond_first_chunk']:.0f} MiB more than one batch needs "
             f"(the lists themselves would take {found['mib_of_the_lists_if_held']:.0f} MiB)"
         )
     result = {
@@ -246,7 +252,7 @@ def main() -> None:
         "machine": describe("ranx"),
     }
     if not given.quick:
-        print(f"kept in {keep('evaluate', result).name}")
+        print(f"saved to {save_results('evaluate', result).name}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What every benchmark does: say what machine it ran on, and keep its numbers as JSON beside the scripts."""
+"""Shared by all benchmarks: describe the machine, measure memory, store results as JSON."""
 
 import json
 import platform
@@ -10,7 +10,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def describe(*packages: str) -> dict[str, object]:
-    """Processor, cores, Python and package versions; nothing that names the machine or its user."""
+    """Return processor, cores, Python and package versions, but nothing that identifies the machine."""
     found = {}
     for name in ("shortlist", "numpy", "numba", "scipy", "polars", *packages):
         try:
@@ -27,7 +27,7 @@ def describe(*packages: str) -> dict[str, object]:
 
 
 def processor() -> str:
-    """The processor's trade name, where the system tells."""
+    """Return the name of the processor if the system provides it."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text().splitlines():
@@ -37,31 +37,31 @@ def processor() -> str:
 
 
 def cores() -> int:
-    """Cores this process may use."""
+    """Count the cores available to this process."""
     import os
 
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def peak_mib() -> float:
-    """The largest resident size of this process so far."""
+    """Return the peak resident size of this process."""
     status = Path("/proc/self/status")
-    if status.is_file():  # getrusage would count what the parent held when it started us
+    if status.is_file():  # getrusage would include the memory of the parent process
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 1024
     scale = 1024 if platform.system() == "Linux" else 1024 * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
 
 
-def forget_peak() -> float:
-    """Start to look for the peak anew, where the system lets us; the resident size now."""
+def reset_peak() -> float:
+    """Reset the peak if the system permits it; return the current resident size."""
     reset = Path("/proc/self/clear_refs")
     if reset.is_file():
         reset.write_text("5")
     return peak_mib()
 
 
-def keep(name: str, result: dict[str, object]) -> Path:
+def save_results(name: str, result: dict[str, object]) -> Path:
     """Write results/<name>.json."""
     RESULTS.mkdir(exist_ok=True)
     target = RESULTS / f"{name}.json"

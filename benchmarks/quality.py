@@ -1,13 +1,13 @@
-"""How good the rankers are on real data, against implicit's BPR with the same tuning budget.
+"""Quality of the rankers on real data, compared with implicit's BPR at the same tuning budget.
 
     python benchmarks/quality.py                       # both datasets, about half an hour on two cores
     python benchmarks/quality.py --dataset ml-100k --trials 4 --seeds 2
-    python benchmarks/quality.py --model HRM           # only these rows again; the others are kept
+    python benchmarks/quality.py --model HRM           # only these rows; the others stay as they are
 
-Protocol: each user's last basket is the test, the one before it the validation. Every contestant gets the
-same number of random trials; the best on validation is fitted again on everything before the test, once per
-seed, and judged on the test over all users at the length N that was best on validation. Models that know time
-are asked on the day of the basket to foretell.
+Protocol: each user's last basket is the test set, the one before it the validation set. Every model gets the
+same number of random trials. The best on validation is trained again on everything before the test basket,
+once per seed, and evaluated on the test set over all users at the N that was best on validation. Models that
+use time predict for the day of the basket.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import json
 import time
 
 import numpy as np
-from machine import RESULTS, describe, keep
+from machine import RESULTS, describe, save_results
 
 import shortlist as sl
 from shortlist.evaluation import best_fixed_n, fixed_n_curve
@@ -24,29 +24,29 @@ from shortlist.tuning.tune import tune
 
 DEPTH = range(1, 21)
 PEER = "implicit BPR"
-MEMORY = {"repeat_decay": 0.9}  # where people take items again
+REPEATS = {"repeat_decay": 0.9}  # for data with repeats
 TRENDS = {"trend_half_life": (1.0, 3.0, 7.0, 14.0, 30.0)}
 
 
 def curve(model: object, truth: object) -> object:
-    """F1 and NDCG at each N over all users with truth."""
+    """Compute F1 and NDCG at each N over all users with truth."""
     users = truth.users.to_ids(truth.active_users)
     lists = model.recommend(users, N=DEPTH[-1], filter_seen=not model.history.has_repeats, at=truth)
     return fixed_n_curve(lists, truth, DEPTH)
 
 
-def contestants(split: object) -> dict[str, tuple[str, dict[str, object], dict[str, object]]]:
-    """By name: the class, what is fixed, and what is tuned beside the usual."""
+def list_models(split: object) -> dict[str, tuple[str, dict[str, object], dict[str, object]]]:
+    """Return by name: the class, the fixed parameters, and the additional search space."""
     rows = {name: (name, {}, {}) for name in ("Popularity", "PersonalFrequency", "BPRMF", PEER, "HRM")}
-    fixed = MEMORY if split.train.has_repeats else {}
+    fixed = REPEATS if split.train.has_repeats else {}
     base = ", ".join(["HRM", *(f"{key}={value}" for key, value in fixed.items())])
-    return {**rows, base: ("HRM", fixed, {}), f"{base}, trend": ("HRM", fixed, TRENDS)}
+    return {**rows, base: ("HRM", fixed, {}), f"{base}, trend_half_life": ("HRM", fixed, TRENDS)}
 
 
-def ours(
+def evaluate_model(
     name: str, split: object, trials: int, seeds: int, fixed: dict[str, object], also: dict[str, object]
 ) -> dict[str, object]:
-    """Tune, choose N, refit and judge one of our models."""
+    """Tune a model, choose N, train again and evaluate."""
     began = time.perf_counter()
     if name in ("Popularity", "PersonalFrequency"):
         trials, seeds = min(trials, 12), 1
@@ -57,18 +57,18 @@ def ours(
     rows = []
     for seed in range(seeds):
         model = found.build(seed=seed) if "seed" in found.build().get_params() else found.build()
-        rows.append(at(curve(model.fit(split.train_valid), split.test), n))
+        rows.append(row_at(curve(model.fit(split.train_valid), split.test), n))
     return {
         "params": found.params,
         "valid_f1": round(found.score, 4),
         "N": n,
-        **folded(rows),
+        **summarize(rows),
         "seconds": round(tuning),
     }
 
 
 def implicit_bpr(split: object, trials: int, seeds: int) -> dict[str, object]:
-    """The same for implicit's BPR: the same budget, its own parameters."""
+    """Do the same for implicit's BPR: same budget, its own parameters."""
     from implicit.bpr import BayesianPersonalizedRanking
     from scipy.sparse import csr_matrix
 
@@ -94,23 +94,25 @@ def implicit_bpr(split: object, trials: int, seeds: int) -> dict[str, object]:
         if score > best[0]:
             best = (score, params, best_fixed_n(found))
     tuning = time.perf_counter() - began
-    rows = [at(curve(fitted(best[1], split.train_valid, seed), split.test), best[2]) for seed in range(seeds)]
+    rows = [
+        row_at(curve(fitted(best[1], split.train_valid, seed), split.test), best[2]) for seed in range(seeds)
+    ]
     return {
         "params": best[1],
         "valid_f1": round(best[0], 4),
         "N": best[2],
-        **folded(rows),
+        **summarize(rows),
         "seconds": round(tuning),
     }
 
 
-def at(found: object, n: int) -> dict[str, float]:
+def row_at(found: object, n: int) -> dict[str, float]:
     row = found.row(n - 1, named=True)
     return {"f1": float(row["f1"]), "ndcg": float(row["ndcg"])}
 
 
-def folded(rows: list[dict[str, float]]) -> dict[str, object]:
-    """Mean and standard deviation over seeds."""
+def summarize(rows: list[dict[str, float]]) -> dict[str, object]:
+    """Compute the mean and standard deviation over seeds."""
     return {
         name: {
             "mean": round(float(np.mean([row[name] for row in rows])), 4),
@@ -127,23 +129,23 @@ def main() -> None:
     parser.add_argument("--dataset", choices=["ml-100k", "ta-feng"], action="append")
     parser.add_argument("--trials", type=int, default=16)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--model", action="append", help="measure only this row again")
+    parser.add_argument("--model", action="append", help="measure only this row")
     options = parser.parse_args()
-    kept = RESULTS / "quality.json"
-    result = json.loads(kept.read_text()) if kept.is_file() else {}
+    stored = RESULTS / "quality.json"
+    result = json.loads(stored.read_text()) if stored.is_file() else {}
     if not options.model:
         result |= {"machine": describe("implicit"), "trials": options.trials, "seeds": options.seeds}
     for name in options.dataset or ["ml-100k", "ta-feng"]:
         split = sl.split.last_basket(sl.load_dataset(name))
         print(f"{name}: test F1 over all {split.test.active_users.size:,} users at the validation-best N")
         rows: dict[str, object] = result.get(name, {}) if options.model else {}
-        for model, (kind, fixed, also) in contestants(split).items():
+        for model, (kind, fixed, also) in list_models(split).items():
             if options.model and model not in options.model:
                 continue
             if model == PEER:
                 rows[model] = implicit_bpr(split, options.trials, options.seeds)
             else:
-                rows[model] = ours(kind, split, options.trials, options.seeds, fixed, also)
+                rows[model] = evaluate_model(kind, split, options.trials, options.seeds, fixed, also)
             f1 = rows[model]["f1"]
             print(
                 f"  {model:24} F1 {f1['mean']:.4f} ± {f1['sd']:.4f}  N={rows[model]['N']:<3} "
@@ -151,7 +153,7 @@ def main() -> None:
                 flush=True,
             )
         result[name] = rows
-        keep("quality", result)
+        save_results("quality", result)
 
 
 if __name__ == "__main__":

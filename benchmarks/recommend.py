@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine import RESULTS, describe, keep
+from machine import RESULTS, describe, save_results
 from scipy.sparse import csr_matrix
 from threadpoolctl import threadpool_limits
 
@@ -333,7 +333,7 @@ def main() -> None:
     for name, measure in parts.items():
         if chosen.part in (None, name):
             results[name] = measure()
-            keep("recommend", results)
+            save_results("recommend", results)
 
 
 def show(results: dict[str, Any], name: str = "") -> None:

@@ -1,13 +1,13 @@
-"""Training speed against implicit and cornac, in one run, with the quality each reaches.
+"""Training speed compared with implicit and cornac, in one run, with the quality of each.
 
-    python benchmarks/train.py            # about half an hour on two cores; implicit's LMF takes most of it
+    python benchmarks/train.py            # about half an hour on two cores; mostly implicit's LMF
     python benchmarks/train.py --part dense
     python benchmarks/train.py --quick    # one minute, small data, numbers not comparable
 
-Each contestant runs in a process of its own, on the same generated interactions, with the same number of
-factors, epochs, threads and held-out items. Updates per second = interactions × epochs / seconds of `fit`;
-on a busy machine, compare the updates per processor second. Memory is what the peak rises by once the CSR
-matrix and the compiled code are there, so that our copy of the rows counts.
+Each library runs in its own process, on the same generated interactions, with the same number of factors,
+epochs, threads and held-out items. Updates per second = interactions × epochs / seconds of `fit`; on a busy
+machine, compare the updates per processor second. Memory is the increase of the peak after the CSR matrix and
+the compiled code are loaded, so it includes copies of the rows.
 """
 
 import argparse
@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from machine import RESULTS, describe, forget_peak, keep, peak_mib
+from machine import RESULTS, describe, peak_mib, reset_peak, save_results
 
 FACTORS = 64
 THREADS = 2
 TOPICS = 64
-HELD = 20_000  # users judged
+HELD = 20_000  # users evaluated
 
 SHAPES = {  # users, items, rows
     "dense": (138_000, 27_000, 17_000_000),
@@ -36,30 +36,30 @@ SHAPES = {  # users, items, rows
 
 
 class Spent(NamedTuple):
-    """Seconds on the clock, and of processors; on a busy machine only the latter compare. MiB on top."""
+    """Wall seconds, processor seconds (more reliable on a busy machine), and additional MiB."""
 
-    clock: float
+    wall: float
     processor: float
     mib: float
 
 
 class Watch:
-    """Started when made; memory is counted from `size` on, where that was noted earlier."""
+    """A timer that starts when created; memory is counted from `size` on, if given."""
 
     def __init__(self, size: float | None = None) -> None:
-        self.size = forget_peak() if size is None else size
+        self.size = reset_peak() if size is None else size
         self.began = time.perf_counter(), time.process_time()
 
     def read(self) -> Spent:
-        clock, processor = time.perf_counter() - self.began[0], time.process_time() - self.began[1]
-        return Spent(clock, processor, peak_mib() - self.size)
+        wall, processor = time.perf_counter() - self.began[0], time.process_time() - self.began[1]
+        return Spent(wall, processor, peak_mib() - self.size)
 
 
 def generate(n_users: int, n_items: int, n_rows: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """(indptr, items): log-normal users, Zipf items, each user drawn to a few of the topics."""
+    """Return (indptr, items): log-normal users, Zipf items, each user prefers a few topics."""
     rng = np.random.default_rng(seed)
-    wish = rng.lognormal(0, 1.1, n_users)
-    lengths = np.clip(wish / wish.sum() * n_rows, 5, n_items // (4 * TOPICS) * 8).astype(np.int64)
+    activity = rng.lognormal(0, 1.1, n_users)
+    lengths = np.clip(activity / activity.sum() * n_rows, 5, n_items // (4 * TOPICS) * 8).astype(np.int64)
     user = np.repeat(np.arange(n_users), lengths)
     own = rng.integers(TOPICS, size=(n_users, 4))
     topic = own[user, rng.integers(4, size=user.size)]
@@ -87,7 +87,7 @@ def hold_out(indptr: np.ndarray, item: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def quality(user: np.ndarray, items: np.ndarray, data: dict[str, np.ndarray]) -> dict[str, float]:
-    """AUC against random unseen items, and the share of held-out items in the first 20 unseen."""
+    """Compute the AUC against random unseen items, and the share of held-out items in the first 20 unseen."""
     rng = np.random.default_rng(3)
     users, held, indptr, item = data["users"], data["held"], data["indptr"], data["item"]
     good = np.einsum("nf,nf->n", user[users], items[held])
@@ -106,7 +106,7 @@ def quality(user: np.ndarray, items: np.ndarray, data: dict[str, np.ndarray]) ->
 
 
 def contest(name: str, data: dict[str, np.ndarray], n_items: int, epochs: int) -> dict[str, object]:
-    """Fit one contestant and judge it; compilation is done before the clock starts."""
+    """Train one model and evaluate it; compilation happens before the timer starts."""
     from scipy.sparse import csr_matrix
 
     indptr, item = data["indptr"], data["item"]
@@ -119,9 +119,9 @@ def contest(name: str, data: dict[str, np.ndarray], n_items: int, epochs: int) -
         spent, user, items = fit_cornac(matrix, epochs)
     factors = (user.nbytes + items.nbytes) / 2**20
     return {
-        "seconds": round(spent.clock, 3),
+        "seconds": round(spent.wall, 3),
         "processor_seconds": round(spent.processor, 3),
-        "updates_per_second": round(item.size * epochs / spent.clock),
+        "updates_per_second": round(item.size * epochs / spent.wall),
         "updates_per_processor_second": round(item.size * epochs / spent.processor),
         "grown_mib": round(spent.mib),
         "factors_mib": round(factors),
@@ -139,7 +139,7 @@ def fit_ours(cls: str, matrix: object, epochs: int) -> tuple[Spent, np.ndarray, 
 
     warm = sl.Interactions.from_csr(matrix[:2000])  # compiles
     make(n_epochs=1).fit(warm)
-    size = forget_peak()
+    size = reset_peak()
     train = sl.Interactions.from_csr(matrix)
     watch = Watch(size)
     model = make(n_epochs=epochs).fit(train)
@@ -186,7 +186,7 @@ def fit_cornac(matrix: object, epochs: int) -> tuple[Spent, np.ndarray, np.ndarr
 
 
 def child(name: str, path: str, epochs: int) -> dict[str, object]:
-    """One contestant in a process of its own; a failure is reported, not hidden."""
+    """Run one library in its own process; report a failure."""
     command = [sys.executable, __file__, "--contestant", name, "--data", path, "--epochs", str(epochs)]
     env = {**os.environ, "OPENBLAS_NUM_THREADS": str(THREADS), "OMP_NUM_THREADS": str(THREADS)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1500, check=False)
@@ -196,7 +196,7 @@ def child(name: str, path: str, epochs: int) -> dict[str, object]:
 
 
 def cold_start() -> float:
-    """Seconds that a first fit of BPRMF, DKBPRMF, HRM and DKHRM costs beyond a second one."""
+    """Measure how much longer the first fit of BPRMF, DKBPRMF, HRM and DKHRM takes than the second."""
     code = (
         "import time, shortlist as sl\n"
         "data = sl.load_dataset('sample')\n"
@@ -215,7 +215,7 @@ def cold_start() -> float:
 
 
 def hrm_rate(n_users: int, seed: int = 4) -> float:
-    """Updates per second of HRM on baskets of about five items, twenty baskets a user."""
+    """Measure updates per second of HRM with twenty baskets of about five items per user."""
     import shortlist as sl
 
     rng = np.random.default_rng(seed)
@@ -235,7 +235,7 @@ def hrm_rate(n_users: int, seed: int = 4) -> float:
 
 
 def growth(sizes: list[int]) -> list[dict[str, float]]:
-    """Nanoseconds per interaction of an epoch as the data grows; a hundred rows a user, items by √rows."""
+    """Measure nanoseconds per interaction as the data grows; 100 rows per user, items ∝ √rows."""
     from scipy.sparse import csr_matrix
 
     import shortlist as sl
@@ -250,7 +250,7 @@ def growth(sizes: list[int]) -> list[dict[str, float]]:
         )
         rates: list[float] = []
         sl.BPRMF(n_factors=FACTORS, n_epochs=3, tol=0.0, n_threads=THREADS).fit(
-            train, progress=lambda p, kept=rates: kept.append(p.updates_per_second)
+            train, progress=lambda p, found=rates: found.append(p.updates_per_second)
         )
         found.append({"rows": int(item.size), "ns_per_interaction": round(1e9 / max(rates), 2)})
         print(f"  {item.size:>12,} rows  {1e9 / max(rates):6.1f} ns per interaction")
@@ -263,7 +263,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument(
-        "--part", action="append", help="dense, sparse, growth, …; the others keep their figures"
+        "--part", action="append", help="dense, sparse, growth, …; the others stay as they are"
     )
     parser.add_argument("--contestant")
     parser.add_argument("--data")
@@ -294,7 +294,7 @@ def main() -> None:
             print(f"{name}: {result[name]:,}")
         if not options.quick:
             result.setdefault("load_average", {})[name] = round(os.getloadavg()[0], 1)
-            print(keep("train", result))
+            print(save_results("train", result))
 
 
 def race(shape: str, epochs: int) -> dict[str, object]:

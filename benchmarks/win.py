@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 import polars as pl
-from machine import RESULTS, describe, keep
+from machine import RESULTS, describe, save_results
 from scipy.special import expit
 
 import shortlist as sl
@@ -474,7 +474,7 @@ def write(name: str, dataset: str, found: dict[str, object]) -> None:
     file = RESULTS / f"{name}.json"
     held = json.loads(file.read_text()) if file.is_file() else {}
     found = {**held.get(dataset, {}), **found}
-    keep(name, {**held, "machine": describe("lightgbm"), "candidates": M, dataset: found})
+    save_results(name, {**held, "machine": describe("lightgbm"), "candidates": M, dataset: found})
 
 
 if __name__ == "__main__":
