@@ -53,5 +53,9 @@ class ModelFileError(ShortlistError, ValueError):
     """A saved model is missing, damaged or of another version."""
 
 
+class DataWarning(UserWarning):
+    """Some of the data was ignored; the message says which part and why."""
+
+
 class InfeasibleError(ShortlistError, ValueError):
     """No decision satisfies the guarantee that was asked for."""

@@ -27,12 +27,21 @@ class ItemSets(NamedTuple):
 
     def take(self, numbers: npt.NDArray[np.integer]) -> "ItemSets":
         """The sets of these users, in this order; an empty set for a negative number."""
-        if self.indptr.size < 2:
-            return no_sets(numbers.size)
-        known = np.maximum(numbers, 0)
-        lengths = np.where(numbers < 0, 0, self.indptr[known + 1] - self.indptr[known])
-        at = starts(lengths)
-        return ItemSets(at, self.items[np.repeat(self.indptr[known] - at[:-1], lengths) + np.arange(at[-1])])
+        at, rows = take_rows(self.indptr, numbers)
+        return ItemSets(at, self.items[rows])
+
+
+def take_rows(indptr: Longs, numbers: npt.NDArray[np.integer]) -> tuple[Longs, Longs]:
+    """(starts, positions) of the entries of these rows; a negative number stands for an empty row."""
+    if indptr.size < 2:
+        return np.zeros(numbers.size + 1, np.int64), np.empty(0, np.int64)
+    known = np.maximum(numbers, 0)
+    first = indptr[known]
+    lengths = indptr[known + 1] - first
+    if numbers.size and numbers.min() < 0:
+        lengths[numbers < 0] = 0
+    at = starts(lengths)
+    return at, np.repeat(first - at[:-1], lengths) + np.arange(at[-1])
 
 
 def no_sets(n_users: int) -> ItemSets:

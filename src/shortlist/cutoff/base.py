@@ -100,6 +100,12 @@ class Cutoff(Estimator):
             lists = replace(lists, boundary=made.boundary)
         return lists.head(made.lengths, words)
 
+    def with_probabilities(self, lists: RankedLists, *, history: Interactions | None = None) -> RankedLists:
+        """The candidates with the probabilities that this cutoff uses; unchanged if it uses none."""
+        candidates = self._heads(lists, history)
+        found = self._decide(candidates, history).probabilities
+        return lists if found is None else replace(candidates, probabilities=found)
+
     def _heads(self, scores: Scores, history: Interactions | None) -> RankedLists:
         """The candidates; bare scores take their ids from history, else from what `fit` saw."""
         fitted = (vars(self).get(name) for name in ("user_ids_", "item_ids_"))

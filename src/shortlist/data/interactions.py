@@ -145,10 +145,10 @@ class Interactions:
         items, item = encode(item_id)
         basket = NO_BASKET if basket_id is None else encode(basket_id)[1]
         time = NO_TIME if time is None else _moments(user, basket, time)
-        return cls._grouped(users, items, user, item, time, basket, NO_WEIGHT if weight is None else weight)
+        return cls.from_dense(users, items, user, item, time, basket, NO_WEIGHT if weight is None else weight)
 
     @classmethod
-    def _grouped(
+    def from_dense(
         cls, users: IdMap, items: IdMap, user: Ints, item: Ints, time: Longs, basket: Ints, weight: Floats
     ) -> Self:
         """From dense columns in any order; an absent one has length 0."""
@@ -237,6 +237,11 @@ class Interactions:
             )
         return digest.hexdigest()
 
+    def item_labels(self, items: Ints) -> list[str]:
+        """The names of these items; their ids where there are no names."""
+        names = self.items.values.cast(pl.String) if self.item_names is None else self.item_names
+        return names.gather(pl.Series(items)).to_list()
+
     def to_frame(self) -> pl.DataFrame:
         """One row per interaction under the conventional column names."""
         columns: dict[str, pl.Series] = {
@@ -279,7 +284,7 @@ class Interactions:
             own = np.repeat(np.arange(self.n_baskets), np.diff(self.baskets))
             new = np.repeat(np.arange(more.n_baskets), np.diff(more.baskets)) + self.n_baskets
             basket = np.concatenate([own, new]).astype(np.int32)
-        data = self._grouped(users, items, user, item, time, basket, weight)
+        data = self.from_dense(users, items, user, item, time, basket, weight)
         if self.item_names is None:
             return data
         names = self.item_names if more.item_names is None else pl.concat([self.item_names, more.item_names])

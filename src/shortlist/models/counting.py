@@ -1,121 +1,174 @@
-"""Counting models: no learning, hard to beat."""
+"""Counting models: Popularity and PersonalFrequency. Nothing is learned, and both are hard to beat."""
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
-from shortlist.models.base import Recommender, at_least
+from shortlist.models.base import (
+    FitOptions,
+    ModelState,
+    Recommender,
+    check_fraction,
+    check_number,
+)
+from shortlist.recommend.explain import Contributions, largest_first
+from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints
 
 DAY = 86_400_000_000  # microseconds
 
 
-def popular(data: Interactions, half_life: float | None = None) -> Doubles:
-    """(n_items,) how often each item was taken; with a half-life in days, the past fades."""
+def count_interactions(data: Interactions, half_life: float | None = None) -> Doubles:
+    """(n_items,) interactions per item; with a half-life in days, older ones count less."""
     if half_life is None:
         return np.asarray(np.bincount(data.item, minlength=data.n_items), np.float64)
     if data.time is None:
-        raise ConfigError("half_life needs timestamps, got data without them; leave it out or bring times.")
+        raise ConfigError("half_life needs timestamps, got data without them; set half_life=None.")
     age = (data.time.max() - data.time) / DAY
-    faded = np.bincount(data.item, weights=0.5 ** (age / half_life), minlength=data.n_items)
-    return np.asarray(faded, np.float64)
+    decayed = np.bincount(data.item, weights=0.5 ** (age / half_life), minlength=data.n_items)
+    return np.asarray(decayed, np.float64)
 
 
-def faded_counts(data: Interactions, decay: float) -> Floats:
-    """For every entry of data.item_sets, its baskets; each counts decay^(baskets of the user since)."""
-    number = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
-    since = data.user_baskets[data.user + 1] - 1 - number
+def decayed_counts(data: Interactions, decay: float) -> Floats:
+    """For every entry of data.item_sets, the user's baskets with the item, decayed by baskets since then."""
+    basket = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
+    since = data.user_baskets[data.user + 1] - 1 - basket
     indptr, items = data.item_sets
     owner = np.repeat(np.arange(data.n_users), np.diff(indptr))
-    keys = owner * data.n_items + items  # ascending, as are the sets
+    keys = owner * data.n_items + items  # ascending, as the sets are
     at = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
     return np.bincount(at, weights=decay**since, minlength=items.size).astype(np.float32)
 
 
-@dataclass(kw_only=True, eq=False)
-class _Counting(Recommender):
-    half_life: float | None = None  # days after which a sale counts half; None: all sales alike
-
-    def _check(self, data: Interactions) -> None:
-        self.check_data(data)
-        if self.half_life is not None and not 0 < self.half_life < np.inf:
-            raise ConfigError(
-                f"half_life must be above 0 days, got {self.half_life}; None counts all sales alike."
-            )
-
-    def partial_fit(self, more: Interactions) -> Self:
-        """Count more data in; new users and items are appended."""
-        return self.fit(self.history.concat(more))
-
-    def fold_in(self, newcomers: dict[Any, Any]) -> Self:
-        """Count in the items of new or known users."""
-        return self.fit(self.history.add_baskets(newcomers))
-
-    @abstractmethod
-    def fit(self, train: Interactions) -> Self:
-        """Count."""
+def check_half_life(half_life: float | None) -> None:
+    """Raise ConfigError for a half-life that is not above 0."""
+    if half_life is not None:
+        check_number(0, half_life=half_life)
+        if half_life == 0:
+            raise ConfigError("half_life must be above 0 days, got 0; None counts all interactions equally.")
 
 
-@dataclass(kw_only=True, eq=False)
-class Popularity(_Counting):
-    """What most people take; the score is the number of sales."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PopularityState(ModelState):
+    """Interactions per item."""
 
-    def fit(self, train: Interactions) -> Self:
-        """Count."""
-        self._check(train)
-        self.popularity_ = popular(train, self.half_life).astype(np.float32)
-        self.remember(train)
-        return self
-
-    def score(self, users: Ints) -> Floats:
-        return np.tile(self.need("popularity_"), (users.size, 1))
-
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"popularity": self.need("popularity_")}, {}
-
-    def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
-        self.popularity_ = arrays["popularity"]
+    popularity: Floats  # (n_items,)
 
 
-@dataclass(kw_only=True, eq=False)
-class PersonalFrequency(_Counting):
-    """What this user took before, recent baskets first; popularity orders the rest.
+@dataclass(kw_only=True, eq=False, repr=False)
+class Popularity(Recommender):
+    """Recommend the items with the most interactions, the same to every user.
 
-    Each past basket with the item adds decay^(baskets since); the share of all sales, times `popularity`, is
-    added to every item.
+    Parameters
+    ----------
+    half_life
+        Days after which an interaction counts half; None: all interactions count the same.
+
+    Examples
+    --------
+    >>> model = sl.Popularity(half_life=7).fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(N=5)
     """
 
+    half_life: float | None = None
+
+    def _check_params(self) -> None:
+        check_half_life(self.half_life)
+
+    def _learn(self, train: Interactions, options: FitOptions) -> PopularityState:
+        popularity = count_interactions(train, self.half_life).astype(np.float32)
+        return PopularityState(history=train, popularity=popularity)
+
+    def score(self, request: RecommendRequest[PopularityState]) -> Scores:
+        """Interactions per item."""
+        return Scores(values=np.tile(request.state.popularity, (len(request), 1)))
+
+    def contributions(self, request: RecommendRequest[PopularityState], items: Ints) -> Contributions:
+        """The popularity of each item."""
+        return [[("popularity", float(value))] for value in request.state.popularity[items]]
+
+    def _to_arrays(self, state: PopularityState) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"popularity": state.popularity}, {}
+
+    def _from_arrays(
+        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
+    ) -> PopularityState:
+        return PopularityState(history=history, popularity=arrays["popularity"])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FrequencyState(ModelState):
+    """Personal counts, and the popularity added to them."""
+
+    popularity: Floats  # (n_items,)
+    counts: Floats  # one per entry of history.item_sets
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PersonalFrequency(Recommender):
+    """Recommend what the user interacted with before, recent baskets first, then popular items.
+
+    The score of an item is the sum of decay^(baskets since) over the user's baskets with the item, plus
+    `popularity` times the item's share of all interactions.
+
+    Parameters
+    ----------
+    half_life
+        Days after which an interaction counts half in the popularity; None: all count the same.
+    decay
+        How much a basket counts one basket later.
+    popularity
+        Weight of the popularity.
+
+    Examples
+    --------
+    >>> model = sl.PersonalFrequency(decay=0.8).fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(N=5)
+    """
+
+    half_life: float | None = None
     decay: float = 0.9
     popularity: float = 10.0
 
-    def fit(self, train: Interactions) -> Self:
-        """Count."""
-        self._check(train)
-        at_least(0, popularity=self.popularity)
-        if not 0 < self.decay <= 1:
-            raise ConfigError(
-                f"decay must lie above 0 and be at most 1, got {self.decay}; 1 forgets nothing."
-            )
-        sales = popular(train, self.half_life)
-        self.shelf_ = (self.popularity * sales / sales.sum()).astype(np.float32)
-        self.counts_ = faded_counts(train, self.decay)
-        self.remember(train)
-        return self
+    def _check_params(self) -> None:
+        check_half_life(self.half_life)
+        check_fraction(decay=self.decay)
+        check_number(0, popularity=self.popularity)
 
-    def score(self, users: Ints) -> Floats:
-        scores = np.tile(self.need("shelf_"), (users.size, 1))
-        indptr, items = self.seen_items
-        for row, user in enumerate(users):
-            part = slice(indptr[user], indptr[user + 1])
-            scores[row, items[part]] += self.counts_[part]
-        return scores
+    def _learn(self, train: Interactions, options: FitOptions) -> FrequencyState:
+        sales = count_interactions(train, self.half_life)
+        return FrequencyState(
+            history=train,
+            popularity=(self.popularity * sales / sales.sum()).astype(np.float32),
+            counts=decayed_counts(train, self.decay),
+        )
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"item_stats": self.need("shelf_"), "counts": self.counts_}, {}
+    def _counts(self, request: RecommendRequest[FrequencyState]) -> Floats:
+        """Personal counts over request.history.item_sets."""
+        return decayed_counts(request.history, self.decay) if request.is_session else request.state.counts
 
-    def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
-        self.shelf_, self.counts_ = arrays["item_stats"], arrays["counts"]
+    def score(self, request: RecommendRequest[FrequencyState]) -> Scores:
+        """Decayed personal counts plus popularity."""
+        scores, counts = np.tile(request.state.popularity, (len(request), 1)), self._counts(request)
+        indptr, items = request.history.item_sets
+        for row, user in enumerate(request.users):
+            own = slice(indptr[user], indptr[user + 1])
+            scores[row, items[own]] += counts[own]
+        return Scores(values=scores)
+
+    def contributions(self, request: RecommendRequest[FrequencyState], items: Ints) -> Contributions:
+        """The user's own count and the popularity of each item."""
+        own = self.score(request).values[0] - request.state.popularity  # type: ignore[index]
+        both = np.stack([own[items], request.state.popularity[items]], axis=1).astype(np.float64)
+        return [largest_first(["own baskets", "popularity"], row) for row in both]
+
+    def _to_arrays(self, state: FrequencyState) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"popularity": state.popularity, "counts": state.counts}, {}
+
+    def _from_arrays(
+        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
+    ) -> FrequencyState:
+        return FrequencyState(history=history, popularity=arrays["popularity"], counts=arrays["counts"])

@@ -1,99 +1,129 @@
-"""EASE: every item's score is a weighted sum over what the user took, in closed form (Steck, 2019)."""
+"""EASE: a linear item–item model in closed form (Steck, 2019)."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
+from shortlist.core.ragged import take_rows
 from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError, DataError
-from shortlist.models.base import Recommender, at_least
-from shortlist.types import Floats, Ints
+from shortlist.errors import DataError
+from shortlist.models.base import FitOptions, ModelState, Recommender, check_fraction, check_number
+from shortlist.recommend.explain import Contributions, largest_first
+from shortlist.recommend.request import RecommendRequest, Scores
+from shortlist.types import Doubles, Floats, Ints
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EASEState(ModelState):
+    """The item–item weights, and how recent each user's items are."""
+
+    weights: Floats  # (n_items, n_items)
+    recency: Floats  # one per entry of history.item_sets
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class EASE(Recommender):
-    """Item–item weights that best rebuild each user's items from their other items; none from itself.
+    """Score items by a weighted sum over the user's items; the weights come from one matrix inversion.
 
-    Memory and time grow with the square and the cube of the number of items: 11,000 take 1 GB.
+    Memory grows with the square of the number of items and time with its cube: 11,000 items take 1 GB.
+
+    Parameters
+    ----------
+    reg
+        L2 penalty on the weights.
+    decay
+        How much an item of the user's history counts one basket later, when scoring.
+
+    References
+    ----------
+    Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019.
+
+    Examples
+    --------
+    >>> model = sl.EASE(reg=100).fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(N=5)
     """
 
     reg: float = 300.0
-    decay: float = 1.0  # of a basket per basket since, when scoring
+    decay: float = 1.0
 
-    def fit(self, train: Interactions) -> Self:
-        """Invert the regularised item–item matrix."""
-        at_least(1e-9, reg=self.reg)
-        at_least(0, decay=self.decay)
-        if not 0 < self.decay <= 1:
-            raise ConfigError(
-                f"decay must lie above 0 and be at most 1, got {self.decay}; 1 forgets nothing."
-            )
-        self.check_data(train)
+    def _check_params(self) -> None:
+        check_number(1e-9, reg=self.reg)
+        check_fraction(decay=self.decay)
+
+    def _learn(self, train: Interactions, options: FitOptions) -> EASEState:
         indptr, items = train.item_sets
         taken = csr_array((np.ones(items.size), items, indptr), shape=(train.n_users, train.n_items))
-        self.weights_ = item_weights(taken, self.reg)
-        self.remember(train)
-        return self
+        return self._state_of(train, fit_item_weights(taken, self.reg))
 
-    def score(self, users: Ints) -> Floats:
-        weights: Floats = self.need("weights_")
-        return np.asarray(self._rows(users) @ weights, np.float32)
+    def _state_of(self, history: Interactions, weights: Floats) -> EASEState:
+        return EASEState(history=history, weights=weights, recency=self._recency(history))
 
-    def _rows(self, users: Ints) -> csr_array:
-        """(n, n_items) what the users took, each item as of its last basket."""
-        past = self.history
-        indptr, items = past.item_sets
+    def _add_history(self, state: EASEState, history: Interactions, users: Ints) -> EASEState:
+        return self._state_of(history, state.weights)
+
+    def score(self, request: RecommendRequest[EASEState]) -> Scores:
+        """The weighted sum over each user's items."""
+        rows = self._rows(request)
+        return Scores(values=np.asarray(rows @ request.state.weights, np.float32))
+
+    def _rows(self, request: RecommendRequest[EASEState]) -> csr_array:
+        """(n, n_items) the users' items, decayed by the baskets since the last one with the item."""
+        history = request.history
+        recency = self._recency(history) if request.is_session else request.state.recency
+        indptr, items = history.item_sets
+        at, rows = take_rows(indptr, request.users)
+        return csr_array((recency[rows], items[rows], at), shape=(len(request), history.n_items))
+
+    def _recency(self, history: Interactions) -> Floats:
+        """For every entry of history.item_sets, decay^(the user's baskets since the last one with the item)."""
+        indptr, items = history.item_sets
         if self.decay == 1:
-            rows = csr_array(
-                (np.ones(items.size, np.float32), items, indptr), shape=(past.n_users, past.n_items)
-            )
-            return rows[users]
-        owner = np.repeat(np.arange(past.n_users), np.diff(past.user_baskets))
-        back = np.repeat(past.user_baskets[owner + 1] - 1 - np.arange(past.n_baskets), np.diff(past.baskets))
-        keys = np.repeat(np.arange(past.n_users), np.diff(indptr)) * past.n_items + items
-        place = np.searchsorted(keys, past.user.astype(np.int64) * past.n_items + past.item)
-        fresh = np.zeros(items.size, np.float32)
-        np.maximum.at(fresh, place, (self.decay**back).astype(np.float32))
-        return csr_array((fresh, items, indptr), shape=(past.n_users, past.n_items))[users]
+            return np.ones(items.size, np.float32)
+        owner = np.repeat(np.arange(history.n_users), np.diff(history.user_baskets))
+        back = np.repeat(
+            history.user_baskets[owner + 1] - 1 - np.arange(history.n_baskets), np.diff(history.baskets)
+        )
+        keys = np.repeat(np.arange(history.n_users), np.diff(indptr)) * history.n_items + items
+        place = np.searchsorted(keys, history.user.astype(np.int64) * history.n_items + history.item)
+        recency = np.zeros(items.size, np.float32)
+        np.maximum.at(recency, place, (self.decay**back).astype(np.float32))
+        return recency
 
-    def partial_fit(self, more: Interactions) -> Self:
-        """Solve again with more data; new users and items are appended."""
-        return self.fit(self.history.concat(more))
+    def contributions(self, request: RecommendRequest[EASEState], items: Ints) -> Contributions:
+        """The items of the user's history, each with its part of the score."""
+        row = self._rows(request)
+        names = request.state.history.item_labels(row.indices)
+        parts: Doubles = row.data[:, None].astype(np.float64) * request.state.weights[row.indices][:, items]
+        return [largest_first(names, column) for column in parts.T]
 
-    def fold_in(self, newcomers: dict[Any, Any]) -> Self:
-        """Take in the items of new or known users; the weights stay as they are."""
-        weights = self.need("weights_")
-        self.remember(self.history.add_baskets(newcomers))
-        self.weights_ = weights
-        return self
+    def _to_arrays(self, state: EASEState) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"weights": state.weights}, {}
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"weights": self.need("weights_")}, {}
-
-    def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
-        self.weights_ = arrays["weights"]
+    def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> EASEState:
+        return self._state_of(history, arrays["weights"])
 
 
-def item_weights(taken: csr_array, reg: float) -> Floats:
-    """(n_items, n_items) what having the row's item adds to the column's; taken holds 0 and 1."""
+def fit_item_weights(taken: csr_array, reg: float) -> Floats:
+    """(n_items, n_items) what the row's item adds to the score of the column's; `taken` holds 0 and 1."""
     gram = np.asfortranarray((taken.T @ taken).toarray())
     gram[np.diag_indices_from(gram)] += reg
-    weights = _inverse(gram)
+    weights = _invert(gram)
     weights /= -np.diag(weights)[None, :]
     np.fill_diagonal(weights, 0.0)
     return np.asarray(weights, np.float32)
 
 
-def _inverse(gram: Any) -> Any:
-    """Inverse of a positive definite matrix, through Cholesky in its own memory."""
+def _invert(gram: Any) -> Any:
+    """The inverse of a positive definite matrix, by Cholesky in place."""
     upper, failed = lapack.dpotrf(gram, lower=0, overwrite_a=1)
     if not failed:
         upper, failed = lapack.dpotri(upper, lower=0, overwrite_c=1)
     if failed:
-        raise DataError("the item–item matrix must be positive definite, got one that is not; raise reg.")
+        raise DataError("the item–item matrix is not positive definite; raise reg.")
     inverse = np.triu(upper)
     inverse += np.triu(upper, 1).T
     return inverse

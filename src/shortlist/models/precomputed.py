@@ -1,116 +1,174 @@
-"""PrecomputedScores: any ranker, ours or not, under the same contract."""
+"""PrecomputedScores: the scores of any other ranker, under the same contract."""
 
-from dataclasses import dataclass
-from typing import Any, Self, cast
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
-from shortlist.models.base import Recommender
+from shortlist.models.base import MAX_BATCH, FitOptions, ModelState, Recommender
+from shortlist.recommend.explain import Contributions
+from shortlist.recommend.index import ItemIndexCache
+from shortlist.recommend.request import Factors, RecommendRequest, Scores
 from shortlist.types import Floats, Ints
 
+NEIGHBORS = 100  # users whose scores are averaged for a session
 
-@dataclass(kw_only=True, eq=False)
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PrecomputedState(ModelState):
+    """The scores, in the form in which they were given."""
+
+    scores: Any  # dense array, CSR matrix, callable, or (user factors, item factors)
+    index: ItemIndexCache | None = None
+
+    @cached_property
+    def holders(self) -> Any:
+        """Users × items, one entry per distinct item of a user, by columns."""
+        indptr, items = self.history.item_sets
+        shape = (self.history.n_users, self.history.n_items)
+        return csr_array((np.ones(items.size, np.float32), items, indptr), shape=shape).tocsc()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrecomputedScores(Recommender):
-    """Scores from elsewhere, over the id tables of the data given to `fit`.
+    """Use the scores of any ranker; `fit` only checks them against the data.
 
-    `scores`: a dense (n_users, n_items) array, a SciPy matrix (entries not stored are no candidates), a pair
-    of (user factors, item factors), or a callable from dense users to (n, n_items) scores.
+    Rows and columns follow the id tables of the data given to `fit` (`data.users`, `data.items`). Lists for
+    users that the ranker never scored (`recommend(history=…)`) are the mean of the scores of known users with
+    the most items in common.
+
+    Parameters
+    ----------
+    scores
+        A dense (n_users, n_items) array; a SciPy matrix, whose stored entries are the candidates; a pair
+        (user factors, item factors); or a function from an array of user indices to (n, n_items) scores.
+
+    Examples
+    --------
+    >>> data = sl.load_dataset("sample")
+    >>> scores = np.random.default_rng(0).random((data.n_users, data.n_items))
+    >>> model = sl.PrecomputedScores(scores=scores).fit(data)
+    >>> lists = model.recommend(N=5)
     """
 
     scores: Any = None
 
-    def fit(self, train: Interactions) -> Self:
-        """Check the shapes against the data; nothing is learned."""
-        self.check_data(train)
+    def _learn(self, train: Interactions, options: FitOptions) -> PrecomputedState:
         shape = self._shape()
         if shape is not None and shape != (train.n_users, train.n_items):
             raise DataError(
                 f"scores must be {train.n_users} users × {train.n_items} items like the data, got {shape}; "
-                "score with the index tables of the same Interactions (users.values, items.values)."
+                "order them like data.users.values and data.items.values."
             )
-        self._prepare()
-        self.remember(train)
-        return self
+        return _build_state(train, self.scores)
 
-    def _prepare(self) -> None:
-        """A factor pair as kernels take it; items are copied, so that an index over them stays true."""
-        if isinstance(self.scores, tuple):
-            user, item = (
-                np.ascontiguousarray(self.scores[0], np.float32),
-                np.array(self.scores[1], np.float32),
+    def _add_history(self, state: PrecomputedState, history: Interactions, users: Ints) -> PrecomputedState:
+        if history.n_users != state.history.n_users:
+            raise ConfigError(
+                "PrecomputedScores has no scores for new users; pass them to recommend(history=…) instead."
             )
-            item.flags.writeable = False
-            self.pair_ = user, item
+        return replace(state, history=history)
+
+    def _learn_more(
+        self, state: PrecomputedState, more: Interactions, options: FitOptions, n_epochs: int | None
+    ) -> PrecomputedState:
+        raise ConfigError(
+            "PrecomputedScores learns nothing; score again with the ranker and fit a new PrecomputedScores."
+        )
 
     def _shape(self) -> tuple[int, int] | None:
         scores: Any = self.scores
         if callable(scores):
             return None
         if isinstance(scores, tuple):
-            if (
-                len(scores) != 2
-                or np.ndim(scores[0]) != 2
-                or np.shape(scores[0])[1:] != np.shape(scores[1])[1:]
-            ):
+            pair = len(scores) == 2 and np.ndim(scores[0]) == 2
+            if not pair or np.shape(scores[0])[1:] != np.shape(scores[1])[1:]:
                 raise ConfigError("a factor pair must be two 2-D arrays with the same number of columns.")
             return len(scores[0]), len(scores[1])
         if issparse(scores) or (isinstance(scores, np.ndarray) and scores.ndim == 2):
             n_users, n_items = cast(Any, scores).shape
             return n_users, n_items
         raise ConfigError(
-            "scores must be a 2-D array, a SciPy matrix, a factor pair or a callable, "
+            "scores must be a 2-D array, a SciPy matrix, a factor pair or a function, "
             f"got {type(scores).__name__}."
         )
 
-    def factors(self, users: Ints) -> tuple[Floats, Floats, Floats | None] | None:
-        """The pair, where scores are given as one."""
-        self.need("history_")
-        if not isinstance(self.scores, tuple):
-            return None
-        user, item = self.pair_
-        return user[users], item, None
+    def batch_size(self, state: PrecomputedState) -> int:
+        """Factor pairs need no dense scores."""
+        return MAX_BATCH if isinstance(state.scores, tuple) else super().batch_size(state)
 
-    def score(self, users: Ints) -> Floats:
-        """(n, n_items) scores; what a sparse matrix does not store is -inf, that is, never shown."""
-        pair = self.factors(users)
-        if pair is not None:
-            return np.asarray(pair[0] @ pair[1].T)
-        if issparse(self.scores):
-            rows = csr_array(cast(Any, self.scores))[users]
+    def score(self, request: RecommendRequest[PrecomputedState]) -> Scores:
+        """The given scores; entries that a sparse matrix does not store are -inf, that is, never shown."""
+        if request.is_session:
+            return Scores(values=self._session_scores(request))
+        state, users = request.state, request.users
+        if isinstance(state.scores, tuple):
+            user, item = state.scores
+            return Scores(factors=Factors(user[users], item, None, state.index))
+        return Scores(values=self._dense(state, users))
+
+    def _dense(self, state: PrecomputedState, users: Ints) -> Floats:
+        """(n, n_items) scores of known users."""
+        if isinstance(state.scores, tuple):
+            return np.asarray(state.scores[0][users] @ state.scores[1].T, np.float32)
+        if issparse(state.scores):
+            rows = state.scores[users]
             dense = np.full(rows.shape, -np.inf, np.float32)
             owner = np.repeat(np.arange(users.size), np.diff(rows.indptr))
             dense[owner, rows.indices] = rows.data
             return dense
-        found = np.asarray(self.scores(users) if callable(self.scores) else self.scores[users], np.float32)
-        if found.shape != (users.size, self.history.n_items):
+        found = np.asarray(state.scores(users) if callable(state.scores) else state.scores[users], np.float32)
+        if found.shape != (users.size, state.history.n_items):
             raise DataError(
-                f"the scorer must return {users.size} × {self.history.n_items} scores, got {found.shape}; "
+                f"the function must return {users.size} × {state.history.n_items} scores, got {found.shape}; "
                 "return one row per user and one column per item."
             )
         return found
 
-    def _plain_params(self) -> dict[str, Any]:
+    def _session_scores(self, request: RecommendRequest[PrecomputedState]) -> Floats:
+        """(n, n_items) for each session, the mean scores of the known users with the most items in common."""
+        known = request.state.history
+        scores = np.full((len(request), known.n_items), -np.inf, np.float32)
+        holders = request.state.holders
+        for row, user in enumerate(request.users):
+            indptr, items = request.history.item_sets
+            common = np.asarray(holders[:, items[indptr[user] : indptr[user + 1]]].sum(axis=1)).ravel()
+            nearest = np.flatnonzero(common == common.max(initial=0))[:NEIGHBORS].astype(np.int32)
+            if common.max(initial=0) > 0:
+                scores[row] = self._dense(request.state, nearest).mean(axis=0)
+        return scores
+
+    def contributions(self, request: RecommendRequest[PrecomputedState], items: Ints) -> Contributions:
+        """The given score, which has no parts."""
+        scores = self.score(request).dense(request.state.history.n_items)[0, items]
+        return [[("precomputed score", float(value))] for value in scores]
+
+    def _item_vectors(self, state: PrecomputedState) -> Floats | None:
+        return state.scores[1] if isinstance(state.scores, tuple) else None
+
+    def _json_params(self) -> dict[str, Any]:
         return {}
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        if callable(self.scores):
+    def _to_arrays(self, state: PrecomputedState) -> tuple[dict[str, Any], dict[str, Any]]:
+        scores = state.scores
+        if callable(scores):
             raise ConfigError(
-                "a scorer that is a callable cannot be saved; save the scores it gives instead."
+                "scores given as a function cannot be saved; save the array it returns instead."
             )
-        if isinstance(self.scores, tuple):
-            return {"user": np.asarray(self.scores[0]), "item": np.asarray(self.scores[1])}, {
-                "form": "factors"
-            }
-        if issparse(self.scores):
-            csr = csr_array(cast(Any, self.scores))
-            parts = {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr}
-            return parts, {"form": "csr", "shape": list(csr.shape)}
-        return {"dense": np.asarray(self.scores)}, {"form": "dense"}
+        if isinstance(scores, tuple):
+            return {"user": scores[0], "item": scores[1]}, {"form": "factors"}
+        if issparse(scores):
+            parts = {"data": scores.data, "indices": scores.indices, "indptr": scores.indptr}
+            return parts, {"form": "csr", "shape": list(scores.shape)}
+        return {"dense": np.asarray(scores)}, {"form": "dense"}
 
-    def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
+    def _from_arrays(
+        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
+    ) -> PrecomputedState:
         if notes["form"] == "factors":
             self.scores = (arrays["user"], arrays["item"])
         elif notes["form"] == "csr":
@@ -118,11 +176,48 @@ class PrecomputedScores(Recommender):
             self.scores = csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
         else:
             self.scores = arrays["dense"]
-        self._prepare()
+        return _build_state(history, self.scores)
+
+
+def _build_state(history: Interactions, scores: Any) -> PrecomputedState:
+    """Factors are copied and made read-only, so that an index over them stays valid."""
+    if isinstance(scores, tuple):
+        user, item = np.ascontiguousarray(scores[0], np.float32), np.array(scores[1], np.float32)
+        item.flags.writeable = False
+        return PrecomputedState(history=history, scores=(user, item), index=ItemIndexCache())
+    return PrecomputedState(
+        history=history, scores=csr_array(cast(Any, scores)) if issparse(scores) else scores
+    )
 
 
 def from_implicit(model: Any, train: Interactions) -> PrecomputedScores:
-    """Wrap a fitted factor model of the implicit library that was trained on `train.to_csr().copy()`."""
+    """Wrap a fitted factor model of the implicit library.
+
+    Parameters
+    ----------
+    model
+        A fitted ALS, BPR or LMF model, trained on `train.csr()`.
+    train
+        The interactions it was trained on.
+
+    Returns
+    -------
+    A fitted model with implicit's scores.
+
+    Raises
+    ------
+    ConfigError
+        If the model has no factors.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> data = sl.load_dataset("sample")
+    >>> rng = np.random.default_rng(0)
+    >>> other = SimpleNamespace(
+    ...     user_factors=rng.random((data.n_users, 4)), item_factors=rng.random((data.n_items, 4)))
+    >>> lists = sl.from_implicit(other, data).recommend(N=5)
+    """
     pair = []
     for name in ("user_factors", "item_factors"):
         found = getattr(model, name, None)
@@ -132,7 +227,5 @@ def from_implicit(model: Any, train: Interactions) -> PrecomputedScores:
                 f"without {name}; fit it first, or pass its scores to PrecomputedScores."
             )
         found = found.to_numpy() if hasattr(found, "to_numpy") else found
-        own = np.array(found, np.float32)  # a copy nobody writes to, whatever becomes of the model
-        own.flags.writeable = False
-        pair.append(own)
+        pair.append(np.array(found, np.float32))
     return PrecomputedScores(scores=(pair[0], pair[1])).fit(train)

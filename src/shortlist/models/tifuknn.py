@@ -1,24 +1,57 @@
-"""TIFUKNN: fading personal counts, mixed with those of the most similar users (after Hu et al., 2020)."""
+"""TIFUKNN: decayed personal frequencies, mixed with those of the most similar users (Hu et al., 2020)."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
-from shortlist.models.base import Recommender, at_least, whole
-from shortlist.types import Doubles, Floats, Ints
+from shortlist.models.base import FitOptions, ModelState, Recommender, check_number, check_whole
+from shortlist.recommend.explain import Contributions, largest_first
+from shortlist.recommend.request import RecommendRequest, Scores
+from shortlist.types import Doubles, Ints
 
-BLOCK = 512  # users compared with all others at a time
+BLOCK = 512  # users compared with all others at once
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TIFUKNNState(ModelState):
+    """The users' vectors."""
+
+    vectors: csr_array  # (n_users, n_items)
+    norms: Doubles  # (n_users,) squared
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class TIFUKNN(Recommender):
-    """A user is the mean of group vectors, a group the mean of `group_size` baskets; both fade with age.
+    """Mix the user's decayed item frequencies with the mean of those of the nearest users.
 
-    score = own · (the user's vector) + (1 − own) · (mean vector of the `n_neighbors` nearest other users).
+    Baskets are grouped; a user's vector is the mean of the group vectors, a group's vector the mean of its
+    baskets, both decayed by age. score = own · (user's vector) + (1 − own) · (mean vector of the neighbors).
+
+    Parameters
+    ----------
+    n_neighbors
+        How many of the nearest users to average, by Euclidean distance.
+    group_size
+        Baskets per group.
+    basket_decay
+        How much a basket counts one basket later, within its group.
+    group_decay
+        How much a group counts one group later.
+    own
+        Weight of the user's own vector, between 0 and 1.
+
+    References
+    ----------
+    Hu et al., "Modeling Personalized Item Frequency Information for Next-basket Recommendation", SIGIR 2020.
+
+    Examples
+    --------
+    >>> model = sl.TIFUKNN(n_neighbors=50).fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(N=5)
     """
 
     n_neighbors: int = 300
@@ -27,72 +60,78 @@ class TIFUKNN(Recommender):
     group_decay: float = 0.7
     own: float = 0.7
 
-    def fit(self, train: Interactions) -> Self:
-        """Add up every user's vector."""
-        whole(1, n_neighbors=self.n_neighbors, group_size=self.group_size)
-        at_least(0, basket_decay=self.basket_decay, group_decay=self.group_decay, own=self.own)
+    def _check_params(self) -> None:
+        check_whole(1, n_neighbors=self.n_neighbors, group_size=self.group_size)
         for name in ("basket_decay", "group_decay", "own"):
+            check_number(0, **{name: getattr(self, name)})
             if getattr(self, name) > 1:
-                raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}; lower it.")
-        self.check_data(train)
-        self.vectors_ = self._vectors(train)
-        self.remember(train)
-        return self
+                raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}.")
 
-    def _vectors(self, train: Interactions) -> csr_array:
-        """(n_users, n_items); the oldest group is the one that may be short, as are its baskets' ages."""
-        n_baskets = np.diff(train.user_baskets)
-        owner = np.repeat(np.arange(train.n_users), n_baskets)
-        back = train.user_baskets[owner + 1] - 1 - np.arange(train.n_baskets)
+    def _learn(self, train: Interactions, options: FitOptions) -> TIFUKNNState:
+        return _build_state(train, self._vectors(train))
+
+    def _vectors(self, data: Interactions) -> csr_array:
+        """(n_users, n_items); the oldest group may hold fewer baskets."""
+        n_baskets = np.diff(data.user_baskets)
+        owner = np.repeat(np.arange(data.n_users), n_baskets)
+        back = data.user_baskets[owner + 1] - 1 - np.arange(data.n_baskets)
         group = back // self.group_size
         n_groups = -(-n_baskets // self.group_size)
         size = np.minimum(self.group_size, n_baskets[owner] - group * self.group_size)
-        fade = self.basket_decay ** (back % self.group_size) * self.group_decay**group
-        weight = np.repeat(fade / size / n_groups[owner], np.diff(train.baskets))
-        shape = (train.n_users, train.n_items)
-        rows = csr_array((weight, train.item, train.indptr), shape=shape, copy=True)
+        decay = self.basket_decay ** (back % self.group_size) * self.group_decay**group
+        weight = np.repeat(decay / size / n_groups[owner], np.diff(data.baskets))
+        rows = csr_array((weight, data.item, data.indptr), shape=(data.n_users, data.n_items), copy=True)
         rows.sum_duplicates()
         return rows
 
-    def score(self, users: Ints) -> Floats:
-        vectors = self.need("vectors_")
-        scores = np.empty((users.size, self.history.n_items), np.float32)
-        lengths = np.asarray(vectors.multiply(vectors).sum(axis=1))
-        for start in range(0, users.size, BLOCK):
-            part = users[start : start + BLOCK]
-            mine = vectors[part].toarray()
-            scores[start : start + BLOCK] = self.own * mine + (1 - self.own) * self._others(part, lengths)
-        return scores
+    def score(self, request: RecommendRequest[TIFUKNNState]) -> Scores:
+        """The mix of own and neighbors' frequencies."""
+        own, others = self._parts(request)
+        return Scores(values=(self.own * own + (1 - self.own) * others).astype(np.float32))
 
-    def _others(self, users: Ints, lengths: Doubles) -> Doubles:
-        """(n, n_items) mean vectors of the nearest users by Euclidean distance, themselves left out."""
-        n_users = self.history.n_users
-        k = min(self.n_neighbors, n_users - 1)
+    def _parts(self, request: RecommendRequest[TIFUKNNState]) -> tuple[Doubles, Doubles]:
+        """(n, n_items) the users' own vectors and the mean vectors of their neighbors."""
+        state = request.state
+        mine = (self._vectors(request.history) if request.is_session else state.vectors)[request.users]
+        others = np.zeros((len(request), state.history.n_items))
+        themselves = None if request.is_session else request.users
+        for start in range(0, len(request), BLOCK):
+            part = slice(start, start + BLOCK)
+            known = None if themselves is None else themselves[part]
+            others[part] = self._neighbors_mean(state, mine[part], known)
+        return mine.toarray(), others
+
+    def _neighbors_mean(self, state: TIFUKNNState, mine: csr_array, users: Ints | None) -> Doubles:
+        """(n, n_items) mean vectors of the nearest users, the users themselves left out."""
+        n_users, n = state.history.n_users, mine.shape[0]
+        k = min(self.n_neighbors, n_users - (users is not None))
         if k < 1:
-            return np.zeros((users.size, self.history.n_items))
-        product = (self.vectors_[users] @ self.vectors_.T).toarray()
-        distance = lengths[None, :] - 2 * product  # the user's own length is the same for all
-        distance[np.arange(users.size), users] = np.inf
+            return np.zeros(mine.shape)
+        distance = state.norms[None, :] - 2 * (mine @ state.vectors.T).toarray()  # own norm: same for all
+        if users is not None:
+            distance[np.arange(n), users] = np.inf
         nearest = np.sort(np.argpartition(distance, k - 1, axis=1)[:, :k], axis=1)
-        starts = np.arange(users.size + 1) * k
-        picks = csr_array(
-            (np.full(nearest.size, 1 / k), nearest.ravel(), starts), shape=(users.size, n_users)
-        )
-        return np.asarray((picks @ self.vectors_).toarray())
+        starts = np.arange(n + 1) * k
+        picks = csr_array((np.full(nearest.size, 1 / k), nearest.ravel(), starts), shape=(n, n_users))
+        return np.asarray((picks @ state.vectors).toarray())
 
-    def partial_fit(self, more: Interactions) -> Self:
-        """Add more data up; new users and items are appended."""
-        return self.fit(self.history.concat(more))
+    def contributions(self, request: RecommendRequest[TIFUKNNState], items: Ints) -> Contributions:
+        """The parts of the user's own baskets and of the neighbors'."""
+        own, others = self._parts(request)
+        both = np.stack([self.own * own[0, items], (1 - self.own) * others[0, items]], axis=1)
+        return [largest_first(["own baskets", "neighbors"], row) for row in both]
 
-    def fold_in(self, newcomers: dict[Any, Any]) -> Self:
-        """Add up the items of new or known users."""
-        return self.fit(self.history.add_baskets(newcomers))
+    def _to_arrays(self, state: TIFUKNNState) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"weights": state.vectors.data}, {}
 
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"weights": self.need("vectors_").data}, {}
+    def _from_arrays(
+        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
+    ) -> TIFUKNNState:
+        indptr, items = history.item_sets
+        shape = (history.n_users, history.n_items)
+        return _build_state(history, csr_array((arrays["weights"], items, indptr), shape=shape))
 
-    def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
-        indptr, items = self.history.item_sets
-        self.vectors_ = csr_array(
-            (arrays["weights"], items, indptr), shape=(self.history.n_users, self.history.n_items)
-        )
+
+def _build_state(history: Interactions, vectors: csr_array) -> TIFUKNNState:
+    norms: Doubles = np.asarray(vectors.multiply(vectors).sum(axis=1))
+    return TIFUKNNState(history=history, vectors=vectors, norms=norms)

@@ -1,177 +1,261 @@
-"""BatchRecommender: one request worked off, chunk of users by chunk of users."""
+"""BatchRecommender: answers one request in batches of users, so that memory stays bounded."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
+from polars.io.plugins import register_io_source
 
-from shortlist.data.id_map import UNKNOWN, id_series
+from shortlist.core.files import write_beside
+from shortlist.core.ragged import ItemSets, starts
+from shortlist.cutoff.base import Cutoff
+from shortlist.data.id_map import UNKNOWN
 from shortlist.data.ranked_lists import REASON_CODE, RankedLists
-from shortlist.errors import ConfigError, DataError
-from shortlist.recommend.fallback import fallback_lists
-from shortlist.recommend.item_filter import FEW, ItemFilter, alike, left_over, rows_of, union
-from shortlist.recommend.lists import as_lists, codes, cut, empty_lists, overlaid, stacked
-from shortlist.recommend.request import Wishes
-from shortlist.recommend.retrieve import Sets, no_sets
+from shortlist.errors import ConfigError
+from shortlist.recommend.item_filter import ItemFilter, count_candidates
+from shortlist.recommend.lists import (
+    build_lists,
+    concat_lists,
+    empty_lists,
+    replace_lists,
+    same_reason,
+    truncate_lists,
+)
+from shortlist.recommend.request import Factors, RecommendRequest, Scores, State
+from shortlist.recommend.retrieval import Hits
 from shortlist.recommend.retriever import Retriever
-from shortlist.recommend.scorer import Scorer
-from shortlist.types import Floats, Ints, Longs
+from shortlist.types import Floats, Ints
+
+SHARED_EXCLUSIONS = 256  # more shared exclusions than this are removed from the candidates instead
+S = TypeVar("S", bound=State)
+S_contra = TypeVar("S_contra", bound=State, contravariant=True)
 
 
-def asked_users(scorer: Scorer, users: Any) -> pl.Series:
-    """Distinct user ids, from one id or many; everybody where nobody is named."""
-    if users is None:
-        return scorer.users_.values
-    single = isinstance(users, (str, int, np.integer))
-    asked = id_series([users] if single else users)
-    if len(asked) == 0:
-        return scorer.users_.values.head(0)  # nobody, but of the right type
-    if asked.n_unique() != len(asked):
-        twice = asked.filter(asked.is_duplicated())[0]
-        raise DataError(f"users must be distinct, got {twice!r} more than once; ask for each once.")
-    return asked
+class Scorer(Protocol[S_contra]):
+    """What the request path needs of a model."""
+
+    @property
+    def has_boundary(self) -> bool:
+        """Whether the model learns a personal boundary."""
+
+    def score(self, request: RecommendRequest[Any]) -> Scores:
+        """Scores for all users of the request, all of them known."""
+
+    def batch_size(self, state: Any) -> int:
+        """How many users to score at once."""
 
 
-@dataclass(frozen=True, eq=False)
-class BatchRecommender:
-    """One request: who asks for what, worked off in chunks of users so that memory stays flat."""
+class BatchRecommender(Generic[S]):
+    """Turns a request into lists: score, retrieve, cut, fill up, fall back."""
 
-    scorer: Scorer
-    ids: pl.Series  # (n_asked,) of users
-    users: Ints  # (n_asked,) -1 where unknown
-    wishes: Wishes
-    candidates: ItemFilter
-    exclude: ItemFilter
-    finder: Retriever
-
-    @classmethod
-    def of(
-        cls, scorer: Scorer, users: Any, wishes: Wishes, candidates: Any, exclude: Any, n_threads: int
-    ) -> "BatchRecommender":
-        """Check the request against the scorer; its own decider serves where the request names none."""
-        if wishes.N is None and wishes.cutoff is None:
-            wishes = replace(wishes, cutoff=getattr(scorer, "cutoff_", None))
-        if wishes.N is None and wishes.cutoff is None and scorer.boundaries(np.empty(0, np.int32)) is None:
-            raise ConfigError(
-                f"{type(scorer).__name__} learns no boundary, got neither N nor cutoff; pass N=10 for a "
-                "fixed length, or a fitted cutoff such as ExpectedF1."
-            )
-        asked = asked_users(scorer, users)
-        choice = ItemFilter.of("candidates", candidates, asked, scorer.items_)
-        excluded = ItemFilter.of("exclude", exclude, asked, scorer.items_)
-        if excluded.shared is not None and choice.own is None and excluded.shared.size > FEW:
-            known = choice.shared
-            known = np.arange(len(scorer.items_), dtype=np.int32) if known is None else known
-            choice = ItemFilter(shared=np.setdiff1d(known, excluded.shared, assume_unique=True))
-            excluded = ItemFilter()
-        users = scorer.users_.lookup(asked)
-        finder = Retriever(scorer, choice.shared, len(asked), n_threads)
-        return cls(scorer, asked, users, wishes, choice, excluded, finder)
-
-    def chunks(self) -> Iterator[RankedLists]:
-        """The lists of the users asked for, in their order."""
-        size = self.finder.chunk
-        for start in range(0, len(self.ids), size):
-            part = slice(start, start + size)
-            yield self._lists(self.ids[part], self.users[part])
-
-    def _lists(self, ids: pl.Series, users: Ints) -> RankedLists:
-        item_ids = self.scorer.items_
-        own, excluded = self.candidates.sets(ids, item_ids), self._excluded(ids, users)
-        known = np.flatnonzero(users != UNKNOWN)
-        lists = empty_lists(ids, item_ids, "unknown_user")
-        if known.size:
-            names = ids.gather(pl.Series(known))
-            found = self._known(names, users[known], _some(own, known), excluded.take(known))
-            lists = found if known.size == users.size else _spread(found, known, lists)
-        empty = np.flatnonzero(lists.lengths == 0)
-        if self.wishes.fallback == "none" or empty.size == 0:
-            return lists
-        others = fallback_lists(
-            self.scorer,
-            ids.gather(pl.Series(empty)),
-            self.wishes,
-            self.candidates.shared,
-            _some(own, empty),
-            excluded.take(empty),
+    def __init__(self, model: Scorer[S], request: RecommendRequest[S]) -> None:
+        self.model, self.request = model, _simplify_exclusions(request)
+        self.cutoff = _resolve_cutoff(model, request)
+        self.item_ids = request.state.history.items
+        self.retriever = Retriever(
+            len(self.item_ids), self.request.candidates.shared, len(request), request.n_threads
         )
-        filled = np.flatnonzero(others.lengths > 0)
-        return overlaid(lists, empty[filled], others.take(filled))
 
-    def _excluded(self, ids: pl.Series, users: Ints) -> Sets:
-        """What each user must not be shown."""
-        wanted = self.wishes.filter_seen
-        hide = not self.scorer.history.has_repeats if wanted is None else wanted
-        excluded = rows_of(self.scorer.seen_items, users) if hide else no_sets(users.size)
-        if self.exclude.shared is not None:
-            excluded = union(excluded, alike(self.exclude.shared, users.size))
-        own = self.exclude.sets(ids, self.scorer.items_)
-        return excluded if own is None else union(excluded, own)
+    def lists(self) -> RankedLists:
+        """The lists of all users of the request."""
+        parts = list(self.batches())
+        return concat_lists(parts) if parts else empty_lists(self.request.user_ids, self.item_ids, "top_n")
 
-    def _known(self, ids: pl.Series, users: Ints, own: Sets | None, excluded: Sets) -> RankedLists:
-        """Lists of known users, every one with its reason."""
-        wishes, boundary = self.wishes, self.scorer.boundaries(users)
-        if wishes.N is not None:
-            lists = self._top(ids, users, own, excluded, wishes.limit, "top_n")
-            told = lists.lengths == wishes.max_items if wishes.limit != wishes.N else None
-            lists = cut(lists, wishes.limit, told)
-        elif wishes.cutoff is not None:
-            depth = max(wishes.cutoff.candidates_needed(), wishes.min_items)
-            heads = self._top(ids, users, own, excluded, depth, "top_n")
-            foretell = getattr(self.scorer, "expected_sizes", None)
-            heads = heads if foretell is None else replace(heads, expected_sizes=foretell(users))
-            lists = cut(wishes.cutoff.apply(heads, history=self.scorer.history), wishes.limit)
+    def batches(self) -> Iterator[RankedLists]:
+        """The lists batch by batch, in the order of the users."""
+        size = self.model.batch_size(self.request.state)
+        for start in range(0, len(self.request), size):
+            yield self._batch(self.request.part(slice(start, start + size)))
+
+    def _batch(self, request: RecommendRequest[S]) -> RankedLists:
+        known = np.flatnonzero(request.users != UNKNOWN)
+        if known.size == len(request):
+            lists = self._known(request)
         else:
-            assert boundary is not None
-            lists = self._above(ids, users, own, excluded, boundary)
-        lists = self._filled_up(lists, users, own, excluded)
-        none = left_over(self.candidates.shared, own, excluded, len(self.scorer.items_)) <= 0
-        assert lists.reason is not None
-        lists.reason[none] = REASON_CODE["no_candidates"]
+            lists = empty_lists(request.user_ids, self.item_ids, "unknown_user")
+            if known.size:
+                lists = _insert(lists, known, self._known(request.take(known)))
+        empty = np.flatnonzero(lists.lengths == 0)
+        if request.options.fallback is None or empty.size == 0:
+            return lists
+        others = self._fallback(request.take(empty))
+        filled = np.flatnonzero(others.lengths > 0)
+        return replace_lists(lists, empty[filled], others.take(filled))
+
+    def _known(self, request: RecommendRequest[S]) -> RankedLists:
+        """Lists of known users."""
+        scores, own, excluded = self._score(request)
+        options = request.options
+        if options.N is not None:
+            top = self._top(request, scores, own, excluded, options.limit)
+            truncated = top.lengths == options.max_items if options.limit != options.N else None
+            lists = truncate_lists(top, options.limit, truncated)
+        elif self.cutoff is not None:
+            needed = max(self.cutoff.candidates_needed(), options.min_items)
+            top = self._top(request, scores, own, excluded, needed)
+            lists = truncate_lists(self.cutoff.apply(top, history=request.history), options.limit)
+        else:
+            lists = self._above_boundary(request, scores, own, excluded)
+        lists = self._fill_up(lists, request, scores, own, excluded)
+        shared = self.request.candidates.shared
+        none_left = count_candidates(shared, own, excluded, len(self.item_ids)) <= 0
+        if none_left.any():
+            assert lists.reason is not None
+            lists.reason[none_left] = REASON_CODE["no_candidates"]
         return lists
 
+    def top_candidates(self, n: int) -> RankedLists:
+        """The best n candidates of each known user, whatever the cutoff."""
+        request = self.request
+        return self._top(request, *self._score(request), n)
+
+    def _score(self, request: RecommendRequest[S]) -> tuple[Scores, ItemSets | None, ItemSets]:
+        """(scores, candidates per user, excluded items) of known users."""
+        own = request.candidates.sets(request.user_ids, self.item_ids)
+        return self.model.score(request), own, request.excluded_sets()
+
     def _top(
-        self, ids: pl.Series, users: Ints, own: Sets | None, excluded: Sets, limit: int | None, reason: str
+        self,
+        request: RecommendRequest[S],
+        scores: Scores,
+        own: ItemSets | None,
+        excluded: ItemSets,
+        limit: int | None,
+        reason: str = "top_n",
     ) -> RankedLists:
-        """The best `limit` whatever their score."""
-        floors = np.full(users.size, -np.inf, np.float32)
-        hits = self.finder.find(users, floors, excluded, own, limit)
-        boundary, shift = self.scorer.boundaries(users), self.scorer.log_odds_shift(users)
-        return as_lists(ids, self.scorer.items_, hits, codes(users.size, reason), boundary, shift)
+        """The best `limit` candidates, whatever their score."""
+        floors = np.full(len(request), -np.inf, np.float32)
+        hits = self.retriever.search(scores, floors, excluded, own, limit)
+        return build_lists(request.user_ids, self.item_ids, hits, same_reason(len(request), reason), scores)
 
-    def _above(
-        self, ids: pl.Series, users: Ints, own: Sets | None, excluded: Sets, boundary: Floats
+    def _above_boundary(
+        self, request: RecommendRequest[S], scores: Scores, own: ItemSets | None, excluded: ItemSets
     ) -> RankedLists:
-        """What lies above each user's boundary."""
-        floors = boundary.astype(np.float32)
-        hits = self.finder.find(users, floors, excluded, own, self.wishes.limit)
-        reason = codes(users.size, "boundary")
+        """The candidates above each user's boundary."""
+        assert scores.boundaries is not None
+        floors: Floats = scores.boundaries.astype(np.float32)
+        hits = self.retriever.search(scores, floors, excluded, own, request.options.limit)
+        reason = same_reason(len(request), "boundary")
         reason[np.diff(hits.indptr) == 0] = REASON_CODE["no_candidate_above_boundary"]
-        shift = self.scorer.log_odds_shift(users)
-        lists = as_lists(ids, self.scorer.items_, hits, reason, floors, shift)
-        return cut(lists, self.wishes.limit, hits.full)
+        lists = build_lists(request.user_ids, self.item_ids, hits, reason, scores)
+        return truncate_lists(lists, request.options.limit, hits.truncated)
 
-    def _filled_up(self, lists: RankedLists, users: Ints, own: Sets | None, excluded: Sets) -> RankedLists:
-        """Lists shorter than min_items, with the next best added."""
-        short = np.flatnonzero(lists.lengths < self.wishes.min_items)
-        if self.wishes.N is not None or short.size == 0:
+    def _fill_up(
+        self,
+        lists: RankedLists,
+        request: RecommendRequest[S],
+        scores: Scores,
+        own: ItemSets | None,
+        excluded: ItemSets,
+    ) -> RankedLists:
+        """Lists shorter than min_items, extended by the next best candidates."""
+        least = request.options.min_items
+        short = np.flatnonzero(lists.lengths < least)
+        if request.options.N is not None or short.size == 0:
             return lists
-        ids = lists.users.values.gather(pl.Series(short))
-        longer = self._top(
-            ids, users[short], _some(own, short), excluded.take(short), self.wishes.min_items, "min_items"
-        )
+        longer = self._top(request, scores, own, excluded, least, "min_items").take(short)
         grown = np.flatnonzero(longer.lengths > lists.lengths[short])
-        return overlaid(lists, short[grown], longer.take(grown))
+        return replace_lists(lists, short[grown], longer.take(grown))
+
+    # ------------------------------------------------------------------ fallback
+    def _fallback(self, request: RecommendRequest[S]) -> RankedLists:
+        """Fallback lists within the candidates and without excluded items; they may still be empty."""
+        own, excluded = request.candidates.sets(request.user_ids, self.item_ids), request.excluded_sets()
+        if callable(request.options.fallback):
+            hits = self._called(request, own, excluded)
+        else:
+            hits = self._popular(request, own, excluded)
+        return build_lists(request.user_ids, self.item_ids, hits, same_reason(len(request), "fallback"))
+
+    def _popular(self, request: RecommendRequest[S], own: ItemSets | None, excluded: ItemSets) -> Hits:
+        """The most popular items; the score is their number of interactions."""
+        counts = np.bincount(request.state.history.item, minlength=len(self.item_ids)).astype(np.float32)
+        scores = Scores(factors=Factors(np.ones((len(request), 1), np.float32), counts[:, None]))
+        floors, limit = np.zeros(len(request), np.float32), request.options.fallback_limit
+        if own is not None:
+            return self.retriever.search(scores, floors, excluded, own, limit)
+        sold = np.flatnonzero(counts).astype(np.int32)
+        shared = self.request.candidates.shared
+        items = sold if shared is None else np.intersect1d(sold, shared, assume_unique=True)
+        # no user has more excluded items than the largest set, so the top of the ranking serves all users
+        needed = limit + int(np.diff(excluded.indptr).max(initial=0))
+        best = np.sort(items[np.argsort(-counts[items], kind="stable")[:needed]])
+        return Retriever(len(self.item_ids), best, 1, 1).search(scores, floors, excluded, None, limit)
+
+    def _called(self, request: RecommendRequest[S], own: ItemSets | None, excluded: ItemSets) -> Hits:
+        """The items that the user's function returns, in its order; scores 0, -1, -2 … carry only the order."""
+        fallback, rows = request.options.fallback, []
+        assert callable(fallback)
+        for number, user_id in enumerate(request.user_ids.to_list()):
+            allowed = self.request.candidates.shared if own is None else own.row(number)
+            away = set(excluded.row(number).tolist())
+            named = dict.fromkeys(self.item_ids.index(item_id) for item_id in fallback(user_id))
+            kept = (item for item in named if item not in away and (allowed is None or item in allowed))
+            rows.append(np.fromiter(islice(kept, request.options.fallback_limit), np.int32))
+        indptr = starts(np.array([row.size for row in rows], np.int64))
+        items: Ints = np.concatenate([np.empty(0, np.int32), *rows])
+        order = (np.repeat(indptr[:-1], np.diff(indptr)) - np.arange(items.size)).astype(np.float32)
+        return Hits(indptr, items, order, np.zeros(len(request), np.bool_))
 
 
-def _some(own: Sets | None, numbers: Longs) -> Sets | None:
-    return None if own is None else own.take(numbers)
+def write_lists(
+    path: str | Path, recommender: BatchRecommender[Any], progress: Callable[[int, int], None] | None = None
+) -> Path:
+    """Stream the lists of a request to one Parquet file; `progress(done, total)` after each batch."""
+    target = Path(path)
+    if target.suffix != ".parquet":
+        raise ConfigError(f"lists are streamed to a .parquet file, got {target.name!r}; change the suffix.")
+    request = recommender.request
+    schema = empty_lists(request.user_ids.head(0), recommender.item_ids, "top_n").to_frame().schema
+
+    def frames(columns: Any, predicate: Any, n_rows: Any, batch: Any) -> Iterator[pl.DataFrame]:
+        done = 0
+        for lists in recommender.batches():
+            yield lists.to_frame().cast(schema)
+            done += len(lists)
+            if progress is not None:
+                progress(done, len(request))
+
+    with write_beside(target) as temporary:
+        register_io_source(frames, schema=schema).sink_parquet(temporary, maintain_order=True)
+    return target
 
 
-def _spread(lists: RankedLists, numbers: Longs, empty: RankedLists) -> RankedLists:
-    """Lists at their numbers among empty ones."""
+def _resolve_cutoff(model: Scorer[S], request: RecommendRequest[S]) -> Cutoff | None:
+    """The cutoff in force; None for a fixed N or for the model's boundary."""
+    wanted, name = request.options.cutoff, type(model).__name__
+    if request.options.N is not None:
+        return None
+    if isinstance(wanted, Cutoff):
+        return wanted
+    if wanted == "auto" and request.state.cutoff is not None:
+        return request.state.cutoff
+    if not model.has_boundary:
+        raise ConfigError(
+            f"{name} learns no boundary and has no cutoff; pass N=10 for a fixed length, or a fitted cutoff "
+            "such as ExpectedF1."
+        )
+    return None
+
+
+def _simplify_exclusions(request: RecommendRequest[S]) -> RecommendRequest[S]:
+    """Many shared exclusions are removed from the shared candidates once, not from each user's."""
+    shared = request.exclude.shared
+    if shared is None or request.candidates.own is not None or shared.size <= SHARED_EXCLUSIONS:
+        return request
+    allowed = request.candidates.shared
+    if allowed is None:
+        allowed = np.arange(len(request.state.history.items), dtype=np.int32)
+    kept = np.setdiff1d(allowed, shared, assume_unique=True)
+    return replace(request, candidates=ItemFilter(shared=kept), exclude=ItemFilter())
+
+
+def _insert(empty: RankedLists, numbers: Any, lists: RankedLists) -> RankedLists:
+    """`lists` at their numbers among empty ones."""
     order = np.arange(len(empty))
     order[numbers] = len(empty) + np.arange(numbers.size)
-    return stacked([empty, lists]).take(order)
+    return concat_lists([empty, lists]).take(order)

@@ -1,68 +1,80 @@
-"""explain: one user's ranked head, how far each item stands from the boundary, and what pulled it there."""
+"""explain: one user's candidates, which of them are shown, and what contributed to each score."""
 
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from shortlist.errors import ConfigError
-from shortlist.recommend.recommend import recommend
-from shortlist.recommend.scorer import Scorer
-from shortlist.types import Doubles, Ints
+from shortlist.data.id_map import UNKNOWN
+from shortlist.errors import ConfigError, UnknownIdError
+from shortlist.recommend.batch import BatchRecommender
+from shortlist.types import Doubles, Floats, Ints
+
+WITHHELD = 5  # candidates below the cut that are explained unless N says otherwise
+Contributions = list[list[tuple[str, float]]]  # per item: (source, amount), largest first
 
 
-def explain(scorer: Scorer, user_id: Any, *, N: int = 10, n_past: int = 3, **wishes: Any) -> pl.DataFrame:
-    """The first N candidates: rank, item_id, score, boundary, margin, shown, probability, pulled_by.
+def explain_list(recommender: BatchRecommender[Any], N: int | None) -> tuple[pl.DataFrame, Ints]:
+    """(table, items) of the request's only user; `shown` follows the cutoff in force.
 
-    `pulled_by`, for factor models: the `n_past` past items that pull hardest. The pull of a past item is the
-    inner product of its vector with the recommended one's, where positive, as a share of all such pulls.
-    Other wishes (candidates, filter_seen, exclude) are those of `recommend`.
+    The rows are the first N candidates; without N, the whole list and the next few candidates.
     """
-    user = scorer.users_.index(user_id)
-    if n_past < 0:
-        raise ConfigError(f"n_past must be at least 0, got {n_past}; 0 leaves the past out.")
-    head = recommend(scorer, [user_id], N=N, **wishes)
-    boundary = np.nan if head.boundary is None else float(head.boundary[0])
-    scores = head.scores.astype(np.float64)
+    request = recommender.request
+    if N is not None and N < 1:
+        raise ConfigError(f"N must be at least 1, got {N}.")
+    if request.users[0] == UNKNOWN:
+        user_id = request.user_ids[0]
+        if not request.is_session:
+            request.state.history.users.index(user_id)  # raises and names similar ids
+        raise UnknownIdError(f"the session {user_id!r} has no item that the model knows; nothing to explain.")
+    shown = recommender.lists()
+    n_shown = int(shown.lengths[0])
+    n_rows = N or n_shown + WITHHELD
+    cutoff = recommender.cutoff
+    needed = n_rows if cutoff is None else max(n_rows, cutoff.candidates_needed())
+    top = recommender.top_candidates(needed)
+    if cutoff is not None:
+        top = cutoff.with_probabilities(top, history=request.history)
+    top = top.head(n_rows)
+    scores = top.scores.astype(np.float64)
+    boundary = shown.boundary if shown.boundary is not None else top.boundary
+    limit = np.full(scores.size, np.nan if boundary is None else boundary[0])
     frame = pl.DataFrame(
         {
-            "rank": head.positions + 1,
-            "item_id": scorer.items_.to_ids(head.items),
+            "rank": top.positions + 1,
+            "item_id": top.item_ids.to_ids(top.items),
             "score": scores,
-            "boundary": np.full(scores.size, boundary),
-            "margin": scores - boundary,
-            "probability": np.full(scores.size, np.nan) if head.probabilities is None else head.probabilities,
-            "shown": scores > boundary,
+            "boundary": limit,
+            "margin": scores - limit,
+            "probability": np.full(scores.size, np.nan) if top.probabilities is None else top.probabilities,
+            "shown": np.arange(scores.size) < n_shown,
         }
     ).with_columns(pl.col("boundary", "margin", "probability").fill_nan(None))
-    names = scorer.history.item_names
+    names = request.state.history.item_names
     if names is not None:
-        frame.insert_column(2, names.gather(pl.Series(head.items)).alias("item_name"))
-    if np.isnan(boundary):
-        frame = frame.with_columns(shown=pl.lit(None, pl.Boolean))
-    return frame.with_columns(pulled_by=_pulled_by(scorer, user, head.items, n_past))
+        frame.insert_column(2, names.gather(pl.Series(top.items)).alias("item_name"))
+    return frame, top.items
 
 
-def pulls(item_factors: Any, items: Ints, past: Ints) -> Doubles:
-    """(n_items, n_past) the share of each past item in what pulls an item; all 0 where nothing pulls."""
-    vectors = np.asarray(item_factors, np.float64)
-    positive = np.maximum(vectors[items] @ vectors[past].T, 0.0)
-    total = positive.sum(axis=1, keepdims=True)
-    shares: Doubles = np.divide(positive, total, out=np.zeros_like(positive), where=total > 0)
-    return shares
+def contributions_column(found: Contributions, n: int) -> pl.Series:
+    """The n largest contributions of each item, as a list of (source, amount) structs."""
+    rows = [[{"source": name, "amount": amount} for name, amount in each[:n]] for each in found]
+    kind = pl.List(pl.Struct({"source": pl.String, "amount": pl.Float64}))
+    return pl.Series("contributions", rows, dtype=kind)
 
 
-def _pulled_by(scorer: Scorer, user: int, items: Ints, n_past: int) -> pl.Series:
-    parts = scorer.factors(np.array([user], np.int32))
-    kind = pl.List(pl.Struct({"item_id": scorer.items_.values.dtype, "share": pl.Float64}))
-    indptr, seen = scorer.seen_items
-    past = seen[indptr[user] : indptr[user + 1]]
-    if parts is None or past.size == 0 or n_past == 0:
-        return pl.Series([None] * items.size, dtype=kind)
-    rows = []
-    for share in pulls(parts[1], items, past):
-        hardest = np.argsort(-share, kind="stable")[:n_past]
-        hardest = hardest[share[hardest] > 0]
-        names = scorer.items_.to_ids(past[hardest]).to_list()
-        rows.append([{"item_id": n, "share": s} for n, s in zip(names, share[hardest].tolist(), strict=True)])
-    return pl.Series(rows, dtype=kind)
+def largest_first(names: list[str], amounts: Doubles) -> list[tuple[str, float]]:
+    """Contributions other than 0, by size."""
+    order = np.argsort(-np.abs(amounts), kind="stable")
+    return [(names[at], float(amounts[at])) for at in order if amounts[at] != 0]
+
+
+def similar_items(item_factors: Floats, item: int, N: int) -> tuple[Ints, Floats]:
+    """(items, cosines) of the N other items with the most similar vectors; equal ones by item index."""
+    if N < 1:
+        raise ConfigError(f"N must be at least 1, got {N}.")
+    norms = np.linalg.norm(item_factors, axis=1) * np.linalg.norm(item_factors[item])
+    cosine = np.divide(item_factors @ item_factors[item], norms, where=norms > 0, out=np.zeros_like(norms))
+    nearest = np.argsort(-cosine, kind="stable")
+    nearest = nearest[nearest != item][:N]
+    return nearest.astype(np.int32), cosine[nearest]

@@ -1,31 +1,28 @@
-"""ItemIndex: item factors made ready for exact retrieval, once per model."""
+"""ItemIndex: item factors rotated and blocked for exact retrieval that skips most items."""
 
-import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from shortlist.core.ragged import read_only
 from shortlist.core.threads import map_slices
 from shortlist.kernels.retrieve import ItemBlocks, Items, fill_blocks
 from shortlist.kernels.simd_blocks import BLOCK
 from shortlist.types import Doubles, Floats, Ints
 
-FIRST_STAGE = 16  # dimensions before the first look; every stage doubles them
-ROWS = 1 << 16  # items taken in double precision at a time
+FIRST_STAGE = 16  # dimensions scored before the first bound check; each stage doubles them
+ROWS = 1 << 16  # items converted to double precision at a time
 LINE = 64  # bytes of a cache line
-ROUNDING = 2.0**-24  # of one 32-bit operation, relative
+ROUNDING = 2.0**-24  # relative rounding error of one 32-bit operation
 NO_BIAS = np.empty(0, np.float32)
-
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 @dataclass(frozen=True, eq=False)
 class ItemIndex:
-    """Items rotated by the singular vectors of their factors, in blocks, those that can score high first."""
+    """Items rotated by the singular vectors of their factors, in blocks ordered by the highest possible score."""
 
     items: Items
     blocks: ItemBlocks
@@ -37,45 +34,45 @@ class ItemIndex:
         bias: Floats | None = None,
         *,
         items: Ints | None = None,
-        reach: float = 1.0,
+        vector_norm: float = 1.0,
         n_threads: int = 0,
     ) -> Self:
-        """Over all items or the distinct `items`; `reach` is a typical length of a user's vector."""
-        factors = frozen(np.asarray(item_factors, np.float32))
-        biases = frozen(NO_BIAS if bias is None else np.asarray(bias, np.float32))
+        """Over all items or the distinct `items`; `vector_norm` is a typical norm of a user vector."""
+        factors = read_only(np.asarray(item_factors, np.float32))
+        biases = read_only(NO_BIAS if bias is None else np.asarray(bias, np.float32))
         chosen = np.arange(len(factors), dtype=np.int32) if items is None else items
-        squares, gram = _moments(factors, chosen)
+        squares, gram = _norms_and_gram(factors, chosen)
         height = np.zeros(chosen.size) if bias is None else biases[chosen].astype(np.float64)
-        shown = ~np.isnan(squares) & (height > -np.inf)  # the others score NaN or -inf whoever asks
+        shown = ~np.isnan(squares) & (height > -np.inf)  # the others score NaN or -inf for every user
         chosen, height = chosen[shown], height[shown]
-        order = np.argsort(-(np.sqrt(squares[shown]) * reach + height), kind="stable")
+        order = np.argsort(-(np.sqrt(squares[shown]) * vector_norm + height), kind="stable")
         blocks = _empty_blocks(chosen[order], height[order], _rotation(gram))
         lengths = np.zeros(blocks.item.size, np.float32)
 
         def fill(part: slice) -> None:
             rows = slice(part.start * BLOCK, min(part.stop * BLOCK, chosen.size))
-            fill_blocks(factors, chosen[order][rows], _cut(blocks, part), lengths[rows])
+            fill_blocks(factors, chosen[order][rows], _block_slice(blocks, part), lengths[rows])
 
         map_slices(fill, len(blocks.peaks), 64, n_threads)
         blocks.peaks[:, 0] = lengths.reshape(-1, BLOCK).max(axis=1)
         np.maximum.accumulate(blocks.peaks[::-1], out=blocks.ahead[::-1])
         return cls(Items(factors, biases), blocks)
 
-    def unhurried(self) -> "ItemIndex":
-        """The same index without early looks: quicker where the first dimensions say little."""
+    def without_stages(self) -> "ItemIndex":
+        """The same index without early bound checks; faster if the first dimensions carry little weight."""
         stages = self.blocks.stages[-1:].copy()
         return ItemIndex(
-            self.items, self.blocks._replace(stages=stages, tails=_lined_up(self.blocks.item.size))
+            self.items, self.blocks._replace(stages=stages, tails=_aligned(self.blocks.item.size))
         )
 
     @cached_property
     def n_items(self) -> int:
-        """How many items can be found."""
+        """Number of items in the index."""
         return int((self.blocks.item >= 0).sum())
 
     @property
     def slack(self) -> np.float32:
-        """Twice what rounding can do to a bound and a score together, relative to the lengths."""
+        """Twice the rounding error of a bound plus a score, relative to the vector norms."""
         return np.float32(4 * (self.items.factors.shape[1] + 8) * ROUNDING)
 
 
@@ -85,8 +82,8 @@ def _pieces(factors: Floats, chosen: Ints) -> Iterator[tuple[slice, Doubles]]:
         yield rows, factors[chosen[rows]].astype(np.float64)
 
 
-def _moments(factors: Floats, chosen: Ints) -> tuple[Doubles, Doubles]:
-    """Squared lengths of the items, and the sum of their outer products where they are finite."""
+def _norms_and_gram(factors: Floats, chosen: Ints) -> tuple[Doubles, Doubles]:
+    """Squared norms of the items, and the sum of the outer products of the finite ones."""
     squares, gram = np.empty(chosen.size), np.zeros((factors.shape[1], factors.shape[1]))
     for rows, part in _pieces(factors, chosen):
         squares[rows] = np.einsum("if,if->i", part, part)
@@ -96,7 +93,7 @@ def _moments(factors: Floats, chosen: Ints) -> tuple[Doubles, Doubles]:
 
 
 def _rotation(gram: Doubles) -> Doubles:
-    """(n_factors, n_factors) directions of falling weight."""
+    """(n_factors, n_factors) singular directions, heaviest first."""
     return np.ascontiguousarray(np.linalg.eigh(gram)[1][:, ::-1])
 
 
@@ -112,8 +109,8 @@ def _empty_blocks(item: Ints, bias: Doubles, rotation: Doubles) -> ItemBlocks:
     highest = biases.reshape(-1, BLOCK).max(axis=1)
     peaks = np.stack([np.zeros(n_blocks), highest, sizes.max(axis=1)], axis=1).astype(np.float32)
     return ItemBlocks(
-        heads=_lined_up(n_blocks * n_dims * BLOCK),
-        tails=_lined_up(n_blocks * n_stages * BLOCK),
+        heads=_aligned(n_blocks * n_dims * BLOCK),
+        tails=_aligned(n_blocks * n_stages * BLOCK),
         bias=biases,
         item=items,
         peaks=peaks,
@@ -123,15 +120,15 @@ def _empty_blocks(item: Ints, bias: Doubles, rotation: Doubles) -> ItemBlocks:
     )
 
 
-def _lined_up(n: int) -> Floats:
-    """(n,) zeros that start where a cache line does, so that no vector load touches two."""
+def _aligned(n: int) -> Floats:
+    """(n,) zeros aligned to a cache line, so that no vector load touches two lines."""
     room = np.zeros(n + LINE // 4, np.float32)
     start = -room.ctypes.data % LINE // 4
     return room[start : start + n]
 
 
-def _cut(blocks: ItemBlocks, part: slice) -> ItemBlocks:
-    """Some of the blocks, sharing memory with all."""
+def _block_slice(blocks: ItemBlocks, part: slice) -> ItemBlocks:
+    """Consecutive blocks, as views."""
     n_dims, n_stages = blocks.rotation.shape[1], blocks.stages.size
 
     def flat(share: int) -> slice:
@@ -147,25 +144,8 @@ def _cut(blocks: ItemBlocks, part: slice) -> ItemBlocks:
     )
 
 
-def frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """Contiguous and read-only, a view where possible: kernels are compiled for one kind of array."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
+class ItemIndexCache:
+    """Keeps the index of one model's item factors between requests; assigned in one step."""
 
-
-# An array nobody writes to cannot change under its index, so the index lives as long as its scorer.
-_kept: "weakref.WeakKeyDictionary[Any, tuple[Floats, Floats | None, ItemIndex]]" = weakref.WeakKeyDictionary()
-
-
-def kept_index(scorer: Any, item_factors: Floats, bias: Floats | None) -> ItemIndex | None:
-    """The index built earlier for this scorer and these very arrays."""
-    found = _kept.get(scorer)
-    return found[2] if found is not None and found[0] is item_factors and found[1] is bias else None
-
-
-def keep_index(scorer: Any, item_factors: Floats, bias: Floats | None, index: ItemIndex) -> None:
-    """Remember an index, where its arrays are read-only or the scorer promises never to write to them."""
-    sealed = not item_factors.flags.writeable and (bias is None or not bias.flags.writeable)
-    if sealed or getattr(scorer, "fixed_factors", False):
-        _kept[scorer] = (item_factors, bias, index)
+    def __init__(self) -> None:
+        self.index: ItemIndex | None = None

@@ -1,93 +1,103 @@
-"""Putting lists together: from hits, one after the other, and in place of others."""
+"""Assembling RankedLists: from hits, from several parts, by replacing or cutting some of them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
+from scipy.special import expit
 
+from shortlist.core.ragged import starts
 from shortlist.data.id_map import IdMap
 from shortlist.data.ranked_lists import REASON_CODE, Codes, RankedLists
-from shortlist.recommend.item_filter import starts
-from shortlist.recommend.retrieve import Hits
-from shortlist.types import Bools, Doubles, Floats, Longs
+from shortlist.recommend.request import Scores
+from shortlist.recommend.retrieval import Hits
+from shortlist.types import Bools, Doubles, Longs
 
 
-def codes(n: int, reason: str) -> Codes:
-    """(n,) the same reason for all."""
+def same_reason(n: int, reason: str) -> Codes:
+    """(n,) the same reason for all lists."""
     return np.full(n, REASON_CODE[reason], np.uint8)
 
 
-def as_lists(
-    users: pl.Series,
-    item_ids: IdMap,
-    hits: Hits,
-    reason: Codes,
-    boundary: Floats | None,
-    shift: Floats | None,
+def build_lists(
+    users: pl.Series, item_ids: IdMap, hits: Hits, reason: Codes, scores: Scores | None = None
 ) -> RankedLists:
-    """Lists of these users; `shift` (n_users,) turns a score into log-odds."""
-    probabilities = None
-    if shift is not None:
-        log_odds = hits.scores + np.repeat(shift.astype(np.float64), np.diff(hits.indptr))
-        probabilities = 1 / (1 + np.exp(-np.clip(log_odds, -700, 700)))
+    """The lists of these users, with what `scores` says about probabilities, boundaries and sizes."""
+    probabilities, boundary, expected_sizes = None, None, None
+    if scores is not None:
+        boundary, expected_sizes = scores.boundaries, scores.expected_sizes
+        if scores.log_odds_shift is not None:
+            shift = np.repeat(scores.log_odds_shift.astype(np.float64), np.diff(hits.indptr))
+            probabilities = expit(hits.scores + shift)
     return RankedLists(
-        IdMap(users), item_ids, hits.indptr, hits.items, hits.scores, probabilities, boundary, reason
+        users=IdMap(users),
+        item_ids=item_ids,
+        indptr=hits.indptr,
+        items=hits.items,
+        scores=hits.scores,
+        probabilities=probabilities,
+        boundary=boundary,
+        reason=reason,
+        expected_sizes=expected_sizes,
     )
 
 
 def empty_lists(users: pl.Series, item_ids: IdMap, reason: str) -> RankedLists:
-    """Nothing for anybody."""
+    """An empty list for each user."""
     n = len(users)
     nothing = Hits(
-        starts(np.zeros(n, np.int64)), np.empty(0, np.int32), np.empty(0, np.float32), np.zeros(n, np.bool_)
+        np.zeros(n + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.zeros(n, np.bool_)
     )
-    return as_lists(users, item_ids, nothing, codes(n, reason), None, None)
+    return build_lists(users, item_ids, nothing, same_reason(n, reason))
 
 
-def stacked(parts: Sequence[RankedLists]) -> RankedLists:
-    """One after the other; a part without probabilities or boundaries has NaN there if another has them."""
+def concat_lists(parts: Sequence[RankedLists]) -> RankedLists:
+    """All lists, one part after the other; NaN where a part lacks probabilities, boundaries or sizes."""
     if len(parts) == 1:
         return parts[0]
-    with_odds = any(part.probabilities is not None for part in parts)
-    sizes = [part.expected_sizes for part in parts if part.expected_sizes is not None]
-    with_boundary = any(part.boundary is not None for part in parts)
+
+    def concat(name: str, n_missing: str, kind: type) -> Doubles | None:
+        """One optional column over all parts."""
+        if all(getattr(part, name) is None for part in parts):
+            return None
+        columns = [
+            np.full(len(getattr(part, n_missing)), np.nan, kind)
+            if (own := getattr(part, name)) is None
+            else own
+            for part in parts
+        ]
+        return np.concatenate(columns)
+
     return RankedLists(
         users=IdMap(pl.concat([part.users.values for part in parts])),
         item_ids=parts[0].item_ids,
         indptr=starts(np.concatenate([np.diff(part.indptr) for part in parts])),
         items=np.concatenate([part.items for part in parts]),
         scores=np.concatenate([part.scores for part in parts]),
-        probabilities=np.concatenate([_probabilities(part) for part in parts]) if with_odds else None,
-        boundary=np.concatenate([_boundary(part) for part in parts]) if with_boundary else None,
+        probabilities=concat("probabilities", "items", np.float64),
+        boundary=concat("boundary", "users", np.float32),
         reason=np.concatenate([part.reason for part in parts if part.reason is not None]),
-        expected_sizes=np.concatenate(sizes) if len(sizes) == len(parts) else None,
+        expected_sizes=concat("expected_sizes", "users", np.float64),
     )
 
 
-def overlaid(lists: RankedLists, numbers: Longs, others: RankedLists) -> RankedLists:
-    """`others` in place of the lists at `numbers`; boundaries stay."""
+def replace_lists(lists: RankedLists, numbers: Longs, others: RankedLists) -> RankedLists:
+    """`others` instead of the lists at `numbers`; boundaries and expected sizes stay."""
     if numbers.size == 0:
         return lists
     order = np.arange(len(lists))
     order[numbers] = len(lists) + np.arange(numbers.size)
-    return replace(stacked([lists, others]).take(order), boundary=lists.boundary)
+    joined = concat_lists([lists, others]).take(order)
+    return replace(joined, boundary=lists.boundary, expected_sizes=lists.expected_sizes)
 
 
-def cut(lists: RankedLists, limit: int | None, fuller: Bools | None = None) -> RankedLists:
-    """No list longer than `limit`; those cut, now or already (`fuller`), say so."""
+def truncate_lists(lists: RankedLists, limit: int | None, truncated: Bools | None = None) -> RankedLists:
+    """No list longer than `limit`; lists cut now or before (`truncated`) get the reason max_items."""
     if limit is None:
         return lists
     long = lists.lengths > limit
-    told = long if fuller is None else long | fuller
+    long = long if truncated is None else long | truncated
     assert lists.reason is not None
-    reason = np.where(told, codes(len(lists), "max_items"), lists.reason)
+    reason = np.where(long, same_reason(len(lists), "max_items"), lists.reason)
     return lists.head(limit, reason)
-
-
-def _probabilities(part: RankedLists) -> Doubles:
-    return np.full(part.items.size, np.nan) if part.probabilities is None else part.probabilities
-
-
-def _boundary(part: RankedLists) -> Floats:
-    return np.full(len(part), np.nan, np.float32) if part.boundary is None else part.boundary

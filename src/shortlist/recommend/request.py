@@ -1,73 +1,324 @@
-"""Wishes: what was asked for, checked before any work is done."""
+"""RecommendRequest: one call of `recommend`, validated and translated to dense indices.
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+Everything a model needs to answer travels in the request: the state of the model, users, histories,
+prediction times and candidates. A model answers with one `Scores` object.
+"""
 
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from shortlist.core.ragged import ItemSets, no_sets, same_sets
 from shortlist.cutoff.base import Cutoff
-from shortlist.errors import ConfigError
+from shortlist.data.id_map import UNKNOWN, IdMap, id_series
+from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
+from shortlist.data.times import microseconds
+from shortlist.errors import ConfigError, DataError, DataWarning
+from shortlist.recommend.index import ItemIndexCache
+from shortlist.recommend.item_filter import ItemFilter, join_sets
+from shortlist.types import Doubles, Floats, Ints, Longs
 
-FALLBACK_ITEMS = 10  # of a fallback list where nothing else limits it
+Fallback = Literal["popular"] | Callable[[Any], Iterable[Any]]
+CutoffChoice = Literal["auto", "boundary"] | Cutoff
+FALLBACK_ITEMS = 10  # length of a fallback list when nothing else limits it
 
-Fallback = str | Callable[[Any], Iterable[Any]]
 
-# what users of implicit call things
-ALIASES = {
-    "userid": "users",
-    "filter_already_liked_items": "filter_seen",
-    "items": "candidates",
-    "filter_items": "exclude",
-}
+class State(Protocol):
+    """What the request path needs of a fitted model's state."""
+
+    @property
+    def history(self) -> Interactions:
+        """The interactions that the model knows."""
+
+    @property
+    def cutoff(self) -> Cutoff | None:
+        """The cutoff saved with the model."""
+
+
+S = TypeVar("S", bound=State)
+
+
+class Factors(NamedTuple):
+    """Scores as inner products: vectors @ item_factors.T + bias."""
+
+    vectors: Floats  # (n, n_factors)
+    item_factors: Floats  # (n_items, n_factors), never modified
+    bias: Floats | None = None  # (n_items,), never modified
+    index: ItemIndexCache | None = None  # keeps the index over the items between requests
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scores:
+    """A model's answer to a request: scores in one of three forms, and what else it knows about them.
+
+    Dense `values` (n, n_items); ragged `values` beside the `candidates` they belong to; or `factors`, which
+    are multiplied out only as far as needed. NaN and -inf are never recommended.
+    """
+
+    values: Floats | None = None
+    candidates: ItemSets | None = None
+    factors: Factors | None = None
+    boundaries: Floats | None = None  # (n,) t_u
+    log_odds_shift: Floats | None = None  # (n,) score + shift = log-odds of relevance
+    expected_sizes: Doubles | None = None  # (n,) predicted number of items in the user's next basket
+
+    def dense(self, n_items: int) -> Floats:
+        """(n, n_items) scores; -inf for items that are not candidates."""
+        if self.factors is not None:
+            vectors, items, bias, _ = self.factors
+            scores: Floats = vectors @ items.T
+            return scores if bias is None else scores + bias
+        assert self.values is not None
+        if self.candidates is None:
+            return self.values
+        n_users = self.candidates.indptr.size - 1
+        scores = np.full((n_users, n_items), -np.inf, np.float32)
+        owner = np.repeat(np.arange(n_users), np.diff(self.candidates.indptr))
+        scores[owner, self.candidates.items] = self.values
+        return scores
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class ListOptions:
     """How long lists may be, and what to do with empty ones."""
 
     N: int | None = None
-    cutoff: Cutoff | None = None
-    filter_seen: bool | None = None  # None: unless people take items again
+    cutoff: CutoffChoice = "auto"
     min_items: int = 0
     max_items: int | None = None
-    fallback: Fallback = "none"
+    fallback: Fallback | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("N", 1), ("max_items", 1), ("min_items", 0)):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or int(value) != value or value < least):
-                raise ConfigError(
-                    f"{name} must be a whole number of at least {least}, got {value!r}; correct it."
-                )
-        if self.N is not None and self.cutoff is not None:
-            raise ConfigError("N and cutoff both decide the length, got both; pass one of them.")
+            if value is not None and not _is_whole(value, least):
+                raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        self._check_cutoff()
         if self.limit is not None and self.min_items > self.limit:
             raise ConfigError(
                 f"min_items must not exceed N and max_items, got {self.min_items} and {self.limit}; "
-                "lower the one or raise the other."
+                "lower min_items or raise the limit."
             )
-        if not (callable(self.fallback) or self.fallback in ("none", "popular")):
+        if not (self.fallback is None or callable(self.fallback) or self.fallback == "popular"):
             raise ConfigError(
-                f"fallback must be none, popular or a callable from user_id, got {self.fallback!r}; choose."
+                "fallback must be None, 'popular' or a function from user id to item ids, "
+                f"got {self.fallback!r}."
             )
+
+    def _check_cutoff(self) -> None:
+        """Refuse what is neither a fitted cutoff nor one of the two words."""
+        cutoff = self.cutoff
+        if isinstance(cutoff, type) and issubclass(cutoff, Cutoff):
+            raise ConfigError(
+                f"cutoff must be a fitted cutoff, got the class {cutoff.__name__}; "
+                f"pass {cutoff.__name__}().fit(lists, truth)."
+            )
+        if not (cutoff in ("auto", "boundary") if isinstance(cutoff, str) else isinstance(cutoff, Cutoff)):
+            raise ConfigError(
+                f"cutoff must be 'auto', 'boundary' or a fitted cutoff, got {cutoff!r}; "
+                "for example cutoff=ExpectedF1().fit(lists, truth)."
+            )
+        if self.N is not None and cutoff != "auto":
+            raise ConfigError("N and cutoff both set the length of lists, got both; pass one of them.")
 
     @property
     def limit(self) -> int | None:
-        """The most items a list may have."""
+        """The maximum length of a list."""
         given = [n for n in (self.N, self.max_items) if n is not None]
         return min(given) if given else None
 
     @property
     def fallback_limit(self) -> int:
-        """The most items a fallback list may have."""
+        """The maximum length of a fallback list."""
         return self.limit or max(self.min_items, FALLBACK_ITEMS)
 
 
-def renamed(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments under our names, where they were given under those of implicit."""
-    ours = dict(arguments)
-    for alias, name in ALIASES.items():
-        if alias in ours:
-            if name in ours:
-                raise ConfigError(f"{alias} is another word for {name}, got both; pass one of them.")
-            ours[name] = ours.pop(alias)
-    return ours
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecommendRequest(Generic[S]):
+    """Who asks for recommendations, from which candidates, at which time, and how long lists may be."""
+
+    state: S  # taken from the model once, so that the answer cannot mix two states
+    user_ids: pl.Series  # (n,)
+    users: Ints  # (n,) rows of `history`; -1 for unknown users
+    history: Interactions  # the model's own, or the sessions given as `history=`, over the same items
+    is_session: bool = False  # True: `history` comes with the request and the model never saw it
+    timestamps: Longs | None = None  # (n,) prediction times in microseconds; None: after the last event
+    candidates: ItemFilter = ItemFilter()
+    exclude: ItemFilter = ItemFilter()
+    filter_seen: bool = True
+    options: ListOptions = ListOptions()
+    n_threads: int = 0
+
+    def __len__(self) -> int:
+        return self.users.size
+
+    def take(self, numbers: npt.NDArray[np.integer]) -> Self:
+        """The request of these users alone, in this order."""
+        return replace(
+            self,
+            user_ids=self.user_ids.gather(pl.Series(numbers)),
+            users=self.users[numbers],
+            timestamps=None if self.timestamps is None else self.timestamps[numbers],
+        )
+
+    def part(self, rows: slice) -> Self:
+        """The request of consecutive users alone."""
+        return replace(
+            self,
+            user_ids=self.user_ids[rows],
+            users=self.users[rows],
+            timestamps=None if self.timestamps is None else self.timestamps[rows],
+        )
+
+    def candidate_sets(self) -> ItemSets | None:
+        """The candidates of each user; None if all items are candidates."""
+        if self.candidates.shared is not None:
+            return same_sets(self.candidates.shared, len(self))
+        return self.candidates.sets(self.user_ids, self.state.history.items)
+
+    def excluded_sets(self) -> ItemSets:
+        """The items that must not be shown to each user."""
+        excluded = (
+            ItemSets(*self.history.item_sets).take(self.users) if self.filter_seen else no_sets(len(self))
+        )
+        if self.exclude.shared is not None:
+            excluded = join_sets(excluded, same_sets(self.exclude.shared, len(self)))
+        own = self.exclude.sets(self.user_ids, self.state.history.items)
+        return excluded if own is None else join_sets(excluded, own)
+
+
+def build_request(
+    state: S,
+    users: Any = None,
+    *,
+    options: ListOptions,
+    candidates: Any = None,
+    exclude: Any = None,
+    history: Any = None,
+    filter_seen: bool | None = None,
+    at: Any = None,
+    n_threads: int = 0,
+) -> RecommendRequest[S]:
+    """Validate the arguments of `recommend` against the state of a model."""
+    known = state.history
+    if history is None:
+        user_ids = requested_users(known, users)
+        rows = known.users.lookup(user_ids)
+        timestamps = request_times(known, user_ids, at)
+        visible = known
+    else:
+        visible = read_sessions(known, history, at)
+        user_ids = requested_users(visible, users)
+        rows = visible.users.lookup(user_ids)
+        rows[np.diff(visible.indptr)[rows] == 0] = UNKNOWN  # no known item: nothing to recommend from
+        timestamps = request_times(known, user_ids, at)
+    return RecommendRequest(
+        state=state,
+        user_ids=user_ids,
+        users=rows,
+        history=visible,
+        is_session=history is not None,
+        timestamps=timestamps,
+        candidates=ItemFilter.build("candidates", candidates, user_ids, known.items),
+        exclude=ItemFilter.build("exclude", exclude, user_ids, known.items),
+        filter_seen=not known.has_repeats if filter_seen is None else bool(filter_seen),
+        options=options,
+        n_threads=n_threads,
+    )
+
+
+def requested_users(known: Interactions, users: Any) -> pl.Series:
+    """Distinct user ids, from one id or many; all known users for None."""
+    if users is None:
+        return known.users.values
+    single = isinstance(users, (str, int, np.integer))
+    found = id_series([users] if single else users)
+    if len(found) == 0:
+        return known.users.values.head(0)
+    if len(found) > 1 and found.n_unique() != len(found):
+        twice = found.filter(found.is_duplicated())[0]
+        raise DataError(f"users must be distinct, got {twice!r} more than once; remove the repetition.")
+    return found
+
+
+def request_times(known: Interactions, user_ids: pl.Series, at: Any) -> Longs | None:
+    """(n,) the prediction time of each user in microseconds; None: just after the last known event.
+
+    `at` is a date, an ISO 8601 string or an epoch number, one or one per user; or Interactions, whose first
+    row of each user gives the time (a test set, for example). Users it does not name get the last event's.
+    """
+    if at is None or (isinstance(at, Interactions) and at.time is None):
+        return None
+    if known.time is None:
+        raise ConfigError(
+            "at needs a model that was fitted on data with timestamps, got one without; leave at out."
+        )
+    if isinstance(at, Interactions):
+        assert at.time is not None
+        rows = at.users.lookup(user_ids)
+        first = at.indptr[rows]
+        named = (rows != UNKNOWN) & (at.indptr[rows + 1] > first)
+        found: Longs = np.where(named, at.time[np.minimum(first, at.n_rows - 1)], 0)
+        return found if named.all() else np.where(named, found, known.time.max() + 1)
+    single = isinstance(at, str) or not isinstance(at, Iterable)
+    try:
+        given = microseconds(pl.Series("at", [at] if single else at))
+    except (DataError, TypeError):
+        got = repr(at)[:80] if single else "a list with something else in it"
+        raise ConfigError(
+            f"at must be a date, an ISO 8601 string or an epoch number, one or one per user, got {got}."
+        ) from None
+    if given.size not in (1, len(user_ids)):
+        raise ConfigError(f"at must be one time or one per user ({len(user_ids)}), got {given.size}.")
+    return np.ascontiguousarray(np.broadcast_to(given, len(user_ids)))
+
+
+def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
+    """Sessions as interactions over the known items; unknown items are skipped and reported.
+
+    A mapping user id → item ids is one basket per user, just before the prediction time. A table or
+    Interactions keeps its times and baskets.
+    """
+    if isinstance(history, Mapping):
+        users = id_series(list(history))
+        rows = [list(items) for items in history.values()]
+        user = np.repeat(np.arange(len(rows), dtype=np.int32), [len(row) for row in rows])
+        item = known.items.lookup([one for row in rows for one in row])
+        time = NO_TIME
+        if known.time is not None:
+            times = request_times(known, users, at)
+            end = np.full(len(rows), known.time.max() + 1) if times is None else times
+            time = (end - 1)[user]
+        basket, ids = NO_BASKET, IdMap.of(users)
+    else:
+        data = Interactions.of(history)
+        user, item = data.user, known.items.align(data.items)[data.item]
+        time = NO_TIME if data.time is None or known.time is None else data.time
+        basket = np.repeat(np.arange(data.n_baskets, dtype=np.int32), np.diff(data.baskets))
+        ids = data.users
+    found = item != UNKNOWN
+    if not found.all():
+        warnings.warn(
+            f"{int((~found).sum())} of {found.size} items in `history` are unknown to the model and skipped.",
+            DataWarning,
+            stacklevel=4,
+        )
+    return Interactions.from_dense(
+        ids,
+        known.items,
+        user[found],
+        item[found],
+        time if time.size == 0 else time[found],
+        basket if basket.size == 0 else basket[found],
+        NO_WEIGHT,
+    )
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    return bool(number and np.isfinite(value) and int(value) == value and value >= least)

@@ -1,121 +1,109 @@
-"""Retriever: one scorer's best items among the allowed ones, by whichever exact path is quickest."""
+"""Retriever: the best candidates of each user, by the fastest exact method for the form of the scores."""
 
 import time
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from shortlist.core.ragged import ItemSets, no_sets
 from shortlist.errors import DataError
-from shortlist.recommend.index import ItemIndex, keep_index, kept_index
-from shortlist.recommend.retrieve import (
+from shortlist.recommend.index import ItemIndex
+from shortlist.recommend.request import Factors, Scores
+from shortlist.recommend.retrieval import (
     Hits,
-    Sets,
-    from_factors,
-    from_index,
-    from_pairs,
-    from_ragged,
-    from_rows,
-    no_sets,
+    score_all,
+    score_candidates,
+    search_index,
+    select_dense,
+    select_ragged,
 )
-from shortlist.recommend.scorer import Scorer
 from shortlist.types import Floats, Ints
 
-# An index costs about as much as scoring every item for this many users, and pays back with each one more.
+# Building an index costs about as much as scoring every item for this many users.
 INDEX_USERS = 64
 TRIAL_USERS, TRIAL_ITEMS = 32, 20
-CHUNK = 8192  # users with vectors at hand at once
-CELLS = 1 << 24  # dense scores at hand at once
 
 
 @dataclass(eq=False)
 class Retriever:
-    """`shared` are everybody's candidates (None: all items); `n_asked` users will be asked for in all."""
+    """Searches the `shared` candidates of a request (None: all items) for `n_users` users in total."""
 
-    scorer: Scorer
+    n_items: int
     shared: Ints | None  # (n,) ascending
-    n_asked: int
+    n_users: int
     n_threads: int = 0
     index: ItemIndex | None = field(default=None, init=False)
 
-    @property
-    def chunk(self) -> int:
-        """How many users to ask for at a time, so that memory stays flat."""
-        if self.scorer.factors(np.empty(0, np.int32)) is not None:
-            return CHUNK
-        return max(1, min(CHUNK, CELLS // max(len(self.scorer.items_), 1)))
-
-    def find(self, users: Ints, floors: Floats, excluded: Sets, own: Sets | None, limit: int | None) -> Hits:
-        """The best `limit` (None: all) above the floor and not excluded, of `own` candidates or the shared."""
-        parts = self.scorer.factors(users)
-        if parts is None:
-            return self._dense(users, floors, excluded, own, limit)
-        vectors, item_factors, bias = parts
+    def search(
+        self, scores: Scores, floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
+    ) -> Hits:
+        """The best `limit` items (None: all) above the floor, from `own` candidates or the shared ones."""
+        if scores.factors is None:
+            return self._select(scores, floors, excluded, own, limit)
+        vectors, item_factors, bias, _ = scores.factors
         if own is not None:
-            return from_pairs(vectors, item_factors, bias, own, floors, excluded, limit, self.n_threads)
-        index = self._index(vectors, item_factors, bias)
-        if index is None:
-            return from_factors(
-                vectors, item_factors, bias, self._columns(), floors, excluded, limit, self.n_threads
-            )
-        return from_index(index, vectors, floors, excluded, limit, self.n_threads)
+            return score_candidates(vectors, item_factors, bias, own, floors, excluded, limit, self.n_threads)
+        index = self._find_index(scores.factors)
+        if index is not None:
+            return search_index(index, vectors, floors, excluded, limit, self.n_threads)
+        items = self._columns()
+        return score_all(vectors, item_factors, bias, items, floors, excluded, limit, self.n_threads)
 
     def _columns(self) -> Ints:
-        return np.arange(len(self.scorer.items_), dtype=np.int32) if self.shared is None else self.shared
+        return np.arange(self.n_items, dtype=np.int32) if self.shared is None else self.shared
 
-    def _index(self, vectors: Floats, item_factors: Floats, bias: Floats | None) -> ItemIndex | None:
-        """The index at hand, kept from before, or worth building now."""
-        if self.index is None and self.shared is None:
-            self.index = kept_index(self.scorer, item_factors, bias)
-        if self.index is None and self.n_asked >= INDEX_USERS:
-            self.index = built_index(vectors, item_factors, bias, self.shared, self.n_threads)
-            if self.shared is None:
-                keep_index(self.scorer, item_factors, bias, self.index)
+    def _find_index(self, factors: Factors) -> ItemIndex | None:
+        """The index of this request or of the model; a new one if enough users ask."""
+        if self.index is None and self.shared is None and factors.index is not None:
+            self.index = factors.index.index
+        if self.index is None and self.n_users >= INDEX_USERS:
+            self.index = build_index(factors, self.shared, self.n_threads)
+            if self.shared is None and factors.index is not None:
+                factors.index.index = self.index
         return self.index
 
-    def _dense(
-        self, users: Ints, floors: Floats, excluded: Sets, own: Sets | None, limit: int | None
+    def _select(
+        self, scores: Scores, floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
     ) -> Hits:
-        scores = np.asarray(self.scorer.score(users), np.float32)
-        if scores.shape != (users.size, len(self.scorer.items_)):
+        """From scores that are already computed."""
+        values = np.asarray(scores.values, np.float32)
+        if scores.candidates is not None:
+            return select_ragged(scores.candidates, values, floors, excluded, limit)
+        if values.shape != (floors.size, self.n_items):
             raise DataError(
-                f"a scorer must return one row per user and one column per item, "
-                f"{(users.size, len(self.scorer.items_))}, got {scores.shape}; return full rows."
+                f"score() must return one row per user and one column per item, "
+                f"{(floors.size, self.n_items)}, got {values.shape}."
             )
         if own is not None:
-            owner = np.repeat(np.arange(users.size), np.diff(own.indptr))
-            return from_ragged(own, scores[owner, own.items], floors, excluded, limit)
-        rows = scores if self.shared is None else scores[:, self.shared]
-        return from_rows(rows, self._columns(), floors, excluded, limit)
+            owner = np.repeat(np.arange(floors.size), np.diff(own.indptr))
+            return select_ragged(own, values[owner, own.items], floors, excluded, limit)
+        rows = values if self.shared is None else values[:, self.shared]
+        return select_dense(rows, self._columns(), floors, excluded, limit)
 
 
-def built_index(
-    vectors: Floats, item_factors: Floats, bias: Floats | None, shared: Ints | None, n_threads: int
-) -> ItemIndex:
-    """An index whose order suits these users."""
-    lengths = np.linalg.norm(np.asarray(vectors[:1024], np.float64), axis=1)
-    lengths = lengths[np.isfinite(lengths)]
-    reach = float(lengths.mean()) if lengths.size else 1.0
-    index = ItemIndex.build(item_factors, bias, items=shared, reach=reach, n_threads=n_threads)
-    return quicker(index, index.unhurried(), np.asarray(vectors[:TRIAL_USERS], np.float32))
+def build_index(factors: Factors, shared: Ints | None, n_threads: int) -> ItemIndex:
+    """An index ordered for these users' vectors, with or without early bound checks, whichever is faster."""
+    norms = np.linalg.norm(np.asarray(factors.vectors[:1024], np.float64), axis=1)
+    norms = norms[np.isfinite(norms)]
+    index = ItemIndex.build(
+        factors.item_factors,
+        factors.bias,
+        items=shared,
+        vector_norm=float(norms.mean()) if norms.size else 1.0,
+        n_threads=n_threads,
+    )
+    return choose_faster(index, index.without_stages(), np.asarray(factors.vectors[:TRIAL_USERS], np.float32))
 
 
-def quicker(first: ItemIndex, second: ItemIndex, vectors: Floats) -> ItemIndex:
-    """Whichever finds these users' best items in less processor time; what they find is the same."""
+def choose_faster(first: ItemIndex, second: ItemIndex, vectors: Floats) -> ItemIndex:
+    """The index that takes less processor time for these users; both find the same items."""
     floors, nothing = np.full(len(vectors), -np.inf, np.float32), no_sets(len(vectors))
 
     def cost(index: ItemIndex) -> float:
         start = time.thread_time()
-        from_index(index, vectors, floors, nothing, TRIAL_ITEMS, 1)
+        search_index(index, vectors, floors, nothing, TRIAL_ITEMS, 1)
         return time.thread_time() - start
 
     cost(first)  # compiles
     trials = [(cost(first), cost(second)) for _ in range(2)]
     return first if min(a for a, _ in trials) <= min(b for _, b in trials) else second
-
-
-def prepare(scorer: Scorer, *, n_threads: int = 0) -> None:
-    """Index a model with fixed item vectors now, so that a single user asked for later does not wait."""
-    some = np.arange(min(len(scorer.users_), 1024), dtype=np.int32)
-    parts = scorer.factors(some)
-    if parts is not None and kept_index(scorer, *parts[1:]) is None:
-        keep_index(scorer, *parts[1:], built_index(parts[0], parts[1], parts[2], None, n_threads))

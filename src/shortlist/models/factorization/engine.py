@@ -1,10 +1,8 @@
-"""The joint engine: a representation, an objective and the training loop, put together (paper §3.2)."""
+"""The training engine of all factor models: a representation, an objective, the training loop (paper §3.2)."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,30 +11,47 @@ from shortlist.errors import ConfigError
 from shortlist.kernels.fold import PLAIN
 from shortlist.kernels.mf import TERMS, Parameters
 from shortlist.kernels.rng import stream, uniform_fill
-from shortlist.models.base import Recommender, at_least, whole
+from shortlist.models.base import (
+    MAX_BATCH,
+    FitOptions,
+    ModelState,
+    Recommender,
+    check_number,
+    check_whole,
+)
 from shortlist.models.factorization.fold_in import fold
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import Representation
-from shortlist.models.factorization.training import Plan, Progress, frozen, train
-from shortlist.models.factorization.validation import judge_of
+from shortlist.models.factorization.training import Plan, frozen, train
+from shortlist.models.factorization.validation import build_evaluator
+from shortlist.recommend.explain import Contributions, largest_first
+from shortlist.recommend.index import ItemIndexCache
+from shortlist.recommend.request import Factors, RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 USERS, ITEMS = 4, 5  # names of random streams
 
 
-@dataclass(kw_only=True, eq=False)
-class JointModel(Recommender):
-    """Scores are inner products; same seed, same bits, on any number of threads.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FactorState(ModelState):
+    """The learned parameters, and how training went."""
 
-    `reg` is the strength of L2 on all factors; reg_user, reg_item and reg_negative override it for the user,
-    the liked item and the sampled unseen item. `bias` adds one number per item, not regularised. For a pair,
-    `draws` unseen items are drawn and the one that scores best is used: 1 is plain BPR, more climb higher at
-    the top of the list. Training ends after `n_epochs`, or when the loss has not changed by `tol` (relative)
-    for three epochs, or, where `fit` is given validation data, when its F1 has not risen for `patience`
-    epochs; then the best state is kept.
-    """
+    parameters: Parameters
+    start_weights: tuple[float | None, ...]  # of new users, for each of TERMS; None where a term is off
+    mean_user: Floats  # (n_factors,) where fold-in starts
+    side: Any = None  # what the model derived from the history beside the parameters
+    index: ItemIndexCache = field(default_factory=ItemIndexCache)
+    n_epochs: int = 0
+    losses: tuple[float, ...] = ()
+    valid_scores: tuple[float, ...] = ()
+    stopped: str = "n_epochs"
 
-    fixed_factors: ClassVar[bool] = True  # every fit makes new arrays, so an index of them may be kept
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FactorModel(Recommender):
+    """Scores are inner products of user and item vectors, learned by stochastic gradient descent."""
+
+    uses_epochs: ClassVar[bool] = True
 
     n_factors: int = 50
     n_epochs: int = 100
@@ -47,94 +62,139 @@ class JointModel(Recommender):
     reg_negative: float | None = None
     bias: bool = True
     negative_draws: int = 1
-    init: float = 0.1  # spread of the factors at the start
+    init: float = 0.1
     tol: float = 1e-4
     patience: int = 15
     seed: int = 0
-    n_threads: int = 0  # 0: every core
+    n_threads: int = 0
 
+    # ------------------------------------------------------------------ what a subclass defines
     @abstractmethod
     def objective(self) -> Objective:
-        """What is descended."""
+        """The loss that training minimizes."""
 
     @abstractmethod
     def representation(self, train: Interactions, history: Interactions) -> Representation:
         """How users become score vectors; `train` are the rows of `history` that are visited."""
 
-    def fit(
-        self,
-        train: Interactions,
-        *,
-        valid: Interactions | None = None,
-        progress: Callable[[Progress], None] | None = None,
-        checkpoint: str | Path | None = None,
-    ) -> Self:
-        """Learn from scratch; a run found at `checkpoint` is continued and ends in the same bits."""
-        objective = self._check(train)
-        self.check_start(train)
-        theta = self._start(objective, train)
-        return self._descend(theta, train, train, valid, progress, checkpoint)
+    @abstractmethod
+    def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
+        """(n, n_factors) the score vectors of users after their history."""
 
-    def partial_fit(
+    def side_data(self, history: Interactions) -> Any:
+        """What scores need beside the parameters, derived from the history once."""
+        return None
+
+    def session_side_data(self, state: FactorState, history: Interactions) -> Any:
+        """The same for sessions: their own history, the items' statistics of the model."""
+        return state.side
+
+    def start_weights(self, data: Interactions) -> tuple[float | None, ...]:
+        """For each of TERMS, the initial weight of a user; None where the term is off."""
+        return (None,) * len(TERMS)
+
+    def item_offsets(self, state: FactorState) -> Floats:
+        """(n_items,) or (0,) what the score of a new user holds beside the inner product."""
+        return state.parameters.bias
+
+    def items_per_basket(self, history: Interactions, users: Ints) -> Doubles:
+        """(n,) how many items a user interacts with at once: the base rate of the examples."""
+        return np.diff(history.item_sets[0])[users].astype(np.float64)
+
+    def dense_scores(
         self,
-        more: Interactions,
-        *,
-        progress: Callable[[Progress], None] | None = None,
-        n_epochs: int | None = None,
-    ) -> Self:
-        """Go on with more data: new users and items are appended, users with new rows are visited again."""
-        old: Parameters = self.need("theta_")
-        objective = self._check(more)
-        data = self.history_.concat(more)
-        fresh = self._start(objective, data)
-        theta = Parameters(*(_grown(start, array) for start, array in zip(fresh, old, strict=True)))
+        parameters: Parameters,
+        history: Interactions,
+        side: Any,
+        users: Ints,
+        timestamps: Longs | None = None,
+    ) -> Floats:
+        """(n, n_items) scores after the users' history, at their prediction times (None: after all events)."""
+        scores: Floats = self.user_vectors(parameters, history, users) @ parameters.item.T
+        if parameters.bias.size:
+            scores += parameters.bias
+        return scores
+
+    @property
+    def pooling(self) -> int:
+        """How the user enters the score vector, for fold-in."""
+        return PLAIN
+
+    # ------------------------------------------------------------------ learning
+    def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
+        start = self.start_weights(train)
+        return self._descend(self._initialize(start, train), start, train, train, options)
+
+    def _learn_more(
+        self, state: FactorState, more: Interactions, options: FitOptions, n_epochs: int | None
+    ) -> FactorState:
+        """Continue with more data: users with new rows are visited again."""
+        data = state.history.concat(more)
+        start = self.start_weights(data)
+        fresh = self._initialize(start, data)
+        parameters = Parameters(
+            *(_overwrite(new, known) for new, known in zip(fresh, state.parameters, strict=True))
+        )
         touched = np.zeros(data.n_users, np.bool_)
         touched[data.users.lookup(more.users.to_ids(more.active_users))] = True
         visited = data.where(touched[data.user])
-        return self._descend(theta, data, visited, None, progress, None, n_epochs)
+        return self._descend(parameters, start, data, visited, options, n_epochs)
 
-    def fold_in(self, newcomers: Mapping[Any, Iterable[Any]]) -> Self:
-        """Vectors and boundaries for new users (or known ones with one more basket); items stay as is."""
-        old: Parameters = self.need("theta_")
-        data = self.history_.add_baskets(newcomers)
-        fresh = self._start(self.objective(), data)
-        user, boundary = _grown(fresh.user, old.user), _grown(fresh.boundary, old.boundary)
-        users = data.users.lookup(list(newcomers))
-        goal = self.objective().goal(self.reg if self.reg_user is None else self.reg_user, self.pool)
-        density = self.n_taken(data, users) / data.n_items
-        user[users], boundary[users] = fold(
-            data,
+    def _add_history(self, state: FactorState, history: Interactions, users: Ints) -> FactorState:
+        """Vectors and boundaries of new users, or of known ones with more history; items stay."""
+        old, n_known = state.parameters, state.history.n_users
+        user = np.concatenate([old.user, np.tile(state.mean_user, (history.n_users - n_known, 1))])
+        boundary = _extend(old.boundary, history.n_users, self.objective().t)
+        user[users], boundary[users] = self._fold(state, history, users, user[users], boundary[users])
+        weights = {
+            name: _extend(getattr(old, name), history.n_users, start)
+            for (name, _), start in zip(TERMS, state.start_weights, strict=True)
+            if start is not None
+        }
+        parameters = frozen(old._replace(user=user, boundary=boundary, **weights))
+        return replace(state, history=history, parameters=parameters, side=self.side_data(history))
+
+    def _fold(
+        self, state: FactorState, history: Interactions, users: Ints, vectors: Floats, boundaries: Floats
+    ) -> tuple[Floats, Floats]:
+        """(vectors, boundaries) of these users with all items fixed."""
+        objective, reg = self.objective(), self.reg if self.reg_user is None else self.reg_user
+        return fold(
+            history,
             users,
-            density,
-            user[users],
-            boundary[users],
-            old.item,
-            self.offsets(old, data),
-            goal,
+            self.items_per_basket(history, users) / history.n_items,
+            vectors,
+            boundaries,
+            state.parameters.item,
+            self.item_offsets(state),
+            objective.goal(reg, self.pooling),
             self.seed,
             self.n_threads,
         )
-        self.remember(data)
-        weights = {name: _grown(getattr(fresh, name), getattr(old, name)) for name, _ in TERMS}
-        self.theta_ = frozen(old._replace(user=user, boundary=boundary, **weights))
-        return self
 
     def _descend(
         self,
-        theta: Parameters,
+        parameters: Parameters,
+        start: tuple[float | None, ...],
         history: Interactions,
         data: Interactions,
-        valid: Interactions | None,
-        progress: Callable[[Progress], None] | None,
-        checkpoint: str | Path | None,
+        options: FitOptions,
         n_epochs: int | None = None,
-    ) -> Self:
+    ) -> FactorState:
+        """Train from these parameters on the rows of `data`."""
         objective, representation = self.objective(), self.representation(data, history)
+        side = self.side_data(history)
         regs = [self.reg if r is None else r for r in (self.reg_user, self.reg_item, self.reg_negative)]
-        identity = {} if checkpoint is None else self._identity(history, valid)
-        judge = None if valid is None else judge_of(valid, history, self.scores_of, self.seed)
+        identity = {} if options.checkpoint is None else self._identity(history, options.valid)
+        evaluator = None
+        if options.valid is not None:
+
+            def scores(theta: Parameters, users: Ints, timestamps: Longs | None) -> Floats:
+                return self.dense_scores(theta, history, side, users, timestamps)
+
+            evaluator = build_evaluator(options.valid, history, scores, self.seed)
         run = train(
-            theta,
+            parameters,
             data,
             representation,
             objective,
@@ -146,153 +206,178 @@ class JointModel(Recommender):
                 seed=self.seed,
                 n_threads=self.n_threads,
                 identity=identity,
-                checkpoint=None if checkpoint is None else Path(checkpoint),
-                progress=progress,
-                judge=judge,
+                checkpoint=options.checkpoint,
+                progress=options.progress,
+                judge=evaluator,
             ),
         )
-        self.remember(history)
-        self.theta_ = run.theta if run.best is None else run.best
-        self.n_epochs_ = run.best_epoch or run.epoch
-        self.losses_, self.valid_scores_, self.stopped_ = run.losses, run.scores, run.stopped
-        return self
-
-    def check_start(self, train: Interactions) -> None:
-        """Refuse data that the representation cannot start from."""
+        learned = run.theta if run.best is None else run.best
+        return FactorState(
+            history=history,
+            parameters=learned,
+            start_weights=start,
+            mean_user=learned.user.mean(axis=0),
+            side=side,
+            n_epochs=run.best_epoch or run.epoch,
+            losses=tuple(run.losses),
+            valid_scores=tuple(run.scores),
+            stopped=run.stopped,
+        )
 
     def _identity(self, history: Interactions, valid: Interactions | None) -> dict[str, Any]:
-        """What a checkpoint must agree with; it reads all the data, so only checkpoints ask for it."""
+        """What a checkpoint must agree with."""
         identity = {**self.get_params(), "class": type(self).__name__, "data": history.fingerprint}
         identity["valid"] = None if valid is None else valid.fingerprint
         del identity["n_threads"], identity["n_epochs"]
         return identity
 
-    def _check(self, data: Interactions) -> Objective:
-        whole(
+    def _check_params(self) -> None:
+        check_whole(
             1,
             negative_draws=self.negative_draws,
             n_factors=self.n_factors,
             n_epochs=self.n_epochs,
             patience=self.patience,
         )
-        whole(0, seed=self.seed, n_threads=self.n_threads)
-        at_least(0, lr=self.lr, reg=self.reg, tol=self.tol, init=self.init)
-        at_least(
-            0,
-            **{n: v for n in ("reg_user", "reg_item", "reg_negative") if (v := getattr(self, n)) is not None},
-        )
+        check_whole(0, seed=self.seed, n_threads=self.n_threads)
+        check_number(0, lr=self.lr, reg=self.reg, tol=self.tol, init=self.init)
+        for name in ("reg_user", "reg_item", "reg_negative"):
+            if getattr(self, name) is not None:
+                check_number(0, **{name: getattr(self, name)})
         if not 0 < self.lr <= 10:
-            raise ConfigError(f"lr must lie between 0 and 10, got {self.lr}; 0.05 is a good start.")
-        self.check_data(data)
-        return self.objective()
+            raise ConfigError(f"lr must lie between 0 and 10, got {self.lr}; try 0.05.")
+        self.objective()
 
-    def _start(self, objective: Objective, data: Interactions) -> Parameters:
-        """Small random factors; row n depends on the seed and n alone, so that later rows can be appended."""
-        n_users, n_items = data.n_users, data.n_items
-        reach = np.float32(self.init * np.sqrt(3 / self.n_factors))  # its spread is init / √n_factors
+    def _initialize(self, start: tuple[float | None, ...], data: Interactions) -> Parameters:
+        """Small random factors; row n depends only on the seed and n, so that rows can be appended later."""
+        scale = np.float32(self.init * np.sqrt(3 / self.n_factors))  # standard deviation init / √n_factors
 
         def draw(name: int, n: int) -> Floats:
             factors = np.empty((n, self.n_factors), np.float32)
-            uniform_fill(stream(self.seed, name)[0], reach, factors.reshape(-1))
+            uniform_fill(stream(self.seed, name)[0], scale, factors.reshape(-1))
             return factors
 
         terms: list[Floats] = []
-        for level in self.levels(data):
-            counts = level is not None
-            terms.append(np.full(n_users if counts else 0, level or 0, np.float32))
-            terms.append(np.zeros(n_items if counts else 0, np.float32))
+        for weight in start:
+            on = weight is not None
+            terms.append(np.full(data.n_users if on else 0, weight or 0, np.float32))
+            terms.append(np.zeros(data.n_items if on else 0, np.float32))
         return Parameters(
-            draw(USERS, n_users),
-            np.full(n_users, objective.t, np.float32),
-            draw(ITEMS, n_items),
-            np.zeros(n_items if self.bias else 0, np.float32),
+            draw(USERS, data.n_users),
+            np.full(data.n_users, self.objective().t, np.float32),
+            draw(ITEMS, data.n_items),
+            np.zeros(data.n_items if self.bias else 0, np.float32),
             *terms,
         )
 
-    def levels(self, data: Interactions) -> tuple[float | None, ...]:
-        """For each of TERMS, where users' weights start; None where it does not count."""
-        return (None,) * len(TERMS)
+    # ------------------------------------------------------------------ scoring
+    def score(self, request: RecommendRequest[FactorState]) -> Scores:
+        """Inner products, with the learned boundary and the shift to log-odds where there are any."""
+        state, history, users = request.state, request.history, request.users
+        parameters, side = state.parameters, state.side
+        if request.is_session:
+            parameters, side = self._session_parameters(request), self.session_side_data(state, history)
+        boundaries = parameters.boundary[users]
+        objective = self.objective()
+        shift = objective.log_odds_shift(boundaries, self.items_per_basket(history, users), history.n_items)
+        known = boundaries if self.has_boundary else None
+        if any(getattr(parameters, name).size for name, _ in TERMS):
+            values = self.dense_scores(parameters, history, side, users, request.timestamps)
+            return Scores(values=values, boundaries=known, log_odds_shift=shift)
+        bias = parameters.bias if parameters.bias.size else None
+        vectors = self.user_vectors(parameters, history, users)
+        factors = Factors(vectors, parameters.item, bias, state.index)
+        return Scores(factors=factors, boundaries=known, log_odds_shift=shift)
 
-    def offsets(self, theta: Parameters, history: Interactions) -> Floats:
-        """(n_items,) or (0,) what a newcomer's scores hold beside the factors."""
-        return theta.bias
-
-    @abstractmethod
-    def vectors_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:
-        """(n, n_factors) what users look like to the scorer after their history."""
+    def _session_parameters(self, request: RecommendRequest[FactorState]) -> Parameters:
+        """The parameters with a user row per session: folded in, with the initial weights of a new user."""
+        state, users, n = request.state, request.users, request.history.n_users
+        user = np.tile(state.mean_user, (n, 1))
+        boundary = np.full(n, self.objective().t, np.float32)
+        user[users], boundary[users] = self._fold(state, request.history, users, user[users], boundary[users])
+        weights = {
+            name: np.full(n, weight, np.float32)
+            for (name, _), weight in zip(TERMS, state.start_weights, strict=True)
+            if weight is not None
+        }
+        return state.parameters._replace(user=user, boundary=boundary, **weights)
 
     @property
-    def pool(self) -> int:
-        """How the user enters the score vector, for `fold_in`."""
-        return PLAIN
-
-    def n_taken(self, history: Interactions, users: Ints) -> Doubles:
-        """(n,) how many items a user takes of those that are scored: the base rate of the examples."""
-        return np.diff(history.item_sets[0])[users].astype(np.float64)
-
-    def scores_of(
-        self, theta: Parameters, history: Interactions, users: Ints, at: Longs | None = None
-    ) -> Floats:
-        """(n, n_items) every item's score after the users' history, at their moments (None: after all)."""
-        scores: Floats = self.vectors_of(theta, history, users) @ theta.item.T
-        if theta.bias.size:
-            scores += theta.bias
-        return scores
-
-    # ------------------------------------------------------------------ the contract
-    def factors(self, users: Ints) -> tuple[Floats, Floats, Floats | None] | None:
-        """(score vectors, item vectors, item bias), unless something counts beside them."""
-        theta: Parameters = self.need("theta_")
-        if any(getattr(theta, name).size for name, _ in TERMS):
-            return None
-        return (
-            self.vectors_of(theta, self.history_, users),
-            theta.item,
-            theta.bias if theta.bias.size else None,
-        )
-
-    def score(self, users: Ints) -> Floats:
-        """(n, n_items) every item's score for dense users."""
-        return self.scores_of(self.need("theta_"), self.history_, users)
-
-    def boundaries(self, users: Ints) -> Floats | None:
-        """(n,) t_u, where the objective learns one."""
-        theta: Parameters = self.need("theta_")
+    def has_boundary(self) -> bool:
+        """Whether the objective learns a boundary."""
         objective = self.objective()
-        return theta.boundary[users] if objective.learn_boundary and objective.alpha > 0 else None
+        return objective.learn_boundary and objective.alpha > 0
 
-    def log_odds_shift(self, users: Ints) -> Floats | None:
-        """(n,) what to add to a score to get the log-odds of relevance; None where scores only rank."""
-        theta: Parameters = self.need("theta_")
-        history = self.history_
-        return self.objective().log_odds_shift(
-            theta.boundary[users], self.n_taken(history, users), history.n_items
-        )
+    def batch_size(self, state: FactorState) -> int:
+        """Inner products need no dense scores; terms beside them do."""
+        return super().batch_size(state) if any(w is not None for w in state.start_weights) else MAX_BATCH
+
+    def contributions(self, request: RecommendRequest[FactorState], items: Ints) -> Contributions:
+        """The items of the user's history whose vectors point in the same direction, and the item's bias."""
+        state = request.state
+        indptr, sets = request.history.item_sets
+        past = sets[indptr[request.users[0]] : indptr[request.users[0] + 1]]
+        vectors = state.parameters.item.astype(np.float64)
+        names = [*state.history.item_labels(past), "item bias"]
+        inner = vectors[items] @ vectors[past].T
+        bias = state.parameters.bias[items] if state.parameters.bias.size else np.zeros(items.size)
+        return [largest_first(names, row) for row in np.column_stack([inner, bias])]
+
+    def _item_vectors(self, state: FactorState) -> Floats | None:
+        return state.parameters.item
+
+    # ------------------------------------------------------------------ what training reports
+    @property
+    def n_epochs_(self) -> int:
+        """Epochs of the parameters that were kept."""
+        return self._fitted_state().n_epochs
+
+    @property
+    def losses_(self) -> list[float]:
+        """The loss after every epoch, on a fixed sample of the training data."""
+        return list(self._fitted_state().losses)
+
+    @property
+    def valid_scores_(self) -> list[float]:
+        """F1 on the validation data after every epoch; empty without validation data."""
+        return list(self._fitted_state().valid_scores)
+
+    @property
+    def stopped_(self) -> str:
+        """Why training ended: n_epochs, tol, patience or interrupted."""
+        return self._fitted_state().stopped
 
     # ------------------------------------------------------------------ saving
-    def _pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        theta: Parameters = self.need("theta_")
+    def _to_arrays(self, state: FactorState) -> tuple[dict[str, Any], dict[str, Any]]:
         notes = {
-            "n_epochs": self.n_epochs_,
-            "losses": self.losses_,
-            "valid_scores": self.valid_scores_,
-            "stopped": self.stopped_,
+            "n_epochs": state.n_epochs,
+            "losses": state.losses,
+            "valid_scores": state.valid_scores,
+            "stopped": state.stopped,
+            "start_weights": state.start_weights,
         }
-        return theta._asdict(), notes
+        return state.parameters._asdict(), notes
 
-    def _unpack(self, arrays: dict[str, Any], notes: dict[str, Any]) -> None:
-        self.theta_ = frozen(Parameters(*(arrays[name] for name in Parameters._fields)))
-        self.n_epochs_, self.losses_ = notes["n_epochs"], notes["losses"]
-        self.valid_scores_, self.stopped_ = notes["valid_scores"], notes["stopped"]
+    def _from_arrays(
+        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
+    ) -> FactorState:
+        parameters = frozen(Parameters(*(arrays[name] for name in Parameters._fields)))
+        return FactorState(
+            history=history,
+            parameters=parameters,
+            start_weights=tuple(notes["start_weights"]),
+            mean_user=parameters.user.mean(axis=0),
+            side=self.side_data(history),
+            n_epochs=notes["n_epochs"],
+            losses=tuple(notes["losses"]),
+            valid_scores=tuple(notes["valid_scores"]),
+            stopped=notes["stopped"],
+        )
 
 
-@dataclass(kw_only=True, eq=False)
-class DynamicK(JointModel):
-    """What a joint model adds to its ranker: the share of examples, the boundary and its leash.
-
-    `negatives` per positive is the strictness of the boundary: s > t_u means odds above `negatives` times the
-    base rate; "uniform" draws examples uniformly over items, as the paper says.
-    """
+@dataclass(kw_only=True, eq=False, repr=False)
+class DynamicK(FactorModel):
+    """What the joint models add to their ranker: classification examples and a personal boundary."""
 
     alpha: float = 0.5
     t: float = 1.0
@@ -302,7 +387,7 @@ class DynamicK(JointModel):
     penalty: str = "l2"
 
     def objective(self) -> Objective:
-        """What is descended."""
+        """The joint loss."""
         return Objective(
             alpha=self.alpha,
             t=self.t,
@@ -314,7 +399,12 @@ class DynamicK(JointModel):
         )
 
 
-def _grown(start: Floats, known: Floats) -> Floats:
-    """Freshly drawn rows, with what is known already written over the first of them."""
-    start[: known.shape[0]] = known
-    return start
+def _overwrite(fresh: Floats, known: Floats) -> Floats:
+    """Fresh rows with the known ones written over the first of them."""
+    fresh[: known.shape[0]] = known
+    return fresh
+
+
+def _extend(known: Floats, n: int, value: float) -> Floats:
+    """(n,) the known values, then `value`."""
+    return np.concatenate([known, np.full(n - known.size, value, np.float32)])

@@ -1,16 +1,16 @@
-"""Folding users into a finished model: items fixed, the user's own convex problem solved to convergence."""
+"""Fold-in: the vector and boundary of a user with all items fixed, by solving the user's convex problem."""
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
 
+from shortlist.core.threads import thread_count
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.fold import FoldInObjective, Terms, users_fold
-from shortlist.models.factorization.schedule import thread_count
 from shortlist.types import Doubles, Floats, Ints
 
-LEAST_TERMS = 200  # unseen items a user is held against, at least
+LEAST_TERMS = 200  # pairs per user, at least
 FOLD = 7  # name of a random stream
 
 
@@ -26,7 +26,7 @@ def fold(
     seed: int,
     n_threads: int,
 ) -> tuple[Floats, Floats]:
-    """Solved (vectors, boundaries) of `users`; where there is a context, the user must do without it."""
+    """(vectors, boundaries) of `users`; HRM users are solved without a context."""
     terms = _terms(data, users, seed)
     contexts = np.zeros_like(vectors)
     n = thread_count(n_threads)
@@ -42,12 +42,12 @@ def fold(
 
 
 def _terms(data: Interactions, users: Ints, seed: int) -> Terms:
-    """Every liked item against a few unseen ones; what a user gets depends on the seed and the user alone."""
+    """Every item of a user against a few others; the draws depend only on the seed and the user's items."""
     indptr, sets = data.item_sets
     liked, unseen, lengths = [], [], [0]
     for user in users:
         own = sets[indptr[user] : indptr[user + 1]]
-        rng = np.random.Generator(np.random.PCG64([seed, FOLD, int(user)]))
+        rng = np.random.Generator(np.random.PCG64([seed, FOLD, *own.tolist()]))
         each = -(-LEAST_TERMS // own.size)
         drawn = rng.integers(data.n_items, size=own.size * each, dtype=np.int32)
         at = np.searchsorted(own, drawn)

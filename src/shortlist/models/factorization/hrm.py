@@ -1,45 +1,75 @@
-"""HRM and DK-HRM: what the user usually takes and what stood in the last basket, pooled (paper §3.3)."""
+"""HRM and DKHRM: a user's long-term taste and the last baskets, pooled into one vector (paper §3.3)."""
 
-from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.fold import AVERAGE, MAXIMUM
 from shortlist.kernels.hrm import USER_TREND_START, Contexts
 from shortlist.kernels.item_stats import DAY
 from shortlist.kernels.mf import Parameters
-from shortlist.models.base import at_least, whole
-from shortlist.models.counting import faded_counts
-from shortlist.models.factorization.engine import DynamicK, JointModel
+from shortlist.models.base import FitOptions, check_fraction, check_number, check_whole
+from shortlist.models.counting import decayed_counts
+from shortlist.models.factorization.engine import DynamicK, FactorModel, FactorState
 from shortlist.models.factorization.hybrid import Hybrid, repeat_level, vectors_at
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import Representation
 from shortlist.models.factorization.trend import NOTHING, Trend
-from shortlist.models.two_stage.snapshots import asked_moments
-from shortlist.recommend.batch import asked_users
-from shortlist.recommend.request import renamed
+from shortlist.recommend.explain import Contributions
+from shortlist.recommend.request import RecommendRequest
 from shortlist.types import Doubles, Floats, Ints, Longs
 
-POOLS = ("average", "max")
-Made = TypeVar("Made")
+POOLING = ("average", "max")
 
 
-@dataclass(kw_only=True, eq=False)
-class HRM(JointModel):
-    """Rank the next basket's items from the user and the last `window` baskets (Wang et al., 2015).
+class SideData(NamedTuple):
+    """What the repeat and trend terms need beside the parameters; None where a term is off."""
 
-    `pool_items` joins the items of the context, `pool_user` joins the user with them: average or max. With
-    `memory`, what the user took before counts beside the factors: (a_u + b_i) · ln(1 + past baskets with item
-    i), each basket counting memory^(baskets since). a_u and b_i are learned, a_u from where counting puts it,
-    and what is taken again is held against the rest of the user's past in half of its pairs. With `trend`,
-    what sells these days counts: (c_u + d_i) · ln(sales of item i / its usual ones), where a sale counts half
-    after `trend` days and only whole days before the basket's count. c_u starts at 1; both are learned.
+    repeat_counts: Floats | None  # one per entry of history.item_sets
+    trend: Trend | None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class HRM(FactorModel):
+    """Hierarchical representation model: predict the next basket from the user and the last baskets.
+
+    The score vector pools the user's vector with the pooled vectors of the items in the last `window` baskets.
+    Two optional terms are added to the inner product:
+
+    - with `repeat_decay`, (a_u + b_i) · ln(1 + baskets of the user with item i), each basket counting
+      repeat_decay^(baskets since);
+    - with `trend_half_life`, (c_u + d_i) · ln(recent interactions with item i / the usual number), over whole
+      days before the prediction time.
+
+    The weights a, b, c, d are learned.
+
+    Parameters
+    ----------
+    pool_items
+        How the items of the context are pooled, "average" or "max".
+    pool_user
+        How the user is pooled with the context, "average" or "max".
+    window
+        How many baskets back the context reaches.
+    repeat_decay
+        How much a past basket counts one basket later; None: no repeat term.
+    trend_half_life
+        Days after which an interaction counts half in the trend; None: no trend term.
+    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias, negative_draws, init, tol, patience, \
+seed, n_threads
+        As in `BPRMF`.
+
+    References
+    ----------
+    Wang et al., "Learning Hierarchical Representation Model for Next Basket Recommendation", SIGIR 2015.
+
+    Examples
+    --------
+    >>> model = sl.HRM(n_epochs=2, repeat_decay=0.9).fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(N=10)
     """
 
     pool_items: str = "average"
@@ -49,16 +79,17 @@ class HRM(JointModel):
     trend_half_life: float | None = None
 
     def objective(self) -> Objective:
+        """Pairwise ranking only."""
         return Objective()
 
     def representation(self, train: Interactions, history: Interactions) -> Representation:
         pools, sales = (self.pool_items == "max", self.pool_user == "max"), NOTHING
         if self.trend_half_life is not None:
             assert train.time is not None
-            sales = self._kept(Trend.of, history, self.trend_half_life).before(train.time[train.baskets[:-1]])
+            sales = Trend.of(history, self.trend_half_life).before(train.time[train.baskets[:-1]])
         return Hybrid(train, self.window, *pools, self.repeat_decay, sales)
 
-    def vectors_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:
+    def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
         last = history.user_baskets[users + 1]
         begin = history.baskets[np.maximum(last - self.window, history.user_baskets[users])]
         contexts = Contexts(
@@ -71,105 +102,140 @@ class HRM(JointModel):
             np.float32(0),
             np.float32(0),
         )
-        return vectors_at(theta, contexts)
+        return vectors_at(parameters, contexts)
 
-    def scores_of(
-        self, theta: Parameters, history: Interactions, users: Ints, at: Longs | None = None
+    def side_data(self, history: Interactions) -> SideData:
+        """Repeat counts and trend of the whole history."""
+        trend = None if self.trend_half_life is None else Trend.of(history, self.trend_half_life)
+        return SideData(self._repeat_counts(history), trend)
+
+    def session_side_data(self, state: FactorState, history: Interactions) -> SideData:
+        """The sessions' own repeat counts, the trend of the model."""
+        return SideData(self._repeat_counts(history), state.side.trend)
+
+    def _repeat_counts(self, history: Interactions) -> Floats | None:
+        return None if self.repeat_decay is None else decayed_counts(history, self.repeat_decay)
+
+    def dense_scores(
+        self,
+        parameters: Parameters,
+        history: Interactions,
+        side: SideData,
+        users: Ints,
+        timestamps: Longs | None = None,
     ) -> Floats:
-        scores = super().scores_of(theta, history, users, at)
-        if self.repeat_decay is not None:
-            indptr, items = history.item_sets
-            counts = self._kept(faded_counts, history, self.repeat_decay)
-            for row, user in enumerate(users):
-                own = slice(indptr[user], indptr[user + 1])
-                weight = theta.user_repeat[user] + theta.item_repeat[items[own]]
-                scores[row, items[own]] += weight * np.log1p(counts[own])
-        if self.trend_half_life is not None:
-            trend = self._kept(Trend.of, history, self.trend_half_life)
-            moment = np.full(users.size, trend.end) if at is None else at
-            trend.add(scores, theta.user_trend[users], theta.item_trend, moment)
+        scores = super().dense_scores(parameters, history, side, users, timestamps)
+        self._add_repeats(scores, parameters, history, side, users)
+        if side.trend is not None:
+            times = np.full(users.size, side.trend.end) if timestamps is None else timestamps
+            side.trend.add(scores, parameters.user_trend[users], parameters.item_trend, times)
         return scores
 
-    def offsets(self, theta: Parameters, history: Interactions) -> Floats:
-        bias = super().offsets(theta, history)
+    def _add_repeats(
+        self, scores: Floats, parameters: Parameters, history: Interactions, side: SideData, users: Ints
+    ) -> None:
+        """Add the repeat term to the scores of each user's own items."""
+        if side.repeat_counts is None:
+            return
+        indptr, items = history.item_sets
+        for row, user in enumerate(users):
+            own = slice(indptr[user], indptr[user + 1])
+            weight = parameters.user_repeat[user] + parameters.item_repeat[items[own]]
+            scores[row, items[own]] += weight * np.log1p(side.repeat_counts[own])
+
+    def contributions(self, request: RecommendRequest[FactorState], items: Ints) -> Contributions:
+        """The inner product, the bias, and the repeat and trend terms of each item."""
+        state, history, users = request.state, request.history, request.users
+        parameters, side = state.parameters, state.side
+        if request.is_session:
+            parameters, side = self._session_parameters(request), self.session_side_data(state, history)
+        parts = {"user and last baskets": self.user_vectors(parameters, history, users) @ parameters.item.T}
+        if parameters.bias.size:
+            parts["item bias"] = parameters.bias[None, :]
+        if side.repeat_counts is not None:
+            parts["bought before"] = np.zeros((1, history.n_items), np.float32)
+            self._add_repeats(parts["bought before"], parameters, history, side, users)
+        if side.trend is not None:
+            times = np.full(1, side.trend.end) if request.timestamps is None else request.timestamps
+            parts["trend"] = np.zeros((1, history.n_items), np.float32)
+            side.trend.add(parts["trend"], parameters.user_trend[users], parameters.item_trend, times)
+        return [
+            sorted(
+                ((name, float(part[0, item])) for name, part in parts.items()), key=lambda one: -abs(one[1])
+            )
+            for item in items
+        ]
+
+    def item_offsets(self, state: FactorState) -> Floats:
+        bias = super().item_offsets(state)
         if self.trend_half_life is None:
             return bias
-        trend = self._kept(Trend.of, history, self.trend_half_life)
-        lately: Floats = (USER_TREND_START + theta.item_trend) * trend.trend_scores(trend.end // DAY)
-        return lately + bias if bias.size else lately
+        trend = state.side.trend
+        recent: Floats = (USER_TREND_START + state.parameters.item_trend) * trend.trend_scores(
+            trend.end // DAY
+        )
+        return recent + bias if bias.size else recent
 
-    def _kept(self, make: Callable[[Interactions, float], Made], history: Interactions, by: float) -> Made:
-        """What is made of the history at hand, made once: training asks after every epoch."""
-        store = vars(self).setdefault("_store", {})
-        known = store.get(make)
-        if known is None or known[0] is not history or known[1] != by:
-            known = store[make] = history, by, make(history, by)
-        made: Made = known[2]
-        return made
-
-    def score(self, users: Ints) -> Floats:
-        moments = vars(self).get("_moments")
-        at = None if moments is None else moments[users]
-        return self.scores_of(self.need("theta_"), self.history_, users, at)
-
-    def recommend(self, users: Any = None, *, at: Any = None, **wishes: Any) -> RankedLists:
-        """Lists made `at` a moment, which matters to a model with a `trend`: sales before that day count.
-
-        Moments are given as to `TwoStage.recommend`; None, or no times: just after the last event.
-        """
-        if self.trend_half_life is None or at is None:
-            return super().recommend(users, **wishes)
-        wishes = renamed(wishes)
-        users = wishes.pop("users", users)
-        end = self._kept(Trend.of, self.history, self.trend_half_life).end
-        model = copy(self)
-        vars(model)["_moments"] = asked_moments(self.users_, end, asked_users(self, users), at)
-        return super(HRM, model).recommend(users, **wishes)
-
-    def levels(self, data: Interactions) -> tuple[float | None, ...]:
-        past = None if self.repeat_decay is None else repeat_level(data, self.repeat_decay)
-        return past, None if self.trend_half_life is None else float(USER_TREND_START)
+    def start_weights(self, data: Interactions) -> tuple[float | None, ...]:
+        repeats = None if self.repeat_decay is None else repeat_level(data, self.repeat_decay)
+        return repeats, None if self.trend_half_life is None else float(USER_TREND_START)
 
     @property
-    def pool(self) -> int:
+    def pooling(self) -> int:
         return MAXIMUM if self.pool_user == "max" else AVERAGE
 
-    def n_taken(self, history: Interactions, users: Ints) -> Doubles:
+    def items_per_basket(self, history: Interactions, users: Ints) -> Doubles:
         rows, baskets = np.diff(history.indptr)[users], np.diff(history.user_baskets)[users]
         return np.asarray(rows / np.maximum(baskets, 1))
 
-    def check_start(self, train: Interactions) -> None:
+    def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
         if not (np.diff(train.user_baskets) > 1).any():
             raise DataError(
-                f"{type(self).__name__} learns from the second basket of a user on, got data without one; "
-                "bring timestamps or basket ids, or use BPRMF or DKBPRMF."
+                f"{type(self).__name__} learns from users with two baskets or more, got none; "
+                "add timestamps or basket ids, or use BPRMF or DKBPRMF."
             )
+        if self.trend_half_life is not None and train.time is None:
+            raise ConfigError(
+                "trend_half_life needs timestamps, got data without them; add a time column or set it to None."
+            )
+        return super()._learn(train, options)
 
-    def _check(self, data: Interactions) -> Objective:
-        whole(1, window=self.window)
+    def _check_params(self) -> None:
+        check_whole(1, window=self.window)
         if self.repeat_decay is not None:
-            at_least(0, repeat_decay=self.repeat_decay)
-        if self.repeat_decay is not None and not 0 < self.repeat_decay <= 1:
-            raise ConfigError(
-                f"repeat_decay must lie above 0 and be at most 1, or be None, got {self.repeat_decay}; try 0.9."
-            )
+            check_fraction(repeat_decay=self.repeat_decay)
         if self.trend_half_life is not None:
-            at_least(0, trend_half_life=self.trend_half_life)
+            check_number(0, trend_half_life=self.trend_half_life)
             if self.trend_half_life == 0:
-                raise ConfigError("trend_half_life must be above 0 days, or be None, got 0; try 3.")
+                raise ConfigError("trend_half_life must be above 0 days, or None, got 0; try 3.")
         for name in ("pool_items", "pool_user"):
-            if getattr(self, name) not in POOLS:
-                raise ConfigError(f"{name} must be one of {', '.join(POOLS)}, got {getattr(self, name)!r}.")
-        objective = super()._check(data)
-        if self.trend_half_life is not None and data.time is None:
-            raise ConfigError(
-                "trend_half_life needs timestamps, got data without them; bring a time column or leave trend_half_life None."
-            )
-        return objective
+            if getattr(self, name) not in POOLING:
+                raise ConfigError(f"{name} must be one of {', '.join(POOLING)}, got {getattr(self, name)!r}.")
+        super()._check_params()
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class DKHRM(DynamicK, HRM):
-    """HRM with a personal decision boundary, learned jointly (paper §3.3)."""
+    """HRM with a personal decision boundary, learned jointly (paper §3.3).
+
+    Parameters
+    ----------
+    alpha, t, lambda_t, negatives, loss, penalty
+        As in `DKBPRMF`.
+    pool_items, pool_user, window, repeat_decay, trend_half_life
+        As in `HRM`.
+    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias, negative_draws, init, tol, patience, \
+seed, n_threads
+        As in `BPRMF`.
+
+    References
+    ----------
+    Gao et al., "Dynamic-K Recommendation with Personalized Decision Boundary", CCIR 2017.
+
+    Examples
+    --------
+    >>> model = sl.DKHRM(n_epochs=2).fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(cutoff="boundary", max_items=20)
+    """
 
     t: float = 2.0

@@ -1,53 +1,167 @@
-"""Matrix factorisation: BPRMF, LogMF, CRRMF and DK-BPRMF differ only in their objective."""
+"""Matrix factorization: BPRMF, LogMF, CRRMF and DKBPRMF differ only in their objective."""
 
 from dataclasses import dataclass
 
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.mf import Parameters
-from shortlist.models.factorization.engine import DynamicK, JointModel
+from shortlist.models.factorization.engine import DynamicK, FactorModel
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import Plain, Representation
 from shortlist.types import Floats, Ints
 
 
-@dataclass(kw_only=True, eq=False)
-class _Factorisation(JointModel):
+@dataclass(kw_only=True, eq=False, repr=False)
+class MatrixFactorization(FactorModel):
+    """The score vector of a user is the user's factors."""
+
     def representation(self, train: Interactions, history: Interactions) -> Representation:
         return Plain()
 
-    def vectors_of(self, theta: Parameters, history: Interactions, users: Ints) -> Floats:
-        return theta.user[users]
+    def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
+        return parameters.user[users]
 
 
-@dataclass(kw_only=True, eq=False)
-class BPRMF(_Factorisation):
-    """Rank liked items above unseen ones (Rendle et al., 2009); the order means something, not the scale."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class BPRMF(MatrixFactorization):
+    """Matrix factorization trained with the BPR pairwise ranking loss.
+
+    Scores rank items within one user; they are not comparable between users and are not probabilities.
+
+    Parameters
+    ----------
+    n_factors
+        Length of the user and item vectors.
+    n_epochs
+        Maximum number of passes over the interactions.
+    lr
+        Step size of the stochastic gradient descent.
+    reg
+        L2 penalty on all vectors.
+    reg_user, reg_item, reg_negative
+        L2 penalty on users, on the items users interacted with, and on sampled items; None: `reg`.
+    bias
+        Whether each item has a bias, which is not penalized.
+    negative_draws
+        Items sampled per pair; the one that scores highest is used (dynamic negative sampling, Zhang et al.,
+        SIGIR 2013). 1 is plain BPR; more raises the top of the list.
+    init
+        Spread of the vectors at the start.
+    tol
+        Training without validation data ends when the loss changes by less than this share for three epochs.
+    patience
+        Training with validation data ends after so many epochs without improvement; the best one is kept.
+    seed
+        The same seed gives the same model, bit for bit, on any number of threads.
+    n_threads
+        Number of threads; 0 uses every core.
+
+    References
+    ----------
+    Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback", UAI 2009.
+
+    Examples
+    --------
+    >>> model = sl.BPRMF(n_factors=16, n_epochs=2, seed=7).fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(N=10)
+    """
 
     def objective(self) -> Objective:
+        """Pairwise ranking only."""
         return Objective()
 
 
-@dataclass(kw_only=True, eq=False)
-class LogMF(_Factorisation):
-    """Tell liked from unseen items by logistic loss (Johnson, 2014); `c` weighs the liked ones."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class LogMF(MatrixFactorization):
+    """Matrix factorization trained to classify items by logistic loss.
+
+    Parameters
+    ----------
+    c
+        Weight of a positive example.
+    negatives
+        Negative examples per positive one, or "uniform" to sample examples uniformly over all items.
+    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias, negative_draws, init, tol, patience, \
+seed, n_threads
+        As in `BPRMF`.
+
+    References
+    ----------
+    Johnson, "Logistic Matrix Factorization for Implicit Feedback Data", NIPS workshop 2014.
+
+    Examples
+    --------
+    >>> model = sl.LogMF(n_epochs=2).fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(N=10)
+    """
 
     c: float = 1.0
     negatives: float | str = 1.0
 
     def objective(self) -> Objective:
+        """Classification only."""
         return Objective(alpha=1.0, weight=self.c, negatives=self.negatives)
 
 
-@dataclass(kw_only=True, eq=False)
-class CRRMF(_Factorisation):
-    """Rank, and regress scores to 1 and 0 (Sculley, 2010); `alpha` is the share of regression steps."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class CRRMF(MatrixFactorization):
+    """Matrix factorization trained by combined ranking and regression: scores regress to 1 and 0.
+
+    Parameters
+    ----------
+    alpha
+        Share of regression steps: 0 is pure ranking, 1 pure regression.
+    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias, negative_draws, init, tol, patience, \
+seed, n_threads
+        As in `BPRMF`.
+
+    References
+    ----------
+    Sculley, "Combined Regression and Ranking", KDD 2010.
+
+    Examples
+    --------
+    >>> model = sl.CRRMF(n_epochs=2).fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(N=10)
+    """
 
     alpha: float = 0.5
 
     def objective(self) -> Objective:
+        """Ranking and squared loss, mixed by sampling."""
         return Objective(alpha=self.alpha, loss="squared")
 
 
-@dataclass(kw_only=True, eq=False)
-class DKBPRMF(DynamicK, _Factorisation):
-    """BPRMF with a personal decision boundary, learned jointly (paper §3.3)."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class DKBPRMF(DynamicK, MatrixFactorization):
+    """BPRMF with a personal decision boundary, learned jointly (paper §3.3).
+
+    Lists hold the items whose score is above the user's boundary t_u.
+
+    Parameters
+    ----------
+    alpha
+        Share of classification steps: 0 is the pure ranker, 1 the pure classifier.
+    t
+        Start of every boundary, and the value it is penalized towards.
+    lambda_t
+        Penalty on the distance of a boundary from t.
+    negatives
+        Negative examples per positive one: the strictness of the boundary. s > t_u means odds above `negatives`
+        times the base rate. "uniform" samples examples uniformly over all items, as in the paper.
+    loss
+        Classification loss, "logistic" or "hinge".
+    penalty
+        Penalty on boundaries, "l2" or "l1".
+    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias, negative_draws, init, tol, patience, \
+seed, n_threads
+        As in `BPRMF`.
+
+    References
+    ----------
+    Gao et al., "Dynamic-K Recommendation with Personalized Decision Boundary", CCIR 2017.
+
+    Examples
+    --------
+    >>> model = sl.DKBPRMF(n_epochs=2).fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(cutoff="boundary", max_items=20)
+    """
