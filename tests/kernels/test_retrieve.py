@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shortlist.core.ragged import ItemSets, no_sets
 from shortlist.recommend.index import ItemIndex
-from shortlist.recommend.retrieve import Sets, from_factors, from_index, from_pairs, no_sets
+from shortlist.recommend.retrieval import score_all, score_candidates, search_index
 
 
 def plain_scores(vectors, item_factors, bias=None):
@@ -44,7 +45,7 @@ def as_lists(hits):
 def as_sets(rows):
     lengths = [len(row) for row in rows]
     items = [item for row in rows for item in sorted(row)]
-    return Sets(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), np.array(items, np.int32))
+    return ItemSets(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), np.array(items, np.int32))
 
 
 def zipf_factors(rng, n_users=40, n_items=700, n_factors=37):
@@ -90,16 +91,19 @@ def test_every_path_gives_the_plain_answer(problem):
     expected = plain_lists(scores, floors, excluded, limit)
     with np.errstate(all="ignore"):
         index = ItemIndex.build(items, bias, n_threads=1)
-    assert as_lists(from_index(index, vectors, floors, as_sets(excluded), limit, 1)) == expected
-    assert as_lists(from_index(index.unhurried(), vectors, floors, as_sets(excluded), limit, 1)) == expected
-    found = from_factors(vectors, items, bias, everything, floors, as_sets(excluded), limit, 1)
+    assert as_lists(search_index(index, vectors, floors, as_sets(excluded), limit, 1)) == expected
+    assert (
+        as_lists(search_index(index.without_stages(), vectors, floors, as_sets(excluded), limit, 1))
+        == expected
+    )
+    found = score_all(vectors, items, bias, everything, floors, as_sets(excluded), limit, 1)
     assert as_lists(found) == expected
-    found = from_pairs(vectors, items, bias, as_sets(candidates), floors, as_sets(excluded), limit, 1)
+    found = score_candidates(vectors, items, bias, as_sets(candidates), floors, as_sets(excluded), limit, 1)
     assert as_lists(found) == plain_lists(scores, floors, excluded, limit, candidates)
     shared = np.array(sorted(candidates[0]), np.int32)
     with np.errstate(all="ignore"):
         part = ItemIndex.build(items, bias, items=shared, n_threads=1)
-    found = from_index(part, vectors, floors, as_sets(excluded), limit, 1)
+    found = search_index(part, vectors, floors, as_sets(excluded), limit, 1)
     assert as_lists(found) == plain_lists(scores, floors, excluded, limit, [shared.tolist()] * len(vectors))
 
 
@@ -111,11 +115,11 @@ def test_recall_is_one_on_falling_spectra(n_factors, length):
     scores = plain_scores(vectors, items, bias)
     excluded = [set(rng.choice(700, 30, replace=False).tolist()) for _ in vectors]
     floors = np.sort(scores, axis=1)[:, -length]
-    index = ItemIndex.build(items, bias, reach=2.0)
-    found = from_index(index, vectors, floors, as_sets(excluded), None, 2)
+    index = ItemIndex.build(items, bias, vector_norm=2.0)
+    found = search_index(index, vectors, floors, as_sets(excluded), None, 2)
     assert as_lists(found) == plain_lists(scores, floors, excluded)
     open_floors = np.full(len(vectors), -np.inf, np.float32)
-    found = from_index(index, vectors, open_floors, as_sets(excluded), length, 2)
+    found = search_index(index, vectors, open_floors, as_sets(excluded), length, 2)
     assert as_lists(found) == plain_lists(scores, open_floors, excluded, length)
 
 
@@ -124,8 +128,8 @@ def test_same_bits_on_any_number_of_threads(n_threads):
     vectors, items, bias = zipf_factors(np.random.default_rng(1), n_users=1000)
     index = ItemIndex.build(items, bias, n_threads=n_threads)
     floors = np.full(1000, 0.5, np.float32)
-    one = from_index(index, vectors, floors, no_sets(1000), None, 1)
-    many = from_index(index, vectors, floors, no_sets(1000), None, n_threads)
+    one = search_index(index, vectors, floors, no_sets(1000), None, 1)
+    many = search_index(index, vectors, floors, no_sets(1000), None, n_threads)
     assert one.items.size > 1000
     for a, b in zip(one, many, strict=True):
         assert a.tobytes() == b.tobytes()
@@ -134,26 +138,26 @@ def test_same_bits_on_any_number_of_threads(n_threads):
 def test_users_alone_get_what_they_get_together():
     vectors, items, bias = zipf_factors(np.random.default_rng(2))
     index, floors = ItemIndex.build(items, bias), np.zeros(40, np.float32)
-    together = as_lists(from_index(index, vectors, floors, no_sets(40), 7, 1))
+    together = as_lists(search_index(index, vectors, floors, no_sets(40), 7, 1))
     alone = [
-        as_lists(from_index(index, vectors[u : u + 1], floors[:1], no_sets(1), 7, 1))[0] for u in range(40)
+        as_lists(search_index(index, vectors[u : u + 1], floors[:1], no_sets(1), 7, 1))[0] for u in range(40)
     ]
     assert together == alone
 
 
 def test_a_list_longer_than_the_room_is_whole():
     items = np.ones((3000, 2), np.float32)
-    found = from_index(
+    found = search_index(
         ItemIndex.build(items), np.ones((2, 2), np.float32), np.zeros(2, np.float32), no_sets(2), None, 1
     )
     assert found.indptr.tolist() == [0, 3000, 6000]
     assert found.items.tolist() == [*range(3000), *range(3000)]
-    assert not found.full.any()
+    assert not found.truncated.any()
 
 
 def test_what_the_limit_cuts_off_is_told():
     items = np.array([[1.0], [2.0], [3.0]], np.float32)
     floors = np.array([0.0, 1.5, 2.5], np.float32)
-    found = from_index(ItemIndex.build(items), np.ones((3, 1), np.float32), floors, no_sets(3), 2, 1)
+    found = search_index(ItemIndex.build(items), np.ones((3, 1), np.float32), floors, no_sets(3), 2, 1)
     assert as_lists(found) == [([2, 1], [3.0, 2.0]), ([2, 1], [3.0, 2.0]), ([2], [3.0])]
-    assert found.full.tolist() == [True, False, False]
+    assert found.truncated.tolist() == [True, False, False]

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from shortlist.core.ragged import no_sets, read_only, same_sets
 from shortlist.kernels.topk import lower_to_running_minimum, rank_rows, select_top, top_k, unpack_keys
 from shortlist.recommend.index import ItemIndex
-from shortlist.recommend.retrieve import from_index, from_ragged, from_rows
+from shortlist.recommend.retrieval import search_index, select_dense, select_ragged
 
 SCORES = st.sampled_from(
     [0.0, -0.0, 1.0, 1.0, -1.0, 2.5, -3e38, 3e38, 1e-45, -1e-45, np.inf, -np.inf, np.nan]
@@ -61,8 +61,8 @@ def test_dense_and_ragged_selection_agree_with_a_plain_sort(rows, floor, exclude
     floors = np.full(n_users, floor, np.float32)
     away = same_sets(np.array(sorted(excluded), np.int32), n_users)
     expected = [best(row.tolist(), items.tolist(), floors[0], excluded, limit) for row in scores]
-    assert as_pairs(*from_rows(scores, items, floors, away, limit)) == expected
-    assert as_pairs(*from_ragged(same_sets(items, n_users), scores.ravel(), floors, away, limit)) == expected
+    assert as_pairs(*select_dense(scores, items, floors, away, limit)) == expected
+    assert as_pairs(*select_ragged(same_sets(items, n_users), scores.ravel(), floors, away, limit)) == expected
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -83,18 +83,18 @@ def test_count_exceeds_width_if_a_hit_does_not_fit(order):
 def test_list_without_limit_is_complete_if_scores_fall():
     scores = np.arange(3000, 0, -1).astype(np.float32)
     items, floors = np.arange(3000, dtype=np.int32), np.zeros(1, np.float32)
-    dense = from_rows(scores[None], items, floors, no_sets(1), None)
+    dense = select_dense(scores[None], items, floors, no_sets(1), None)
     one = np.ones((1, 1), np.float32)
-    retrieved = from_index(ItemIndex.build(scores[:, None]), one, floors, no_sets(1), None, 1)
+    retrieved = search_index(ItemIndex.build(scores[:, None]), one, floors, no_sets(1), None, 1)
     for hits in (dense, retrieved):
         assert hits.items.tolist() == items.tolist()
-        assert not hits.full.any()
+        assert not hits.truncated.any()
 
 
 def test_minus_zero_ties_with_zero():
     scores = np.array([[-0.0, 0.0, -0.0]], np.float32)
     floors = np.array([-1.0], np.float32)
-    hits = from_rows(scores, np.arange(3, dtype=np.int32), floors, no_sets(1), 2)
+    hits = select_dense(scores, np.arange(3, dtype=np.int32), floors, no_sets(1), 2)
     assert hits.items.tolist() == [0, 1]
 
 

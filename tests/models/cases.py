@@ -1,4 +1,4 @@
-"""Data and models that the tests of the learners share; one number of factors: kernels compile once."""
+"""Data and models shared by the tests; one number of factors, so that kernels compile once."""
 
 from functools import cache
 
@@ -11,18 +11,20 @@ from shortlist.models.factorization.hrm import DKHRM, HRM
 from shortlist.models.factorization.mf import BPRMF, CRRMF, DKBPRMF, LogMF
 from shortlist.models.precomputed import PrecomputedScores
 from shortlist.models.tifuknn import TIFUKNN
+from shortlist.models.two_stage.two_stage import TwoStage
 
 FACTORS = 8
 JOINT = {"BPRMF": BPRMF, "LogMF": LogMF, "CRRMF": CRRMF, "HRM": HRM, "DKBPRMF": DKBPRMF, "DKHRM": DKHRM}
 COUNTING = {"Popularity": Popularity, "PersonalFrequency": PersonalFrequency}
-CLOSED = {"TIFUKNN": TIFUKNN, "EASE": EASE}  # nothing is learned by steps
-NAMES = [*JOINT, *COUNTING, *CLOSED, "PrecomputedScores"]
+CLOSED = {"TIFUKNN": TIFUKNN, "EASE": EASE}  # not trained in epochs
+DENSE_MODELS = [*JOINT, *COUNTING, *CLOSED, "PrecomputedScores"]  # score every item
+ALL_MODELS = [*DENSE_MODELS, "TwoStage"]
 DAY = 86_400_000_000
 
 
 @cache
 def checkerboard():
-    """Even users take even items, odd users odd ones: 30 × 20, four baskets each, never all of their side."""
+    """Even users buy even items, odd users odd ones: 30 × 20, four baskets each, never all of their items."""
     rng = np.random.default_rng(0)
     rows = []
     for user in range(30):
@@ -30,13 +32,13 @@ def checkerboard():
         rows += [
             (f"u{user:02}", f"i{i:02}", 10 * user + basket) for basket in range(4) for i in own[basket::4]
         ]
-        rows += [(f"u{user:02}", f"i{i:02}", 10 * user + 4) for i in own[:2]]  # and some come back
+        rows += [(f"u{user:02}", f"i{i:02}", 10 * user + 4) for i in own[:2]]  # some items are bought again
     return Interactions.from_tuples(rows)
 
 
 @cache
 def crowd(n_rows=20_000, n_users=400, n_items=120):
-    """Enough rows for several blocks; four tastes, popular items, five baskets at most."""
+    """Enough rows for several blocks; four groups of users, popular items, five baskets at most."""
     rng = np.random.default_rng(1)
     user = rng.integers(n_users, size=n_rows)
     base = np.minimum(rng.geometric(4 / n_items, n_rows), n_items // 4) - 1
@@ -46,17 +48,19 @@ def crowd(n_rows=20_000, n_users=400, n_items=120):
 
 
 def model(name, **changed):
-    """An unfitted model that learns the checkerboard in a moment."""
+    """An unfitted model that learns the checkerboard quickly."""
     if name in JOINT:
         plain = {"n_factors": FACTORS, "n_epochs": 60, "lr": 0.1, "reg": 0.001, "n_threads": 1, "tol": 0.0}
         return JOINT[name](**plain | changed)
     if name in COUNTING or name in CLOSED:
         return {**COUNTING, **CLOSED}[name](**changed)
+    if name == "TwoStage":
+        return TwoStage(**{"n_rounds": 20, "n_bags": 1, "min_leaf": 5, "n_threads": 1} | changed)
     return PrecomputedScores(**changed)
 
 
-def outside_scores(data):
-    """What an outside ranker would say: one for what was taken, then popularity."""
+def other_scores(data):
+    """The scores of another ranker: 1 for items of the user, plus popularity."""
     taken = data.to_csr().toarray() > 0
     return (taken + 0.01 * taken.mean(0)).astype(np.float32)
 
@@ -64,22 +68,23 @@ def outside_scores(data):
 def fit(name, data, **changed):
     """A fitted model."""
     if name == "PrecomputedScores":
-        changed = {"scores": outside_scores(data)} | changed
+        changed = {"scores": other_scores(data)} | changed
     return model(name, **changed).fit(data)
 
 
 @cache
 def fitted(name):
-    """One fitted model for the tests that only look."""
+    """One fitted model for tests that do not change it."""
     return fit(name, checkerboard())
 
 
-def everyone(data):
-    """All dense users."""
-    return np.arange(data.n_users, dtype=np.int32)
+def dense(one, users=None, **request):
+    """(n, n_items) scores of users, given by dense index."""
+    ids = one.users_.values if users is None else one.users_.to_ids(np.asarray(users, np.int32))
+    return one.score(one.build_request(ids, **request)).dense(len(one.items_))
 
 
 def bits(one):
     """Everything a model learned, as bytes."""
-    arrays, _ = one._pack()
+    arrays, _ = one._to_arrays(one._fitted_state())
     return {name: np.ascontiguousarray(array).tobytes() for name, array in arrays.items()}

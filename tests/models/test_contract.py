@@ -1,40 +1,46 @@
-"""What every model promises, whatever it is."""
+"""The contract that every model keeps."""
+
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import polars as pl
 import pytest
 from scipy.sparse import csr_array
 
+from shortlist.cutoff import FixedN
 from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
+from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError, NotFittedError
 from shortlist.models.base import Recommender, load_model
 from tests.models.cases import (
+    ALL_MODELS,
     CLOSED,
     COUNTING,
+    DENSE_MODELS,
     JOINT,
-    NAMES,
     bits,
     checkerboard,
-    everyone,
+    dense,
     fit,
     fitted,
     model,
-    outside_scores,
+    other_scores,
 )
 
-every_model = pytest.mark.parametrize("name", NAMES)
+dense_model = pytest.mark.parametrize("name", DENSE_MODELS)
+every_model = pytest.mark.parametrize("name", ALL_MODELS)
 joint_model = pytest.mark.parametrize("name", JOINT)
 
 
-@every_model
+@dense_model
 def test_scores_have_one_row_per_user_and_one_column_per_item(name):
     one, data = fitted(name), checkerboard()
-    scores = one.score(np.array([3, 0, 3], np.int32))
-    assert scores.shape == (3, data.n_items)
+    scores = dense(one, [3, 0])
+    assert scores.shape == (2, data.n_items)
     assert scores.dtype == np.float32
     assert np.isfinite(scores).all()
-    assert (scores[0] == scores[2]).all()
-    assert one.score(np.empty(0, np.int32)).shape == (0, data.n_items)
+    assert dense(one, []).shape == (0, data.n_items)
     assert one.users_ == data.users
     assert one.items_ == data.items
 
@@ -42,11 +48,11 @@ def test_scores_have_one_row_per_user_and_one_column_per_item(name):
 @joint_model
 def test_checkerboard_is_learned(name):
     data = checkerboard()
-    scores = fitted(name).score(everyone(data))
+    scores = dense(fitted(name))
     taken = data.to_csr().toarray() > 0
     own = (np.arange(data.n_users)[:, None] + np.arange(data.n_items)) % 2 == 0
     right = 0
-    for user in everyone(data):
+    for user in range(data.n_users):
         missed = scores[user, own[user] & ~taken[user]]
         right += (missed.min() > scores[user, ~own[user]]).mean()
     assert right / data.n_users > 0.95
@@ -54,24 +60,18 @@ def test_checkerboard_is_learned(name):
 
 def test_counting_models_count():
     data = checkerboard()
-    frequency, sales = (
-        fitted("PersonalFrequency").score(everyone(data)),
-        fitted("Popularity").score(everyone(data)),
-    )
-    assert (sales == np.bincount(data.item)).all()
+    frequency, popularity = dense(fitted("PersonalFrequency")), dense(fitted("Popularity"))
+    assert (popularity == np.bincount(data.item)).all()
     taken = data.to_csr().toarray() > 0
-    assert all(frequency[u, taken[u]].min() > frequency[u, ~taken[u]].max() for u in everyone(data))
+    assert all(frequency[u, taken[u]].min() > frequency[u, ~taken[u]].max() for u in range(data.n_users))
 
 
-@every_model
+@joint_model
 def test_factors_give_the_scores(name):
-    users = np.array([0, 7], np.int32)
-    found = fitted(name).factors(users)
-    if name not in JOINT:
-        assert found is None
-        return
-    vectors, items, bias = found
-    np.testing.assert_allclose(vectors @ items.T + bias, fitted(name).score(users), rtol=1e-6)
+    one = fitted(name)
+    scores = one.score(one.build_request(["u00", "u07"]))
+    vectors, items, bias, _ = scores.factors
+    np.testing.assert_allclose(vectors @ items.T + bias, scores.dense(len(one.items_)), rtol=1e-6)
 
 
 @every_model
@@ -81,7 +81,7 @@ def test_refit_gives_the_same_bits(name):
     assert first == bits(one.fit(checkerboard())) == bits(fitted(name))
 
 
-@every_model
+@dense_model
 def test_duplicate_rows_change_nothing(name):
     frame = checkerboard().to_frame()
     doubled = Interactions.from_frame(pl.concat([frame, frame]))
@@ -90,12 +90,12 @@ def test_duplicate_rows_change_nothing(name):
 
 @every_model
 def test_weights_change_nothing(name):
-    """As the pages say: they are kept, and every row counts as taken."""
+    """As documented: weights are kept, and every row counts the same."""
     weight = np.random.default_rng(0).normal(size=checkerboard().n_rows) * 5
     weighed = Interactions.from_frame(checkerboard().to_frame().with_columns(weight=weight))
     assert weighed.weight is not None
     one = fit(
-        name, weighed, **({"scores": outside_scores(checkerboard())} if name == "PrecomputedScores" else {})
+        name, weighed, **({"scores": other_scores(checkerboard())} if name == "PrecomputedScores" else {})
     )
     assert bits(one) == bits(fitted(name))
     lists, plain = (each.recommend(N=5, fallback="popular") for each in (one, fitted(name)))
@@ -117,20 +117,20 @@ EDGES = {
 }
 
 
-@every_model
+@dense_model
 @pytest.mark.parametrize("edge", EDGES)
 def test_edges_end_in_finite_scores(name, edge):
     data = Interactions.from_tuples(EDGES[edge])
-    scores = fit(name, data).score(everyone(data))
+    scores = dense(fit(name, data))
     assert scores.shape == (data.n_users, data.n_items)
     assert np.isfinite(scores).all()
 
 
-@every_model
+@dense_model
 def test_users_without_rows_are_scored(name):
     data = checkerboard()
     held = data.where(data.user != 4)
-    assert np.isfinite(fit(name, held).score(np.array([4], np.int32))).all()
+    assert np.isfinite(dense(fit(name, held), [4])).all()
 
 
 @every_model
@@ -141,28 +141,33 @@ def test_parameters_round_trip(name):
     assert type(copy) is type(one)
     assert copy.get_params().keys() == params.keys()
     assert all(copy.get_params()[key] is params[key] for key in params)
-    assert not copy.fitted()
+    assert not copy.is_fitted
     assert type(one)(**params).set_params(**params).get_params().keys() == params.keys()
     with pytest.raises(ConfigError, match="no parameter 'depth'"):
         copy.set_params(depth=3)
 
 
 @every_model
-def test_used_before_it_was_fitted(name):
-    fresh, users = model(name), np.zeros(1, np.int32)
+def test_unfitted_model_raises(name):
+    fresh = model(name)
     if name == "PrecomputedScores":
-        fresh = model(name, scores=outside_scores(checkerboard()))
-    for use in (fresh.score, fresh.factors) if name in JOINT else (fresh.score,):
-        with pytest.raises(NotFittedError, match=f"{name} was used before it was fitted"):
-            use(users)
-    with pytest.raises(NotFittedError):
-        fresh.save("nowhere")
+        fresh = model(name, scores=other_scores(checkerboard()))
+    for use in (
+        fresh.recommend,
+        fresh.build_request,
+        lambda: fresh.explain("a"),
+        lambda: fresh.save("x"),
+        lambda: fresh.fold_in({"a": ["i00"]}),
+        lambda: fresh.partial_fit(checkerboard()),
+    ):
+        with pytest.raises(NotFittedError, match=f"{name} is not fitted yet"):
+            use()
     with pytest.raises(NotFittedError):
         _ = fresh.users_
 
 
 @every_model
-def test_data_that_teaches_nothing_is_refused(name):
+def test_data_without_rows_is_refused(name):
     data = checkerboard()
     with pytest.raises(DataError, match="at least one interaction"):
         fit(name, data.where(np.zeros(data.n_rows, bool)))
@@ -183,24 +188,24 @@ FORMS = {
 
 @every_model
 @pytest.mark.parametrize("form", FORMS)
-def test_a_table_is_as_good_as_interactions(name, form):
+def test_fit_accepts_tables(name, form):
     one = fit(name, checkerboard())
     assert bits(one.fit(FORMS[form](checkerboard()))) == bits(fitted(name))
     assert one.users_ == checkerboard().users
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("HRM")])
-def test_a_matrix_is_as_good_as_interactions(name):
+@pytest.mark.parametrize("name", [name for name in DENSE_MODELS if not name.endswith("HRM")])
+def test_fit_accepts_matrices(name):
     csr = csr_array(checkerboard().to_csr().toarray() > 0).astype(np.float32)
     data = Interactions.from_csr(csr)
-    changed = {"scores": outside_scores(data)} if name == "PrecomputedScores" else {}
+    changed = {"scores": other_scores(data)} if name == "PrecomputedScores" else {}
     one = model(name, **changed)
     for matrix in (csr, csr.tocoo(), csr.tocsc()):
         assert bits(one.fit(train=matrix)) == bits(fit(name, data))
     assert one.recommend([0, 29], N=2)[29].items == fit(name, data).recommend([29], N=2)[29].items
 
 
-def test_more_and_valid_may_be_matrices_too():
+def test_partial_fit_and_validation_accept_matrices():
     csr = csr_array(np.random.default_rng(0).random((30, 20)) < 0.4).astype(np.float32)
     held = csr_array(np.random.default_rng(1).random((30, 20)) < 0.1).astype(np.float32)
     data, valid = Interactions.from_csr(csr), Interactions.from_csr(held)
@@ -258,7 +263,7 @@ def test_bad_parameters_are_refused_by_name(name):
 
 
 @every_model
-def test_a_refused_fit_leaves_the_earlier_one(name):
+def test_a_failed_fit_keeps_the_earlier_state(name):
     one = fit(name, checkerboard())
     kept = bits(one)
     with pytest.raises(DataError):
@@ -278,21 +283,21 @@ def test_save_and_load_give_the_same_scores(name, ids, tmp_path):
     one = fit(name, data)
     assert one.save(tmp_path / "model") == tmp_path / "model"
     back = load_model(tmp_path / "model")
-    users = everyone(data)
     assert type(back) is type(one)
-    assert (back.score(users) == one.score(users)).all()
+    assert (dense(back) == dense(one)).all()
     assert bits(back) == bits(one)
     assert back.users_ == one.users_
     assert back.items_ == one.items_
     assert back.items_.values.dtype == one.items_.values.dtype
-    assert back.history.fingerprint == data.fingerprint
-    assert (back.history.item_names is None) == (ids != "names")
-    assert ids != "names" or back.history.item_names.to_list() == data.item_names.to_list()
+    assert back.history_.fingerprint == data.fingerprint
+    assert (back.history_.item_names is None) == (ids != "names")
+    assert ids != "names" or back.history_.item_names.to_list() == data.item_names.to_list()
     if name != "PrecomputedScores":
         assert back.get_params() == one.get_params()
-    for ask in ("boundaries", "log_odds_shift", "probabilities"):
-        mine, theirs = getattr(one, ask)(users), getattr(back, ask)(users)
-        assert (mine is None and theirs is None) or (mine == theirs).all()
+    mine, theirs = (each.score(each.build_request()) for each in (one, back))
+    for part in ("boundaries", "log_odds_shift", "expected_sizes"):
+        a, b = getattr(mine, part), getattr(theirs, part)
+        assert (a is None and b is None) or (a == b).all()
 
 
 @every_model
@@ -301,14 +306,14 @@ def test_loading_as_another_class_is_refused(name, tmp_path):
     own = type(fitted(name))
     assert type(own.load(tmp_path / "model")) is own
     assert type(Recommender.load(tmp_path / "model")) is own
-    stranger = type(model("Popularity" if name != "Popularity" else "BPRMF"))
-    with pytest.raises(ModelFileError, match=f"holds a {name}, not a {stranger.__name__}"):
-        stranger.load(tmp_path / "model")
+    other = type(model("Popularity" if name != "Popularity" else "BPRMF"))
+    with pytest.raises(ModelFileError, match=f"holds a {name}, not a {other.__name__}"):
+        other.load(tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", [*JOINT, *COUNTING, *CLOSED])
-def test_a_loaded_model_goes_on(name, tmp_path):
-    """Folding in and continuing work on what came from a file, and give what they give without one."""
+def test_a_loaded_model_continues(name, tmp_path):
+    """fold_in and partial_fit give the same on a loaded model."""
     one = fit(name, checkerboard())
     one.save(tmp_path / "model")
     back = load_model(tmp_path / "model")
@@ -320,43 +325,167 @@ def test_a_loaded_model_goes_on(name, tmp_path):
 
 
 # ------------------------------------------------------------------ lists
-@every_model
+@dense_model
 def test_lists_are_the_best_of_the_scores(name):
     one, data = fitted(name), checkerboard()
     users = data.users.values.to_list()[:4]
     lists = one.recommend(users, N=3, filter_seen=False)
-    scores = one.score(np.arange(4, dtype=np.int32))
+    scores = dense(one, range(4))
     for row, user_id in enumerate(users):
         wanted = np.sort(scores[row])[::-1][:3]
         np.testing.assert_allclose(lists[user_id].scores, wanted, rtol=1e-5, atol=1e-6)
-    same = one.recommend(userid=users, N=3, filter_already_liked_items=False)
-    assert same.items.tolist() == lists.items.tolist()
 
 
 @every_model
-def test_an_unknown_user_gets_an_empty_list_that_says_so(name):
+def test_an_unknown_user_gets_an_empty_list(name):
     lists = fitted(name).recommend(["nobody", "u00"], N=3)
     assert list(lists["nobody"].items) == []
     assert lists["nobody"].reason == "unknown_user"
     assert len(lists["u00"].items) == 3
 
 
-@every_model
+@dense_model
 def test_a_user_with_everything_gets_nothing_new(name):
     data = Interactions.from_tuples(EDGES["user with everything"])
     lists = fit(name, data).recommend(["a"], N=5, filter_seen=True)
     assert list(lists["a"].items) == []
 
 
-@every_model
-def test_explain_ranks_as_recommend_does(name):
-    one = fitted(name)
-    head = one.explain("u03", N=4)
-    assert head["item_id"].to_list() == list(one.recommend(["u03"], N=4)["u03"].items)
-
-
 def test_boundaries_decide_the_length():
-    one, data = fitted("DKBPRMF"), checkerboard()
+    one = fitted("DKBPRMF")
     lists = one.recommend(filter_seen=False)
-    above = one.score(everyone(data)) > one.boundaries(everyone(data))[:, None]
+    above = dense(one) > one.score(one.build_request()).boundaries[:, None]
     assert lists.lengths.tolist() == above.sum(1).tolist()
+
+
+# ------------------------------------------------------------------ one request path
+OPTIONS = {
+    "N": {"N": 4},
+    "candidates": {"N": 5, "candidates": [f"i{i:02}" for i in range(0, 20, 3)]},
+    "candidates per user": {"N": 5, "candidates": {"u00": ["i02", "i05"], "u05": ["i01"]}},
+    "at": {"N": 4, "at": 200},
+    "cutoff": {"cutoff": FixedN(N=3), "exclude": ["i00"]},
+}
+
+
+@every_model
+@pytest.mark.parametrize("case", OPTIONS)
+def test_memory_file_and_batches_give_identical_lists(name, case, tmp_path, monkeypatch):
+    one, users = fitted(name), [f"u{u:02}" for u in range(0, 30, 5)]
+    lists = one.recommend(users, **OPTIONS[case])
+    path = one.recommend_to_file(tmp_path / "lists.parquet", users, **OPTIONS[case])
+    assert pl.read_parquet(path).equals(lists.to_frame())
+    alone = pl.concat([one.recommend([user], **OPTIONS[case]).to_frame() for user in users])
+    exact = lists.to_frame()
+    assert alone.drop("score", "probability").equals(exact.drop("score", "probability"))
+    np.testing.assert_allclose(alone["score"].to_numpy(), exact["score"].to_numpy(), rtol=2e-6)
+    monkeypatch.setattr(type(one), "batch_size", lambda self, state: 2)
+    assert (
+        one.recommend(users, **OPTIONS[case])
+        .to_frame()
+        .drop("score", "probability")
+        .equals(exact.drop("score", "probability"))
+    )
+
+
+@every_model
+def test_the_saved_cutoff_is_the_default(name, tmp_path):
+    one = fit(name, checkerboard()).set_cutoff(FixedN(N=2))
+    assert set(one.recommend().lengths.tolist()) == {2}
+    back = load_model(one.save(tmp_path / "model"))
+    assert set(back.recommend().lengths.tolist()) == {2}
+    if one.has_boundary:
+        free = fitted(name).recommend()
+        assert back.recommend(cutoff="boundary").lengths.tolist() == free.lengths.tolist()
+    else:
+        with pytest.raises(ConfigError, match="learns no boundary"):
+            back.recommend(cutoff="boundary")
+
+
+# ------------------------------------------------------------------ sessions
+@every_model
+def test_sessions_store_nothing_and_do_not_depend_on_each_other(name):
+    one, items = fitted(name), checkerboard().items.values.to_list()
+    before, state = bits(one), one._state
+    sessions = {"s": items[0:6:2], "u00": items[1:5:2], "empty": []}
+    lists = one.recommend(history=sessions, N=5, filter_seen=True)
+    assert lists.users.values.to_list() == ["s", "u00", "empty"]
+    assert lists["empty"].reason == "unknown_user"
+    assert not set(lists["s"].items) & set(sessions["s"])
+    for user in ("s", "u00"):
+        alone = one.recommend(history={user: sessions[user]}, N=5, filter_seen=True)[user]
+        assert list(alone.items) == list(lists[user].items)
+        np.testing.assert_allclose(alone.scores, lists[user].scores, rtol=2e-6)
+    assert one._state is state
+    assert bits(one) == before
+
+
+@every_model
+def test_unknown_items_of_a_session_are_skipped(name):
+    one = fitted(name)
+    with pytest.warns(DataWarning, match="1 of 3 items"):
+        lists = one.recommend(history={"s": ["i00", "phantom", "i02"]}, N=3)
+    same = one.recommend(history={"s": ["i00", "i02"]}, N=3)
+    assert list(lists["s"].items) == list(same["s"].items)
+
+
+@pytest.mark.parametrize("name", ["Popularity", "PersonalFrequency", "EASE", "TwoStage"])
+def test_the_session_of_a_known_history_gives_the_known_scores(name):
+    """Exact: the same baskets and times as a known user give the list of that user."""
+    one, data = fitted(name), checkerboard()
+    rows = data.to_frame().filter(pl.col("user_id") == "u04")
+    session = rows.with_columns(user_id=pl.lit("guest"))
+    lists = one.recommend(history=session, N=6)["guest"]
+    known = one.recommend(["u04"], N=6)["u04"]
+    assert list(lists.items) == list(known.items)
+    np.testing.assert_allclose(lists.scores, known.scores, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [*JOINT, *COUNTING, "EASE"])
+def test_a_session_equals_folding_in(name):
+    one, items = fit(name, checkerboard()), ["i00", "i02", "i06"]
+    session = one.recommend(history={"guest": items}, N=6, filter_seen=True)["guest"]
+    folded = one.fold_in({"guest": items}).recommend(["guest"], N=6, filter_seen=True)["guest"]
+    if name != "Popularity" and name != "PersonalFrequency":  # folding in also counts the new rows
+        assert list(session.items) == list(folded.items)
+        np.testing.assert_allclose(session.scores, folded.scores, rtol=1e-5, atol=1e-6)
+    assert {int(i[1:]) % 2 for i in session.items[:3]} == {0} or name in COUNTING
+
+
+# ------------------------------------------------------------------ threads
+@every_model
+def test_concurrent_calls_lose_nothing(name):
+    """Readers beside fold_in see whole states; no user is lost and no list is wrong."""
+    if name == "PrecomputedScores":
+        pytest.skip("has no scores for new users")
+    one, data = fit(name, checkerboard()), checkerboard()
+    items = data.items.values.to_list()
+    expected = list(fitted(name).recommend(history={"s": items[:3]}, N=3)["s"].items)
+    static = name in ("EASE", *JOINT)  # folding in does not change other users' lists
+    known = {u: list(fitted(name).recommend([u], N=3)[u].items) for u in ("u01", "u02")}
+
+    def read(number):
+        for _ in range(10):
+            lists = one.recommend(["u01", "u02"], N=3)
+            session = one.recommend(history={"s": items[:3]}, N=3)["s"]
+            assert lists.lengths.tolist() == [3, 3]
+            assert not static or {u: list(lists[u].items) for u in known} == known
+            assert not static or list(session.items) == expected
+        return 0
+
+    def write(number):
+        for call in range(3):
+            one.fold_in({f"new{number}-{call}": items[number : number + 3]})
+        return 3
+
+    with ThreadPoolExecutor(8) as pool:
+        jobs = [pool.submit(read if n % 2 else write, n) for n in range(8)]
+        added = sum(job.result() for job in jobs)
+    assert one.history_.n_users == data.n_users + added == data.n_users + 12
+
+
+@every_model
+def test_models_can_be_copied_and_pickled(name):
+    one = fitted(name)
+    for other in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+        assert other.recommend(["u03"], N=4)["u03"].items == one.recommend(["u03"], N=4)["u03"].items

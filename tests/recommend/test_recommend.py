@@ -1,4 +1,4 @@
-"""recommend, case by case: what is shown, what is not, and the reason given."""
+"""recommend, case by case: the items shown, the items left out, and the reason why lists end."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from shortlist.cutoff import FixedN, Threshold
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, UnknownIdError
-from shortlist.recommend import recommend
-from tests.recommend.toys import Toy, history
+from tests.recommend.toys import history, make_toy, recommend
 
 SCORES = [
     [0.9, 0.8, 0.7, 0.6, 0.5, 0.4],
@@ -26,9 +25,9 @@ def toy(request):
     """The same scores, once as rows and once as factors (infinity has no factors)."""
     data = history(ROWS)
     if request.param == "dense":
-        return Toy(data, SCORES, BOUNDARY)
+        return make_toy(data, SCORES, BOUNDARY)
     finite = np.nan_to_num(np.array(SCORES, np.float32), nan=-9, posinf=9, neginf=-9)
-    return Toy(data, boundary=BOUNDARY, pair=(np.eye(4, dtype=np.float32), finite.T.copy(), None))
+    return make_toy(data, boundary=BOUNDARY, pair=(np.eye(4, dtype=np.float32), finite.T.copy(), None))
 
 
 def shown(lists):
@@ -39,7 +38,7 @@ def reasons(lists):
     return {one.user_id: one.reason for one in lists}
 
 
-def test_k_is_what_lies_above_the_boundary(toy):
+def test_lists_hold_the_items_above_the_boundary(toy):
     lists = recommend(toy, ["u1", "u0", "u2"], filter_seen=False)
     assert shown(lists) == {"u1": ["i5"], "u0": ["i0", "i1", "i2", "i3"], "u2": []}
     assert reasons(lists) == {"u1": "boundary", "u0": "boundary", "u2": "no_candidate_above_boundary"}
@@ -48,24 +47,24 @@ def test_k_is_what_lies_above_the_boundary(toy):
     assert lists["u0"].probabilities is None
 
 
-def test_seen_items_are_left_out_unless_wanted(toy):
+def test_seen_items_are_filtered_by_default(toy):
     assert shown(recommend(toy, ["u0", "u1"])) == {"u0": ["i1"], "u1": []}
 
 
-def test_top_n_ignores_the_boundary_and_breaks_ties_by_item(toy):
+def test_top_n_ignores_the_boundary_and_orders_ties_by_item(toy):
     lists = recommend(toy, ["u2", "u1"], N=3)
     assert shown(lists) == {"u2": ["i0", "i2", "i3"], "u1": ["i4", "i2", "i1"]}
     assert set(reasons(lists).values()) == {"top_n"}
 
 
 def test_nan_and_minus_infinity_are_never_shown():
-    toy = Toy(history(ROWS), SCORES, [-np.inf] * 4)
-    for wishes in ({"N": 6}, {}):
-        lists = recommend(toy, ["u3"], filter_seen=False, **wishes)
+    toy = make_toy(history(ROWS), SCORES, [-np.inf] * 4)
+    for options in ({"N": 6}, {}):
+        lists = recommend(toy, ["u3"], filter_seen=False, **options)
         assert shown(lists) == {"u3": ["i4", "i2", "i3", "i5"]}
 
 
-def test_max_items_cuts_and_says_so(toy):
+def test_max_items_truncates_and_sets_the_reason(toy):
     lists = recommend(toy, ["u0", "u1"], max_items=2, filter_seen=False)
     assert shown(lists) == {"u0": ["i0", "i1"], "u1": ["i5"]}
     assert reasons(lists) == {"u0": "max_items", "u1": "boundary"}
@@ -73,18 +72,18 @@ def test_max_items_cuts_and_says_so(toy):
     assert reasons(exact) == {"u0": "boundary"}
 
 
-def test_min_items_fills_up_with_the_next_best(toy):
+def test_min_items_extends_short_lists(toy):
     lists = recommend(toy, ["u0", "u1"], min_items=2)
     assert shown(lists) == {"u0": ["i1", "i4"], "u1": ["i4", "i2"]}
     assert reasons(lists) == {"u0": "min_items", "u1": "min_items"}
     assert lists["u1"].boundary == pytest.approx(0.55)
 
 
-def test_unknown_users_get_an_empty_list_in_their_place(toy):
-    lists = recommend(toy, ["nobody", "u1", "else"], N=1)
-    assert shown(lists) == {"nobody": [], "u1": ["i4"], "else": []}
-    assert reasons(lists) == {"nobody": "unknown_user", "u1": "top_n", "else": "unknown_user"}
-    assert reasons(recommend(toy, ["nobody"])) == {"nobody": "unknown_user"}
+def test_unknown_users_get_an_empty_list(toy):
+    lists = recommend(toy, ["unknown", "u1", "else"], N=1)
+    assert shown(lists) == {"unknown": [], "u1": ["i4"], "else": []}
+    assert reasons(lists) == {"unknown": "unknown_user", "u1": "top_n", "else": "unknown_user"}
+    assert reasons(recommend(toy, ["unknown"])) == {"unknown": "unknown_user"}
 
 
 @pytest.mark.parametrize(
@@ -98,15 +97,15 @@ def test_unknown_users_get_an_empty_list_in_their_place(toy):
         (["i0", "i2", "i3", "i1"], {"u0": ["i1"], "u2": ["i0", "i2", "i3"]}),
     ],
 )
-def test_candidates_for_all_or_for_each(toy, candidates, expected):
+def test_candidates_shared_or_per_user(toy, candidates, expected):
     lists = recommend(toy, ["u0", "u2"], N=5, candidates=candidates)
     assert shown(lists) == expected
     assert reasons(lists) == {user: "top_n" if items else "no_candidates" for user, items in expected.items()}
 
 
-def test_everything_seen_leaves_no_candidates(toy):
-    for wishes in ({}, {"N": 3}, {"cutoff": FixedN(N=2)}, {"min_items": 1}):
-        lists = recommend(toy, ["u1"], candidates=["i5", "i3"], **wishes)
+def test_no_candidates_left(toy):
+    for options in ({}, {"N": 3}, {"cutoff": FixedN(N=2)}, {"min_items": 1}):
+        lists = recommend(toy, ["u1"], candidates=["i5", "i3"], **options)
         assert shown(lists) == {"u1": []}
         assert reasons(lists) == {"u1": "no_candidates"}
 
@@ -123,42 +122,42 @@ def test_excluded_items_are_not_shown(toy, exclude, expected):
     assert shown(recommend(toy, ["u0", "u2"], N=9, exclude=exclude, filter_seen=False)) == expected
 
 
-def test_a_long_list_of_exclusions_does_the_same(toy, monkeypatch):
-    monkeypatch.setattr("shortlist.recommend.batch.FEW", 0)
+def test_many_shared_exclusions_give_the_same_lists(toy, monkeypatch):
+    monkeypatch.setattr("shortlist.recommend.batch.SHARED_EXCLUSIONS", 0)
     lists = recommend(toy, ["u0"], N=9, exclude=["i0", "i1"], candidates=["i0", "i4", "i5"])
     assert shown(lists) == {"u0": ["i4", "i5"]}
 
 
 def test_popular_fallback_fills_empty_lists_only(toy):
-    lists = recommend(toy, ["u1", "nobody", "u0"], fallback="popular", max_items=2)
-    assert shown(lists) == {"u1": ["i0", "i1"], "nobody": ["i3", "i0"], "u0": ["i1"]}
-    assert reasons(lists) == {"u1": "fallback", "nobody": "fallback", "u0": "boundary"}
-    assert lists["nobody"].scores.tolist() == [3.0, 2.0]
+    lists = recommend(toy, ["u1", "unknown", "u0"], fallback="popular", max_items=2)
+    assert shown(lists) == {"u1": ["i0", "i1"], "unknown": ["i3", "i0"], "u0": ["i1"]}
+    assert reasons(lists) == {"u1": "fallback", "unknown": "fallback", "u0": "boundary"}
+    assert lists["unknown"].scores.tolist() == [3.0, 2.0]
 
 
 def test_popular_fallback_stays_within_candidates_and_exclusions(toy):
-    wishes = {"fallback": "popular", "candidates": ["i3", "i5", "i1"], "exclude": ["i1"]}
-    assert shown(recommend(toy, ["nobody"], **wishes)) == {"nobody": ["i3", "i5"]}
+    options = {"fallback": "popular", "candidates": ["i3", "i5", "i1"], "exclude": ["i1"]}
+    assert shown(recommend(toy, ["unknown"], **options)) == {"unknown": ["i3", "i5"]}
     own = recommend(
-        toy, ["nobody", "u2"], fallback="popular", candidates={"nobody": ["i5", "i0"], "u2": ["i1"]}
+        toy, ["unknown", "u2"], fallback="popular", candidates={"unknown": ["i5", "i0"], "u2": ["i1"]}
     )
-    assert shown(own) == {"nobody": ["i0", "i5"], "u2": []}
-    assert reasons(own) == {"nobody": "fallback", "u2": "no_candidates"}
+    assert shown(own) == {"unknown": ["i0", "i5"], "u2": []}
+    assert reasons(own) == {"unknown": "fallback", "u2": "no_candidates"}
 
 
-def test_callable_fallback_is_asked_by_id_and_kept_within_bounds(toy):
-    named = {"nobody": ["i5", "i4", "i5", "i0"], "u1": ["i5", "i3"]}
-    lists = recommend(toy, ["nobody", "u1"], fallback=named.__getitem__, max_items=2)
-    assert shown(lists) == {"nobody": ["i5", "i4"], "u1": []}
-    assert reasons(lists) == {"nobody": "fallback", "u1": "no_candidate_above_boundary"}
+def test_callable_fallback_respects_limits_and_exclusions(toy):
+    named = {"unknown": ["i5", "i4", "i5", "i0"], "u1": ["i5", "i3"]}
+    lists = recommend(toy, ["unknown", "u1"], fallback=named.__getitem__, max_items=2)
+    assert shown(lists) == {"unknown": ["i5", "i4"], "u1": []}
+    assert reasons(lists) == {"unknown": "fallback", "u1": "no_candidate_above_boundary"}
     with pytest.raises(UnknownIdError, match="phantom"):
-        recommend(toy, ["nobody"], fallback=lambda _: ["phantom"])
+        recommend(toy, ["unknown"], fallback=lambda _: ["phantom"])
 
 
-def test_a_cutoff_decides_and_brings_its_reason(toy):
-    lists = recommend(toy, ["u0", "u1", "nobody"], cutoff=FixedN(N=2))
-    assert shown(lists) == {"u0": ["i1", "i4"], "u1": ["i4", "i2"], "nobody": []}
-    assert reasons(lists) == {"u0": "top_n", "u1": "top_n", "nobody": "unknown_user"}
+def test_cutoff_sets_length_and_reason(toy):
+    lists = recommend(toy, ["u0", "u1", "unknown"], cutoff=FixedN(N=2))
+    assert shown(lists) == {"u0": ["i1", "i4"], "u1": ["i4", "i2"], "unknown": []}
+    assert reasons(lists) == {"u0": "top_n", "u1": "top_n", "unknown": "unknown_user"}
     cut = Threshold(threshold=0.45)
     lists = recommend(toy, ["u0", "u1"], cutoff=cut, max_items=1, filter_seen=False)
     assert shown(lists) == {"u0": ["i0"], "u1": ["i5"]}
@@ -169,7 +168,7 @@ def test_a_cutoff_decides_and_brings_its_reason(toy):
 
 
 def test_probabilities_come_from_scores_and_the_shift():
-    toy = Toy(history(ROWS), SCORES, BOUNDARY, shift=[-0.9, 0, 0, 0])
+    toy = make_toy(history(ROWS), SCORES, BOUNDARY, shift=[-0.9, 0, 0, 0])
     lists = recommend(toy, ["u0"], filter_seen=False)
     assert lists["u0"].probabilities.tolist() == pytest.approx(
         (1 / (1 + np.exp(-(lists["u0"].scores - 0.9)))).tolist()
@@ -177,14 +176,14 @@ def test_probabilities_come_from_scores_and_the_shift():
     assert lists["u0"].probabilities[0] == pytest.approx(0.5)
 
 
-def test_everybody_and_one_alone(toy):
+def test_all_users_one_user_and_no_users(toy):
     assert list(shown(recommend(toy, N=1))) == ["u0", "u1", "u2", "u3"]
     assert shown(recommend(toy, "u1", N=1)) == {"u1": ["i4"]}
     assert len(recommend(toy, [], N=1)) == 0
 
 
 @pytest.mark.parametrize(
-    ("wishes", "word"),
+    ("options", "word"),
     [
         ({"N": 0}, "N must"),
         ({"N": 2.5}, "N must"),
@@ -193,64 +192,71 @@ def test_everybody_and_one_alone(toy):
         ({"min_items": 3, "max_items": 2}, "min_items"),
         ({"N": 2, "cutoff": FixedN(N=2)}, "both"),
         ({"fallback": "random"}, "fallback must"),
+        (
+            {"cutoff": "expected_f1"},
+            "cutoff must be 'auto', 'boundary' or a fitted cutoff, got 'expected_f1'",
+        ),
+        ({"cutoff": FixedN}, "got the class FixedN"),
+        ({"cutoff": None}, "cutoff must be"),
+        ({"N": float("nan")}, "N must"),
+        ({"at": "tomorrow"}, "at needs"),
         ({"candidates": "i1"}, "candidates must"),
         ({"candidates": [["i1"]]}, "one list per user"),
         ({"n_threads": -1}, "n_threads"),
     ],
 )
-def test_wishes_that_make_no_sense_are_refused(toy, wishes, word):
+def test_invalid_options_are_refused(toy, options, word):
     toy.pair = toy.pair or (np.eye(4, dtype=np.float32), np.ones((6, 4), np.float32), None)
     with pytest.raises(ConfigError, match=word):
-        recommend(toy, ["u0", "u1"], **wishes)
+        recommend(toy, ["u0", "u1"], **options)
 
 
-def test_a_ranker_needs_to_be_told_where_to_stop(toy):
+def test_ranker_without_boundary_needs_n_or_cutoff(toy):
     toy.boundary = None
-    with pytest.raises(ConfigError, match="neither N nor cutoff"):
+    with pytest.raises(ConfigError, match="learns no boundary and has no cutoff"):
         recommend(toy, ["u0"])
 
 
-def test_a_user_asked_for_twice_is_refused(toy):
+def test_duplicate_users_are_refused(toy):
     with pytest.raises(DataError, match="'u1'"):
         recommend(toy, ["u1", "u0", "u1"], N=1)
 
 
-def test_a_scorer_of_the_wrong_shape_is_refused():
+def test_scores_of_the_wrong_shape_are_refused():
     with pytest.raises(DataError, match=r"\(1, 6\)"):
-        recommend(Toy(history(ROWS), np.zeros((4, 5))), ["u1"], N=1)
+        recommend(make_toy(history(ROWS), np.zeros((4, 5))), ["u1"], N=1)
 
 
-def test_dense_scores_are_asked_for_in_bounded_chunks(monkeypatch):
-    monkeypatch.setattr("shortlist.recommend.retriever.CELLS", 12)
-    toy = Toy(history(ROWS), SCORES, BOUNDARY)
-    assert shown(recommend(toy, N=1)) == {"u0": ["i1"], "u1": ["i4"], "u2": ["i0"], "u3": ["i4"]}
-    assert toy.asked == [2, 2]
+def test_batches_give_the_same_lists(toy):
+    expected = recommend(toy, ["u3", "unknown", "u0", "u1"], N=2)
+    toy.users_per_batch = 1
+    assert shown(recommend(toy, ["u3", "unknown", "u0", "u1"], N=2)) == shown(expected)
 
 
 @given(st.data())
-def test_invariants_hold_whatever_is_wished(data):
-    """Against rules alone: no phantom, no seen or excluded item, no NaN, no more than asked, best first."""
+def test_invariants_hold_for_any_options(data):
+    """No unknown, seen or excluded item, no NaN, no list over the limit, best item first."""
     n_users, n_items = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
     value = st.sampled_from([0.0, 0.5, 1.0, -1.0, np.nan, np.inf, -np.inf])
     cells = st.lists(value, min_size=n_users * n_items, max_size=n_users * n_items)
     scores = np.array(data.draw(cells), np.float32).reshape(n_users, n_items)
     pairs = st.tuples(st.integers(0, n_users - 1), st.integers(0, n_items - 1))
     taken = data.draw(st.lists(pairs, min_size=1))
-    toy = Toy(
+    toy = make_toy(
         history(taken, n_users, n_items),
         scores,
         data.draw(st.lists(value, min_size=n_users, max_size=n_users)),
     )
     names = st.lists(st.sampled_from([*(f"i{i}" for i in range(n_items)), "new"]))
-    given_ids = st.none() | names | st.dictionaries(st.sampled_from(["u0", "u1", "nobody"]), names)
+    given_ids = st.none() | names | st.dictionaries(st.sampled_from(["u0", "u1", "unknown"]), names)
     candidates, exclude = data.draw(given_ids), data.draw(given_ids)
     least, most = data.draw(st.integers(0, 3)), data.draw(st.none() | st.integers(3, 4))
     N = data.draw(st.none() | st.integers(3, 5))
-    fallback = data.draw(st.sampled_from(["none", "popular"]))
-    asked = [*(f"u{u}" for u in range(n_users)), "nobody"]
+    fallback = data.draw(st.sampled_from([None, "popular"]))
+    users = [*(f"u{u}" for u in range(n_users)), "unknown"]
     lists = recommend(
         toy,
-        asked,
+        users,
         N=N,
         candidates=candidates,
         exclude=exclude,
@@ -258,7 +264,7 @@ def test_invariants_hold_whatever_is_wished(data):
         max_items=most,
         fallback=fallback,
     )
-    assert lists.users.values.to_list() == asked
+    assert lists.users.values.to_list() == users
     seen = {(f"u{u}", f"i{i}") for u, i in taken}
     for one in lists:
         allowed = set(toy.items_.values)
@@ -278,10 +284,10 @@ def test_invariants_hold_whatever_is_wished(data):
             assert (one.scores > one.boundary).all()
 
 
-def test_where_people_take_items_again_seen_items_stay():
+def test_seen_items_stay_if_users_repeat_items():
     rows = [("u0", "i0", 1), ("u0", "i0", 2), ("u1", "i1", 1)]
     data = Interactions.from_tuples(rows)
     assert data.has_repeats
-    toy = Toy(data, [[2.0, 1.0], [2.0, 1.0]])
+    toy = make_toy(data, [[2.0, 1.0], [2.0, 1.0]])
     assert shown(recommend(toy, N=2)) == {"u0": ["i0", "i1"], "u1": ["i0", "i1"]}
     assert shown(recommend(toy, N=2, filter_seen=True)) == {"u0": ["i1"], "u1": ["i0"]}

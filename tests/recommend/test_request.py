@@ -1,17 +1,73 @@
-"""The words of implicit, mapped."""
+"""Sessions and prediction times in requests."""
 
+from datetime import datetime
+
+import numpy as np
+import polars as pl
 import pytest
 
-from shortlist.errors import ConfigError
-from shortlist.recommend import renamed
+from shortlist.data.interactions import Interactions
+from shortlist.errors import ConfigError, DataWarning, UnknownIdError
+from shortlist.recommend.request import read_sessions, request_times
+
+ROWS = [("a", "x", 10), ("a", "y", 20), ("b", "x", 30), ("c", "z", 40)]
+DATA = Interactions.from_tuples(ROWS)
+END = 40_000_000 + 1
+USERS = pl.Series(["b", "new", "a"])
 
 
-def test_aliases_become_our_words_and_the_rest_stays():
-    given = {"userid": 3, "N": 5, "filter_already_liked_items": False, "items": [1], "filter_items": [2]}
-    assert renamed(given) == {"users": 3, "N": 5, "filter_seen": False, "candidates": [1], "exclude": [2]}
-    assert "userid" in given
+def test_no_time_means_after_the_last_event():
+    assert request_times(DATA, USERS, None) is None
+    assert request_times(DATA, USERS, Interactions.from_tuples([("a", "x")])) is None
 
 
-def test_both_words_for_one_thing_are_refused():
-    with pytest.raises(ConfigError, match="filter_seen"):
-        renamed({"filter_seen": True, "filter_already_liked_items": True})
+@pytest.mark.parametrize("at", [datetime(1970, 1, 2), "1970-01-02", np.datetime64("1970-01-02")])
+def test_one_time_for_all(at):
+    assert request_times(DATA, USERS, at).tolist() == [86_400_000_000] * 3
+
+
+def test_one_time_per_user_and_times_of_a_test_set():
+    assert request_times(DATA, USERS, ["1970-01-02", "1970-01-03", "1970-01-02"])[1] == 2 * 86_400_000_000
+    test = Interactions.from_tuples([("a", "x", 70), ("a", "y", 60), ("b", "x", 50)])
+    assert request_times(DATA, USERS, test).tolist() == [50_000_000, END, 60_000_000]
+
+
+@pytest.mark.parametrize(
+    ("at", "word"),
+    [("tomorrow", "at must be a date"), ([1, 2], r"one per user \(3\), got 2"), (True, "at must")],
+)
+def test_invalid_times_are_refused(at, word):
+    with pytest.raises(ConfigError, match=word):
+        request_times(DATA, USERS, at)
+    with pytest.raises(ConfigError, match="fitted on data with timestamps"):
+        request_times(Interactions.from_tuples([("a", "x")]), USERS, at)
+
+
+def test_a_session_is_one_basket_over_the_known_items():
+    sessions = read_sessions(DATA, {"s": ["z", "x"], "t": ["y"], "empty": []}, None)
+    assert sessions.items is DATA.items
+    assert sessions.users.values.to_list() == ["s", "t", "empty"]
+    assert sessions.to_frame()["item_id"].to_list() == ["x", "z", "y"]
+    assert sessions.n_baskets == 2
+    assert set(sessions.time.tolist()) == {END - 1}
+    assert set(read_sessions(DATA, {"s": ["x"]}, "1970-01-02").time.tolist()) == {86_400_000_000 - 1}
+
+
+def test_sessions_from_a_table_keep_their_baskets():
+    frame = pl.DataFrame({"user_id": ["s", "s"], "item_id": ["x", "z"], "timestamp": [1, 2]})
+    sessions = read_sessions(DATA, frame, None)
+    assert sessions.n_baskets == 2
+    assert sessions.time.tolist() == [1_000_000, 2_000_000]
+
+
+def test_unknown_items_are_skipped_with_a_warning():
+    with pytest.warns(DataWarning, match="1 of 3 items in `history` are unknown"):
+        sessions = read_sessions(DATA, {"s": ["x", "new", "z"]}, None)
+    assert sessions.n_rows == 2
+
+
+def test_integer_ids_for_string_data_are_unknown():
+    with pytest.warns(DataWarning):
+        assert read_sessions(DATA, {"s": [1]}, None).n_rows == 0
+    with pytest.raises(UnknownIdError):
+        DATA.users.index("nobody")

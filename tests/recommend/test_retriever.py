@@ -1,12 +1,10 @@
-"""Which exact path is taken, and that an index is kept only where it cannot go stale."""
+"""Which exact method is used, and when an index is kept."""
 
 import numpy as np
 import pytest
 
-from shortlist.recommend import prepare, recommend
-from shortlist.recommend import retriever as finder
-from shortlist.recommend.index import kept_index
-from tests.recommend.toys import Toy, history
+from shortlist.recommend import retriever
+from tests.recommend.toys import history, make_toy, recommend
 
 
 @pytest.fixture
@@ -15,13 +13,7 @@ def toy():
     users, items = rng.normal(size=(70, 12)).astype(np.float32), rng.normal(size=(300, 12)).astype(np.float32)
     bias = rng.normal(size=300).astype(np.float32)
     data = history([(u, (7 * u) % 300) for u in range(70)], n_users=70, n_items=300)
-    return Toy(data, boundary=np.full(70, 4.0), pair=(users, items, bias))
-
-
-def frozen(toy):
-    for array in toy.pair:
-        array.flags.writeable = False
-    return toy
+    return make_toy(data, boundary=np.full(70, 4.0), pair=(users, items, bias))
 
 
 def same(a, b):
@@ -31,12 +23,13 @@ def same(a, b):
 
 
 @pytest.mark.parametrize(
-    "wishes", [{}, {"N": 5}, {"max_items": 2}, {"candidates": [f"i{i}" for i in range(0, 300, 2)]}]
+    "options", [{}, {"N": 5}, {"max_items": 2}, {"candidates": [f"i{i}" for i in range(0, 300, 2)]}]
 )
-def test_few_users_and_many_take_different_paths_to_the_same_bits(toy, wishes, monkeypatch):
-    indexed = recommend(toy, **wishes)
-    monkeypatch.setattr(finder, "INDEX_USERS", 1000)
-    assert same(indexed, recommend(toy, **wishes))
+def test_index_and_full_scoring_give_the_same_bits(toy, options, monkeypatch):
+    indexed = recommend(toy, **options)
+    toy.fit(toy.history_)
+    monkeypatch.setattr(retriever, "INDEX_USERS", 1000)
+    assert same(indexed, recommend(toy, **options))
     assert indexed.items.size > 20
 
 
@@ -45,37 +38,33 @@ def test_same_lists_on_any_number_of_threads(toy, n_threads):
     assert same(recommend(toy, n_threads=n_threads), recommend(toy))
 
 
-def test_an_index_is_kept_for_read_only_factors(toy):
-    items, bias = toy.pair[1:]
+def test_the_index_is_kept_for_later_requests(toy):
+    recommend(toy, ["u1"])
+    assert toy.index_cache.index is None
     recommend(toy)
-    assert kept_index(toy, items, bias) is None
-    recommend(frozen(toy))
-    first = kept_index(toy, items, bias)
+    first = toy.index_cache.index
     assert first is not None
     recommend(toy, ["u1"])
-    assert kept_index(toy, items, bias) is first
-    assert kept_index(toy, items.copy(), bias) is None
+    assert toy.index_cache.index is first
 
 
-def test_a_scorer_may_promise_what_flags_do_not_say(toy):
-    toy.fixed_factors = True
-    prepare(toy)
-    assert kept_index(toy, *toy.pair[1:]) is not None
+def test_an_index_of_some_candidates_is_not_kept(toy):
+    recommend(toy, candidates=[f"i{i}" for i in range(0, 300, 2)])
+    assert toy.index_cache.index is None
 
 
-def test_new_factors_bring_new_lists(toy):
-    before = recommend(frozen(toy), N=3)
+def test_new_factors_give_new_lists(toy):
+    before = recommend(toy, N=3)
     toy.pair = tuple(-array for array in toy.pair)
-    after = recommend(frozen(toy), N=3)
-    plain = recommend(Toy(toy.history, toy.pair[0] @ toy.pair[1].T + toy.pair[2]), N=3)
+    toy.fit(toy.history_)
+    after = recommend(toy, N=3)
+    plain = recommend(make_toy(toy.history_, toy.pair[0] @ toy.pair[1].T + toy.pair[2]), N=3)
     assert after.items.tolist() == plain.items.tolist() != before.items.tolist()
 
 
-def test_prepare_serves_single_users_from_the_index(toy, monkeypatch):
-    prepare(toy)
-    assert kept_index(toy, *toy.pair[1:]) is None  # writeable: an index could go stale
-    prepare(frozen(toy))
-    assert kept_index(toy, *toy.pair[1:]) is not None
+def test_prepare_builds_the_index_for_single_users(toy, monkeypatch):
     expected = recommend(toy, ["u5"], N=4)
-    monkeypatch.setattr(finder, "from_factors", None)
+    toy.prepare()
+    assert toy.index_cache.index is not None
+    monkeypatch.setattr(retriever, "score_all", None)
     assert same(recommend(toy, ["u5"], N=4), expected)

@@ -1,50 +1,59 @@
-"""Scorers small enough to know every answer by heart."""
+"""A model with given scores, small enough to check every list by hand."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shortlist.data.interactions import Interactions
+from shortlist.models.base import Recommender
+from shortlist.models.contract import ModelState
+from shortlist.recommend.index import ItemIndexCache
+from shortlist.recommend.request import Factors, Scores
 
 
-@dataclass(eq=False)
-class Toy:
+@dataclass(kw_only=True, eq=False)
+class Toy(Recommender):
     """Scores as given; a boundary and a shift if given; factors if given instead of scores."""
 
-    history: Interactions
     scores: Any = None  # (n_users, n_items)
     boundary: Any = None  # (n_users,)
     shift: Any = None  # (n_users,)
     pair: Any = None  # (user factors, item factors, bias)
-    asked: list[int] = field(default_factory=list)
+    users_per_batch: int = 8192
+
+    def _learn(self, train, options):
+        self.index_cache = ItemIndexCache()
+        return ModelState(history=train)
 
     @property
-    def users_(self):
-        return self.history.users
+    def has_boundary(self):
+        return self.boundary is not None
 
-    @property
-    def items_(self):
-        return self.history.items
+    def batch_size(self, state):
+        return self.users_per_batch
 
-    @property
-    def seen_items(self):
-        return self.history.item_sets
-
-    def score(self, users):
-        self.asked.append(users.size)
+    def score(self, request):
+        users = request.users
+        known = {
+            "boundaries": None if self.boundary is None else np.asarray(self.boundary, np.float32)[users],
+            "log_odds_shift": None if self.shift is None else np.asarray(self.shift, np.float32)[users],
+        }
         if self.pair is None:
-            return np.asarray(self.scores, np.float32)[users]
-        return self.pair[0][users] @ self.pair[1].T + (0 if self.pair[2] is None else self.pair[2])
+            return Scores(values=np.asarray(self.scores, np.float32)[users], **known)
+        return Scores(factors=Factors(self.pair[0][users], *self.pair[1:], self.index_cache), **known)
 
-    def boundaries(self, users):
-        return None if self.boundary is None else np.asarray(self.boundary, np.float32)[users]
+    def _item_vectors(self, state):
+        return None if self.pair is None else self.pair[1]
 
-    def log_odds_shift(self, users):
-        return None if self.shift is None else np.asarray(self.shift, np.float32)[users]
+    def _to_arrays(self, state):
+        return {}, {}
 
-    def factors(self, users):
-        return None if self.pair is None else (self.pair[0][users], *self.pair[1:])
+    def _from_arrays(self, history, arrays, notes):
+        return ModelState(history=history)
+
+
+del Recommender.classes["Toy"]  # not a model that users can name
 
 
 def history(rows, n_users=4, n_items=6):
@@ -55,3 +64,13 @@ def history(rows, n_users=4, n_items=6):
     return Interactions.from_csr(
         matrix, user_ids=[f"u{u}" for u in range(n_users)], item_ids=[f"i{i}" for i in range(n_items)]
     )
+
+
+def make_toy(data, scores=None, boundary=None, shift=None, pair=None, **changed):
+    """A fitted Toy."""
+    return Toy(scores=scores, boundary=boundary, shift=shift, pair=pair, **changed).fit(data)
+
+
+def recommend(toy, users=None, **options):
+    """The lists of a toy."""
+    return toy.recommend(users, **options)

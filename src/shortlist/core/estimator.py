@@ -126,3 +126,26 @@ def unpack(packed: Any, arrays: Arrays, series: Mapping[str, pl.Series]) -> Any:
     for name, value in packed["fitted"].items():
         setattr(made, name, unpack(value, arrays, series))
     return made
+
+
+def check_number(least: float, **values: Any) -> None:
+    """Raise ConfigError for a value that is not a finite number of at least `least`."""
+    for name, value in values.items():
+        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        if not number or not least <= value < np.inf:
+            raise ConfigError(f"{name} must be a number of at least {least}, got {value!r}.")
+
+
+def check_whole(least: int, **values: Any) -> None:
+    """Raise ConfigError for a value that is not a whole number of at least `least`."""
+    for name, value in values.items():
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+            raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+
+
+def check_fraction(**values: Any) -> None:
+    """Raise ConfigError for a value that does not lie above 0 and at most at 1."""
+    for name, value in values.items():
+        check_number(0, **{name: value})
+        if not 0 < value <= 1:
+            raise ConfigError(f"{name} must be above 0 and at most 1, got {value!r}.")

@@ -5,15 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.core.estimator import check_fraction, check_number
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
-from shortlist.models.base import (
-    FitOptions,
-    ModelState,
-    Recommender,
-    check_fraction,
-    check_number,
-)
+from shortlist.models.base import Recommender
+from shortlist.models.contract import FitOptions, ModelState
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints

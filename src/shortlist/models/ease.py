@@ -7,10 +7,12 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
+from shortlist.core.estimator import check_fraction, check_number
 from shortlist.core.ragged import take_rows
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError
-from shortlist.models.base import FitOptions, ModelState, Recommender, check_fraction, check_number
+from shortlist.models.base import Recommender
+from shortlist.models.contract import FitOptions, ModelState
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints
@@ -79,7 +81,7 @@ class EASE(Recommender):
         return csr_array((recency[rows], items[rows], at), shape=(len(request), history.n_items))
 
     def _recency(self, history: Interactions) -> Floats:
-        """For every entry of history.item_sets, decay^(the user's baskets since the last one with the item)."""
+        """For every entry of history.item_sets, decay^(baskets since the last one with the item)."""
         indptr, items = history.item_sets
         if self.decay == 1:
             return np.ones(items.size, np.float32)

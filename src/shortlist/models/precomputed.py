@@ -9,7 +9,8 @@ from scipy.sparse import csr_array, issparse
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
-from shortlist.models.base import MAX_BATCH, FitOptions, ModelState, Recommender
+from shortlist.models.base import Recommender
+from shortlist.models.contract import MAX_BATCH, FitOptions, ModelState
 from shortlist.recommend.explain import Contributions
 from shortlist.recommend.index import ItemIndexCache
 from shortlist.recommend.request import Factors, RecommendRequest, Scores
@@ -116,7 +117,7 @@ class PrecomputedScores(Recommender):
         if isinstance(state.scores, tuple):
             return np.asarray(state.scores[0][users] @ state.scores[1].T, np.float32)
         if issparse(state.scores):
-            rows = state.scores[users]
+            rows = cast(Any, state.scores)[users]
             dense = np.full(rows.shape, -np.inf, np.float32)
             owner = np.repeat(np.arange(users.size), np.diff(rows.indptr))
             dense[owner, rows.indices] = rows.data
@@ -154,7 +155,7 @@ class PrecomputedScores(Recommender):
         return {}
 
     def _to_arrays(self, state: PrecomputedState) -> tuple[dict[str, Any], dict[str, Any]]:
-        scores = state.scores
+        scores: Any = state.scores
         if callable(scores):
             raise ConfigError(
                 "scores given as a function cannot be saved; save the array it returns instead."
@@ -162,8 +163,11 @@ class PrecomputedScores(Recommender):
         if isinstance(scores, tuple):
             return {"user": scores[0], "item": scores[1]}, {"form": "factors"}
         if issparse(scores):
-            parts = {"data": scores.data, "indices": scores.indices, "indptr": scores.indptr}
-            return parts, {"form": "csr", "shape": list(scores.shape)}
+            csr: Any = scores
+            return {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr}, {
+                "form": "csr",
+                "shape": list(csr.shape),
+            }
         return {"dense": np.asarray(scores)}, {"form": "dense"}
 
     def _from_arrays(

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from shortlist.core.files import write_beside
+from shortlist.core.files import atomic_write
 from shortlist.core.ragged import ItemSets, starts
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.id_map import UNKNOWN
@@ -32,10 +32,9 @@ from shortlist.types import Floats, Ints
 
 SHARED_EXCLUSIONS = 256  # more shared exclusions than this are removed from the candidates instead
 S = TypeVar("S", bound=State)
-S_contra = TypeVar("S_contra", bound=State, contravariant=True)
 
 
-class Scorer(Protocol[S_contra]):
+class Scorer(Protocol):
     """What the request path needs of a model."""
 
     @property
@@ -52,7 +51,7 @@ class Scorer(Protocol[S_contra]):
 class BatchRecommender(Generic[S]):
     """Turns a request into lists: score, retrieve, cut, fill up, fall back."""
 
-    def __init__(self, model: Scorer[S], request: RecommendRequest[S]) -> None:
+    def __init__(self, model: Scorer, request: RecommendRequest[S]) -> None:
         self.model, self.request = model, _simplify_exclusions(request)
         self.cutoff = _resolve_cutoff(model, request)
         self.item_ids = request.state.history.items
@@ -187,7 +186,7 @@ class BatchRecommender(Generic[S]):
         return Retriever(len(self.item_ids), best, 1, 1).search(scores, floors, excluded, None, limit)
 
     def _called(self, request: RecommendRequest[S], own: ItemSets | None, excluded: ItemSets) -> Hits:
-        """The items that the user's function returns, in its order; scores 0, -1, -2 … carry only the order."""
+        """The items that the function returns, in its order; scores 0, -1, -2 … carry only the order."""
         fallback, rows = request.options.fallback, []
         assert callable(fallback)
         for number, user_id in enumerate(request.user_ids.to_list()):
@@ -220,12 +219,12 @@ def write_lists(
             if progress is not None:
                 progress(done, len(request))
 
-    with write_beside(target) as temporary:
+    with atomic_write(target) as temporary:
         register_io_source(frames, schema=schema).sink_parquet(temporary, maintain_order=True)
     return target
 
 
-def _resolve_cutoff(model: Scorer[S], request: RecommendRequest[S]) -> Cutoff | None:
+def _resolve_cutoff(model: Scorer, request: RecommendRequest[S]) -> Cutoff | None:
     """The cutoff in force; None for a fixed N or for the model's boundary."""
     wanted, name = request.options.cutoff, type(model).__name__
     if request.options.N is not None:

@@ -22,7 +22,7 @@ NO_BIAS = np.empty(0, np.float32)
 
 @dataclass(frozen=True, eq=False)
 class ItemIndex:
-    """Items rotated by the singular vectors of their factors, in blocks ordered by the highest possible score."""
+    """Items rotated by the singular vectors of their factors, in blocks, highest possible score first."""
 
     items: Items
     blocks: ItemBlocks

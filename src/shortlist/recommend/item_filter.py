@@ -24,7 +24,7 @@ class ItemFilter:
 
     @classmethod
     def build(cls, name: str, given: Any, users: pl.Series, items: IdMap) -> "ItemFilter":
-        """From item ids for all, a mapping user id → item ids, or one list per user; unknown ids are ignored."""
+        """From item ids for all, a mapping user id → item ids, or one list per user; ignores unknown ids."""
         if given is None:
             return cls()
         if isinstance(given, Mapping):
@@ -55,6 +55,9 @@ class ItemFilter:
         keys = np.unique(owner[known] * len(items) + item[known])  # by user, then item, each once
         lengths = np.bincount(keys // max(len(items), 1), minlength=len(rows))
         return ItemSets(starts(lengths), (keys % max(len(items), 1)).astype(np.int32))
+
+
+NO_FILTER = ItemFilter()
 
 
 def join_sets(a: ItemSets, b: ItemSets) -> ItemSets:

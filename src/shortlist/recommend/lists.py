@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,7 @@ from shortlist.data.id_map import IdMap
 from shortlist.data.ranked_lists import REASON_CODE, Codes, RankedLists
 from shortlist.recommend.request import Scores
 from shortlist.recommend.retrieval import Hits
-from shortlist.types import Bools, Doubles, Longs
+from shortlist.types import Bools, Longs
 
 
 def same_reason(n: int, reason: str) -> Codes:
@@ -57,7 +58,7 @@ def concat_lists(parts: Sequence[RankedLists]) -> RankedLists:
     if len(parts) == 1:
         return parts[0]
 
-    def concat(name: str, n_missing: str, kind: type) -> Doubles | None:
+    def concat(name: str, n_missing: str, kind: type) -> Any:
         """One optional column over all parts."""
         if all(getattr(part, name) is None for part in parts):
             return None

@@ -17,10 +17,10 @@ from shortlist.core.ragged import ItemSets, no_sets, same_sets
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.id_map import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
-from shortlist.data.times import microseconds
+from shortlist.data.times import parse_times
 from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.recommend.index import ItemIndexCache
-from shortlist.recommend.item_filter import ItemFilter, join_sets
+from shortlist.recommend.item_filter import NO_FILTER, ItemFilter, join_sets
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 Fallback = Literal["popular"] | Callable[[Any], Iterable[Any]]
@@ -49,7 +49,7 @@ class Factors(NamedTuple):
     vectors: Floats  # (n, n_factors)
     item_factors: Floats  # (n_items, n_factors), never modified
     bias: Floats | None = None  # (n_items,), never modified
-    index: ItemIndexCache | None = None  # keeps the index over the items between requests
+    index_cache: ItemIndexCache | None = None  # keeps the index over the items between requests
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,6 +81,11 @@ class Scores:
         owner = np.repeat(np.arange(n_users), np.diff(self.candidates.indptr))
         scores[owner, self.candidates.items] = self.values
         return scores
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    return bool(number and np.isfinite(value) and int(value) == value and value >= least)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,10 +153,10 @@ class RecommendRequest(Generic[S]):
     history: Interactions  # the model's own, or the sessions given as `history=`, over the same items
     is_session: bool = False  # True: `history` comes with the request and the model never saw it
     timestamps: Longs | None = None  # (n,) prediction times in microseconds; None: after the last event
-    candidates: ItemFilter = ItemFilter()
-    exclude: ItemFilter = ItemFilter()
+    candidates: ItemFilter = NO_FILTER
+    exclude: ItemFilter = NO_FILTER
     filter_seen: bool = True
-    options: ListOptions = ListOptions()
+    options: ListOptions
     n_threads: int = 0
 
     def __len__(self) -> int:
@@ -267,8 +272,9 @@ def request_times(known: Interactions, user_ids: pl.Series, at: Any) -> Longs | 
         return found if named.all() else np.where(named, found, known.time.max() + 1)
     single = isinstance(at, str) or not isinstance(at, Iterable)
     try:
-        given = microseconds(pl.Series("at", [at] if single else at))
-    except (DataError, TypeError):
+        values = np.asarray([at]) if isinstance(at, np.generic) else [at] if single else at
+        given = parse_times(pl.Series("at", values))
+    except (DataError, TypeError, pl.exceptions.PolarsError):
         got = repr(at)[:80] if single else "a list with something else in it"
         raise ConfigError(
             f"at must be a date, an ISO 8601 string or an epoch number, one or one per user, got {got}."
@@ -317,8 +323,3 @@ def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
         basket if basket.size == 0 else basket[found],
         NO_WEIGHT,
     )
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    return bool(number and np.isfinite(value) and int(value) == value and value >= least)

@@ -54,12 +54,12 @@ class Retriever:
 
     def _find_index(self, factors: Factors) -> ItemIndex | None:
         """The index of this request or of the model; a new one if enough users ask."""
-        if self.index is None and self.shared is None and factors.index is not None:
-            self.index = factors.index.index
+        if self.index is None and self.shared is None and factors.index_cache is not None:
+            self.index = factors.index_cache.index
         if self.index is None and self.n_users >= INDEX_USERS:
             self.index = build_index(factors, self.shared, self.n_threads)
-            if self.shared is None and factors.index is not None:
-                factors.index.index = self.index
+            if self.shared is None and factors.index_cache is not None:
+                factors.index_cache.index = self.index
         return self.index
 
     def _select(

@@ -1,4 +1,4 @@
-"""The training engine of all factor models: a representation, an objective, the training loop (paper §3.2)."""
+"""The engine of all factor models: a representation, an objective, the training loop (paper §3.2)."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
@@ -6,19 +6,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from shortlist.core.estimator import check_number, check_whole
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
 from shortlist.kernels.fold import PLAIN
 from shortlist.kernels.mf import TERMS, Parameters
 from shortlist.kernels.rng import stream, uniform_fill
-from shortlist.models.base import (
-    MAX_BATCH,
-    FitOptions,
-    ModelState,
-    Recommender,
-    check_number,
-    check_whole,
-)
+from shortlist.models.base import Recommender
+from shortlist.models.contract import MAX_BATCH, FitOptions, ModelState
 from shortlist.models.factorization.fold_in import fold
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import Representation
@@ -109,7 +104,7 @@ class FactorModel(Recommender):
         users: Ints,
         timestamps: Longs | None = None,
     ) -> Floats:
-        """(n, n_items) scores after the users' history, at their prediction times (None: after all events)."""
+        """(n, n_items) scores after the users' history, at the prediction times (None: after all events)."""
         scores: Floats = self.user_vectors(parameters, history, users) @ parameters.item.T
         if parameters.bias.size:
             scores += parameters.bias
@@ -330,7 +325,7 @@ class FactorModel(Recommender):
     @property
     def n_epochs_(self) -> int:
         """Epochs of the parameters that were kept."""
-        return self._fitted_state().n_epochs
+        return int(self._fitted_state().n_epochs)
 
     @property
     def losses_(self) -> list[float]:
@@ -345,7 +340,7 @@ class FactorModel(Recommender):
     @property
     def stopped_(self) -> str:
         """Why training ended: n_epochs, tol, patience or interrupted."""
-        return self._fitted_state().stopped
+        return str(self._fitted_state().stopped)
 
     # ------------------------------------------------------------------ saving
     def _to_arrays(self, state: FactorState) -> tuple[dict[str, Any], dict[str, Any]]:

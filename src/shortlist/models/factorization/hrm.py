@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shortlist.core.estimator import check_fraction, check_number, check_whole
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.fold import AVERAGE, MAXIMUM
 from shortlist.kernels.hrm import USER_TREND_START, Contexts
 from shortlist.kernels.item_stats import DAY
 from shortlist.kernels.mf import Parameters
-from shortlist.models.base import FitOptions, check_fraction, check_number, check_whole
+from shortlist.models.contract import FitOptions
 from shortlist.models.counting import decayed_counts
 from shortlist.models.factorization.engine import DynamicK, FactorModel, FactorState
 from shortlist.models.factorization.hybrid import Hybrid, repeat_level, vectors_at
@@ -36,7 +37,7 @@ class SideData(NamedTuple):
 class HRM(FactorModel):
     """Hierarchical representation model: predict the next basket from the user and the last baskets.
 
-    The score vector pools the user's vector with the pooled vectors of the items in the last `window` baskets.
+    The score vector pools the user's vector with the item vectors of the last `window` baskets.
     Two optional terms are added to the inner product:
 
     - with `repeat_decay`, (a_u + b_i) · ln(1 + baskets of the user with item i), each basket counting
@@ -58,8 +59,9 @@ class HRM(FactorModel):
         How much a past basket counts one basket later; None: no repeat term.
     trend_half_life
         Days after which an interaction counts half in the trend; None: no trend term.
-    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias, negative_draws, init, tol, patience, \
-seed, n_threads
+    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
+        As in `BPRMF`.
+    negative_draws, init, tol, patience, seed, n_threads
         As in `BPRMF`.
 
     References
@@ -196,7 +198,7 @@ seed, n_threads
             )
         if self.trend_half_life is not None and train.time is None:
             raise ConfigError(
-                "trend_half_life needs timestamps, got data without them; add a time column or set it to None."
+                "trend_half_life needs timestamps, got data without them; add them or set it to None."
             )
         return super()._learn(train, options)
 
@@ -224,8 +226,9 @@ class DKHRM(DynamicK, HRM):
         As in `DKBPRMF`.
     pool_items, pool_user, window, repeat_decay, trend_half_life
         As in `HRM`.
-    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias, negative_draws, init, tol, patience, \
-seed, n_threads
+    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
+        As in `BPRMF`.
+    negative_draws, init, tol, patience, seed, n_threads
         As in `BPRMF`.
 
     References

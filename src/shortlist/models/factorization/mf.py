@@ -80,8 +80,9 @@ class LogMF(MatrixFactorization):
         Weight of a positive example.
     negatives
         Negative examples per positive one, or "uniform" to sample examples uniformly over all items.
-    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias, negative_draws, init, tol, patience, \
-seed, n_threads
+    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
+        As in `BPRMF`.
+    negative_draws, init, tol, patience, seed, n_threads
         As in `BPRMF`.
 
     References
@@ -110,8 +111,9 @@ class CRRMF(MatrixFactorization):
     ----------
     alpha
         Share of regression steps: 0 is pure ranking, 1 pure regression.
-    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias, negative_draws, init, tol, patience, \
-seed, n_threads
+    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
+        As in `BPRMF`.
+    negative_draws, init, tol, patience, seed, n_threads
         As in `BPRMF`.
 
     References
@@ -146,14 +148,15 @@ class DKBPRMF(DynamicK, MatrixFactorization):
     lambda_t
         Penalty on the distance of a boundary from t.
     negatives
-        Negative examples per positive one: the strictness of the boundary. s > t_u means odds above `negatives`
-        times the base rate. "uniform" samples examples uniformly over all items, as in the paper.
+        Negative examples per positive one: the strictness of the boundary. s > t_u means odds above
+        `negatives` times the base rate. "uniform" samples examples uniformly over all items, as in the paper.
     loss
         Classification loss, "logistic" or "hinge".
     penalty
         Penalty on boundaries, "l2" or "l1".
-    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias, negative_draws, init, tol, patience, \
-seed, n_threads
+    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
+        As in `BPRMF`.
+    negative_draws, init, tol, patience, seed, n_threads
         As in `BPRMF`.
 
     References

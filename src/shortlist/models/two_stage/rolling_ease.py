@@ -7,7 +7,7 @@ from scipy.sparse import csr_array
 
 from shortlist.kernels.candidates import Taste
 from shortlist.kernels.item_stats import Log
-from shortlist.models.ease import item_weights
+from shortlist.models.ease import fit_item_weights
 from shortlist.types import Floats, Longs
 
 ITEMS = 1000  # those most people have; the rest have no taste
@@ -68,7 +68,7 @@ class RollingEASE:
             (np.ones(int(held.sum())), (owner[held], place[item[held]])),
             shape=(self.log.user_baskets.size - 1, items.size),
         )
-        return Taste(place, items, _coarse(item_weights(taken, REG)))
+        return Taste(place, items, _coarse(fit_item_weights(taken, REG)))
 
 
 def _coarse(weights: Floats) -> Floats:

@@ -1,0 +1,169 @@
+"""FittedModel: what every model implements, and the one frozen state that holds what it knows.
+
+`fit`, `partial_fit` and `fold_in` build the next state under a lock and swap it in with a single assignment;
+every request reads the state once. So any number of threads may ask for lists while another one updates the
+model.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from shortlist.core.estimator import Estimator
+from shortlist.cutoff.base import Cutoff
+from shortlist.data.id_map import IdMap
+from shortlist.data.interactions import Interactions
+from shortlist.errors import NotFittedError
+from shortlist.models.selection import SelectionReport
+from shortlist.recommend.explain import Contributions
+from shortlist.recommend.request import RecommendRequest, Scores
+from shortlist.types import Floats, Ints
+
+DENSE_CELLS = 1 << 24  # scores in memory at once
+MAX_BATCH = 8192  # users scored at once
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelState:
+    """What a fitted model knows; never modified, only replaced."""
+
+    history: Interactions
+    cutoff: Cutoff | None = None
+    selection: SelectionReport | None = None
+
+
+class FitOptions(NamedTuple):
+    """The optional arguments of `fit`."""
+
+    valid: Interactions | None = None
+    progress: Callable[[Any], None] | None = None
+    checkpoint: Path | None = None
+
+
+@dataclass(kw_only=True, eq=False)
+class FittedModel(Estimator, ABC):
+    """The contract between a model and the code that fits, asks and saves it."""
+
+    kind: ClassVar[str] = "model"
+    uses_epochs: ClassVar[bool] = False  # whether `fit` can stop early, report progress and keep checkpoints
+
+    def __post_init__(self) -> None:
+        self._state: Any | None = None
+        self._lock = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        vars(self).update(values)
+        self._lock = threading.RLock()
+
+    # ------------------------------------------------------------------ what a subclass implements
+    @abstractmethod
+    def _learn(self, train: Interactions, options: FitOptions) -> Any:
+        """Learn from scratch."""
+
+    @abstractmethod
+    def score(self, request: RecommendRequest[Any]) -> Scores:
+        """Score the candidates of a request; every user of the request is known."""
+
+    @abstractmethod
+    def _to_arrays(self, state: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(arrays, notes) that `_from_arrays` needs beside the parameters and the history."""
+
+    @abstractmethod
+    def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> Any:
+        """The state that `_to_arrays` described."""
+
+    def _learn_more(self, state: Any, more: Interactions, options: FitOptions, n_epochs: int | None) -> Any:
+        """Learn from more data; by default, from scratch on all of it."""
+        return self._learn(state.history.concat(more), options)
+
+    def _add_history(self, state: Any, history: Interactions, users: Ints) -> Any:
+        """Know more history of `users` without learning; by default, learn from scratch."""
+        return self._learn(history, FitOptions())
+
+    def contributions(self, request: RecommendRequest[Any], items: Ints) -> Contributions:
+        """For each item, the sources of its score and their amounts, largest first; for the only user."""
+        return [[] for _ in items]
+
+    @property
+    def has_boundary(self) -> bool:
+        """Whether the model learns a personal boundary that can end lists."""
+        return False
+
+    def batch_size(self, state: Any) -> int:
+        """How many users to score at once, so that memory stays bounded."""
+        n_items: int = state.history.n_items
+        return max(1, min(MAX_BATCH, DENSE_CELLS // max(n_items, 1)))
+
+    def _item_vectors(self, state: Any) -> Floats | None:
+        """(n_items, n_factors) vectors that `similar_items` compares; None if the model has none."""
+        return None
+
+    def _json_params(self) -> dict[str, Any]:
+        """The parameters that JSON can hold; `_to_arrays` stores the rest."""
+        return self.get_params()
+
+    def _check_params(self) -> None:
+        """Raise ConfigError for an invalid parameter."""
+
+    # ------------------------------------------------------------------ what is known
+    @property
+    def is_fitted(self) -> bool:
+        """Whether `fit` has been called."""
+        return self._state is not None
+
+    @property
+    def history_(self) -> Interactions:
+        """The interactions that the model knows."""
+        found: Interactions = self._fitted_state().history
+        return found
+
+    @property
+    def users_(self) -> IdMap:
+        """The ids of the known users."""
+        return self.history_.users
+
+    @property
+    def items_(self) -> IdMap:
+        """The ids of the known items."""
+        return self.history_.items
+
+    @property
+    def cutoff_(self) -> Cutoff | None:
+        """The cutoff that `recommend` uses by default; None if there is none."""
+        found: Cutoff | None = self._fitted_state().cutoff
+        return found
+
+    @property
+    def selection_(self) -> SelectionReport | None:
+        """How the model and the cutoff were chosen; None if they were not chosen by `shortlist.fit`."""
+        found: SelectionReport | None = self._fitted_state().selection
+        return found
+
+    def __repr__(self) -> str:
+        changed = {k: v for k, v in self.get_params().items() if v != getattr(type(self), k, None)}
+        params = ", ".join(f"{name}={_short(value)}" for name, value in changed.items())
+        return f"{type(self).__name__}({params})"
+
+    def _repr_html_(self) -> str:
+        known = repr(self._state.history) if self._state is not None else "not fitted"
+        cutoff = f", cutoff {type(self._state.cutoff).__name__}" if self._state and self._state.cutoff else ""
+        return f"<b>{escape(repr(self))}</b><br>{escape(known)}{escape(cutoff)}"
+
+    def _fitted_state(self) -> Any:
+        """The current state."""
+        state = self._state
+        if state is None:
+            raise NotFittedError(f"{type(self).__name__} is not fitted yet; call fit(train) first.")
+        return state
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}…"

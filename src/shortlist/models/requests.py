@@ -1,0 +1,325 @@
+"""What a fitted model answers: lists, files of lists, explanations and similar items."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import polars as pl
+
+from shortlist.cutoff.base import Cutoff
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.errors import ConfigError
+from shortlist.models.contract import FittedModel
+from shortlist.recommend.batch import BatchRecommender, write_lists
+from shortlist.recommend.explain import contributions_column, explain_list, similar_items
+from shortlist.recommend.request import (
+    CutoffChoice,
+    Fallback,
+    ListOptions,
+    RecommendRequest,
+    build_request,
+)
+from shortlist.recommend.retriever import build_index
+
+
+@dataclass(kw_only=True, eq=False)
+class RequestMethods(FittedModel):
+    """The public methods of a fitted model; all of them take the same request path."""
+
+    def recommend(
+        self,
+        users: Any = None,
+        *,
+        N: int | None = None,
+        cutoff: CutoffChoice = "auto",
+        candidates: Any = None,
+        exclude: Any = None,
+        history: Any = None,
+        filter_seen: bool | None = None,
+        min_items: int = 0,
+        max_items: int | None = None,
+        at: Any = None,
+        fallback: Fallback | None = None,
+        n_threads: int = 0,
+    ) -> RankedLists:
+        """Recommend a list to each user, best item first; equal scores are ordered by item.
+
+        Without `N`, the length of each list is decided by the cutoff and may be 0. Every list carries the
+        reason why it ends.
+
+        Parameters
+        ----------
+        users
+            One user id or several; None: all known users (with `history`: all its users). Unknown users get
+            an empty list.
+        N
+            The same length for all users, instead of a cutoff.
+        cutoff
+            "auto": the cutoff saved with the model, else the boundary that the model learned. "boundary": the
+            learned boundary. Or a fitted cutoff.
+        candidates
+            The item ids that may be recommended: one collection for all users, a dictionary from user id to
+            item ids, or one list per user. None: all items. Unknown ids are ignored.
+        exclude
+            Item ids that must not be recommended, in the same forms.
+        history
+            Sessions: histories to use instead of the known ones, as a dictionary from user id to item ids, or
+            as Interactions or a table with times. Nothing is stored. Unknown items are skipped with a
+            warning.
+        filter_seen
+            Whether to leave out items that the user interacted with before; None: only if users do not repeat
+            items in the data.
+        min_items
+            Extend shorter lists to this length with the next best candidates.
+        max_items
+            The maximum length of a list.
+        at
+            The prediction time, for models that use time: a date, an ISO 8601 string or an epoch number, one
+            or one per user; or Interactions, whose first row of each user gives the time. None: just after
+            the last known event.
+        fallback
+            What to show instead of an empty list: "popular", or a function from user id to item ids.
+        n_threads
+            Number of threads; 0 uses every core. The lists do not depend on it.
+
+        Returns
+        -------
+        One list per user, in the order of `users`.
+
+        Raises
+        ------
+        ConfigError
+            If an argument is invalid, or nothing decides the length.
+
+        Examples
+        --------
+        >>> model = sl.PersonalFrequency().fit(sl.load_dataset("sample"))
+        >>> lists = model.recommend(["u1", "u2"], N=3)
+        >>> lists.lengths.tolist()
+        [3, 3]
+        >>> model.recommend(history={"session": ["apples"]}, N=2).lengths.tolist()  # doctest: +SKIP
+        [2]
+        """
+        return self._recommender(
+            users,
+            ListOptions(N=N, cutoff=cutoff, min_items=min_items, max_items=max_items, fallback=fallback),
+            candidates=candidates,
+            exclude=exclude,
+            history=history,
+            filter_seen=filter_seen,
+            at=at,
+            n_threads=n_threads,
+        ).lists()
+
+    def recommend_to_file(
+        self,
+        path: str | Path,
+        users: Any = None,
+        *,
+        N: int | None = None,
+        cutoff: CutoffChoice = "auto",
+        candidates: Any = None,
+        exclude: Any = None,
+        history: Any = None,
+        filter_seen: bool | None = None,
+        min_items: int = 0,
+        max_items: int | None = None,
+        at: Any = None,
+        fallback: Fallback | None = None,
+        n_threads: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Write the lists that `recommend` returns to a Parquet file, batch by batch.
+
+        Memory does not grow with the number of users. The file appears at its path only when it is complete.
+
+        Parameters
+        ----------
+        path
+            A file name that ends in .parquet.
+        users, N, cutoff, candidates, exclude, history, filter_seen, min_items, max_items
+            As in `recommend`.
+        at, fallback, n_threads
+            As in `recommend`.
+        progress
+            Called after each batch with the number of lists written and the total.
+
+        Returns
+        -------
+        The path of the file.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = model.recommend_to_file(folder + "/lists.parquet", N=5)
+        ...     lists = sl.RankedLists.read(path)
+        """
+        recommender = self._recommender(
+            users,
+            ListOptions(N=N, cutoff=cutoff, min_items=min_items, max_items=max_items, fallback=fallback),
+            candidates=candidates,
+            exclude=exclude,
+            history=history,
+            filter_seen=filter_seen,
+            at=at,
+            n_threads=n_threads,
+        )
+        return write_lists(path, recommender, progress)
+
+    def explain(
+        self,
+        user_id: Any,
+        *,
+        N: int | None = None,
+        n_contributions: int = 3,
+        cutoff: CutoffChoice = "auto",
+        candidates: Any = None,
+        exclude: Any = None,
+        history: Any = None,
+        filter_seen: bool | None = None,
+        at: Any = None,
+    ) -> pl.DataFrame:
+        """Explain one user's list: scores, probabilities, the cut, and what contributed to each score.
+
+        Parameters
+        ----------
+        user_id
+            A known user, or a user of `history`.
+        N
+            How many candidates to explain; None: the whole list and the next five candidates.
+        n_contributions
+            How many contributions to report per item.
+        cutoff, candidates, exclude, history, filter_seen, at
+            As in `recommend`. A model without cutoff and boundary shows the first ten items.
+
+        Returns
+        -------
+        A table with rank, item_id, item_name (if known), score, boundary, margin (score − boundary),
+        probability, shown, and contributions: the largest sources of the score and their amounts.
+
+        Raises
+        ------
+        UnknownIdError
+            If the user is unknown.
+
+        Examples
+        --------
+        >>> model = sl.EASE().fit(sl.load_dataset("sample"))
+        >>> table = model.explain("u1", N=3)
+        >>> table["rank"].to_list()
+        [1, 2, 3]
+        """
+        if n_contributions < 0:
+            raise ConfigError(f"n_contributions must be at least 0, got {n_contributions}.")
+        ends = isinstance(cutoff, Cutoff) or self.cutoff_ is not None or self.has_boundary
+        options = ListOptions(cutoff=cutoff) if ends or cutoff == "boundary" else ListOptions(N=N or 10)
+        recommender = self._recommender(
+            [user_id],
+            options,
+            candidates=candidates,
+            exclude=exclude,
+            history=history,
+            filter_seen=filter_seen,
+            at=at,
+            n_threads=1,
+        )
+        frame, items = explain_list(recommender, N)
+        found = self.contributions(recommender.request, items)
+        return frame.with_columns(contributions_column(found, n_contributions))
+
+    def similar_items(self, item_id: Any, N: int = 10) -> pl.DataFrame:
+        """The items with the most similar vectors, for factor models.
+
+        Parameters
+        ----------
+        item_id
+            A known item.
+        N
+            How many items to return.
+
+        Returns
+        -------
+        A table with item_id, item_name (if known) and similarity, the cosine of the vectors.
+
+        Raises
+        ------
+        ConfigError
+            If the model has no item vectors.
+
+        Examples
+        --------
+        >>> data = sl.load_dataset("sample")
+        >>> model = sl.BPRMF(n_epochs=2).fit(data)
+        >>> model.similar_items(data.items.values[0], N=3).height
+        3
+        """
+        state = self._fitted_state()
+        item = state.history.items.index(item_id)
+        vectors = self._item_vectors(state)
+        if vectors is None:
+            raise ConfigError(
+                f"similar_items compares item vectors, but {type(self).__name__} has none; "
+                "use a factor model such as BPRMF."
+            )
+        nearest, cosine = similar_items(vectors, item, N)
+        frame = pl.DataFrame({"item_id": state.history.items.to_ids(nearest), "similarity": cosine})
+        names = state.history.item_names
+        return frame if names is None else frame.insert_column(1, names.gather(nearest).alias("item_name"))
+
+    def prepare(self, *, n_threads: int = 0) -> Self:
+        """Build the item index of a factor model now, so that the first request does not wait for it.
+
+        Parameters
+        ----------
+        n_threads
+            Number of threads; 0 uses every core.
+
+        Returns
+        -------
+        The model itself.
+
+        Examples
+        --------
+        >>> model = sl.BPRMF(n_epochs=2).fit(sl.load_dataset("sample")).prepare()
+        """
+        users = self.users_.values.head(1024)
+        factors = self.score(self.build_request(users)).factors
+        if factors is not None and factors.index_cache is not None and factors.index_cache.index is None:
+            factors.index_cache.index = build_index(factors, None, n_threads)
+        return self
+
+    def build_request(
+        self, users: Any = None, *, history: Any = None, candidates: Any = None, at: Any = None
+    ) -> RecommendRequest[Any]:
+        """A request for `score`, with the arguments of `recommend`.
+
+        Parameters
+        ----------
+        users, history, candidates, at
+            As in `recommend`.
+
+        Returns
+        -------
+        The request.
+
+        Examples
+        --------
+        >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
+        >>> model.score(model.build_request("u1")).values.shape[0]
+        1
+        """
+        return build_request(
+            self._fitted_state(),
+            users,
+            options=ListOptions(N=1),
+            history=history,
+            candidates=candidates,
+            at=at,
+        )
+
+    def _recommender(self, users: Any, options: ListOptions, **request: Any) -> BatchRecommender[Any]:
+        """The one path from arguments to lists."""
+        return BatchRecommender(self, build_request(self._fitted_state(), users, options=options, **request))
