@@ -62,7 +62,9 @@ def test_dense_and_ragged_selection_agree_with_a_plain_sort(rows, floor, exclude
     away = same_sets(np.array(sorted(excluded), np.int32), n_users)
     expected = [best(row.tolist(), items.tolist(), floors[0], excluded, limit) for row in scores]
     assert as_pairs(*select_dense(scores, items, floors, away, limit)) == expected
-    assert as_pairs(*select_ragged(same_sets(items, n_users), scores.ravel(), floors, away, limit)) == expected
+    assert (
+        as_pairs(*select_ragged(same_sets(items, n_users), scores.ravel(), floors, away, limit)) == expected
+    )
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -114,7 +114,8 @@ def fit(
         raise ConfigError(f"cutoff must be 'auto', None or an unfitted cutoff, got {cutoff!r}; choose one.")
     candidates = _candidates(models)
     data = Interactions.of(data)
-    Recommender.check_data(data)
+    if not data.n_rows:
+        raise DataError("fit needs at least one interaction, got none; check the filters.")
     depth = max(DEPTH, cutoff.candidates_needed()) if isinstance(cutoff, Cutoff) else DEPTH
     with show_progress(progress) as display:
         holdout = hold_out(data, seed)

@@ -128,7 +128,7 @@ def free(out: Path, *files: Path | None) -> None:
 
 def summary(model: "Recommender", place: Path) -> dict[str, Any]:
     """What a saved model is, in plain values."""
-    past, cutoff = model.history, getattr(model, "cutoff_", None)
+    past, cutoff = model.history_, model.cutoff_
     learned = {
         name: getattr(model, f"{name}_") for name in ("n_epochs", "stopped") if hasattr(model, f"{name}_")
     }

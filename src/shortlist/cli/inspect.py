@@ -49,8 +49,8 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
 
 def some_lists(model: "Recommender") -> "RankedLists | None":
     """Lists of the first users, as the model ends them; None for one that only ranks."""
-    users = model.history.active_users[:USERS]
-    if getattr(model, "cutoff_", None) is None and model.boundaries(users[:1]) is None:
+    users = model.history_.active_users[:USERS]
+    if model.cutoff_ is None and not model.has_boundary:
         return None
     return model.recommend(model.users_.to_ids(users))
 
@@ -67,7 +67,7 @@ def spread(model: "Recommender") -> dict[str, float]:
     """Quantiles of t_u over the users with a past; nothing for a model that only ranks."""
     import numpy as np
 
-    bounds = model.boundaries(model.history.active_users)
+    bounds = model.boundaries(model.users_.to_ids(model.history_.active_users))
     if bounds is None:
         return {}
     quantiles: Any = np.quantile(bounds, (0, 0.05, 0.5, 0.95, 1))

@@ -75,7 +75,7 @@ def recommend(
         "N": wishes.N,
         "cutoff": None if wishes.cutoff is None else Cutoff.load(wishes.cutoff),
         "candidates": None if wishes.candidates is None else listed(wishes.candidates, found),
-        "filter_seen": not keeps_seen(wishes.seen, found.history),
+        "filter_seen": not keeps_seen(wishes.seen, found.history_),
         "min_items": wishes.min_items,
         "max_items": wishes.max_items,
         "fallback": wishes.fallback,
@@ -84,12 +84,12 @@ def recommend(
         return written(out, found, users, asked, json)
     lists = found.recommend(users, **asked)
     if json:
-        return show_json([as_json(one, found.history) for one in lists])
+        return show_json([as_json(one, found.history_) for one in lists])
     if users is None:
         return show(lengths_drawn(lists))
     ranked = ranking(found, users, lists, asked)
     return show(
-        *(drawn(one, ranked.at(at), found.history, withheld=WITHHELD) for at, one in enumerate(lists)),
+        *(drawn(one, ranked.at(at), found.history_, withheld=WITHHELD) for at, one in enumerate(lists)),
     )
 
 
@@ -105,7 +105,7 @@ def ranking(
     )
     if decider is None or not hasattr(decider, "calibration_"):
         return ranked
-    chances = decider.calibration_.probabilities(ranked, history=model.history)
+    chances = decider.calibration_.probabilities(ranked, history=model.history_)
     return replace(ranked, probabilities=chances) if chances.size == ranked.items.size else ranked
 
 

@@ -52,10 +52,10 @@ def rehearse(model: Any, data: "Interactions", keep_seen: bool) -> Rehearsal | N
 
 def learned(model: Any, data: "Interactions", valid: "Interactions | None" = None) -> Any:
     """A fitted copy; Ctrl-C leaves nothing, where the library would keep the state so far."""
-    from shortlist.models.factorization.engine import JointModel
+    from shortlist.models.factorization.engine import FactorModel
 
     fresh = model.clone()
-    if not isinstance(fresh, JointModel):
+    if not isinstance(fresh, FactorModel):
         return fresh.fit(data)
     label = f"{'training' if valid is None else 'rehearsing'} {type(model).__name__}"
     with epochs(label) as progress:

@@ -282,7 +282,7 @@ class Recommender(RequestMethods):
         model = load_model(path)
         if not isinstance(model, cls):
             raise ModelFileError(
-                f"{path} holds a {type(model).__name__}, not a {cls.__name__}; load it with shortlist.load_model."
+                f"{path} holds a {type(model).__name__}, not a {cls.__name__}; use load_model."
             )
         return model
 

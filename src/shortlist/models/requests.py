@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import polars as pl
 
 from shortlist.cutoff.base import Cutoff
+from shortlist.data.id_map import UNKNOWN
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.models.contract import FittedModel
@@ -21,6 +23,7 @@ from shortlist.recommend.request import (
     build_request,
 )
 from shortlist.recommend.retriever import build_index
+from shortlist.types import Floats
 
 
 @dataclass(kw_only=True, eq=False)
@@ -268,6 +271,32 @@ class RequestMethods(FittedModel):
         frame = pl.DataFrame({"item_id": state.history.items.to_ids(nearest), "similarity": cosine})
         names = state.history.item_names
         return frame if names is None else frame.insert_column(1, names.gather(nearest).alias("item_name"))
+
+    def boundaries(self, users: Any = None) -> Floats | None:
+        """The personal boundaries t_u that the model learned.
+
+        Parameters
+        ----------
+        users
+            One known user id or several; None: all known users.
+
+        Returns
+        -------
+        One boundary per user, or None if the model learns none.
+
+        Examples
+        --------
+        >>> model = sl.DKBPRMF(n_epochs=2).fit(sl.load_dataset("sample"))
+        >>> model.boundaries(["u1", "u2"]).shape
+        (2,)
+        """
+        request = self.build_request(users)
+        if not self.has_boundary:
+            return None
+        if (request.users == UNKNOWN).any():
+            unknown = request.user_ids.gather(np.flatnonzero(request.users == UNKNOWN))[0]
+            self.users_.index(unknown)  # raises and names similar ids
+        return self.score(request).boundaries
 
     def prepare(self, *, n_threads: int = 0) -> Self:
         """Build the item index of a factor model now, so that the first request does not wait for it.

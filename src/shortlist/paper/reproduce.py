@@ -10,9 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from shortlist.core.estimator import check_whole
 from shortlist.core.files import atomic_write
 from shortlist.errors import ConfigError
-from shortlist.models.base import whole
 from shortlist.paper import protocol, runs
 from shortlist.paper.findings import findings
 from shortlist.paper.report import markdown_table, render_reproduction
@@ -94,8 +94,8 @@ def reproduce(
     """
     if dataset not in CHOICES:
         raise ConfigError(f"dataset must be one of {', '.join(CHOICES)}, got {dataset!r}; choose one.")
-    whole(1, n_seeds=n_seeds)
-    whole(0, seed=seed, n_jobs=n_jobs)
+    check_whole(1, n_seeds=n_seeds)
+    check_whole(0, seed=seed, n_jobs=n_jobs)
     budget = budget or (QUICK if quick else FULL)
     folder = Path(out)
     cache = ResultCache(folder / "cache", progress)

@@ -104,9 +104,7 @@ def score_candidates(
     return concat_hits(map_slices(search, floors.size, SLICE, n_threads))
 
 
-def select_dense(
-    scores: Floats, items: Ints, floors: Floats, excluded: ItemSets, limit: int | None
-) -> Hits:
+def select_dense(scores: Floats, items: Ints, floors: Floats, excluded: ItemSets, limit: int | None) -> Hits:
     """The best of dense (n_users, n_columns) scores; `items` are the items of the columns."""
     indptr = np.arange(len(scores) + 1, dtype=np.int64) * items.size
     values = np.asarray(scores, np.float32).ravel()

@@ -127,8 +127,7 @@ def _distribution_figures(report: ModelReport) -> list[str]:
     counts = np.bincount(np.minimum(report.selected.lengths, longest + 1), minlength=longest + 2)
     mark = (float(min(report.N, longest + 1)), f"fixed N = {report.N}")
     figures = [length_chart("List length", counts.tolist(), 0, mark=mark)]
-    users = report.history.users.lookup(report.selected.user_ids)
-    boundaries = report.model.boundaries(users[users >= 0])
+    boundaries = report.model.boundaries(report.selected.user_ids)
     if boundaries is not None:
         figures.append(_histogram("Boundary of each user", "boundary (lowest score shown)", boundaries, 1, 2))
     if report.top_candidates.probabilities is not None:

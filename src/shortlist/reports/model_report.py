@@ -207,14 +207,16 @@ def build_model_report(
     users = split.test.users.to_ids(split.test.active_users)
     at = None if split.test.time is None else split.test
     lists = {
-        name: model.recommend(users, cutoff=cutoff, max_items=max_items, filter_seen=filter_seen, at=at)
+        name: model.recommend(
+            users, cutoff=cutoff or "boundary", max_items=max_items, filter_seen=filter_seen, at=at
+        )
         for name, cutoff in cutoffs.items()
     }
     top_candidates = model.recommend(users, N=N_CANDIDATES, filter_seen=filter_seen, at=at)
     cutoff = cutoffs[main]
     calibration = None if cutoff is None else vars(cutoff).get("calibration_")
     if calibration is not None:
-        top_candidates = calibration.apply(top_candidates, history=model.history)
+        top_candidates = calibration.apply(top_candidates, history=model.history_)
     return ModelReport(
         data=data,
         model=model,

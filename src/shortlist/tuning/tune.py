@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.core.estimator import check_whole
 from shortlist.core.files import atomic_write
 from shortlist.core.threads import thread_count
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, TrainingError
-from shortlist.models.base import Recommender, whole
+from shortlist.models.base import Recommender
 from shortlist.models.factorization.training import Progress
 from shortlist.tuning.progress import show_progress
 from shortlist.tuning.space import SAMPLERS, SPACES, Sampler, Space, default_space
@@ -178,7 +179,7 @@ def tune(
     """
     if sampler not in SAMPLERS:
         raise ConfigError(f"sampler must be one of {', '.join(SAMPLERS)}, got {sampler!r}; choose one.")
-    whole(1, n_trials=n_trials, n_folds=n_folds)
+    check_whole(1, n_trials=n_trials, n_folds=n_folds)
     data, fixed = Interactions.of(data), dict(fixed or {})
     build_model(model, fixed)
     if space is None and model not in SPACES:

@@ -16,9 +16,8 @@ from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import best_fixed_n, fixed_n_curve
 from shortlist.models.base import Recommender
-from shortlist.models.factorization.engine import JointModel
+from shortlist.models.factorization.engine import FactorModel
 from shortlist.models.factorization.training import Progress
-from shortlist.models.two_stage.two_stage import TwoStage
 from shortlist.split import last_basket
 from shortlist.types import Bools
 
@@ -97,7 +96,7 @@ def fit_model(
 ) -> Recommender:
     """Fit a clone; unlike `model.fit`, Ctrl-C is raised, so that no half-trained model is used."""
     fresh: Any = model.clone()
-    if not isinstance(fresh, JointModel):
+    if not isinstance(fresh, FactorModel):
         fitted: Recommender = fresh.fit(data)
         return fitted
     fresh.fit(data, valid=valid, progress=progress)
@@ -122,9 +121,6 @@ class Validation:
         """The top `depth` candidates at the time of each held-out basket."""
         truth = self.holdout.truth
         users = truth.active_users
-        if isinstance(self.model, TwoStage):
-            times = None if truth.time is None else truth.time[truth.indptr[users]]
-            return self.model.heads(users, times, self.depth)
         return self.model.recommend(
             truth.users.to_ids(users),
             N=self.depth,
@@ -151,7 +147,7 @@ class Validation:
     @property
     def n_epochs(self) -> int | None:
         """The best number of epochs; None for models without epochs."""
-        return self.model.n_epochs_ if isinstance(self.model, JointModel) else None
+        return self.model.n_epochs_ if isinstance(self.model, FactorModel) else None
 
     def fit_cutoff(self, cutoff: Cutoff) -> Cutoff:
         """Fit a clone of the cutoff on the candidates."""
