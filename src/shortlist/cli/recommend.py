@@ -68,17 +68,15 @@ def recommend(
     from shortlist.cutoff import Cutoff
 
     found = sl.load_model(model)
-    if wishes.boundary and hasattr(found, "cutoff_"):
-        del found.cutoff_
     users = outside_ids(user, found.users_) or None
     asked: dict[str, Any] = {
         "N": wishes.N,
-        "cutoff": None if wishes.cutoff is None else Cutoff.load(wishes.cutoff),
+        "cutoff": Cutoff.load(wishes.cutoff) if wishes.cutoff else "boundary" if wishes.boundary else "auto",
         "candidates": None if wishes.candidates is None else listed(wishes.candidates, found),
         "filter_seen": not keeps_seen(wishes.seen, found.history_),
         "min_items": wishes.min_items,
         "max_items": wishes.max_items,
-        "fallback": wishes.fallback,
+        "fallback": None if wishes.fallback == "none" else wishes.fallback,
     }
     if out is not None:
         return written(out, found, users, asked, json)
@@ -98,7 +96,9 @@ def ranking(
 ) -> "RankedLists":
     """What the lists were cut from, with the probabilities that cut them."""
     several = {name: asked[name] for name in ("candidates", "filter_seen")}
-    decider = asked["cutoff"] or (None if asked["N"] else getattr(model, "cutoff_", None))
+    decider = (
+        asked["cutoff"] if not isinstance(asked["cutoff"], str) else None if asked["N"] else model.cutoff_
+    )
     depth = int(lists.lengths.max(initial=0)) + WITHHELD
     ranked = model.recommend(
         users, N=depth if decider is None else max(depth, decider.candidates_needed()), **several
@@ -113,11 +113,9 @@ def written(
     out: Path, model: "Recommender", users: list[Any] | None, asked: dict[str, Any], json: bool
 ) -> None:
     """Lists in a file; Parquet is streamed, so that memory does not grow with the number of users."""
-    from shortlist.recommend import recommend_to
-
     if out.suffix == ".parquet":
         with counted("lists") as progress:
-            recommend_to(out, model, users, progress=progress, **asked)
+            model.recommend_to_file(out, users, progress=progress, **asked)
     else:
         model.recommend(users, **asked).write(out)
     n = len(model.users_) if users is None else len(users)

@@ -108,8 +108,8 @@ class Cutoff(Estimator):
 
     def _heads(self, scores: Scores, history: Interactions | None) -> RankedLists:
         """The candidates; bare scores take their ids from history, else from what `fit` saw."""
-        fitted = (vars(self).get(name) for name in ("user_ids_", "item_ids_"))
-        ids = history or tuple(None if found is None else IdMap(found) for found in fitted)
+        users, items = (vars(self).get(name) for name in ("user_ids_", "item_ids_"))
+        ids = history or (None if users is None else IdMap(users), None if items is None else IdMap(items))
         return heads(scores, ids=ids, n_candidates=self.candidates_needed())
 
     def candidates_needed(self) -> int:
