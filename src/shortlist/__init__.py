@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions as Interactions
     from shortlist.data.ranked_lists import RankedLists as RankedLists
     from shortlist.data.readers import read_interactions as read_interactions
-    from shortlist.evaluation.comparison import compare as compare
+    from shortlist.evaluation.evaluator import compare as compare
     from shortlist.evaluation.evaluator import evaluate as evaluate
     from shortlist.models.base import load_model as load_model
     from shortlist.models.counting import PersonalFrequency as PersonalFrequency
@@ -57,7 +57,7 @@ _MODULES = {
     "TIFUKNN": "shortlist.models.tifuknn",
     "TwoStage": "shortlist.models.two_stage.two_stage",
     "choose_cutoff": "shortlist.auto.cutoff_choice",
-    "compare": "shortlist.evaluation.comparison",
+    "compare": "shortlist.evaluation.evaluator",
     "cutoff": "shortlist.cutoff",
     "default_cutoffs": "shortlist.auto.cutoff_choice",
     "errors": "shortlist.errors",

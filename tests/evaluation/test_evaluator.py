@@ -306,9 +306,9 @@ def test_ranx_agrees_for_every_user():
         pytest.skip("ranx comes with the dev extra")
     shown, relevant = {}, {}
     for seed in range(4):
-        one_shown, one_taken = cases.random_case(seed, n_users=60, empty=0)
+        one_shown, one_relevant = cases.random_case(seed, n_users=60, empty=0)
         shown |= {f"{seed}{user}": items for user, items in one_shown.items()}
-        relevant |= {f"{seed}{user}": items for user, items in one_taken.items()}
+        relevant |= {f"{seed}{user}": items for user, items in one_relevant.items()}
     ask = json.dumps({"shown": shown, "relevant": relevant, "metrics": list(RANX)})
     alone = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(
@@ -396,7 +396,7 @@ class TestInputs:
             ([3], "got int"),
             (pl.DataFrame({"user": ["ann"], "item": ["a"]}).to_pandas(), "user_id and item_id"),
             ({"ann": "a"}, "a string for user 'ann'"),
-            ("nowhere.parquet", "nowhere.parquet"),
+            ("missing.parquet", "missing.parquet"),
         ],
     )
     def test_refusals_are_one_short_sentence(self, lists, message):

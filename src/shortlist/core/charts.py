@@ -1,6 +1,6 @@
-"""Line and bar charts as inline SVG: colours come from the page's style sheet, so light and dark both work.
+"""Line, bar and interval charts as inline SVG; the page's style sheet sets the colors for light and dark.
 
-Series differ in colour (Okabe and Ito's palette, told apart by the colour-blind), dash and marker.
+Series differ in color (the palette of Okabe and Ito, safe for color blindness), dash and marker.
 """
 
 import math
@@ -15,10 +15,10 @@ from shortlist.errors import DataError
 
 WIDTH, HEIGHT = 420, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 30, 46
-INSET = 10  # so that the first and last marker do not sit on the frame
+INSET = 10  # distance of the first and last marker from the frame
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2", "1 2", "12 3", "4 4")
-WIDE, LABELS, ROW = 720, 190, 18  # of a chart of spans: width, room for the labels, height of a row
-MARKED = 25  # curves with more points carry no markers
+WIDE, LABELS, ROW = 720, 190, 18  # of an interval chart: width, width of the labels, height of a row
+MARKED = 25  # curves with more points have no markers
 
 STYLE = """
 .chart { width: 100%; height: auto; display: block; }
@@ -137,19 +137,19 @@ class Figure:
 
 @dataclass(frozen=True)
 class Series:
-    """One curve; `style` picks colour, dash and marker."""
+    """One curve; `style` selects color, dash and marker."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
     style: int
-    dotted: bool = True  # whether its points carry markers, where they are few enough
+    dotted: bool = True  # whether points have markers, if there are few enough
     around: Sequence[tuple[float, float]] = ()  # an interval of y at every point
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A point that matters: a ring and a few words beside it."""
+    """An annotated point: a ring with a label."""
 
     x: float
     y: float
@@ -158,7 +158,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Span:
-    """A mean with its interval; `group` stands above the first of its kind."""
+    """A mean with its interval; `group` is the heading above consecutive spans."""
 
     group: str
     label: str
@@ -178,7 +178,7 @@ def line_chart(
     top: float | None = None,
     marks: Sequence[Mark] = (),
 ) -> str:
-    """Curves over one plane that begins at 0; `even` sets the x values at equal distances."""
+    """Curves on a y axis from 0; `even` spaces the x values equally."""
     xs = sorted({x for one in series for x in one.x})
     place = {x: (float(k) if even else float(x)) for k, x in enumerate(xs)}
     across = _Scale(min(place.values()), max(place.values()), LEFT + INSET, WIDTH - RIGHT - INSET)
@@ -212,7 +212,7 @@ def bar_chart(
     *,
     mark: tuple[float, str] | None = None,
 ) -> str:
-    """One bar per label; where labels are many, only some are written; `mark` is a line at a bar's number."""
+    """One bar per label; of many, only some are written. `mark`: (bar number, text) of a vertical line."""
     ticks = ticks_to(max(values, default=1.0))
     upward = _Scale(0.0, ticks[-1], HEIGHT - BOTTOM, TOP)
     step = (WIDTH - RIGHT - LEFT) / max(len(values), 1)
@@ -238,18 +238,18 @@ def bar_chart(
 def length_chart(
     title: str, counts: Sequence[int], style: int, *, mark: tuple[float, str] | None = None
 ) -> str:
-    """How many users have a list of 0, 1, 2 … items; the last count is of all that are longer."""
+    """Number of users with a list of 0, 1, 2 … items; the last count is of all longer lists."""
     labels = [str(k) for k in range(len(counts) - 1)] + [f">{len(counts) - 2}"]
     return bar_chart(title, "K (items in the list)", "users", labels, counts, style, mark=mark)
 
 
-def thinned(labels: Sequence[str]) -> list[str]:
-    """Every sixth label: numbers with decimals are long."""
+def thin_labels(labels: Sequence[str]) -> list[str]:
+    """Every sixth label; the others are empty, because numbers with decimals are long."""
     return [label if k % 6 == 0 else "" for k, label in enumerate(labels)]
 
 
 def span_chart(title: str, x_label: str, spans: Sequence[Span]) -> str:
-    """Means with intervals, one below the other around a line at 0; groups have a heading."""
+    """Means with intervals, one below the other, and a line at 0; groups have a heading."""
     low = min([0.0, *(one.low for one in spans)])
     high = max([0.0, *(one.high for one in spans)])
     step = ticks_between(low, high)
@@ -279,7 +279,7 @@ def span_chart(title: str, x_label: str, spans: Sequence[Span]) -> str:
 
 
 def legend(names: Sequence[tuple[str, int]]) -> str:
-    """(name, style) pairs as a list beside a stroke of each."""
+    """An HTML list of (name, style) pairs, each with its line and marker."""
     rows = []
     for name, style in names:
         line = f'<svg viewBox="0 0 34 12" aria-hidden="true">{_stroke(style)}</svg>'
@@ -363,7 +363,7 @@ def _marker(x: float, y: float, style: int) -> str:
 
 
 def _ringed(x: float, y: float, text: str) -> list[str]:
-    """A ring around a point, and a line down to its words, which stand where no curve does."""
+    """A ring around a point, and a line down to its label above the x axis."""
     right, floor = x > (LEFT + WIDTH) / 2, HEIGHT - BOTTOM
     return [
         f'<circle class="axis" fill="none" cx="{x:.1f}" cy="{y:.1f}" r="6"/>',

@@ -2,8 +2,8 @@
 
 from shortlist.evaluation.analysis import RiskCoverage, risk_coverage, sliced
 from shortlist.evaluation.baselines import best_fixed_n, fixed_n_curve, gap_recovered, matched, oracle
-from shortlist.evaluation.comparison import Comparison, compare
-from shortlist.evaluation.evaluator import evaluate
+from shortlist.evaluation.comparison import Comparison
+from shortlist.evaluation.evaluator import compare, evaluate
 from shortlist.evaluation.report import METRICS, Report
 from shortlist.evaluation.significance import PairedTest, holm, paired_test
 

@@ -26,7 +26,7 @@ def sliced(report: Report, by: str) -> pl.DataFrame:
     Parameters
     ----------
     report
-        A report of `evaluate`. Slices by `history_length` and `popularity` need one made with `history=`.
+        A report of `evaluate`. Slices by `history_length` and `popularity` need a report with `history=`.
     by
         `"basket_size"` (relevant items per user), `"history_length"` (earlier interactions per user) or
         `"popularity"` (items, in slices with equal shares of all earlier interactions).
@@ -131,7 +131,7 @@ def _item_slices(report: Report) -> pl.DataFrame:
 class RiskCoverage:
     """Risk (1 - mean metric) when only the most confident users get lists, by share of users covered.
 
-    Made by `risk_coverage`.
+    The result of `risk_coverage`.
 
     Parameters
     ----------

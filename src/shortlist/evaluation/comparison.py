@@ -1,7 +1,7 @@
-"""compare: several models on one truth in one table, with intervals and p-values."""
+"""Comparison: several models in one table, with intervals and p-values."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from html import escape
@@ -14,12 +14,9 @@ import polars as pl
 
 from shortlist.core.charts import Figure, Span, span_chart
 from shortlist.core.files import atomic_write
-from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation.evaluator import evaluate
-from shortlist.evaluation.ground_truth import ONE, Lists
-from shortlist.evaluation.report import METRICS, Report, View
-from shortlist.evaluation.significance import PairedTest, holm, paired_test
+from shortlist.errors import DataError
+from shortlist.evaluation.report import Report, View
+from shortlist.evaluation.significance import PairedTest, holm
 from shortlist.evaluation.tables import (
     cell_text,
     html,
@@ -30,7 +27,6 @@ from shortlist.evaluation.tables import (
     to_pandas,
     without_nan,
 )
-from shortlist.types import Doubles
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -59,7 +55,7 @@ NAME = 22  # characters of a model's name in a chart
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """Models evaluated on one truth, each tested against the baseline; made by `compare`.
+    """Models evaluated on one truth, each tested against the baseline; the result of `compare`.
 
     Parameters
     ----------
@@ -70,7 +66,7 @@ class Comparison:
     metrics
         Metrics that were tested.
     level
-        Confidence level of the intervals; marks use 1 - level as the significance level.
+        Confidence level of the intervals; the signs use 1 - level as the significance level.
     results
         (model, metric) to the test of that model against the baseline.
 
@@ -227,15 +223,51 @@ class Comparison:
         return to_pandas(self.table)
 
     def to_markdown(self) -> str:
-        """A Markdown table and a note that explains it."""
+        """A Markdown table and a note that explains it.
+
+        Returns
+        -------
+        str
+            A pipe table with signs and p-values.
+
+        Examples
+        --------
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> sl.compare({"A": {"ann": ["tea"]}}, truth).to_markdown().splitlines()[2][:14]
+        '| A | 0.5000 |'
+        """
         return f"{markdown(self.formatted)}\n\n{self._note()}\n"
 
     def to_latex(self) -> str:
-        """A LaTeX booktabs tabular; the note is a comment."""
+        r"""A LaTeX booktabs tabular; the note is a comment.
+
+        Returns
+        -------
+        str
+            A `tabular` environment with signs and p-values.
+
+        Examples
+        --------
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> sl.compare({"A": {"ann": ["tea"]}}, truth).to_latex().splitlines()[-1]
+        '\\end{tabular}'
+        """
         return f"% {self._note()}\n{latex(self.formatted)}\n"
 
     def to_csv(self) -> str:
-        """Means and tests in one row per model, in full precision."""
+        """Means and tests in one row per model, in full precision.
+
+        Returns
+        -------
+        str
+            A header and one row per model.
+
+        Examples
+        --------
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> sl.compare({"A": {"ann": ["tea"]}}, truth).to_csv().splitlines()[1][:7]
+        'A,1,0.5'
+        """
         wide = self.table
         for metric in self.metrics:
             one = self.tests.filter(pl.col("metric") == metric).drop("metric")
@@ -245,7 +277,19 @@ class Comparison:
         return wide.write_csv()
 
     def to_json(self) -> str:
-        """Means, tests and every run's report as JSON text."""
+        """Means, tests and every run's report as JSON text.
+
+        Returns
+        -------
+        str
+            An object with `baseline`, `table`, `tests` and `reports`.
+
+        Examples
+        --------
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> import json; json.loads(sl.compare({"A": {"ann": ["tea"]}}, truth).to_json())["baseline"]
+        'A'
+        """
         found = {
             "baseline": self.baseline,
             "table": self.table.to_dicts(),
@@ -295,107 +339,6 @@ class Comparison:
         with atomic_write(target) as temporary:
             temporary.write_text(forms[target.suffix](), encoding="utf-8")
         return target
-
-
-def compare(
-    results: Mapping[str, Lists | Report | Sequence[Lists | Report]],
-    truth: Interactions | Any = None,
-    *,
-    baseline: str | None = None,
-    metrics: Sequence[str] = ("f1", "ndcg"),
-    max_items: int = 20,
-    level: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-) -> Comparison:
-    """Evaluate models on the same truth and test each against a baseline.
-
-    Parameters
-    ----------
-    results
-        Name of each model to its lists (anything that `evaluate` accepts in one piece) or its report. A
-        sequence of these is several runs of one model: means are over runs, tests use each user's mean.
-    truth
-        What the users interacted with; not needed if all results are reports.
-    baseline
-        Name of the model that the others are tested against; the first by default.
-    metrics
-        Metrics to test; the first one is shown with its interval.
-    max_items
-        As in `evaluate`.
-    level
-        Confidence level of the intervals.
-    resamples, seed
-        Number and seed of the bootstrap samples.
-
-    Returns
-    -------
-    Comparison
-        A table of means and tests that prints as text and displays as HTML.
-
-    Raises
-    ------
-    ConfigError
-        If there are no results, the baseline or a metric is unknown, or lists come without a truth.
-    DataError
-        If the reports are on different users or with different `max_items`.
-
-    Examples
-    --------
-    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
-    >>> found = sl.compare({"A": {"ann": ["tea"]}, "B": {"ann": ["tea"], "bob": ["jam"]}}, truth)
-    >>> found.tests.select("model", "metric", "difference").rows()
-    [('B', 'f1', 0.5), ('B', 'ndcg', 0.5)]
-    """
-    if not results:
-        raise ConfigError("results must name at least one model, got none; pass {name: lists or report}.")
-    baseline = next(iter(results)) if baseline is None else baseline
-    if baseline not in results:
-        raise ConfigError(f"baseline must be one of {', '.join(results)}, got {baseline!r}; choose one.")
-    if not metrics or any(metric not in METRICS for metric in metrics):
-        raise ConfigError(
-            f"metrics must be among {', '.join(METRICS)}, got {list(metrics)}; choose from them."
-        )
-    truth = None if truth is None else Interactions.of(truth)
-    reports = {name: _reports(name, one, truth, max_items) for name, one in results.items()}
-    first = reports[baseline][0]
-    for name, runs in reports.items():
-        if not all(run.user_ids.equals(first.user_ids) and run.max_items == first.max_items for run in runs):
-            raise DataError(
-                "models must be evaluated on the same users with the same max_items, got others for "
-                f"{name!r}; evaluate all of them on one truth."
-            )
-    found = {
-        (name, metric): paired_test(
-            _per_user(runs, metric),
-            _per_user(reports[baseline], metric),
-            resamples=resamples,
-            level=level,
-            seed=seed,
-        )
-        for name, runs in reports.items()
-        if name != baseline
-        for metric in metrics
-    }
-    return Comparison(reports, baseline, tuple(metrics), level, found)
-
-
-def _reports(name: str, given: Any, truth: Interactions | None, max_items: int) -> list[Report]:
-    """One report per run."""
-    runs = [given] if isinstance(given, (Report, *ONE)) else list(given)
-    if not runs:
-        raise DataError(f"model {name!r} must have at least one run, got none; leave the model out.")
-    if truth is None and not all(isinstance(run, Report) for run in runs):
-        raise ConfigError(
-            f"truth is needed to evaluate the lists of {name!r}, got none; pass truth or reports."
-        )
-    return [run if isinstance(run, Report) else evaluate(run, truth, max_items=max_items) for run in runs]
-
-
-def _per_user(runs: list[Report], metric: str) -> Doubles:
-    """(n_users,) mean over runs."""
-    total: Doubles = np.sum([run.values(metric) for run in runs], axis=0)
-    return total / len(runs)
 
 
 def _interval(test: dict[str, Any]) -> str:

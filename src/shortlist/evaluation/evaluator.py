@@ -1,6 +1,6 @@
-"""evaluate: lists and truth in, a report out, whatever model made the lists."""
+"""evaluate and compare: lists of any model and truth in, a report or a comparison out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,18 @@ from shortlist.core.ragged import read_only
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation.ground_truth import GroundTruth, ItemCounts, ListsOrChunks, RepeatCounts, as_chunks
-from shortlist.evaluation.report import Report
+from shortlist.evaluation.comparison import Comparison
+from shortlist.evaluation.ground_truth import (
+    ONE,
+    GroundTruth,
+    ItemCounts,
+    Lists,
+    ListsOrChunks,
+    RepeatCounts,
+    as_chunks,
+)
+from shortlist.evaluation.report import METRICS, Report
+from shortlist.evaluation.significance import paired_test
 from shortlist.kernels.metrics import PerUserSums, Truth, lists_evaluate, repeated_count, repeats_count
 from shortlist.types import Bools, Doubles, Ints
 
@@ -78,6 +88,107 @@ def evaluate(
     for chunk in as_chunks(lists):
         metrics.add(chunk)
     return metrics.report()
+
+
+def compare(
+    results: Mapping[str, Lists | Report | Sequence[Lists | Report]],
+    truth: Interactions | Any = None,
+    *,
+    baseline: str | None = None,
+    metrics: Sequence[str] = ("f1", "ndcg"),
+    max_items: int = 20,
+    level: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Comparison:
+    """Evaluate models on the same truth and test each against a baseline.
+
+    Parameters
+    ----------
+    results
+        Name of each model to its lists (anything that `evaluate` accepts in one piece) or its report. A
+        sequence of these is several runs of one model: means are over runs, tests use each user's mean.
+    truth
+        What the users interacted with; not needed if all results are reports.
+    baseline
+        Name of the model that the others are tested against; the first by default.
+    metrics
+        Metrics to test; the first one is shown with its interval.
+    max_items
+        As in `evaluate`.
+    level
+        Confidence level of the intervals.
+    resamples, seed
+        Number and seed of the bootstrap samples.
+
+    Returns
+    -------
+    Comparison
+        A table of means and tests that prints as text and displays as HTML.
+
+    Raises
+    ------
+    ConfigError
+        If there are no results, the baseline or a metric is unknown, or lists come without a truth.
+    DataError
+        If the reports are on different users or with different `max_items`.
+
+    Examples
+    --------
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+    >>> found = sl.compare({"A": {"ann": ["tea"]}, "B": {"ann": ["tea"], "bob": ["jam"]}}, truth)
+    >>> found.tests.select("model", "metric", "difference").rows()
+    [('B', 'f1', 0.5), ('B', 'ndcg', 0.5)]
+    """
+    if not results:
+        raise ConfigError("results must name at least one model, got none; pass {name: lists or report}.")
+    baseline = next(iter(results)) if baseline is None else baseline
+    if baseline not in results:
+        raise ConfigError(f"baseline must be one of {', '.join(results)}, got {baseline!r}; choose one.")
+    if not metrics or any(metric not in METRICS for metric in metrics):
+        raise ConfigError(
+            f"metrics must be among {', '.join(METRICS)}, got {list(metrics)}; choose from them."
+        )
+    truth = None if truth is None else Interactions.of(truth)
+    reports = {name: _reports(name, one, truth, max_items) for name, one in results.items()}
+    first = reports[baseline][0]
+    for name, runs in reports.items():
+        if not all(run.user_ids.equals(first.user_ids) and run.max_items == first.max_items for run in runs):
+            raise DataError(
+                "models must be evaluated on the same users with the same max_items, got others for "
+                f"{name!r}; evaluate all of them on one truth."
+            )
+    found = {
+        (name, metric): paired_test(
+            _per_user(runs, metric),
+            _per_user(reports[baseline], metric),
+            resamples=resamples,
+            level=level,
+            seed=seed,
+        )
+        for name, runs in reports.items()
+        if name != baseline
+        for metric in metrics
+    }
+    return Comparison(reports, baseline, tuple(metrics), level, found)
+
+
+def _reports(name: str, given: Any, truth: Interactions | None, max_items: int) -> list[Report]:
+    """One report per run."""
+    runs = [given] if isinstance(given, (Report, *ONE)) else list(given)
+    if not runs:
+        raise DataError(f"model {name!r} must have at least one run, got none; leave the model out.")
+    if truth is None and not all(isinstance(run, Report) for run in runs):
+        raise ConfigError(
+            f"truth is needed to evaluate the lists of {name!r}, got none; pass truth or reports."
+        )
+    return [run if isinstance(run, Report) else evaluate(run, truth, max_items=max_items) for run in runs]
+
+
+def _per_user(runs: list[Report], metric: str) -> Doubles:
+    """(n_users,) mean over runs."""
+    total: Doubles = np.sum([run.values(metric) for run in runs], axis=0)
+    return total / len(runs)
 
 
 class MetricAccumulator:

@@ -33,7 +33,7 @@ TITLES = {"all": "all users", "covered": "covered users"}
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Report:
-    """Evaluation of lists against truth, made by `evaluate`.
+    """Evaluation of lists against truth; the result of `evaluate`.
 
     Every evaluated user counts. An empty list has metrics of 0 and does not count as covered. `METRICS` names
     the metrics: `f1`, `precision`, `recall`, `average_precision`, `reciprocal_rank`, `hits`, `length`, `ndcg`

@@ -15,7 +15,7 @@ from shortlist.types import Doubles
 class PairedTest:
     """A mean difference with its interval, and p-values of three tests against "no difference".
 
-    Made by `paired_test`.
+    The result of `paired_test`.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def paired_test(
 
 
 def bootstrap_means(values: Doubles, resamples: int, seed: int) -> Doubles:
-    """(resamples,) means of users drawn with replacement; the same seed draws the same users."""
+    """(resamples,) means of users sampled with replacement; the same seed samples the same users."""
     means = np.empty(resamples)
     means_resample(values, stream(seed, values.size), means)
     return means

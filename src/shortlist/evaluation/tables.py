@@ -58,8 +58,8 @@ def html(table: pl.DataFrame, caption: str = "") -> str:
     def line(tag: str, cells: list[str]) -> str:
         sides = ["left", *["right"] * (table.width - 1)]
         short = [c if len(c) <= CHARACTERS else f"{c[: CHARACTERS - 1]}…" for c in cells]
-        made = (f'<{tag} style="{CELL}{s}">{escape(c)}</{tag}>' for c, s in zip(short, sides, strict=True))
-        return f"<tr>{''.join(made)}</tr>"
+        parts = (f'<{tag} style="{CELL}{s}">{escape(c)}</{tag}>' for c, s in zip(short, sides, strict=True))
+        return f"<tr>{''.join(parts)}</tr>"
 
     rows = [line("td", [cell_text(value) for value in row]) for row in table.head(ROWS).rows()]
     cut = len(table) - ROWS
@@ -76,12 +76,12 @@ def rich_table(table: pl.DataFrame, title: str) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
+    shown = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
     for k, name in enumerate(table.columns):
-        made.add_column(name, justify="right" if k else "left", overflow="fold", no_wrap=k > 0)
+        shown.add_column(name, justify="right" if k else "left", overflow="fold", no_wrap=k > 0)
     for row in table.rows():
-        made.add_row(*(Text(cell_text(cell)) for cell in row))
-    return made
+        shown.add_row(*(Text(cell_text(cell)) for cell in row))
+    return shown
 
 
 def without_nan(value: Any) -> Any:

@@ -15,7 +15,7 @@ from shortlist.core.charts import (
     length_chart,
     line_chart,
     span_chart,
-    thinned,
+    thin_labels,
 )
 from shortlist.data.ranked_lists import RankedList
 from shortlist.data.reasons import REASON_TEXT
@@ -139,7 +139,7 @@ def _distribution_figures(report: ModelReport) -> list[str]:
 def _histogram(title: str, x_label: str, values: Doubles | Floats, style: int, digits: int) -> str:
     counts, edges = np.histogram(values, BINS)
     labels = [f"{(low + high) / 2:.{digits}f}" for low, high in pairwise(edges)]
-    return bar_chart(title, x_label, "users", thinned(labels), counts.tolist(), style)
+    return bar_chart(title, x_label, "users", thin_labels(labels), counts.tolist(), style)
 
 
 def _selective_figure(
