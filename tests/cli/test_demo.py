@@ -37,7 +37,7 @@ def test_without_a_network_the_sample_takes_its_place(offline, capsys):
     assert "the list ends here" in out
     assert max(map(len, out.splitlines())) <= 80
     assert "Read the report, with ten more users: shortlist-report.html" in out
-    assert Path("shortlist-report.html").read_text(encoding="utf-8").count("<h4>") == 10
+    assert Path("shortlist-report.html").read_text(encoding="utf-8").count("<h3>User ") == 10
 
 
 def test_json_holds_the_comparison_and_the_lists(offline, capsys):
