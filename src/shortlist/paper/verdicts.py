@@ -50,7 +50,7 @@ def _dynamic(results: dict[str, Any], model: str, metric: str) -> dict[str, str]
     own, baseline = rows[model, BOUNDARY], rows[original, FIXED]
     numbers = (
         f"Covered users: {row[metric]:.4f} versus {printed[metric]:.4f} over all users "
-        f"(p {_p(row[f'{metric}_p'])}, {row['cover_ratio']:.0%} covered), but {protocol.title(original)} has "
+        f"({_p(row[f'{metric}_p'])}, {row['cover_ratio']:.0%} covered), but {protocol.title(original)} has "
         f"{row[f'{metric}_same_users']:.4f} on these users. All users: {own[metric]:.4f} versus "
         f"{baseline[metric]:.4f}, {_interval(own, metric)}."
     )
@@ -168,11 +168,11 @@ def _series(sweep: dict[str, Any], figure: str) -> str:
 
 def _interval(row: dict[str, Any], metric: str) -> str:
     low, high, p = (row[f"{metric}_{part}"] for part in ("low", "high", "p_holm"))
-    return f"{row[f'{metric}_difference']:+.4f} [{low:+.4f}, {high:+.4f}], p {_p(p)}"
+    return f"{row[f'{metric}_difference']:+.4f} [{low:+.4f}, {high:+.4f}], {_p(p)}"
 
 
 def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
 
 
 def _row(claim: str, result: str, numbers: str) -> dict[str, str]:

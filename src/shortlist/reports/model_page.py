@@ -102,7 +102,7 @@ def _row(name: str, one: Report, report: ModelReport) -> dict[str, Any]:
     }
 
 
-def _slice_figure(report: ModelReport) -> str:
+def _slice_figure(report: ModelReport) -> dict[str, str]:
     spans = [
         Span(
             one.group,
@@ -116,9 +116,10 @@ def _slice_figure(report: ModelReport) -> str:
         if one.test is not None
     ]
     if not spans:
-        return ""
+        return {"chart": "", "legend": ""}
     chart = span_chart("F1 with K minus F1 with fixed N", "difference in F1, 95% interval", spans)
-    return chart + legend([("K helps", 2), ("K hurts", 1), ("no clear difference", 7)])
+    names = [("K helps", 2), ("K hurts", 1), ("no clear difference", 7)]
+    return {"chart": chart, "legend": legend(names)}
 
 
 def _distribution_figures(report: ModelReport) -> list[str]:
