@@ -142,8 +142,9 @@ def test_rules_of_a_figure_apply_to_the_figure_only():
         style = ET.fromstring(text).find(f"{SVG}style").text
         selectors = re.findall(r"([^{}]+){[^{}]*}", re.sub(r"@media [^{]*", "", style))
         assert len(selectors) > 15
-        assert all(one.strip(" {}\n").startswith(".shortlist-figure") for one in selectors)
-        assert ".shortlist-figure text {" in style
+        valid = re.compile(r"[.]shortlist-figure( [.]?[a-z][a-z0-9]*)*")
+        assert all(valid.fullmatch(one.strip(" {}\n")) for one in selectors)
+        assert ".shortlist-figure .chart .curve { fill: none;" in style
 
 
 def test_figure_takes_the_text_color_of_a_page_and_its_own_in_a_file():

@@ -110,13 +110,12 @@ class Figure:
         """The chart above its legend; all style rules are limited to the figure."""
         width, height = map(float, re.findall(r'viewBox="0 0 (\S+) (\S+)"', self.chart)[0])
         rows = [
-            f'<g transform="translate({LEFT} {height + 4 + ROW * k:g})">'
+            f'<g class="chart" transform="translate({LEFT} {height + 4 + ROW * k:g})">'
             f'{_stroke(style)}<text x="42" y="10">{escape(name)}</text></g>'
             for k, (name, style) in enumerate(self.names)
         ]
         total = height + (4 + ROW * len(rows) if rows else 0)
-        rules = re.sub(r"(?m)^[.](chart )?", ".shortlist-figure .", re.sub(r"[.]chart {.*?}", "", STYLE))
-        rules = rules.replace(".shortlist-figure .text", ".shortlist-figure text")
+        rules = re.sub(r"(?m)^[.]", ".shortlist-figure .", re.sub(r"[.]chart {.*?}", "", STYLE))
         size = f'width="{width:g}" height="{height:g}"'
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="shortlist-figure" '

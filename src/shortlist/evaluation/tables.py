@@ -64,7 +64,11 @@ def html(table: pl.DataFrame, caption: str = "") -> str:
     rows = [line("td", [cell_text(value) for value in row]) for row in table.head(ROWS).rows()]
     cut = len(table) - ROWS
     note = f"<p>… and {cut:,} more rows</p>" if cut > 0 else ""
-    title = f'<caption style="text-align:left;font-weight:600">{escape(caption)}</caption>' if caption else ""
+    title = (
+        f'<caption style="text-align:left;font-weight:600;white-space:nowrap">{escape(caption)}</caption>'
+        if caption
+        else ""
+    )
     style = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"
     head = f"<thead>{line('th', table.columns)}</thead>"
     return f'<table style="{style}">{title}{head}<tbody>{"".join(rows)}</tbody></table>{note}'
