@@ -140,7 +140,7 @@ def set_cutoffs(
             fitted = cutoff.clone().fit(old, before.truth, history=before.train)
             found[name] = fitted.apply(new if told else replace(new, expected_sizes=None), history=now.train)
         if name == OURS and isinstance(fitted, ExpectedF1):
-            curve = fitted.expected(new, history=now.train)
+            curve = fitted.expected_utility(new, history=now.train)
             filled = np.diff(new.indptr) > 0
             promise[filled] = np.maximum.reduceat(curve, new.indptr[:-1][filled])
     return found, promise
@@ -313,7 +313,7 @@ def own_world(heads: RankedLists, cutoff: Cutoff, stage: Stage, n_worlds: int = 
     p, rng, shares = np.zeros(inside.shape), np.random.default_rng(0), []
     told = fitted.calibration == "none"
     p[inside] = heads.probabilities if told else fitted.calibration_.probabilities(heads, history=stage.train)
-    more, spread = fitted.next_.predict(heads, stage.train), max(fitted.next_.dispersion_, 1e-6)
+    more, spread = fitted.next_size_.predict(heads, stage.train), max(fitted.next_size_.dispersion_, 1e-6)
     for _ in range(n_worlds):
         hits = rng.random(p.shape) < p
         sizes = 1 + rng.poisson(more * rng.gamma(1 / spread, spread, more.size))

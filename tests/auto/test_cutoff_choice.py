@@ -85,9 +85,9 @@ def test_users_are_scored_by_cutoffs_fitted_on_other_users():
     fitted_on = []
 
     class Spy(FixedN):
-        def _learn(self, lists, known, history):
-            super()._learn(lists, known, history)
-            fitted_on.append(set(lists.users.values.to_list()))
+        def _fit_labels(self, labels, history):
+            super()._fit_labels(labels, history)
+            fitted_on.append(set(labels.lists.users.values.to_list()))
 
     values = cross_validate(Spy(n_candidates=20), lists, split.valid, split.train)
     assert len(fitted_on) == 2

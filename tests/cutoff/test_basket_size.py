@@ -1,12 +1,12 @@
-"""ListSize: what the lists foretell is used where they foretell it, and asked for again."""
+"""BasketSize: means, dispersion, and the sizes that lists expect."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from shortlist.cutoff.basket_size import ListSize
-from shortlist.cutoff.labels import label
+from shortlist.cutoff.basket_size import BasketSize
+from shortlist.cutoff.labels import label_lists
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
@@ -16,7 +16,7 @@ N = 300
 
 
 def case():
-    """Users whose next list holds 1 to 6 items; the lists know twice the size."""
+    """Users whose next basket has 1 to 6 items; the lists expect twice as many."""
     sizes = np.arange(N) % 6 + 1
     truth = Interactions.from_tuples([(u, i) for u in range(N) for i in range(sizes[u])])
     lists = RankedLists(
@@ -30,28 +30,62 @@ def case():
     return sizes, truth, lists
 
 
-def test_foretold_sizes_are_rescaled_to_the_truth():
+def test_expected_sizes_are_rescaled_to_the_truth():
     sizes, truth, lists = case()
-    known = label(lists, truth)
-    found = ListSize().learn(known, known.n_relevant, None).predict(lists, None)
+    known = label_lists(lists, truth)
+    found = BasketSize().fit(known, known.n_relevant, None).predict(lists, None)
     np.testing.assert_allclose(found, sizes, rtol=0.02)
-    blind = replace(lists, expected_sizes=None)
-    known = label(blind, truth)
-    found = ListSize().learn(known, known.n_relevant, None).predict(blind, None)
+    without = replace(lists, expected_sizes=None)
+    known = label_lists(without, truth)
+    found = BasketSize().fit(known, known.n_relevant, None).predict(without, None)
     np.testing.assert_allclose(found, sizes.mean(), rtol=1e-6)
 
 
-def test_lists_that_foretell_nothing_are_refused_after_lists_that_did():
+def test_lists_without_expected_sizes_are_refused_after_a_fit_with_them():
     _, truth, lists = case()
-    known = label(lists, truth)
-    size = ListSize().learn(known, known.n_relevant, None)
-    with pytest.raises(DataError, match="learned from lists that foretell them"):
-        size.predict(replace(lists, expected_sizes=None), None)
+    known = label_lists(lists, truth)
+    model = BasketSize().fit(known, known.n_relevant, None)
+    with pytest.raises(DataError, match="fitted on lists with expected_sizes, got lists without"):
+        model.predict(replace(lists, expected_sizes=None), None)
 
 
-def test_sizes_follow_their_lists():
+def test_expected_sizes_stay_with_their_lists():
     sizes, _, lists = case()
     assert (lists.take([5, 2]).expected_sizes == 2.0 * sizes[[5, 2]]).all()
     assert (lists.head(0).expected_sizes == lists.expected_sizes).all()
-    with pytest.raises(DataError, match="300 values of sizes, got 3"):
+    with pytest.raises(DataError, match="300 values of expected_sizes, got 3"):
         replace(lists, expected_sizes=np.ones(3))
+
+
+def counts_of(draw, n_users=20_000):
+    """(labels, counts): counts of users without features, so that the mean is the same for all."""
+    truth = Interactions.from_tuples([(u, 0) for u in range(n_users)])
+    lists = RankedLists(
+        users=truth.users,
+        item_ids=IdMap.of([0]),
+        indptr=np.arange(n_users + 1, dtype=np.int64),
+        items=np.zeros(n_users, np.int32),
+        scores=np.ones(n_users, np.float32),
+    )
+    return label_lists(lists, truth), draw(np.random.default_rng(0), n_users)
+
+
+def test_poisson_counts_have_no_dispersion():
+    labels, counts = counts_of(lambda rng, n: rng.poisson(3.0, n))
+    assert BasketSize().fit(labels, counts, None).dispersion_ == pytest.approx(0, abs=0.01)
+
+
+@pytest.mark.parametrize("dispersion", [0.25, 1.0])
+def test_dispersion_of_negative_binomial_counts_is_recovered(dispersion):
+    mean = 3.0
+    labels, counts = counts_of(
+        lambda rng, n: rng.negative_binomial(1 / dispersion, 1 / (1 + dispersion * mean), n)
+    )
+    model = BasketSize().fit(labels, counts, None)
+    assert model.predict(labels.lists, None)[0] == pytest.approx(mean, rel=0.02)
+    assert model.dispersion_ == pytest.approx(dispersion, rel=0.05)
+
+
+def test_counts_that_vary_less_than_poisson_have_dispersion_zero():
+    labels, counts = counts_of(lambda rng, n: np.full(n, 4))
+    assert BasketSize().fit(labels, counts, None).dispersion_ == 0

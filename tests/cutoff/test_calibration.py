@@ -1,4 +1,4 @@
-"""Probabilities that come true, by every method."""
+"""Every method of calibration gives probabilities that match outcomes."""
 
 import sys
 from dataclasses import replace
@@ -7,24 +7,22 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from shortlist.cutoff import Calibration, heads, prior_corrected, reliability
-from shortlist.cutoff.isotonic import isotonic_fit, isotonic_predict
-from shortlist.cutoff.labels import label
-from shortlist.data.id_map import IdMap
+from shortlist.cutoff import Calibration, correct_prior, reliability, top_candidates
+from shortlist.cutoff.calibration import isotonic_fit, isotonic_predict
+from shortlist.cutoff.labels import label_lists
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 
 
-def world(seed, n_users=400, n_items=30, spread=0.0):
-    """(scores, the chances behind them, truth, history): log-odds 2·s − 2 and each user's own height."""
+def world(seed, n_users=400, n_items=30):
+    """(scores, true probabilities, truth, history); the log-odds are 2·score − 2."""
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(n_users, n_items)).astype(np.float32)
-    own = np.random.default_rng(99).normal(0, spread, n_users)[:, None]
-    chance = 1 / (1 + np.exp(2 - 2 * scores - own))
-    taken = rng.random(scores.shape) < chance
-    taken[:, 0] |= ~taken.any(axis=1)  # everybody is labelled
+    chance = 1 / (1 + np.exp(2 - 2 * scores))
+    bought = rng.random(scores.shape) < chance
+    bought[:, 0] |= ~bought.any(axis=1)  # every user is labeled
     history = Interactions.from_csr(rng.random(scores.shape) < 0.3)
-    return scores, chance, Interactions.from_csr(taken), history
+    return scores, chance, Interactions.from_csr(bought), history
 
 
 def ranked(lists, table):
@@ -33,7 +31,7 @@ def ranked(lists, table):
 
 
 @pytest.mark.parametrize("method", ["platt", "isotonic", "features", "trees", "auto"])
-def test_promises_are_kept_on_new_users(method):
+def test_probabilities_match_outcomes_of_new_users(method):
     scores, _, truth, history = world(0)
     cal = Calibration(method=method).fit(scores, truth, history=history)
     new_scores, chance, new_truth, new_history = world(1)
@@ -44,8 +42,8 @@ def test_promises_are_kept_on_new_users(method):
 
 def test_platt_is_the_maximum_likelihood_line():
     scores, _, truth, _ = world(2)
-    lists = heads(scores)
-    y = label(lists, truth).relevant
+    lists = top_candidates(scores)
+    y = label_lists(lists, truth).relevant
 
     def loss(line):
         x = line[0] + line[1] * lists.scores
@@ -56,39 +54,28 @@ def test_platt_is_the_maximum_likelihood_line():
     np.testing.assert_allclose(np.log(p / (1 - p)), best[0] + best[1] * lists.scores, atol=2e-2)
 
 
-def test_scores_never_speak_against_an_item():
+def test_platt_never_decreases_with_the_score():
     scores, _, truth, _ = world(3)
     p = Calibration(method="platt").fit(-scores, truth).probabilities(-scores)
     assert np.ptp(p) < 1e-9
-    assert p[0] == pytest.approx(label(heads(scores), truth).relevant.mean(), abs=1e-3)
+    assert p[0] == pytest.approx(label_lists(top_candidates(scores), truth).relevant.mean(), abs=1e-3)
 
 
-def test_own_heights_help_known_users_and_leave_strangers_alone():
-    scores, chance, truth, _ = world(4, spread=1.5)
-    lists = heads(scores)
-    flat = Calibration(method="platt").fit(scores, truth)
-    own = Calibration(method="platt", shrink=0.3).fit(scores, truth)
-    error = [np.abs(c.probabilities(scores) - ranked(lists, chance)).mean() for c in (flat, own)]
-    assert error[1] < 0.7 * error[0]
-    strangers = replace(lists, users=IdMap.of(np.arange(5000, 5400)))
-    np.testing.assert_allclose(own.probabilities(strangers), flat.probabilities(strangers), rtol=1e-12)
-
-
-def test_past_tells_what_scores_do_not():
+def test_features_use_the_history():
     rng = np.random.default_rng(5)
     scores = rng.normal(size=(300, 20)).astype(np.float32)
-    had = rng.random(scores.shape) < 0.3
-    taken = rng.random(scores.shape) < np.where(had, 0.6, 0.05)
-    taken[:, 0] |= ~taken.any(axis=1)
-    truth, history = Interactions.from_csr(taken), Interactions.from_csr(had)
+    before = rng.random(scores.shape) < 0.3
+    bought = rng.random(scores.shape) < np.where(before, 0.6, 0.05)
+    bought[:, 0] |= ~bought.any(axis=1)
+    truth, history = Interactions.from_csr(bought), Interactions.from_csr(before)
     lists = Calibration(method="features").fit(scores, truth, history=history).apply(scores, history=history)
-    before = ranked(lists, had)
-    assert lists.probabilities[before].mean() == pytest.approx(0.6, abs=0.05)
-    assert lists.probabilities[~before].mean() == pytest.approx(0.05, abs=0.05)
+    repeated = ranked(lists, before)
+    assert lists.probabilities[repeated].mean() == pytest.approx(0.6, abs=0.05)
+    assert lists.probabilities[~repeated].mean() == pytest.approx(0.05, abs=0.05)
     assert Calibration().fit(scores, truth, history=history).method_ == "features"
 
 
-def test_blocks_change_nothing(monkeypatch):
+def test_result_does_not_depend_on_batches(monkeypatch):
     scores, _, truth, history = world(6, n_users=50)
     cal = Calibration(method="features").fit(scores, truth, history=history)
     whole = cal.probabilities(scores, history=history)
@@ -105,14 +92,14 @@ def test_trees_are_saved_as_text(tmp_path):
     assert (again.probabilities(scores, history=history) == cal.probabilities(scores, history=history)).all()
 
 
-def test_without_lightgbm_the_way_out_is_named(monkeypatch):
+def test_error_without_lightgbm_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     scores, _, truth, _ = world(8, n_users=10)
     with pytest.raises(ConfigError, match=r"pip install 'shortlist\[trees\]'"):
         Calibration(method="trees").fit(scores, truth)
 
 
-def test_isotonic_steps_rise_and_hold_their_means():
+def test_isotonic_steps_ascend_and_are_means():
     x = np.array([1.0, 1, 2, 3, 3, 4, 5, 6])
     y = np.array([0.0, 1, 0, 0, 1, 1, 0, 1])
     steps, heights = isotonic_fit(x, y)
@@ -123,7 +110,7 @@ def test_isotonic_steps_rise_and_hold_their_means():
     )
 
 
-def test_infinite_scores_are_probable_not_certain():
+def test_infinite_scores_do_not_get_probability_one():
     scores, _, truth, _ = world(9, n_users=60)
     scores[0, :3] = np.inf
     p = Calibration(method="platt").fit(scores, truth).probabilities(scores)
@@ -131,70 +118,69 @@ def test_infinite_scores_are_probable_not_certain():
     assert p[0] == p[:30].max()
 
 
-def test_own_probabilities_are_taken_as_they_are():
-    lists = heads(np.array([[3.0, 2.0, 1.0]]))
+def test_none_uses_the_probabilities_of_the_lists():
+    lists = top_candidates(np.array([[3.0, 2.0, 1.0]]))
     carried = replace(lists, probabilities=np.array([0.9, np.nan, 0.1]))
     assert Calibration(method="none").probabilities(carried).tolist() == [0.9, 0.0, 0.1]
     with pytest.raises(DataError, match="needs lists with probabilities"):
         Calibration(method="none").probabilities(lists)
 
 
-def test_history_that_was_learned_from_is_asked_for_again():
+def test_history_is_required_if_fitted_with_one():
     scores, _, truth, history = world(10, n_users=40)
     cal = Calibration(method="features").fit(scores, truth, history=history)
     with pytest.raises(DataError, match="pass history="):
-        cal.probabilities(heads(scores))
+        cal.probabilities(top_candidates(scores))
 
 
-def test_nobody_to_learn_from():
+def test_truth_of_unknown_users_is_refused():
     with pytest.raises(DataError, match="at least one candidate of a user with truth rows"):
-        Calibration().fit(heads(np.eye(2)), Interactions.from_tuples([("nobody", 1)]))
+        Calibration().fit(top_candidates(np.eye(2)), Interactions.from_tuples([("unknown", 1)]))
 
 
 @pytest.mark.parametrize(
     ("params", "words"),
     [
         ({"method": "magic"}, "method must be one of"),
-        ({"method": "isotonic", "shrink": 1.0}, "goes with platt"),
-        ({"method": "platt", "shrink": 0.0}, "shrink is positive"),
+        ({"n_candidates": 0}, "n_candidates must be a whole number of at least 1"),
     ],
 )
-def test_parameters_that_make_no_sense_are_refused(params, words):
+def test_invalid_parameters_are_refused(params, words):
     scores, _, truth, _ = world(11, n_users=5)
     with pytest.raises(ConfigError, match=words):
         Calibration(**params).fit(scores, truth)
 
 
-def test_sampling_prior_is_undone():
-    """Log-odds learned from r negatives per positive, back to a world where one in a hundred is taken."""
+def test_prior_correction_undoes_sampling():
+    """Log-odds learned with 4 negatives per positive, for data where one item in a hundred is bought."""
     base, negatives = 0.01, 4.0
-    lift = 7.0  # how much likelier this item is taken than the average
+    lift = 7.0  # odds of this item relative to the average item
     true_odds = lift * base / (1 - base)
     trained = lift / negatives / (1 + lift / negatives)
-    assert prior_corrected(np.array([trained]), negatives=negatives, base_rate=base) == pytest.approx(
+    assert correct_prior(np.array([trained]), negatives=negatives, base_rate=base) == pytest.approx(
         [true_odds / (1 + true_odds)]
     )
-    assert prior_corrected(np.array([0.0, 1.0]), negatives=4, base_rate=0.1).tolist() == [0.0, 1.0]
+    assert correct_prior(np.array([0.0, 1.0]), negatives=4, base_rate=0.1).tolist() == [0.0, 1.0]
     with pytest.raises(ConfigError, match=r"base_rate in \(0, 1\)"):
-        prior_corrected(np.array([0.5]), negatives=4, base_rate=0)
+        correct_prior(np.array([0.5]), negatives=4, base_rate=0)
 
 
-def test_reliability_by_hand():
+def test_reliability_of_a_small_example():
     truth = Interactions.from_csr(np.array([[1, 0, 0, 1]]))
-    lists = replace(heads(np.array([[4.0, 3, 2, 1]])), probabilities=np.array([0.8, 0.8, 0.2, 0.2]))
+    lists = replace(top_candidates(np.array([[4.0, 3, 2, 1]])), probabilities=np.array([0.8, 0.8, 0.2, 0.2]))
     table, ece = reliability(lists, truth, n_bins=2)
-    assert table["promised"].to_list() == pytest.approx([0.2, 0.8])
+    assert table["predicted"].to_list() == pytest.approx([0.2, 0.8])
     assert table["observed"].to_list() == [0.5, 0.5]
     assert table["n"].to_list() == [2, 2]
     assert ece == pytest.approx(0.3)
 
 
 def test_reliability_needs_probabilities_and_truth():
-    lists, truth = heads(np.eye(2)), Interactions.from_csr(np.eye(2))
+    lists, truth = top_candidates(np.eye(2)), Interactions.from_csr(np.eye(2))
     with pytest.raises(DataError, match="lists with probabilities"):
         reliability(lists, truth)
-    promised = replace(lists, probabilities=np.full(4, 0.5))
-    with pytest.raises(DataError, match="users with truth rows"):
-        reliability(promised, Interactions.from_tuples([("x", "y")]))
+    calibrated = replace(lists, probabilities=np.full(4, 0.5))
+    with pytest.raises(DataError, match="users in truth"):
+        reliability(calibrated, Interactions.from_tuples([("x", "y")]))
     with pytest.raises(ConfigError, match="n_bins must be at least 1"):
-        reliability(promised, truth, n_bins=0)
+        reliability(calibrated, truth, n_bins=0)

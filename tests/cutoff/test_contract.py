@@ -1,4 +1,4 @@
-"""What every cutoff must do, whatever the scores: one suite over all of them."""
+"""The contract of every cutoff: one suite over all of them."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from shortlist.cutoff import (
     FixedN,
     Guarantee,
     Threshold,
-    heads,
+    top_candidates,
 )
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
@@ -33,26 +33,25 @@ CUTOFFS = {
     "threshold-probability": Threshold(on="probability", calibration="isotonic"),
     "threshold-coverage": Threshold(coverage=0.6),
     "boundary": Boundary(),
-    "boundary-hinge": Boundary(loss="hinge", penalty="l1", lambda_t=0.5, negatives=2),
+    "boundary-weights": Boundary(lambda_t=0.5, negatives=2),
     "f1": ExpectedF1(),
     "f1-platt": ExpectedF1(calibration="platt", size="probabilities", floor=0.1),
-    "f1-normal": ExpectedF1(calibration="isotonic", size="both", method="normal"),
+    "f1-isotonic": ExpectedF1(calibration="isotonic", size="both"),
     "ndcg": ExpectedNDCG(calibration="features", size="history", coverage=0.5),
     "value": ExpectedValue(calibration="platt"),
     "guarantee": Guarantee(min_precision=0.2, confidence=0.6, fallback="empty"),
     "guarantee-users": Guarantee(min_precision=0.5, over="users", fallback="empty", confidence=0.6),
-    "guarantee-items": Guarantee(
-        min_precision=0.1, over="items", on="probability", calibration="platt", fallback="empty"
+    "guarantee-probability": Guarantee(
+        min_precision=0.1, on="probability", calibration="platt", fallback="empty"
     ),
     "guarantee-empty": Guarantee(max_empty=0.9, confidence=0.5),
 }
-# (loose, strict): the strict one never shows more
+# (loose, strict): the strict one never shows more items
 STRICTER = {
     "fixed": (FixedN(N=4), FixedN(N=2)),
     "threshold": (Threshold(threshold=0.0), Threshold(threshold=0.5)),
     "threshold-coverage": (Threshold(coverage=0.9), Threshold(coverage=0.4)),
     "boundary": (Boundary(t=0.0, negatives=2), Boundary(t=0.7, negatives=2)),
-    "boundary-l1": (Boundary(t=0.0, penalty="l1"), Boundary(t=0.7, penalty="l1")),
     "f1-floor": (ExpectedF1(calibration="platt", floor=0.1), ExpectedF1(calibration="platt", floor=0.4)),
     "f1-coverage": (
         ExpectedF1(calibration="platt", coverage=0.8),
@@ -66,10 +65,6 @@ STRICTER = {
     "guarantee-users": tuple(
         Guarantee(min_precision=level, over="users", confidence=0.6, fallback="empty") for level in (0.1, 0.5)
     ),
-    "guarantee-items": tuple(
-        Guarantee(min_precision=level, over="items", n_candidates=5, confidence=0.6, fallback="empty")
-        for level in (0.1, 0.5)
-    ),
     "guarantee-confidence": tuple(
         Guarantee(min_precision=0.2, confidence=level, fallback="empty") for level in (0.5, 0.9)
     ),
@@ -81,25 +76,25 @@ score = st.one_of(st.floats(-2, 2, width=32), st.sampled_from([-np.inf, np.inf, 
 
 @st.composite
 def worlds(draw):
-    """(heads, truth, history) of a few users; somebody with truth has candidates."""
+    """(candidates, truth, history) of a few users; at least one user with truth has candidates."""
     n_users = draw(st.integers(1, 7))
     cells = st.lists(st.lists(score, min_size=N_ITEMS, max_size=N_ITEMS), min_size=n_users, max_size=n_users)
     scores = np.array(draw(cells), np.float32)
     users, items = [f"u{u}" for u in range(n_users)], [10 * i for i in range(N_ITEMS)]
     pair = st.tuples(st.sampled_from(users), st.sampled_from(items))
-    taken = draw(st.lists(pair, min_size=1, max_size=12))
-    past = draw(
+    bought = draw(st.lists(pair, min_size=1, max_size=12))
+    earlier = draw(
         st.lists(st.tuples(st.sampled_from(users), st.sampled_from(items), st.integers(0, 3)), min_size=1)
     )
-    truth, history = Interactions.from_tuples(taken), Interactions.from_tuples(past)
-    lists = heads(scores, ids=(IdMap.of(users), IdMap.of(items)))
+    truth, history = Interactions.from_tuples(bought), Interactions.from_tuples(earlier)
+    lists = top_candidates(scores, ids=(IdMap.of(users), IdMap.of(items)))
     ready = {user for user, length in zip(users, lists.lengths, strict=True) if length}
-    assume(ready & {user for user, _ in taken})
+    assume(ready & {user for user, _ in bought})
     return lists, truth, history
 
 
 def fitted(cutoff, world):
-    """A fitted copy; a promise that cannot be kept ends the example."""
+    """A fitted copy; an infeasible guarantee ends the example."""
     lists, truth, history = world
     try:
         return cutoff.clone().fit(lists, truth, history=history)
@@ -121,7 +116,7 @@ def reordered(lists, rng):
 @pytest.mark.parametrize("name", CUTOFFS)
 @FEW
 @given(world=worlds())
-def test_lists_are_explained_prefixes(name, world):
+def test_lists_are_prefixes_with_a_reason(name, world):
     lists, _, history = world
     cut = fitted(CUTOFFS[name], world)
     lengths, shown = cut.lengths(lists, history=history), cut.apply(lists, history=history)
@@ -158,7 +153,7 @@ def test_stricter_never_shows_more(name, world):
 
 
 @pytest.mark.parametrize("name", STRICTER)
-def test_stricter_shows_less_somewhere(name):
+def test_stricter_shows_fewer_items_to_some_users(name):
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(300, 30)).astype(np.float32)
     truth = Interactions.from_csr(rng.random(scores.shape) < 1 / (1 + np.exp(3 - 2 * scores)))
@@ -167,13 +162,13 @@ def test_stricter_shows_less_somewhere(name):
 
 
 def plain_world():
-    """Thirty users, forty items, scores that mean something."""
+    """Thirty users and forty items; relevance grows with the score."""
     rng = np.random.default_rng(4)
     scores = rng.normal(size=(30, 40)).astype(np.float32)
-    taken = rng.random(scores.shape) < 1 / (1 + np.exp(2 - 2 * scores))
-    taken[:, 0] = True
-    truth = Interactions.from_csr(taken)
-    return heads(scores, ids=truth), truth, Interactions.from_csr(rng.random(scores.shape) < 0.2)
+    bought = rng.random(scores.shape) < 1 / (1 + np.exp(2 - 2 * scores))
+    bought[:, 0] = True
+    truth = Interactions.from_csr(bought)
+    return top_candidates(scores, ids=truth), truth, Interactions.from_csr(rng.random(scores.shape) < 0.2)
 
 
 def test_truth_and_history_may_be_tables():
@@ -192,7 +187,7 @@ def test_truth_and_history_may_be_tables():
 
 
 @pytest.mark.parametrize("name", CUTOFFS)
-def test_no_users_no_lists(name):
+def test_no_users_give_no_lists(name):
     world = plain_world()
     empty = world[0].take([])
     shown = fitted(CUTOFFS[name], world).apply(empty, history=world[2])
@@ -201,7 +196,7 @@ def test_no_users_no_lists(name):
 
 
 @pytest.mark.parametrize("name", CUTOFFS)
-def test_users_without_candidates_get_nothing_and_are_told(name):
+def test_users_without_candidates_get_an_empty_list_and_the_reason(name):
     lists, truth, history = plain_world()
     bare = lists.head(np.where(np.arange(len(lists)) % 3, 100, 0))
     shown = fitted(CUTOFFS[name], (bare, truth, history)).apply(bare, history=history)
@@ -210,12 +205,12 @@ def test_users_without_candidates_get_nothing_and_are_told(name):
 
 
 @pytest.mark.parametrize("name", CUTOFFS)
-def test_all_equal_scores_treat_equals_alike(name):
+def test_equal_scores_and_histories_give_equal_lengths(name):
     lists, truth, _ = plain_world()
     level = replace(lists, scores=np.full_like(lists.scores, 0.25), boundary=None)
-    shared = Interactions.from_csr(np.ones((30, 40)))  # one history for everybody
+    shared = Interactions.from_csr(np.ones((30, 40)))  # the same history for all users
     cut = fitted(CUTOFFS[name], (level, truth, shared))
-    if "boundary" in name:  # whose point is that users differ
+    if "boundary" in name:  # boundaries differ between users
         assert set(cut.lengths(level, history=shared)) <= {0, 40}
     else:
         assert np.unique(cut.lengths(level, history=shared)).size == 1
@@ -232,7 +227,7 @@ def test_one_item(name):
 
 
 @pytest.mark.parametrize("name", CUTOFFS)
-def test_saved_and_loaded_decides_the_same(name, tmp_path):
+def test_loaded_cutoff_gives_the_same_lists(name, tmp_path):
     world = plain_world()
     cut = fitted(CUTOFFS[name], world)
     cut.save(tmp_path / "cut")
@@ -245,13 +240,13 @@ def test_saved_and_loaded_decides_the_same(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in CUTOFFS if name != "fixed-3"])
-def test_unfitted_says_so(name):
+def test_unfitted_cutoff_raises(name):
     with pytest.raises(NotFittedError, match=r"call fit\(scores, truth\)"):
         CUTOFFS[name].clone().lengths(plain_world()[0])
 
 
 @pytest.mark.parametrize("name", CUTOFFS)
-def test_parameters_as_scikit_learn_users_expect(name):
+def test_parameters_work_as_in_scikit_learn(name):
     cut = fitted(CUTOFFS[name], plain_world())
     assert cut.clone().get_params() == cut.get_params()
     assert cut.clone().fitted() == {}
@@ -261,7 +256,7 @@ def test_parameters_as_scikit_learn_users_expect(name):
         cut.set_params(n_items=3)
 
 
-def test_a_failed_fit_leaves_what_was_there():
+def test_failed_fit_leaves_the_cutoff_unchanged():
     lists, truth, _ = plain_world()
     cut = FixedN().fit(lists, truth)
     cut.target = "recall"
@@ -270,14 +265,12 @@ def test_a_failed_fit_leaves_what_was_there():
     assert cut.N_ > 0
 
 
-def test_truth_of_strangers_teaches_nothing():
+def test_truth_of_unknown_users_is_refused():
     with pytest.raises(ValueError, match="at least one user who has a list"):
-        FixedN().fit(plain_world()[0], Interactions.from_tuples([("nobody", "nothing")]))
+        FixedN().fit(plain_world()[0], Interactions.from_tuples([("unknown", "item")]))
 
 
-def test_a_cutoff_is_not_a_calibration(tmp_path):
-    from shortlist.cutoff import Calibration
-
+def test_file_of_another_class_is_refused(tmp_path):
     FixedN(N=2).save(tmp_path / "cut")
     with pytest.raises(ModelFileError, match="holds a cutoff, not a calibration"):
         Calibration.load(tmp_path / "cut")
@@ -288,46 +281,109 @@ def test_a_cutoff_is_not_a_calibration(tmp_path):
 @pytest.mark.parametrize("name", CUTOFFS)
 @FEW
 @given(world=worlds())
-def test_asking_those_who_took_something_changes_nothing(name, world):
+def test_naming_users_with_truth_changes_nothing(name, world):
     lists, truth, history = world
     cut, plain = CUTOFFS[name].clone(), fitted(CUTOFFS[name], world)
-    cut.fit(lists, truth, history=history, asked=truth.users.values)
+    cut.fit(lists, truth, history=history, users=truth.users.values)
     assert (cut.lengths(lists, history=history) == plain.lengths(lists, history=history)).all()
 
 
 @FEW
 @given(world=worlds())
-def test_users_who_took_nothing_teach_when_asked(world):
-    """As if everybody had one row more, of an item that is nobody's candidate."""
+def test_named_users_without_truth_count(world):
+    """The same as one more truth row per user, of an item that is no candidate."""
     lists, truth, history = world
-    everybody = lists.users.values
+    everyone = lists.users.values
     rows = truth.to_frame().select("user_id", "item_id").rows()
-    more = Interactions.from_tuples([*rows, *((user, 999) for user in everybody)])
-    for name in ("value", "guarantee", "guarantee-users", "guarantee-items"):
+    more = Interactions.from_tuples([*rows, *((user, 999) for user in everyone)])
+    for name in ("value", "guarantee", "guarantee-users", "guarantee-probability"):
         here, there = CUTOFFS[name].clone(), fitted(CUTOFFS[name], (lists, more, history))
-        here.fit(lists, truth, history=history, asked=everybody)
+        here.fit(lists, truth, history=history, users=everyone)
         assert (here.lengths(lists, history=history) == there.lengths(lists, history=history)).all()
     here, there = Calibration(method="isotonic"), Calibration(method="isotonic").fit(lists, more)
-    here.fit(lists, truth, asked=everybody)
+    here.fit(lists, truth, users=everyone)
     assert (here.probabilities(lists) == there.probabilities(lists)).all()
 
 
 @pytest.mark.parametrize("name", CUTOFFS)
-def test_a_function_is_asked_for_those_who_took_nothing(name):
+def test_function_scores_named_users_without_truth(name):
     rng = np.random.default_rng(3)
     scores = rng.normal(size=(40, 6)).astype(np.float32)
-    taken = rng.random(scores.shape) < 1 / (1 + np.exp(-scores))
-    taken[10:] = False
-    truth = Interactions.from_csr(taken)
+    bought = rng.random(scores.shape) < 1 / (1 + np.exp(-scores))
+    bought[10:] = False
+    truth = Interactions.from_csr(bought)
     history = Interactions.from_csr(np.ones((40, 6)))
-    seen = []
+    scored = []
 
     def score(users):
-        seen.extend(users.tolist())
+        scored.extend(users.tolist())
         return scores[users]
 
     try:
-        CUTOFFS[name].clone().fit(score, truth, history=history, asked=range(20))
+        CUTOFFS[name].clone().fit(score, truth, history=history, users=range(20))
     except InfeasibleError:
         assert name.startswith("guarantee")
-    assert sorted(set(seen)) == list(range(20))
+    assert sorted(set(scored)) == list(range(20))
+
+
+@pytest.mark.parametrize("name", CUTOFFS)
+def test_repr_shows_parameters_and_what_was_learned(name):
+    cut = CUTOFFS[name].clone()
+    kind = type(cut).__name__
+    assert repr(cut).startswith(f"{kind}(")
+    assert "fitted" not in repr(cut)
+    assert "<td>no</td>" in cut._repr_html_()
+    cut = fitted(cut, plain_world())
+    assert " fitted: " in repr(cut)
+    assert len(repr(cut)) < 400
+    assert "\n" not in repr(cut)
+    assert cut._repr_html_().startswith(f"<table><caption>{kind}</caption>")
+
+
+def test_repr_of_expected_f1_names_calibration_and_size():
+    cut = fitted(ExpectedF1(calibration="platt", size="history"), plain_world())
+    assert repr(cut) == (
+        "ExpectedF1(calibration='platt', size='history') fitted: probabilities platt, "
+        "number of relevant items from history"
+    )
+    assert repr(FixedN(target="<b>" * 30)).endswith("…)")
+    assert "<b>" not in FixedN(target="<b>")._repr_html_()
+
+
+@pytest.mark.parametrize("scores", ["expected_f1", FixedN, FixedN(), None, {"u1": ["i1"]}])
+def test_scores_of_the_wrong_kind_are_refused(scores):
+    with pytest.raises(DataError, match="scores must be") as caught:
+        FixedN(N=2).lengths(scores)
+    assert len(str(caught.value)) < 300
+
+
+def test_users_must_be_a_collection():
+    lists, truth, _ = plain_world()
+    with pytest.raises(DataError, match="users must be a collection of ids, got the text 'u1'"):
+        FixedN().fit(lists, truth, users="u1")
+
+
+@pytest.mark.parametrize("calibration", [Calibration, 3, None])
+def test_calibration_must_be_a_name_or_an_instance(calibration):
+    lists, truth, _ = plain_world()
+    with pytest.raises(ConfigError, match="calibration must be a method name or a Calibration"):
+        ExpectedF1(calibration=calibration).fit(lists, truth)
+
+
+@pytest.mark.parametrize(
+    ("cut", "words"),
+    [
+        (FixedN(N="3"), "N must be a whole number of at least 0, got '3'"),
+        (FixedN(N=-1), "N must be a whole number of at least 0, got -1"),
+        (FixedN(n_candidates=2.5), "n_candidates must be a whole number"),
+        (Threshold(threshold="high"), "threshold must be a number"),
+        (Threshold(coverage="half"), r"coverage must be a number in \[0, 1\], got 'half'"),
+        (ExpectedF1(floor=None), "floor must be a number"),
+        (ExpectedValue(gain="1"), "gain must be a number"),
+        (Guarantee(min_precision="0.5"), "min_precision must be a number"),
+    ],
+)
+def test_parameters_of_the_wrong_type_are_refused(cut, words):
+    lists, truth, _ = plain_world()
+    with pytest.raises(ConfigError, match=words):
+        cut.fit(lists, truth)

@@ -1,4 +1,4 @@
-"""boundaries_solve, judged by a general optimiser on the objective written plainly."""
+"""boundaries_solve against a general optimizer of the plain objective."""
 
 import numpy as np
 import pytest
@@ -7,12 +7,11 @@ from scipy.optimize import minimize_scalar
 from shortlist.kernels.boundary import boundaries_solve
 
 
-def objective(t_u, scores, relevant, negative, t, lambda_t, hinge, absolute):
+def objective(t_u, scores, relevant, negative, t, lambda_t):
     """L_cf of one user (paper, eq. 4)."""
     margin = np.where(relevant, scores - t_u, t_u - scores)
-    loss = np.maximum(0, 1 - margin) if hinge else np.logaddexp(0, -margin)
-    pull = abs(t_u - t) if absolute else (t_u - t) ** 2
-    return float((np.where(relevant, 1.0, negative) * loss).sum() + lambda_t * pull)
+    weight = np.where(relevant, 1.0, negative)
+    return float((weight * np.logaddexp(0, -margin)).sum() + lambda_t * (t_u - t) ** 2)
 
 
 def reference(*arguments):
@@ -29,10 +28,8 @@ def solve(scores, relevant, *arguments):
     return float(boundaries[0]), float(slopes[0])
 
 
-@pytest.mark.parametrize("hinge", [False, True])
-@pytest.mark.parametrize("absolute", [False, True])
-@pytest.mark.parametrize("seed", range(12))
-def test_reaches_the_optimum_of_a_reference_solver(hinge, absolute, seed):
+@pytest.mark.parametrize("seed", range(24))
+def test_minimum_equals_that_of_a_general_optimizer(seed):
     rng = np.random.default_rng(seed)
     scores = rng.normal(0, 2, rng.integers(1, 30))
     relevant = rng.random(scores.size) < rng.choice([0, 0.2, 0.5, 1])
@@ -41,32 +38,31 @@ def test_reaches_the_optimum_of_a_reference_solver(hinge, absolute, seed):
         float(rng.normal()),
         float(rng.choice([0.01, 0.3, 1.0, 10.0])),
     )
-    found, _ = solve(scores, relevant, *setting, hinge, absolute)
-    value = objective(found, scores, relevant, *setting, hinge, absolute)
-    assert value <= reference(scores, relevant, *setting, hinge, absolute) + 1e-6
-    near = [objective(found + step, scores, relevant, *setting, hinge, absolute) for step in (-1e-4, 1e-4)]
+    found, _ = solve(scores, relevant, *setting)
+    value = objective(found, scores, relevant, *setting)
+    assert value <= reference(scores, relevant, *setting) + 1e-6
+    near = [objective(found + step, scores, relevant, *setting) for step in (-1e-4, 1e-4)]
     assert value <= min(near) + 1e-9
 
 
-@pytest.mark.parametrize("absolute", [False, True])
-def test_slope_is_the_derivative_of_the_smallest_loss(absolute):
+def test_slope_is_the_derivative_of_the_smallest_loss():
     rng = np.random.default_rng(5)
     scores, relevant = rng.normal(0, 1, 20), rng.random(20) < 0.3
 
     def smallest(t):
-        found, _ = solve(scores, relevant, 0.5, t, 0.8, False, absolute)
-        return objective(found, scores, relevant, 0.5, t, 0.8, False, absolute)
+        found, _ = solve(scores, relevant, 0.5, t, 0.8)
+        return objective(found, scores, relevant, 0.5, t, 0.8)
 
     for t in (-2.0, 0.3, 1.5):
-        _, slope = solve(scores, relevant, 0.5, t, 0.8, False, absolute)
+        _, slope = solve(scores, relevant, 0.5, t, 0.8)
         assert slope == pytest.approx((smallest(t + 1e-5) - smallest(t - 1e-5)) / 2e-5, abs=1e-4)
 
 
-def test_a_user_without_candidates_gets_t():
-    assert solve(np.empty(0), np.empty(0, np.bool_), 1.0, 0.7, 1.0, False, False)[0] == 0.7
+def test_user_without_candidates_gets_t():
+    assert solve(np.empty(0), np.empty(0, np.bool_), 1.0, 0.7, 1.0) == (0.7, 0.0)
 
 
-def test_strong_shrinkage_leaves_t_and_weak_shrinkage_separates():
+def test_strong_regularization_gives_t_and_weak_regularization_separates():
     scores, relevant = np.array([3.0, 2.0, -2.0, -3.0]), np.array([True, True, False, False])
-    assert solve(scores, relevant, 1.0, 9.0, 1e6, False, False)[0] == pytest.approx(9.0, abs=1e-4)
-    assert -2 < solve(scores, relevant, 1.0, 9.0, 1e-3, False, False)[0] < 2
+    assert solve(scores, relevant, 1.0, 9.0, 1e6)[0] == pytest.approx(9.0, abs=1e-4)
+    assert -2 < solve(scores, relevant, 1.0, 9.0, 1e-3)[0] < 2

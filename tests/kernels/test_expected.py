@@ -1,4 +1,4 @@
-"""Expected utilities, judged by adding up every outcome that can happen."""
+"""Expected utilities against sums over all outcomes."""
 
 from itertools import product
 
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import nbinom, poisson
 
-from shortlist.cutoff.expected_utility import ideal_dcg
-from shortlist.kernels.expected import utilities_apart, utilities_joint
+from shortlist.core.metrics import ideal_dcg
+from shortlist.kernels.expected import utilities_independent, utilities_joint
 
 
 def f1(hits, length, n):
@@ -35,22 +35,22 @@ def brute(p, utility):
     return curve
 
 
-def joint(p, target, outside=0.0, dispersion=0.0, refined=False):
+def joint(p, target, missed=0.0, dispersion=0.0, refined=False):
     """The kernel on one list."""
     p = np.array(p, np.float64)
     curve, lengths = np.empty(p.size), np.empty(1, np.int32)
-    indptr, means = np.array([0, p.size]), np.array([outside])
+    indptr, means = np.array([0, p.size]), np.array([missed])
     utilities_joint(
         indptr, p, means, dispersion, refined, target == "ndcg", ideal_dcg(p.size), curve, lengths
     )
     return curve, int(lengths[0])
 
 
-chances = st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=7)
+probabilities = st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=7)
 
 
 @pytest.mark.parametrize(("target", "utility"), [("f1", f1), ("ndcg", ndcg)])
-@given(p=chances)
+@given(p=probabilities)
 def test_equals_brute_force(target, utility, p):
     curve, length = joint(p, target)
     expected = brute(np.array(p), utility)
@@ -66,12 +66,12 @@ def test_equals_brute_force_with_twelve_items(target, utility):
 
 @pytest.mark.parametrize(("target", "utility"), [("f1", f1), ("ndcg", ndcg)])
 @pytest.mark.parametrize("dispersion", [0.0, 0.7])
-def test_items_outside_the_head_are_added_to_n(target, utility, dispersion):
+def test_missed_items_are_added_to_n(target, utility, dispersion):
     p, mean = np.array([0.7, 0.4, 0.9, 0.1]), 2.5
-    outside = poisson(mean) if dispersion == 0 else nbinom(1 / dispersion, 1 / (1 + dispersion * mean))
+    missed = poisson(mean) if dispersion == 0 else nbinom(1 / dispersion, 1 / (1 + dispersion * mean))
     expected = np.zeros(4)
     for z in range(100):
-        expected += outside.pmf(z) * brute(p, lambda y, k, n, z=z: utility(y, k, n + z))
+        expected += missed.pmf(z) * brute(p, lambda y, k, n, z=z: utility(y, k, n + z))
     np.testing.assert_allclose(joint(p, target, mean, dispersion)[0], expected, atol=1e-10)
 
 
@@ -86,13 +86,13 @@ def test_size_from_history_ignores_which_items_are_relevant(target, utility, dis
             expected[k - 1] += more.pmf(n - 1) * sum(p[i] * utility(np.eye(k)[i], k, n) for i in range(k))
     curve, lengths = np.empty(3), np.empty(1, np.int32)
     indptr, means = np.array([0, 3]), np.array([mean])
-    utilities_apart(indptr, p, means, dispersion, target == "ndcg", ideal_dcg(3), curve, lengths)
+    utilities_independent(indptr, p, means, dispersion, target == "ndcg", ideal_dcg(3), curve, lengths)
     np.testing.assert_allclose(curve, expected, rtol=1e-9)
     assert lengths[0] == np.argmax(expected) + 1
 
 
 @pytest.mark.parametrize(("level", "error"), [(0.5, 1e-3), (0.1, 5e-3), (0.02, 4e-2)])
-def test_refined_normal_is_close_where_many_items_may_be_relevant(level, error):
+def test_refined_normal_is_close_to_the_exact_distribution(level, error):
     p = np.sort(np.random.default_rng(1).beta(2, 2 / level - 2, 100))[::-1]
     exact, k = joint(p, "f1")
     close, k_close = joint(p, "f1", refined=True)
@@ -100,15 +100,15 @@ def test_refined_normal_is_close_where_many_items_may_be_relevant(level, error):
     assert exact[k_close - 1] > 0.995 * exact[k - 1]
 
 
-def test_long_heads_keep_their_precision():
+def test_long_lists_keep_their_precision():
     p = np.concatenate([np.full(50, 0.999), np.full(50, 0.5), np.full(100, 0.001)])
     curve, length = joint(p, "f1")
-    negative_draws = np.random.default_rng(0).random((20_000, 200)) < p
-    hits = negative_draws.cumsum(axis=1)
+    draws = np.random.default_rng(0).random((20_000, 200)) < p
+    hits = draws.cumsum(axis=1)
     simulated = (2 * hits / (np.arange(1, 201) + hits[:, -1:])).mean(axis=0)
     np.testing.assert_allclose(curve, simulated, atol=2e-3)
     assert length == 100
 
 
-def test_a_list_of_certain_losers_is_not_shown():
+def test_list_without_possible_hits_is_empty():
     assert joint([0.0, 0.0, 0.0], "f1")[1] == 0

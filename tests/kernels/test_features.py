@@ -1,14 +1,22 @@
-"""Candidate columns, each counted plainly; bent lines against the same written with NumPy."""
+"""Features of candidates counted by hand; labels against plain sets."""
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shortlist.cutoff.features import PAST, PLACE, candidate_features, mean_basket, recent_basket
+from shortlist.cutoff.features import (
+    HISTORY_FEATURES,
+    RANK_FEATURES,
+    candidate_features,
+    mean_basket,
+    recent_basket,
+)
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
-from shortlist.kernels.features import hinges_fill, hinges_sum
+from shortlist.kernels.features import rows_label
 
-# ann: {p, q}, {p}, {r}; bob: {q}; what cat did is unknown
+# ann: {p, q}, {p}, {r}; bob: {q}; cat is unknown
 HISTORY = Interactions.from_tuples(
     [("ann", "p", 0), ("ann", "q", 0), ("ann", "p", 1), ("ann", "r", 2), ("bob", "q", 5)]
 )
@@ -22,23 +30,23 @@ LISTS = RankedLists(
 
 
 def column(name, history=HISTORY):
-    names = PLACE + (PAST if history is not None else ())
+    names = RANK_FEATURES + (HISTORY_FEATURES if history is not None else ())
     return candidate_features(LISTS, LISTS.scores.astype(float), history)[:, names.index(name)].tolist()
 
 
-def test_place():
+def test_rank_features():
     assert column("gap_to_top") == [0, 0, 1, 4]
     assert column("log_rank") == [0, 0, np.log(2), np.log(3)]
-    assert column("one_over_rank", None) == [1, 1, 1 / 2, 1 / 3]
-    assert candidate_features(LISTS, LISTS.scores.astype(float), None).shape == (4, len(PLACE))
+    assert column("reciprocal_rank", None) == [1, 1, 1 / 2, 1 / 3]
+    assert candidate_features(LISTS, LISTS.scores.astype(float), None).shape == (4, len(RANK_FEATURES))
 
 
-def test_past():
+def test_history_features():
     assert column("log_history") == [0, np.log(5), np.log(5), np.log(5)]
     np.testing.assert_allclose(column("log_basket"), np.log([5 / 4, 4 / 3, 4 / 3, 4 / 3]))
     np.testing.assert_allclose(np.exp(column("log_popularity")) * 9, [3, 3, 3, 1])  # 5 rows + 3 items + 1
     np.testing.assert_allclose(column("share_of_baskets"), [0, 2 / 3, 1 / 3, 0])
-    np.testing.assert_allclose(column("freshness"), [0, 1 / 2, 1 / 3, 0])
+    np.testing.assert_allclose(column("recency"), [0, 1 / 2, 1 / 3, 0])
 
 
 def test_basket_sizes():
@@ -48,15 +56,21 @@ def test_basket_sizes():
     np.testing.assert_allclose(recent_basket(HISTORY, users, 2), [2, 1, 5 / 4])
 
 
-def test_hinges_sum_is_hinges_fill_times_beta():
-    rng = np.random.default_rng(0)
-    columns = rng.normal(size=(50, 3))
-    starts, knots = np.array([0, 2, 2, 5]), np.array([-0.5, 0.5, -1.0, 0.0, 1.0])
-    bent = np.empty((50, 8))
-    hinges_fill(columns, starts, knots, bent)
-    plain = [columns[:, 0], *(np.maximum(columns[:, 0] - k, 0) for k in knots[:2]), columns[:, 1]]
-    plain += [columns[:, 2], *(np.maximum(columns[:, 2] - k, 0) for k in knots[2:])]
-    np.testing.assert_array_equal(bent, np.column_stack(plain))
-    beta, line = rng.normal(size=8), np.full(50, 7.0)
-    hinges_sum(columns, starts, knots, beta, line)
-    np.testing.assert_allclose(line, 7 + bent @ beta)
+rows = st.lists(st.integers(-1, 6), max_size=6)
+
+
+@given(
+    lists=st.lists(rows, min_size=1, max_size=4),
+    sets=st.lists(st.sets(st.integers(0, 6)), max_size=3),
+    data=st.data(),
+)
+def test_candidates_in_the_set_are_marked(lists, sets, data):
+    user = np.array([data.draw(st.integers(-1, len(sets) - 1)) for _ in lists], np.int32)
+    indptr = np.cumsum([0, *map(len, lists)])
+    set_indptr = np.cumsum([0, *map(len, sets)])
+    inside = np.zeros(indptr[-1], np.bool_)
+    flat = np.array([i for row in lists for i in row], np.int32)
+    members = np.array([i for one in sets for i in sorted(one)], np.int32)
+    rows_label(indptr, flat, user, set_indptr, members, inside)
+    expected = [u >= 0 and i in sets[u] for row, u in zip(lists, user, strict=True) for i in row]
+    assert inside.tolist() == expected

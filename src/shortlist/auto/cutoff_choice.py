@@ -7,7 +7,7 @@ import numpy as np
 
 from shortlist.cutoff import ExpectedF1, ExpectedNDCG, FixedN
 from shortlist.cutoff.base import Cutoff
-from shortlist.cutoff.sweep import TARGETS, clearly_best
+from shortlist.cutoff.search import TARGETS, choose_by_standard_error
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
@@ -157,7 +157,7 @@ def choose_cutoff(
     by_user = {name: cross_validate(one, lists, truth, history, metric) for name, one in cutoffs.items()}
     scores = {name: float(values.mean()) for name, values in by_user.items()}
     names = sorted(by_user, key=lambda one: one == FIXED)  # the default is the first that is not a fixed N
-    name = names[clearly_best([by_user[one] for one in names])]
+    name = names[choose_by_standard_error([by_user[one] for one in names])]
     if scores[name] <= scores.get(FIXED, -np.inf):
         name = max(scores, key=lambda one: (scores[one], one == FIXED))
     fitted = cutoffs[name].clone().fit(lists, truth, history=history)

@@ -1,19 +1,26 @@
-"""Where a list ends. Ranked candidates of any ranker go in, a length for every user comes out.
+"""Cutoffs decide how long each list is: ranked candidates of any ranker in, one length per user out.
 
-cut = ExpectedF1().fit(valid_scores, split.valid, history=split.train)
-lists = cut.apply(test_scores, history=split.train_valid)
+| class                        | module      | a list ends                                               |
+|------------------------------|-------------|-----------------------------------------------------------|
+| `FixedN`                     | `threshold` | after N items, the same N for all users                   |
+| `Threshold`                  | `threshold` | at the first score or probability not above a threshold   |
+| `ExpectedF1`, `ExpectedNDCG` | `expected`  | where the expected F1 or NDCG of the list is highest      |
+| `ExpectedValue`              | `expected`  | at the first item whose expected value is not positive    |
+| `Boundary`                   | `boundary`  | at the first score not above the user's own boundary      |
+| `Guarantee`                  | `guarantee` | where a guarantee on precision or empty lists still holds |
+
+`Calibration` turns scores into probabilities, `reliability` checks probabilities against outcomes, and
+`top_candidates` ranks whatever a ranker returns. No cutoff depends on a model.
 """
 
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.boundary import Boundary
-from shortlist.cutoff.calibration import Calibration, prior_corrected
-from shortlist.cutoff.expected_utility import ExpectedF1, ExpectedNDCG
-from shortlist.cutoff.expected_value import ExpectedValue
-from shortlist.cutoff.fixed import FixedN
+from shortlist.cutoff.calibration import Calibration
+from shortlist.cutoff.candidates import top_candidates
+from shortlist.cutoff.expected import ExpectedF1, ExpectedNDCG, ExpectedValue
 from shortlist.cutoff.guarantee import Guarantee
-from shortlist.cutoff.reliability import Reliability, reliability
-from shortlist.cutoff.threshold import Threshold
-from shortlist.cutoff.top_candidates import heads
+from shortlist.cutoff.probabilities import Reliability, correct_prior, reliability
+from shortlist.cutoff.threshold import FixedN, Threshold
 
 __all__ = [
     "Boundary",
@@ -26,7 +33,7 @@ __all__ = [
     "Guarantee",
     "Reliability",
     "Threshold",
-    "heads",
-    "prior_corrected",
+    "correct_prior",
     "reliability",
+    "top_candidates",
 ]

@@ -1,46 +1,86 @@
-"""Cutoff: ranked candidates in, list lengths out. It sees scores and histories, never a model.
-
-heads(scores) → the top M candidates of every user → `fit` on what happened next (truth) → `lengths`, `apply`.
-"""
+"""Cutoff: ranked candidates in, list lengths out. A cutoff sees scores and histories, never a model."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from html import escape
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from shortlist.core.estimator import Estimator
-from shortlist.cutoff.labels import Labels, labelled_heads
-from shortlist.cutoff.top_candidates import Scores, heads
+from shortlist.core.estimator import Estimator, check_whole
+from shortlist.cutoff.candidates import Scores, top_candidates
+from shortlist.cutoff.labels import Labels, label_candidates
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import REASON_CODE, RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Doubles, Floats, Ints
 
+LONGEST_VALUE = 60  # characters of one parameter in a repr
 
-class Decision(NamedTuple):
-    """How long each list is, and what else the cutoff knows about it."""
+
+class CutLists(NamedTuple):
+    """The length of each list, and what the cutoff computed on the way."""
 
     lengths: Ints  # (n_lists,)
     probabilities: Doubles | None = None  # (n_candidates,)
     boundary: Floats | None = None  # (n_lists,)
-    unknown: Ints | None = None  # numbers of the lists whose user the cutoff can say nothing about
+    unknown: Ints | None = None  # numbers of the lists of unknown users
 
 
-@dataclass(kw_only=True, eq=False)
-class Cutoff(Estimator):
-    """Decides where each ranked list ends; a list may be empty.
+@dataclass(kw_only=True, eq=False, repr=False)
+class Summarized(Estimator):
+    """An estimator whose repr shows the parameters that were set and, in one line, what `fit` learned."""
 
-    `scores`: RankedLists (re-ranked where it is not best-first), a dense array or a SciPy matrix
-    (users × items, stored entries are the candidates), or a callable from dense user indices to dense rows.
-    `truth`: what happened next. `history`: what was known when the scores were made. Users and items are
-    matched by outside id; users without truth rows teach nothing unless `asked` names them; a user with truth
-    and no candidate counts.
+    def _summary(self) -> str:
+        """What `fit` learned, in one line; empty before `fit`."""
+        return ""
+
+    def __repr__(self) -> str:
+        params = ", ".join(f"{name}={value}" for name, value in self._changed().items())
+        learned = self._summary()
+        return f"{type(self).__name__}({params})" + (f" fitted: {learned}" if learned else "")
+
+    def _repr_html_(self) -> str:
+        rows = {**self._changed(), "fitted": self._summary() or "no"}.items()
+        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+        return f"<table><caption>{escape(type(self).__name__)}</caption>{cells}</table>"
+
+    def _changed(self) -> dict[str, str]:
+        """Parameters that differ from their default, as short text."""
+        params = {one.name: (vars(self)[one.name], one.default) for one in fields(self)}
+        texts = {name: repr(value) for name, (value, default) in params.items() if value != default}
+        return {
+            name: text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+            for name, text in texts.items()
+        }
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Cutoff(Summarized):
+    """Base class of all cutoffs: decides how many candidates each user is shown, possibly none.
+
+    Fit a cutoff on candidates that were ranked before the interactions in `truth` happened. Then apply it
+    to the candidates of any user.
+
+    Parameters
+    ----------
+    n_candidates
+        Number of top candidates considered per user. No list is longer.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    >>> cut = sl.cutoff.Threshold().fit(candidates, split.valid)
+    >>> lists = cut.apply(candidates)
+    >>> bool((lists.lengths <= candidates.lengths).all())
+    True
     """
 
-    n_candidates: int = 100  # candidates looked at per user
+    n_candidates: int = 100
 
     kind: ClassVar[str] = "cutoff"
     reason: ClassVar[str] = "threshold"
@@ -52,26 +92,51 @@ class Cutoff(Estimator):
         truth: Interactions | Any,
         *,
         history: Interactions | Any = None,
-        asked: Iterable[Any] | None = None,
+        users: Iterable[Any] | None = None,
     ) -> Self:
-        """Learn from what users took after the scores were made; a failed fit changes nothing.
+        """Learn from the interactions that followed the scores. A failed fit leaves the cutoff unchanged.
 
-        `truth` and `history` may also be tables with the usual column names. `asked`: ids of users who were
-        asked and teach also if they took nothing, as to `evaluate`.
+        Parameters
+        ----------
+        scores
+            Candidates of the users: `RankedLists` (for example `model.recommend(N=100)`), a dense array or a
+            SciPy matrix (users × items; stored entries are the candidates), or a function that maps an array
+            of user indices to rows of scores. Scores without ids use the ids of `history`, else of `truth`.
+        truth
+            Interactions that happened after the scores were computed: `Interactions` or a table with the
+            usual column names. Users and items are matched by id.
+        history
+            Interactions known when the scores were computed. Cutoffs that use probabilities or basket sizes
+            learn from it, and then need a history in `lengths` and `apply` too.
+        users
+            Ids of the users who received a list or were eligible for one. They count even if they interacted
+            with nothing. By default only users with rows in `truth` count.
+
+        Returns
+        -------
+        Cutoff
+            The fitted cutoff itself.
+
+        Raises
+        ------
+        ConfigError
+            If a parameter is invalid.
+        DataError
+            If no user of `truth` has a list, or the scores have the wrong shape.
         """
         self._check()
         truth, history = Interactions.of(truth), None if history is None else Interactions.of(history)
-        known = labelled_heads(scores, truth, history, asked, self.candidates_needed())
-        users = known.lists.users.values
-        if not users.is_sorted():  # so that the order of users does not matter to the last bit
-            known = known.take(users.arg_sort().to_numpy())
-        if not known.n_relevant.any():
+        labels = label_candidates(scores, truth, history, users, self.candidates_needed())
+        ids = labels.lists.users.values
+        if not ids.is_sorted():  # the order of users must not change the last bit
+            labels = labels.take(ids.arg_sort().to_numpy())
+        if not labels.n_relevant.any():
             raise DataError(
-                "truth must hold rows of at least one user who has a list, got none; "
-                "pass the part that follows the scores, with the same user ids."
+                "truth must have rows of at least one user who has a list, got none; "
+                "pass the interactions that followed the scores, with the same user ids."
             )
         fresh = self.clone()
-        fresh._learn(known.lists, known, history)
+        fresh._fit_labels(labels, history)
         if not isinstance(scores, RankedLists):
             tables = history or truth
             fresh.user_ids_, fresh.item_ids_ = tables.users.values, tables.items.values  # type: ignore[attr-defined]
@@ -81,50 +146,197 @@ class Cutoff(Estimator):
         return self
 
     def lengths(self, scores: Scores, *, history: Interactions | None = None) -> Ints:
-        """(n_lists,) K for every user."""
-        return self._decide(self._heads(scores, history), history).lengths
+        """Compute the length of every list.
+
+        Parameters
+        ----------
+        scores
+            Candidates, in any form that `fit` accepts.
+        history
+            Interactions of these users so far; required if the cutoff was fitted with a history and uses it.
+
+        Returns
+        -------
+        numpy.ndarray
+            Number of leading candidates to show, one per user.
+
+        Raises
+        ------
+        NotFittedError
+            If `fit` has not been called.
+        DataError
+            If the history, or the probabilities of the lists, are needed and missing.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> sl.cutoff.Threshold(threshold=0.5).lengths(np.array([[0.9, 0.6, 0.1], [0.2, 0.3, 0.4]])).tolist()
+        [2, 0]
+        """
+        return self._cut(self._candidates(scores, history), history).lengths
 
     def apply(self, scores: Scores, *, history: Interactions | None = None) -> RankedLists:
-        """The lists, cut; each says why it ends, with probabilities and a boundary where there are any."""
-        lists = self._heads(scores, history)
-        made = self._decide(lists, history)
-        full = np.diff(lists.indptr)
-        words = np.full(len(lists), REASON_CODE[self.reason], np.uint8)
-        words[made.lengths == 0] = REASON_CODE[self.empty_reason]
-        if made.unknown is not None:
-            words[made.unknown] = REASON_CODE["unknown_user"]
-        words[full == 0] = REASON_CODE["no_candidates"]
-        if made.probabilities is not None:
-            lists = replace(lists, probabilities=made.probabilities)
-        if made.boundary is not None:
-            lists = replace(lists, boundary=made.boundary)
-        return lists.head(made.lengths, words)
+        """Cut every list at its length.
+
+        Parameters
+        ----------
+        scores
+            Candidates, in any form that `fit` accepts.
+        history
+            Interactions of these users so far; required if the cutoff was fitted with a history and uses it.
+
+        Returns
+        -------
+        RankedLists
+            The lists with the reason why each one ends, and with probabilities and boundaries if the cutoff
+            uses them.
+
+        Raises
+        ------
+        NotFittedError
+            If `fit` has not been called.
+        DataError
+            If the history, or the probabilities of the lists, are needed and missing.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> lists = sl.cutoff.FixedN(N=2).apply(np.array([[0.9, 0.6, 0.1]]))
+        >>> lists[0].items, lists[0].reason
+        ([0, 1], 'top_n')
+        """
+        lists = self._candidates(scores, history)
+        cut = self._cut(lists, history)
+        reason = np.full(len(lists), REASON_CODE[self.reason], np.uint8)
+        reason[cut.lengths == 0] = REASON_CODE[self.empty_reason]
+        if cut.unknown is not None:
+            reason[cut.unknown] = REASON_CODE["unknown_user"]
+        reason[np.diff(lists.indptr) == 0] = REASON_CODE["no_candidates"]
+        if cut.probabilities is not None:
+            lists = replace(lists, probabilities=cut.probabilities)
+        if cut.boundary is not None:
+            lists = replace(lists, boundary=cut.boundary)
+        return lists.head(cut.lengths, reason)
+
+    def save(self, path: str | Path) -> Path:
+        """Save the cutoff, fitted or not, without pickle.
+
+        Parameters
+        ----------
+        path
+            Where to write.
+
+        Returns
+        -------
+        pathlib.Path
+            The path written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> path = sl.cutoff.FixedN(N=3).save(tempfile.mkdtemp() + "/cutoff")
+        >>> sl.cutoff.Cutoff.load(path)
+        FixedN(N=3)
+        """
+        return super().save(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Load a cutoff written by `save`.
+
+        Parameters
+        ----------
+        path
+            What `save` wrote. `Cutoff.load` accepts any cutoff, `FixedN.load` only a `FixedN`.
+
+        Returns
+        -------
+        Cutoff
+            The cutoff with its parameters and what it learned.
+
+        Raises
+        ------
+        ModelFileError
+            If the file is missing, damaged, of another version, or holds something else.
+        """
+        return super().load(path)
 
     def with_probabilities(self, lists: RankedLists, *, history: Interactions | None = None) -> RankedLists:
-        """The candidates with the probabilities that this cutoff uses; unchanged if it uses none."""
-        candidates = self._heads(lists, history)
-        found = self._decide(candidates, history).probabilities
+        """Return the candidates with the probabilities that this cutoff uses.
+
+        Parameters
+        ----------
+        lists
+            Candidates.
+        history
+            Interactions of these users so far; required if the cutoff was fitted with a history and uses it.
+
+        Returns
+        -------
+        RankedLists
+            The top candidates, not cut, with `probabilities`; `lists` unchanged if the cutoff uses none.
+
+        Raises
+        ------
+        NotFittedError
+            If `fit` has not been called.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> lists = sl.cutoff.top_candidates(np.array([[0.9, 0.6, 0.1]]))
+        >>> sl.cutoff.FixedN(N=2).with_probabilities(lists).probabilities is None
+        True
+        """
+        candidates = self._candidates(lists, history)
+        found = self._cut(candidates, history).probabilities
         return lists if found is None else replace(candidates, probabilities=found)
 
-    def _heads(self, scores: Scores, history: Interactions | None) -> RankedLists:
-        """The candidates; bare scores take their ids from history, else from what `fit` saw."""
-        users, items = (vars(self).get(name) for name in ("user_ids_", "item_ids_"))
-        ids = history or (None if users is None else IdMap(users), None if items is None else IdMap(items))
-        return heads(scores, ids=ids, n_candidates=self.candidates_needed())
-
     def candidates_needed(self) -> int:
-        """How many candidates to look at."""
+        """Return the number of candidates per user that the cutoff considers.
+
+        Returns
+        -------
+        int
+            How many candidates to retrieve before the cutoff is applied.
+        """
         return self.n_candidates
 
+    def _candidates(self, scores: Scores, history: Interactions | None) -> RankedLists:
+        """Rank the candidates; scores without ids use those of the history, else those seen in `fit`."""
+        fitted = (vars(self).get(name) for name in ("user_ids_", "item_ids_"))
+        user_ids, item_ids = (None if found is None else IdMap(found) for found in fitted)
+        return top_candidates(
+            scores, ids=history or (user_ids, item_ids), n_candidates=self.candidates_needed()
+        )
+
     def _check(self) -> None:
-        """Raise ConfigError where parameters make no sense."""
-        if self.n_candidates < 1:
-            raise ConfigError(f"n_candidates must be at least 1, got {self.n_candidates}; 100 is plenty.")
+        """Raise ConfigError for invalid parameters."""
+        check_whole(1, n_candidates=self.n_candidates)
 
     @abstractmethod
-    def _learn(self, lists: RankedLists, known: Labels, history: Interactions | None) -> None:
-        """Set the fitted attributes from labelled heads."""
+    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+        """Set the fitted attributes from labeled candidates."""
 
     @abstractmethod
-    def _decide(self, lists: RankedLists, history: Interactions | None) -> Decision:
+    def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         """The lengths, between 0 and the number of candidates."""
+
+
+def check_interval(
+    name: str, value: object, *, low: float, high: float, advice: str, ends: bool = True
+) -> None:
+    """Raise ConfigError unless the value is a number in [low, high], or in (low, high) without `ends`."""
+    ok = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not ok or not (low <= value <= high if ends else low < value < high):  # type: ignore[operator]
+        left, right = ("[", "]") if ends else ("(", ")")
+        raise ConfigError(
+            f"{name} must be a number in {left}{low:g}, {high:g}{right}, got {value!r}; {advice}"
+        )
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Raise ConfigError unless the value is one of the choices."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r:.60}; choose one.")

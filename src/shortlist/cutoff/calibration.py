@@ -1,43 +1,65 @@
-"""Calibration: scores → the probability that the user takes the item next.
-
-Methods: `platt` (a line through the log-odds; with `shrink`, each user's own height, drawn to 0), `isotonic`
-(any rising steps), `features` (bent lines over score, rank, gap and history), `trees` (LightGBM over the
-same), `none` (the lists carry probabilities already), `auto` (the smallest log loss on users not fitted on).
-"""
+"""Calibration turns scores into the probability that the user interacts with an item next."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.optimize import isotonic_regression
+from scipy.special import expit
 
-from shortlist.core.estimator import Estimator
-from shortlist.core.glm import Logistic, log_loss, sigmoid
+from shortlist.core.estimator import check_whole
+from shortlist.core.glm import AdditiveLogistic, log_loss
 from shortlist.core.trees import Growth, Trees, trees_grow
-from shortlist.cutoff.features import bounded, candidate_features, score_range
-from shortlist.cutoff.isotonic import isotonic_fit, isotonic_predict
-from shortlist.cutoff.labels import Labels, labelled_heads
-from shortlist.cutoff.top_candidates import Scores, heads
-from shortlist.data.id_map import UNKNOWN
+from shortlist.cutoff.base import Cutoff, Summarized, check_choice
+from shortlist.cutoff.candidates import Scores, top_candidates
+from shortlist.cutoff.features import bounded_scores, candidate_features, score_range
+from shortlist.cutoff.labels import Labels, label_candidates
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.kernels.boundary import boundaries_solve
 from shortlist.types import Doubles
 
-BENDS = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.995)  # the best candidates are few and decide most
-BLOCK = 1 << 20  # candidates described at a time
+QUANTILES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.995)  # dense at the top, where most hits are
+BLOCK = 1 << 20  # candidates per batch of features
 METHODS = ("platt", "isotonic", "features", "trees", "none", "auto")
+COMPARED = ("platt", "isotonic", "features")  # by "auto"
 
 
-@dataclass(kw_only=True, eq=False)
-class Calibration(Estimator):
-    """Fitted on labelled candidates: about what a ranker puts forward, not about all items."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class Calibration(Summarized):
+    """Estimates the probability that the user interacts with a candidate next.
+
+    It is fitted on labeled candidates, so it holds for items that the ranker puts forward, not for all items.
+
+    Parameters
+    ----------
+    method
+        "platt": logistic regression on the score. "isotonic": a non-decreasing step function of the score.
+        "features": additive logistic regression on score, rank, gap to the top score and history. "trees":
+        LightGBM on the same features (needs `shortlist[trees]`). "none": use the probabilities that the
+        lists carry. "auto": platt, isotonic or features, whichever has the lowest cross-validated log loss.
+    n_candidates
+        Number of top candidates considered per user.
+    seed
+        Seed of the sampling of negatives ("features") and of the trees.
+
+    References
+    ----------
+    Platt, "Probabilistic outputs for support vector machines", 1999. Zadrozny and Elkan, "Transforming
+    classifier scores into accurate multiclass probability estimates", KDD 2002 (isotonic regression).
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    >>> calibration = sl.cutoff.Calibration(method="isotonic").fit(candidates, split.valid)
+    >>> lists = calibration.apply(candidates)
+    >>> bool(((lists.probabilities > 0) & (lists.probabilities < 1)).all())
+    True
+    """
 
     method: str = "auto"
-    shrink: float | None = (
-        None  # platt only: pull of a user's own height towards everybody's; None: one height
-    )
     n_candidates: int = 100
     seed: int = 0
 
@@ -49,61 +71,156 @@ class Calibration(Estimator):
         truth: Interactions,
         *,
         history: Interactions | None = None,
-        asked: Iterable[Any] | None = None,
+        users: Iterable[Any] | None = None,
     ) -> Self:
-        """Learn from what users took after the scores were made; those `asked` also if they took nothing."""
-        return self.learn(labelled_heads(scores, truth, history, asked, self.n_candidates), history)
+        """Learn from the interactions that followed the scores.
 
-    def learn(self, known: Labels, history: Interactions | None) -> Self:
-        """`fit` for candidates that are labelled already."""
+        Parameters
+        ----------
+        scores
+            Candidates, in any form that `Cutoff.fit` accepts.
+        truth
+            Interactions that happened after the scores were computed.
+        history
+            Interactions known when the scores were computed; used by "features" and "trees".
+        users
+            Ids of the users who received a list or were eligible for one. They count even if they interacted
+            with nothing.
+
+        Returns
+        -------
+        Calibration
+            The fitted calibration itself.
+
+        Raises
+        ------
+        ConfigError
+            If a parameter is invalid, or LightGBM is missing for "trees".
+        DataError
+            If no user of `truth` has a candidate.
+        """
         self._check()
-        if self.method != "none" and not known.rows.any():
+        return self.fit_labels(label_candidates(scores, truth, history, users, self.n_candidates), history)
+
+    def fit_labels(self, labels: Labels, history: Interactions | None) -> Self:
+        """`fit` for candidates that are already labeled."""
+        self._check()
+        if self.method != "none" and not labels.rows.any():
             raise DataError(
                 "calibration needs at least one candidate of a user with truth rows, got none; "
-                "pass the part that follows the scores, with the same user ids."
+                "pass the interactions that followed the scores, with the same user ids."
             )
-        chosen = self._choose(known, history) if self.method == "auto" else self.method
-        part = known.take(np.flatnonzero(known.labelled).astype(np.int32))
+        method = self._choose(labels, history) if self.method == "auto" else self.method
+        part = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))
         self.low_, self.high_ = score_range(part.lists)
-        self.past_ = history is not None
-        y = part.relevant.astype(np.float64)
-        if chosen == "platt":
-            self._learn_platt(part, y)
-        elif chosen == "isotonic":
-            self.steps_, self.heights_ = isotonic_fit(bounded(part.lists, self.low_, self.high_), y)
-        elif chosen in ("features", "trees"):
-            columns = candidate_features(part.lists, bounded(part.lists, self.low_, self.high_), history)
-            if chosen == "trees":
+        self.uses_history_ = history is not None
+        scores, y = bounded_scores(part.lists, self.low_, self.high_), part.relevant.astype(np.float64)
+        if method == "platt":
+            self.line_ = _fit_platt(scores, y)
+        elif method == "isotonic":
+            self.steps_, self.heights_ = isotonic_fit(scores, y)
+        elif method in ("features", "trees"):
+            columns = candidate_features(part.lists, scores, history)
+            if method == "trees":
                 growth = Growth(n_leaves=15, l2=1.0, seed=self.seed)
                 self.text_ = trees_grow(columns.astype(np.float32), y, None, growth)
             else:
-                self.line_ = Logistic(quantiles=BENDS, ridge=10.0, seed=self.seed).learn(columns, y)
-        self.method_ = chosen
+                self.line_ = AdditiveLogistic(quantiles=QUANTILES, ridge=10.0, seed=self.seed).fit(columns, y)
+        self.method_ = method
         return self
 
     def probabilities(self, scores: Scores, *, history: Interactions | None = None) -> Doubles:
-        """(n_candidates,) in the order of `heads(scores)`."""
-        lists = heads(scores, ids=history, n_candidates=self.n_candidates)
+        """Estimate the probability of every candidate.
+
+        Parameters
+        ----------
+        scores
+            Candidates, in any form that `Cutoff.fit` accepts.
+        history
+            Interactions of these users so far; required if the calibration was fitted with a history.
+
+        Returns
+        -------
+        numpy.ndarray
+            One probability per candidate, in the order of `top_candidates(scores)`.
+
+        Raises
+        ------
+        NotFittedError
+            If `fit` has not been called and `method` is not "none".
+        DataError
+            If the history, or the probabilities of the lists, are needed and missing.
+        """
+        lists = top_candidates(scores, ids=history, n_candidates=self.n_candidates)
         method = self.need("method_") if self.method != "none" else "none"
         if method == "none":
             if lists.probabilities is None:
                 raise DataError(
-                    "method 'none' needs lists with probabilities, got lists without; fit another method."
+                    "calibration 'none' needs lists with probabilities, got none; use another method."
                 )
             return np.clip(np.nan_to_num(lists.probabilities, nan=0.0), 0.0, 1.0)
-        values = bounded(lists, self.low_, self.high_)
+        values = bounded_scores(lists, self.low_, self.high_)
         if method == "isotonic":
             return isotonic_predict(self.steps_, self.heights_, values)
         if method == "platt":
-            return sigmoid(self._platt(lists, values))
-        if self.past_ and history is None:
+            return expit(self.line_.log_odds(values[:, None]))
+        if self.uses_history_ and history is None:
             raise DataError(
-                f"calibration {method!r} was fitted with a history and needs one again; pass history=."
+                f"calibration {method!r} was fitted with a history and needs one to predict; pass history=."
             )
-        return self._described(lists, values, history if self.past_ else None)
+        return self._from_features(lists, values, history if self.uses_history_ else None)
 
-    def _described(self, lists: RankedLists, values: Doubles, history: Interactions | None) -> Doubles:
-        """Probabilities from features, in blocks of lists so that the columns stay small."""
+    def apply(self, scores: Scores, *, history: Interactions | None = None) -> RankedLists:
+        """Return the candidates with their probabilities.
+
+        Parameters
+        ----------
+        scores
+            Candidates, in any form that `Cutoff.fit` accepts.
+        history
+            Interactions of these users so far; required if the calibration was fitted with a history.
+
+        Returns
+        -------
+        RankedLists
+            The top candidates, not cut, with `probabilities`.
+
+        Raises
+        ------
+        NotFittedError
+            If `fit` has not been called and `method` is not "none".
+        """
+        lists = top_candidates(scores, ids=history, n_candidates=self.n_candidates)
+        return replace(lists, probabilities=self.probabilities(lists, history=history))
+
+    def _summary(self) -> str:
+        if "method_" not in vars(self):
+            return ""
+        uses = " with history" if self.uses_history_ and self.method_ in ("features", "trees") else ""
+        return f"{self.method_}{uses}"
+
+    def _check(self) -> None:
+        check_choice("method", self.method, METHODS)
+        check_whole(1, n_candidates=self.n_candidates)
+
+    def _choose(self, labels: Labels, history: Interactions | None) -> str:
+        """The method with the lowest log loss in two-fold cross-validation over users."""
+        numbers = np.flatnonzero(labels.labeled).astype(np.int32)
+        halves = [labels.take(numbers[::2]), labels.take(numbers[1::2])]
+        if not all(half.rows.any() for half in halves):
+            return "platt"
+        losses = []
+        for method in COMPARED:
+            loss = 0.0
+            for train, test in (halves, halves[::-1]):
+                fitted = self.clone().set_params(method=method).fit_labels(train, history)
+                p = np.clip(fitted.probabilities(test.lists, history=history), 1e-6, 1 - 1e-6)
+                loss += float(log_loss(np.log(p / (1 - p)), test.relevant.astype(np.float64)).sum())
+            losses.append(loss)
+        return COMPARED[int(np.argmin(losses))]
+
+    def _from_features(self, lists: RankedLists, values: Doubles, history: Interactions | None) -> Doubles:
+        """(n_candidates,) probabilities, in batches of lists so that the features stay small."""
         step = max(1, BLOCK // self.n_candidates)
         found = np.empty(values.size)
         trees = Trees(self.text_) if self.method_ == "trees" else None
@@ -114,70 +231,62 @@ class Calibration(Estimator):
             if trees is not None:
                 found[rows] = trees.predict(columns.astype(np.float32))
             else:
-                found[rows] = sigmoid(self.line_.log_odds(columns))
+                found[rows] = expit(self.line_.log_odds(columns))
         return found
 
-    def apply(self, scores: Scores, *, history: Interactions | None = None) -> RankedLists:
-        """The candidates with their probabilities."""
-        lists = heads(scores, ids=history, n_candidates=self.n_candidates)
-        return replace(lists, probabilities=self.probabilities(lists, history=history))
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CalibratedCutoff(Cutoff):
+    """A cutoff on probabilities, with its own calibration; "none" uses the probabilities of the lists."""
+
+    calibration: str | Calibration = "auto"
 
     def _check(self) -> None:
-        if self.method not in METHODS:
-            raise ConfigError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}; choose one.")
-        if self.shrink is not None and (self.method != "platt" or not self.shrink > 0):
+        super()._check()
+        if not isinstance(self.calibration, Calibration | str):
             raise ConfigError(
-                f"shrink is positive and goes with platt, got {self.shrink} with {self.method!r}; drop it."
+                f"calibration must be a method name or a Calibration, got {self.calibration!r:.60}; "
+                "pass 'auto' or Calibration(method=...)."
             )
+        if isinstance(self.calibration, str):
+            check_choice("calibration", self.calibration, METHODS)
 
-    def _choose(self, known: Labels, history: Interactions | None) -> str:
-        """Each method fitted on every other user and judged on the rest, both ways."""
-        numbers = np.flatnonzero(known.labelled).astype(np.int32)
-        halves = [known.take(numbers[::2]), known.take(numbers[1::2])]
-        if not all(half.rows.any() for half in halves):
-            return "platt"
-        methods = ("platt", "isotonic", "features")
-        losses = []
-        for method in methods:
-            loss = 0.0
-            for learn, judge in (halves, halves[::-1]):
-                p = self.clone().set_params(method=method).learn(learn, history)
-                q = np.clip(p.probabilities(judge.lists, history=history), 1e-6, 1 - 1e-6)
-                loss += float(log_loss(np.log(q / (1 - q)), judge.relevant.astype(np.float64)).sum())
-            losses.append(loss)
-        return methods[int(np.argmin(losses))]
+    def _calibrate(self, labels: Labels, history: Interactions | None) -> None:
+        """Fit the calibration on labeled candidates."""
+        chosen = self.calibration
+        fresh = Calibration(method=chosen) if isinstance(chosen, str) else chosen.clone()
+        fresh.set_params(n_candidates=self.candidates_needed())
+        self.calibration_ = fresh.fit_labels(labels, history)
 
-    def _learn_platt(self, part: Labels, y: Doubles) -> None:
-        values = bounded(part.lists, self.low_, self.high_)[:, None]
-        line = Logistic().learn(values, y)
-        if line.slopes_[0] < 0:  # a ranker's scores never speak against an item
-            line.learn(np.zeros_like(values), y)
-        self.line_ = line
-        if self.shrink is not None:
-            heights, slopes = np.empty(len(part.lists)), np.empty(len(part.lists))
-            odds = line.log_odds(values)
-            boundaries_solve(
-                part.lists.indptr, odds, part.relevant, 1.0, 0.0, self.shrink, False, False, heights, slopes
-            )
-            self.known_, self.height_ = part.lists.users, np.negative(heights)
+    def _probabilities(self, lists: RankedLists, history: Interactions | None) -> Doubles:
+        """(n_candidates,) from the fitted calibration, or from the lists."""
+        if self.calibration == "none":
+            unfitted = Calibration(method="none", n_candidates=self.candidates_needed())
+            return unfitted.probabilities(lists, history=history)
+        calibration: Calibration = self.need("calibration_")
+        return calibration.probabilities(lists, history=history)
 
-    def _platt(self, lists: RankedLists, values: Doubles) -> Doubles:
-        line = self.line_.log_odds(values[:, None])
-        if self.shrink is None:
-            return line
-        user = self.known_.lookup(lists.users.values)
-        own: Doubles = np.where(user == UNKNOWN, 0.0, self.height_[user])
-        return np.add(line, np.repeat(own, np.diff(lists.indptr)))
+    def _calibration_summary(self) -> str:
+        """How the probabilities are computed, after `fit`."""
+        return f"probabilities {self.calibration_._summary()}" if "calibration_" in vars(self) else ""
 
 
-def prior_corrected(probabilities: Doubles, *, negatives: float, base_rate: float) -> Doubles:
-    """What was learned from `negatives` unseen items per seen one, for a world where `base_rate` are seen.
+def _fit_platt(scores: Doubles, y: Doubles) -> AdditiveLogistic:
+    """Logistic regression on the score; a negative slope becomes 0, for a higher score is never worse."""
+    line = AdditiveLogistic().fit(scores[:, None], y)
+    return line if line.slopes_[0] >= 0 else line.fit(np.zeros((y.size, 1)), y)
 
-    For a joint model the input is sigmoid(s − t_u): training showed it odds of 1 : negatives.
-    """
-    if not negatives > 0 or not 0 < base_rate < 1:
-        raise ConfigError(
-            f"negatives must be positive, base_rate in (0, 1), got {negatives} and {base_rate}; correct them."
-        )
-    factor = negatives * base_rate / (1 - base_rate)
-    return probabilities * factor / (1 - probabilities + probabilities * factor)
+
+def isotonic_fit(x: Doubles, y: Doubles) -> tuple[Doubles, Doubles]:
+    """((n_steps,) where each step begins, (n_steps,) its height); half a case away from 0 and 1."""
+    values, which = np.unique(x, return_inverse=True)
+    weight = np.bincount(which).astype(np.float64)
+    heights = isotonic_regression(np.bincount(which, y) / weight, weights=weight).x
+    first = np.flatnonzero(np.append(True, heights[1:] > heights[:-1]))
+    edge = 0.5 / y.size
+    return values[first], np.clip(heights[first], edge, 1 - edge)
+
+
+def isotonic_predict(steps: Doubles, heights: Doubles, x: Doubles) -> Doubles:
+    """Height of the step below each value; the first height for values below all steps."""
+    return heights[np.maximum(np.searchsorted(steps, x, side="right") - 1, 0)]

@@ -1,7 +1,8 @@
-"""Guarantee: a promise about lists that holds with a stated confidence, or a plain refusal.
+"""Guarantee: bounds on precision or on empty lists that hold with a stated confidence.
 
-Learn then test: half of the users shape a grid of thresholds, the other half tests the risk of each with a
-p-value that is valid for any number of users; only thresholds that pass, corrected for trying many, are used.
+Learn then test: half of the users define a grid of thresholds, the other half tests the risk of each one
+with a p-value that is valid for any number of users. Only thresholds that pass, corrected for multiple tests,
+are used.
 """
 
 from dataclasses import dataclass
@@ -10,28 +11,65 @@ import numpy as np
 from scipy.special import xlogy
 from scipy.stats import binom
 
-from shortlist.cutoff.base import Decision
-from shortlist.cutoff.calibrated import Calibrated
+from shortlist.cutoff.base import CutLists, check_choice, check_interval
+from shortlist.cutoff.calibration import CalibratedCutoff
+from shortlist.core.estimator import check_whole
 from shortlist.cutoff.labels import Labels
-from shortlist.cutoff.sweep import falling
-from shortlist.cutoff.threshold import exceeding
+from shortlist.cutoff.search import count_above, running_minimum
+from shortlist.cutoff.threshold import ON
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, InfeasibleError
 from shortlist.types import Bools, Doubles, Ints
 
-OVER = ("covered", "users", "items")
+OVER = ("covered", "users")
 FIRST = 0.02  # the strictest threshold shows about this many items per user
 
 
-@dataclass(kw_only=True, eq=False)
-class Guarantee(Calibrated):
-    """Keep `min_precision`, or at most `max_empty` empty lists, with probability `confidence`.
+@dataclass(kw_only=True, eq=False, repr=False)
+class Guarantee(CalibratedCutoff):
+    """Guarantee a minimum precision, or a maximum share of empty lists, with a stated confidence.
 
-    The promise holds only while users stay exchangeable with those in `truth`: same product, same kind of
-    people, same season. Precision is the mean, `over`: `covered` users of the relevant share of their list;
-    all `users`, an empty list counting as precision 1; shown `items`, pooled (wants many users, a small M).
-    No threshold that passes: InfeasibleError, or empty lists with fallback="empty".
+    The guarantee holds while users are exchangeable with those it was fitted on: the same product, the same
+    kind of users, the same season.
+
+    Parameters
+    ----------
+    n_candidates
+        Number of top candidates considered per user.
+    calibration
+        How scores become probabilities if `on="probability"`: a method of `Calibration` or a `Calibration`.
+    min_precision
+        Guarantee at least this mean precision and show as much as possible. Pass this or `max_empty`.
+    max_empty
+        Guarantee at most this share of empty lists and show as little as possible.
+    confidence
+        Probability that the guarantee holds.
+    over
+        Users over whom precision is averaged: "covered" users, who get a non-empty list, or all "users",
+        where an empty list has precision 1.
+    on
+        What is compared with the threshold: "score" or "probability".
+    n_thresholds
+        Number of thresholds that are tested.
+    fallback
+        What to do if no threshold passes: None raises `InfeasibleError`, "empty" shows nothing.
+    seed
+        Seed of the random split of users into the two halves.
+
+    References
+    ----------
+    Angelopoulos, Bates, Candès, Jordan and Lei, "Learn then Test: Calibrating Predictive Algorithms to
+    Achieve Risk Control", 2021 (arXiv 2110.01052). The p-value is Hoeffding–Bentkus: Bates, Angelopoulos,
+    Lei, Malik and Jordan, "Distribution-Free, Risk-Controlling Prediction Sets", Journal of the ACM 2021.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    >>> cut = sl.cutoff.Guarantee(min_precision=0.1).fit(candidates, split.valid)
+    >>> print(cut.promise_.split(" (")[0])
+    mean precision over covered users is at least 10.0%, with confidence 95.0%
     """
 
     min_precision: float | None = None
@@ -50,110 +88,104 @@ class Guarantee(Calibrated):
         super()._check()
         if (self.min_precision is None) == (self.max_empty is None):
             raise ConfigError(
-                "pass exactly one of min_precision and max_empty; use two cutoffs for two promises."
+                f"pass exactly one of min_precision and max_empty, got {self.min_precision!r} and "
+                f"{self.max_empty!r}; use two cutoffs for two guarantees."
             )
-        level = self.min_precision if self.max_empty is None else self.max_empty
-        if not (level is not None and 0 < level < 1 and 0 < self.confidence < 1):
-            raise ConfigError(
-                f"levels and confidence must lie in (0, 1), got {level} and {self.confidence}; 0.95 is usual."
-            )
-        if self.over not in OVER or self.on not in ("score", "probability") or self.n_thresholds < 1:
-            raise ConfigError(
-                f"over must be one of {', '.join(OVER)}, on score or probability and n_thresholds positive, "
-                f"got {self.over!r}, {self.on!r} and {self.n_thresholds}."
-            )
+        levels = {"min_precision": self.min_precision, "max_empty": self.max_empty}
+        levels["confidence"] = self.confidence
+        for name, level in levels.items():
+            if level is not None:
+                check_interval(name, level, low=0, high=1, ends=False, advice="it is a share, such as 0.95.")
+        check_choice("over", self.over, OVER)
+        check_choice("on", self.on, ON)
+        check_whole(1, n_thresholds=self.n_thresholds)
         if self.fallback not in ((None, "empty") if self.max_empty is None else (None,)):
             raise ConfigError(
                 f"fallback must be None, or 'empty' with min_precision, got {self.fallback!r}; choose one."
             )
 
-    def _learn(self, lists: RankedLists, known: Labels, history: Interactions | None) -> None:
-        numbers = np.flatnonzero(known.labelled).astype(np.int32)
+    def _summary(self) -> str:
+        return f"{self.on} > {self.threshold_:.6g}; {self.promise_}" if "promise_" in vars(self) else ""
+
+    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+        numbers = np.flatnonzero(labels.labeled).astype(np.int32)
         shuffled = numbers[np.random.default_rng(self.seed).permutation(numbers.size)]
-        shape, test = known.take(shuffled[::2]), known.take(shuffled[1::2])
+        grid_half, test_half = labels.take(shuffled[::2]), labels.take(shuffled[1::2])
         if self.on == "probability":
-            self._calibrate(shape, history)
-        self.grid_ = _grid(self._values(shape.lists, history), len(shape.lists), self.n_thresholds)
-        lengths = [exceeding(self._values(test.lists, history), test.lists, limit) for limit in self.grid_]
-        self.p_values_ = np.array([self._p_value(test, k) for k in lengths])
-        passed = self._passed()
-        if not passed.any() and self.fallback is None:
-            raise InfeasibleError(self._refusal(len(test.lists)))
-        ends = np.flatnonzero(passed)
-        # the loosest threshold that keeps the precision, the strictest that keeps lists from being empty
-        at = (ends[-1] if self.max_empty is None else ends[0]) if ends.size else None
+            self._calibrate(grid_half, history)
+        self.grid_ = _grid(self._values(grid_half.lists, history), len(grid_half.lists), self.n_thresholds)
+        values = self._values(test_half.lists, history)
+        lengths = [count_above(values, test_half.lists, threshold) for threshold in self.grid_]
+        self.p_values_ = np.array([self._p_value(test_half, one) for one in lengths])
+        passed = np.flatnonzero(self._passed())
+        if not passed.size and self.fallback is None:
+            raise InfeasibleError(self._refusal(len(test_half.lists)))
+        # the loosest threshold that keeps the precision, the strictest that avoids empty lists
+        at = (passed[-1] if self.max_empty is None else passed[0]) if passed.size else None
         self.threshold_ = np.inf if at is None else float(self.grid_[at])
-        self.promise_ = self._promise(len(test.lists), feasible=at is not None)
+        self.promise_ = self._statement(len(test_half.lists), feasible=at is not None)
 
     def _values(self, lists: RankedLists, history: Interactions | None) -> Doubles:
-        return falling(lists.scores if self.on == "score" else self._probabilities(lists, history), lists)
+        """What is compared with the threshold; it never rises along a list."""
+        scores = lists.scores if self.on == "score" else self._probabilities(lists, history)
+        return running_minimum(scores, lists)
 
     def _p_value(self, test: Labels, lengths: Ints) -> float:
-        """How surprising the outcome would be if the risk at this threshold were above its limit."""
+        """p-value of the hypothesis that the risk at this threshold exceeds its limit."""
         shown = lengths > 0
         if self.max_empty is not None:
             return hoeffding_bentkus((~shown).mean() if lengths.size else 1.0, lengths.size, self.max_empty)
         ends = (test.lists.indptr[:-1] + lengths - 1)[shown]
-        hits = np.zeros(lengths.size)
-        hits[shown] = test.hits[ends]
-        limit = 1.0 - (self.min_precision or 0.0)
-        if self.over == "items":  # E[hits − min_precision·K] ≥ 0, each term within an interval of length M
-            spare = (
-                float((hits - (1 - limit) * lengths)[shown].mean()) / self.n_candidates
-                if shown.any()
-                else 0.0
-            )
-            return float(np.exp(-2 * shown.sum() * spare**2)) if spare > 0 else 1.0
         loss = np.zeros(lengths.size)
-        loss[shown] = 1 - hits[shown] / lengths[shown]
-        if self.over == "covered":  # given who is covered, their losses are again independent and alike
+        loss[shown] = 1 - test.hits[ends] / lengths[shown]
+        if self.over == "covered":  # given who is covered, the losses are still independent and identical
             loss = loss[shown]
+        limit = 1.0 - (self.min_precision or 0.0)
         return hoeffding_bentkus(float(loss.mean()), loss.size, limit) if loss.size else 1.0
 
     def _passed(self) -> Bools:
-        """Thresholds whose risk is below its limit, all at once, with the confidence asked for."""
+        """Thresholds whose risk is below its limit, all of them with the required confidence."""
         delta = 1 - self.confidence
-        if self.max_empty is not None:  # tested in turn from the loosest, until the first failure
+        if self.max_empty is not None:  # fixed sequence from the loosest, until the first failure
             return np.logical_and.accumulate(self.p_values_[::-1] <= delta)[::-1]
-        if self.over == "users":  # tested in turn from the strictest
+        if self.over == "users":  # fixed sequence from the strictest
             return np.logical_and.accumulate(self.p_values_ <= delta)
-        return self.p_values_ <= delta / self.p_values_.size  # strict thresholds cover too few to go first
+        return self.p_values_ <= delta / self.p_values_.size  # Bonferroni: strict thresholds cover few users
 
-    def _decide(self, lists: RankedLists, history: Interactions | None) -> Decision:
+    def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         self._check()
-        limit = self.need("threshold_")
+        threshold = self.need("threshold_")
         p = self._probabilities(lists, history) if self.on == "probability" else None
-        return Decision(exceeding(self._values(lists, history), lists, limit), p)
+        return CutLists(count_above(self._values(lists, history), lists, threshold), p)
 
-    def _wish(self) -> str:
+    def _target(self) -> str:
         if self.max_empty is not None:
             return f"at most {self.max_empty:.1%} of lists are empty"
-        what = {
+        mean = {
             "covered": "mean precision over covered users",
-            "users": "mean precision over all users, empty lists counting 1,",
-            "items": "the relevant share of all shown items",
+            "users": "mean precision over all users, where an empty list counts as 1,",
         }[self.over]
-        return f"{what} is at least {self.min_precision:.1%}"
+        return f"{mean} is at least {self.min_precision:.1%}"
 
-    def _promise(self, n_users: int, *, feasible: bool) -> str:
+    def _statement(self, n_users: int, *, feasible: bool) -> str:
         if not feasible:
-            return f"nothing is shown: no threshold could promise that {self._wish()}"
+            return f"nothing is shown: no threshold guarantees that {self._target()}"
         return (
-            f"{self._wish()}, with confidence {self.confidence:.1%} (tested on {n_users:,} users), "
-            "while users stay exchangeable with them"
+            f"{self._target()}, with confidence {self.confidence:.1%} (tested on {n_users:,} users), "
+            "as long as users stay exchangeable with them"
         )
 
     def _refusal(self, n_users: int) -> str:
-        way_out = "allow more" if self.max_empty is not None else "ask for less, or pass fallback='empty'"
+        advice = "allow more" if self.max_empty is not None else "require less, or pass fallback='empty'"
         return (
-            f"no threshold can promise that {self._wish()} with confidence {self.confidence:.1%}: the "
+            f"no threshold guarantees that {self._target()} with confidence {self.confidence:.1%}: the "
             f"smallest p-value on {n_users:,} users is {self.p_values_.min(initial=1.0):.3g}; "
-            f"bring more users, {way_out}."
+            f"use more users, {advice}."
         )
 
 
 def _grid(values: Doubles, n_lists: int, n_thresholds: int) -> Doubles:
-    """Falling thresholds; items shown grow geometrically from a few per hundred users to everything."""
+    """Descending thresholds; the number of shown items grows geometrically up to all candidates."""
     ordered = np.sort(values)[::-1]
     if not ordered.size:
         return np.array([-np.inf])
@@ -163,7 +195,7 @@ def _grid(values: Doubles, n_lists: int, n_thresholds: int) -> Doubles:
 
 
 def hoeffding_bentkus(risk: float, n: int, limit: float) -> float:
-    """p-value for "the mean loss exceeds `limit`", when n losses in [0, 1] average to `risk`."""
+    """p-value of the hypothesis that the mean loss exceeds `limit`, given n losses of mean `risk`."""
     if n == 0:
         return 1.0
     low = min(risk, limit)

@@ -1,24 +1,102 @@
-"""Threshold: one number for everybody; a list ends at the first candidate that does not exceed it."""
+"""FixedN and Threshold: one number for all users, chosen on validation data."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from shortlist.cutoff.base import Decision
-from shortlist.cutoff.calibrated import Calibrated
+from shortlist.cutoff.base import CutLists, Cutoff, check_choice, check_interval
+from shortlist.cutoff.calibration import CalibratedCutoff
+from shortlist.core.estimator import check_whole
 from shortlist.cutoff.labels import Labels
-from shortlist.cutoff.sweep import best_threshold, coverage_threshold, falling, utilities
+from shortlist.cutoff.search import (
+    TARGETS,
+    best_length,
+    best_threshold,
+    count_above,
+    coverage_threshold,
+    running_minimum,
+)
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
-from shortlist.errors import ConfigError
-from shortlist.types import Doubles, Ints
+from shortlist.types import Doubles
+
+ON = ("score", "probability")
 
 
-@dataclass(kw_only=True, eq=False)
-class Threshold(Calibrated):
-    """Chosen on validation for the best mean F1 or NDCG over all users, or for a share of covered users.
+@dataclass(kw_only=True, eq=False, repr=False)
+class FixedN(Cutoff):
+    """Show every user the top N: the baseline that other cutoffs have to beat.
 
-    `threshold` fixes the number instead; on scores there is then nothing to fit.
+    Parameters
+    ----------
+    n_candidates
+        Number of top candidates considered per user.
+    N
+        Length of every list. None chooses the N with the best mean `target` on validation data.
+    target
+        Metric to maximize: "f1" or "ndcg".
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    >>> sl.cutoff.FixedN().fit(candidates, split.valid).N_
+    3
+    """
+
+    N: int | None = None
+    target: str = "f1"
+
+    reason = "top_n"
+    empty_reason = "top_n"
+
+    def candidates_needed(self) -> int:
+        return max(self.n_candidates, self.N or 0)
+
+    def _check(self) -> None:
+        super()._check()
+        if self.N is not None:
+            check_whole(0, N=self.N)
+        check_choice("target", self.target, TARGETS)
+
+    def _summary(self) -> str:
+        return f"N={self.N_}" if "N_" in vars(self) else ""
+
+    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+        self.N_ = best_length(labels, self.target) if self.N is None else self.N
+
+    def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
+        self._check()
+        N = self.need("N_") if self.N is None else self.N
+        return CutLists(np.minimum(np.diff(lists.indptr), N).astype(np.int32))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Threshold(CalibratedCutoff):
+    """Show the items above one threshold; a list ends at the first candidate that is not above it.
+
+    Parameters
+    ----------
+    n_candidates
+        Number of top candidates considered per user.
+    calibration
+        How scores become probabilities if `on="probability"`: a method of `Calibration` or a `Calibration`.
+    on
+        What is compared with the threshold: "score" or "probability".
+    target
+        Metric to maximize on validation data: "f1" or "ndcg", averaged over all users.
+    coverage
+        Choose the strictest threshold that gives this share of users a list, instead of maximizing `target`.
+    threshold
+        The threshold itself. A threshold on scores needs no `fit`.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    >>> cut = sl.cutoff.Threshold(coverage=0.5).fit(candidates, split.valid)
+    >>> bool(cut.apply(candidates).cover_ratio >= 0.4)
+    True
     """
 
     on: str = "score"
@@ -28,42 +106,39 @@ class Threshold(Calibrated):
 
     def _check(self) -> None:
         super()._check()
-        if self.on not in ("score", "probability"):
-            raise ConfigError(f"on must be score or probability, got {self.on!r}; choose one.")
-        if self.coverage is not None and not 0 <= self.coverage <= 1:
-            raise ConfigError(f"coverage must lie in [0, 1], got {self.coverage}; it is a share of users.")
-        if self.threshold is not None and np.isnan(self.threshold):
-            raise ConfigError("threshold must be a number, got NaN; pass None to choose it on validation.")
+        check_choice("on", self.on, ON)
+        check_choice("target", self.target, TARGETS)
+        if self.coverage is not None:
+            check_interval("coverage", self.coverage, low=0, high=1, advice="it is a share of users.")
+        if self.threshold is not None:
+            check_interval(
+                "threshold", self.threshold, low=-np.inf, high=np.inf, advice="pass None to choose it."
+            )
 
-    def _learn(self, lists: RankedLists, known: Labels, history: Interactions | None) -> None:
-        utilities(known, self.target)
-        probabilities = None
+    def _summary(self) -> str:
+        return f"{self.on} > {self.threshold_:.6g}" if "threshold_" in vars(self) else ""
+
+    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+        lists, probabilities = labels.lists, None
         if self.on == "probability":
-            self._calibrate(known, history)
+            self._calibrate(labels, history)
             probabilities = self._probabilities(lists, history)
         values = self._values(lists, probabilities)
         if self.threshold is not None:
             self.threshold_ = float(self.threshold)
         elif self.coverage is not None:
-            tops = values[lists.indptr[:-1][np.diff(lists.indptr) > 0]]
-            self.threshold_ = coverage_threshold(tops, len(lists), self.coverage)
+            best = values[lists.indptr[:-1][np.diff(lists.indptr) > 0]]
+            self.threshold_ = coverage_threshold(best, len(lists), self.coverage)
         else:
-            self.threshold_ = best_threshold(values, known, self.target)
+            self.threshold_ = best_threshold(values, labels, self.target)
 
-    def _decide(self, lists: RankedLists, history: Interactions | None) -> Decision:
+    def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         self._check()
-        bare = self.on == "score" and self.threshold is not None
-        limit = float(self.threshold) if bare and self.threshold is not None else self.need("threshold_")
+        given = self.threshold if self.on == "score" else None
+        threshold = self.need("threshold_") if given is None else float(given)
         probabilities = self._probabilities(lists, history) if self.on == "probability" else None
-        return Decision(exceeding(self._values(lists, probabilities), lists, limit), probabilities)
+        return CutLists(count_above(self._values(lists, probabilities), lists, threshold), probabilities)
 
     def _values(self, lists: RankedLists, probabilities: Doubles | None) -> Doubles:
-        """What is compared with the threshold, falling along each list."""
-        return falling(lists.scores if probabilities is None else probabilities, lists)
-
-
-def exceeding(values: Doubles, lists: RankedLists, limit: float | Doubles) -> Ints:
-    """(n_lists,) how many leading candidates exceed the limit; values falling along each list."""
-    limits = np.repeat(np.broadcast_to(limit, len(lists)), np.diff(lists.indptr))
-    passed = np.concatenate([[0], np.cumsum(values > limits)])
-    return np.diff(passed[lists.indptr]).astype(np.int32)
+        """What is compared with the threshold; it never rises along a list."""
+        return running_minimum(lists.scores if probabilities is None else probabilities, lists)

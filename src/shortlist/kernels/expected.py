@@ -1,9 +1,10 @@
-"""Expected utility of every prefix of a ranked list whose items are relevant independently of one another.
+"""Expected utility of every prefix of a ranked list, if items are relevant independently of one another.
 
-A utility is a sum over shown relevant items of discount[rank] · worth(length, n), n being the number of all
-relevant items: those inside the head (Poisson binomial) and those outside it (negative binomial). The outside
-ones are averaged into the worth first. Then E[utility of length k] = Σ_m worth(k, m) · Σ_{i ≤ k} discount_i ·
-P(i relevant, m inside), and the inner sum grows by one term with every k: a curve costs M × the support of m.
+A utility is a sum over shown relevant items of discount[rank] · factor(length, n), where n is the number of
+all relevant items: candidates (Poisson binomial) and others, which are missed (negative binomial). The factor
+is first averaged over the missed items. Then E[utility of length k] = Σ_m factor(k, m) · Σ_{i ≤ k} discount_i
+· P(i relevant, m relevant candidates). The inner sum grows by one term per k, so a list costs n_candidates ×
+the support of m.
 """
 
 import math
@@ -13,28 +14,28 @@ import numpy as np
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.types import Doubles, Ints, Longs
 
-SURE = 1e-16  # relevant items inside the head: probabilities below this are dropped from the upper tail
-FAINT = 1e-12  # outside it: everything from here on is lumped together
-TAIL = 1024
+NEGLIGIBLE = 1e-16  # smaller probabilities are dropped from the upper tail of relevant candidates
+TAIL_MASS = 1e-12  # the tail of missed items from here on is assigned to one value
+LONGEST_TAIL = 1024
 ROOT2 = math.sqrt(2.0)
 ROOT2PI = math.sqrt(2.0 * math.pi)
 
 
 @inlined
 def count_fill(pmf: Doubles, mean: float, dispersion: float) -> int:
-    """Negative binomial (Poisson at dispersion 0) into pmf, the far tail on the last value; its support."""
+    """Fill pmf with a negative binomial (Poisson at dispersion 0); return the size of its support."""
     if dispersion > 1e-9:
         odds = dispersion * mean / (1.0 + dispersion * mean)
         size = 1.0 / dispersion
         mass = math.exp(-size * math.log1p(dispersion * mean))
     else:
         odds, size, mass = mean, 0.0, math.exp(-mean)
-    left = 1.0
+    remaining = 1.0
     for m in range(pmf.size):
         pmf[m] = mass
-        left -= mass
-        if (m > mean and mass < FAINT) or m == pmf.size - 1:
-            pmf[m] += max(left, 0.0)
+        remaining -= mass
+        if (m > mean and mass < TAIL_MASS) or m == pmf.size - 1:
+            pmf[m] += max(remaining, 0.0)
             return m + 1
         mass *= (odds * (m + size) if dispersion > 1e-9 else odds) / (m + 1.0)
     return pmf.size
@@ -42,20 +43,20 @@ def count_fill(pmf: Doubles, mean: float, dispersion: float) -> int:
 
 @inlined
 def _add(pmf: Doubles, support: int, p: float) -> int:
-    """Convolve with one coin; the new support."""
+    """Convolve with one Bernoulli variable; return the new support."""
     pmf[support] = 0.0
     for m in range(support, 0, -1):
         pmf[m] += p * (pmf[m - 1] - pmf[m])
     pmf[0] *= 1.0 - p
     support += 1
-    while support > 1 and pmf[support - 1] < SURE:
+    while support > 1 and pmf[support - 1] < NEGLIGIBLE:
         support -= 1
     return support
 
 
 @inlined
 def _remove(pmf: Doubles, support: int, p: float, rest: Doubles) -> None:
-    """Undo one coin into `rest`, from the end where errors shrink."""
+    """Deconvolve one Bernoulli variable into `rest`, from the end where errors shrink."""
     if p <= 0.5:
         scale, before = 1.0 / (1.0 - p), 0.0
         ratio = p * scale
@@ -73,7 +74,7 @@ def _remove(pmf: Doubles, support: int, p: float, rest: Doubles) -> None:
 
 @inlined
 def _refined_cdf(x: float, skew: float) -> float:
-    """Normal distribution function with one term for skewness, kept within [0, 1]."""
+    """Normal distribution function with a correction for skewness, clipped to [0, 1] (used by PerK)."""
     density = math.exp(-0.5 * x * x) / ROOT2PI
     value = 0.5 * math.erfc(-x / ROOT2) + skew * (1.0 - x * x) * density / 6.0
     return min(max(value, 0.0), 1.0)
@@ -81,7 +82,7 @@ def _refined_cdf(x: float, skew: float) -> float:
 
 @inlined
 def _refined_fill(rest: Doubles, support: int, mean: float, variance: float, third: float) -> None:
-    """The refined normal's probabilities of 0 … support − 1."""
+    """Probabilities of 0 … support − 1 in the refined normal approximation."""
     if variance < 1e-12:
         for m in range(support):
             rest[m] = 1.0 if m == round(mean) else 0.0
@@ -97,7 +98,7 @@ def _refined_fill(rest: Doubles, support: int, mean: float, variance: float, thi
 
 @inlined
 def _argmax(curve: Doubles) -> int:
-    """Length with the largest utility, the shorter of equals; 0 where nothing is worth showing."""
+    """Length with the largest utility, the shorter of equals; 0 if no utility is positive."""
     best, length = 0.0, 0
     for k in range(curve.size):
         if curve[k] > best * (1.0 + 1e-12):
@@ -106,33 +107,33 @@ def _argmax(curve: Doubles) -> int:
 
 
 @inlined
-def _f1_fill(worth: Doubles, n: int, outside: Doubles, n_outside: int, over: Doubles) -> None:
-    """worth[k + m] = E[2 / (k + m + outside)] for k + m < n; over[c] = 2 / c."""
+def _f1_fill(factor: Doubles, n: int, missed: Doubles, n_missed: int, over: Doubles) -> None:
+    """factor[k + m] = E[2 / (k + m + missed)] for k + m < n; over[c] = 2 / c."""
     for total in range(1, n):
         value = 0.0
-        for z in range(n_outside):
-            value += outside[z] * over[total + z]
-        worth[total] = value
+        for z in range(n_missed):
+            value += missed[z] * over[total + z]
+        factor[total] = value
 
 
 @inlined
 def _ndcg_fill(
-    worth: Doubles, width: int, support: int, outside: Doubles, n_outside: int, ideal: Doubles
+    factor: Doubles, width: int, support: int, missed: Doubles, n_missed: int, ideal: Doubles
 ) -> None:
-    """worth[k·support + m] = E[1 / ideal(min(k, m + outside))] for 1 ≤ k ≤ width, 1 ≤ m < support."""
+    """factor[k·support + m] = E[1 / ideal(min(k, m + missed))] for 1 ≤ k ≤ width, 1 ≤ m < support."""
     for m in range(1, support):
-        below, left = 0.0, 1.0  # what outcomes with m + outside < k add, and the chance of all others
+        below, remaining = 0.0, 1.0  # contribution of m + missed < k, and the probability of the rest
         for k in range(1, width + 1):
-            if k > m and k - 1 - m < n_outside:
-                below += outside[k - 1 - m] / ideal[k - 1]
-                left -= outside[k - 1 - m]
-            worth[k * support + m] = below + max(left, 0.0) / ideal[k]
+            if k > m and k - 1 - m < n_missed:
+                below += missed[k - 1 - m] / ideal[k - 1]
+                remaining -= missed[k - 1 - m]
+            factor[k * support + m] = below + max(remaining, 0.0) / ideal[k]
 
 
 @inlined
 def _reciprocals(width: int) -> Doubles:
     """over[c] = 2 / c for every K + n that can occur."""
-    over = np.empty(2 * width + TAIL + 2)
+    over = np.empty(2 * width + LONGEST_TAIL + 2)
     over[0] = 0.0
     for c in range(1, over.size):
         over[c] = 2.0 / c
@@ -143,18 +144,18 @@ def _reciprocals(width: int) -> Doubles:
 def utilities_joint(
     indptr: Longs,  # (n_lists + 1,)
     p: Doubles,  # (n_candidates,)
-    outside: Doubles,  # (n_lists,) expected number of relevant items outside the head; 0: none
+    missed: Doubles,  # (n_lists,) expected number of relevant items that are not candidates
     dispersion: float,
-    refined: bool,  # the refined normal instead of the exact distribution
+    refined: bool,  # the refined normal approximation instead of the exact distribution
     ndcg: bool,  # instead of F1
-    ideal: Doubles,  # (M + 1,) ideal DCG of every length
+    ideal: Doubles,  # (n_candidates + 1,) ideal DCG by length
     curve: Doubles,  # (n_candidates,) filled: expected utility of the list that ends here
     lengths: Ints,  # (n_lists,) filled: where it is largest
 ) -> None:
-    """n = relevant items inside the head + outside it."""
+    """n = relevant candidates + missed items."""
     width = ideal.size - 1
     pmf, rest, joint = np.empty(width + 2), np.empty(width + 2), np.empty(width + 2)
-    worth, others, over = np.zeros((width + 1) * (width + 2)), np.empty(TAIL), _reciprocals(width)
+    factor, others, over = np.zeros((width + 1) * (width + 2)), np.empty(LONGEST_TAIL), _reciprocals(width)
     for u in range(indptr.size - 1):
         own = p[indptr[u] : indptr[u + 1]]
         support, mean, variance, third = 1, 0.0, 0.0, 0.0
@@ -163,11 +164,11 @@ def utilities_joint(
             support = _add(pmf, support, own[i])
             q = own[i] * (1.0 - own[i])
             mean, variance, third = mean + own[i], variance + q, third + q * (1.0 - 2.0 * own[i])
-        n_outside = count_fill(others, outside[u], dispersion)
+        n_missed = count_fill(others, missed[u], dispersion)
         if ndcg:
-            _ndcg_fill(worth, own.size, support, others, n_outside, ideal)
+            _ndcg_fill(factor, own.size, support, others, n_missed, ideal)
         else:
-            _f1_fill(worth, own.size + support, others, n_outside, over)
+            _f1_fill(factor, own.size + support, others, n_missed, over)
         joint[:support] = 0.0
         for i in range(own.size):
             if refined:
@@ -176,7 +177,7 @@ def utilities_joint(
             else:
                 _remove(pmf, support, own[i], rest)
             gain, total = own[i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0), 0.0
-            row = worth[(i + 1) * (support if ndcg else 1) :]
+            row = factor[(i + 1) * (support if ndcg else 1) :]
             for m in range(1, support):
                 joint[m] += gain * rest[m - 1]
                 total += joint[m] * row[m]
@@ -185,28 +186,28 @@ def utilities_joint(
 
 
 @kernel
-def utilities_apart(
+def utilities_independent(
     indptr: Longs,  # (n_lists + 1,)
     p: Doubles,  # (n_candidates,)
-    more: Doubles,  # (n_lists,) mean of n − 1
+    mean_minus_one: Doubles,  # (n_lists,) mean of n − 1
     dispersion: float,
     ndcg: bool,
-    ideal: Doubles,  # (M + 1,)
+    ideal: Doubles,  # (n_candidates + 1,)
     curve: Doubles,  # (n_candidates,) filled
     lengths: Ints,  # (n_lists,) filled
 ) -> None:
-    """n = 1 + a negative binomial predicted from the user's past, whichever items are relevant."""
+    """n = 1 + a negative binomial predicted from the user's history, independent of the candidates."""
     width = ideal.size - 1
-    worth, others, over = np.zeros(2 * width + 2), np.empty(TAIL), _reciprocals(width)
+    factor, others, over = np.zeros(2 * width + 2), np.empty(LONGEST_TAIL), _reciprocals(width)
     for u in range(indptr.size - 1):
         size = indptr[u + 1] - indptr[u]
-        n_others = count_fill(others, more[u], dispersion)
+        n_others = count_fill(others, mean_minus_one[u], dispersion)
         if ndcg:
-            _ndcg_fill(worth, size, 2, others, n_others, ideal)
+            _ndcg_fill(factor, size, 2, others, n_others, ideal)
         else:
-            _f1_fill(worth, size + 2, others, n_others, over)
+            _f1_fill(factor, size + 2, others, n_others, over)
         gain = 0.0
         for i in range(size):
             gain += p[indptr[u] + i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0)
-            curve[indptr[u] + i] = gain * worth[2 * i + 3 if ndcg else i + 2]
+            curve[indptr[u] + i] = gain * factor[2 * i + 3 if ndcg else i + 2]
         lengths[u] = _argmax(curve[indptr[u] : indptr[u + 1]])

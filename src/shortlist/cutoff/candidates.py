@@ -1,0 +1,184 @@
+"""The top candidates of every user, from whatever a ranker returns."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from shortlist.core.estimator import check_whole
+from shortlist.core.ragged import starts
+from shortlist.data.id_map import IdMap
+from shortlist.data.interactions import Interactions
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.errors import DataError
+from shortlist.kernels.topk import rank_rows, top_k
+from shortlist.types import Floats, Ints, Longs
+
+# RankedLists, a users × items array, a SciPy matrix, or a function from user indices to rows of scores
+Scores: TypeAlias = Any
+Tables: TypeAlias = Interactions | tuple[IdMap | None, IdMap | None] | None
+BLOCK = 1024  # users per call of a scoring function
+
+
+def top_candidates(
+    scores: Scores, *, ids: Tables = None, users: Ints | None = None, n_candidates: int = 100
+) -> RankedLists:
+    """Rank the best candidates of every user.
+
+    Ties go to the smaller item index. Items with score NaN or -inf are no candidates.
+
+    Parameters
+    ----------
+    scores
+        `RankedLists`, a dense array or a SciPy matrix (users × items; stored entries are the candidates), or
+        a function that maps an array of user indices to rows of scores, one column per item.
+    ids
+        Names of the rows and columns: `Interactions`, or a pair of `IdMap` for users and items. Without it,
+        ids are row and column numbers. A function requires it.
+    users
+        Indices of the users to score with a function; all users by default.
+    n_candidates
+        Maximum number of candidates per user.
+
+    Returns
+    -------
+    RankedLists
+        One list per user, best candidate first.
+
+    Raises
+    ------
+    ConfigError
+        If `n_candidates` is not a positive integer.
+    DataError
+        If the scores are none of the accepted kinds or do not match the ids.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> lists = sl.cutoff.top_candidates(np.array([[0.1, 0.9, 0.5]]), n_candidates=2)
+    >>> lists[0].items
+    [1, 2]
+    """
+    check_whole(1, n_candidates=n_candidates)
+    if isinstance(scores, RankedLists):
+        return _from_lists(scores, n_candidates)
+    user_ids, item_ids = (ids.users, ids.items) if isinstance(ids, Interactions) else (ids or (None, None))
+    if isinstance(scores, type | str):
+        raise DataError(
+            f"scores must be RankedLists, an array, a SciPy matrix or a function, got {scores!r:.60}; "
+            "pass model.recommend(N=100), for example."
+        )
+    if callable(scores):
+        return _from_function(scores, user_ids, item_ids, users, n_candidates)
+    if issparse(scores):
+        return _from_sparse(csr_array(cast(Any, scores)), user_ids, item_ids, n_candidates)
+    return _from_dense(_matrix(scores), user_ids, item_ids, n_candidates)
+
+
+def _from_lists(lists: RankedLists, n_candidates: int) -> RankedLists:
+    """RankedLists in canonical order, without impossible scores, at most n_candidates each."""
+    possible = lists.scores > -np.inf
+    if not possible.all():
+        n_before = np.concatenate([[0], np.cumsum(possible)])
+        lists = _gather(lists, n_before[lists.indptr], np.flatnonzero(possible))
+    order = rank_rows(lists.indptr, lists.items, lists.scores)
+    if (order[1:] < order[:-1]).any():
+        lists = _gather(lists, lists.indptr, order)
+    return lists.head(n_candidates) if (np.diff(lists.indptr) > n_candidates).any() else lists
+
+
+def _gather(lists: RankedLists, indptr: Longs, rows: Longs) -> RankedLists:
+    """The candidates at these positions, with the new starts of the lists."""
+    return replace(
+        lists,
+        indptr=indptr,
+        items=lists.items[rows],
+        scores=lists.scores[rows],
+        probabilities=None if lists.probabilities is None else lists.probabilities[rows],
+    )
+
+
+def _from_dense(
+    matrix: Floats, user_ids: IdMap | None, item_ids: IdMap | None, n_candidates: int
+) -> RankedLists:
+    n_users, n_items = matrix.shape
+    indptr = np.arange(n_users + 1, dtype=np.int64) * n_items
+    items = np.arange(n_items, dtype=np.int32)
+    ranked = top_k(indptr, items, np.ascontiguousarray(matrix).ravel(), min(n_candidates, n_items))
+    return _to_lists(ranked, *_tables(user_ids, item_ids, n_users, n_items))
+
+
+def _from_sparse(
+    matrix: Any, user_ids: IdMap | None, item_ids: IdMap | None, n_candidates: int
+) -> RankedLists:
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    indptr, candidates = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
+    ranked = top_k(indptr, candidates, np.asarray(matrix.data, np.float32), n_candidates)
+    return _to_lists(ranked, *_tables(user_ids, item_ids, *matrix.shape))
+
+
+def _from_function(
+    score: Callable[[Ints], Any],
+    user_ids: IdMap | None,
+    item_ids: IdMap | None,
+    users: Ints | None,
+    n_candidates: int,
+) -> RankedLists:
+    """Score in blocks of users, so that memory does not grow with their number."""
+    if user_ids is None or item_ids is None:
+        raise DataError("a scoring function needs the ids of users and items, got none; pass history=.")
+    users = np.arange(len(user_ids), dtype=np.int32) if users is None else users
+    parts = []
+    for start in range(0, users.size, BLOCK):
+        block = users[start : start + BLOCK]
+        rows = _matrix(score(block))
+        if rows.shape != (block.size, len(item_ids)):
+            raise DataError(
+                f"a scoring function must return one row per user and one column per item, "
+                f"{(block.size, len(item_ids))}, got {rows.shape}; return complete rows."
+            )
+        parts.append(_from_dense(rows, None, item_ids, n_candidates))
+    lengths = [np.diff(part.indptr) for part in parts]
+    return RankedLists(
+        users=IdMap(user_ids.to_ids(users)),
+        item_ids=item_ids,
+        indptr=starts(np.concatenate([*lengths, np.empty(0, np.int64)])),
+        items=np.concatenate([*(part.items for part in parts), np.empty(0, np.int32)]),
+        scores=np.concatenate([*(part.scores for part in parts), np.empty(0, np.float32)]),
+    )
+
+
+def _to_lists(ranked: tuple[Longs, Ints, Floats], users: IdMap, item_ids: IdMap) -> RankedLists:
+    indptr, items, scores = ranked
+    return RankedLists(users=users, item_ids=item_ids, indptr=indptr, items=items, scores=scores)
+
+
+def _matrix(scores: Any) -> Floats:
+    try:
+        matrix = np.asarray(scores, np.float32)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"scores must be RankedLists, an array, a SciPy matrix or a function, "
+            f"got {type(scores).__name__}; pass model.recommend(N=100), for example."
+        ) from None
+    if matrix.ndim != 2:
+        raise DataError(f"scores must be a users × items matrix, got {matrix.ndim} dimensions; reshape them.")
+    return matrix
+
+
+def _tables(
+    user_ids: IdMap | None, item_ids: IdMap | None, n_users: int, n_items: int
+) -> tuple[IdMap, IdMap]:
+    """Ids of rows and columns: the given tables, which must match, or the numbers."""
+    users = IdMap.of(np.arange(n_users)) if user_ids is None else user_ids
+    items = IdMap.of(np.arange(n_items)) if item_ids is None else item_ids
+    if (len(users), len(items)) != (n_users, n_items):
+        raise DataError(
+            f"scores must have one row per user and one column per item of the id tables, "
+            f"{(len(users), len(items))}, got {(n_users, n_items)}; pass RankedLists for some users only."
+        )
+    return users, items

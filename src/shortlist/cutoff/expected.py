@@ -1,0 +1,256 @@
+"""ExpectedF1, ExpectedNDCG and ExpectedValue: cutoffs that maximize an expectation."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from shortlist.core.metrics import ideal_dcg
+from shortlist.cutoff.base import CutLists, check_choice, check_interval
+from shortlist.cutoff.basket_size import BasketSize
+from shortlist.cutoff.calibration import CalibratedCutoff
+from shortlist.cutoff.labels import Labels
+from shortlist.cutoff.search import (
+    TARGETS,
+    choose_by_standard_error,
+    count_above,
+    coverage_threshold,
+    running_minimum,
+    user_utilities,
+)
+from shortlist.data.interactions import Interactions
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.kernels.expected import utilities_independent, utilities_joint
+from shortlist.types import Doubles, Ints
+
+SIZES = ("both", "history", "probabilities")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ExpectedUtility(CalibratedCutoff):
+    """Shows the prefix of the candidates whose expected utility is highest.
+
+    The expectation is exact: relevant candidates follow a Poisson binomial distribution, other relevant items
+    a negative binomial one.
+    """
+
+    size: str = "auto"
+    floor: float = 0.0
+    coverage: float | None = None
+
+    reason = "utility"
+    empty_reason = "below_floor"
+    target: ClassVar[str] = TARGETS[0]
+
+    def _check(self) -> None:
+        super()._check()
+        check_choice("size", self.size, (*SIZES, "auto"))
+        check_interval(
+            "floor",
+            self.floor,
+            low=-np.inf,
+            high=np.inf,
+            advice="0 shows every useful list.",
+        )
+        if self.coverage is not None:
+            check_interval("coverage", self.coverage, low=0, high=1, advice="it is a share of users.")
+
+    def _summary(self) -> str:
+        if "size_" not in vars(self):
+            return ""
+        floor = f", floor {self.floor_:.4g}" if self.floor_ else ""
+        return f"{self._calibration_summary()}, number of relevant items from {self.size_}{floor}"
+
+    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+        self._calibrate(labels, history)
+        lists, p = labels.lists, self._probabilities(labels.lists, history)
+        # if any item is relevant, the basket has at least one: predict the size minus one
+        active = labels.take(np.flatnonzero(labels.n_relevant).astype(np.int32))
+        self.next_size_ = BasketSize().fit(active, active.n_relevant - 1, history)
+        self.n_missed_ = BasketSize().fit(labels, labels.n_relevant - labels.n_retrieved, history)
+        self.size_ = self._choose(labels, p, history) if self.size == "auto" else self.size
+        self.floor_ = float(self.floor)
+        if self.coverage is not None:
+            curve, lengths = self._curve(lists, p, history, self.size_)
+            best = curve[(lists.indptr[:-1] + lengths - 1)[lengths > 0]]
+            self.floor_ = coverage_threshold(best, len(lists), self.coverage)
+
+    def _choose(self, labels: Labels, p: Doubles, history: Interactions | None) -> str:
+        """ "both", unless another size is better on validation data by more than one standard error."""
+        lengths = [self._curve(labels.lists, p, history, size)[1] for size in SIZES]
+        return SIZES[choose_by_standard_error([user_utilities(labels, one, self.target) for one in lengths])]
+
+    def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
+        self._check()
+        floor = self.need("floor_")
+        p = self._probabilities(lists, history)
+        curve, lengths = self._curve(lists, p, history, self.size_)
+        best = np.zeros(len(lists))
+        best[lengths > 0] = curve[(lists.indptr[:-1] + lengths - 1)[lengths > 0]]
+        return CutLists(np.where(best < floor, 0, lengths).astype(np.int32), probabilities=p)
+
+    def expected_utility(self, lists: RankedLists, *, history: Interactions | None = None) -> Doubles:
+        """Compute the expected utility of every prefix.
+
+        Parameters
+        ----------
+        lists
+            Candidates.
+        history
+            Interactions of these users so far; required if the cutoff was fitted with a history.
+
+        Returns
+        -------
+        numpy.ndarray
+            One value per candidate: the expected utility of the list that ends with it.
+
+        Raises
+        ------
+        NotFittedError
+            If `fit` has not been called.
+        """
+        size = self.need("size_")
+        return self._curve(lists, self._probabilities(lists, history), history, size)[0]
+
+    def _curve(
+        self, lists: RankedLists, p: Doubles, history: Interactions | None, size: str
+    ) -> tuple[Doubles, Ints]:
+        """((n_candidates,) expected utility of each prefix, (n_lists,) lengths of the best ones)."""
+        ideal = ideal_dcg(int(np.diff(lists.indptr).max(initial=0)))
+        curve, lengths = np.empty(p.size), np.zeros(len(lists), np.int32)
+        ndcg = self.target == "ndcg"
+        if size == "history":
+            mean, dispersion = self.next_size_.predict(lists, history), self.next_size_.dispersion_
+            utilities_independent(lists.indptr, p, mean, dispersion, ndcg, ideal, curve, lengths)
+            return curve, lengths
+        missed, dispersion = np.zeros(len(lists)), 0.0
+        if size == "both":
+            missed, dispersion = self.n_missed_.predict(lists, history), self.n_missed_.dispersion_
+        utilities_joint(lists.indptr, p, missed, dispersion, False, ndcg, ideal, curve, lengths)
+        return curve, lengths
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ExpectedF1(ExpectedUtility):
+    """Choose the length with the highest expected F1: E[2 · hits / (length + number of relevant items)].
+
+    Parameters
+    ----------
+    n_candidates
+        Number of top candidates considered per user.
+    calibration
+        How scores become probabilities: a method of `Calibration` or a `Calibration`; "none" uses the
+        probabilities that the lists carry.
+    size
+        How the number of relevant items is predicted. "probabilities": relevant candidates only. "history":
+        the size of the user's next basket. "both": relevant candidates plus a prediction of the relevant
+        items that are not candidates. "auto": "both", unless another is clearly better on validation data.
+    floor
+        Lists with a lower expected F1 stay empty.
+    coverage
+        Choose the floor so that this share of the validation users gets a list.
+
+    References
+    ----------
+    Kweon, Kang, Jang and Yu, "Top-Personalized-K Recommendation" (PerK), WWW 2024: the same expectation with
+    a normal approximation. Here it is exact, the number of relevant items may come from the history, and
+    lists may be empty. Ye, Chai, Lee and Chieu, "Optimizing F-measures: a tale of two approaches", ICML 2012.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    >>> cut = sl.cutoff.ExpectedF1().fit(candidates, split.valid, history=split.train)
+    >>> lists = cut.apply(candidates, history=split.train)
+    >>> cut.size_ in ("both", "history", "probabilities")
+    True
+    """
+
+    target = "f1"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ExpectedNDCG(ExpectedUtility):
+    """Choose the length with the highest expected NDCG, against an ideal list of the same length.
+
+    Against an ideal list of fixed length, a longer list would never be worse.
+
+    Parameters
+    ----------
+    n_candidates
+        Number of top candidates considered per user.
+    calibration
+        How scores become probabilities: a method of `Calibration` or a `Calibration`; "none" uses the
+        probabilities that the lists carry.
+    size
+        How the number of relevant items is predicted; see `ExpectedF1`.
+    floor
+        Lists with a lower expected NDCG stay empty.
+    coverage
+        Choose the floor so that this share of the validation users gets a list.
+
+    References
+    ----------
+    Kweon, Kang, Jang and Yu, "Top-Personalized-K Recommendation" (PerK), WWW 2024.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    >>> cut = sl.cutoff.ExpectedNDCG(coverage=0.5).fit(candidates, split.valid, history=split.train)
+    >>> lists = cut.apply(candidates, history=split.train)
+    """
+
+    target = "ndcg"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ExpectedValue(CalibratedCutoff):
+    """Show items while their expected value p · gain − (1 − p) · cost is positive.
+
+    That is while the probability p exceeds cost / (gain + cost).
+
+    Parameters
+    ----------
+    n_candidates
+        Number of top candidates considered per user.
+    calibration
+        How scores become probabilities: a method of `Calibration` or a `Calibration`; "none" uses the
+        probabilities that the lists carry.
+    gain
+        Value of an item that the user interacts with.
+    cost
+        Cost of an item that the user does not interact with, in the same unit as `gain`.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    >>> cut = sl.cutoff.ExpectedValue(gain=3.0, cost=1.0).fit(candidates, split.valid, history=split.train)
+    >>> lists = cut.apply(candidates, history=split.train)
+    >>> bool((lists.probabilities > 0.25).all())
+    True
+    """
+
+    gain: float = 1.0
+    cost: float = 0.1
+
+    reason = "value"
+    empty_reason = "value"
+
+    def _check(self) -> None:
+        super()._check()
+        check_interval("gain", self.gain, low=0, high=np.inf, ends=False, advice="use the same unit as cost.")
+        check_interval("cost", self.cost, low=0, high=1e300, advice="use the same unit as gain.")
+
+    def _summary(self) -> str:
+        return self._calibration_summary()
+
+    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+        self._calibrate(labels, history)
+
+    def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
+        self._check()
+        p = self._probabilities(lists, history)
+        threshold = self.cost / (self.gain + self.cost)
+        return CutLists(count_above(running_minimum(p, lists), lists, threshold), p)

@@ -1,0 +1,52 @@
+"""Sums for generalized linear models. One thread and one order of addition: the bits never vary."""
+
+from shortlist.kernels.jit import kernel
+from shortlist.types import Doubles, Longs
+
+
+@kernel
+def curvature_sum(rows: Doubles, weight: Doubles, out: Doubles) -> None:
+    """out (n_columns, n_columns) += rowsᵀ · diag(weight) · rows; weight (n_rows,)."""
+    n = rows.shape[1]
+    for row in range(rows.shape[0]):
+        x = rows[row]
+        for a in range(n):
+            scaled = weight[row] * x[a]
+            if scaled != 0.0:
+                line = out[a]
+                for b in range(a + 1):
+                    line[b] += scaled * x[b]
+    for a in range(n):
+        for b in range(a):
+            out[b, a] = out[a, b]
+
+
+@kernel
+def hinges_fill(columns: Doubles, starts: Longs, knots: Doubles, out: Doubles) -> None:
+    """out (n_rows, n_columns + n_knots): each column, then max(column - knot, 0) for its knots."""
+    for row in range(columns.shape[0]):
+        at = 0
+        for j in range(columns.shape[1]):
+            out[row, at] = columns[row, j]
+            at += 1
+            for k in range(starts[j], starts[j + 1]):
+                out[row, at] = max(columns[row, j] - knots[k], 0.0)
+                at += 1
+
+
+@kernel
+def hinges_sum(columns: Doubles, starts: Longs, knots: Doubles, beta: Doubles, out: Doubles) -> None:
+    """out (n_rows,) += the columns of `hinges_fill` times beta, without storing them."""
+    for row in range(columns.shape[0]):
+        at, total = 0, 0.0
+        for j in range(columns.shape[1]):
+            x = columns[row, j]
+            total += beta[at] * x
+            at += 1
+            for k in range(starts[j], starts[j + 1]):
+                if x <= knots[k]:
+                    at += starts[j + 1] - k  # knots ascend: x is below the others too
+                    break
+                total += beta[at] * (x - knots[k])
+                at += 1
+        out[row] += total
