@@ -123,6 +123,13 @@ class Cutoff(Summarized):
             If a parameter is invalid.
         DataError
             If no user of `truth` has a list, or the scores have the wrong shape.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> truth = sl.Interactions.from_tuples([(0, 0), (0, 1), (1, 1)])
+        >>> sl.cutoff.FixedN().fit(np.array([[0.9, 0.8], [0.1, 0.7]]), truth).N_
+        1
         """
         self._check()
         truth, history = Interactions.of(truth), None if history is None else Interactions.of(history)
@@ -258,6 +265,13 @@ class Cutoff(Summarized):
         ------
         ModelFileError
             If the file is missing, damaged, of another version, or holds something else.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> path = sl.cutoff.Threshold(threshold=0.5).save(tempfile.mkdtemp() + "/cutoff")
+        >>> sl.cutoff.Threshold.load(path).threshold
+        0.5
         """
         return super().load(path)
 
@@ -299,6 +313,11 @@ class Cutoff(Summarized):
         -------
         int
             How many candidates to retrieve before the cutoff is applied.
+
+        Examples
+        --------
+        >>> sl.cutoff.FixedN(N=150).candidates_needed()
+        150
         """
         return self.n_candidates
 

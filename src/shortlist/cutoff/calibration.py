@@ -98,6 +98,13 @@ class Calibration(Summarized):
             If a parameter is invalid, or LightGBM is missing for "trees".
         DataError
             If no user of `truth` has a candidate.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> truth = sl.Interactions.from_tuples([(0, 0), (0, 1), (1, 1)])
+        >>> sl.cutoff.Calibration(method="platt").fit(np.array([[0.9, 0.8], [0.1, 0.7]]), truth)
+        Calibration(method='platt') fitted: platt
         """
         self._check()
         return self.fit_labels(label_candidates(scores, truth, history, users, self.n_candidates), history)
@@ -150,6 +157,14 @@ class Calibration(Summarized):
             If `fit` has not been called and `method` is not "none".
         DataError
             If the history, or the probabilities of the lists, are needed and missing.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> scores, truth = np.array([[2.0, 1.0], [4.0, 3.0]]), sl.Interactions.from_tuples([(0, 0), (1, 1)])
+        >>> calibration = sl.cutoff.Calibration(method="isotonic").fit(scores, truth)
+        >>> calibration.probabilities(scores).round(2).tolist()
+        [0.67, 0.12, 0.67, 0.67]
         """
         lists = top_candidates(scores, ids=history, n_candidates=self.n_candidates)
         method = self.need("method_") if self.method != "none" else "none"
@@ -189,6 +204,14 @@ class Calibration(Summarized):
         ------
         NotFittedError
             If `fit` has not been called and `method` is not "none".
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> scores, truth = np.array([[2.0, 1.0], [4.0, 3.0]]), sl.Interactions.from_tuples([(0, 0), (1, 1)])
+        >>> lists = sl.cutoff.Calibration(method="isotonic").fit(scores, truth).apply(scores)
+        >>> lists[0].probabilities.round(2).tolist()
+        [0.67, 0.12]
         """
         lists = top_candidates(scores, ids=history, n_candidates=self.n_candidates)
         return replace(lists, probabilities=self.probabilities(lists, history=history))

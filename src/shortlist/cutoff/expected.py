@@ -108,6 +108,14 @@ class ExpectedUtility(CalibratedCutoff):
         ------
         NotFittedError
             If `fit` has not been called.
+
+        Examples
+        --------
+        >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+        >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+        >>> cut = sl.cutoff.ExpectedF1(calibration="platt").fit(candidates, split.valid)
+        >>> cut.expected_utility(candidates).shape == candidates.scores.shape
+        True
         """
         size = self.need("size_")
         return self._curve(lists, self._probabilities(lists, history), history, size)[0]

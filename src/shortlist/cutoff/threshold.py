@@ -41,7 +41,7 @@ class FixedN(Cutoff):
     >>> split = sl.split.last_basket(sl.load_dataset("sample"))
     >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
     >>> sl.cutoff.FixedN().fit(candidates, split.valid).N_
-    3
+    6
     """
 
     N: int | None = None
