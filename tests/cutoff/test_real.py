@@ -69,5 +69,5 @@ def test_example_runs_without_network():
         timeout=300,
     )
     lines = [line.split() for line in done.stdout.splitlines() if "expected F1" in line]
-    assert [line[0] for line in lines] == ["ALS", "BPR", "counter"]
+    assert [line[0] for line in lines] == ["ALS", "BPR", "counts"]
     assert all(float(line[3]) > 0.15 for line in lines)

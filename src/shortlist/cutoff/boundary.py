@@ -71,11 +71,13 @@ class Boundary(Cutoff):
 
     def _check(self) -> None:
         super()._check()
-        check_interval("lambda_t", self.lambda_t, low=0, high=np.inf, ends=False, advice="10 is the default.")
+        check_interval("lambda_t", self.lambda_t, low=0, high=np.inf, ends=False, advice="10 is usual.")
         if self.t is not None:
             check_interval("t", self.t, low=-np.inf, high=np.inf, advice="pass None to learn it.")
         if self.scale is not None:
-            check_interval("scale", self.scale, low=0, high=np.inf, ends=False, advice="pass None to learn it.")
+            check_interval(
+                "scale", self.scale, low=0, high=np.inf, ends=False, advice="pass None to learn it."
+            )
         if isinstance(self.negatives, str):
             if self.negatives != "uniform":
                 raise ConfigError(

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shortlist.core.estimator import check_whole
 from shortlist.cutoff.base import CutLists, Cutoff, check_choice, check_interval
 from shortlist.cutoff.calibration import CalibratedCutoff
-from shortlist.core.estimator import check_whole
 from shortlist.cutoff.labels import Labels
 from shortlist.cutoff.search import (
     TARGETS,
