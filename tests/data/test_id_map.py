@@ -74,7 +74,7 @@ def test_integers_and_their_spelling_are_different_ids():
 def test_unknown_id_names_its_neighbours():
     with pytest.raises(UnknownIdError, match=r"unknown id 'appel'.*did you mean 'apple'\?$"):
         IdMap.of(["apple", "pear"]).index("appel")
-    with pytest.raises(UnknownIdError, match="ids here are an integer each, 2 in all"):
+    with pytest.raises(UnknownIdError, match="each of the 2 known ids is an integer"):
         IdMap.of([1, 2]).index("1")
 
 
@@ -82,7 +82,7 @@ def test_extending_moves_nobody_and_sorts_the_new():
     ids = IdMap.of(["m", "a"]).union(["z", "a", "b", "z"])
     assert ids.values.to_list() == ["m", "a", "b", "z"]
     assert ids.union([]) is ids
-    with pytest.raises(DataError, match="new ids must be of the kind known"):
+    with pytest.raises(DataError, match="new ids must have the type of the known ones"):
         ids.union([1])
 
 

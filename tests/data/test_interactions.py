@@ -133,14 +133,14 @@ class TestTuples:
         for rows, got in (([], "no rows"), ([(1, 2), (1, 2, 3)], "lengths"), ([(1,)], "lengths")):
             with pytest.raises(DataError, match=got):
                 Interactions.from_tuples(rows)
-        with pytest.raises(DataError, match="ids must be of one type"):
+        with pytest.raises(DataError, match="ids must have one type"):
             Interactions.from_tuples([(1, 2), ("1", 2)])
 
     def test_whole_and_broken_weights_mix(self):
         assert Interactions.from_tuples([(1, 1, 1, 1), (1, 2, 1, 0.5)]).weight.tolist() == [1.0, 0.5]
 
     def test_times_of_two_forms_do_not(self):
-        with pytest.raises(DataError, match="row 2: all times must be of one form"):
+        with pytest.raises(DataError, match="row 2: all times must have one format"):
             Interactions.from_tuples([(1, 1, 1), (1, 2, "2024-01-01")])
 
 
@@ -153,7 +153,7 @@ def test_arrays_are_read_only():
 
 def test_the_callers_arrays_stay_writable():
     time = np.array([3, 2, 1])
-    Interactions.from_columns(pl.Series([1, 1, 1]), pl.Series([1, 2, 3]), time)
+    Interactions.from_frame(pl.DataFrame({"user_id": [1, 1, 1], "item_id": [1, 2, 3], "timestamp": time}))
     time[0] = 5
     assert time.tolist() == [5, 2, 1]
 

@@ -76,7 +76,7 @@ def test_shape_of_the_lists():
     assert lists.positions.tolist() == [0, 1, 0]
     assert lists.cover_ratio == pytest.approx(2 / 3)
     assert [one.user_id for one in lists] == ["zoe", "abe", "mia"]
-    assert repr(lists) == "RankedLists(3 lists, 3 items shown, 67% covered)"
+    assert repr(lists) == "RankedLists(3 lists, 3 items, 67% not empty)"
 
 
 def test_no_lists_at_all():
@@ -87,7 +87,7 @@ def test_no_lists_at_all():
 
 @pytest.mark.parametrize("name", ["scores", "probabilities", "boundary", "reason"])
 def test_arrays_that_do_not_belong_together_are_refused(name):
-    with pytest.raises(DataError, match=f"values of {name}"):
+    with pytest.raises(DataError, match=f"{name} must have"):
         make({"u": ["a", "b"]}, **{name: np.zeros(7)})
 
 
@@ -255,7 +255,15 @@ def test_numbers_spelled_as_text_are_numbers_and_others_are_refused(name):
     lists = RankedLists.from_frame(frame)
     if name == "rank":
         assert lists.at(0).items == ["y", "x", "z"]
-    with pytest.raises(DataError, match=f"{name} must hold numbers in a list table, got 'ten'"):
+    with pytest.raises(DataError, match=f"{name} must be a number in a list table, got 'ten'"):
         RankedLists.from_frame(frame.with_columns(pl.lit("ten").alias(name)))
-    with pytest.raises(DataError, match=f"{name} must hold numbers"):
+    with pytest.raises(DataError, match=f"{name} must be a number"):
         RankedLists.from_frame(frame.with_columns(pl.lit([1]).alias(name)))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_list_table_may_use_aliases(tmp_path, suffix):
+    frame = pl.DataFrame({"customerId": ["007", "007"], "sku": ["b", "a"], "rank": [2, 1]})
+    path = tmp_path / f"lists{suffix}"
+    {".parquet": frame.write_parquet, ".csv": frame.write_csv, ".jsonl": frame.write_ndjson}[suffix](path)
+    assert RankedLists.read(path)["007"].items == ["a", "b"]

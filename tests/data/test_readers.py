@@ -105,13 +105,13 @@ class TestFormats:
         packed = tmp_path / f"cut{ending}.gz"
         packed.write_bytes(gzip.compress(path.read_bytes() * 50)[:-12])
         said = refusal(packed)
-        assert said.startswith(f"{packed}: the compressed file must be whole")
-        assert "fetch it again" in said
+        assert said.startswith(f"{packed}: the compressed file must be complete")
+        assert "get it again" in said
 
     def test_empty_file(self, tmp_path, ending):
         path = tmp_path / f"empty{ending}"
         path.touch()
-        assert refusal(path).startswith(f"{path}: a data file must hold at least one row, got an empty file")
+        assert refusal(path).startswith(f"{path}: a data file must have at least one row, got an empty file")
 
 
 class TestText:
@@ -217,7 +217,7 @@ class TestBadFiles:
     def test_missing_column_names_the_file(self, write):
         path = write("e.csv", "user_id,article_no\na,b\n")
         said = refusal(path)
-        assert said.startswith(f"{path}: a table of interactions must have a column 'item_id'")
+        assert said.startswith(f"{path}: the table must have a column 'item_id'")
         assert "'article_no'" in said
 
     def test_ambiguous_columns(self, write):
@@ -232,17 +232,17 @@ class TestBadFiles:
             ("user_id,item_id,weight\na,1,1\nb,2,nan\n", "column 'weight', row 2: a weight must be a finite"),
             ("user_id,item_id,weight\na,1,inf\nb,2,1\n", "column 'weight', row 1: a weight must be a finite"),
             ("user_id,item_id,weight\na,1,1\nb,2,\n", "column 'weight', row 2: a weight must be a finite"),
-            ("user_id,item_id,ts\na,1,5\nb,2,soon\n", "column 'ts', row 2: all times must be of one form"),
+            ("user_id,item_id,ts\na,1,5\nb,2,soon\n", "column 'ts', row 2: all times must have one format"),
             (
                 "user_id,item_id,ts\na,1,5\nb,2,2024-01-01\n",
-                "column 'ts', row 2: all times must be of one form",
+                "column 'ts', row 2: all times must have one format",
             ),
             (
                 "user_id,item_id\na,1\nb,2,3\n",
                 "row 2: a row must have as many fields as the header (2), got 3",
             ),
-            ("user_id,item_id\na,1\na,2\n", "at least two users to learn from, got 1"),
-            ("user_id,item_id\na,1\nb,1\n", "at least two items to learn from, got 1"),
+            ("user_id,item_id\na,1\na,2\n", "at least two users, got 1"),
+            ("user_id,item_id\na,1\nb,1\n", "at least two items, got 1"),
         ],
     )
     def test_bad_rows_are_named(self, write, content, said):
@@ -283,12 +283,12 @@ class TestBadFiles:
 
     def test_times_that_change_their_form_in_json(self, write):
         rows = '{"user_id": 1, "item_id": 2, "ts": 5}\n{"user_id": 2, "item_id": 3, "ts": "2024-01-01"}\n'
-        assert "row 2: all times must be of one form" in refusal(write("e.jsonl", rows))
+        assert "row 2: all times must have one format" in refusal(write("e.jsonl", rows))
 
     def test_two_formats_in_one_folder(self, tmp_path):
         FRAME.write_csv(tmp_path / "a.csv")
         FRAME.write_parquet(tmp_path / "b.parquet")
-        assert "all files must be of one format, got csv, parquet" in refusal(tmp_path)
+        assert "all files must have one format, got csv, parquet" in refusal(tmp_path)
 
     def test_files_with_different_columns(self, tmp_path):
         FRAME.write_csv(tmp_path / "a.csv")
@@ -301,7 +301,7 @@ class TestBadFiles:
         assert "format must be one of" in refusal(path, format="xlsx", error=ConfigError)
 
     def test_query_on_a_file(self, write):
-        assert "belong to a database" in refusal(write("e.csv", "x"), table="t", error=ConfigError)
+        assert "need a database" in refusal(write("e.csv", "x"), table="t", error=ConfigError)
 
 
 def test_reading_imports_neither_pandas_nor_arrow(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from shortlist.data.interactions import Interactions
-from shortlist.data.sample import N_USERS, SHELVES, sample
+from shortlist.data.sample import CATEGORIES, N_USERS, sample
 
 
 def data():
@@ -52,4 +52,4 @@ def test_goods_have_their_season():
 def test_every_item_has_one_name():
     pairs = sample().select("item_id", "item_name").unique()
     assert pairs["item_id"].n_unique() == pairs["item_name"].n_unique() == pairs.height
-    assert SHELVES.count(", ") + len(SHELVES.strip().splitlines()) >= pairs.height
+    assert CATEGORIES.count(", ") + len(CATEGORIES.strip().splitlines()) >= pairs.height

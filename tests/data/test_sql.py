@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from shortlist.data.readers import read_interactions
-from shortlist.data.sql import is_uri, quoted
+from shortlist.data.sql import is_uri, quote_table
 from shortlist.errors import ConfigError, DataError
 from tests.postgres import started
 
@@ -30,8 +30,8 @@ def test_addresses_are_told_from_paths():
 
 
 def test_table_names_cannot_break_out():
-    assert quoted("shop.events") == '"shop"."events"'
-    assert quoted('x"; DROP TABLE y; --') == '"x""; DROP TABLE y; --"'
+    assert quote_table("shop.events") == '"shop"."events"'
+    assert quote_table('x"; DROP TABLE y; --') == '"x""; DROP TABLE y; --"'
 
 
 class TestSQLite:
@@ -158,12 +158,12 @@ class TestPostgreSQL:
 
     def test_unknown_database(self, server):
         said = refusal(server.replace("/postgres?", "/warehouse?"), table="days")
-        assert "the database must answer" in said
+        assert "cannot connect to the database" in said
         assert 'database "warehouse" does not exist' in said
 
     def test_unknown_host(self):
         said = refusal("postgresql://me:secret@localhost:1/shop", table="days")
-        assert "the database must answer" in said
+        assert "cannot connect to the database" in said
         assert "secret" not in said
 
     def test_wrong_query_and_table(self, server):

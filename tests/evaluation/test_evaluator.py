@@ -39,7 +39,7 @@ def test_truth_accepts_tables_and_matrices():
     assert all(evaluate(LISTS, table, history=table).to_dict() == expected for table in tables)
     numbered = evaluate({0: [1, 0], 1: []}, csr_array([[1, 0, 1], [0, 1, 0]]))
     assert numbered.values("f1").tolist() == [0.5, 0]
-    with pytest.raises(DataError, match=r"must come as .* got dict"):
+    with pytest.raises(DataError, match=r"must be a .* got dict"):
         evaluate(LISTS, TRUTH)
 
 
@@ -82,7 +82,7 @@ class TestUsersWithoutTruth:
         assert evaluate(LISTS, truth, users=[]).to_dict() == evaluate(LISTS, truth).to_dict()
 
     def test_ids_of_another_type_are_refused(self):
-        with pytest.raises(DataError, match="of the kind known"):
+        with pytest.raises(DataError, match="must have the type of the known ones"):
             evaluate(LISTS, interactions(TRUTH), users=[1, 2])
 
 
@@ -215,10 +215,8 @@ class TestCalibration:
         rng = np.random.default_rng(3)
         p = rng.random(40_000)
         relevant = np.flatnonzero(rng.random(p.size) < p)
-        truth = Interactions.from_columns(
-            pl.Series(np.append(relevant // 10, range(4000))),
-            pl.Series(np.append(relevant, np.full(4000, 99_999))),
-        )
+        users, items = np.append(relevant // 10, range(4000)), np.append(relevant, np.full(4000, 99_999))
+        truth = Interactions.from_frame(pl.DataFrame({"user_id": users, "item_id": items}))
         frame = pl.DataFrame(
             {"user_id": np.arange(p.size) // 10, "item_id": np.arange(p.size), "probability": p}
         )
@@ -394,7 +392,7 @@ class TestInputs:
         [
             (3, "got int"),
             ([3], "got int"),
-            (pl.DataFrame({"user": ["ann"], "item": ["a"]}).to_pandas(), "user_id and item_id"),
+            (pl.DataFrame({"name": ["ann"], "thing": ["a"]}).to_pandas(), "must have a column 'user_id'"),
             ({"ann": "a"}, "a string for user 'ann'"),
             ("missing.parquet", "missing.parquet"),
         ],

@@ -10,10 +10,11 @@ from shortlist.kernels.group import (
     baskets_fill,
     baskets_find,
     codes_lookup,
+    duplicates_merge,
     presence_mark,
-    repeats_fold,
+    repeated_item_find,
     rows_group,
-    rows_order,
+    rows_sort,
     sets_build,
     users_count,
 )
@@ -29,7 +30,7 @@ def grouped(user, n_users, item, time, basket, weight):
     free = indptr[:-1].copy()
     for first in range(0, n_users, 2):  # two users at a time, as blocks of users are moved
         rows_group(user, first, free[first : first + 2], item, time, basket, weight, *out)
-    rows_order(indptr, out[1], out[2], out[0], out[3])
+    rows_sort(indptr, out[1], out[2], out[0], out[3])
     return indptr, *out
 
 
@@ -95,7 +96,7 @@ def test_equal_rows_fold_into_the_first_and_add_their_weights(table):
     for row, value in zip(rows, to_weight.tolist() or [0.0] * len(rows), strict=True):
         total[row] = total.get(row, 0.0) + value
     keep = np.empty(user.size, np.bool_)
-    folded = repeats_fold(indptr, to_time, to_basket, to_item, to_weight, keep)
+    folded = duplicates_merge(indptr, to_time, to_basket, to_item, to_weight, keep)
     kept = [row for row, stays in zip(rows, keep, strict=True) if stays]
     assert kept == sorted(set(rows))
     assert folded == len(rows) - len(kept)
@@ -141,3 +142,20 @@ def test_marks_and_codes_number_the_ids_in_order(ids):
     codes = np.empty(rows.size, np.int32)
     codes_lookup(rows, low, table, codes)
     assert [sorted(set(ids))[code] for code in codes] == ids
+
+
+@pytest.mark.parametrize(
+    ("lists", "at"),
+    [
+        ([], -1),
+        ([[]], -1),
+        ([[1, 2], [2, 1]], -1),
+        ([[0, 1], [2, 0, 2]], 4),
+        ([[3, 3, 3]], 1),
+        ([[1], [], [1, 1]], 2),
+    ],
+)
+def test_first_repeated_item_is_found(lists, at):
+    indptr = np.concatenate([[0], np.cumsum([len(one) for one in lists])]).astype(np.int64)
+    items = np.array([item for one in lists for item in one], np.int32)
+    assert repeated_item_find(indptr, items, np.full(4, -1, np.int32)) == at

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 
 import shortlist as sl
@@ -128,8 +129,8 @@ def test_time_parameters_are_searched_only_with_timestamps(data):
     assert default_space("HRM", timed=False) == SPACES["HRM"]
     assert default_space("DKHRM", timed=True).keys() - SPACES["DKHRM"].keys() == {"trend_half_life"}
     frame = data.to_frame()
-    timeless = sl.Interactions.from_columns(
-        frame["user_id"], frame["item_id"], basket_id=frame["timestamp"].to_physical()
+    timeless = sl.Interactions.from_frame(
+        frame.select("user_id", "item_id", basket_id=pl.col("timestamp").to_physical())
     )
     for name, fixed in (("HRM", FAST | {"n_epochs": 1}), ("PersonalFrequency", {})):
         found = tune(name, data, n_trials=2, fixed=fixed, n_jobs=1)

@@ -46,7 +46,7 @@ def fetch(name: Name, /, *, force: Force = False, json: Json = False) -> None:
     from shortlist.data.datasets import fetch as fetch_dataset
     from shortlist.data.datasets import find_dataset
 
-    if find_dataset(name).generated:
+    if find_dataset(name).is_generated:
         place = None
         say(f"{name} is generated on the spot; there is nothing to fetch.")
     else:

@@ -1,1 +1,1 @@
-"""The data room: ids, interactions, ranked lists, readers, filters, datasets."""
+"""Ids, interactions, ranked lists, readers, filters and datasets."""

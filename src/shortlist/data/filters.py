@@ -1,4 +1,4 @@
-"""Leaving out what is too rare to learn from."""
+"""Filters for interactions."""
 
 from typing import Literal
 
@@ -21,16 +21,44 @@ def minimum(
     count: Counting = "rows",
     core: bool = False,
 ) -> Interactions:
-    """Drop items with too few users, then users with too few items; `core` repeats until nothing changes.
+    """Drop items with too few users, then users with too few items.
 
-    One pass is the paper's preprocessing: a user dropped at the end may leave an item below its minimum.
-    `count` says how a user's items are counted: every row, or each distinct item once.
+    Parameters
+    ----------
+    data
+        Interactions to filter.
+    users_per_item
+        Minimum number of distinct users of an item.
+    items_per_user
+        Minimum number of items of a user.
+    count
+        Whether each row of a user counts as an item, or each distinct item counts once.
+    core
+        Whether to repeat until nothing changes (k-core). One pass, as in the paper, may leave an item below
+        its minimum when its users are dropped.
+
+    Returns
+    -------
+    Interactions without the dropped users and items.
+
+    Raises
+    ------
+    DataError
+        If nothing is left.
+    ConfigError
+        If a minimum is negative, or `count` is unknown.
+
+    Examples
+    --------
+    >>> data = sl.load_dataset("sample")
+    >>> sl.filters.minimum(data, users_per_item=10, items_per_user=10).n_users <= data.n_users
+    True
     """
     for name, value in (("users_per_item", users_per_item), ("items_per_user", items_per_user)):
         if value < 0:
-            raise ConfigError(f"{name} must be at least 0, got {value!r}; 0 asks for nothing.")
+            raise ConfigError(f"{name} must be at least 0, got {value!r}; 0 drops nothing.")
     if count not in ("rows", "distinct"):
-        raise ConfigError(f"count must be 'rows' or 'distinct', got {count!r}; choose one of the two.")
+        raise ConfigError(f"count must be 'rows' or 'distinct', got {count!r}; choose one of them.")
     left = data
     while True:
         before = left.n_rows
@@ -38,32 +66,31 @@ def minimum(
         left = left.where(_items_per_user(left, count)[left.user] >= items_per_user)
         if left.n_rows == 0:
             raise DataError(
-                f"no user is left of {data.n_users:,} with users_per_item={users_per_item}, "
-                f"items_per_user={items_per_user}; lower the minimum, or bring more data."
+                f"the filter must leave some rows, got none of {data.n_users:,} users with users_per_item="
+                f"{users_per_item}, items_per_user={items_per_user}; lower the minimum, or use more data."
             )
         if not core or left.n_rows == before:
             return left.compact()
 
 
-def enough(data: Interactions) -> Interactions:
-    """The same data, refused if it has one user or one item only: there is nothing to choose between."""
+def check_trainable(data: Interactions) -> None:
+    """Raise DataError if the data has fewer than two users or items."""
     for what, active in (
         ("user", data.active_users.size),
         ("item", np.count_nonzero(np.bincount(data.item))),
     ):
         if active < 2:
             raise DataError(
-                f"interactions must hold at least two {what}s to learn from, got {active}; "
-                f"check that the {what}_id column is the right one, or bring more data."
+                f"interactions must have at least two {what}s, got {active}; "
+                f"check that the {what}_id column is the right one, or use more data."
             )
-    return data
 
 
 def _users_per_item(data: Interactions) -> Longs:
-    """(n_items,) distinct users of every item."""
+    """(n_items,) number of distinct users."""
     return np.bincount(data.item_sets[1], minlength=data.n_items)
 
 
 def _items_per_user(data: Interactions, count: Counting) -> Longs:
-    """(n_users,) rows or distinct items of every user."""
+    """(n_users,) number of rows or distinct items."""
     return np.diff(data.indptr if count == "rows" else data.item_sets[0])

@@ -1,24 +1,35 @@
-"""Rows in any order become rows by user, in time, without repeats, with their baskets found."""
+"""The arrays of Interactions: rows grouped by user, sorted by time, without duplicates, in baskets."""
 
+import hashlib
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from shortlist.core.threads import rows_thread_count, run_each
+from shortlist.data.columns import Table
+from shortlist.data.id_map import IdMap, encode, id_series
+from shortlist.errors import DataError
 from shortlist.kernels.group import (
     baskets_fill,
     baskets_find,
-    repeats_fold,
+    duplicates_merge,
     rows_group,
-    rows_order,
+    rows_sort,
     users_count,
 )
 from shortlist.types import Bools, Floats, Ints, Longs
 
+if TYPE_CHECKING:
+    from shortlist.data.interactions import Interactions
 
-class Rows(NamedTuple):
-    """Columns grouped by user; an absent one has length 0."""
+NO_TIME, NO_BASKET, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
+
+
+class GroupedRows(NamedTuple):
+    """Columns grouped by user; an absent column has length 0."""
 
     indptr: Longs  # (n_users + 1,)
     item: Ints
@@ -27,8 +38,8 @@ class Rows(NamedTuple):
     weight: Floats
 
 
-class Settled(NamedTuple):
-    """The arrays of Interactions."""
+class InteractionArrays(NamedTuple):
+    """The array fields of Interactions."""
 
     indptr: Longs
     item: Ints
@@ -39,14 +50,16 @@ class Settled(NamedTuple):
     duplicates: int
 
 
-def by_user(n_users: int, user: Ints, item: Ints, time: Longs, basket: Ints, weight: Floats) -> Rows:
-    """Bring every user's rows together; the columns that came in are not needed afterwards."""
+def group_by_user(
+    n_users: int, user: Ints, item: Ints, time: Longs, basket: Ints, weight: Floats
+) -> GroupedRows:
+    """Copy the columns so that the rows of each user are contiguous."""
     indptr = np.zeros(n_users + 1, np.int64)
     users_count(user, indptr)
-    rows = Rows(indptr, *map(np.empty_like, (item, time, basket, weight)))
+    rows = GroupedRows(indptr, *map(np.empty_like, (item, time, basket, weight)))
     free = indptr[:-1].copy()
 
-    def move(users: tuple[int, int]) -> None:  # every thread reads all rows and moves those of its users
+    def move(users: tuple[int, int]) -> None:  # each thread reads all rows and copies those of its users
         first, last = users
         rows_group(user, first, free[first:last], item, time, basket, weight, *rows[1:])
 
@@ -54,51 +67,177 @@ def by_user(n_users: int, user: Ints, item: Ints, time: Longs, basket: Ints, wei
     return rows
 
 
-def settled(rows: Rows) -> Settled:
-    """Order every user's rows in time, fold equal ones, find the baskets; the rows are used up."""
-    _order(rows)
+def build_arrays(rows: GroupedRows) -> InteractionArrays:
+    """Sort each user's rows by time, merge duplicates and find baskets; `rows` is modified."""
+    _sort(rows)
     indptr, item, time, basket, weight = rows
     keep = np.empty(item.size, np.bool_)
-    folded = repeats_fold(indptr, time, basket, item, weight, keep)
-    if folded:
-        indptr, item = kept_starts(indptr, keep), item[keep]
+    duplicates = duplicates_merge(indptr, time, basket, item, weight, keep)
+    if duplicates:
+        indptr, item = filter_starts(indptr, keep), item[keep]
         time = time[keep] if time.size else time
         basket = basket[keep] if basket.size else basket
         weight = weight[keep] if weight.size else weight
     user_baskets = np.zeros(indptr.size, np.int64)
-    opens = keep[: item.size]
-    baskets = np.empty(baskets_find(indptr, time, basket, opens, user_baskets) + 1, np.int64)
-    baskets_fill(opens, baskets)
-    return Settled(
+    first = keep[: item.size]
+    baskets = np.empty(baskets_find(indptr, time, basket, first, user_baskets) + 1, np.int64)
+    baskets_fill(first, baskets)
+    return InteractionArrays(
         indptr=indptr,
         item=item,
         baskets=baskets,
         user_baskets=user_baskets,
         time=time if time.size else None,
         weight=weight if weight.size else None,
-        duplicates=folded,
+        duplicates=duplicates,
     )
 
 
-def _order(rows: Rows) -> None:
-    """Users are independent, so blocks of them may go to threads; the result is the same."""
+def _sort(rows: GroupedRows) -> None:
+    """Users are independent, so blocks of users are sorted in threads."""
     indptr, item, time, basket, weight = rows
 
-    def order(users: tuple[int, int]) -> None:
-        rows_order(indptr[users[0] : users[1] + 1], time, basket, item, weight)
+    def sort(users: tuple[int, int]) -> None:
+        rows_sort(indptr[users[0] : users[1] + 1], time, basket, item, weight)
 
-    run_each(order, _blocks(indptr, 4 * rows_thread_count(item.size)), item.size)
+    run_each(sort, _blocks(indptr, 4 * rows_thread_count(item.size)), item.size)
 
 
 def _blocks(indptr: Longs, n_blocks: int) -> list[tuple[int, int]]:
-    """(first, last) users of blocks with about as many rows each."""
+    """(first, last) users of blocks with about equally many rows."""
     cuts = np.searchsorted(indptr, np.linspace(0, indptr[-1], n_blocks + 1)[1:-1])
     edges = [0, *cuts.tolist(), indptr.size - 1]
     return [(first, last) for first, last in pairwise(edges) if first < last]
 
 
-def kept_starts(starts: Longs, keep: Bools) -> Longs:
-    """Where groups start once only the marked elements are left."""
+def filter_starts(starts: Longs, keep: Bools) -> Longs:
+    """Where groups start after the elements not in `keep` are removed."""
     before = np.zeros(keep.size + 1, np.int64)
     np.cumsum(keep, out=before[1:])
     return before[starts]
+
+
+# ---------------------------------------------------------------------- rows of several sources
+def rows_of_table(table: Table) -> tuple[IdMap, IdMap, pl.Series | None, GroupedRows]:
+    """(users, items, item names, rows) of a table."""
+    users, user = encode(table.required_ids("user_id"))
+    items, item = encode(table.required_ids("item_id"))
+    labels = table.labels()
+    names = None if labels is None else first_names(items, item, labels)
+    basket_id, weight, time = table.ids("basket_id"), table.weights(), table.times()
+    basket = NO_BASKET if basket_id is None else encode(basket_id)[1]
+    time = NO_TIME if time is None else _basket_times(user, basket, time)
+    weight = NO_WEIGHT if weight is None else weight
+    return users, items, names, group_by_user(len(users), user, item, time, basket, weight)
+
+
+def rows_of_matrix(
+    matrix: Any, user_ids: Iterable[Any] | None, item_ids: Iterable[Any] | None
+) -> tuple[IdMap, IdMap, GroupedRows]:
+    """(users, items, rows) of a SciPy users × items matrix."""
+    from scipy.sparse import csr_array
+
+    csr = csr_array(matrix)
+    if not csr.data.all():
+        csr = csr.copy()
+        csr.eliminate_zeros()
+    n_users, n_items = csr.shape
+    users = IdMap.of(range(n_users) if user_ids is None else user_ids)
+    items = IdMap.of(range(n_items) if item_ids is None else item_ids)
+    if (len(users), len(items)) != (n_users, n_items):
+        raise DataError(
+            f"there must be one id per row and column of the {n_users} × {n_items} matrix, "
+            f"got {len(users)} user ids and {len(items)} item ids; pass one for each."
+        )
+    weight = np.asarray(csr.data, np.float32)
+    if not np.isfinite(weight).all():
+        raise DataError("matrix values must be finite, got NaN or infinity; clean the matrix first.")
+    weight = NO_WEIGHT if (weight == 1).all() else weight.copy()
+    indptr, item = csr.indptr.astype(np.int64), csr.indices.astype(np.int32)  # copies, sorted in place later
+    return users, items, GroupedRows(indptr, item, NO_TIME, NO_BASKET, weight)
+
+
+def rows_of_baskets(
+    data: "Interactions", baskets: Mapping[Any, Iterable[Any]]
+) -> tuple[IdMap, IdMap, GroupedRows]:
+    """(users, items, rows) of one basket of known items per user, just after the last event of `data`."""
+    contents = {user_id: list(items) for user_id, items in baskets.items()}
+    empty = [user_id for user_id, items in contents.items() if not items]
+    if empty or not contents:
+        got = f"none for {repr(empty[0])[:80]}" if empty else "no users"
+        raise DataError(f"every user must have at least one item, got {got}; omit users without items.")
+    item_ids = [item for items in contents.values() for item in items]
+    unknown = data.items.lookup(item_ids) < 0
+    if unknown.any():
+        data.items.index(item_ids[int(np.argmax(unknown))])  # raises and names similar ids
+    sizes = [len(items) for items in contents.values()]
+    users, user = encode(id_series(list(contents)).gather(np.repeat(np.arange(len(sizes)), sizes)))
+    items, item = encode(id_series(item_ids))
+    time = NO_TIME if data.time is None else np.full(item.size, data.time.max() + 1)
+    weight = NO_WEIGHT if data.weight is None else np.ones(item.size, np.float32)
+    return users, items, group_by_user(len(users), user, item, time, NO_BASKET, weight)
+
+
+def concat_rows(first: "Interactions", more: "Interactions") -> tuple[IdMap, IdMap, GroupedRows]:
+    """(users, items, rows) of both; ids of `first` keep their index."""
+    users, items = first.users.union(more.users.values), first.items.union(more.items.values)
+    user = np.concatenate([first.user, users.lookup(more.users.values)[more.user]])
+    item = np.concatenate([first.item, items.lookup(more.items.values)[more.item]])
+    time = NO_TIME if first.time is None else np.concatenate([first.time, more.time])
+    weight = NO_WEIGHT if first.weight is None else np.concatenate([first.weight, more.weight])
+    basket = NO_BASKET
+    if not (_baskets_follow_time(first) and _baskets_follow_time(more)):
+        own = np.repeat(np.arange(first.n_baskets), np.diff(first.baskets))
+        new = np.repeat(np.arange(more.n_baskets), np.diff(more.baskets)) + first.n_baskets
+        basket = np.concatenate([own, new]).astype(np.int32)
+    return users, items, group_by_user(len(users), user, item, time, basket, weight)
+
+
+def filter_rows(data: "Interactions", keep: Bools) -> InteractionArrays:
+    """The arrays of the rows marked in `keep` (n_rows,); baskets that become empty are removed."""
+    basket_starts = filter_starts(data.baskets, keep)
+    is_filled = np.diff(basket_starts) > 0
+    return InteractionArrays(
+        indptr=filter_starts(data.indptr, keep),
+        item=data.item[keep],
+        baskets=np.append(basket_starts[:-1][is_filled], basket_starts[-1]),
+        user_baskets=filter_starts(data.user_baskets, is_filled),
+        time=None if data.time is None else data.time[keep],
+        weight=None if data.weight is None else data.weight[keep],
+        duplicates=0,
+    )
+
+
+def fingerprint(data: "Interactions") -> str:
+    """A stable hash of ids, rows, times, baskets and weights."""
+    digest = hashlib.blake2b(digest_size=16)
+    for ids in (data.users, data.items):
+        kind = "str" if ids.values.dtype == pl.String else "int"
+        digest.update(f"{kind}{len(ids)}".encode())
+        digest.update("\0".join(map(str, ids.values.to_list())).encode())
+    for array in (data.indptr, data.item, data.baskets, data.time, data.weight):
+        digest.update(b"-" if array is None else str(array.dtype).encode() + np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _baskets_follow_time(data: "Interactions") -> bool:
+    """Whether a basket is all rows of a user with equal times (without times, all rows of a user)."""
+    first, counts = np.empty(data.n_rows, np.bool_), np.zeros(data.n_users + 1, np.int64)
+    time = NO_TIME if data.time is None else data.time
+    return baskets_find(data.indptr, time, NO_BASKET, first, counts) == data.n_baskets
+
+
+def _basket_times(user: Ints, basket: Ints, time: Longs) -> Longs:
+    """(n_rows,) the earliest time of each row's basket: all rows of a basket share one time."""
+    if basket.size == 0:
+        return time
+    frame = pl.DataFrame({"user": user, "basket": basket, "time": time})
+    return frame.select(pl.col("time").min().over("user", "basket"))["time"].to_numpy()
+
+
+def first_names(items: IdMap, item: Ints, name: pl.Series) -> pl.Series:
+    """(n_items,) the first name of each item, or its id; rows with item -1 are ignored."""
+    named = pl.DataFrame({"item": item, "name": name}).drop_nulls().unique("item", keep="first")
+    own = pl.DataFrame({"item": np.arange(len(items), dtype=np.int32), "id": items.values.cast(pl.String)})
+    joined = own.join(named, on="item", how="left", maintain_order="left")
+    return joined["name"].fill_null(joined["id"])

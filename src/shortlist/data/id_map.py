@@ -1,4 +1,4 @@
-"""Outside ids and dense indices: one table for users, one for items."""
+"""IdMap: the ids of users or items, and their dense indices."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,29 +15,57 @@ from shortlist.kernels.group import codes_lookup, presence_mark
 from shortlist.types import Ints, Longs
 
 UNKNOWN = -1
-# A table over the whole range of integer ids is the fastest encoder while it stays small beside the rows.
+# Encoding integers by a table over their whole range is fastest if the table is small relative to the rows.
 SPREAD = 8
 
 
 @dataclass(frozen=True, eq=False)
 class IdMap:
-    """Position in `values` is the dense index; ids come out exactly as they went in."""
+    """A two-way map between ids and dense indices; the index of an id is its position in `values`.
 
-    values: pl.Series  # (n,) distinct, String or an integer type
+    Parameters
+    ----------
+    values
+        Distinct ids, strings or integers. Use `IdMap.of` for values that may repeat or have other types.
+
+    Examples
+    --------
+    >>> ids = sl.IdMap.of(["ann", "bob"])
+    >>> ids.index("bob")
+    1
+    >>> ids.lookup(["bob", "eve"]).tolist()
+    [1, -1]
+    """
+
+    values: pl.Series  # (n,)
 
     def __post_init__(self) -> None:
         if self.values.dtype != pl.String and not self.values.dtype.is_integer():
-            raise DataError(
-                f"ids must be strings or integers, got {self.values.dtype}; cast the column first."
-            )
+            raise DataError(f"ids must be strings or integers, got {self.values.dtype}; cast the column.")
 
     @classmethod
     def of(cls, ids: Iterable[Any]) -> Self:
-        """IdMap in the order given; they must be distinct."""
-        made = cls(id_series(ids))
-        if made.values.n_unique() != len(made.values):
+        """Build a map that keeps the order of `ids`.
+
+        Parameters
+        ----------
+        ids
+            Strings or integers, each at most once.
+
+        Raises
+        ------
+        DataError
+            If an id repeats, or ids are neither strings nor integers.
+
+        Examples
+        --------
+        >>> len(sl.IdMap.of([7, 3, 5]))
+        3
+        """
+        series = id_series(ids)
+        if series.n_unique() != len(series):
             raise DataError("ids must be distinct, got a repeated one; remove the repetition.")
-        return made
+        return cls(series)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -47,26 +75,45 @@ class IdMap:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __contains__(self, outside: object) -> bool:
-        return outside in self.positions
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(one)[:40] for one in self.values.head(3).to_list())
+        return f"IdMap({len(self):,} ids: {shown}{', …' if len(self) > 3 else ''})"
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.positions
 
     @cached_property
     def positions(self) -> dict[Any, int]:
-        """Outside id → dense index."""
-        return {outside: index for index, outside in enumerate(self.values.to_list())}
+        """Id → dense index."""
+        return {value: index for index, value in enumerate(self.values.to_list())}
 
     def lookup(self, ids: Iterable[Any]) -> Ints:
-        """Dense indices of the ids; -1 where nobody knows the id."""
+        """Return the dense index of each id.
+
+        Parameters
+        ----------
+        ids
+            Ids in any order, known or not.
+
+        Returns
+        -------
+        (n,) indices, -1 for an unknown id.
+
+        Examples
+        --------
+        >>> sl.IdMap.of([7, 3]).lookup([3, 4]).tolist()
+        [1, -1]
+        """
         if not isinstance(ids, (pl.Series, np.ndarray)):
             ids = list(ids)
-        if len(ids) > 1000:  # a dictionary is quicker to ask, a join is quicker to build
-            asked = id_series(ids)
-            if asked.dtype.is_integer() != self.values.dtype.is_integer():
-                return np.full(len(asked), UNKNOWN, np.int32)
+        if len(ids) > 1000:  # a dictionary answers faster, a join is faster to build
+            wanted = id_series(ids)
+            if wanted.dtype.is_integer() != self.values.dtype.is_integer():
+                return np.full(len(wanted), UNKNOWN, np.int32)
             table = pl.DataFrame({"id": self.values, "at": np.arange(len(self), dtype=np.int32)})
-            if asked.dtype != self.values.dtype:
-                asked = asked.cast(self.values.dtype, strict=False)
-            found = asked.to_frame("id").join(table, on="id", how="left", maintain_order="left")
+            if wanted.dtype != self.values.dtype:
+                wanted = wanted.cast(self.values.dtype, strict=False)
+            found = wanted.to_frame("id").join(table, on="id", how="left", maintain_order="left")
             return found["at"].fill_null(UNKNOWN).to_numpy().astype(np.int32)
         values = ids.to_list() if isinstance(ids, pl.Series) else ids
         positions = self.positions
@@ -78,42 +125,71 @@ class IdMap:
             return np.arange(len(self), dtype=np.int32)
         return self.lookup(other.values)
 
-    def index(self, outside: Any) -> int:
-        """The dense index of one id; an unknown one raises and names its nearest neighbours."""
-        found = self.positions.get(_plain(outside))
+    def index(self, value: Any) -> int:
+        """Return the dense index of one id.
+
+        Raises
+        ------
+        UnknownIdError
+            If the id is unknown; the message names similar ids.
+
+        Examples
+        --------
+        >>> sl.IdMap.of(["ann", "bob"]).index("ann")
+        0
+        """
+        found = self.positions.get(_plain(value))
         if found is not None:
             return found
         kind = "a string" if self.values.dtype == pl.String else "an integer"
-        hint = f"ids here are {kind} each, {len(self)} in all."
-        if isinstance(outside, str) and self.values.dtype == pl.String:
-            near = get_close_matches(outside, self.values.head(100_000).to_list(), n=3)
+        hint = f"each of the {len(self):,} known ids is {kind}."
+        if isinstance(value, str) and self.values.dtype == pl.String:
+            near = get_close_matches(value, self.values.head(100_000).to_list(), n=3)
             hint = f"did you mean {', '.join(map(repr, near))}?" if near else hint
-        raise UnknownIdError(f"unknown id {outside!r}: it is none of those here; {hint}")
+        raise UnknownIdError(f"unknown id {repr(value)[:80]}; {hint}")
 
     def to_ids(self, indices: Ints | Longs) -> pl.Series:
-        """The outside ids at dense indices."""
+        """Return the ids at dense indices.
+
+        Examples
+        --------
+        >>> sl.IdMap.of(["ann", "bob"]).to_ids([1, 0]).to_list()
+        ['bob', 'ann']
+        """
         return self.values.gather(pl.Series(indices))
 
     def union(self, ids: Iterable[Any]) -> "IdMap":
-        """These ids, then those of `ids` that are new, sorted; existing positions do not move."""
-        asked = id_series(ids).unique()
-        if len(asked) == 0:
+        """Return a map with these ids, followed by the new ones in sorted order; existing indices are kept.
+
+        Raises
+        ------
+        DataError
+            If the new ids are strings and the known ones integers, or the reverse.
+
+        Examples
+        --------
+        >>> sl.IdMap.of(["m", "a"]).union(["z", "a", "b"]).values.to_list()
+        ['m', 'a', 'b', 'z']
+        """
+        more = id_series(ids).unique()
+        if len(more) == 0:
             return self
-        if asked.dtype.is_integer() != self.values.dtype.is_integer():
+        if more.dtype.is_integer() != self.values.dtype.is_integer():
             raise DataError(
-                f"new ids must be of the kind known ({self.values.dtype}), got {asked.dtype}; cast them."
+                f"new ids must have the type of the known ones ({self.values.dtype}), got {more.dtype}; "
+                "cast them."
             )
-        new = asked.filter(pl.Series(self.lookup(asked) == UNKNOWN)).sort()
+        new = more.filter(pl.Series(self.lookup(more) == UNKNOWN)).sort()
         return IdMap(pl.concat([self.values, new.cast(self.values.dtype)])) if len(new) else self
 
 
-def _plain(outside: Any) -> Any:
-    """NumPy scalars as the Python values they stand for."""
-    return outside.item() if isinstance(outside, np.generic) else outside
+def _plain(value: Any) -> Any:
+    """A NumPy scalar as a Python value."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def id_series(ids: Iterable[Any]) -> pl.Series:
-    """IdMap as a String or integer series; categories become strings, anything else is refused."""
+    """Ids as a series of strings or integers; categories become strings."""
     series = (
         ids if isinstance(ids, pl.Series) else pl.Series(ids if isinstance(ids, np.ndarray) else list(ids))
     )
@@ -122,12 +198,12 @@ def id_series(ids: Iterable[Any]) -> pl.Series:
     if len(series) == 0 and series.dtype == pl.Null:
         series = series.cast(pl.Int64)
     if series.dtype != pl.String and not series.dtype.is_integer():
-        raise DataError(f"ids must be strings or integers, got {series.dtype}; cast them first.")
+        raise DataError(f"ids must be strings or integers, got {series.dtype}; cast the column.")
     return series
 
 
 def encode(ids: pl.Series) -> tuple[IdMap, Ints]:
-    """Sorted distinct ids, and the dense index of every row; nulls must be gone."""
+    """A map of the sorted distinct ids, and the dense index of every row; `ids` has no nulls."""
     ids = id_series(ids)
     if ids.dtype.is_integer() and len(ids):
         low, high = int(ids.min()), int(ids.max())  # type: ignore[arg-type]
@@ -138,9 +214,9 @@ def encode(ids: pl.Series) -> tuple[IdMap, Ints]:
 
 
 def _encode_dense(ids: pl.Series, low: int, high: int) -> tuple[IdMap, Ints]:
-    """Integers of a narrow range: mark who is there, number the marks, look every row up."""
+    """Integers of a narrow range: mark those present, number them, look every row up."""
     table, codes = np.zeros(high - low + 1, np.int32), np.empty(len(ids), np.int32)
-    chunks = [chunk.to_numpy() for chunk in ids.get_chunks()]  # as they were read: joining them is a copy
+    chunks = [chunk.to_numpy() for chunk in ids.get_chunks()]  # not rechunked: that would be a copy
     for chunk in chunks:
         presence_mark(chunk, low, table)
     distinct = np.flatnonzero(table)

@@ -1,26 +1,31 @@
-"""Tables of lists, from anywhere: which rows belong together, in which order, whether they can be lists."""
+"""Parsing tables of ranked lists: grouping rows by user, ordering and checking them."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
+from shortlist.data.columns import REQUIRED, ColumnNames, find_column, match_columns
 from shortlist.data.id_map import IdMap, encode, id_series
 from shortlist.errors import DataError
-from shortlist.kernels.lists import repeat_find
-from shortlist.types import Ints, Longs
+from shortlist.kernels.group import repeated_item_find
+from shortlist.types import Floats, Ints, Longs
+
+if TYPE_CHECKING:
+    from shortlist.data.ranked_lists import RankedLists
 
 NUMBERS = ("rank", "score", "probability", "boundary")
+IDS_ONLY = ColumnNames(timestamp="", weight="", basket_id="", item_name="")
 FORMATS = (".parquet", ".csv", ".jsonl")
 
 
 class ListTable(NamedTuple):
-    """A table as lists: rows without an item (empty lists) are gone from `shown`."""
+    """A parsed table; rows without an item (empty lists) are not in `shown`."""
 
-    users: IdMap  # in the order of their first row
+    users: IdMap  # in the order of their first rows
     item_ids: IdMap
     indptr: Longs  # (n_lists + 1,)
     items: Ints  # (n_shown,)
@@ -28,35 +33,34 @@ class ListTable(NamedTuple):
     first: pl.DataFrame  # (n_lists,) each user's first row
 
 
-def parse(frame: pl.DataFrame, item_ids: IdMap | None) -> ListTable:
-    """Group a table by user and order it by rank, else by falling score, else as it stands."""
-    missing = {"user_id", "item_id"} - set(frame.columns)
-    if missing:
-        raise DataError(
-            f"lists need columns user_id and item_id, got {frame.columns}; add {sorted(missing)}."
-        )
+def parse_lists(frame: pl.DataFrame, item_ids: IdMap | None) -> ListTable:
+    """Group a table by user and sort each list by rank, else by descending score, else keep its order."""
+    roles = match_columns(frame.columns, IDS_ONLY)
+    frame = frame.rename({roles[role]: role for role in REQUIRED})
     if frame["user_id"].null_count():
         raise DataError("user_id must be filled in every row of a list table, got a null; drop those rows.")
-    frame = frame.with_columns(_numbers(frame, name) for name in NUMBERS if name in frame.columns)
-    users, number = _by_appearance(frame["user_id"])
-    frame, number = _ordered(frame, number)
+    frame = frame.with_columns(_parse_numbers(frame, name) for name in NUMBERS if name in frame.columns)
+    users, number = _encode_in_order(frame["user_id"])
+    frame, number = _sort(frame, number)
     filled = frame["item_id"].is_not_null()
-    shown, of = (frame, number) if filled.all() else (frame.filter(filled), number[filled.to_numpy()])
-    found, items = _items(shown["item_id"], item_ids)
+    shown, list_of_row = (
+        (frame, number) if filled.all() else (frame.filter(filled), number[filled.to_numpy()])
+    )
+    found, items = _encode_items(shown["item_id"], item_ids)
     indptr = np.zeros(len(users) + 1, np.int64)
-    np.cumsum(np.bincount(of, minlength=len(users)), out=indptr[1:])
-    again = repeat_find(indptr, items, np.full(len(found), -1, np.int32))
-    if again >= 0:
+    np.cumsum(np.bincount(list_of_row, minlength=len(users)), out=indptr[1:])
+    repeated = repeated_item_find(indptr, items, np.full(len(found), -1, np.int32))
+    if repeated >= 0:
         raise DataError(
-            f"a list must not hold an item twice, got {shown['item_id'][again]!r} twice for user "
-            f"{shown['user_id'][again]!r}; drop the repetition."
+            f"a list must not contain an item twice, got {shown['item_id'][repeated]!r} twice for user "
+            f"{shown['user_id'][repeated]!r}; drop the duplicate."
         )
     starts = np.searchsorted(number, np.arange(len(users)))
     return ListTable(users, found, indptr, items, shown, frame[pl.Series(starts)])
 
 
-def _numbers(frame: pl.DataFrame, name: str) -> pl.Series:
-    """A column as numbers; text that spells them will do."""
+def _parse_numbers(frame: pl.DataFrame, name: str) -> pl.Series:
+    """A column as numbers; text is converted."""
     column = frame[name]
     if column.dtype.is_numeric():
         return column
@@ -64,27 +68,28 @@ def _numbers(frame: pl.DataFrame, name: str) -> pl.Series:
         numbers = column.cast(pl.Float64, strict=False)
     except pl.exceptions.PolarsError:
         numbers = pl.Series(name, [None] * len(column), dtype=pl.Float64)
-    odd = column.filter(numbers.is_null() & column.is_not_null())
-    if len(odd):
-        raise DataError(f"{name} must hold numbers in a list table, got {odd[0]!r}; mend the column.")
+    invalid = column.filter(numbers.is_null() & column.is_not_null())
+    if len(invalid):
+        got = repr(invalid.to_list()[0])[:60]
+        raise DataError(f"{name} must be a number in a list table, got {got}; correct the column.")
     return numbers
 
 
-def _by_appearance(column: pl.Series) -> tuple[IdMap, Ints]:
-    """Distinct ids in the order of their first row, and the position of every row's id among them."""
+def _encode_in_order(column: pl.Series) -> tuple[IdMap, Ints]:
+    """A map of the distinct ids in the order of their first rows, and the dense index of every row."""
     ids, code = encode(column)
     if (code[1:] >= code[:-1]).all():
         return ids, code
     first = np.empty(len(ids), np.int64)
-    first[code[::-1]] = np.arange(code.size)[::-1]  # the last write, which is the first row, stays
+    first[code[::-1]] = np.arange(code.size)[::-1]  # the last write is the first row
     order = np.argsort(first)
     position = np.empty(len(ids), np.int32)
     position[order] = np.arange(len(ids), dtype=np.int32)
     return IdMap(ids.to_ids(order)), position[code]
 
 
-def _ordered(frame: pl.DataFrame, number: Ints) -> tuple[pl.DataFrame, Ints]:
-    """Rows by user, then by rank or score; a table in order already, as most are, is not sorted again."""
+def _sort(frame: pl.DataFrame, number: Ints) -> tuple[pl.DataFrame, Ints]:
+    """Rows sorted by user, then by rank or score; most tables are sorted already and are not copied."""
     key = next((name for name in ("rank", "score") if name in frame.columns), None)
     same, rising = number[1:] == number[:-1], number[1:] > number[:-1]
     if key is not None and frame[key].null_count() == 0:
@@ -101,45 +106,99 @@ def _ordered(frame: pl.DataFrame, number: Ints) -> tuple[pl.DataFrame, Ints]:
     return frame, frame["number"].to_numpy()
 
 
-def _items(column: pl.Series, item_ids: IdMap | None) -> tuple[IdMap, Ints]:
-    """The item table and every row's index in it."""
+def _encode_items(column: pl.Series, item_ids: IdMap | None) -> tuple[IdMap, Ints]:
+    """The item map and the dense index of every row."""
     if item_ids is None:
         return encode(id_series(column))
     items = item_ids.lookup(column)
     if (items < 0).any():
-        stranger = column[int(np.argmax(items < 0))]
+        unknown = column[int(np.argmax(items < 0))]
         raise DataError(
-            f"lists must hold known items only, got {stranger!r}; use the item table they were made with."
+            f"lists must contain known items only, got {unknown!r}; pass the items they were built with."
         )
     return item_ids, items
 
 
 def read_table(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
-    """A file of lists as a table."""
+    """Read a file of lists."""
     if not source.is_file():
         raise DataError(f"no file of lists at {source}; check the path.")
     readers: dict[str, Callable[[Path], pl.DataFrame]] = {
         ".parquet": pl.read_parquet,
         ".csv": partial(_read_csv, item_ids=item_ids),
-        ".jsonl": partial(pl.read_ndjson, infer_schema_length=None),  # a file may open with empty lists
+        ".jsonl": partial(pl.read_ndjson, infer_schema_length=None),  # a file may start with empty lists
     }
     if source.suffix not in readers:
-        raise DataError(f"lists are read from {', '.join(FORMATS)}, got {source.name!r}; change the ending.")
+        raise DataError(
+            f"a file of lists must end in {', '.join(FORMATS)}, got {source.name!r}; change the suffix."
+        )
     try:
         return readers[source.suffix](source)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(
-            f"{source} is not a readable {source.suffix} file ({error}); write it again."
+            f"{source} is not a readable {source.suffix} file ({str(error)[:150]}); write it again."
         ) from None
 
 
 def _read_csv(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
-    """A table whose ids are integers only where every one is spelled as an integer: 007 stays a string."""
-    texts = {"user_id": pl.String, "item_id": pl.String}
-    frame = pl.read_csv(source, infer_schema_length=None, schema_overrides=texts)
-    for name in texts.keys() & set(frame.columns):
+    """Ids become integers only if all of them are written as integers: 007 stays a string."""
+    names = pl.read_csv(source, n_rows=0).columns
+    roles = {name: role for role in REQUIRED if (name := find_column(role, names))}
+    frame = pl.read_csv(source, infer_schema_length=None, schema_overrides=dict.fromkeys(roles, pl.String))
+    for name, role in roles.items():
         numbers = frame[name].cast(pl.Int64, strict=False)
-        known_strings = name == "item_id" and item_ids is not None and item_ids.values.dtype == pl.String
+        known_strings = role == "item_id" and item_ids is not None and item_ids.values.dtype == pl.String
         if not known_strings and numbers.cast(pl.String).eq_missing(frame[name]).all():
             frame = frame.with_columns(numbers)
     return frame
+
+
+def scores_of(shown: pl.DataFrame, indptr: Longs) -> Floats:
+    """The score column; without one, 0, -1, -2 … within each list, which gives the same order."""
+    if "score" in shown.columns:
+        return shown["score"].cast(pl.Float32).fill_null(np.nan).to_numpy()
+    return (np.repeat(indptr[:-1], np.diff(indptr)) - np.arange(len(shown))).astype(np.float32)
+
+
+def numeric_column(frame: pl.DataFrame, name: str, dtype: type) -> Any:
+    """A numeric column with NaN for null, or None if it is absent or all null."""
+    if name not in frame.columns or frame[name].null_count() == len(frame):
+        return None
+    return frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy().astype(dtype)
+
+
+def build_frame(lists: "RankedLists", names: bool) -> pl.DataFrame:
+    """The table that RankedLists.to_frame returns."""
+    lengths = np.diff(lists.indptr)
+    rows = np.maximum(lengths, 1)
+    number = np.repeat(np.arange(len(lists)), rows)
+    filled = np.repeat(lengths > 0, rows)
+    rank = np.zeros(number.size, np.int32)
+    rank[filled] = lists.positions + 1
+    at = np.zeros(number.size, np.int64)
+    at[filled] = np.arange(lists.items.size)
+    empty = pl.Series(~filled)
+
+    def shown(values: pl.Series) -> pl.Series:
+        picked = (
+            values.gather(pl.Series(at)) if len(values) else pl.Series([None] * at.size, dtype=values.dtype)
+        )
+        return picked.set(empty, None) if len(values) else picked
+
+    probability = np.full(lists.items.size, np.nan) if lists.probabilities is None else lists.probabilities
+    per_list = lists.summary()
+    frame = pl.DataFrame(
+        {
+            "user_id": lists.users.to_ids(number),
+            "rank": rank,
+            "item_id": shown(lists.item_ids.to_ids(lists.items)),
+            "score": shown(pl.Series(lists.scores)),
+            "probability": shown(pl.Series(probability).fill_nan(None)),
+            "length": lengths[number].astype(np.int32),
+            "boundary": per_list["boundary"].gather(pl.Series(number)),
+            "reason": per_list["reason"].gather(pl.Series(number)),
+        }
+    )
+    if not names or lists.item_names is None:
+        return frame
+    return frame.with_columns(shown(lists.item_names.gather(pl.Series(lists.items))).alias("item_name"))

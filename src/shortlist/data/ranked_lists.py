@@ -1,9 +1,9 @@
-"""RankedLists: many users' lists of different lengths, the empty ones included."""
+"""RankedLists: the lists of many users, of different lengths."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -11,20 +11,54 @@ import polars as pl
 
 from shortlist.core.files import atomic_write
 from shortlist.data.id_map import IdMap
-from shortlist.data.list_tables import FORMATS, parse, read_table
+from shortlist.data.list_tables import (
+    FORMATS,
+    build_frame,
+    numeric_column,
+    parse_lists,
+    read_table,
+    scores_of,
+)
+from shortlist.data.notebook import html_table, to_pandas
 from shortlist.data.reasons import REASON_TEXT
 from shortlist.errors import DataError
 from shortlist.types import Doubles, Floats, Ints, Longs
 
+if TYPE_CHECKING:
+    import pandas
+
 Codes = npt.NDArray[np.uint8]
 
-REASONS = tuple(REASON_TEXT)  # a code is a position in this tuple, and files carry the word
+REASONS = tuple(REASON_TEXT)  # the code of a reason is its position; files contain the word
 REASON_CODE = {reason: code for code, reason in enumerate(REASONS)}
 
 
 @dataclass(frozen=True)
 class RankedList:
-    """One user's list, best first; `reason` says why it stops there."""
+    """The list of one user, best item first.
+
+    Parameters
+    ----------
+    user_id
+        The user.
+    items
+        Item ids, best first.
+    scores
+        (n,) score of each item.
+    probabilities
+        (n,) probability that each item is relevant, if the model predicts it.
+    boundary
+        The score at which the list ends, for models with a boundary.
+    reason
+        Why the list ends, one of `shortlist.data.ranked_lists.REASONS`.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = pl.DataFrame({"user_id": ["ann", "ann"], "item_id": ["milk", "tea"], "rank": [1, 2]})
+    >>> sl.RankedLists.from_frame(table)["ann"].items
+    ['milk', 'tea']
+    """
 
     user_id: Any
     items: list[Any]
@@ -36,20 +70,63 @@ class RankedList:
     def __len__(self) -> int:
         return len(self.items)
 
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(item)[:40] for item in self.items[:5]) + (", …" if len(self) > 5 else "")
+        user = repr(self.user_id)[:40]
+        return f"RankedList(user {user}, {len(self)} items: [{shown}], reason={self.reason!r})"
+
 
 @dataclass(frozen=True, eq=False)
 class RankedLists:
-    """List number i belongs to `users` position i; items are dense indices into `item_ids`."""
+    """The lists of many users, of different lengths; empty lists are included.
+
+    Parameters
+    ----------
+    users
+        User ids; list number i belongs to the user at position i.
+    item_ids
+        Item ids, in the order of the dense indices.
+    indptr
+        (n_lists + 1,) start of each list.
+    items
+        (n_shown,) dense item indices, best first within a list.
+    scores
+        (n_shown,) score of each item.
+    probabilities
+        (n_shown,) probability that each item is relevant.
+    boundary
+        (n_lists,) score at which each list ends, NaN for none.
+    reason
+        (n_lists,) why each list ends, as positions in `REASONS`.
+    expected_sizes
+        (n_lists,) predicted number of relevant items, such as the size of the next basket.
+    item_names
+        (n_items,) display names, in the order of `item_ids`.
+
+    Raises
+    ------
+    DataError
+        If the sizes of the arrays do not fit.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = pl.DataFrame({"user_id": [1, 1, 2], "item_id": ["a", "b", None], "rank": [1, 2, 0]})
+    >>> lists = sl.RankedLists.from_frame(table)
+    >>> lists.lengths.tolist()
+    [2, 0]
+    """
 
     users: IdMap
     item_ids: IdMap
-    indptr: Longs  # (n_lists + 1,)
-    items: Ints  # (n_shown,) dense items, best first within a list
-    scores: Floats  # (n_shown,)
-    probabilities: Doubles | None = None  # (n_shown,)
-    boundary: Floats | None = None  # (n_lists,) NaN where a user has none
-    reason: Codes | None = None  # (n_lists,) positions in REASONS
-    expected_sizes: Doubles | None = None  # (n_lists,) how many items the user is expected to take next
+    indptr: Longs
+    items: Ints
+    scores: Floats
+    probabilities: Doubles | None = None
+    boundary: Floats | None = None
+    reason: Codes | None = None
+    expected_sizes: Doubles | None = None
+    item_names: pl.Series | None = None
 
     def __post_init__(self) -> None:
         n, shown = len(self.users), int(self.indptr[-1]) if self.indptr.size else -1
@@ -61,42 +138,57 @@ class RankedLists:
             "boundary": (n if self.boundary is None else self.boundary.size, n),
             "reason": (n if self.reason is None else self.reason.size, n),
             "expected_sizes": (n if self.expected_sizes is None else self.expected_sizes.size, n),
+            "item_names": (
+                len(self.item_ids) if self.item_names is None else len(self.item_names),
+                len(self.item_ids),
+            ),
         }
         for name, (got, expected) in sizes.items():
             if got != expected:
                 raise DataError(
-                    f"lists need {expected} values of {name}, got {got}; pass arrays that belong together."
+                    f"{name} must have {expected} values, got {got}; pass arrays of matching sizes."
                 )
 
     def __len__(self) -> int:
         return len(self.users)
 
     def __repr__(self) -> str:
-        shown = f"{self.items.size:,} items shown, {self.cover_ratio:.0%} covered"
-        return f"RankedLists({len(self):,} lists, {shown})"
+        return (
+            f"RankedLists({len(self):,} lists, {self.items.size:,} items, {self.cover_ratio:.0%} not empty)"
+        )
+
+    def _repr_html_(self) -> str:
+        table = self[:5].to_frame(names=True).filter(pl.col("rank") <= 5)
+        return html_table(repr(self), table, max(self.items.size, len(self)))
 
     @property
     def lengths(self) -> Ints:
-        """(n_lists,) how many items each user is shown."""
+        """(n_lists,) length of each list."""
         return np.diff(self.indptr).astype(np.int32)
 
     @property
     def cover_ratio(self) -> float:
-        """Share of lists with at least one item."""
+        """Fraction of lists with at least one item."""
         return float((self.lengths > 0).mean()) if len(self) else 0.0
 
     @property
     def positions(self) -> Ints:
-        """(n_shown,) rank of each shown item within its list, from 0."""
+        """(n_shown,) position of each item within its list, from 0."""
         starts = np.repeat(self.indptr[:-1], np.diff(self.indptr))
         return (np.arange(self.items.size) - starts).astype(np.int32)
 
     def reason_of(self, number: int) -> str | None:
-        """Why list number `number` stops where it does."""
+        """Return why list number `number` ends."""
         return None if self.reason is None else REASONS[int(self.reason[number])]
 
     def at(self, number: int) -> RankedList:
-        """List number `number`, with outside ids."""
+        """Return list number `number`.
+
+        Parameters
+        ----------
+        number
+            Position of the user in `users`.
+        """
         part = slice(int(self.indptr[number]), int(self.indptr[number + 1]))
         bound = None if self.boundary is None else float(self.boundary[number])
         return RankedList(
@@ -113,7 +205,7 @@ class RankedLists:
     @overload
     def __getitem__(self, user_id: Any) -> RankedList: ...
     def __getitem__(self, user_id: Any) -> RankedList | Self:
-        """One user's list by user id; a slice cuts by list number."""
+        """Return the list of a user id, or the lists of a slice of list numbers."""
         if isinstance(user_id, slice):
             return self.take(np.arange(len(self))[user_id])
         return self.at(self.users.index(user_id))
@@ -122,29 +214,48 @@ class RankedLists:
         return (self.at(number) for number in range(len(self)))
 
     def take(self, numbers: npt.ArrayLike) -> Self:
-        """The lists at these numbers, in this order."""
-        chosen = np.asarray(numbers, np.int64)
-        lengths = np.diff(self.indptr)[chosen]
+        """Return the lists at these numbers, in this order.
+
+        Parameters
+        ----------
+        numbers
+            Positions in `users`.
+        """
+        index = np.asarray(numbers, np.int64)
+        lengths = np.diff(self.indptr)[index]
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        rows = np.repeat(self.indptr[chosen] - indptr[:-1], lengths) + np.arange(indptr[-1])
+        rows = np.repeat(self.indptr[index] - indptr[:-1], lengths) + np.arange(indptr[-1])
         return replace(
             self,
-            users=IdMap(self.users.to_ids(chosen)),
+            users=IdMap(self.users.to_ids(index)),
             indptr=indptr,
             items=self.items[rows],
             scores=self.scores[rows],
             probabilities=None if self.probabilities is None else self.probabilities[rows],
-            boundary=None if self.boundary is None else self.boundary[chosen],
-            reason=None if self.reason is None else self.reason[chosen],
-            expected_sizes=None if self.expected_sizes is None else self.expected_sizes[chosen],
+            boundary=None if self.boundary is None else self.boundary[index],
+            reason=None if self.reason is None else self.reason[index],
+            expected_sizes=None if self.expected_sizes is None else self.expected_sizes[index],
         )
 
     def head(self, lengths: npt.ArrayLike, reason: Codes | None = None) -> Self:
-        """Each list cut to its own length (or all to one); `reason` replaces the old one where given."""
+        """Return the first items of each list.
+
+        Parameters
+        ----------
+        lengths
+            (n_lists,) maximum length of each list, or one number for all.
+        reason
+            (n_lists,) new reasons, as positions in `REASONS`. None keeps the old ones.
+
+        Raises
+        ------
+        DataError
+            If `lengths` is neither a number nor an array of one number per list.
+        """
         limit = np.asarray(lengths, np.int64)
         if limit.ndim and limit.shape != (len(self),):
             raise DataError(
-                f"lengths must be one number or one per list ({len(self)}), got shape {limit.shape}; mend it."
+                f"lengths must be one number or one per list ({len(self)}), got shape {limit.shape}."
             )
         limit = np.broadcast_to(limit, (len(self),))
         kept = np.minimum(np.maximum(limit, 0), np.diff(self.indptr))
@@ -159,83 +270,99 @@ class RankedLists:
         )
 
     # ------------------------------------------------------------------ tables and files
-    def to_frame(self) -> pl.DataFrame:
-        """One row per shown item; an empty list is one row of rank 0 without an item.
+    def to_frame(self, *, names: bool = False) -> pl.DataFrame:
+        """Return a polars table with one row per item; an empty list is one row of rank 0 without an item.
 
-        Columns: user_id, rank, item_id, score, probability, length, boundary, reason.
+        Parameters
+        ----------
+        names
+            Whether to add the column item_name, if item names are known.
+
+        Returns
+        -------
+        Columns user_id, rank, item_id, score, probability, length, boundary, reason[, item_name].
         """
-        lengths = np.diff(self.indptr)
-        rows = np.maximum(lengths, 1)
-        number = np.repeat(np.arange(len(self)), rows)
-        filled = np.repeat(lengths > 0, rows)
-        rank = np.zeros(number.size, np.int32)
-        rank[filled] = self.positions + 1
-        at = np.zeros(number.size, np.int64)
-        at[filled] = np.arange(self.items.size)
-        empty = pl.Series(~filled)
+        return build_frame(self, names)
 
-        def shown(values: pl.Series) -> pl.Series:
-            picked = (
-                values.gather(pl.Series(at))
-                if len(values)
-                else pl.Series([None] * at.size, dtype=values.dtype)
-            )
-            return picked.set(empty, None) if len(values) else picked
-
-        probability = np.full(self.items.size, np.nan) if self.probabilities is None else self.probabilities
-        once = self.summary()
-        return pl.DataFrame(
-            {
-                "user_id": self.users.to_ids(number),
-                "rank": rank,
-                "item_id": shown(self.item_ids.to_ids(self.items)),
-                "score": shown(pl.Series(self.scores)),
-                "probability": shown(pl.Series(probability).fill_nan(None)),
-                "length": lengths[number].astype(np.int32),
-                "boundary": once["boundary"].gather(pl.Series(number)),
-                "reason": once["reason"].gather(pl.Series(number)),
-            }
-        )
+    def to_pandas(self, *, names: bool = False) -> "pandas.DataFrame":
+        """Return `to_frame` as a pandas table; needs pandas and pyarrow."""
+        return to_pandas(self.to_frame(names=names))
 
     def summary(self) -> pl.DataFrame:
-        """One row per list: user_id, length, boundary, reason."""
+        """Return a polars table with one row per list: user_id, length, boundary, reason."""
         boundary = np.full(len(self), np.nan, np.float32) if self.boundary is None else self.boundary
         return pl.DataFrame(
             {
                 "user_id": self.users.values,
                 "length": self.lengths,
                 "boundary": pl.Series(boundary).fill_nan(None),
-                "reason": self._reason_words(),
+                "reason": self._reason_names(),
             }
         )
 
-    def _reason_words(self) -> pl.Series:
-        """(n_lists,) reasons as words; nulls where lists carry none."""
+    def _reason_names(self) -> pl.Series:
+        """(n_lists,) names of the reasons; nulls if lists have none."""
         if self.reason is None:
             return pl.Series([None] * len(self), dtype=pl.String)
         return pl.Series(REASONS).gather(pl.Series(self.reason.astype(np.uint32)))
 
     @classmethod
     def from_frame(cls, frame: pl.DataFrame, item_ids: IdMap | None = None) -> Self:
-        """From a table with user_id, item_id and rank or score; users keep the order of their first row."""
-        found = parse(frame, item_ids)
+        """Build from a table with columns user_id, item_id, and optionally rank, score and others.
+
+        Parameters
+        ----------
+        frame
+            One row per item, as `to_frame` returns. Lists are sorted by rank, else by descending score, else
+            kept as they are. Users keep the order of their first rows. A row without item is an empty list.
+        item_ids
+            Item ids of the dense indices. None uses the sorted ids of the table.
+
+        Raises
+        ------
+        DataError
+            If a column is missing, a value is invalid, or a list contains an item twice.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> table = pl.DataFrame({"user_id": [1, 1], "item_id": ["a", "b"], "score": [0.2, 0.9]})
+        >>> sl.RankedLists.from_frame(table)[1].items
+        ['b', 'a']
+        """
+        found = parse_lists(frame, item_ids)
         return cls(
             users=found.users,
             item_ids=found.item_ids,
             indptr=found.indptr,
             items=found.items,
-            scores=_scores(found.shown, found.indptr),
-            probabilities=_optional(found.shown, "probability", np.float64),
-            boundary=_optional(found.first, "boundary", np.float32),
+            scores=scores_of(found.shown, found.indptr),
+            probabilities=numeric_column(found.shown, "probability", np.float64),
+            boundary=numeric_column(found.first, "boundary", np.float32),
             reason=_reasons(found.first),
         )
 
     def write(self, path: str | Path) -> Path:
-        """To .parquet, .csv or .jsonl, written beside and renamed into place."""
+        """Write the lists to a file in one atomic step.
+
+        Parameters
+        ----------
+        path
+            File that ends in .parquet, .csv or .jsonl.
+
+        Returns
+        -------
+        The path.
+
+        Raises
+        ------
+        DataError
+            If the suffix is unknown, or the file cannot be written.
+        """
         target = Path(path)
         if target.suffix not in FORMATS:
             raise DataError(
-                f"lists are written as {', '.join(FORMATS)}, got {target.name!r}; change the ending."
+                f"a file of lists must end in {', '.join(FORMATS)}, got {target.name!r}; change the suffix."
             )
         frame = self.to_frame()
         with atomic_write(target) as temporary:
@@ -249,30 +376,31 @@ class RankedLists:
 
     @classmethod
     def read(cls, path: str | Path, item_ids: IdMap | None = None) -> Self:
-        """From a file written by `write`, or any table with the same columns."""
+        """Read a file that `write` wrote, or any table with the same columns.
+
+        Parameters
+        ----------
+        path
+            File that ends in .parquet, .csv or .jsonl.
+        item_ids
+            Item ids of the dense indices. None uses the sorted ids of the file.
+
+        Raises
+        ------
+        DataError
+            If the file cannot be read as lists.
+        """
         return cls.from_frame(read_table(Path(path), item_ids), item_ids)
 
 
-def _scores(shown: pl.DataFrame, indptr: Longs) -> Floats:
-    """The score column; without one, 0, -1, -2 … down each list, which says no more than the order does."""
-    if "score" in shown.columns:
-        return shown["score"].cast(pl.Float32).fill_null(np.nan).to_numpy()
-    return (np.repeat(indptr[:-1], np.diff(indptr)) - np.arange(len(shown))).astype(np.float32)
-
-
-def _optional(frame: pl.DataFrame, name: str, dtype: type) -> Any:
-    """A numeric column with NaN for null, or None where it is absent or says nothing."""
-    if name not in frame.columns or frame[name].null_count() == len(frame):
-        return None
-    return frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy().astype(dtype)
-
-
 def _reasons(frame: pl.DataFrame) -> Codes | None:
-    """Reason words as codes; None where the column is absent or has gaps."""
+    """Codes of the reasons; None if the column is absent or has nulls."""
     if "reason" not in frame.columns or frame["reason"].null_count():
         return None
     words = frame["reason"].to_list()
-    strangers = sorted(set(words) - set(REASONS))
-    if strangers:
-        raise DataError(f"reasons are {', '.join(REASONS)}, got {strangers[0]!r}; correct the column.")
+    unknown = sorted(set(words) - set(REASONS))
+    if unknown:
+        raise DataError(
+            f"reason must be one of {', '.join(REASONS)}, got {unknown[0]!r}; correct the column."
+        )
     return np.array([REASON_CODE[word] for word in words], np.uint8)

@@ -1,4 +1,4 @@
-"""Files and databases in, Interactions out."""
+"""Reading interactions from files and databases."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -6,18 +6,26 @@ from pathlib import Path
 
 import polars as pl
 
-from shortlist.data.columns import Table, match
-from shortlist.data.filters import enough
+from shortlist.data.columns import REQUIRED, ColumnNames, Table, match_columns
+from shortlist.data.filters import check_trainable
 from shortlist.data.interactions import Interactions
-from shortlist.data.sources import FORMATS, Format, explained, find, is_packed, kind_of, unpacked
+from shortlist.data.sources import (
+    FORMATS,
+    Format,
+    decompress,
+    detect_format,
+    explain_read_error,
+    find_files,
+    is_compressed,
+)
 from shortlist.data.sql import is_uri, read_sql
 from shortlist.errors import ConfigError, DataError
 
-SEPARATORS = {"csv": ",", "tsv": "\t", "inter": "\t"}  # inter: RecBole's atomic file
+SEPARATORS = {"csv": ",", "tsv": "\t", "inter": "\t"}  # inter: atomic file of RecBole
 NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
-FEW = 1000  # rows that are looked at before all are
-NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames a column that comes twice
+FEW = 1000  # rows that are checked before all rows are
+NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames duplicate columns
 
 
 def read_interactions(
@@ -30,86 +38,115 @@ def read_interactions(
     basket_id: str | None = None,
     item_name: str | None = None,
     time_format: str | None = None,
-    format: Format | None = None,  # noqa: A002  the word everyone expects
+    format: Format | None = None,  # noqa: A002  the usual name
     separator: str | None = None,
     header: Sequence[str] | None = None,
     query: str | None = None,
     table: str | None = None,
     training: bool = True,
 ) -> Interactions:
-    """Read a file, folder, glob, list of files, or database URI (with `query` or `table`).
+    """Read interactions from files or a database.
 
-    Columns go by their conventional name or an alias unless named; "" leaves an optional one out.
-    Weights (ratings, quantities, …) are kept with the rows; no model uses them.
-    `time_format` is for times that are neither numbers nor ISO 8601, such as %d.%m.%Y.
-    `header` names the columns of a file that has none. `training` refuses a single user or item.
+    Parameters
+    ----------
+    source
+        File (CSV, TSV, Parquet, JSON Lines, RecBole; also .gz or .zst), folder, glob pattern, list of files,
+        or database URI such as "sqlite:///shop.db".
+    user_id, item_id, timestamp, weight, basket_id, item_name
+        Column names. None finds the column by its conventional name or a common alias such as `customer_id`;
+        "" ignores an optional column. Weights are stored with the rows; no model uses them.
+    time_format
+        Format of timestamps that are neither numbers nor ISO 8601, such as "%d.%m.%Y".
+    format
+        File format, for files without a known suffix.
+    separator
+        Field separator of a text file.
+    header
+        Column names of a text file that has no header line.
+    query, table
+        SQL query or table name; a database needs exactly one of them.
+    training
+        Whether to reject data with fewer than two users or items.
+
+    Returns
+    -------
+    Interactions
+
+    Raises
+    ------
+    DataError
+        If the source cannot be read, a required column is missing, or a value is invalid.
+    ConfigError
+        If options contradict each other.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("events.csv").write_text("user,item,date\\nann,milk,2024-05-01\\nbob,tea,2024-05-02\\n")
+    >>> sl.read_interactions("events.csv")
+    Interactions(2 rows, 2 users, 2 items, 2 baskets)
     """
-    given = {
-        "user_id": user_id,
-        "item_id": item_id,
-        "timestamp": timestamp,
-        "weight": weight,
-        "basket_id": basket_id,
-        "item_name": item_name,
-    }
+    given = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)
     if isinstance(source, str) and is_uri(source):
 
-        def fetched() -> Table:
-            rows = read_sql(source, query, table, lambda names: list(match(names, given).values()))
+        def query_table() -> Table:
+            rows = read_sql(source, query, table, lambda names: list(match_columns(names, given).values()))
             return Table(rows, given, time_format=time_format)
 
-        return _built(fetched, source.partition("://")[0] + " database", training)
+        return _build(query_table, source.partition("://")[0] + " database", training)
     if query is not None or table is not None:
         raise ConfigError(
-            f"query and table belong to a database such as sqlite:///shop.db, got {source!r}; leave them out."
+            f"query and table need a database such as sqlite:///shop.db, got {str(source)[:80]!r}; omit them."
         )
-    paths = find(source)
-    kind = format or kind_of(paths)
+    paths = find_files(source)
+    kind = format or detect_format(paths)
     label = str(paths[0] if len(paths) == 1 or not isinstance(source, (str, Path)) else source)
 
-    def accept_tables() -> Table:
+    def scan_table() -> Table:
         scan = _scan(paths, kind, separator, header)
-        rows = _typed(scan, given) if kind in SEPARATORS else scan
-        return Table(rows, given, time_format=time_format, one_by_one=kind == "parquet")
+        rows = _parse_text(scan, given) if kind in SEPARATORS else scan
+        return Table(rows, given, time_format=time_format, columnar=kind == "parquet")
 
     try:
-        return _built(accept_tables, label, training)
+        return _build(scan_table, label, training)
     except (pl.exceptions.PolarsError, OSError, EOFError) as error:
-        raise explained(error, paths, kind, separator or SEPARATORS.get(kind)) from None
+        raise explain_read_error(error, paths, kind, separator or SEPARATORS.get(kind)) from None
 
 
-def _built(accept_tables: Callable[[], Table], label: str, training: bool) -> Interactions:
-    """Interactions, or an error that names where the rows came from."""
+def _build(open_table: Callable[[], Table], label: str, training: bool) -> Interactions:
+    """Interactions, or an error that names the source."""
     try:
-        data = Interactions.from_table(accept_tables())
-        return enough(data) if training else data
+        data = Interactions.from_table(open_table())
+        if training:
+            check_trainable(data)
     except DataError as error:
         raise DataError(f"{label}: {error}") from None
+    return data
 
 
-def _typed(frame: pl.LazyFrame, given: dict[str, str | None]) -> pl.DataFrame:
-    """Out of text, the columns that are needed; ids that were all written as integers are integers."""
-    roles = match(frame.collect_schema().names(), given)
+def _parse_text(frame: pl.LazyFrame, given: ColumnNames) -> pl.DataFrame:
+    """The needed columns of a text table; ids that are all written as integers become integers."""
+    roles = match_columns(frame.collect_schema().names(), given)
     text = frame.select(list(roles.values())).collect()
-    return text.with_columns([_as_written(text[roles[role]]) for role in ("user_id", "item_id")])
+    return text.with_columns([parse_integers(text[roles[role]]) for role in REQUIRED])
 
 
-def _as_written(ids: pl.Series) -> pl.Series:
-    """Integers, if writing them out again gives the same characters: 007 and +7 stay strings."""
-    if len(ids) > FEW and _as_written(ids.head(FEW)).dtype == pl.String:
+def parse_integers(ids: pl.Series) -> pl.Series:
+    """Integers if all ids are their usual spelling, else the strings: 007 and +7 stay strings."""
+    if len(ids) > FEW and parse_integers(ids.head(FEW)).dtype == pl.String:
         return ids
     whole = ids.cast(pl.Int64, strict=False)
     if whole.null_count() != ids.null_count():
         return ids
-    odd = (ids.str.starts_with("0") & (ids != "0")) | ids.str.starts_with("+") | ids.str.starts_with("-0")
-    return ids if odd.any() else whole
+    other = (ids.str.starts_with("0") & (ids != "0")) | ids.str.starts_with("+") | ids.str.starts_with("-0")
+    return ids if other.any() else whole
 
 
 def _scan(paths: list[Path], kind: str, separator: str | None, header: Sequence[str] | None) -> pl.LazyFrame:
-    """A lazy table over the files; nothing but headers is read yet."""
+    """A lazy table over the files; only headers are read."""
     if kind == "parquet":
-        if any(map(is_packed, paths)):
-            return pl.scan_parquet([unpacked(path) for path in paths])
+        if any(map(is_compressed, paths)):
+            return pl.scan_parquet([decompress(path) for path in paths])
         return pl.scan_parquet(paths)
     if kind == "jsonl":
         return pl.scan_ndjson(paths, infer_schema_length=None)
@@ -118,7 +155,7 @@ def _scan(paths: list[Path], kind: str, separator: str | None, header: Sequence[
     separator = separator or SEPARATORS[kind]
     if len(separator.encode()) != 1:
         raise ConfigError(f"separator must be one ASCII character, got {separator!r}; pass ',' or ';'.")
-    # All stays text until it is known which column is what: 007 is not 7, and a bad row keeps its number.
+    # Read as text until the roles of the columns are known: 007 is not 7, and errors can name the row.
     frame = pl.scan_csv(
         paths,
         separator=separator,
@@ -133,13 +170,13 @@ def _scan(paths: list[Path], kind: str, separator: str | None, header: Sequence[
 
 
 def _check_header(names: list[str], separator: str) -> None:
-    """Refuse a header cut by the wrong separator, one that is data, and one that is not UTF-8."""
+    """Raise DataError for a header with another separator, one that is data, and one that is not UTF-8."""
     if any("\0" in name for name in names):
         raise DataError("the file must be UTF-8 text, got UTF-16 or binary; convert it first.")
     if len(names) > 1 and all(NUMBER.match(name) for name in names):
         raise DataError(
             f"the first line must name the columns, got {', '.join(names[:4])}; "
-            "pass header=['user_id', 'item_id', …] for a file that has none."
+            "pass header=['user_id', 'item_id', …] for a file without a header."
         )
     other = max((mark for mark in NAMES if mark != separator), key=names[0].count)
     if len(names) == 1 and other in names[0]:

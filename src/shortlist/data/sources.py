@@ -1,4 +1,4 @@
-"""Which files are meant, what format they have, and what went wrong when one could not be read."""
+"""Finding data files, detecting their format, and explaining why one cannot be read."""
 
 import csv
 import glob
@@ -26,53 +26,55 @@ FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
 }
-PACKED = (".gz", ".zst", ".zstd")
+COMPRESSED = (".gz", ".zst", ".zstd")
 KNOWN = ", ".join(FORMATS) + ", each also .gz or .zst"
 
 
-def find(source: str | Path | Sequence[str | Path]) -> list[Path]:
-    """The files meant, sorted; at least one."""
+def find_files(source: str | Path | Sequence[str | Path]) -> list[Path]:
+    """The files of a path, folder or pattern, sorted; at least one."""
     if not isinstance(source, (str, Path)):
-        found = [path for one in source for path in find(one)]
+        found = [path for one in source for path in find_files(one)]
         if not found:
-            raise DataError("a list of files must name at least one, got an empty list; name one.")
+            raise DataError("a list of files must have at least one entry, got an empty list; add one.")
         return found
     path = Path(source).expanduser()
     if path.is_file():
-        return [_filled(path)]
+        return [_check_not_empty(path)]
     if path.is_dir():
-        return _inside(path)
+        return _files_in(path)
     names = glob.glob(str(path), recursive=True)  # noqa: PTH207  Path.glob takes no absolute pattern
     found = sorted(Path(name) for name in names if Path(name).is_file())
     if found:
-        return list(map(_filled, found))
+        return list(map(_check_not_empty, found))
     if glob.has_magic(str(path)):
         raise DataError(
             f"{path}: a pattern must match at least one file, got none; check the folder and the ending."
         )
-    raise DataError(f"{path}: no such file; {_near(path)}")
+    raise DataError(f"{path}: no such file; {_suggest(path)}")
 
 
-def _filled(path: Path) -> Path:
+def _check_not_empty(path: Path) -> Path:
     if path.stat().st_size == 0:
-        raise DataError(
-            f"{path}: a data file must hold at least one row, got an empty file; export it again."
-        )
+        raise _empty_error(path)
     return path
 
 
-def _inside(folder: Path) -> list[Path]:
-    """The data files below a folder; what is hidden or begun with _ is bookkeeping."""
+def _empty_error(path: Path) -> DataError:
+    return DataError(f"{path}: a data file must have at least one row, got an empty file; export it again.")
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The data files below a folder, without names that start with . or _."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     shown = [path for path in files if not any(part[0] in "._" for part in path.relative_to(folder).parts)]
     found = [path for path in shown if _suffix(path) in FORMATS]
     if not found:
-        raise DataError(f"{folder}: a folder must hold data files ({KNOWN}), got none; name the file itself.")
-    return list(map(_filled, found))
+        raise DataError(f"{folder}: a folder must hold data files ({KNOWN}), got none; pass the file itself.")
+    return list(map(_check_not_empty, found))
 
 
-def _near(path: Path) -> str:
-    """Did you mean, or which folder is missing."""
+def _suggest(path: Path) -> str:
+    """Similar names, or the missing folder."""
     if not path.parent.is_dir():
         return f"the folder {path.parent} does not exist either; check the path."
     near = get_close_matches(path.name, [other.name for other in path.parent.iterdir()], n=2)
@@ -80,100 +82,99 @@ def _near(path: Path) -> str:
 
 
 def _suffix(path: Path) -> str:
-    """The ending that tells the format, below any compression."""
-    plain = Path(path.stem) if path.suffix.lower() in PACKED else path
+    """The suffix that determines the format, without a compression suffix."""
+    plain = Path(path.stem) if path.suffix.lower() in COMPRESSED else path
     return plain.suffix.lower()
 
 
-def kind_of(paths: list[Path]) -> Format:
+def detect_format(paths: list[Path]) -> Format:
+    """The common format of the files, by their suffix."""
     kinds = {FORMATS.get(_suffix(path)) for path in paths}
     if None in kinds:
-        odd = next(path for path in paths if _suffix(path) not in FORMATS)
+        other = next(path for path in paths if _suffix(path) not in FORMATS)
         raise DataError(
-            f"{odd}: a data file must end in one of {KNOWN}, got {odd.suffix or 'no ending'!r}; "
-            "rename it, or say format='csv'."
+            f"{other}: a data file must end in one of {KNOWN}, got {other.suffix or 'no suffix'!r}; "
+            "rename it, or pass format='csv'."
         )
     if len(kinds) > 1:
         listed = ", ".join(sorted(str(kind) for kind in kinds))
         raise DataError(
-            f"{paths[0].parent}: all files must be of one format, got {listed}; name them by a pattern."
+            f"{paths[0].parent}: all files must have one format, got {listed}; select files with a pattern."
         )
     return next(kind for kind in kinds if kind)
 
 
-# ---------------------------------------------------------------------- compression and complaints
-def is_packed(path: Path) -> bool:
-    """Compressed from outside."""
-    return path.suffix.lower() in PACKED
+# ---------------------------------------------------------------------- compression and errors
+def is_compressed(path: Path) -> bool:
+    """Whether the file name has a compression suffix."""
+    return path.suffix.lower() in COMPRESSED
 
 
-def unpacked(path: Path) -> bytes:
+def decompress(path: Path) -> bytes:
     """The bytes of a file, compressed or not."""
     if path.suffix.lower() == ".gz":
         with gzip.open(path) as file:
             return file.read()
-    if not is_packed(path):
+    if not is_compressed(path):
         return path.read_bytes()
-    for module in ("compression.zstd", "zstandard"):  # the first is Python's own from 3.14 on
+    for module in ("compression.zstd", "zstandard"):  # the first is in the standard library since Python 3.14
         if find_spec(module.partition(".")[0]) is not None:
             return bytes(import_module(module).decompress(path.read_bytes()))
     if find_spec("pyarrow") is not None:
         with import_module("pyarrow").input_stream(path, compression="zstd") as stream:
             return bytes(stream.read())
     raise DataError(
-        "a Parquet file in zstd needs the package zstandard; install it, or unpack the file first."
+        "a zstd-compressed Parquet file needs the package zstandard; install it, or decompress the file."
     )
 
 
-def explained(error: Exception, paths: list[Path], kind: str, separator: str | None) -> DataError:
-    """What the reader's failure means, and for which file."""
-    path = next((path for path in paths if not _opens(path)), paths[0])
+def explain_read_error(error: Exception, paths: list[Path], kind: str, separator: str | None) -> DataError:
+    """The error of a reader as a DataError that names the file and the problem."""
+    path = next((path for path in paths if not _is_readable(path)), paths[0])
     said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, PermissionError):
-        return DataError(f"{path}: the file must be readable, got no permission; change its rights.")
-    if is_packed(path) and not _opens(path):
+        return DataError(f"{path}: the file must be readable, got no permission; change its permissions.")
+    if is_compressed(path) and not _is_readable(path):
         return DataError(
-            f"{path}: the compressed file must be whole, got one cut short or damaged; fetch it again."
+            f"{path}: the compressed file must be complete, got a truncated or damaged one; get it again."
         )
     if isinstance(error, pl.exceptions.NoDataError) or "empty" in said.lower():
-        return DataError(
-            f"{path}: a data file must hold at least one row, got an empty file; export it again."
-        )
+        return _empty_error(path)
     if kind == "parquet":
         return DataError(
-            f"{path}: the file must be Parquet, got something else ({said}); check what wrote it."
+            f"{path}: the file must be Parquet, got something else ({said}); check how it was written."
         )
     if "utf-8" in said or "utf8" in said:
         return DataError(f"{path}: the file must be UTF-8 text, got other bytes; convert it first.")
     if "schema" in said.lower() and len(paths) > 1:
         return DataError(
-            f"{path.parent}: all files must have the same columns, got different ones; read them apart."
+            f"{path.parent}: all files must have the same columns, got different ones; read them separately."
         )
     if separator is not None:
-        rule = _ragged(path, separator) or f"a text table must be well formed, got {said!r}"
-        return DataError(f"{path}: {rule}; mend the file, or pass another separator.")
-    return DataError(f"{path}: {_not_json(path) or said}; mend the file.")
+        rule = _find_long_row(path, separator) or f"a text table must be well formed, got {said[:150]!r}"
+        return DataError(f"{path}: {rule}; correct the file, or pass another separator.")
+    return DataError(f"{path}: {_find_invalid_json(path) or said[:200]}; correct the file.")
 
 
-def _opens(path: Path) -> bool:
-    """Whether a file begins and ends as its ending promises."""
+def _is_readable(path: Path) -> bool:
+    """Whether a compressed file can be read to its end."""
     try:
         if path.suffix.lower() == ".gz":
             with gzip.open(path) as file:
                 while file.read(1 << 20):
                     pass
-        elif is_packed(path):
+        elif is_compressed(path):
             pl.read_csv(path, has_header=False, separator="\x01", quote_char=None, infer_schema=False)
         return True
     except (OSError, EOFError, pl.exceptions.PolarsError):
         return False
 
 
-def _ragged(path: Path, separator: str) -> str:
-    """Which row of a text file has more fields than the header, in words; nothing if none has."""
-    if path.suffix.lower() in PACKED[1:]:
+def _find_long_row(path: Path, separator: str) -> str:
+    """A sentence about the first row with more fields than the header, or nothing."""
+    if path.suffix.lower() in COMPRESSED[1:]:
         return ""
-    with gzip.open(path, "rt") if is_packed(path) else path.open(newline="") as file:
+    with gzip.open(path, "rt") if is_compressed(path) else path.open(newline="") as file:
         rows = csv.reader(file, delimiter=separator)
         width = len(next(rows))
         for number, row in enumerate(rows, start=1):
@@ -182,9 +183,9 @@ def _ragged(path: Path, separator: str) -> str:
     return ""
 
 
-def _not_json(path: Path) -> str:
-    """Which line is not a JSON object, in words; nothing if all are."""
-    for number, line in enumerate(unpacked(path).splitlines(), start=1):
+def _find_invalid_json(path: Path) -> str:
+    """A sentence about the first line that is not a JSON object, or nothing."""
+    for number, line in enumerate(decompress(path).splitlines(), start=1):
         try:
             good = not line.strip() or isinstance(json.loads(line), dict)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Timestamps of every common form as microseconds since 1970 UTC."""
+"""Parsing timestamps in common formats to microseconds since 1970 UTC."""
 
 import numpy as np
 import polars as pl
@@ -6,11 +6,11 @@ import polars as pl
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Longs
 
-# An epoch number tells its unit by its size: seconds stay below 1e11 until the year 5138.
+# The size of an epoch number determines its unit: seconds stay below 1e11 until the year 5138.
 UNITS = ((1e11, "seconds", 1_000_000), (1e14, "milliseconds", 1_000), (1e17, "microseconds", 1))
-DAYS = (19000101, 21001231)  # a column wholly inside is written YYYYMMDD: as seconds it would be August 1970
-# %.f also takes no fraction at all; a form is chosen by the first row and must fit every row.
-FORMS = (
+DAYS = (19000101, 21001231)  # a column within this range is YYYYMMDD; as seconds it would be August 1970
+# %.f also accepts no fraction. The first row determines the format; all rows must have it.
+FORMATS = (
     (r"^\d{4}-\d{1,2}-\d{1,2}$", "%Y-%m-%d"),
     (r"^\d{4}/\d{1,2}/\d{1,2}$", "%Y/%m/%d"),
     (r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(\.\d+)?$", "%Y-%m-%dT%H:%M:%S%.f"),
@@ -21,22 +21,22 @@ ZONED = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?\s?(Z|UTC|[+-]\d\d:?\d\d)
 NUMBER = r"^[+-]?\d+(\.\d*)?([eE][+-]?\d+)?$"
 
 
-def parse_times(series: pl.Series, form: str | None = None) -> Longs:
+def parse_times(series: pl.Series, time_format: str | None = None) -> Longs:
     """(n_rows,) from epoch numbers, ISO strings, dates or datetimes; a time without zone is UTC.
 
-    `form` reads strings of any other form, in strftime's letters: %m/%d/%Y.
+    `time_format` is the strftime format of other strings, such as %m/%d/%Y.
     """
     if series.null_count():
         row = int(series.is_null().arg_max() or 0) + 1
         raise DataError(
             f"column {series.name!r}, row {row}: a timestamp must not be empty, got null in "
             f"{series.null_count():,} of {len(series):,} rows; fill or drop such rows, or pass "
-            'timestamp="" to use no times.'
+            'timestamp="" to ignore times.'
         )
     if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
         series = series.cast(pl.String)
     if series.dtype == pl.String:
-        return _from_strings(series) if form is None else _from_form(series, form)
+        return _from_strings(series) if time_format is None else _from_format(series, time_format)
     if series.dtype in (pl.Date, pl.Datetime):
         return series.cast(pl.Datetime("us")).to_physical().to_numpy()
     if series.dtype.is_numeric():
@@ -47,22 +47,22 @@ def parse_times(series: pl.Series, form: str | None = None) -> Longs:
     )
 
 
-def _refusal(series: pl.Series, bad: pl.Series, rule: str) -> DataError:
+def _row_error(series: pl.Series, bad: pl.Series, rule: str) -> DataError:
     """The error for the first row marked in `bad`."""
     row = int(bad.arg_max() or 0)
     return DataError(
         f"column {series.name!r}, row {row + 1}: {rule}, got {series[row]!r}; "
-        "mend or drop such rows, or say how times are written, such as time_format='%d.%m.%Y %H:%M'."
+        "correct or drop such rows, or pass a format such as time_format='%d.%m.%Y %H:%M'."
     )
 
 
 def _from_numbers(series: pl.Series, shown: pl.Series | None = None) -> Longs:
-    """Epoch numbers of one unit; `shown` is how the values looked to the user."""
+    """Epoch numbers of one unit; `shown` has the original values, for messages."""
     shown = series if shown is None else shown
     if series.dtype.is_decimal():
         series = series.cast(pl.Float64)
     if series.dtype.is_float() and not series.is_finite().all():
-        raise _refusal(shown, ~series.is_finite(), "a timestamp must be a finite number")
+        raise _row_error(shown, ~series.is_finite(), "a timestamp must be a finite number")
     low, high = float(series.min()), float(series.max())  # type: ignore[arg-type]
     if DAYS[0] <= low and high <= DAYS[1]:
         days = series.cast(pl.Int64).cast(pl.String).str.to_date("%Y%m%d", strict=False)
@@ -72,7 +72,7 @@ def _from_numbers(series: pl.Series, shown: pl.Series | None = None) -> Longs:
     if len({_unit(size)[1] for size in _extremes(series, low, high)}) > 1:
         size = series.cast(pl.Float64).abs()
         below, above = _bounds(unit)
-        raise _refusal(
+        raise _row_error(
             shown, (size < below) | (size >= above), f"all times must be in one unit ({unit} in row 1)"
         )
     if unit == "nanoseconds":
@@ -80,14 +80,14 @@ def _from_numbers(series: pl.Series, shown: pl.Series | None = None) -> Longs:
     if series.dtype.is_float():
         return (series.cast(pl.Float64) * factor).round().cast(pl.Int64).to_numpy()
     times, done = np.empty(len(series), np.int64), 0
-    for chunk in series.get_chunks():  # as they were read: joining them first is a copy
+    for chunk in series.get_chunks():  # not rechunked: that would be a copy
         np.multiply(chunk.to_numpy(), factor, out=times[done : done + len(chunk)], casting="unsafe")
         done += len(chunk)
     return times
 
 
 def _extremes(series: pl.Series, low: float, high: float) -> tuple[float, float]:
-    """The smallest and the largest size without sign."""
+    """The smallest and the largest absolute value."""
     if low >= 0:
         return low, high
     size = series.cast(pl.Float64).abs()
@@ -99,7 +99,7 @@ def _unit(value: float) -> tuple[float, str, int]:
 
 
 def _bounds(unit: str) -> tuple[float, float]:
-    """The sizes at which a number is taken for this unit."""
+    """The range of absolute values that have this unit."""
     edges = [0.0, *(edge for edge, _, _ in UNITS), np.inf]
     at = ["seconds", "milliseconds", "microseconds", "nanoseconds"].index(unit)
     return edges[at], edges[at + 1]
@@ -112,39 +112,41 @@ def _from_strings(series: pl.Series) -> Longs:
         whole = text.cast(pl.Int64, strict=False)
         number = whole if whole.null_count() == 0 else text.cast(pl.Float64, strict=False)
         if number.null_count():
-            raise _refusal(series, number.is_null(), "all times must be of one form (a number in row 1)")
+            raise _row_error(series, number.is_null(), "all times must have one format (a number in row 1)")
         return _from_numbers(number, series)
     if first.str.contains(ZONED).item():
-        tidy = text.str.replace(r"\s?(Z|UTC)$", "+00:00").str.replace(" ", "T", literal=True)
-        tidy = _with_seconds(tidy.str.replace(r"\s", ""))
-        return _parsed(series, tidy.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", strict=False, time_unit="us"))
-    for shape, form in FORMS:
-        if first.str.contains(shape).item():
-            tidy = _with_seconds(text) if "%H" in form else text
-            return _parsed(series, tidy.str.to_datetime(form, strict=False, time_unit="us"))
-    raise _refusal(series, pl.Series([True]), "a timestamp must be an epoch number or written as ISO 8601")
+        normal = text.str.replace(r"\s?(Z|UTC)$", "+00:00").str.replace(" ", "T", literal=True)
+        normal = _with_seconds(normal.str.replace(r"\s", ""))
+        return _check_parsed(
+            series, normal.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", strict=False, time_unit="us")
+        )
+    for pattern, time_format in FORMATS:
+        if first.str.contains(pattern).item():
+            normal = _with_seconds(text) if "%H" in time_format else text
+            return _check_parsed(series, normal.str.to_datetime(time_format, strict=False, time_unit="us"))
+    raise _row_error(series, pl.Series([True]), "a timestamp must be an epoch number or ISO 8601")
 
 
-def _from_form(series: pl.Series, form: str) -> Longs:
+def _from_format(series: pl.Series, time_format: str) -> Longs:
     try:
-        times = series.str.strip_chars().str.to_datetime(form, strict=False, time_unit="us")
+        times = series.str.strip_chars().str.to_datetime(time_format, strict=False, time_unit="us")
     except pl.exceptions.PolarsError:
         raise ConfigError(
-            f"time_format must name a day in strftime's letters, got {form!r}; for example '%d.%m.%Y %H:%M'."
+            f"time_format must be a strftime format with a date, got {time_format!r}; try '%d.%m.%Y %H:%M'."
         ) from None
     if times.null_count():
-        raise _refusal(series, times.is_null(), f"every time must be written as {form}")
+        raise _row_error(series, times.is_null(), f"every time must have the format {time_format}")
     return times.to_physical().to_numpy()
 
 
 def _with_seconds(text: pl.Series) -> pl.Series:
-    """2024-05-31T23:59 as 2024-05-31T23:59:00, in every row if the first is written so."""
+    """Append :00 to times without seconds, in every row if the first row has none."""
     if text.head(1).str.contains(r"\d:\d\d:\d").item():
         return text
     return text.str.replace(r"([T ]\d\d?:\d\d)($|[+-])", "${1}:00${2}")
 
 
-def _parsed(series: pl.Series, times: pl.Series) -> Longs:
+def _check_parsed(series: pl.Series, times: pl.Series) -> Longs:
     if times.null_count():
-        raise _refusal(series, times.is_null(), f"all times must be of one form (row 1 is {series[0]!r})")
+        raise _row_error(series, times.is_null(), f"all times must have one format (row 1 is {series[0]!r})")
     return times.to_physical().to_numpy()

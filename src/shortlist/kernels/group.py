@@ -1,4 +1,4 @@
-"""Grouping rows by user and ordering them in time, without a general sort."""
+"""Grouping rows by user and sorting them by time, without a general sort."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.types import Bools, Floats, Ints, Longs
 
-SHORT = 12  # rows up to which insertion beats everything else
+SHORT = 12  # insertion sort is fastest up to this many rows
 
 
 @kernel
@@ -27,7 +27,7 @@ def codes_lookup(rows: npt.NDArray[np.integer], low: int, table: Ints, codes: In
 
 @kernel
 def users_count(user: Ints, indptr: Longs) -> None:
-    """indptr (n_users + 1, zeros) becomes where each user's rows start."""
+    """Fill indptr (n_users + 1, zeros) with the start of each user's rows."""
     for row in range(user.size):
         indptr[user[row] + 1] += 1
     for u in range(1, indptr.size):
@@ -37,8 +37,8 @@ def users_count(user: Ints, indptr: Longs) -> None:
 @kernel
 def rows_group(
     user: Ints,  # (n_rows,)
-    first: int,  # users before this one, and beyond `free`, are left alone
-    free: Longs,  # (n_moved_users,) where each user's next row goes, advanced in place
+    first: int,  # rows of users before this one, or after the last of `free`, are skipped
+    free: Longs,  # (n_copied_users,) where each user's next row goes, advanced in place
     item: Ints,
     time: Longs,
     basket: Ints,
@@ -48,7 +48,7 @@ def rows_group(
     to_basket: Ints,
     to_weight: Floats,
 ) -> None:
-    """Move rows to their users, in their old order; an absent column has length 0."""
+    """Copy rows to the range of their user, in the given order; an absent column has length 0."""
     for row in range(user.size):
         u = user[row] - first
         if u < 0 or u >= free.size:
@@ -99,7 +99,7 @@ def _sift(time: Longs, basket: Ints, item: Ints, weight: Floats, start: int, roo
 
 
 @inlined
-def _is_ordered(time: Longs, basket: Ints, item: Ints, start: int, end: int) -> bool:
+def _is_sorted(time: Longs, basket: Ints, item: Ints, start: int, end: int) -> bool:
     for row in range(start + 1, end):  # noqa: SIM110  a generator does not compile
         if _after(time, basket, item, row - 1, row):
             return False
@@ -115,8 +115,8 @@ def _is_ascending(time: Longs, start: int, end: int) -> bool:
 
 
 @inlined
-def _order_span(time: Longs, basket: Ints, item: Ints, weight: Floats, start: int, end: int) -> None:
-    """In place: by insertion while it is short, by heap when it is long."""
+def _sort_span(time: Longs, basket: Ints, item: Ints, weight: Floats, start: int, end: int) -> None:
+    """In place: insertion sort for short spans, heap sort for long ones."""
     n = end - start
     if n <= SHORT:
         for row in range(start + 1, end):
@@ -134,23 +134,23 @@ def _order_span(time: Longs, basket: Ints, item: Ints, weight: Floats, start: in
 
 @inlined
 def _reorder(column: npt.NDArray[Any], start: int, order: Longs) -> None:
-    """In place; by loops, because an assignment of arrays would compile its error message too."""
+    """In place; a loop compiles faster than an array assignment, which brings its error message along."""
     old = column[start : start + order.size].copy()
     for k in range(order.size):
         column[start + k] = old[order[k]]
 
 
 @kernel
-def rows_order(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floats) -> None:
-    """Order each user's rows by time, basket, item, in place; an absent column has length 0."""
+def rows_sort(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floats) -> None:
+    """Sort each user's rows by time, basket, item, in place; an absent column has length 0."""
     for u in range(indptr.size - 1):
         start, end = indptr[u], indptr[u + 1]
-        if _is_ordered(time, basket, item, start, end):
+        if _is_sorted(time, basket, item, start, end):
             continue
         if time.size == 0 or end - start <= SHORT:
-            _order_span(time, basket, item, weight, start, end)
+            _sort_span(time, basket, item, weight, start, end)
             continue
-        # Sort by time alone, unless that is done, as in a log; then mend the moments with several rows.
+        # Sort by time alone (a log is sorted already), then sort the rows that share a time.
         if not _is_ascending(time, start, end):
             order = np.argsort(time[start:end])
             _reorder(time, start, order)
@@ -162,15 +162,17 @@ def rows_order(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Flo
         first = start
         for row in range(start + 1, end + 1):
             if row == end or time[row] != time[first]:
-                if not _is_ordered(time, basket, item, first, row):
-                    _order_span(time, basket, item, weight, first, row)
+                if not _is_sorted(time, basket, item, first, row):
+                    _sort_span(time, basket, item, weight, first, row)
                 first = row
 
 
 @kernel
-def repeats_fold(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floats, keep: Bools) -> int:
-    """Mark the first of equal rows (keep) and add the weights of the others to it; how many were folded."""
-    folded = 0
+def duplicates_merge(
+    indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floats, keep: Bools
+) -> int:
+    """Mark the first of equal rows in `keep` and add the weights of the others to it; return their count."""
+    merged = 0
     for u in range(indptr.size - 1):
         first = indptr[u]
         for row in range(indptr[u], indptr[u + 1]):
@@ -179,43 +181,43 @@ def repeats_fold(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: F
             same = same and (basket.size == 0 or basket[row] == basket[first])
             keep[row] = not same
             if same:
-                folded += 1
+                merged += 1
                 if weight.size:
                     weight[first] += weight[row]
             else:
                 first = row
-    return folded
+    return merged
 
 
 @kernel
-def baskets_find(indptr: Longs, time: Longs, basket: Ints, starts: Bools, user_baskets: Longs) -> int:
-    """Mark the rows that open a basket; user_baskets (n_users + 1, zeros) counts them; how many in all."""
+def baskets_find(indptr: Longs, time: Longs, basket: Ints, first: Bools, user_baskets: Longs) -> int:
+    """Mark the first row of each basket, fill user_baskets (n_users + 1, zeros), return their number."""
     total = 0
     for u in range(indptr.size - 1):
         for row in range(indptr[u], indptr[u + 1]):
-            opens = row == indptr[u]
-            opens = opens or (time.size > 0 and time[row] != time[row - 1])
-            opens = opens or (basket.size > 0 and basket[row] != basket[row - 1])
-            starts[row] = opens
-            total += opens
+            is_first = row == indptr[u]
+            is_first = is_first or (time.size > 0 and time[row] != time[row - 1])
+            is_first = is_first or (basket.size > 0 and basket[row] != basket[row - 1])
+            first[row] = is_first
+            total += is_first
         user_baskets[u + 1] = total
     return total
 
 
 @kernel
-def baskets_fill(opens: Bools, baskets: Longs) -> None:
-    """baskets (n_baskets + 1,) becomes the rows that open one, then how many rows there are."""
+def baskets_fill(first: Bools, baskets: Longs) -> None:
+    """Fill baskets (n_baskets + 1,) with the first row of each basket, then the number of rows."""
     at = 0
-    for row in range(opens.size):
-        if opens[row]:
+    for row in range(first.size):
+        if first[row]:
             baskets[at] = row
             at += 1
-    baskets[at] = opens.size
+    baskets[at] = first.size
 
 
 @kernel
 def sets_build(indptr: Longs, item: Ints, out_indptr: Longs, out: Ints) -> None:
-    """Each user's distinct items, ascending, packed at the front of `out`; out_indptr (n_users + 1)."""
+    """Write each user's distinct items, ascending, to the front of `out`; fill out_indptr (n_users + 1)."""
     at = 0
     for u in range(indptr.size - 1):
         row = np.sort(item[indptr[u] : indptr[u + 1]])
@@ -224,3 +226,14 @@ def sets_build(indptr: Longs, item: Ints, out_indptr: Longs, out: Ints) -> None:
                 out[at] = row[k]
                 at += 1
         out_indptr[u + 1] = at
+
+
+@kernel
+def repeated_item_find(indptr: Longs, items: Ints, last_list: Ints) -> int:
+    """Position of the first item that repeats within its list, or -1; last_list (n_items,) is all -1."""
+    for number in range(indptr.size - 1):
+        for at in range(indptr[number], indptr[number + 1]):
+            if last_list[items[at]] == number:
+                return int(at)
+            last_list[items[at]] = number
+    return -1

@@ -1,7 +1,7 @@
-"""Cutting interactions into train, validation and test.
+"""Splitting interactions into training, validation and test sets.
 
-`last_basket` and `last_items` cut each user at the user's own end, as the paper does: other users' later
-events stay in training. `by_time` cuts everybody at one moment: nothing later than the cut is in training.
+`last_basket` and `last_items` hold out the last rows of each user, as the paper does; later rows of other
+users stay in training. `by_time` splits all users at one time; nothing after the cut is in training.
 """
 
 from shortlist.split.splits import Split, by_time, last_basket, last_items

@@ -1,4 +1,4 @@
-"""The three ways to cut; validation is cut from the training part in the same way, one step earlier."""
+"""Splits by basket, item and time; validation is split from training in the same way as the test set."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,46 +15,84 @@ from shortlist.types import Bools
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Disjoint parts of one data: choose on `valid`, refit on `train_valid`, judge once on `test`."""
+    """Training, validation and test interactions: select on `valid`, refit on `train_valid`, test once.
+
+    Parameters
+    ----------
+    data
+        All interactions.
+    in_train, in_valid, in_train_valid, in_test
+        (n_rows,) masks over the rows of `data`.
+    dropped
+        Number of users who are not tested because they would have no training rows.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> split.train.n_rows + split.valid.n_rows == split.train_valid.n_rows
+    True
+    """
 
     data: Interactions
-    in_train: Bools  # (n_rows,) of data, as are the other three
+    in_train: Bools
     in_valid: Bools
     in_train_valid: Bools
     in_test: Bools
-    dropped: int  # users who would have been tested but would have kept no training row
+    dropped: int
 
     @cached_property
     def train(self) -> Interactions:
-        """What models learn from while choices are made."""
+        """Rows to train on while models, parameters and cutoffs are selected."""
         return self.data.where(self.in_train)
 
     @cached_property
     def valid(self) -> Interactions:
-        """The truth that choices are made on."""
+        """Held-out rows for selection."""
         return self.data.where(self.in_valid)
 
     @cached_property
     def train_valid(self) -> Interactions:
-        """Everything before the test: what the final model learns from."""
+        """Rows to train the final model on: all except the test set."""
         return self.data.where(self.in_train_valid)
 
     @cached_property
     def test(self) -> Interactions:
-        """The truth that is looked at once."""
+        """Held-out rows for the final evaluation."""
         return self.data.where(self.in_test)
 
     def __repr__(self) -> str:
         return (
             f"Split(train {self.train.n_rows:,} rows, valid {self.valid.n_rows:,} rows of "
             f"{self.valid.active_users.size:,} users, test {self.test.n_rows:,} rows of "
-            f"{self.test.active_users.size:,} users, {self.dropped:,} users without history not tested)"
+            f"{self.test.active_users.size:,} users, {self.dropped:,} users not tested)"
         )
 
 
 def last_basket(data: Interactions | Any) -> Split:
-    """Test on each user's last basket; users with one basket stay in training and are not tested."""
-    data = _ordered(data, "last_basket")
+    """Hold out the last basket of each user.
+
+    Parameters
+    ----------
+    data
+        Interactions with times or baskets, or a table or matrix of them. Users with a single basket stay in
+        training and are not tested.
+
+    Returns
+    -------
+    Split
+
+    Raises
+    ------
+    DataError
+        If there are neither times nor baskets, or no user has two baskets.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> split.test.n_baskets == split.test.active_users.size
+    True
+    """
+    data = _check_order(data, "last_basket")
 
     def last(part: Interactions) -> tuple[Bools, int]:
         n_baskets = np.diff(part.user_baskets)
@@ -63,21 +101,47 @@ def last_basket(data: Interactions | Any) -> Split:
         final[part.user_baskets[1:][tested] - 1] = True
         return np.repeat(final, np.diff(part.baskets)), int((n_baskets == 1).sum())
 
-    return _twice(data, last, "users with at least two baskets")
+    return _split_twice(data, last, "users with at least two baskets")
 
 
 def last_items(data: Interactions | Any, n: int = 1) -> Split:
-    """Test on each user's last `n` rows; users with `n` rows or fewer stay in training and are not tested."""
-    data = _ordered(data, "last_items")
+    """Hold out the last `n` rows of each user.
+
+    Parameters
+    ----------
+    data
+        Interactions with times or baskets, or a table or matrix of them. Users with at most `n` rows stay in
+        training and are not tested.
+    n
+        Number of rows to hold out.
+
+    Returns
+    -------
+    Split
+
+    Raises
+    ------
+    DataError
+        If there are neither times nor baskets, or no user has more than `n` rows.
+    ConfigError
+        If `n` is less than 1.
+
+    Examples
+    --------
+    >>> split = sl.split.last_items(sl.load_dataset("sample"), n=3)
+    >>> split.test.n_rows == 3 * split.test.active_users.size
+    True
+    """
+    data = _check_order(data, "last_items")
     if n < 1:
-        raise ConfigError(f"n must be at least 1, got {n}; pass how many last items to test on.")
+        raise ConfigError(f"n must be at least 1, got {n}; pass the number of items to hold out.")
 
     def last(part: Interactions) -> tuple[Bools, int]:
         lengths = np.diff(part.indptr)
         from_end = np.repeat(part.indptr[1:], lengths) - np.arange(part.n_rows)
         return (from_end <= n) & np.repeat(lengths > n, lengths), int(((lengths > 0) & (lengths <= n)).sum())
 
-    return _twice(data, last, f"users with more than {n} rows")
+    return _split_twice(data, last, f"users with more than {n} rows")
 
 
 def by_time(
@@ -85,89 +149,115 @@ def by_time(
     cut: datetime | date | str | float,
     valid_cut: datetime | date | str | float | None = None,
 ) -> Split:
-    """Test on what happens at or after `cut`; validate on what happens from `valid_cut` until then.
+    """Hold out the rows at or after a time.
 
-    Numbers are epoch seconds. Without `valid_cut`, validation spans as long before the cut as the test does
-    after it, but at most half of the time before the cut, so that training is never empty.
+    Parameters
+    ----------
+    data
+        Interactions with times, or a table of them. Users without rows before the cut are not tested.
+    cut
+        Start of the test period: datetime, date, ISO 8601 string or epoch seconds; UTC if it has no zone.
+    valid_cut
+        Start of the validation period. None makes it as long as the test period, but at most half of the
+        time before the cut.
+
+    Returns
+    -------
+    Split
+
+    Raises
+    ------
+    DataError
+        If there are no times, the cut is outside the data, or no user has rows before and after it.
+    ConfigError
+        If a time cannot be parsed, or `valid_cut` is not before the cut.
+
+    Examples
+    --------
+    >>> split = sl.split.by_time(sl.load_dataset("sample"), "2024-06-01")
+    >>> split.train.time.max() < split.valid.time.min() < split.test.time.min()
+    True
     """
     data = Interactions.of(data)
     if data.time is None or not data.n_rows:
-        raise DataError(
-            "by_time needs timestamps, got no rows that have them; name the timestamp column when reading."
-        )
-    moment = _micros(cut)
+        raise DataError("by_time needs timestamps, got none; pass the timestamp column when reading.")
+    test_start = _parse_time(cut)
     first, last = int(data.time.min()), int(data.time.max())
-    half = max(first + 1, (first + moment) // 2)
-    earlier = max(moment - (last + 1 - moment), half) if valid_cut is None else _micros(valid_cut)
-    if not first < moment <= last:
+    half = max(first + 1, (first + test_start) // 2)
+    if valid_cut is None:
+        valid_start = max(test_start - (last + 1 - test_start), half)
+    else:
+        valid_start = _parse_time(valid_cut)
+    if not first < test_start <= last:
         raise DataError(
-            f"cut must lie within the data ({_show(first)} to {_show(last)}), got {_show(moment)}; "
-            "choose a moment inside."
+            f"cut must be within the data ({_format_time(first)} to {_format_time(last)}), "
+            f"got {_format_time(test_start)}; choose a time inside."
         )
-    if valid_cut is not None and not first < earlier < moment:
+    if valid_cut is not None and not first < valid_start < test_start:
         raise ConfigError(
-            f"valid_cut must lie between the first event and the cut, got {_show(earlier)}; move it."
+            f"valid_cut must be between the first event and the cut, got {_format_time(valid_start)}."
         )
-    before = data.time < moment
-    in_train = data.time < earlier
-    in_valid = before & ~in_train & _with_rows(data, in_train)
-    in_test = ~before & _with_rows(data, before)
+    before = data.time < test_start
+    in_train = data.time < valid_start
+    in_valid = before & ~in_train & _has_rows(data, in_train)
+    in_test = ~before & _has_rows(data, before)
     if not in_test.any():
         raise DataError(
-            "the test set is empty: nobody has events on both sides of the cut; choose another cut."
+            "the test set is empty: no user has events before and after the cut; choose another cut."
         )
     dropped = np.unique(data.user[~before & ~in_test]).size
     return Split(data, in_train, in_valid, before, in_test, dropped)
 
 
-def _with_rows(data: Interactions, among: Bools) -> Bools:
-    """(n_rows,) whether the row's user has a row among the marked ones."""
+def _has_rows(data: Interactions, mask: Bools) -> Bools:
+    """(n_rows,) whether the user of each row has a row in the mask."""
     known = np.zeros(data.n_users, np.bool_)
-    known[data.user[among]] = True
+    known[data.user[mask]] = True
     return known[data.user]
 
 
-def _twice(data: Interactions, last: Callable[[Interactions], tuple[Bools, int]], who: str) -> Split:
-    """Cut the test, then cut the validation the same way from what is left."""
+def _split_twice(data: Interactions, last: Callable[[Interactions], tuple[Bools, int]], who: str) -> Split:
+    """Hold out the test set, then the validation set from the remaining rows in the same way."""
     in_test, dropped = last(data)
     if not in_test.any():
-        raise DataError(f"the test set is empty: there are no {who}; filter less or bring more history.")
+        raise DataError(f"the test set is empty: there are no {who}; filter less or use more data.")
     rest = np.flatnonzero(~in_test)
     in_valid = np.zeros(data.n_rows, np.bool_)
     in_valid[rest[last(data.where(~in_test))[0]]] = True
     return Split(data, ~(in_valid | in_test), in_valid, ~in_test, in_test, dropped)
 
 
-def _ordered(source: Interactions | Any, name: str) -> Interactions:
+def _check_order(source: Interactions | Any, name: str) -> Interactions:
+    """Interactions whose rows have an order."""
     data = Interactions.of(source)
     if data.time is None and data.n_baskets == data.active_users.size:
         raise DataError(
-            f"{name} needs timestamps or baskets to know what came last, got neither; "
-            "name the timestamp or basket column when reading."
+            f"{name} needs timestamps or baskets to find the last rows, got neither; "
+            "pass the timestamp or basket column when reading."
         )
     return data
 
 
-def _micros(moment: datetime | date | str | float) -> int:
-    """Microseconds since 1970 UTC; moments without a zone are read as UTC."""
-    if isinstance(moment, str):
+def _parse_time(time: datetime | date | str | float) -> int:
+    """Microseconds since 1970 UTC; a time without zone is UTC."""
+    if isinstance(time, str):
         try:
-            moment = datetime.fromisoformat(moment)
+            time = datetime.fromisoformat(time)
         except ValueError:
             raise ConfigError(
-                f"a moment must be ISO 8601 or epoch seconds, got {moment!r}; write 2001-02-01."
+                f"a time must be ISO 8601 or epoch seconds, got {time!r}; write 2001-02-01."
             ) from None
-    if isinstance(moment, datetime):
-        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if isinstance(time, datetime):
+        aware = time if time.tzinfo else time.replace(tzinfo=UTC)
         return round(aware.timestamp() * 1e6)
-    if isinstance(moment, date):
-        return _micros(datetime(moment.year, moment.month, moment.day, tzinfo=UTC))
-    if not abs(moment) < 1e11:  # also what NaN fails
+    if isinstance(time, date):
+        return _parse_time(datetime(time.year, time.month, time.day, tzinfo=UTC))
+    if not abs(time) < 1e11:  # NaN fails too
         raise ConfigError(
-            f"a moment in epoch seconds must be below 1e11, got {moment}; divide milliseconds by 1000."
+            f"a time in epoch seconds must be below 1e11, got {time}; divide milliseconds by 1000."
         )
-    return round(moment * 1e6)
+    return round(time * 1e6)
 
 
-def _show(micros: int) -> str:
+def _format_time(micros: int) -> str:
     return str(np.datetime64(micros, "us").astype("datetime64[s]"))
