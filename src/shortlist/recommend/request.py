@@ -15,8 +15,8 @@ import polars as pl
 
 from shortlist.core.ragged import ItemSets, no_sets, same_sets
 from shortlist.cutoff.base import Cutoff
-from shortlist.data.id_map import UNKNOWN, IdMap, id_series
 from shortlist.data.grouping import NO_BASKET, NO_TIME, NO_WEIGHT
+from shortlist.data.id_map import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.times import parse_times
 from shortlist.errors import ConfigError, DataError, DataWarning
