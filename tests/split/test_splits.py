@@ -115,8 +115,7 @@ def test_parts_share_the_id_tables():
 
 def test_what_it_prints():
     assert repr(last_basket(data())) == (
-        "Split(train 5 rows, valid 1 rows of 1 users, test 3 rows of 2 users, "
-        "2 users not tested)"
+        "Split(train 5 rows, valid 1 rows of 1 users, test 3 rows of 2 users, 2 users not tested)"
     )
 
 
