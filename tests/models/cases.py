@@ -3,6 +3,7 @@
 from functools import cache
 
 import numpy as np
+from scipy.special import expit
 
 from shortlist.data.interactions import Interactions
 from shortlist.models.counting import PersonalFrequency, Popularity
@@ -82,6 +83,25 @@ def dense(one, users=None, **request):
     """(n, n_items) scores of users, given by dense index."""
     ids = one.users_.values if users is None else one.users_.to_ids(np.asarray(users, np.int32))
     return one.score(one.build_request(ids, **request)).dense(len(one.items_))
+
+
+def all_users(data):
+    """All dense users."""
+    return np.arange(data.n_users, dtype=np.int32)
+
+
+def answer(one, users=None):
+    """The model's answer for users, given by dense index."""
+    ids = one.users_.values if users is None else one.users_.to_ids(np.asarray(users, np.int32))
+    return one.score(one.build_request(ids))
+
+
+def probabilities(one, users=None):
+    """(n, n_items) probabilities, or None if scores only rank."""
+    found = answer(one, users)
+    if found.log_odds_shift is None:
+        return None
+    return expit(found.dense(len(one.items_)).astype(np.float64) + found.log_odds_shift[:, None])
 
 
 def bits(one):

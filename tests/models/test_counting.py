@@ -6,6 +6,7 @@ import pytest
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.models.counting import PersonalFrequency, Popularity
+from tests.models.cases import dense
 
 DAY = 86_400
 ROWS = [
@@ -18,24 +19,24 @@ BOTH = np.arange(2, dtype=np.int32)
 
 
 def test_popularity_is_the_number_of_sales():
-    scores = Popularity().fit(Interactions.from_tuples(ROWS)).score(BOTH)
+    scores = dense(Popularity().fit(Interactions.from_tuples(ROWS)), BOTH)
     assert scores.tolist() == [[3, 2, 1]] * 2
 
 
 def test_popularity_fades_by_its_half_life():
-    scores = Popularity(half_life=10).fit(Interactions.from_tuples(ROWS)).score(BOTH[:1])
+    scores = dense(Popularity(half_life=10).fit(Interactions.from_tuples(ROWS)), BOTH[:1])
     np.testing.assert_allclose(scores[0], [0.25 + 0.5 + 1, 0.25 + 1, 1])
 
 
 def test_personal_frequency_counts_baskets_back_from_the_last():
-    scores = PersonalFrequency(decay=0.5, popularity=6).fit(Interactions.from_tuples(ROWS)).score(BOTH)
+    scores = dense(PersonalFrequency(decay=0.5, popularity=6).fit(Interactions.from_tuples(ROWS)), BOTH)
     item_stats = [3, 2, 1]  # shares of six sales, times six
     np.testing.assert_allclose(scores[0], np.add(item_stats, [0.25 + 0.5 + 1, 0.25, 1]))
     np.testing.assert_allclose(scores[1], np.add(item_stats, [0, 1, 0]))
 
 
 def test_without_a_shelf_only_ones_own_counts():
-    scores = PersonalFrequency(popularity=0).fit(Interactions.from_tuples(ROWS)).score(BOTH)
+    scores = dense(PersonalFrequency(popularity=0).fit(Interactions.from_tuples(ROWS)), BOTH)
     assert scores[1].tolist() == [0, 1, 0]
 
 
@@ -56,9 +57,9 @@ def test_more_data_and_newcomers_are_counted_in(kind):
     whole = Interactions.from_tuples([*ROWS, ("c", "new", 21 * DAY), ("a", "y", 21 * DAY)])
     fresh = kind().fit(whole)
     order = one.items_.lookup(fresh.items_.values)
-    np.testing.assert_array_equal(one.score(BOTH)[:, order], fresh.score(BOTH))
+    np.testing.assert_array_equal(dense(one, BOTH)[:, order], dense(fresh, BOTH))
     one.fold_in({"d": ["x"]})
-    assert np.isfinite(one.score(one.users_.lookup(["d"]))).all()
+    assert np.isfinite(dense(one, one.users_.lookup(["d"]))).all()
     with pytest.raises(UnknownIdError):
         one.fold_in({"d": ["xx"]})
     with pytest.raises(DataError):

@@ -5,7 +5,7 @@ import pytest
 
 from shortlist.errors import ConfigError
 from shortlist.models.ease import EASE
-from tests.models.cases import checkerboard, crowd, everyone
+from tests.models.cases import all_users, checkerboard, crowd, dense
 
 
 def taken(data):
@@ -15,7 +15,7 @@ def taken(data):
 def test_weights_minimise_the_squared_error_with_an_empty_diagonal():
     """Without the diagonal the gradient of ‖X − XB‖² + reg·‖B‖² is zero, column by column."""
     data = crowd()
-    weights = EASE(reg=20.0).fit(data).weights_.astype(float)
+    weights = EASE(reg=20.0).fit(data)._state.weights.astype(float)
     x = taken(data)
     gradient = x.T @ (x @ weights - x) + 20.0 * weights
     np.fill_diagonal(gradient, 0.0)
@@ -26,26 +26,26 @@ def test_weights_minimise_the_squared_error_with_an_empty_diagonal():
 def test_scores_are_sums_over_what_was_taken():
     data = crowd()
     one = EASE().fit(data)
-    np.testing.assert_allclose(one.score(everyone(data)), taken(data) @ one.weights_, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(dense(one), taken(data) @ one._state.weights, rtol=1e-4, atol=1e-5)
 
 
 def test_with_decay_an_item_counts_as_of_its_last_basket():
     data = checkerboard()
     one = EASE(decay=0.5).fit(data)
     rows = np.zeros((data.n_users, data.n_items))
-    for user in everyone(data):
+    for user in all_users(data):
         first, end = data.user_baskets[user], data.user_baskets[user + 1]
         for basket in range(first, end):
             rows[user, data.item[data.baskets[basket] : data.baskets[basket + 1]]] = 0.5 ** (end - 1 - basket)
-    np.testing.assert_allclose(one.score(everyone(data)), rows @ one.weights_, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(dense(one), rows @ one._state.weights, rtol=1e-5, atol=1e-6)
 
 
 def test_folding_in_keeps_the_weights():
     one = EASE().fit(checkerboard())
-    weights = one.weights_
+    weights = one._state.weights
     one.fold_in({"guest": ["i00", "i02"]})
-    assert one.weights_ is weights
-    guest = one.score(np.array([one.users_.index("guest")], np.int32))
+    assert one._state.weights is weights
+    guest = dense(one, [one.users_.index("guest")])
     np.testing.assert_allclose(guest[0], weights[0] + weights[2], rtol=1e-6)
 
 

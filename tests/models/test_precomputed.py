@@ -7,7 +7,7 @@ from scipy.sparse import coo_array, csr_array, csr_matrix
 from shortlist.errors import ConfigError, DataError
 from shortlist.models.base import load_model
 from shortlist.models.precomputed import PrecomputedScores, from_implicit
-from tests.models.cases import checkerboard, everyone
+from tests.models.cases import all_users, answer, checkerboard, dense
 
 RNG = np.random.default_rng(0)
 USER, ITEM = (RNG.normal(size=(n, 4)).astype(np.float32) for n in (30, 20))
@@ -29,7 +29,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_all_forms_give_the_same_scores(form):
     one = PrecomputedScores(scores=FORMS[form]).fit(checkerboard())
-    found = one.score(SOME)
+    found = dense(one, SOME)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, DENSE[SOME], rtol=1e-5, atol=1e-6)
     lists = one.recommend(["u03"], N=5, filter_seen=False)
@@ -40,13 +40,13 @@ def test_all_forms_give_the_same_scores(form):
 def test_all_forms_but_callables_are_saved(form, tmp_path):
     one = PrecomputedScores(scores=FORMS[form]).fit(checkerboard())
     back = load_model(one.save(tmp_path / "m"))
-    users = everyone(checkerboard())
-    assert (back.score(users) == one.score(users)).all()
-    assert (back.factors(users) is None) == (one.factors(users) is None)
+    users = all_users(checkerboard())
+    assert (dense(back, users) == dense(one, users)).all()
+    assert (answer(back, users).factors is None) == (answer(one, users).factors is None)
 
 
 def test_a_callable_cannot_be_saved(tmp_path):
-    with pytest.raises(ConfigError, match="callable cannot be saved; save the scores"):
+    with pytest.raises(ConfigError, match="function cannot be saved; save the array"):
         PrecomputedScores(scores=FORMS["callable"]).fit(checkerboard()).save(tmp_path / "m")
     assert list(tmp_path.iterdir()) == []
 
@@ -54,7 +54,7 @@ def test_a_callable_cannot_be_saved(tmp_path):
 def test_what_a_sparse_matrix_does_not_store_is_never_shown():
     few = csr_array(([0.5, 0.0], ([3, 3], [7, 2])), shape=DENSE.shape)
     one = PrecomputedScores(scores=few).fit(checkerboard())
-    scores = one.score(SOME)
+    scores = dense(one, SOME)
     assert np.isneginf(scores).sum() == scores.size - 2
     assert (scores[0, 7], scores[0, 2]) == (0.5, 0)
     assert one.recommend(["u03"], N=5, filter_seen=False).items.tolist() == [7, 2]
@@ -63,11 +63,11 @@ def test_what_a_sparse_matrix_does_not_store_is_never_shown():
 def test_factors_are_read_only_and_the_same_array_each_time():
     item = ITEM.copy()
     one = PrecomputedScores(scores=(USER, item)).fit(checkerboard())
-    first, second = one.factors(SOME)[1], one.factors(SOME)[1]
+    first, second = answer(one, SOME).factors[1], answer(one, SOME).factors[1]
     assert first is second
     assert not first.flags.writeable
     item[:] = 0  # the owner may go on with it
-    np.testing.assert_array_equal(one.factors(SOME)[1], ITEM)
+    np.testing.assert_array_equal(answer(one, SOME).factors[1], ITEM)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_wrong_scores_are_refused(scores, error, sentence):
 def test_a_scorer_that_returns_another_shape_is_told():
     one = PrecomputedScores(scores=lambda users: DENSE[users].T).fit(checkerboard())
     with pytest.raises(DataError, match=r"must return 3 × 20 scores, got \(20, 3\)"):
-        one.score(SOME)
+        dense(one, SOME)
 
 
 def test_implicit_models_are_understood():
@@ -102,4 +102,4 @@ def test_implicit_models_are_understood():
     theirs.fit(csr_matrix(data.to_csr()).copy(), show_progress=False)
     ours = from_implicit(theirs, data)
     wanted = theirs.user_factors @ theirs.item_factors.T
-    np.testing.assert_allclose(ours.score(everyone(data)), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(dense(ours), wanted, rtol=1e-5, atol=1e-6)

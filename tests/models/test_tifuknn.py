@@ -5,7 +5,7 @@ import pytest
 
 from shortlist.errors import ConfigError
 from shortlist.models.tifuknn import TIFUKNN
-from tests.models.cases import checkerboard, crowd, everyone
+from tests.models.cases import all_users, checkerboard, crowd, dense
 
 
 def plain_vector(data, user, one):
@@ -28,9 +28,9 @@ def plain_vector(data, user, one):
 def test_scores_mix_own_and_nearest_vectors(group_size):
     data = crowd()
     one = TIFUKNN(n_neighbors=5, group_size=group_size, own=0.6, basket_decay=0.8, group_decay=0.5).fit(data)
-    vectors = np.array([plain_vector(data, user, one) for user in everyone(data)])
+    vectors = np.array([plain_vector(data, user, one) for user in all_users(data)])
     users = np.array([3, 200, 17], np.int32)
-    scores = one.score(users)
+    scores = dense(one, users)
     for row, user in enumerate(users):
         far = ((vectors - vectors[user]) ** 2).sum(axis=1)
         far[user] = np.inf
@@ -41,9 +41,9 @@ def test_scores_mix_own_and_nearest_vectors(group_size):
 def test_neighbours_bring_what_their_like_take():
     """Even users take even items: what an even user has not taken yet still beats every odd item."""
     data = checkerboard()
-    scores = TIFUKNN(n_neighbors=10, own=0.5).fit(data).score(everyone(data))
+    scores = dense(TIFUKNN(n_neighbors=10, own=0.5).fit(data))
     own = (np.arange(data.n_users)[:, None] + np.arange(data.n_items)) % 2 == 0
-    assert all(scores[u, own[u]].min() > scores[u, ~own[u]].max() for u in everyone(data))
+    assert all(scores[u, own[u]].min() > scores[u, ~own[u]].max() for u in all_users(data))
 
 
 @pytest.mark.parametrize("name", ["basket_decay", "group_decay", "own"])

@@ -1,5 +1,7 @@
 """The joint engine: the same bits whoever runs it, limiting cases, going on, folding in, probabilities."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,19 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError, NotFittedError, UnknownIdError
 from shortlist.models.factorization import schedule as strata
 from shortlist.models.factorization.hybrid import Hybrid
-from tests.models.cases import FACTORS, JOINT, bits, checkerboard, crowd, everyone, fit, fitted, model
+from tests.models.cases import (
+    FACTORS,
+    JOINT,
+    all_users,
+    bits,
+    checkerboard,
+    crowd,
+    dense,
+    fit,
+    fitted,
+    model,
+    probabilities,
+)
 
 joint_model = pytest.mark.parametrize("name", JOINT)
 
@@ -52,29 +66,29 @@ def test_without_examples_the_joint_model_is_the_ranker(ranker, joint, changed):
     mixed = fit(joint, crowd(), n_epochs=3, alpha=0, **changed)
     for part in ("user", "item", "bias"):
         assert bits(mixed)[part] == plain[part]
-    users = everyone(crowd())
-    assert mixed.boundaries(users) is None
-    assert mixed.probabilities(users[:2]) is None
-    assert (mixed.theta_.boundary == mixed.t).all()
+    users = all_users(crowd())
+    assert mixed.boundaries() is None
+    assert probabilities(mixed, users[:2]) is None
+    assert (mixed._state.parameters.boundary == mixed.t).all()
 
 
 def test_only_classifiers_move_boundaries_and_give_probabilities():
     users = np.arange(5, dtype=np.int32)
     for name in JOINT:
         one = fitted(name)
-        assert (one.boundaries(users) is not None) == name.startswith("DK")
-        assert (one.probabilities(users) is not None) == (name in ("LogMF", "DKBPRMF", "DKHRM"))
-    assert np.ptp(fitted("DKBPRMF").boundaries(everyone(checkerboard()))) > 0
+        assert (one.boundaries() is not None) == name.startswith("DK")
+        assert (probabilities(one, users) is not None) == (name in ("LogMF", "DKBPRMF", "DKHRM"))
+    assert np.ptp(fitted("DKBPRMF").boundaries()) > 0
     hinge = fit("DKBPRMF", checkerboard(), loss="hinge")
-    assert hinge.boundaries(users) is not None
-    assert hinge.probabilities(users) is None
+    assert hinge.boundaries() is not None
+    assert probabilities(hinge, users) is None
 
 
 @pytest.mark.parametrize("penalty", ["l2", "l1"])
 def test_a_strong_penalty_holds_boundaries_at_t(penalty):
-    users = everyone(checkerboard())
+    users = all_users(checkerboard())
     free, held = (
-        fit("DKBPRMF", checkerboard(), t=0.7, lambda_t=force, penalty=penalty).boundaries(users)
+        fit("DKBPRMF", checkerboard(), t=0.7, lambda_t=force, penalty=penalty).boundaries()
         for force in (0.0, 1e4)
     )
     assert np.abs(held - 0.7).max() < 1e-3 < np.abs(free - 0.7).max()
@@ -82,11 +96,11 @@ def test_a_strong_penalty_holds_boundaries_at_t(penalty):
 
 def test_stricter_sampling_lowers_scores_against_boundaries():
     """More negatives per positive, fewer items above the boundary: that is what `negatives` means."""
-    users = everyone(crowd())
+    users = all_users(crowd())
     above = []
     for negatives in (0.5, 1.0, 2.0):
         one = fit("DKBPRMF", crowd(), n_epochs=10, lr=0.05, negatives=negatives, alpha=0.8)
-        above.append(float((one.score(users) > one.boundaries(users)[:, None]).mean()))
+        above.append(float((dense(one, users) > one.boundaries()[:, None]).mean()))
     assert above[0] > above[1] > above[2] > 0
 
 
@@ -115,7 +129,7 @@ def drawn(n_users=300, n_items=80, seed=2):
 def test_probabilities_are_calibrated_on_data_from_a_known_model(name, changed):
     data, truth = drawn()
     one = fit(name, data, n_epochs=60, lr=0.05, reg=0.02, **changed)
-    found = one.probabilities(everyone(data))
+    found = probabilities(one)
     assert found.mean() == pytest.approx(truth.mean(), rel=0.15)
     order = np.argsort(found, axis=None).reshape(5, -1)
     for fifth in order[2:]:  # and not only on the whole
@@ -125,14 +139,15 @@ def test_probabilities_are_calibrated_on_data_from_a_known_model(name, changed):
 def test_probabilities_of_a_next_basket_average_to_its_size():
     data = crowd()
     one = fit("DKHRM", data, n_epochs=15, lr=0.05, alpha=1.0, negatives=5.0, lambda_t=0.1, reg=0.02)
-    expected = one.probabilities(everyone(data)).sum(1).mean()
+    expected = probabilities(one).sum(1).mean()
     assert expected == pytest.approx(data.n_rows / data.n_baskets, rel=0.25)
 
 
 def test_probabilities_stay_within_bounds_far_out():
     one = fit("LogMF", checkerboard())
-    one.theta_ = one.theta_._replace(bias=np.resize(np.array([1e4, -1e4], np.float32), 20))
-    found = one.probabilities(np.zeros(1, np.int32))
+    bias = np.resize(np.array([1e4, -1e4], np.float32), 20)
+    one._state = replace(one._state, parameters=one._state.parameters._replace(bias=bias))
+    found = probabilities(one, np.zeros(1, np.int32))
     assert found[0, 0] == 1
     assert found[0, 1] == 0
 
@@ -152,15 +167,15 @@ MORE = [
 @joint_model
 def test_partial_fit_appends_and_leaves_the_untouched_alone(name):
     one, data = fit(name, checkerboard()), checkerboard()
-    old = one.theta_
+    old = one._state.parameters
     one.partial_fit(Interactions.from_tuples(MORE))
     assert one.users_.values.to_list() == [*data.users.values.to_list(), "zed"]
     assert one.items_.values.to_list() == [*data.items.values.to_list(), "new"]
-    untouched = np.setdiff1d(everyone(data), [0, 2, 4])
-    assert (one.theta_.user[untouched] == old.user[untouched]).all()
-    assert (one.theta_.boundary[untouched] == old.boundary[untouched]).all()
-    assert (one.theta_.user[[0, 2, 4]] != old.user[[0, 2, 4]]).any(axis=1).all()
-    scores = one.score(everyone(one.history))
+    untouched = np.setdiff1d(all_users(data), [0, 2, 4])
+    assert (one._state.parameters.user[untouched] == old.user[untouched]).all()
+    assert (one._state.parameters.boundary[untouched] == old.boundary[untouched]).all()
+    assert (one._state.parameters.user[[0, 2, 4]] != old.user[[0, 2, 4]]).any(axis=1).all()
+    scores = dense(one)
     even, odd = scores[0:30:2, -1].mean(), scores[1:30:2, -1].mean()
     assert even > odd  # the new item was taken on the even side only
     zed = scores[-1]
@@ -186,25 +201,27 @@ def test_folded_in_users_look_like_trained_ones(name):
     history = {users[u]: data.items.to_ids(data.item[data.user == u]).to_list() for u in gone}
     part.fold_in(history)
     assert part.items_.values.to_list() == whole.items_.values.to_list()
-    back = part.score(part.users_.lookup([users[u] for u in gone]))
-    like = [np.corrcoef(a, b)[0, 1] for a, b in zip(back, whole.score(np.array(gone, np.int32)), strict=True)]
+    back = dense(part, part.users_.lookup([users[u] for u in gone]))
+    like = [
+        np.corrcoef(a, b)[0, 1] for a, b in zip(back, dense(whole, np.array(gone, np.int32)), strict=True)
+    ]
     assert min(like) > 0.7
 
 
 @joint_model
 def test_fold_in_moves_nobody_else(name):
     one = fit(name, checkerboard())
-    old, users = one.theta_, everyone(checkerboard())
-    scores = one.score(users)
+    old, users = one._state.parameters, all_users(checkerboard())
+    scores = dense(one, users)
     one.fold_in({"ann": ["i00", "i04", "i06"], "u01": ["i03"]})
-    assert (one.theta_.item == old.item).all()
+    assert (one._state.parameters.item == old.item).all()
     others = users != 1
-    assert (one.theta_.user[users[others]] == old.user[others]).all()
-    np.testing.assert_allclose(one.score(users)[others], scores[others], rtol=1e-5, atol=1e-6)
-    ann = one.score(one.users_.lookup(["ann"]))[0]
+    assert (one._state.parameters.user[users[others]] == old.user[others]).all()
+    np.testing.assert_allclose(dense(one, users)[others], scores[others], rtol=1e-5, atol=1e-6)
+    ann = dense(one, one.users_.lookup(["ann"]))[0]
     assert ann[0:20:2].mean() > ann[1:20:2].mean()
     if name.startswith("DK"):
-        assert one.boundaries(one.users_.lookup(["ann"]))[0] != one.t
+        assert one.boundaries("ann")[0] != one.t
 
 
 @joint_model
@@ -232,4 +249,4 @@ def test_fold_in_refuses_what_it_cannot_use(name):
 def test_fold_in_of_somebody_with_everything():
     one = fit("DKBPRMF", checkerboard())
     one.fold_in({"hog": one.items_.values.to_list()})
-    assert np.isfinite(one.score(one.users_.lookup(["hog"]))).all()
+    assert np.isfinite(dense(one, one.users_.lookup(["hog"]))).all()

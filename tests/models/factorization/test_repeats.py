@@ -6,7 +6,7 @@ import pytest
 from shortlist.data.interactions import Interactions
 from shortlist.models.base import load_model
 from shortlist.models.factorization.hybrid import repeat_level
-from tests.models.cases import bits, checkerboard, crowd, everyone, fit, model
+from tests.models.cases import all_users, answer, bits, checkerboard, crowd, dense, fit, model
 
 
 def regulars(again, n_users=60, n_items=40):
@@ -34,17 +34,17 @@ def test_a_memory_ranks_what_people_return_to():
     plain, mindful = (fit("HRM", held, n_epochs=3, lr=0.02, repeat_decay=memory) for memory in (None, 0.9))
     found = []
     for one in (plain, mindful):
-        best = np.argsort(-one.score(everyone(held)), axis=1)[:, :3]
+        best = np.argsort(-dense(one), axis=1)[:, :3]
         sets = held.item_sets[1].reshape(-1, 3)
         found.append(np.mean([np.isin(a, b).mean() for a, b in zip(best, sets, strict=True)]))
     assert found[1] > 0.95 > found[0]
-    assert (mindful.theta_.user_repeat > 0).all()
+    assert (mindful._state.parameters.user_repeat > 0).all()
 
 
 def test_scores_are_factors_and_the_past():
     one = fit("DKHRM", crowd(), n_epochs=2, lr=0.05, repeat_decay=0.8)
-    theta, data, users = one.theta_, crowd(), np.array([3, 0, 77], np.int32)
-    plain = one.vectors_of(theta, data, users) @ theta.item.T + theta.bias
+    theta, data, users = one._state.parameters, crowd(), np.array([3, 0, 77], np.int32)
+    plain = one.user_vectors(theta, data, users) @ theta.item.T + theta.bias
     for row, user in enumerate(users):
         for item in range(data.n_items):
             rows = slice(data.user_baskets[user], data.user_baskets[user + 1] + 1)
@@ -57,8 +57,8 @@ def test_scores_are_factors_and_the_past():
             ]
             weight = theta.user_repeat[user] + theta.item_repeat[item]
             plain[row, item] += weight * np.log1p(sum(0.8**age for age in ages))
-    np.testing.assert_allclose(one.score(users), plain, rtol=1e-4, atol=1e-5)
-    assert one.factors(users) is None
+    np.testing.assert_allclose(dense(one, users), plain, rtol=1e-4, atol=1e-5)
+    assert answer(one, users).factors is None
     assert (theta.item_repeat != 0).any()
 
 
@@ -66,20 +66,20 @@ def test_saved_and_loaded_and_recommended(tmp_path):
     one = fit("DKHRM", checkerboard(), n_epochs=5, repeat_decay=0.9)
     one.save(tmp_path / "model")
     other = load_model(tmp_path / "model")
-    users = everyone(checkerboard())
-    assert (one.score(users) == other.score(users)).all()
+    users = all_users(checkerboard())
+    assert (dense(one, users) == dense(other, users)).all()
     assert other.repeat_decay == 0.9
     assert one.recommend(["u00"], N=3).lengths.tolist() == [3]
 
 
 def test_newcomers_start_at_the_level_and_known_users_keep_theirs():
     one = fit("DKHRM", regulars(again=True), n_epochs=3, lr=0.02, repeat_decay=0.9)
-    before = one.theta_.user_repeat.copy()
+    before = one._state.parameters.user_repeat.copy()
     one.fold_in({999: [0, 2, 4]})
-    assert (one.theta_.user_repeat[: before.size] == before).all()
-    level = repeat_level(one.history, 0.9)
-    assert one.theta_.user_repeat[-1] == pytest.approx(level, rel=1e-5)
-    scores = one.score(one.users_.lookup([999]))[0]
+    assert (one._state.parameters.user_repeat[: before.size] == before).all()
+    level = repeat_level(one.history_, 0.9)
+    assert one._state.parameters.user_repeat[-1] == pytest.approx(level, rel=1e-5)
+    scores = dense(one, one.users_.lookup([999]))[0]
     assert set(np.argsort(-scores)[:3]) == {0, 2, 4}
 
 
@@ -88,11 +88,11 @@ def test_more_data_goes_on_from_what_was_learned():
     late = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets)) % 5 == 4
     one = model("DKHRM", n_epochs=4, repeat_decay=0.9).fit(data.where(~late))
     one.partial_fit(data.where(late), n_epochs=2)
-    assert one.history.n_rows == data.n_rows
-    assert np.isfinite(one.score(everyone(data))).all()
+    assert one.history_.n_rows == data.n_rows
+    assert np.isfinite(dense(one)).all()
 
 
-def test_a_checkpoint_holds_the_habits(tmp_path):
+def test_a_checkpoint_holds_the_repeat_weights(tmp_path):
     kept = model("DKHRM", n_epochs=3, repeat_decay=0.9).fit(checkerboard(), checkpoint=tmp_path / "run")
     more = model("DKHRM", n_epochs=6, repeat_decay=0.9).fit(checkerboard(), checkpoint=tmp_path / "run")
     assert bits(more) == bits(fit("DKHRM", checkerboard(), n_epochs=6, repeat_decay=0.9)) != bits(kept)

@@ -66,14 +66,14 @@ def test_patience_keeps_the_best_state(bias, monkeypatch):
     """A judge that likes the third epoch best, and then waits in vain."""
     seen = []
 
-    def judge_of(*_):
+    def build_evaluator(*_):
         def judge(theta):
             seen.append(theta)
             return [0.1, 0.2, 0.5, 0.4, 0.5, 0.3, 0.9][len(seen) - 1]
 
         return judge
 
-    monkeypatch.setattr("shortlist.models.factorization.engine.judge_of", judge_of)
+    monkeypatch.setattr("shortlist.models.factorization.engine.build_evaluator", build_evaluator)
     train, valid = split()
     one = model("BPRMF", patience=3, bias=bias).fit(train, valid=valid)
     assert one.stopped_ == "patience"
@@ -163,7 +163,7 @@ def test_ctrl_c_in_the_middle_of_an_epoch_leaves_a_usable_model_and_the_last_che
     assert one.stopped_ == "interrupted"
     assert one.n_epochs_ == 2
     assert bits(one) != bits(fit(name, crowd(), n_epochs=2, lr=0.05))  # the third epoch had begun
-    assert all(np.isfinite(array).all() for array in one.theta_)
+    assert all(np.isfinite(array).all() for array in one._state.parameters)
     resumed = model(name, n_epochs=4, lr=0.05).fit(crowd(), checkpoint=place)
     assert bits(resumed) == bits(fit(name, crowd(), n_epochs=4, lr=0.05))
 
@@ -269,10 +269,13 @@ KILLED = """
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a signal that cannot be caught")
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
-    place, home = tmp_path / "run", Path(__file__).parents[2]
+    place, home = tmp_path / "run", Path(__file__).parents[3]
     code = textwrap.dedent(KILLED).format(place=str(place))
     killed = subprocess.run(
-        [sys.executable, "-c", code], cwd=home, env={**os.environ, "PYTHONPATH": str(home)}, timeout=300
+        [sys.executable, "-c", code],
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(home), str(home / "src")])},
+        timeout=300,
     )
     assert killed.returncode == -signal.SIGKILL
     teller = Teller()

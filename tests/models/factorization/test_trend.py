@@ -1,6 +1,5 @@
 """HRM with a trend: what sells these days counts, as it was known when the day began."""
 
-from copy import copy
 from functools import cache
 
 import numpy as np
@@ -12,7 +11,7 @@ from shortlist.models.base import load_model
 from shortlist.models.factorization.hrm import HRM
 from shortlist.models.factorization.trend import Trend
 from shortlist.split import last_basket
-from tests.models.cases import DAY, bits, everyone, fit, model
+from tests.models.cases import DAY, answer, bits, dense, fit, model
 
 SECONDS, FIRST = 86_400, 18_262  # 2020 begins on that day
 
@@ -53,19 +52,19 @@ def test_a_trend_ranks_what_is_in_fashion_on_the_day_asked_for():
 def test_scores_are_factors_past_and_trend():
     data = fashions()
     one = fit("DKHRM", data, n_epochs=2, lr=0.05, repeat_decay=0.8, trend_half_life=2.0)
-    bare = copy(one)
-    vars(bare)["trend_half_life"] = None
-    theta, users = one.theta_, np.array([3, 0, 77, 4], np.int32)
+    theta, users = one._state.parameters, np.array([3, 0, 77, 4], np.int32)
     moments = (FIRST + np.array([5, 12, 11, 400])) * DAY - [0, 1, 0, 0]
     trend = Trend.of(data, 2.0)
-    wanted = bare.score(users)
+    wanted = one.dense_scores(theta, data, one._state.side._replace(trend=None), users)
     for row, day in enumerate((5, 11, 11, 400)):
         wanted[row] += (theta.user_trend[users[row]] + theta.item_trend) * trend.trend_scores(FIRST + day)
-    np.testing.assert_allclose(one.scores_of(theta, data, users, moments), wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        one.dense_scores(theta, data, one._state.side, users, moments), wanted, rtol=1e-5, atol=1e-5
+    )
     lists = one.recommend(data.users.to_ids(users), N=3, at=moments.tolist(), filter_seen=False)
     best = -np.sort(-wanted, axis=1)[:, :3]
     np.testing.assert_allclose(lists.scores.reshape(4, 3), best, rtol=1e-5, atol=1e-5)
-    assert one.factors(users) is None
+    assert answer(one, users).factors is None
     assert (theta.item_trend != 0).any()
     assert np.ptp(theta.user_trend) > 0
 
@@ -113,7 +112,7 @@ def test_validation_asks_on_the_day_of_the_basket():
 def test_without_times_a_trend_is_refused():
     timeless = Interactions.from_csr(fashions().to_csr())
     with pytest.raises(
-        ConfigError, match="trend needs timestamps, got data without them; bring a time column"
+        ConfigError, match="trend_half_life needs timestamps, got data without them"
     ):
         fit("HRM", timeless, trend_half_life=2.0)
 
@@ -129,24 +128,26 @@ def test_saved_and_loaded(tmp_path):
 
 def test_a_file_without_the_weights_is_refused_by_name(tmp_path, monkeypatch):
     one = fit("HRM", fashions(), n_epochs=1)
-    arrays, notes = one._pack()
+    arrays, notes = one._to_arrays(one._fitted_state())
     monkeypatch.setattr(
-        type(one), "_pack", lambda _: ({k: v for k, v in arrays.items() if k != "user_trend"}, notes)
+        type(one), "_to_arrays", lambda *_: ({k: v for k, v in arrays.items() if k != "user_trend"}, notes)
     )
     one.save(tmp_path / "model")
-    with pytest.raises(ModelFileError, match=r"lacks a part this release needs .*user_trend"):
+    with pytest.raises(ModelFileError, match=r"cannot be used by this version .*user_trend"):
         load_model(tmp_path / "model")
 
 
 def test_newcomers_are_folded_in_as_things_sell_now():
     one = fit("DKHRM", fashions(), n_epochs=3, lr=0.02, trend_half_life=2.0)
-    before = one.theta_.user_trend.copy()
+    before = one._state.parameters.user_trend.copy()
     one.fold_in({999: [0, 2, 4]})
-    assert (one.theta_.user_trend[:-1] == before).all()
-    assert one.theta_.user_trend[-1] == 1
-    now = one.offsets(one.theta_, one.history)
-    trend = Trend.of(one.history, 2.0)
-    wanted = one.theta_.bias + (1 + one.theta_.item_trend) * trend.trend_scores(one.history.time.max() // DAY)
+    assert (one._state.parameters.user_trend[:-1] == before).all()
+    assert one._state.parameters.user_trend[-1] == 1
+    now = one.item_offsets(one._state)
+    trend = Trend.of(one.history_, 2.0)
+    wanted = one._state.parameters.bias + (1 + one._state.parameters.item_trend) * trend.trend_scores(
+        one.history_.time.max() // DAY
+    )
     np.testing.assert_allclose(now, wanted, rtol=1e-6)
 
 
@@ -156,10 +157,10 @@ def test_more_data_counts_everybodys_sales():
     early = data.time < (FIRST + 25) * DAY
     one = model("DKHRM", n_epochs=2, trend_half_life=2.0).fit(data.where(early))
     one.partial_fit(data.where(~early & (data.user < 10)), n_epochs=1)
-    kept = one.history.where(one.history.user < 10)
-    sales = one.representation(kept, one.history).sales
+    kept = one.history_.where(one.history_.user < 10)
+    sales = one.representation(kept, one.history_).sales
     assert sales.sold.sum() > 5 * Trend.of(kept, 2.0).sales.sold.sum()
-    assert np.isfinite(one.score(everyone(data))).all()
+    assert np.isfinite(dense(one)).all()
 
 
 def test_a_checkpoint_holds_the_weights(tmp_path):
@@ -177,11 +178,11 @@ def test_a_checkpoint_from_before_there_were_trends_is_refused(tmp_path, monkeyp
             lambda *given: {k: v for k, v in exact(*given).items() if k != "trend_half_life"},
         )
         one.fit(fashions(), checkpoint=tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"belongs to another run \(trend differ\)"):
+    with pytest.raises(ConfigError, match=r"belongs to another run \(trend_half_life differ\)"):
         one.fit(fashions(), checkpoint=tmp_path / "run")
 
 
 @pytest.mark.parametrize("at", ["gestern", float("nan"), object(), ["2020-01-01", "x"]])
 def test_a_moment_that_is_none_is_refused(at):
-    with pytest.raises(ConfigError, match="at must be a date, ISO 8601 or an epoch number"):
+    with pytest.raises(ConfigError, match="at must be a date, an ISO 8601 string or an epoch number"):
         model("HRM", n_epochs=1, trend_half_life=2.0).fit(fashions()).recommend(N=2, at=at)

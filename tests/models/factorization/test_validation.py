@@ -1,11 +1,11 @@
-"""The judge of validation data: F1 at its best N, by hand and against the plain definition."""
+"""Validation while training: F1 at the best N, by hand and against the plain definition."""
 
 import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.mf import Parameters
-from shortlist.models.factorization.validation import MOST_ITEMS, judge_of
+from shortlist.models.factorization.validation import MAX_ITEMS, build_evaluator
 
 
 def theta_of(scores):
@@ -17,14 +17,14 @@ def theta_of(scores):
     return Parameters(table, *own, *[none] * (len(Parameters._fields) - 3))
 
 
-def scores_of(theta, history, users, at):
+def dense_scores(theta, users, timestamps):
     return theta.user[users]
 
 
 def plain(scores, seen, wanted):
     """F1 at the best N over all users with something wanted."""
     best = 0
-    for n in range(1, MOST_ITEMS + 1):
+    for n in range(1, MAX_ITEMS + 1):
         total = 0
         for user, held in wanted.items():
             free = [i for i in np.argsort(-scores[user], kind="stable") if i not in seen[user]]
@@ -34,50 +34,52 @@ def plain(scores, seen, wanted):
     return best
 
 
-@pytest.mark.parametrize("returns", [False, True])
-def test_f1_at_its_best_length(returns):
-    rng = np.random.default_rng(int(returns))
+@pytest.mark.parametrize("repeats", [False, True])
+def test_f1_at_the_best_n(repeats):
+    rng = np.random.default_rng(int(repeats))
     rows, held = [], []
     for user in range(12):
         items = rng.permutation(30)
         rows += [(user, int(i), 0) for i in items[:8]]
-        rows += [(user, int(i), 1) for i in items[:3]] if returns else []
-        held += [(user, int(i), 2) for i in items[5 if returns else 8 : 11]] if user % 3 else []
+        rows += [(user, int(i), 1) for i in items[:3]] if repeats else []
+        held += [(user, int(i), 2) for i in items[5 if repeats else 8 : 11]] if user % 3 else []
     everything = Interactions.from_tuples([*rows, *held])
     history, valid = (
         everything.where(everything.time < 2_000_000),
         everything.where(everything.time == 2_000_000),
     )
     assert history.n_rows == len(rows)
-    assert history.has_repeats == returns
+    assert history.has_repeats == repeats
     scores = rng.normal(size=(12, 30))
-    seen = {u: set() if returns else {i for v, i, _ in rows if v == u} for u in range(12)}
+    seen = {u: set() if repeats else {i for v, i, _ in rows if v == u} for u in range(12)}
     wanted = {u: {i for v, i, _ in held if v == u} for u in range(12) if u % 3}
-    judge = judge_of(valid, history, scores_of, seed=0)
-    assert judge(theta_of(scores)) == pytest.approx(plain(scores, seen, wanted))
+    evaluate = build_evaluator(valid, history, dense_scores, seed=0)
+    assert evaluate(theta_of(scores)) == pytest.approx(plain(scores, seen, wanted))
 
 
 def test_a_perfect_ranking_of_one_item_each_is_perfect():
     data = Interactions.from_tuples([(u, i, t) for u in range(3) for i, t in ((u, 0), (u + 3, 1))])
     history, valid = data.where(data.time == 0), data.where(data.time > 0)
     scores = np.zeros((3, 6))
-    scores[np.arange(3), np.arange(3)] = 9  # seen, and therefore left out
+    scores[np.arange(3), np.arange(3)] = 9  # seen, so filtered
     scores[np.arange(3), np.arange(3) + 3] = 5
-    assert judge_of(valid, history, scores_of, 0)(theta_of(scores)) == 1
+    assert build_evaluator(valid, history, dense_scores, 0)(theta_of(scores)) == 1
 
 
-def test_users_are_asked_when_they_took_the_validation_basket():
+def test_lists_are_made_at_the_time_of_the_validation_basket():
     days = [30, 10, 20, 10]
     rows = [(u, i, t) for u, day in enumerate(days) for i, t in ((u, 0), (u + 4, 86_400 * day))]
     data = Interactions.from_tuples(rows)
     history, valid = data.where(data.time == 0), data.where(data.time > 0)
-    asked = {}
+    requested = {}
 
-    def noted(theta, history, users, at):
-        asked.update(zip(users.tolist(), (at // 86_400_000_000).tolist(), strict=True))
+    def noted(theta, users, timestamps):
+        requested.update(zip(users.tolist(), (timestamps // 86_400_000_000).tolist(), strict=True))
         return theta.user[users]
 
-    judge_of(valid, history, noted, 0)(theta_of(np.zeros((4, 8))))
-    assert asked == dict(enumerate(days))
+    build_evaluator(valid, history, noted, 0)(theta_of(np.zeros((4, 8))))
+    assert requested == dict(enumerate(days))
     timeless = Interactions.from_tuples([(0, 1), (0, 2), (1, 0)])
-    judge_of(timeless, timeless, lambda theta, _, users, at: theta.user[users] + (at is not None) / 0, 0)
+    build_evaluator(
+        timeless, timeless, lambda theta, users, at: theta.user[users] + (0 if at is None else np.nan), 0
+    )

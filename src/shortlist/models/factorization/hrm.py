@@ -191,14 +191,14 @@ class HRM(FactorModel):
         return np.asarray(rows / np.maximum(baskets, 1))
 
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
+        if self.trend_half_life is not None and train.time is None:
+            raise ConfigError(
+                "trend_half_life needs timestamps, got data without them; add them or set it to None."
+            )
         if not (np.diff(train.user_baskets) > 1).any():
             raise DataError(
                 f"{type(self).__name__} learns from users with two baskets or more, got none; "
                 "add timestamps or basket ids, or use BPRMF or DKBPRMF."
-            )
-        if self.trend_half_life is not None and train.time is None:
-            raise ConfigError(
-                "trend_half_life needs timestamps, got data without them; add them or set it to None."
             )
         return super()._learn(train, options)
 
