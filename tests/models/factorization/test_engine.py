@@ -86,7 +86,7 @@ def test_only_classifiers_move_boundaries_and_give_probabilities():
 
 @pytest.mark.parametrize("penalty", ["l2", "l1"])
 def test_a_strong_penalty_holds_boundaries_at_t(penalty):
-    users = all_users(checkerboard())
+    all_users(checkerboard())
     free, held = (
         fit("DKBPRMF", checkerboard(), t=0.7, lambda_t=force, penalty=penalty).boundaries()
         for force in (0.0, 1e4)

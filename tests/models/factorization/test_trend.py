@@ -111,9 +111,7 @@ def test_validation_asks_on_the_day_of_the_basket():
 
 def test_without_times_a_trend_is_refused():
     timeless = Interactions.from_csr(fashions().to_csr())
-    with pytest.raises(
-        ConfigError, match="trend_half_life needs timestamps, got data without them"
-    ):
+    with pytest.raises(ConfigError, match="trend_half_life needs timestamps, got data without them"):
         fit("HRM", timeless, trend_half_life=2.0)
 
 
