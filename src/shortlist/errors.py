@@ -31,7 +31,7 @@ class ShortlistError(Exception):
     --------
     >>> try:
     ...     sl.load_dataset("no such data")
-    ... except sl.ShortlistError as error:
+    ... except sl.errors.ShortlistError as error:
     ...     print(type(error).__name__)
     DataError
     """

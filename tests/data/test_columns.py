@@ -1,4 +1,4 @@
-"""Which column is which, and what is said when that cannot be known."""
+"""Finding columns by name and alias, and the errors for invalid tables."""
 
 import math
 import subprocess
@@ -56,17 +56,17 @@ def test_given_names_win_over_aliases_and_empty_leaves_out():
     assert found.item_name.to_list() == ["A", None]
 
 
-def test_a_recbole_column_may_be_given_without_its_type():
+def test_recbole_column_can_be_named_without_its_type():
     found = Found(pl.DataFrame({"who:token": [1], "what:token": [2]}), user_id="who", item_id="what")
     assert found.item_id.to_list() == [2]
 
 
-def test_the_conventional_name_wins_over_aliases_beside_it():
+def test_conventional_name_wins_over_aliases():
     found = Found(pl.DataFrame({**PLAIN, "customer_id": ["c", "d"], "userId": ["e", "f"]}))
     assert found.user_id.to_list() == ["a", "b"]
 
 
-def test_tables_of_all_kinds_are_read_alike():
+def test_polars_pandas_and_arrow_tables_give_the_same_columns():
     columns = {**PLAIN, "weight": [1.0, 2.0]}
     for table in (pl.DataFrame(columns), pl.LazyFrame(columns), pd.DataFrame(columns), pa.table(columns)):
         found = Found(table)
@@ -83,7 +83,7 @@ def test_categories_become_strings():
     assert Found(frame).user_id.to_list() == ["b", "a"]
 
 
-def test_pandas_and_arrow_are_not_imported_by_us():
+def test_pandas_and_arrow_are_not_imported():
     code = """
 import sys
 import polars as pl
@@ -95,7 +95,7 @@ print(sorted({"pandas", "pyarrow"} & set(sys.modules)))
     assert done.stdout.strip() == "[]"
 
 
-def refusal(frame, **given):
+def error_of(frame, **given):
     with pytest.raises(DataError) as caught:
         Found(frame, **given)
     return str(caught.value)
@@ -103,64 +103,66 @@ def refusal(frame, **given):
 
 class TestRefusals:
     def test_missing_column(self):
-        said = refusal(pl.DataFrame({"usr_id": [1], "item_id": [2]}))
+        said = error_of(pl.DataFrame({"usr_id": [1], "item_id": [2]}))
         assert "must have a column 'user_id'" in said
         assert "did you mean 'usr_id'?" in said
         assert "user_id='…'" in said
-        said = refusal(pl.DataFrame({"user_id": [1], "x": [2]}))
+        said = error_of(pl.DataFrame({"user_id": [1], "x": [2]}))
         assert "'item_id'" in said
         assert "the columns are 'user_id', 'x'" in said
 
     def test_given_column_that_is_not_there(self):
-        said = refusal(pl.DataFrame({**PLAIN, "score": [1, 2]}), weight="scores")
+        said = error_of(pl.DataFrame({**PLAIN, "score": [1, 2]}), weight="scores")
         assert said == "weight must name a column of the table, got 'scores'; did you mean 'score'?"
 
     def test_required_column_left_out(self):
-        assert "user_id must name a column" in refusal(pl.DataFrame(PLAIN), user_id="")
+        assert "user_id must name a column" in error_of(pl.DataFrame(PLAIN), user_id="")
 
     def test_ambiguous_aliases(self):
-        said = refusal(pl.DataFrame({"user": [1], "customer_id": [1], "item": [1]}))
+        said = error_of(pl.DataFrame({"user": [1], "customer_id": [1], "item": [1]}))
         assert "'user' or 'customer_id'" in said
         assert "pass user_id='user'" in said
-        said = refusal(pl.DataFrame({**PLAIN, "date": [1, 2], "time": [1, 2]}))
+        said = error_of(pl.DataFrame({**PLAIN, "date": [1, 2], "time": [1, 2]}))
         assert 'timestamp="" to use neither' in said
 
     def test_one_column_for_two_roles(self):
-        assert "must be different columns" in refusal(pl.DataFrame(PLAIN), user_id="item_id")
+        assert "must be different columns" in error_of(pl.DataFrame(PLAIN), user_id="item_id")
 
     @pytest.mark.parametrize("column", ["user_id", "item_id", "basket_id"])
     def test_null_ids(self, column):
         frame = pl.DataFrame({**PLAIN, "basket_id": [1, 2], column: [7, None]})
-        assert f"column '{column}', row 2: an id must not be empty" in refusal(frame)
+        assert f"column '{column}', row 2: an id must not be empty" in error_of(frame)
 
     def test_null_ids_in_pandas(self):
-        assert "column 'user_id', row 1" in refusal(pd.DataFrame({"user_id": [None, "a"], "item_id": [1, 2]}))
+        assert "column 'user_id', row 1" in error_of(
+            pd.DataFrame({"user_id": [None, "a"], "item_id": [1, 2]})
+        )
 
     @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None, 1e300])
     def test_weights_that_are_not_finite(self, bad):
-        said = refusal(pl.DataFrame({**PLAIN, "weight": pl.Series([1.0, bad], dtype=pl.Float64)}))
+        said = error_of(pl.DataFrame({**PLAIN, "weight": pl.Series([1.0, bad], dtype=pl.Float64)}))
         assert "column 'weight', row 2: a weight must be a finite number" in said
         assert 'weight=""' in said
 
     def test_weights_that_are_not_numbers(self):
-        assert "row 2: a weight must be a finite number, got 'x'" in refusal(
+        assert "row 2: a weight must be a finite number, got 'x'" in error_of(
             pl.DataFrame({**PLAIN, "weight": ["1", "x"]})
         )
-        assert "weights must be numbers" in refusal(pl.DataFrame({**PLAIN, "weight": [[1], [2]]}))
+        assert "weights must be numbers" in error_of(pl.DataFrame({**PLAIN, "weight": [[1], [2]]}))
 
     def test_ids_of_other_types(self):
-        assert "got Float64; cast the column" in refusal(pl.DataFrame({**PLAIN, "user_id": [1.0, 2.0]}))
+        assert "got Float64; cast the column" in error_of(pl.DataFrame({**PLAIN, "user_id": [1.0, 2.0]}))
 
     def test_mixed_types_in_pandas(self):
-        assert "one type" in refusal(pd.DataFrame({"user_id": [1, "a"], "item_id": [1, 2]}))
+        assert "one type" in error_of(pd.DataFrame({"user_id": [1, "a"], "item_id": [1, 2]}))
 
     def test_no_rows_and_no_columns(self):
-        assert "at least one row" in refusal(pl.DataFrame({"user_id": [], "item_id": []}))
-        assert "the table has no columns" in refusal(pl.DataFrame())
+        assert "at least one row" in error_of(pl.DataFrame({"user_id": [], "item_id": []}))
+        assert "the table has no columns" in error_of(pl.DataFrame())
 
-    def test_things_that_are_no_table(self):
-        assert "got ndarray" in refusal(np.zeros((2, 2)))
-        assert "got dict" in refusal(PLAIN)
+    def test_other_objects_are_rejected(self):
+        assert "got ndarray" in error_of(np.zeros((2, 2)))
+        assert "got dict" in error_of(PLAIN)
 
 
 def test_every_role_has_aliases_that_no_other_role_has():

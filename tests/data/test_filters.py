@@ -1,4 +1,4 @@
-"""Filters by counts, against counting by hand."""
+"""Filters against a plain implementation."""
 
 from collections import Counter
 
@@ -40,13 +40,13 @@ def test_distinct_items_count_once():
     assert rows(left) == [("b", "x"), ("b", "y")]
 
 
-def test_the_core_is_repeated_until_nothing_changes():
+def test_core_repeats_until_nothing_changes():
     chain = [("a", 1), ("a", 2), ("b", 2), ("b", 3), ("c", 3), ("c", 1), ("d", 3), ("d", 4)]
     left = minimum(Interactions.from_tuples(chain), users_per_item=2, items_per_user=2, core=True)
     assert rows(left) == [("a", 1), ("a", 2), ("b", 2), ("b", 3), ("c", 1), ("c", 3)]
 
 
-def test_an_item_one_user_takes_ten_times_has_one_user():
+def test_item_repeated_by_one_user_counts_one_user():
     data = Interactions.from_tuples([("a", "x", t) for t in range(10)] + [("b", "y", 0), ("a", "y", 0)])
     assert minimum(data, users_per_item=2).items.values.to_list() == ["y"]
 
@@ -55,7 +55,7 @@ tables = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0,
 
 
 @given(tables, st.integers(0, 3), st.integers(0, 4), st.sampled_from(["rows", "distinct"]))
-def test_a_core_meets_both_minima_and_is_the_largest_that_does(table, users, items, count):
+def test_core_is_the_largest_subset_that_meets_both_minima(table, users, items, count):
     left = set(table)
     while True:  # the plain way: drop every offender until there is none
         takers = Counter(item for _, item in {row[:2] for row in left})
@@ -88,7 +88,7 @@ def test_parameters_are_checked():
 
 
 @pytest.mark.parametrize(("table", "what"), [([("a", 1), ("a", 2)], "user"), ([("a", 1), ("b", 1)], "item")])
-def test_one_user_or_item_only_is_refused(table, what):
+def test_single_user_or_item_is_rejected(table, what):
     with pytest.raises(DataError, match=f"at least two {what}s, got 1; .*{what}_id"):
         check_trainable(Interactions.from_tuples(table))
 

@@ -30,7 +30,7 @@ def test_threads_change_nothing(monkeypatch, seed):
             np.testing.assert_array_equal(one, other)
 
 
-def test_an_error_in_a_thread_is_not_lost(monkeypatch):
+def test_error_in_a_thread_is_raised(monkeypatch):
     monkeypatch.setattr(threads, "PARALLEL_ROWS", 1)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
 

@@ -1,4 +1,4 @@
-"""IdMap: what comes out is what went in."""
+"""IdMap: ids and indices round-trip."""
 
 import numpy as np
 import polars as pl
@@ -50,7 +50,7 @@ def test_large_unsigned_integers_survive():
     assert ids.to_ids(codes).to_list() == [2**64 - 1, 2**63, 2**64 - 1]
 
 
-def test_chunked_series_encode_like_whole_ones():
+def test_chunked_series_encode_like_contiguous_ones():
     parts = pl.concat([pl.Series([5, 3]), pl.Series([4, 3, 9])], rechunk=False)
     assert parts.n_chunks() == 2
     ids, codes = encode(parts)
@@ -78,7 +78,7 @@ def test_unknown_id_names_its_neighbours():
         IdMap.of([1, 2]).index("1")
 
 
-def test_extending_moves_nobody_and_sorts_the_new():
+def test_union_keeps_indices_and_sorts_new_ids():
     ids = IdMap.of(["m", "a"]).union(["z", "a", "b", "z"])
     assert ids.values.to_list() == ["m", "a", "b", "z"]
     assert ids.union([]) is ids
@@ -99,11 +99,11 @@ def test_align_gives_the_index_of_each_id_in_this_table():
 
 
 @pytest.mark.parametrize("bad", [[1.5, 2.0], [True, False], [None, None]])
-def test_other_types_are_refused(bad):
+def test_other_types_are_rejected(bad):
     with pytest.raises(DataError, match="ids must be strings or integers"):
         id_series(bad)
 
 
-def test_repeated_ids_are_refused_where_they_must_be_distinct():
+def test_repeated_ids_are_rejected():
     with pytest.raises(DataError, match="ids must be distinct"):
         IdMap.of([1, 1])

@@ -1,4 +1,4 @@
-"""Interactions: rows by user and time, folded, in baskets, whatever they came from."""
+"""Interactions: rows are sorted, merged and grouped into baskets, from every source."""
 
 from datetime import date
 
@@ -45,7 +45,7 @@ row_lists = st.lists(
 
 
 @given(row_lists)
-def test_every_distinct_row_survives_once_and_the_rest_is_counted(rows):
+def test_duplicates_are_merged_and_counted(rows):
     data = Interactions.from_tuples(rows)
     assert triples(data) == sorted(set(rows), key=lambda row: (row[0], row[2], row[1]))
     assert data.duplicates == len(rows) - len(set(rows))
@@ -53,7 +53,7 @@ def test_every_distinct_row_survives_once_and_the_rest_is_counted(rows):
 
 
 @given(row_lists, st.randoms())
-def test_the_order_of_the_input_does_not_matter(rows, random):
+def test_input_order_does_not_matter(rows, random):
     shuffled = rows.copy()
     random.shuffle(shuffled)
     assert Interactions.from_tuples(rows).fingerprint == Interactions.from_tuples(shuffled).fingerprint
@@ -73,7 +73,7 @@ def test_weights_of_folded_rows_add_up():
     assert data.weight.tolist() == [5.0, 1.0]
 
 
-def test_basket_keys_group_rows_and_share_the_first_moment():
+def test_basket_keys_group_rows_and_share_the_first_time():
     frame = pl.DataFrame(
         {
             "user_id": ["a", "a", "a", "a", "b"],
@@ -121,7 +121,7 @@ class TestCsr:
     def test_ones_are_no_weights(self):
         assert Interactions.from_csr(csr_array(np.eye(2))).weight is None
 
-    def test_bad_values_and_ids_are_refused(self):
+    def test_invalid_values_and_ids_are_rejected(self):
         with pytest.raises(DataError, match="matrix values must be finite"):
             Interactions.from_csr(csr_array(np.array([[np.nan, 1]])))
         with pytest.raises(DataError, match="got 1 user ids and 3 item ids"):
@@ -129,14 +129,14 @@ class TestCsr:
 
 
 class TestTuples:
-    def test_shapes_and_mixtures_are_refused(self):
+    def test_invalid_shapes_and_mixed_types_are_rejected(self):
         for rows, got in (([], "no rows"), ([(1, 2), (1, 2, 3)], "lengths"), ([(1,)], "lengths")):
             with pytest.raises(DataError, match=got):
                 Interactions.from_tuples(rows)
         with pytest.raises(DataError, match="ids must have one type"):
             Interactions.from_tuples([(1, 2), ("1", 2)])
 
-    def test_whole_and_broken_weights_mix(self):
+    def test_integer_and_fractional_weights_mix(self):
         assert Interactions.from_tuples([(1, 1, 1, 1), (1, 2, 1, 0.5)]).weight.tolist() == [1.0, 0.5]
 
     def test_times_of_two_forms_do_not(self):
@@ -151,7 +151,7 @@ def test_arrays_are_read_only():
             array[0] = 1
 
 
-def test_the_callers_arrays_stay_writable():
+def test_input_arrays_stay_writable():
     time = np.array([3, 2, 1])
     Interactions.from_frame(pl.DataFrame({"user_id": [1, 1, 1], "item_id": [1, 2, 3], "timestamp": time}))
     time[0] = 5

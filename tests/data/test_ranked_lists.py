@@ -1,4 +1,4 @@
-"""RankedLists: ragged lists that survive cutting, tables and files, the empty ones included."""
+"""RankedLists: selection, tables and files, including empty lists."""
 
 import numpy as np
 import polars as pl
@@ -59,7 +59,7 @@ def test_one_list_by_user_id():
     assert len(one) == 2
 
 
-def test_an_empty_list_is_a_list_and_says_why():
+def test_empty_list_has_a_reason():
     one = rich()["abe"]
     assert (one.items, one.boundary, one.reason, len(one)) == ([], None, "unknown_user", 0)
 
@@ -86,7 +86,7 @@ def test_no_lists_at_all():
 
 
 @pytest.mark.parametrize("name", ["scores", "probabilities", "boundary", "reason"])
-def test_arrays_that_do_not_belong_together_are_refused(name):
+def test_arrays_of_other_sizes_are_rejected(name):
     with pytest.raises(DataError, match=f"{name} must have"):
         make({"u": ["a", "b"]}, **{name: np.zeros(7)})
 
@@ -117,7 +117,7 @@ def test_head_may_give_a_new_reason():
     assert rich().head(1).reason_of(0) == "boundary"
 
 
-def test_head_refuses_lengths_of_other_lists():
+def test_head_rejects_lengths_of_another_shape():
     with pytest.raises(DataError, match="one per list"):
         rich().head([1, 2])
 
@@ -150,13 +150,13 @@ def test_summary_has_a_row_per_list():
     ]
 
 
-def test_a_table_without_rank_is_ordered_by_score():
+def test_table_without_rank_is_sorted_by_score():
     table = pl.DataFrame({"user_id": [7, 7, 8], "item_id": [1, 2, 1], "score": [0.1, 0.9, 0.5]})
     lists = RankedLists.from_frame(table)
     assert lists[7].items == [2, 1]
 
 
-def test_a_table_without_rank_and_score_keeps_its_order():
+def test_table_without_rank_and_score_keeps_its_order():
     table = pl.DataFrame({"user_id": [7, 8, 7], "item_id": [2, 2, 1]})
     lists = RankedLists.from_frame(table)
     assert lists[7].items == [2, 1]
@@ -172,13 +172,13 @@ def test_a_table_without_rank_and_score_keeps_its_order():
         ({"user_id": [1], "item_id": [2], "reason": ["whim"]}, "'whim'"),
     ],
 )
-def test_tables_that_are_no_lists_are_refused(columns, said):
+def test_invalid_list_tables_are_rejected(columns, said):
     with pytest.raises(DataError, match=said):
         RankedLists.from_frame(pl.DataFrame(columns))
 
 
 @pytest.mark.parametrize("known", [[], [1, 2]])
-def test_items_outside_the_given_table_are_refused(known):
+def test_unknown_items_are_rejected(known):
     with pytest.raises(DataError, match="known items only, got 5"):
         RankedLists.from_frame(pl.DataFrame({"user_id": [1], "item_id": [5]}), IdMap.of(known))
 
@@ -204,7 +204,7 @@ class TestFiles:
         back = RankedLists.read(path)
         assert {one.user_id: one.items for one in back} == lists
 
-    def test_a_file_may_open_with_many_empty_lists(self, tmp_path, ending):
+    def test_file_may_start_with_many_empty_lists(self, tmp_path, ending):
         lists = make({user: [] for user in range(1500)} | {2000: ["x", "y"]})
         same(RankedLists.read(lists.write(tmp_path / f"lists.{ending}")), lists)
 
@@ -213,21 +213,21 @@ class TestFiles:
         back = RankedLists.read(lists.write(tmp_path / f"lists.{ending}"), lists.item_ids)
         assert back.items.tolist() == lists.items.tolist()
 
-    def test_damage_is_told(self, tmp_path, ending):
+    def test_damaged_file_is_reported(self, tmp_path, ending):
         path = tmp_path / f"lists.{ending}"
         path.write_bytes(b'{"user_id": [1, \n\xff\xfe')
         with pytest.raises(DataError):
             RankedLists.read(path)
 
 
-def test_other_endings_and_missing_files_are_refused(tmp_path):
+def test_other_suffixes_and_missing_files_are_rejected(tmp_path):
     with pytest.raises(DataError, match=r"\.xlsx"):
         rich().write(tmp_path / "lists.xlsx")
     (tmp_path / "lists.xlsx").touch()
     with pytest.raises(DataError, match=r"\.xlsx"):
         RankedLists.read(tmp_path / "lists.xlsx")
     with pytest.raises(DataError, match="no file"):
-        RankedLists.read(tmp_path / "nowhere.csv")
+        RankedLists.read(tmp_path / "missing.csv")
 
 
 @given(
@@ -250,7 +250,7 @@ def test_reason_words_are_distinct():
 
 
 @pytest.mark.parametrize("name", ["rank", "score", "probability", "boundary"])
-def test_numbers_spelled_as_text_are_numbers_and_others_are_refused(name):
+def test_text_that_spells_numbers_is_converted(name):
     frame = pl.DataFrame({"user_id": ["a"] * 3, "item_id": ["x", "y", "z"], name: ["10", "9", "11"]})
     lists = RankedLists.from_frame(frame)
     if name == "rank":

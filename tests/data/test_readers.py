@@ -1,4 +1,4 @@
-"""Files of every format give the same rows, and every bad one a sentence."""
+"""Files of every format give the same rows; invalid files give clear errors."""
 
 import gzip
 import subprocess
@@ -55,7 +55,7 @@ def write(tmp_path):
     return write
 
 
-def refusal(*args, error=DataError, **given):
+def error_of(*args, error=DataError, **given):
     with pytest.raises(error) as caught:
         read_interactions(*args, **given)
     return str(caught.value)
@@ -104,14 +104,14 @@ class TestFormats:
         WRITERS[ending](path)
         packed = tmp_path / f"cut{ending}.gz"
         packed.write_bytes(gzip.compress(path.read_bytes() * 50)[:-12])
-        said = refusal(packed)
+        said = error_of(packed)
         assert said.startswith(f"{packed}: the compressed file must be complete")
         assert "get it again" in said
 
     def test_empty_file(self, tmp_path, ending):
         path = tmp_path / f"empty{ending}"
         path.touch()
-        assert refusal(path).startswith(f"{path}: a data file must have at least one row, got an empty file")
+        assert error_of(path).startswith(f"{path}: a data file must have at least one row, got an empty file")
 
 
 class TestText:
@@ -121,7 +121,7 @@ class TestText:
         assert data.items.values.to_list() == [0, 10]
 
     @pytest.mark.parametrize("odd", ["007", "+7", "7.0", "x", "-0", "99999999999999999999", " 7"])
-    def test_one_odd_spelling_keeps_all_of_them_strings(self, write, odd):
+    def test_one_unusual_spelling_keeps_all_ids_strings(self, write, odd):
         data = read_interactions(write("e.csv", f"user_id,item_id\n1,10\n{odd},11\n"))
         assert sorted(data.users.values.to_list()) == sorted(["1", odd])
         assert data.items.values.dtype == pl.Int64
@@ -132,7 +132,7 @@ class TestText:
         pl.DataFrame({"user_id": ids, "item_id": ids}).write_csv(path)
         assert read_interactions(path).users.values.to_list() == sorted(ids)
 
-    def test_the_odd_one_may_come_late(self, write):
+    def test_unusual_spelling_may_come_late(self, write):
         rows = "".join(f"{number},1\n" for number in range(1, 3000))
         assert (
             read_interactions(write("e.csv", f"user_id,item_id\n{rows}0042,2\n")).users.values.dtype
@@ -192,36 +192,36 @@ class TestParquet:
 class TestBadFiles:
     def test_missing_file(self, tmp_path, write):
         write("events.parquet", "x")
-        said = refusal(tmp_path / "event.parquet")
+        said = error_of(tmp_path / "event.parquet")
         assert said == f"{tmp_path / 'event.parquet'}: no such file; did you mean 'events.parquet'?"
-        assert "does not exist either" in refusal(tmp_path / "no" / "events.csv")
-        assert "no such file; check the path" in refusal(tmp_path / "zzz.csv")
+        assert "does not exist either" in error_of(tmp_path / "no" / "events.csv")
+        assert "no such file; check the path" in error_of(tmp_path / "zzz.csv")
 
     def test_directory_without_data(self, tmp_path):
         (tmp_path / "readme.txt").write_text("hello")
-        assert refusal(tmp_path).startswith(f"{tmp_path}: a folder must hold data files (.csv")
+        assert error_of(tmp_path).startswith(f"{tmp_path}: a folder must hold data files (.csv")
 
     def test_pattern_that_matches_nothing(self, tmp_path):
-        assert "a pattern must match at least one file" in refusal(tmp_path / "*.csv")
+        assert "a pattern must match at least one file" in error_of(tmp_path / "*.csv")
 
     def test_no_files_at_all(self):
-        assert "empty list" in refusal([])
+        assert "empty list" in error_of([])
 
     def test_header_only(self, write):
-        assert "at least one row, got a header" in refusal(write("e.csv", "user_id,item_id\n"))
+        assert "at least one row, got a header" in error_of(write("e.csv", "user_id,item_id\n"))
 
     def test_header_only_parquet(self, tmp_path):
         FRAME.clear().write_parquet(tmp_path / "e.parquet")
-        assert "at least one row, got a header" in refusal(tmp_path / "e.parquet")
+        assert "at least one row, got a header" in error_of(tmp_path / "e.parquet")
 
     def test_missing_column_names_the_file(self, write):
         path = write("e.csv", "user_id,article_no\na,b\n")
-        said = refusal(path)
+        said = error_of(path)
         assert said.startswith(f"{path}: the table must have a column 'item_id'")
         assert "'article_no'" in said
 
     def test_ambiguous_columns(self, write):
-        said = refusal(write("e.csv", "user,item,movie\na,b,c\n"))
+        said = error_of(write("e.csv", "user,item,movie\na,b,c\n"))
         assert "got 'item' or 'movie'; pass item_id='item'" in said
 
     @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ class TestBadFiles:
     )
     def test_bad_rows_are_named(self, write, content, said):
         path = write("e.csv", content)
-        answer = refusal(path)
+        answer = error_of(path)
         assert answer.startswith(str(path))
         assert said in answer
 
@@ -257,51 +257,51 @@ class TestBadFiles:
     @pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
     def test_wrong_separator(self, write, mark, name):
         path = write("e.csv", f"user_id{mark}item_id\na{mark}b\nc{mark}d\n")
-        said = refusal(path)
+        said = error_of(path)
         assert f"must be separated by commas, got a header separated by {name}" in said
         assert f"pass separator={mark!r}" in said
         assert read_interactions(path, separator=mark).n_rows == 2
 
     def test_no_header(self, write):
-        said = refusal(write("e.tsv", "196\t242\t3\n186\t302\t3\n"))
+        said = error_of(write("e.tsv", "196\t242\t3\n186\t302\t3\n"))
         assert "the first line must name the columns, got 196, 242, 3; pass header=" in said
 
     def test_other_encodings(self, write):
-        assert "must be UTF-8" in refusal(write("e.csv", "user_id,item_id\nMüller,1\n".encode("latin-1")))
-        assert "must be UTF-8" in refusal(write("e.csv", "user_id,item_id\na,1\n".encode("utf-16")))
+        assert "must be UTF-8" in error_of(write("e.csv", "user_id,item_id\nMüller,1\n".encode("latin-1")))
+        assert "must be UTF-8" in error_of(write("e.csv", "user_id,item_id\na,1\n".encode("utf-16")))
 
     def test_unclosed_quote(self, write):
-        assert "a text table must be well formed" in refusal(write("e.csv", 'user_id,item_id\na,"1\nb,2\n'))
+        assert "a text table must be well formed" in error_of(write("e.csv", 'user_id,item_id\na,"1\nb,2\n'))
 
     def test_parquet_that_is_not_parquet(self, write):
         path = write("e.parquet", "user_id,item_id\na,1\n" * 20)
-        assert refusal(path).startswith(f"{path}: the file must be Parquet, got something else")
+        assert error_of(path).startswith(f"{path}: the file must be Parquet, got something else")
 
     def test_lines_that_are_not_json(self, write):
         path = write("e.jsonl", '{"user_id": 1, "item_id": 2}\n[1, 2]\nhello\n')
-        assert f"{path}: row 2: every line must be a JSON object, got '[1, 2]'" in refusal(path)
+        assert f"{path}: row 2: every line must be a JSON object, got '[1, 2]'" in error_of(path)
 
     def test_times_that_change_their_form_in_json(self, write):
         rows = '{"user_id": 1, "item_id": 2, "ts": 5}\n{"user_id": 2, "item_id": 3, "ts": "2024-01-01"}\n'
-        assert "row 2: all times must have one format" in refusal(write("e.jsonl", rows))
+        assert "row 2: all times must have one format" in error_of(write("e.jsonl", rows))
 
     def test_two_formats_in_one_folder(self, tmp_path):
         FRAME.write_csv(tmp_path / "a.csv")
         FRAME.write_parquet(tmp_path / "b.parquet")
-        assert "all files must have one format, got csv, parquet" in refusal(tmp_path)
+        assert "all files must have one format, got csv, parquet" in error_of(tmp_path)
 
     def test_files_with_different_columns(self, tmp_path):
         FRAME.write_csv(tmp_path / "a.csv")
         FRAME.drop("weight").write_csv(tmp_path / "b.csv")
-        assert "all files must have the same columns" in refusal(tmp_path)
+        assert "all files must have the same columns" in error_of(tmp_path)
 
     def test_unknown_ending_and_format(self, write):
         path = write("e.xlsx", "x")
-        assert "must end in one of .csv" in refusal(path)
-        assert "format must be one of" in refusal(path, format="xlsx", error=ConfigError)
+        assert "must end in one of .csv" in error_of(path)
+        assert "format must be one of" in error_of(path, format="xlsx", error=ConfigError)
 
     def test_query_on_a_file(self, write):
-        assert "need a database" in refusal(write("e.csv", "x"), table="t", error=ConfigError)
+        assert "need a database" in error_of(write("e.csv", "x"), table="t", error=ConfigError)
 
 
 def test_reading_imports_neither_pandas_nor_arrow(tmp_path):

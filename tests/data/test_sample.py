@@ -1,4 +1,4 @@
-"""The generated shop: always the same, and different enough within to be worth learning."""
+"""The generated sample: always the same, with varied users."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Databases for real: SQLite, and a PostgreSQL server started here."""
+"""Reading from SQLite and from a PostgreSQL server that the tests start."""
 
 import sqlite3
 
@@ -16,13 +16,13 @@ pytest.importorskip("adbc_driver_postgresql", reason="the extra 'sql' is not ins
 ROWS = [("ann", 7, 1_700_000_000, 1.0), ("ann", 8, 1_700_000_060, 0.5), ("bob", 7, 1_700_000_000, 2.0)]
 
 
-def refusal(*args, error=DataError, **given):
+def error_of(*args, error=DataError, **given):
     with pytest.raises(error) as caught:
         read_interactions(*args, **given)
     return str(caught.value)
 
 
-def test_addresses_are_told_from_paths():
+def test_uris_are_distinguished_from_paths():
     assert is_uri("sqlite:///a.db")
     assert is_uri("postgresql://user@host/name")
     assert not is_uri("data/a.csv")
@@ -62,36 +62,38 @@ class TestSQLite:
         assert data.n_rows == 3
         assert data.time is None
 
-    def test_a_relative_address_is_a_file_here(self, uri, tmp_path, monkeypatch):
+    def test_relative_uri_is_a_file_in_the_current_folder(self, uri, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         assert read_interactions("sqlite:///shop.db", table="events").n_rows == 3
 
     def test_unknown_database_is_not_created(self, tmp_path):
-        said = refusal(f"sqlite:///{tmp_path}/none.db", table="events")
+        said = error_of(f"sqlite:///{tmp_path}/none.db", table="events")
         assert "none.db: no such database" in said
         assert not (tmp_path / "none.db").exists()
 
-    def test_a_file_that_is_no_database(self, tmp_path):
+    def test_file_that_is_not_a_database(self, tmp_path):
         (tmp_path / "text.db").write_text("hello" * 1000)
-        assert "sqlite database: the query failed" in refusal(f"sqlite:///{tmp_path}/text.db", table="events")
+        assert "sqlite database: the query failed" in error_of(
+            f"sqlite:///{tmp_path}/text.db", table="events"
+        )
 
     def test_unknown_table_and_wrong_query(self, uri):
-        assert "no such table: event" in refusal(uri, table="event")
-        assert "syntax error" in refusal(uri, query="SELEC 1")
+        assert "no such table: event" in error_of(uri, table="event")
+        assert "syntax error" in error_of(uri, query="SELEC 1")
 
     def test_columns_are_checked_as_in_files(self, uri):
-        assert refusal(uri, table="events", weight="wt").startswith(
+        assert error_of(uri, table="events", weight="wt").startswith(
             "sqlite database: weight must name a column"
         )
-        assert "column 'user_id', row 1: an id must not be empty" in refusal(uri, table="gaps")
+        assert "column 'user_id', row 1: an id must not be empty" in error_of(uri, table="gaps")
 
     def test_either_query_or_table(self, uri):
-        assert "got neither" in refusal(uri, error=ConfigError)
-        assert "got both" in refusal(uri, query="SELECT 1", table="events", error=ConfigError)
+        assert "got neither" in error_of(uri, error=ConfigError)
+        assert "got both" in error_of(uri, query="SELECT 1", table="events", error=ConfigError)
 
 
-def test_other_schemes_are_refused_without_their_password():
-    said = refusal("mysql://me:secret@host/shop", table="events")
+def test_unknown_scheme_is_rejected_without_its_password():
+    said = error_of("mysql://me:secret@host/shop", table="events")
     assert "got mysql://…" in said
     assert "secret" not in said
 
@@ -103,7 +105,7 @@ def test_missing_driver_says_what_to_install(monkeypatch, tmp_path):
         raise ModuleNotFoundError("adbc_driver_sqlite")
 
     monkeypatch.setattr(pl, "read_database_uri", absent)
-    assert "pip install 'shortlist[sql]'" in refusal(f"sqlite:///{tmp_path}/a.db", table="events")
+    assert "pip install 'shortlist[sql]'" in error_of(f"sqlite:///{tmp_path}/a.db", table="events")
 
 
 @pytest.fixture(scope="module")
@@ -152,20 +154,20 @@ class TestPostgreSQL:
         assert data.time.tolist() == [1_700_000_000_000_000, 1_700_000_060_500_000]
 
     def test_bad_weight_names_the_row(self, server):
-        assert "column 'weight', row 2: a weight must be a finite number, got nan" in refusal(
+        assert "column 'weight', row 2: a weight must be a finite number, got nan" in error_of(
             server, table="days"
         )
 
     def test_unknown_database(self, server):
-        said = refusal(server.replace("/postgres?", "/warehouse?"), table="days")
+        said = error_of(server.replace("/postgres?", "/warehouse?"), table="days")
         assert "cannot connect to the database" in said
         assert 'database "warehouse" does not exist' in said
 
     def test_unknown_host(self):
-        said = refusal("postgresql://me:secret@localhost:1/shop", table="days")
+        said = error_of("postgresql://me:secret@localhost:1/shop", table="days")
         assert "cannot connect to the database" in said
         assert "secret" not in said
 
     def test_wrong_query_and_table(self, server):
-        assert "syntax error" in refusal(server, query="SELEC 1")
-        assert 'relation "nothing" does not exist' in refusal(server, table="nothing")
+        assert "syntax error" in error_of(server, query="SELEC 1")
+        assert 'relation "nothing" does not exist' in error_of(server, table="nothing")

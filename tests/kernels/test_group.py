@@ -1,4 +1,4 @@
-"""Grouping kernels against sorting written plainly."""
+"""Grouping kernels against plain Python sorting."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_rows_come_out_sorted_and_keep_their_weights(table):
 
 @pytest.mark.parametrize("n", [SHORT, SHORT + 1, 500])
 @pytest.mark.parametrize("times", [1, 5, 10**9])
-def test_long_and_short_users_are_ordered_alike(n, times):
+def test_long_and_short_users_are_sorted_equally(n, times):
     rng = np.random.default_rng(n)
     item, time = rng.integers(0, 50, n).astype(np.int32), rng.integers(0, times, n)
     _, to_item, to_time, _, _ = grouped(
@@ -77,7 +77,7 @@ def test_long_and_short_users_are_ordered_alike(n, times):
     assert list(zip(to_time, to_item, strict=True)) == sorted(zip(time, item, strict=True))
 
 
-def test_a_log_in_time_order_is_mended_within_its_moments():
+def test_sorted_log_is_sorted_within_equal_times():
     item, time = np.array([5, 3, 9, 1, 7, 2] * 20, np.int32), np.repeat(np.arange(40), 3)
     _, to_item, to_time, _, _ = grouped(
         np.zeros(120, np.int32), 1, item, time, EMPTY["basket"], EMPTY["weight"]
@@ -96,10 +96,10 @@ def test_equal_rows_fold_into_the_first_and_add_their_weights(table):
     for row, value in zip(rows, to_weight.tolist() or [0.0] * len(rows), strict=True):
         total[row] = total.get(row, 0.0) + value
     keep = np.empty(user.size, np.bool_)
-    folded = duplicates_merge(indptr, to_time, to_basket, to_item, to_weight, keep)
+    merged = duplicates_merge(indptr, to_time, to_basket, to_item, to_weight, keep)
     kept = [row for row, stays in zip(rows, keep, strict=True) if stays]
     assert kept == sorted(set(rows))
-    assert folded == len(rows) - len(kept)
+    assert merged == len(rows) - len(kept)
     if weight.size:
         assert to_weight[keep].tolist() == [total[row] for row in kept]
 

@@ -1,4 +1,4 @@
-"""Splits: by hand, and the promises every cut keeps."""
+"""Splits: small examples, and properties of every split."""
 
 from datetime import UTC, date, datetime
 
@@ -38,13 +38,13 @@ def rows(part):
 
 
 @pytest.mark.parametrize("cut", [last_basket, last_items, lambda rows: by_time(rows, 3 * DAY)])
-def test_a_table_is_as_good_as_interactions(cut):
+def test_tables_are_accepted(cut):
     assert rows(cut(data().to_frame()).test) == rows(cut(data()).test) != []
     with pytest.raises(DataError, match="interactions must be a"):
         cut(ROWS)
 
 
-def test_last_basket_by_hand():
+def test_last_basket_of_a_small_example():
     split = last_basket(data())
     assert rows(split.test) == [("ann", "w", 4), ("ann", "z", 4), ("bob", "y", 3)]
     assert rows(split.valid) == [("ann", "x", 2)]  # bob has one basket left, which stays in training
@@ -58,7 +58,7 @@ def test_last_basket_by_hand():
     assert split.dropped == 2  # cat and dan
 
 
-def test_last_items_by_hand():
+def test_last_items_of_a_small_example():
     split = last_items(data(), n=2)
     assert rows(split.test) == [("ann", "w", 4), ("ann", "z", 4)]  # bob's two rows are all he has
     assert rows(split.valid) == [("ann", "y", 1), ("ann", "x", 2)]
@@ -66,7 +66,7 @@ def test_last_items_by_hand():
     assert rows(last_items(data()).test) == [("ann", "z", 4), ("bob", "y", 3)]
 
 
-def test_by_time_by_hand():
+def test_by_time_of_a_small_example():
     split = by_time(data(), "1970-01-04", "1970-01-03")
     assert rows(split.test) == [("ann", "w", 4), ("ann", "z", 4), ("bob", "y", 3)]
     assert rows(split.valid) == [("ann", "x", 2)]  # cat's row falls here, but she has no history
@@ -99,7 +99,7 @@ def test_by_time_without_a_second_cut_validates_on_as_long_a_time():
     assert [day for *_, day in rows(split.valid)] == [7]
 
 
-def test_a_long_test_leaves_something_to_train_on():
+def test_long_test_period_leaves_training_rows():
     days = Interactions.from_tuples([("u", f"i{day}", day * DAY) for day in range(10)])
     split = by_time(days, 2 * DAY)
     assert [day for *_, day in rows(split.train)] == [0]
@@ -113,7 +113,7 @@ def test_parts_share_the_id_tables():
         assert part.items is split.data.items
 
 
-def test_what_it_prints():
+def test_repr_of_split():
     assert repr(last_basket(data())) == (
         "Split(train 5 rows, valid 1 rows of 1 users, test 3 rows of 2 users, 2 users not tested)"
     )
@@ -169,7 +169,7 @@ cuts = st.sampled_from([last_basket, last_items, lambda d: last_items(d, n=3), l
 
 
 @given(events, cuts)
-def test_every_cut_keeps_its_promises(tuples, cut):
+def test_every_split_is_consistent(tuples, cut):
     everything = Interactions.from_tuples(tuples)
     try:
         split = cut(everything)
@@ -200,12 +200,12 @@ def test_nothing_later_than_the_cut_is_learnt_from(tuples, cut):
     assert split.train.n_rows > 0
     if split.valid.n_rows:
         assert split.train.time.max() < split.valid.time.min()
-    newcomers = {u for u, _, t in tuples if t >= cut} - {u for u, _, t in tuples if t < cut}
-    assert split.dropped == len(newcomers)
+    new_users = {u for u, _, t in tuples if t >= cut} - {u for u, _, t in tuples if t < cut}
+    assert split.dropped == len(new_users)
     assert (
         split.in_test.sum()
         + split.in_train_valid.sum()
-        + sum(everything.users.values[int(user)] in newcomers for user in everything.user)
+        + sum(everything.users.values[int(user)] in new_users for user in everything.user)
         == everything.n_rows
     )
 

@@ -175,7 +175,7 @@ def by_time(
     Examples
     --------
     >>> split = sl.split.by_time(sl.load_dataset("sample"), "2024-06-01")
-    >>> split.train.time.max() < split.valid.time.min() < split.test.time.min()
+    >>> bool(split.train.time.max() < split.valid.time.min() < split.test.time.min())
     True
     """
     data = Interactions.of(data)
