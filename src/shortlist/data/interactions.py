@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 class Interactions:
     """Interactions of users with items, sorted by user, time, basket and item; immutable.
 
-    Build them with `from_frame`, `from_tuples`, `from_csr`, `read_interactions` or `load_dataset`. Rows with
-    equal user, item, time and basket are merged and their weights added. Rows of a user that share a time
-    (or a basket id, if given) form a basket.
+    Built by `from_frame`, `from_tuples`, `from_csr`, `read_interactions` and `load_dataset`. Equal rows are
+    merged and their weights added. Rows of a user with one time (or basket id, if given) form a basket.
 
     Parameters
     ----------
@@ -140,8 +139,7 @@ class Interactions:
         Examples
         --------
         >>> import polars as pl
-        >>> table = pl.DataFrame({"customer": ["ann", "bob"], "sku": [7, 8], "date": ["2024-05-01"] * 2})
-        >>> sl.Interactions.from_frame(table)
+        >>> sl.Interactions.from_frame(pl.DataFrame({"customer": ["ann", "bob"], "sku": [7, 8]}))
         Interactions(2 rows, 2 users, 2 items, 2 baskets)
         """
         names = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)

@@ -129,7 +129,8 @@ class RankedLists:
     item_names: pl.Series | None = None
 
     def __post_init__(self) -> None:
-        n, shown = len(self.users), int(self.indptr[-1]) if self.indptr.size else -1
+        n, n_items = len(self.users), len(self.item_ids)
+        shown = int(self.indptr[-1]) if self.indptr.size else -1
         sizes = {
             "indptr": (self.indptr.size, n + 1),
             "items": (self.items.size, shown),
@@ -138,10 +139,7 @@ class RankedLists:
             "boundary": (n if self.boundary is None else self.boundary.size, n),
             "reason": (n if self.reason is None else self.reason.size, n),
             "expected_sizes": (n if self.expected_sizes is None else self.expected_sizes.size, n),
-            "item_names": (
-                len(self.item_ids) if self.item_names is None else len(self.item_names),
-                len(self.item_ids),
-            ),
+            "item_names": (n_items if self.item_names is None else len(self.item_names), n_items),
         }
         for name, (got, expected) in sizes.items():
             if got != expected:
@@ -365,13 +363,9 @@ class RankedLists:
                 f"a file of lists must end in {', '.join(FORMATS)}, got {target.name!r}; change the suffix."
             )
         frame = self.to_frame()
+        writers: tuple[Any, ...] = (frame.write_parquet, frame.write_csv, frame.write_ndjson)
         with atomic_write(target) as temporary:
-            if target.suffix == ".parquet":
-                frame.write_parquet(temporary)
-            elif target.suffix == ".csv":
-                frame.write_csv(temporary)
-            else:
-                frame.write_ndjson(temporary)
+            writers[FORMATS.index(target.suffix)](temporary)
         return target
 
     @classmethod

@@ -200,7 +200,7 @@ def from_implicit(model: Any, train: Interactions) -> PrecomputedScores:
     Parameters
     ----------
     model
-        A fitted ALS, BPR or LMF model, trained on `train.csr()`.
+        A fitted ALS, BPR or LMF model, trained on `train.to_csr()`.
     train
         The interactions it was trained on.
 
