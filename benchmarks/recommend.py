@@ -21,7 +21,7 @@ from machine import RESULTS, describe, save_results
 from scipy.sparse import csr_matrix
 from threadpoolctl import threadpool_limits
 
-from shortlist.core.trees import Growth, Trees, trees_grow
+from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.data.interactions import Interactions
 from shortlist.models.factorization.mf import DKBPRMF
 from shortlist.models.precomputed import PrecomputedScores
@@ -284,20 +284,20 @@ def walk(n_rows: int) -> dict[str, Any]:
     columns[:, ::3] = np.floor(2 * columns[:, ::3])
     columns[:, 1::6][rng.random((n_rows, 8)) < 0.5] = np.nan
     odds = np.nan_to_num(columns[:, :12]) @ rng.standard_normal(12) / 2
-    growth = Growth(columns=0.5, rows=0.7)
-    text = trees_grow(columns, rng.random(n_rows) < 1 / (1 + np.exp(4 - odds)), None, growth)
-    ours, theirs = Trees(text), lightgbm.Booster(model_str=text.tobytes().decode())
-    ours.odds(columns[:100])
+    params = TreeParams(columns=0.5, rows=0.7)
+    text = fit_trees(columns, rng.random(n_rows) < 1 / (1 + np.exp(4 - odds)), None, params)
+    ours, theirs = TreeEnsemble(text), lightgbm.Booster(model_str=text.tobytes().decode())
+    ours.raw_scores(columns[:100])
     spent: dict[str, list[float]] = {"ours": [], "lightgbm": []}
     for _ in range(ROUNDS):
         start = time.process_time()
-        sums = ours.odds(columns)
+        sums = ours.raw_scores(columns)
         middle = time.process_time()
         same = sums == theirs.predict(columns, raw_score=True, num_threads=1)
         assert same.all()
         spent["ours"].append(middle - start)
         spent["lightgbm"].append(time.process_time() - middle)
-    each = {name: min(seconds) / n_rows / growth.n_rounds * 1e9 for name, seconds in spent.items()}
+    each = {name: min(seconds) / n_rows / params.n_rounds * 1e9 for name, seconds in spent.items()}
     return {
         "rows": n_rows,
         "ns_per_row_and_tree": {name: round(value, 1) for name, value in each.items()},

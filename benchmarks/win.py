@@ -27,7 +27,6 @@ from scipy.special import expit
 
 import shortlist as sl
 from shortlist.auto.cutoff_choice import CutoffChoice, choose_cutoff, cross_validate, default_cutoffs
-from shortlist.core.trees import Trees
 from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Threshold
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
@@ -40,7 +39,7 @@ from shortlist.evaluation import (
     oracle,
     paired_test,
 )
-from shortlist.models.two_stage.snapshots import ABOUT_USER, FEATURES, last_moments
+from shortlist.models.two_stage.features import FEATURES
 from shortlist.models.two_stage.two_stage import Examples, TwoStage
 
 M = 40  # candidates a decider looks at
@@ -48,12 +47,12 @@ COVERAGE = 0.7
 GROUPS = {
     "recent sales": ("sales_1d", "sales_3d", "sales_7d", "sales_14d", "sales_30d", "trend_3d", "trend_14d"),
     "own history": tuple(name for name in FEATURES if name.startswith("own_")),
-    "neighbours": tuple(name for name in FEATURES if name.startswith("together_")),
+    "neighbors": tuple(name for name in FEATURES if name.startswith("together_")),
     "transitions": tuple(name for name in FEATURES if name.startswith(("after_", "before_"))),
     "what comes before": tuple(name for name in FEATURES if name.startswith("before_")),
-    "taste": ("taste",),
-    "the item": ("sales", "repeat_rate", "repeat_gap", "item_age", "item_basket", "sales_per_buyer"),
-    "how far along": tuple(name for name in FEATURES if name.startswith("stage")),
+    "EASE": ("ease",),
+    "the item": ("sales", "repeat_rate", "repeat_gap", "item_age", "item_basket_size", "sales_per_buyer"),
+    "experience": tuple(name for name in FEATURES if "experience" in name),
     "the user": FEATURES[FEATURES.index("n_baskets") :],
 }
 DECIDERS = {  # name: (cutoff, whether it is told the basket size the ranker foretells)
@@ -81,32 +80,23 @@ Deciders = dict[str, tuple[Cutoff, bool]]
 
 
 class Stage:
-    """A ranker's data laid out once for all seeds: examples to learn from, candidates to judge."""
+    """Training examples computed once for all seeds, and the users to evaluate."""
 
     def __init__(self, name: str, train: Interactions, truth: Interactions, clock: "Clock") -> None:
-        self.train, self.truth, self.clock = train, truth, clock
-        base = TwoStage()
-        with clock(f"{name}: lay out"):
-            self.timeline = base.lay_out(train)
-        with clock(f"{name}: describe examples"):
-            self.examples: Examples = base.examples(self.timeline)
+        self.name, self.train, self.truth, self.clock = name, train, truth, clock
+        with clock(f"{name}: compute examples"):
+            self.examples: Examples = TwoStage().compute_examples(train)
         self.users = truth.active_users
-        at = truth.time[truth.indptr[self.users]]
-        with clock(f"{name}: describe candidates"):
-            base.timeline, base.trees_ = self.timeline, None
-            self.order, blocks = base.describe(self.users, at)
-            self.blocks = list(blocks)
-        self.name = name
 
     def ranker(self, seed: int) -> TwoStage:
-        """Trees grown with this seed."""
-        with self.clock(f"{self.name}: grow trees"):
-            return TwoStage(seed=seed).learn(self.train, self.timeline, self.examples)
+        """A model trained with this seed."""
+        with self.clock(f"{self.name}: train"):
+            return TwoStage(seed=seed).fit_from_examples(self.examples)
 
     def heads(self, ranker: TwoStage) -> RankedLists:
-        """Candidates of the users who are judged, each at its moment."""
+        """The best candidates of the users to evaluate, each at the time of its true basket."""
         with self.clock(f"{self.name}: rank candidates"):
-            return ranker.rank(self.users, self.order, self.blocks, M)
+            return ranker.recommend(self.truth.users.to_ids(self.users), N=M, at=self.truth)
 
 
 class Clock:
@@ -289,11 +279,11 @@ def told_sizes(stage: Stage, heads: RankedLists, cutoff: Cutoff) -> dict[str, fl
 def learning_curve(stage: Stage, cutoff: Cutoff) -> dict[str, dict[str, float]]:
     """Best fixed N and the dynamic lists on validation when the trees learn from a share of the examples."""
     whole, found = stage.examples, {}
-    kept = np.random.default_rng(0).random(whole.taken.size)
+    kept = np.random.default_rng(0).random(whole.labels.size)
     for share in (0.125, 0.25, 0.5, 1.0):
         k = kept < share
         stage.examples = whole._replace(
-            columns=whole.columns[k], taken=whole.taken[k], weight=whole.weight[k]
+            features=whole.features[k], labels=whole.labels[k], weight=whole.weight[k]
         )
         found[f"{share:g}"] = both(stage, stage.heads(stage.ranker(0)), cutoff)
         print(f"  {share:g} of the examples: {found[f'{share:g}']}", flush=True)
@@ -341,18 +331,10 @@ class Earlier:
     """
 
     def __init__(self, train: Interactions, most: int = 15_000) -> None:
-        base = TwoStage()
-        self.train, self.timeline = train, base.lay_out(train)
-        self.moments = last_moments(self.timeline, most)
-        blocks = list(self.timeline.describe(base._rules(self.timeline), self.moments, n_threads=2))
-        self.counts = np.concatenate([np.diff(block.indptr) for block in blocks])
-        self.columns, self.items, self.taken = (
-            np.concatenate([block[k] for block in blocks]) for k in (3, 2, 4)
-        )
-        log, target = self.timeline.log, self.moments.target
-        self.sizes = np.diff(log.baskets)[target].astype(np.float64)
-        rows = [log.item[log.baskets[b] : log.baskets[b + 1]] for b in target]
-        took = {"user_id": np.repeat(np.arange(target.size), self.sizes.astype(int))}
+        self.examples = TwoStage(negative_rate=1.0, n_snapshots=most).compute_examples(train)
+        users, target = self.examples.replay.layout.log.users, self.examples.snapshots.target
+        rows = [users.item[users.baskets[b] : users.baskets[b + 1]] for b in target]
+        took = {"user_id": np.repeat(np.arange(target.size), self.examples.sizes.astype(int))}
         self.truth = Interactions.from_frame(pl.DataFrame({**took, "item_id": np.concatenate(rows)}))
 
     @cached_property
@@ -362,37 +344,40 @@ class Earlier:
 
     def heads(self, without: tuple[str, ...]) -> RankedLists:
         """Everybody's candidates as ranked by trees that learned from the other half."""
-        user, n, taken = self.moments.user, self.counts.size, self.taken
-        owner, starts = np.repeat(np.arange(n), self.counts), np.cumsum(self.counts) - self.counts
-        share = TwoStage().share
-        kept = taken | (np.random.default_rng(0).random(taken.size) < share)
-        odds, foretold, filled = np.empty(taken.size), np.ones(n), self.counts > 0
+        whole, rate = self.examples, TwoStage().negative_rate
+        user, owner, n = whole.snapshots.user, whole.owner, whole.sizes.size
+        kept = whole.labels | (np.random.default_rng(0).random(owner.size) < rate)
+        odds, sizes = np.empty(owner.size), np.empty(n)
         for half in (0, 1):
             mine = user % 2 == half
             k, others = mine[owner] & kept, ~mine[owner]
-            weight = np.where(taken[k], 1.0, 1 / share).astype(np.float32)
-            about = self.columns[starts[mine & filled]][:, ABOUT_USER]
-            examples = Examples(self.columns[k], taken[k], weight, about, self.sizes[mine & filled])
-            ranker = TwoStage(without=without).learn(self.train, self.timeline, examples)
-            odds[others] = Trees(*ranker.trees_).odds(ranker._seen(self.columns[others]), ranker._workers)
-            strangers = ~mine & filled
-            about = self.columns[starts[strangers]][:, ABOUT_USER]
-            foretold[strangers] = Trees(ranker.sizes_).predict(about)
-        order = np.lexsort((self.items, -odds, owner))
+            part = whole._replace(
+                features=whole.features[k],
+                labels=whole.labels[k],
+                weight=np.where(whole.labels[k], 1.0, 1 / rate).astype(np.float32),
+                user_features=whole.user_features[mine],
+                sizes=whole.sizes[mine],
+            )
+            model = TwoStage(exclude_features=without).fit_from_examples(part)
+            log_odds, expected = model.predict_examples(whole)
+            odds[others], sizes[~mine] = log_odds[others], expected[~mine]
+        counts = np.bincount(owner, minlength=n)
+        starts = np.cumsum(counts) - counts
+        order = np.lexsort((whole.items, -odds, owner))
         order = order[np.arange(order.size) - starts[owner[order]] < M]
         return RankedLists(
             users=sl.IdMap(pl.Series(np.arange(n))),
-            item_ids=sl.IdMap(pl.Series(np.arange(self.timeline.n_items))),
-            indptr=np.concatenate([[0], np.cumsum(np.minimum(self.counts, M))]),
-            items=self.items[order],
+            item_ids=sl.IdMap(pl.Series(np.arange(whole.replay.history.n_items))),
+            indptr=np.concatenate([[0], np.cumsum(np.minimum(counts, M))]),
+            items=whole.items[order],
             scores=odds[order].astype(np.float32),
             probabilities=expit(odds[order]),
-            expected_sizes=foretold,
+            expected_sizes=sizes,
         )
 
     def judged(self) -> dict[str, object]:
         """Fixed N and expected F1; the test is paired by user, over the mean of each user's lists."""
-        heads, user = self.whole, self.moments.user
+        heads, user = self.whole, self.examples.snapshots.user
         fixed, seen = cross_validate(FixedN(n_candidates=M), heads, self.truth, None), np.bincount(user)
         found: dict[str, object] = {"lists": user.size, "users": int((seen > 0).sum())}
         found["fixed N"] = float(fixed.mean())
@@ -418,7 +403,7 @@ class Earlier:
         A draw takes one list of every user to choose by and another to judge by; where users have one list
         each, half of them choose.
         """
-        heads, user, rng = self.whole, self.moments.user, np.random.default_rng(0)
+        heads, user, rng = self.whole, self.examples.snapshots.user, np.random.default_rng(0)
         deciders = {name: one for name, one in default_cutoffs(M).items() if "features" not in name}
         found: dict[str, list[float]] = {"fixed N": [], "ours": [], "the best": []}
         for _ in range(n_draws):
@@ -461,7 +446,8 @@ def end_to_end(name: str) -> dict[str, float]:
         found = []
         for train, truth in ((split.train, split.valid), (split.train_valid, split.test)):
             users = truth.active_users
-            found.append(TwoStage().fit(train).heads(users, truth.time[truth.indptr[users]], M))
+            ids = truth.users.to_ids(users)
+            found.append(TwoStage().fit(train).recommend(ids, N=M, at=truth))
         choice = choose_cutoff(found[0], split.valid, split.train, default_cutoffs(M))
         choice.cutoff.apply(found[1], history=split.train_valid)
         spent = {"clock": time.perf_counter() - clock, "processor": time.process_time() - processor}

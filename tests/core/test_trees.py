@@ -1,18 +1,18 @@
-"""Trees: read back without LightGBM, they say what LightGBM says, to the bit."""
+"""Tree ensembles: evaluated without LightGBM, to the same bits as LightGBM."""
 
 import sys
 
 import numpy as np
 import pytest
 
-from shortlist.core.trees import Growth, Trees, trees_grow
+from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.errors import ModelFileError
 
 lightgbm = pytest.importorskip("lightgbm")
 
 
 def table(n=3000, seed=0):
-    """Columns with gaps in some, ties in others, and labels that hang on them."""
+    """Columns with missing values and ties, and labels that depend on them."""
     rng = np.random.default_rng(seed)
     columns = rng.normal(size=(n, 6)).astype(np.float32)
     columns[:, 1] = rng.integers(0, 5, n)
@@ -23,53 +23,86 @@ def table(n=3000, seed=0):
     return columns, rng.random(n) < 1 / (1 + np.exp(-odds))
 
 
-def theirs(text, columns, **how):
+def lightgbm_predict(text, columns, **how):
     return lightgbm.Booster(model_str=text.tobytes().decode()).predict(columns, num_threads=1, **how)
 
 
 @pytest.mark.parametrize("objective", ["binary", "poisson"])
-def test_sums_are_lightgbms_to_the_bit(objective):
+def test_raw_scores_equal_lightgbm(objective):
     columns, y = table()
-    growth = Growth(objective=objective, n_rounds=30, min_leaf=5, columns=0.5, rows=0.7, seed=3)
-    text = trees_grow(columns, y.astype(float), None, growth)
-    other = table(2111, seed=1)[0]  # no multiple of the rows that walk together
-    other[::5, 0] = np.nan  # missing where nothing was in training
+    params = TreeParams(objective=objective, n_rounds=30, min_leaf=5, columns=0.5, rows=0.7, seed=3)
+    text = fit_trees(columns, y.astype(float), None, params)
+    other = table(2111, seed=1)[0]  # no multiple of the batch width
+    other[::5, 0] = np.nan  # missing values that did not occur in training
     other[1::5, 4] = [np.inf, -np.inf, 0, -0.0, 1e-40] * 84 + [1, 2]
-    assert (Trees(text).odds(other) == theirs(text, other, raw_score=True)).all()
-    np.testing.assert_allclose(Trees(text).predict(other), theirs(text, other), rtol=1e-14)
+    assert (TreeEnsemble(text).raw_scores(other) == lightgbm_predict(text, other, raw_score=True)).all()
+    np.testing.assert_allclose(TreeEnsemble(text).predict(other), lightgbm_predict(text, other), rtol=1e-14)
 
 
-def test_several_ensembles_are_averaged_by_any_number_of_threads():
+def test_ensembles_are_averaged_on_any_number_of_threads():
     columns, y = table(20_000)
-    texts = [trees_grow(columns, y, None, Growth(n_rounds=5, rows=0.5, seed=seed)) for seed in (1, 2)]
-    mean = (theirs(texts[0], columns, raw_score=True) + theirs(texts[1], columns, raw_score=True)) / 2
-    np.testing.assert_allclose(Trees(*texts).odds(columns), mean, rtol=1e-12)
-    assert (Trees(*texts).odds(columns, 3) == Trees(*texts).odds(columns, 1)).all()
+    texts = [fit_trees(columns, y, None, TreeParams(n_rounds=5, rows=0.5, seed=seed)) for seed in (1, 2)]
+    mean = np.mean([lightgbm_predict(text, columns, raw_score=True) for text in texts], axis=0)
+    np.testing.assert_allclose(TreeEnsemble(*texts).raw_scores(columns), mean, rtol=1e-12)
+    assert (TreeEnsemble(*texts).raw_scores(columns, 3) == TreeEnsemble(*texts).raw_scores(columns, 1)).all()
 
 
-def test_values_on_a_border_go_left():
+def walked(node, row, amounts):
+    """The leaf that a row reaches in LightGBM's own tree; what each column changed goes to `amounts`."""
+    if "leaf_value" in node:
+        return node["leaf_value"]
+    value, column = row[node["split_feature"]], node["split_feature"]
+    if np.isnan(value) and node["missing_type"] != "NaN":
+        value = 0.0
+    left = node["default_left"] if np.isnan(value) else value <= node["threshold"]
+    child = node["left_child" if left else "right_child"]
+    amounts[column] += child.get("internal_value", child.get("leaf_value")) - node["internal_value"]
+    return walked(child, row, amounts)
+
+
+def test_contributions_follow_the_paths_and_sum_to_the_raw_score():
+    columns, y = table()
+    texts = [fit_trees(columns, y, None, TreeParams(n_rounds=4, rows=0.5, seed=seed)) for seed in (1, 2)]
+    ensemble, rows = TreeEnsemble(*texts), table(60, seed=1)[0]
+    rows[::7, 0] = np.nan
+    amounts = ensemble.contributions(rows)
+    np.testing.assert_allclose(amounts.sum(axis=1) + ensemble.base, ensemble.raw_scores(rows), rtol=1e-12)
+    trees = [
+        tree["tree_structure"]
+        for text in texts
+        for tree in lightgbm.Booster(model_str=text.tobytes().decode()).dump_model()["tree_info"]
+    ]
+    for row, got in zip(rows, amounts, strict=True):
+        expected = np.zeros(6)
+        for tree in trees:
+            walked(tree, row.astype(float), expected)
+        np.testing.assert_allclose(got, expected / 2, rtol=1e-5, atol=1e-9)
+    assert (amounts[:, 3] == 0).all()  # the constant column
+    assert np.abs(amounts).max() > 0.05
+
+
+def test_values_equal_to_threshold_go_left():
     columns = np.repeat(np.array([0.1, 0.2, 0.3], np.float32), 50)[:, None]
-    text = trees_grow(columns, columns[:, 0] > 0.15, None, Growth(n_rounds=1, min_leaf=1))
+    text = fit_trees(columns, columns[:, 0] > 0.15, None, TreeParams(n_rounds=1, min_leaf=1))
     line = next(line for line in text.tobytes().decode().splitlines() if line.startswith("threshold="))
-    border = float(line.split("=")[1].split()[0])
-    near = np.float32(border)
+    bound = float(line.split("=")[1].split()[0])
+    near = np.float32(bound)
     around = np.array([near, np.nextafter(near, np.float32(1)), np.nextafter(near, np.float32(0))])[:, None]
-    assert (Trees(text).odds(around) == theirs(text, around, raw_score=True)).all()
+    assert (TreeEnsemble(text).raw_scores(around) == lightgbm_predict(text, around, raw_score=True)).all()
 
 
-def test_nothing_to_split_is_one_leaf():
-    text = trees_grow(np.ones((50, 2), np.float32), np.arange(50) % 2 > 0, None, Growth(n_rounds=3))
-    assert (
-        Trees(text).odds(np.zeros((4, 2), np.float32)) == theirs(text, np.zeros((4, 2)), raw_score=True)
-    ).all()
-    assert Trees(text).odds(np.zeros((0, 2), np.float32)).shape == (0,)
+def test_constant_columns_give_one_leaf():
+    text = fit_trees(np.ones((50, 2), np.float32), np.arange(50) % 2 > 0, None, TreeParams(n_rounds=3))
+    zeros = np.zeros((4, 2), np.float32)
+    assert (TreeEnsemble(text).raw_scores(zeros) == lightgbm_predict(text, zeros, raw_score=True)).all()
+    assert TreeEnsemble(text).raw_scores(np.zeros((0, 2), np.float32)).shape == (0,)
 
 
-def test_reading_needs_no_lightgbm(monkeypatch):
+def test_evaluation_does_not_need_lightgbm(monkeypatch):
     columns, y = table(500)
-    text = trees_grow(columns, y, None, Growth(n_rounds=3))
+    text = fit_trees(columns, y, None, TreeParams(n_rounds=3))
     monkeypatch.setitem(sys.modules, "lightgbm", None)
-    assert np.isfinite(Trees(text).odds(columns)).all()
+    assert np.isfinite(TreeEnsemble(text).raw_scores(columns)).all()
 
 
 @pytest.mark.parametrize(
@@ -85,25 +118,26 @@ def test_reading_needs_no_lightgbm(monkeypatch):
         ("\nleaf_value=", "\nleaf_value=1 "),
         ("\nnum_cat=0", "\nnum_cat=1"),
         ("\nright_child=", "\n"),
+        ("\ninternal_value=", "\ninternal_value=1 "),
     ],
 )
-def test_broken_texts_are_refused(old, new):
+def test_invalid_text_is_rejected(old, new):
     columns, y = table()
-    whole = trees_grow(columns, y, None, Growth(n_rounds=2)).tobytes().decode()
+    whole = fit_trees(columns, y, None, TreeParams(n_rounds=2)).tobytes().decode()
     assert old in whole
     with pytest.raises(ModelFileError, match=r"the trees cannot be read \(.*\); fit the model again"):
-        Trees(np.frombuffer(whole.replace(old, new).encode(), np.uint8))
+        TreeEnsemble(np.frombuffer(whole.replace(old, new).encode(), np.uint8))
 
 
 @pytest.mark.parametrize("cut", [0, 10, 300, 1500])
-def test_cut_or_foreign_texts_are_refused(cut):
-    text = trees_grow(*table(), None, Growth(n_rounds=2))
+def test_truncated_or_foreign_text_is_rejected(cut):
+    text = fit_trees(*table(), None, TreeParams(n_rounds=2))
     for broken in (text[:cut], np.full(40, 255, np.uint8)):
         with pytest.raises(ModelFileError, match="cannot be read"):
-            Trees(broken)
+            TreeEnsemble(broken)
 
 
-def test_too_few_columns_are_refused():
-    text = trees_grow(*table(), None, Growth(n_rounds=2))
-    with pytest.raises(ModelFileError, match="ask for 6 columns, got 2"):
-        Trees(text).odds(np.zeros((3, 2), np.float32))
+def test_too_few_columns_are_rejected():
+    text = fit_trees(*table(), None, TreeParams(n_rounds=2))
+    with pytest.raises(ModelFileError, match="need 6 columns, got 2"):
+        TreeEnsemble(text).raw_scores(np.zeros((3, 2), np.float32))

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from shortlist.core.estimator import check_whole
 from shortlist.core.glm import AdditiveLogistic, log_loss
-from shortlist.core.trees import Growth, Trees, trees_grow
+from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.cutoff.base import Cutoff, Summarized, check_choice
 from shortlist.cutoff.candidates import Scores, top_candidates
 from shortlist.cutoff.features import bounded_scores, candidate_features, score_range
@@ -129,8 +129,8 @@ class Calibration(Summarized):
         elif method in ("features", "trees"):
             columns = candidate_features(part.lists, scores, history)
             if method == "trees":
-                growth = Growth(n_leaves=15, l2=1.0, seed=self.seed)
-                self.text_ = trees_grow(columns.astype(np.float32), y, None, growth)
+                params = TreeParams(n_leaves=15, l2=1.0, seed=self.seed)
+                self.text_ = fit_trees(columns.astype(np.float32), y, None, params)
             else:
                 self.line_ = AdditiveLogistic(quantiles=QUANTILES, ridge=10.0, seed=self.seed).fit(columns, y)
         self.method_ = method
@@ -246,7 +246,7 @@ class Calibration(Summarized):
         """(n_candidates,) probabilities, in batches of lists so that the features stay small."""
         step = max(1, BLOCK // self.n_candidates)
         found = np.empty(values.size)
-        trees = Trees(self.text_) if self.method_ == "trees" else None
+        trees = TreeEnsemble(self.text_) if self.method_ == "trees" else None
         for start in range(0, len(lists), step):
             part = lists.take(np.arange(start, min(start + step, len(lists))))
             rows = slice(int(lists.indptr[start]), int(lists.indptr[start]) + part.items.size)

@@ -1,157 +1,96 @@
-"""Candidates of a user at a moment: what the past proposes, and what is remembered of the user meanwhile."""
+"""Candidates of a user at a point in time, and the user's own history laid out for the features."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from shortlist.kernels.item_stats import DAY, CoCounts, ItemStats, Log, item_stats_advance
+from shortlist.kernels.item_stats import DAY, CoCounts, ReplayState, Rules, UserLog, top_positive
 from shortlist.kernels.jit import inlined
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
-FADES = (0.5, 0.8, 0.95)  # a basket further back counts this much less
-HOUR = 3_600_000_000  # lists of best sellers are those of the last full hour
-LINKED = 40  # most recent own items whose neighbours are asked
-LATELY = 10  # most recent own items that are looked at for what tends to come before them
-CHUNK = 64  # items whose links are wiped together
+DECAYS = (0.5, 0.8, 0.95)  # factors on an own item per basket further back
+N_LINKED = 40  # most recent own items whose neighbors are scored
+N_LATEST = 10  # most recent own items for which transitions into them are looked up
+CHUNK = 64  # items whose links are cleared together
 
 
-class Rules(NamedTuple):
-    """How candidates are found; the same for training and serving."""
+class GivenCandidates(NamedTuple):
+    """Candidates given by the caller, instead of proposed ones if `only`; empty `starts`: none."""
 
-    windows: Longs  # (n_windows,) microseconds, ascending
-    quota: int  # candidates from each source; own items may be twice as many, those to taste half as many
-    reach: int  # baskets back from which transitions are followed
-    decay: float  # of transitions per basket back
-    has_repeats: bool  # whether what the user has may be shown again
-
-
-class Asked(NamedTuple):
-    """Candidates named from outside, beside those found here or instead of them; no starts: none."""
-
-    starts: Longs  # (n + 1,) by moment
-    items: Ints  # (n_candidates,) distinct within a moment
+    starts: Longs  # (n + 1,) by snapshot
+    items: Ints  # (n_candidates,) distinct within a snapshot
     only: bool
 
 
-class Taste(NamedTuple):
-    """Weights among the items most people have."""
+class EASEWeights(NamedTuple):
+    """Item–item weights among the most common items."""
 
-    place: Ints  # (n_items,) row of each item, -1: none
+    row: Ints  # (n_items,) row of each item, -1: none
     items: Ints  # (n,) item of each row
-    weights: Floats  # (n, n) what having the row's item adds to the column's
+    weights: Floats  # (n, n) what owning the row's item adds to the column's
 
 
 class Scratch(NamedTuple):
-    """Room for one user at a time; an entry holds where it bears the number of the moment at hand."""
+    """Working memory for one user at a time; entries are valid if they carry the current mark."""
 
-    own: Longs  # (n_items,) number of the moment whose user has the item
-    shown: Longs  # (n_items,) number of the moment that has it as a candidate
-    times: Doubles  # (n_items,) baskets with it
-    faded: Doubles  # (n_items, len(FADES) + 1)
-    last: Longs  # (n_items,) when the user last took it
-    back: Longs  # (n_items,) how many baskets ago
-    earliest: Longs  # (n_items,) when the user first took it
-    links: Floats  # (n_items, 4) neighbourhood and transition scores, sums and largest terms
-    dirty: Bools  # (⌈n_items / CHUNK⌉,) whether any of so many items has links
-    liking: Floats  # (n_items,) sums of weights, by row of the taste
-    pull: Floats  # (LATELY,) what a transition to each of the most recent own items counts
+    own: Longs  # (n_items,) mark of the snapshot whose user has the item
+    candidate: Longs  # (n_items,) mark of the snapshot with the item as a candidate
+    purchases: Doubles  # (n_items,) own baskets with it
+    decayed: Doubles  # (n_items, len(DECAYS) + 1) decayed counts
+    last: Longs  # (n_items,) when the user last bought it
+    back: Longs  # (n_items,) baskets since then
+    earliest: Longs  # (n_items,) when the user first bought it
+    links: Floats  # (n_items, 4) neighbor and transition scores: sum and maximum of each
+    dirty: Bools  # (⌈n_items / CHUNK⌉,) whether any item of the chunk has links
+    ease: Floats  # (n_items,) EASE scores, by row of the weights
+    latest_weight: Floats  # (N_LATEST,) weight of a transition into each of the latest own items
     touched: Ints  # (n_items,)
-    mine: Ints  # (n_items,)
-    best: Ints  # (3, quota) best sellers of the second and fourth window and of all time
-    renewed: Longs  # (2,) the hour that `best` is of, and how many moments have been numbered
+    own_items: Ints  # (n_items,) the user's distinct items, most recent first
+    every: Ints  # (n_items,) all items
+    mark: Longs  # (1,) the next unused mark
 
 
 @inlined
-def _best_fill(values: Doubles | Floats, ids: Ints, n: int, out: Ints) -> int:
-    """The ids with the largest positive values, largest first; how many there are."""
-    size = 0
-    for k in range(n):
-        value = values[ids[k]]
-        if value <= 0 or (size == out.size and value <= values[out[size - 1]]):
-            continue
-        at = size if size < out.size else size - 1
-        while at > 0 and values[out[at - 1]] < value:
-            out[at] = out[at - 1]
-            at -= 1
-        out[at] = ids[k]
-        size = min(size + 1, out.size)
-    return size
-
-
-@inlined
-def _renew(item_stats: ItemStats, scratch: Scratch, every: Ints) -> None:
-    """Best sellers as of now; what has no sales is -1."""
-    scratch.best[:] = -1
-    for k in range(3):
-        sales = item_stats.sold if k == 2 else item_stats.recent[1 + 2 * k]
-        _best_fill(sales, every, every.size, scratch.best[k])
-
-
-@inlined
-def move_on(
-    log: Log,
-    item_stats: ItemStats,
-    together: CoCounts,
-    after: CoCounts,
-    rules: Rules,
-    scratch: Scratch,
-    every: Ints,
-    at: int,
-) -> None:
-    """Everything as of `at`, best sellers as of its full hour: whoever else is described has no say."""
-    hour = at // HOUR
-    for step in range(2):  # to the hour and then to the moment: one copy of the code for both
-        if step == 1 or hour != scratch.renewed[0]:
-            until = at if step else hour * HOUR
-            item_stats_advance(
-                log, item_stats, rules.windows, together, after, rules.reach, rules.decay, until
-            )
-            if step == 0 or scratch.renewed[0] < 0:  # nothing was sold before the first hour of all
-                _renew(item_stats, scratch, every)
-                scratch.renewed[0] = hour if step == 0 and item_stats.total[0] > 0 else -1
-
-
-@inlined
-def recall(log: Log, scratch: Scratch, number: int, first: int, end: int, at: int) -> int:
-    """Lay out what the user has, most recent first; the number of distinct items."""
+def load_history(users: UserLog, scratch: Scratch, mark: int, first: int, end: int, at: int) -> int:
+    """Lay out the user's items, most recent first; return the number of distinct items."""
     n = 0
     for b in range(end - 1, first - 1, -1):
         back = end - 1 - b
-        days = (at - log.moment[b]) / DAY
-        for row in range(log.baskets[b], log.baskets[b + 1]):
-            i = log.item[row]
-            if scratch.own[i] != number:
-                scratch.own[i] = number
-                scratch.mine[n] = i
+        days = (at - users.time[b]) / DAY
+        for row in range(users.baskets[b], users.baskets[b + 1]):
+            i = users.item[row]
+            if scratch.own[i] != mark:
+                scratch.own[i] = mark
+                scratch.own_items[n] = i
                 n += 1
-                scratch.times[i] = 0
-                scratch.faded[i] = 0
-                scratch.last[i], scratch.back[i] = log.moment[b], back
-            scratch.earliest[i] = log.moment[b]
-            scratch.times[i] += 1
-            for f in range(len(FADES)):
-                scratch.faded[i, f] += FADES[f] ** back
-            scratch.faded[i, len(FADES)] += 0.5 ** (days / 14)
+                scratch.purchases[i] = 0
+                scratch.decayed[i] = 0
+                scratch.last[i], scratch.back[i] = users.time[b], back
+            scratch.earliest[i] = users.time[b]
+            scratch.purchases[i] += 1
+            for f in range(len(DECAYS)):
+                scratch.decayed[i, f] += DECAYS[f] ** back
+            scratch.decayed[i, len(DECAYS)] += 0.5 ** (days / 14)
     return n
 
 
 @inlined
-def _follow(pairs: CoCounts, i: int, scale: float, at: int, scratch: Scratch) -> None:
-    """Add the neighbours of one item to links[:, at] (sum) and links[:, at + 1] (largest).
+def _add_neighbors(pairs: CoCounts, i: int, scale: float, at: int, scratch: Scratch) -> None:
+    """Add the neighbors of one item to links[:, at] (sum) and links[:, at + 1] (maximum).
 
-    A pair that has not occurred yet adds 0: cheaper than asking, for nothing tells beforehand which have.
+    A pair that has not occurred yet adds 0, which is cheaper than a test.
     """
     factor = np.float32(scale)
     for p in range(pairs.starts[i], pairs.starts[i + 1]):
-        j = np.uint64(pairs.other[p])  # unsigned: no index counts from the end
+        j = np.uint64(pairs.other[p])  # unsigned: no check for negative indices
         value = factor * pairs.weight[p]
         scratch.dirty[j // np.uint64(CHUNK)] = True
         scratch.links[j, at] += value
-        scratch.links[j, at + 1] = max(scratch.links[j, at + 1], value)  # no branch: half of the time
+        scratch.links[j, at + 1] = max(scratch.links[j, at + 1], value)  # without a branch: twice as fast
 
 
 @inlined
-def _clear(scratch: Scratch) -> None:
+def _clear_links(scratch: Scratch) -> None:
     for c in range(scratch.dirty.size):
         if scratch.dirty[c]:
             scratch.links[c * CHUNK : (c + 1) * CHUNK] = 0
@@ -159,8 +98,8 @@ def _clear(scratch: Scratch) -> None:
 
 
 @inlined
-def _touched(scratch: Scratch) -> int:
-    """List the items that anything leads to; how many there are."""
+def _list_touched(scratch: Scratch) -> int:
+    """List the items with a positive link; return their number."""
     n = 0
     for c in range(scratch.dirty.size):
         if scratch.dirty[c]:
@@ -172,103 +111,106 @@ def _touched(scratch: Scratch) -> int:
 
 
 @inlined
-def link(
-    log: Log,
-    item_stats: ItemStats,
-    together: CoCounts,
-    after: CoCounts,
-    rules: Rules,
-    scratch: Scratch,
-    first: int,
-    end: int,
-    n_mine: int,
+def score_links(
+    users: UserLog, state: ReplayState, rules: Rules, scratch: Scratch, first: int, end: int, n_own: int
 ) -> int:
-    """Score the neighbours of the user's recent items; how many there are."""
-    _clear(scratch)
-    for k in range(min(n_mine, LINKED)):
-        i = scratch.mine[k]
-        _follow(together, i, 0.9 ** scratch.back[i] / item_stats.sold[i], 0, scratch)
-    for b in range(max(first, end - rules.reach), end):
+    """Score the neighbors of the user's recent items; return their number."""
+    _clear_links(scratch)
+    for k in range(min(n_own, N_LINKED)):
+        i = scratch.own_items[k]
+        sold = max(state.item_stats.sold[i], 1.0)  # a session may hold items that were not sold yet
+        _add_neighbors(state.together, i, 0.9 ** scratch.back[i] / sold, 0, scratch)
+    for b in range(max(first, end - rules.transition_window), end):
         weight = rules.decay ** (end - 1 - b)
-        for row in range(log.baskets[b], log.baskets[b + 1]):
-            i = log.item[row]
-            _follow(after, i, weight / max(after.out[i], 1.0) ** 0.5, 2, scratch)
-    return _touched(scratch)
+        for row in range(users.baskets[b], users.baskets[b + 1]):
+            i = users.item[row]
+            _add_neighbors(state.after, i, weight / max(state.after.out[i], 1.0) ** 0.5, 2, scratch)
+    return _list_touched(scratch)
 
 
 @inlined
-def lately(after: CoCounts, rules: Rules, scratch: Scratch, n_mine: int) -> int:
-    """Weigh transitions to the user's latest items, which stand first; how many these are."""
+def weigh_latest(after: CoCounts, rules: Rules, scratch: Scratch, n_own: int) -> int:
+    """Weigh transitions into the user's latest items, which come first; return their number."""
     n = 0
-    while n < min(n_mine, LATELY) and scratch.back[scratch.mine[n]] < rules.reach:
-        i = scratch.mine[n]
-        scratch.pull[n] = rules.decay ** scratch.back[i] / max(after.out[i], 1.0) ** 0.5
+    while n < min(n_own, N_LATEST) and scratch.back[scratch.own_items[n]] < rules.transition_window:
+        i = scratch.own_items[n]
+        scratch.latest_weight[n] = rules.decay ** scratch.back[i] / max(after.out[i], 1.0) ** 0.5
         n += 1
     return n
 
 
 @inlined
-def like(taste: Taste, scratch: Scratch, n_mine: int) -> None:
-    """What all of the user's items say about those with a taste."""
-    n = taste.items.size
-    liking = scratch.liking[:n]
-    liking[:] = 0
-    for k in range(n_mine):
-        row = taste.place[scratch.mine[k]]
+def score_ease(ease: EASEWeights, scratch: Scratch, n_own: int) -> None:
+    """EASE scores of all items with weights."""
+    n = ease.items.size
+    scores = scratch.ease[:n]
+    scores[:] = 0
+    for k in range(n_own):
+        row = ease.row[scratch.own_items[k]]
         if row >= 0:
             for c in range(n):
-                liking[c] += taste.weights[row, c]
+                scores[c] += ease.weights[row, c]
 
 
 @inlined
-def _tasty(rules: Rules, taste: Taste, scratch: Scratch, number: int, out: Ints) -> int:
-    """The best liked items that are no candidates yet; how many there are."""
+def _propose_ease(rules: Rules, ease: EASEWeights, scratch: Scratch, mark: int, out: Ints) -> int:
+    """Items with the highest EASE scores that are not candidates yet; return their number."""
     n = 0
-    for row in range(taste.items.size):
-        i = taste.items[row]
-        if scratch.shown[i] != number and (rules.has_repeats or scratch.own[i] != number):
+    for row in range(ease.items.size):
+        i = ease.items[row]
+        if scratch.candidate[i] != mark and (rules.has_repeats or scratch.own[i] != mark):
             scratch.touched[n] = row
             n += 1
-    size = _best_fill(scratch.liking, scratch.touched, n, out)
+    size = top_positive(scratch.ease, scratch.touched, n, out)
     for k in range(size):
-        out[k] = taste.items[out[k]]
+        out[k] = ease.items[out[k]]
     return size
 
 
 @inlined
 def propose(
-    rules: Rules, taste: Taste, scratch: Scratch, number: int, n_mine: int, n_near: int, found: Ints
+    rules: Rules,
+    ease: EASEWeights,
+    best: Ints,  # (3, per_source)
+    scratch: Scratch,
+    mark: int,
+    n_own: int,
+    n_near: int,
+    found: Ints,
 ) -> int:
-    """Distinct candidates into `found`: own items, neighbours, followers, best sellers, the user's taste."""
+    """Fill `found` with distinct candidates of all sources; return their number.
+
+    The sources are own items, neighbors, followers, three lists of best sellers, and EASE.
+    """
     n = 0
-    # where own items cannot come back, their places go to neighbours and followers
-    room = np.empty(rules.quota if rules.has_repeats else 2 * rules.quota, np.int32)
+    # where own items are not proposed, neighbors and followers get their places
+    top = np.empty(rules.per_source if rules.has_repeats else 2 * rules.per_source, np.int32)
     for source in range(7):
         if source == 0:
-            size = min(n_mine, 2 * rules.quota) if rules.has_repeats else 0
-            part = scratch.mine[:size]
+            size = min(n_own, 2 * rules.per_source) if rules.has_repeats else 0
+            part = scratch.own_items[:size]
         elif source < 3:
-            size = _best_fill(scratch.links[:, 2 * (source - 1)], scratch.touched, n_near, room)
-            part = room[:size]
+            size = top_positive(scratch.links[:, 2 * (source - 1)], scratch.touched, n_near, top)
+            part = top[:size]
         elif source < 6:
-            part = scratch.best[source - 3]
+            part = best[source - 3]
         else:
-            size = _tasty(rules, taste, scratch, number, room[: max(rules.quota // 2, 1)])
-            part = room[:size]
+            size = _propose_ease(rules, ease, scratch, mark, top[: max(rules.per_source // 2, 1)])
+            part = top[:size]
         for i in part:
-            if i >= 0 and scratch.shown[i] != number and (rules.has_repeats or scratch.own[i] != number):
-                scratch.shown[i] = number
+            if i >= 0 and scratch.candidate[i] != mark and (rules.has_repeats or scratch.own[i] != mark):
+                scratch.candidate[i] = mark
                 found[n] = i
                 n += 1
     return n
 
 
 @inlined
-def add_asked(more: Ints, scratch: Scratch, number: int, n: int, found: Ints) -> int:
-    """Candidates from outside into `found`, where they are not yet in it."""
+def add_given(more: Ints, scratch: Scratch, mark: int, n: int, found: Ints) -> int:
+    """Add the given candidates that are not in `found` yet; return the new number."""
     for i in more:
-        if scratch.shown[i] != number:
-            scratch.shown[i] = number
+        if scratch.candidate[i] != mark:
+            scratch.candidate[i] = mark
             found[n] = i
             n += 1
     return n

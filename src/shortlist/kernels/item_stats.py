@@ -1,4 +1,4 @@
-"""The shop as it stood at a moment: sales of items and pairs of items, counted on as time moves forward."""
+"""Item statistics as of a point in time: sales of items and pairs of items, counted basket by basket."""
 
 from typing import NamedTuple
 
@@ -8,39 +8,55 @@ from shortlist.kernels.jit import inlined, kernel
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 DAY = 86_400_000_000  # microseconds
-WIDEST = 60  # items of a basket that are paired with one another: a wholesaler's basket says little per pair
+HOUR = 3_600_000_000  # best sellers are computed as of the last full hour
+MAX_PAIRED = 60  # items of a basket that form pairs: one pair of a very large basket says little
 
 
-class Log(NamedTuple):
-    """Who took what when: rows by user and time, and the baskets in the order in which they happened."""
+class UserLog(NamedTuple):
+    """Baskets user by user, each user's in order of time: the history of known users, or sessions."""
 
-    user_baskets: Longs  # (n_users + 1,)
-    baskets: Longs  # (n_baskets + 1,)
+    user_baskets: Longs  # (n_users + 1,) where each user's baskets start
+    baskets: Longs  # (n_baskets + 1,) where each basket's rows start
     item: Ints  # (n_rows,)
-    moment: Longs  # (n_baskets,)
+    time: Longs  # (n_baskets,) microseconds
+    gap: Doubles  # (n_rows,) days since the user last bought the item, -1 the first time
+    trend: Doubles  # (n_rows,) the item's share of recent sales just before the basket
+
+
+class EventLog(NamedTuple):
+    """The history of all known users, and the order in which its baskets happened."""
+
+    users: UserLog
     owner: Ints  # (n_baskets,)
-    order: Longs  # (n_baskets,) by moment
-    gap: Doubles  # (n_rows,) days since the user last took the item, -1 the first time
+    order: Longs  # (n_baskets,) basket numbers by time
+
+
+class SalesIndex(NamedTuple):
+    """Positions in the order of baskets at which each item was bought."""
+
+    starts: Longs  # (n_items + 1,)
+    position: Longs  # (n_rows,) ascending per item
+    time: Longs  # (n_baskets,) ascending
+    rows_before: Longs  # (n_baskets + 1,) rows of all baskets before a position
 
 
 class ItemStats(NamedTuple):
-    """What is known of every item so far."""
+    """Statistics of every item over the baskets counted so far."""
 
-    cursor: Longs  # (1 + n_windows,) the next basket to count, and the oldest one in each window
+    cursor: Longs  # (1 + n_windows,) position of the next basket to count, and of the oldest in each window
     sold: Doubles  # (n_items,)
     recent: Doubles  # (n_windows, n_items)
     total: Doubles  # (1 + n_windows,) sales of all items
-    buyers: Doubles  # (n_items,) users who took it
-    repeats: Doubles  # (n_items,) rows that were not the user's first
-    gaps: Doubles  # (n_items,) days between a user's rows, summed over repeats
-    sizes: Doubles  # (n_items,) sizes of the baskets it was in, summed
-    first: Longs  # (n_items,) when it was first taken
-    stage: Doubles  # (n_items, 2) how far its takers had come (`far`), summed, and summed squares
-    trend_score: Doubles  # (n_rows,) the item's share of the sales of the second window when the row happened
+    buyers: Doubles  # (n_items,) distinct users
+    repeats: Doubles  # (n_items,) sales that were not the user's first of the item
+    gaps: Doubles  # (n_items,) days between a user's purchases, summed over repeats
+    sizes: Doubles  # (n_items,) sizes of the baskets with the item, summed
+    first: Longs  # (n_items,) time of the first sale
+    experience: Doubles  # (n_items, 2) experience of the buyers, summed, and its squares, summed
 
 
 class CoCounts(NamedTuple):
-    """Weights of item pairs; every pair that ever occurs has its place from the start."""
+    """Weights of item pairs. Every pair that occurs anywhere in the history has an entry from the start."""
 
     starts: Longs  # (n_items + 1,)
     other: Ints  # (n_pairs,) ascending within an item
@@ -48,49 +64,102 @@ class CoCounts(NamedTuple):
     out: Doubles  # (n_items,) sum of weights
 
 
+class Rules(NamedTuple):
+    """How items are counted and candidates proposed; the same in training and serving."""
+
+    windows: Longs  # (n_windows,) microseconds, ascending
+    per_source: int  # candidates of each source; own items: twice as many, EASE: half as many
+    transition_window: int  # baskets back from which transitions are followed
+    decay: float  # factor on a transition per basket further back
+    has_repeats: bool  # whether items that the user has bought may be proposed
+
+
+class ReplayState(NamedTuple):
+    """Everything known about the items at the time `clock[0]`."""
+
+    item_stats: ItemStats
+    together: CoCounts  # pairs within a basket
+    after: CoCounts  # transitions from a basket to a later one
+    best: Ints  # (3, per_source) best sellers of the second and fourth window and of all time, -1: none
+    clock: Longs  # (2,) time reached, and its hour
+
+
 @kernel
-def gaps_fill(
-    user_baskets: Longs, baskets: Longs, item: Ints, moment: Longs, gap: Doubles, n_items: int
+def fill_gaps(
+    user_baskets: Longs, baskets: Longs, item: Ints, time: Longs, n_items: int, gap: Doubles
 ) -> None:
-    """gap (n_rows,): days since the user last took the item, -1 the first time."""
+    """gap (n_rows,): days since the user last bought the item, -1 the first time."""
     owner, last = np.full(n_items, -1, np.int64), np.zeros(n_items, np.int64)
     for user in range(user_baskets.size - 1):
         for b in range(user_baskets[user], user_baskets[user + 1]):
             for row in range(baskets[b], baskets[b + 1]):
                 i = item[row]
-                gap[row] = (moment[b] - last[i]) / DAY if owner[i] == user else -1.0
-                owner[i], last[i] = user, moment[b]
+                gap[row] = (time[b] - last[i]) / DAY if owner[i] == user else -1.0
+                owner[i], last[i] = user, time[b]
+
+
+@inlined
+def _sales_before(index: SalesIndex, item: int, position: int) -> int:
+    """Sales of the item in the first `position` baskets."""
+    low, high = int(index.starts[item]), int(index.starts[item + 1])
+    while low < high:
+        middle = (low + high) // 2
+        if index.position[middle] < position:
+            low = middle + 1
+        else:
+            high = middle
+    return low - int(index.starts[item])
 
 
 @kernel
-def pairs_list(log: Log, reach: int, n_items: int, keys: Longs) -> int:
-    """How many (item, other) pairs there are; those that fit are written as item · n_items + other.
+def fill_trend(
+    index: SalesIndex,
+    baskets: Longs,  # (n_baskets + 1,)
+    item: Ints,  # (n_rows,)
+    first: Longs,  # (n_baskets,) position of the oldest basket in the window before each basket
+    last: Longs,  # (n_baskets,) position that each basket has, or would have
+    trend: Doubles,  # (n_rows,) filled
+) -> None:
+    """Each item's share of the sales in the window before its basket; sales add up within a basket."""
+    for b in range(baskets.size - 1):
+        total = index.rows_before[last[b]] - index.rows_before[first[b]]
+        for row in range(baskets[b], baskets[b + 1]):
+            recent = _sales_before(index, item[row], last[b]) - _sales_before(index, item[row], first[b])
+            trend[row] = recent / max(float(total), 1.0)
+            total += 1
 
-    reach 0: pairs inside a basket. Otherwise: from each of the last `reach` baskets to this one.
+
+@kernel
+def list_pairs(log: EventLog, window: int, n_items: int, keys: Longs) -> int:
+    """Count the (item, other) pairs; those that fit are written as item · n_items + other.
+
+    window 0: pairs within a basket. Otherwise: from each of the last `window` baskets to this one.
     """
+    users = log.users
     n = 0
-    for b in range(log.moment.size):
-        first = max(b - reach, log.user_baskets[log.owner[b]])
-        for earlier in range(first if reach else b, b if reach else b + 1):
+    for b in range(log.owner.size):
+        first = max(b - window, users.user_baskets[log.owner[b]])
+        for earlier in range(first if window else b, b if window else b + 1):
             for row in range(
-                log.baskets[earlier], min(log.baskets[earlier + 1], log.baskets[earlier] + WIDEST)
+                users.baskets[earlier], min(users.baskets[earlier + 1], users.baskets[earlier] + MAX_PAIRED)
             ):
-                for to in range(log.baskets[b], min(log.baskets[b + 1], log.baskets[b] + WIDEST)):
-                    if log.item[row] != log.item[to]:
+                for to in range(users.baskets[b], min(users.baskets[b + 1], users.baskets[b] + MAX_PAIRED)):
+                    if users.item[row] != users.item[to]:
                         if n < keys.size:
-                            keys[n] = np.int64(log.item[row]) * n_items + log.item[to]
+                            keys[n] = np.int64(users.item[row]) * n_items + users.item[to]
                         n += 1
     return n
 
 
 @inlined
-def far(log: Log, user: int, end: int) -> float:
-    """How far a user has come before basket `end`: the logarithm of what they have taken, and 1."""
-    return float(np.log1p(log.baskets[end] - log.baskets[log.user_baskets[user]]))
+def experience(users: UserLog, user: int, end: int) -> float:
+    """log(1 + items bought) of a user before basket `end`."""
+    return float(np.log1p(users.baskets[end] - users.baskets[users.user_baskets[user]]))
 
 
 @inlined
-def _place(pairs: CoCounts, item: int, other: int) -> int:
+def _entry(pairs: CoCounts, item: int, other: int) -> int:
+    """Where the pair is stored, if it is."""
     low, high = int(pairs.starts[item]), int(pairs.starts[item + 1]) - 1
     while low < high:
         middle = (low + high) // 2
@@ -103,83 +172,121 @@ def _place(pairs: CoCounts, item: int, other: int) -> int:
 
 @inlined
 def pair_weight(pairs: CoCounts, item: int, other: int) -> np.float32:
-    """What has been counted from an item to another; 0 of pairs that never occur."""
+    """The weight from an item to another; 0 for a pair that never occurs."""
     if pairs.starts[item] < pairs.starts[item + 1]:
-        place = _place(pairs, item, other)
-        if pairs.other[place] == other:
-            return np.float32(pairs.weight[place])
+        entry = _entry(pairs, item, other)
+        if pairs.other[entry] == other:
+            return np.float32(pairs.weight[entry])
     return np.float32(0)
 
 
 @inlined
-def _pair_up(log: Log, b: int, reach: int, decay: float, pairs: CoCounts) -> None:
-    """Count the pairs of one basket; a basket further back counts for less."""
-    first = max(b - reach, log.user_baskets[log.owner[b]])
-    for earlier in range(first if reach else b, b if reach else b + 1):
-        weight = np.float32(decay ** (b - earlier - 1)) if reach else np.float32(1)
-        for row in range(log.baskets[earlier], min(log.baskets[earlier + 1], log.baskets[earlier] + WIDEST)):
-            i = log.item[row]
-            for to in range(log.baskets[b], min(log.baskets[b + 1], log.baskets[b] + WIDEST)):
-                if log.item[to] != i:
-                    pairs.weight[_place(pairs, i, log.item[to])] += weight
+def _count_pairs(users: UserLog, owner: int, b: int, window: int, decay: float, pairs: CoCounts) -> None:
+    """Count the pairs of one basket; a basket further back counts less."""
+    first = max(b - window, users.user_baskets[owner])
+    for earlier in range(first if window else b, b if window else b + 1):
+        weight = np.float32(decay ** (b - earlier - 1)) if window else np.float32(1)
+        for row in range(
+            users.baskets[earlier], min(users.baskets[earlier + 1], users.baskets[earlier] + MAX_PAIRED)
+        ):
+            i = users.item[row]
+            for to in range(users.baskets[b], min(users.baskets[b + 1], users.baskets[b] + MAX_PAIRED)):
+                if users.item[to] != i:
+                    pairs.weight[_entry(pairs, i, users.item[to])] += weight
                     pairs.out[i] += weight
 
 
 @inlined
-def _slide(log: Log, item_stats: ItemStats, windows: Longs, until: int) -> None:
-    """Drop from each window what is older than it is long."""
+def _slide_windows(log: EventLog, item_stats: ItemStats, windows: Longs, until: int) -> None:
+    """Drop the baskets that have become too old from each window."""
+    users = log.users
     for w in range(windows.size):
         at = item_stats.cursor[1 + w]
-        while at < item_stats.cursor[0] and log.moment[log.order[at]] < until - windows[w]:
+        while at < item_stats.cursor[0] and users.time[log.order[at]] < until - windows[w]:
             b = log.order[at]
-            for row in range(log.baskets[b], log.baskets[b + 1]):
-                item_stats.recent[w, log.item[row]] -= 1
+            for row in range(users.baskets[b], users.baskets[b + 1]):
+                item_stats.recent[w, users.item[row]] -= 1
                 item_stats.total[1 + w] -= 1
             at += 1
         item_stats.cursor[1 + w] = at
 
 
 @inlined
-def _sell(log: Log, item_stats: ItemStats, b: int) -> None:
-    """Count one basket."""
-    size, come = log.baskets[b + 1] - log.baskets[b], far(log, log.owner[b], b)
-    for row in range(log.baskets[b], log.baskets[b + 1]):
-        i = log.item[row]
-        item_stats.trend_score[row] = item_stats.recent[1, i] / max(item_stats.total[2], 1.0)
+def _count_items(users: UserLog, owner: int, b: int, item_stats: ItemStats) -> None:
+    """Count the items of one basket."""
+    size, come = users.baskets[b + 1] - users.baskets[b], experience(users, owner, b)
+    for row in range(users.baskets[b], users.baskets[b + 1]):
+        i = users.item[row]
         if item_stats.sold[i] == 0:
-            item_stats.first[i] = log.moment[b]
+            item_stats.first[i] = users.time[b]
         item_stats.sold[i] += 1
         item_stats.total[0] += 1
         item_stats.sizes[i] += size
-        item_stats.stage[i, 0] += come
-        item_stats.stage[i, 1] += come * come
-        if log.gap[row] < 0:
+        item_stats.experience[i, 0] += come
+        item_stats.experience[i, 1] += come * come
+        if users.gap[row] < 0:
             item_stats.buyers[i] += 1
         else:
             item_stats.repeats[i] += 1
-            item_stats.gaps[i] += log.gap[row]
+            item_stats.gaps[i] += users.gap[row]
         for w in range(item_stats.recent.shape[0]):
             item_stats.recent[w, i] += 1
             item_stats.total[1 + w] += 1
 
 
 @inlined
-def item_stats_advance(
-    log: Log,
-    item_stats: ItemStats,
-    windows: Longs,
-    together: CoCounts,
-    after: CoCounts,
-    reach: int,
-    decay: float,
-    until: int,
-) -> None:
-    """Count every basket that happened before `until`, and no other."""
-    while item_stats.cursor[0] < log.order.size and log.moment[log.order[item_stats.cursor[0]]] < until:
+def _count_until(log: EventLog, state: ReplayState, rules: Rules, until: int) -> None:
+    """Count every basket before `until`, and no other."""
+    item_stats, users = state.item_stats, log.users
+    while item_stats.cursor[0] < log.order.size and users.time[log.order[item_stats.cursor[0]]] < until:
         b = log.order[item_stats.cursor[0]]
-        _slide(log, item_stats, windows, log.moment[b])
-        _sell(log, item_stats, b)
-        _pair_up(log, b, 0, decay, together)
-        _pair_up(log, b, reach, decay, after)
+        owner = log.owner[b]
+        _slide_windows(log, item_stats, rules.windows, users.time[b])
+        _count_items(users, owner, b, item_stats)
+        _count_pairs(users, owner, b, 0, rules.decay, state.together)
+        _count_pairs(users, owner, b, rules.transition_window, rules.decay, state.after)
         item_stats.cursor[0] += 1
-    _slide(log, item_stats, windows, until)
+    _slide_windows(log, item_stats, rules.windows, until)
+
+
+@inlined
+def top_positive(values: Doubles | Floats, ids: Ints, n: int, out: Ints) -> int:
+    """Fill `out` with the ids of the largest positive values, largest first; return their number."""
+    size = 0
+    for k in range(n):
+        value = values[ids[k]]
+        if value <= 0 or (size == out.size and value <= values[out[size - 1]]):
+            continue
+        at = size if size < out.size else size - 1
+        while at > 0 and values[out[at - 1]] < value:
+            out[at] = out[at - 1]
+            at -= 1
+        out[at] = ids[k]
+        size = min(size + 1, out.size)
+    return size
+
+
+@inlined
+def advance(log: EventLog, state: ReplayState, rules: Rules, every: Ints, at: int) -> None:
+    """Bring the state to `at`, and best sellers to its full hour. Writes nothing if it is there already."""
+    if state.clock[0] == at:
+        return
+    item_stats, hour = state.item_stats, at // HOUR
+    # before the first full hour with sales, best sellers are those of the time itself
+    by_hour = log.order.size > 0 and log.users.time[log.order[0]] < hour * HOUR
+    for step in range(2):  # to the hour, then to the time: one copy of the code for both
+        if step == 1 or (by_hour and hour != state.clock[1]):
+            _count_until(log, state, rules, at if step else hour * HOUR)
+            if step == 0 or not by_hour:
+                state.best[:] = -1
+                for k in range(3):
+                    sales = item_stats.sold if k == 2 else item_stats.recent[1 + 2 * k]
+                    top_positive(sales, every, every.size, state.best[k])
+    state.clock[1] = hour
+    state.clock[0] = at
+
+
+@kernel
+def replay_until(log: EventLog, state: ReplayState, rules: Rules, every: Ints, at: int) -> None:
+    """`advance`, for callers outside the kernels."""
+    advance(log, state, rules, every, at)

@@ -1,4 +1,4 @@
-"""Sums over grown trees: rows walk down side by side, so that one's waiting is another's turn."""
+"""Sums over boosted trees: rows descend side by side, which hides the latency of memory."""
 
 from typing import NamedTuple
 
@@ -8,48 +8,65 @@ import numpy.typing as npt
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.types import Doubles, Floats, Longs
 
-LANES = 64  # rows that walk together: their columns fit the first-level cache
-Nodes = npt.NDArray[np.uint32]  # unsigned: no index counts from the end
+WIDTH = 64  # rows that descend together: their columns fit the first-level cache
+Nodes = npt.NDArray[np.uint32]  # unsigned: no check for negative indices
 
 
 class Forest(NamedTuple):
-    """Trees, one after the other; the children of a node stand side by side, a leaf is its own child."""
+    """Trees one after the other. The children of a node are adjacent; a leaf is its own child."""
 
     roots: Nodes  # (n_trees,)
     depth: Longs  # (n_trees,) steps from the root to the lowest leaf
-    column: Nodes  # (n_nodes,) twice the column asked for, and 1 more where a missing value goes right
-    threshold: Floats  # (n_nodes,) what is larger goes right; inf at a leaf
+    column: Nodes  # (n_nodes,) twice the column to compare, plus 1 if a missing value goes right
+    threshold: Floats  # (n_nodes,) larger values go right; inf at a leaf
     left: Nodes  # (n_nodes,)
-    value: Doubles  # (n_nodes,) of a leaf
+    value: Doubles  # (n_nodes,) prediction at the node
 
 
 @inlined
-def _lay_out(columns: Floats, first: int, n: int, lanes: Floats) -> None:
-    """Every column twice: once with what is missing below all thresholds, once above them."""
-    for lane in range(n):
+def _transpose(columns: Floats, first: int, n: int, batch: Floats) -> None:
+    """Write every column twice: with missing values below all thresholds, and above them."""
+    for k in range(n):
         for c in range(columns.shape[1]):
-            value = columns[first + lane, c]
+            value = columns[first + k, c]
             missing = value != value
-            lanes[2 * c * LANES + lane] = -np.inf if missing else value
-            lanes[(2 * c + 1) * LANES + lane] = np.inf if missing else value
+            batch[2 * c * WIDTH + k] = -np.inf if missing else value
+            batch[(2 * c + 1) * WIDTH + k] = np.inf if missing else value
 
 
 @kernel
-def trees_sum(forest: Forest, columns: Floats, total: Doubles) -> None:
-    """total (n_rows,) gains the values of the leaves that each row (n_rows, n_columns) reaches."""
-    lanes = np.zeros(2 * columns.shape[1] * LANES, np.float32)
-    node = np.zeros(LANES, np.uint32)
-    stride = np.uint32(LANES)
-    for first in range(0, columns.shape[0], LANES):
-        n = min(LANES, columns.shape[0] - first)
-        _lay_out(columns, first, n, lanes)
+def sum_trees(forest: Forest, columns: Floats, total: Doubles) -> None:
+    """Add to total (n_rows,) the values of the leaves that each row (n_rows, n_columns) reaches."""
+    batch = np.zeros(2 * columns.shape[1] * WIDTH, np.float32)
+    node = np.zeros(WIDTH, np.uint32)
+    stride = np.uint32(WIDTH)
+    for first in range(0, columns.shape[0], WIDTH):
+        n = min(WIDTH, columns.shape[0] - first)
+        _transpose(columns, first, n, batch)
         for tree in range(forest.roots.size):
-            for lane in range(np.uint32(LANES)):
-                node[lane] = forest.roots[tree]
+            for k in range(np.uint32(WIDTH)):
+                node[k] = forest.roots[tree]
             for _ in range(forest.depth[tree]):
-                for lane in range(np.uint32(LANES)):
-                    k = node[lane]
-                    right = lanes[forest.column[k] * stride + lane] > forest.threshold[k]
-                    node[lane] = forest.left[k] + np.uint32(right)
-            for lane in range(n):
-                total[first + lane] += forest.value[node[lane]]
+                for k in range(np.uint32(WIDTH)):
+                    at = node[k]
+                    right = batch[forest.column[at] * stride + k] > forest.threshold[at]
+                    node[k] = forest.left[at] + np.uint32(right)
+            for k in range(n):
+                total[first + k] += forest.value[node[k]]
+
+
+@kernel
+def sum_contributions(forest: Forest, columns: Floats, total: Doubles) -> None:
+    """Add to total (n_rows, n_columns) what each column changed on the rows' paths (Saabas, 2014)."""
+    for row in range(columns.shape[0]):
+        for tree in range(forest.roots.size):
+            at = forest.roots[tree]
+            for _ in range(forest.depth[tree]):
+                column = forest.column[at] // np.uint32(2)
+                value = columns[row, column]
+                missing_right = forest.column[at] % np.uint32(2) == 1
+                right = missing_right if value != value else value > forest.threshold[at]
+                child = forest.left[at] + np.uint32(right)
+                if child != at:
+                    total[row, column] += forest.value[child] - forest.value[at]
+                at = child

@@ -1,30 +1,32 @@
-"""Candidates and columns, against a plain account of what had happened before the moment."""
+"""Candidates and features, against a plain computation from the events before the prediction time."""
 
 from collections import defaultdict
 from itertools import pairwise
 
 import numpy as np
+import polars as pl
 import pytest
 
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.candidates import FADES, LATELY, LINKED, Rules
-from shortlist.kernels.item_stats import DAY
-from shortlist.kernels.snapshots import Moments
-from shortlist.models.two_stage import rolling_ease as tastes
-from shortlist.models.two_stage.snapshots import FEATURES, WINDOWS, Timeline, basket_moments
+from shortlist.kernels.candidates import DECAYS, N_LATEST, N_LINKED
+from shortlist.kernels.item_stats import DAY, Rules
+from shortlist.kernels.snapshots import Snapshots
+from shortlist.models.two_stage import rolling_ease
+from shortlist.models.two_stage.features import FEATURES, compute_features
+from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, basket_times
 
-QUOTA, REACH, DECAY = 4, 2, 0.5
-TASTES = {"FIRST": 6, "GROWTH": 1.5, "ITEMS": 9, "REG": 2.0}
+PER_SOURCE, WINDOW, DECAY = 4, 2, 0.5
+EASE = {"FIRST_BASKETS": 6, "GROWTH": 1.5, "MAX_ITEMS": 9, "REG": 2.0}
 
 
 @pytest.fixture(autouse=True)
-def _small_shops_have_tastes(monkeypatch):
-    for name, value in TASTES.items():
-        monkeypatch.setattr(tastes, name, value)
+def _solve_ease_on_small_data(monkeypatch):
+    for name, value in EASE.items():
+        monkeypatch.setattr(rolling_ease, name, value)
 
 
-def shop(seed, n_users=12, n_items=15, n_days=40):
-    """A few users who come back on some days and take a few items each time."""
+def purchases(seed, n_users=12, n_items=15, n_days=40):
+    """A few users who buy a few items on some days."""
     rng = np.random.default_rng(seed)
     rows = []
     for user in range(n_users):
@@ -35,13 +37,13 @@ def shop(seed, n_users=12, n_items=15, n_days=40):
 
 
 class Plain:
-    """All baskets as (moment, user, items), and everything worked out anew for each question."""
+    """All baskets before a time as (time, user, items); every value is computed from scratch."""
 
     def __init__(self, data, at):
-        moment = basket_moments(data)
+        time = basket_times(data)
         owner = np.repeat(np.arange(data.n_users), np.diff(data.user_baskets))
         baskets = [
-            (int(moment[b]), int(owner[b]), data.item[data.baskets[b] : data.baskets[b + 1]].tolist())
+            (int(time[b]), int(owner[b]), data.item[data.baskets[b] : data.baskets[b + 1]].tolist())
             for b in range(data.n_baskets)
         ]
         self.baskets = [b for b in baskets if b[0] < at]
@@ -59,40 +61,42 @@ class Plain:
                     found[item] += 1
         return found
 
-    def pairs(self, reach):
+    def pairs(self, window):
         found = defaultdict(float)
         for user in {owner for _, owner, _ in self.baskets}:
             own = [items for _, items in self.of(user)]
             for b, items in enumerate(own):
-                for earlier in range(max(b - reach, 0), b) if reach else [b]:
+                for earlier in range(max(b - window, 0), b) if window else [b]:
                     for i in own[earlier]:
                         for j in items:
                             if i != j:
-                                found[i, j] += DECAY ** (b - earlier - 1) if reach else 1
+                                found[i, j] += DECAY ** (b - earlier - 1) if window else 1
         return found
 
     def gaps(self, item):
-        """Days between one user's rows of the item, for all users."""
+        """Days between purchases of the item by one user, for all users."""
         found = []
         for user in {owner for _, owner, _ in self.baskets}:
             times = [when for when, items in self.of(user) if item in items]
             found += [(b - a) / DAY for a, b in pairwise(times)]
         return found
 
-    def come(self, user, when):
-        """How far a user had come before a moment."""
+    def experience(self, user, when):
+        """log(1 + items bought) of a user before a time."""
         return np.log1p(sum(len(items) for then, items in self.of(user) if then < when))
 
-    def stage_columns(self, user, item):
-        stages = [self.come(owner, when) for when, owner, items in self.baskets for i in items if i == item]
-        passed = self.come(user, self.at) - np.mean(stages)
+    def experience_features(self, user, item):
+        buyers = [
+            self.experience(owner, when) for when, owner, items in self.baskets for i in items if i == item
+        ]
+        above = self.experience(user, self.at) - np.mean(buyers)
         return {
-            "stage": np.mean(stages),
-            "stage_passed": passed,
-            "stage_passed_by_spread": passed / (np.std(stages) + 0.3),
+            "buyer_experience": np.mean(buyers),
+            "experience_above_buyers": above,
+            "experience_above_buyers_scaled": above / (np.std(buyers) + 0.3),
         }
 
-    def item_columns(self, item):
+    def item_features(self, item):
         row = {}
         sales = self.sales()
         shares = {}
@@ -108,31 +112,37 @@ class Plain:
         row["trend_3d"] = (shares[3] + 1e-5) / (shares[14] + 1e-5)
         row["trend_14d"] = (shares[14] + 1e-5) / (row["sales"] + 1e-5)
         row["item_age"] = (self.at - min(when for when, _ in inside)) / DAY
-        row["item_basket"] = np.mean([len(items) for _, items in inside])
+        row["item_basket_size"] = np.mean([len(items) for _, items in inside])
         row["sales_per_buyer"] = sold / (sold - len(gaps))
         return row
 
-    def own_columns(self, user, item, item_gap):
+    def own_features(self, user, item, item_gap):
         mine = self.of(user)
         times = [when for when, items in mine if item in items]
         backs = [len(mine) - 1 - b for b, (_, items) in enumerate(mine) if item in items]
         row = {"own_count": len(times)}
-        for fade in FADES:
-            row[f"own_faded_{fade}"] = sum(fade**back for back in backs)
-        row["own_faded_days"] = sum(0.5 ** ((self.at - when) / DAY / 14) for when in times)
-        names = ("own_share", "own_days", "own_baskets_ago", "own_days_per_item_gap", "own_days_per_own_gap")
+        for decay in DECAYS:
+            row[f"own_decayed_{decay}"] = sum(decay**back for back in backs)
+        row["own_decayed_days"] = sum(0.5 ** ((self.at - when) / DAY / 14) for when in times)
+        names = (
+            "own_basket_share",
+            "own_days",
+            "own_baskets_ago",
+            "own_days_per_item_gap",
+            "own_days_per_own_gap",
+        )
         row |= dict.fromkeys(names, np.nan)
         if times:
             days = (self.at - times[-1]) / DAY
-            row["own_share"], row["own_days"] = len(times) / len(mine), days
+            row["own_basket_share"], row["own_days"] = len(times) / len(mine), days
             row["own_baskets_ago"], row["own_days_per_item_gap"] = backs[-1], days / item_gap
             if len(times) > 1:
                 row["own_days_per_own_gap"] = days * (len(times) - 1) / ((times[-1] - times[0]) / DAY)
         return row
 
-    def link_columns(self, user):  # noqa: C901
-        """{item: six scores}: what the user's items lead to, and what leads to the latest of them."""
-        mine, sales, together, after = self.of(user), self.sales(), self.pairs(0), self.pairs(REACH)
+    def link_features(self, user):  # noqa: C901
+        """{item: six scores}: links from the user's items, and transitions into the latest of them."""
+        mine, sales, together, after = self.of(user), self.sales(), self.pairs(0), self.pairs(WINDOW)
         out = defaultdict(float)
         for (i, _), weight in after.items():
             out[i] += weight
@@ -142,45 +152,45 @@ class Plain:
             found[j][at] += value
             found[j][at + 1] = max(found[j][at + 1], value)
 
-        def led(pairs, i):
+        def neighbors(pairs, i):
             return [(j, weight) for (a, j), weight in pairs.items() if a == i]
 
         distinct = {}
         for back, (_, items) in enumerate(reversed(mine)):
             for i in items:
                 distinct.setdefault(i, back)
-        assert len(distinct) <= LINKED
+        assert len(distinct) <= N_LINKED
         for i, back in distinct.items():
-            for j, weight in led(together, i):
+            for j, weight in neighbors(together, i):
                 add(j, 0.9**back * weight / sales[i], 0)
-        for back, (_, items) in enumerate(list(reversed(mine))[:REACH]):
+        for back, (_, items) in enumerate(list(reversed(mine))[:WINDOW]):
             for i in items:
-                for j, weight in led(after, i):
+                for j, weight in neighbors(after, i):
                     add(j, DECAY**back * weight / max(out[i], 1) ** 0.5, 2)
-        late = [i for i, back in distinct.items() if back < REACH]
+        late = [i for i, back in distinct.items() if back < WINDOW]
         for (j, i), weight in after.items():
-            if i in late[:LATELY]:
+            if i in late[:N_LATEST]:
                 add(j, DECAY ** distinct[i] * weight / max(out[i], 1) ** 0.5, 4)
         return found
 
-    def tastes(self, user):
-        """{item: sum of weights} of the items that most people have, as last learned."""
-        size = float(TASTES["FIRST"])
-        while int(size * TASTES["GROWTH"]) <= len(self.baskets):
-            size *= TASTES["GROWTH"]
+    def ease(self, user):
+        """{item: score} by the last EASE solution, for the items with the most buyers."""
+        size = float(EASE["FIRST_BASKETS"])
+        while int(size * EASE["GROWTH"]) <= len(self.baskets):
+            size *= EASE["GROWTH"]
         if int(size) > len(self.baskets):
             return {}
-        taken = defaultdict(set)
+        bought = defaultdict(set)
         for _, owner, items in sorted(self.baskets, key=lambda basket: basket[0])[: int(size)]:
-            taken[owner] |= set(items)
-        holders = defaultdict(int)
-        for items in taken.values():
+            bought[owner] |= set(items)
+        buyers = defaultdict(int)
+        for items in bought.values():
             for i in items:
-                holders[i] += 1
-        known = sorted((i for i in holders if holders[i] > 1), key=lambda i: (-holders[i], i))
-        known = known[: TASTES["ITEMS"]]
-        have = np.array([[i in items for i in known] for items in taken.values()], float)
-        inverse = np.linalg.inv(have.T @ have + TASTES["REG"] * np.eye(len(known)))
+                buyers[i] += 1
+        known = sorted((i for i in buyers if buyers[i] > 1), key=lambda i: (-buyers[i], i))
+        known = known[: EASE["MAX_ITEMS"]]
+        have = np.array([[i in items for i in known] for items in bought.values()], float)
+        inverse = np.linalg.inv(have.T @ have + EASE["REG"] * np.eye(len(known)))
         weights = -inverse / np.diag(inverse)
         np.fill_diagonal(weights, 0)
         mine = {i for _, items in self.of(user) for i in items}
@@ -188,7 +198,7 @@ class Plain:
             zip(known, weights[[k for k, i in enumerate(known) if i in mine]].sum(axis=0), strict=True)
         )
 
-    def user_columns(self, user):
+    def user_features(self, user):
         mine = self.of(user)
         sizes, times = [len(items) for _, items in mine], [when for when, _ in mine]
         seen, repeats = set(), 0
@@ -199,118 +209,120 @@ class Plain:
         gap = (times[-1] - times[0]) / (len(mine) - 1) / DAY if len(mine) > 1 else np.nan
         return {
             "n_baskets": len(mine),
-            "mean_basket": np.mean(sizes),
-            "last_basket": sizes[-1],
-            "basket_before": sizes[-2] if len(mine) > 1 else np.nan,
-            "days_away": away,
-            "visit_gap": gap,
-            "user_repeats": repeats / sum(sizes),
-            "n_own": len(seen),
+            "mean_basket_size": np.mean(sizes),
+            "last_basket_size": sizes[-1],
+            "previous_basket_size": sizes[-2] if len(mine) > 1 else np.nan,
+            "days_since_last_basket": away,
+            "mean_basket_gap": gap,
+            "user_repeat_rate": repeats / sum(sizes),
+            "n_own_items": len(seen),
             "weekday": (self.at // DAY + 4) % 7,
-            "days_away_per_gap": away / (gap + 1),
-            "days_known": (self.at - times[0]) / DAY,
+            "days_since_last_basket_per_gap": away / (gap + 1),
+            "days_since_first_basket": (self.at - times[0]) / DAY,
         }
 
 
-def described(data, returns, moments):
-    rules = Rules(np.array(WINDOWS, np.int64) * DAY, QUOTA, REACH, DECAY, returns)
-    for block in Timeline(data, REACH).describe(rules, moments):
+def computed(data, has_repeats, snapshots):
+    """(number, items, features, labels) of each snapshot."""
+    rules = Rules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, has_repeats)
+    replay = EventReplay(data, rules)
+    for block in compute_features(replay, replay.layout.log.users, snapshots):
         for k in range(block.indptr.size - 1):
             part = slice(block.indptr[k], block.indptr[k + 1])
             yield (
                 block.first + k,
                 block.items[part].copy(),
-                block.columns[part].copy(),
-                block.taken[part].copy(),
+                block.features[part].copy(),
+                block.labels[part].copy(),
             )
 
 
-def every_moment(data):
-    """Each basket but a user's first as the thing to foretell, in order of time."""
-    moment = basket_moments(data)
+def all_snapshots(data):
+    """Each basket but a user's first as the target, in order of time."""
+    time = basket_times(data)
     owner = np.repeat(np.arange(data.n_users, dtype=np.int32), np.diff(data.user_baskets))
     target = np.flatnonzero(np.arange(data.n_baskets) > data.user_baskets[owner])
-    target = target[np.argsort(moment[target], kind="stable")]
-    return Moments(owner[target], moment[target], target)
+    target = target[np.argsort(time[target], kind="stable")]
+    return Snapshots(owner[target], time[target], target)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_columns_tell_what_had_happened_before(seed):
-    data = shop(seed)
-    moments = every_moment(data)
-    checked = tasted = 0
-    for number, items, columns, taken in described(data, True, moments):
-        user, at = int(moments.user[number]), int(moments.at[number])
+def test_features_match_plain_computation(seed):
+    data = purchases(seed)
+    snapshots = all_snapshots(data)
+    checked = with_ease = 0
+    for number, items, features, labels in computed(data, True, snapshots):
+        user, at = int(snapshots.user[number]), int(snapshots.at[number])
         plain = Plain(data, at)
-        about, links, sales = plain.user_columns(user), plain.link_columns(user), plain.sales()
-        liked = plain.tastes(user)
-        basket = moments.target[number]
+        about, links, sales = plain.user_features(user), plain.link_features(user), plain.sales()
+        liked = plain.ease(user)
+        basket = snapshots.target[number]
         bought = set(data.item[data.baskets[basket] : data.baskets[basket + 1]].tolist())
-        for item, row, hit in zip(items.tolist(), columns, taken, strict=True):
-            expected = plain.item_columns(item) | plain.stage_columns(user, item)
-            expected |= plain.own_columns(user, item, expected["repeat_gap"])
+        for item, row, hit in zip(items.tolist(), features, labels, strict=True):
+            expected = plain.item_features(item) | plain.experience_features(user, item)
+            expected |= plain.own_features(user, item, expected["repeat_gap"])
             near = links[item]
             for k, name in enumerate(("together", "after", "before")):
                 expected[f"{name}_sum"], expected[f"{name}_max"] = near[2 * k : 2 * k + 2]
                 expected[f"{name}_lift"] = near[2 * k] / sales[item] ** 0.5
             expected |= about
-            got = row[FEATURES.index("taste")]
+            got = row[FEATURES.index("ease")]
             assert got == pytest.approx(liked.get(item, np.nan), abs=2e-3, nan_ok=True), (number, item)
-            tasted += not np.isnan(got)
+            with_ease += not np.isnan(got)
             for name, value in expected.items():
                 got = row[FEATURES.index(name)]
                 assert got == pytest.approx(value, rel=1e-4, abs=1e-6, nan_ok=True), (name, number, item)
-            assert set(FEATURES) - set(expected) == {"user_heat", "taste"}  # one has a test of its own
+            assert set(FEATURES) - set(expected) == {"user_trend", "ease"}  # both are tested separately
             assert hit == (item in bought)
             checked += 1
     assert checked > 100
-    assert tasted > 50
+    assert with_ease > 50
 
 
-def test_heat_is_the_share_of_recent_sales_when_the_row_happened():
+def test_user_trend_is_mean_share_of_recent_sales_at_purchase():
     day = 86_400
     rows = [("a", "x", 0), ("b", "x", day), ("c", "y", day), ("d", "x", 2 * day), ("d", "z", 9 * day)]
     data = Interactions.from_tuples(rows)
-    moments = Moments(np.array([3], np.int32), np.array([10 * DAY]), np.array([-1]))
-    ((_, _, columns, _),) = described(data, True, moments)
-    # x at day 2: two of the three sales of days -1 … 1; z at day 9: nothing had sold for days
-    assert columns[:, FEATURES.index("user_heat")] == pytest.approx((2 / 3 + 0) / 2)
+    snapshots = Snapshots(np.array([3], np.int32), np.array([10 * DAY]), np.array([-1]))
+    ((_, _, features, _),) = computed(data, True, snapshots)
+    # x at day 2: two of the three sales of days -1 … 1; z at day 9: no recent sales
+    assert features[:, FEATURES.index("user_trend")] == pytest.approx((2 / 3 + 0) / 2)
 
 
-@pytest.mark.parametrize("returns", [True, False])
-def test_candidates_are_distinct_and_come_from_their_sources(returns):
-    data = shop(7)
-    moments = every_moment(data)
-    for number, items, _, _ in described(data, returns, moments):
-        plain = Plain(data, int(moments.at[number]))
-        mine = {i for _, basket in plain.of(int(moments.user[number])) for i in basket}
+@pytest.mark.parametrize("has_repeats", [True, False])
+def test_candidates_are_distinct_and_cover_sources(has_repeats):
+    data = purchases(7)
+    snapshots = all_snapshots(data)
+    for number, items, _, _ in computed(data, has_repeats, snapshots):
+        plain = Plain(data, int(snapshots.at[number]))
+        mine = {i for _, basket in plain.of(int(snapshots.user[number])) for i in basket}
         assert len(set(items.tolist())) == items.size
-        if returns:
-            assert set(items.tolist()) >= mine if len(mine) <= 2 * QUOTA else True
+        if has_repeats:
+            assert set(items.tolist()) >= mine if len(mine) <= 2 * PER_SOURCE else True
         else:
             assert not set(items.tolist()) & mine
         sales = plain.sales()
-        best = sorted(sales, key=lambda i: (-sales[i], i))[:QUOTA]
-        assert all(i in items or (not returns and i in mine) for i in best)
-        liked = plain.tastes(int(moments.user[number]))
-        most = max((value for i, value in liked.items() if returns or i not in mine), default=0.0)
-        near = [i for i, value in liked.items() if value > most - 1e-3 and (returns or i not in mine)]
+        best = sorted(sales, key=lambda i: (-sales[i], i))[:PER_SOURCE]
+        assert all(i in items or (not has_repeats and i in mine) for i in best)
+        liked = plain.ease(int(snapshots.user[number]))
+        most = max((value for i, value in liked.items() if has_repeats or i not in mine), default=0.0)
+        near = [i for i, value in liked.items() if value > most - 1e-3 and (has_repeats or i not in mine)]
         assert most <= 0 or set(items.tolist()) & set(near)
 
 
-def test_the_future_changes_nothing():
-    data = shop(3)
+def test_later_events_change_nothing():
+    data = purchases(3)
     cut = 20 * DAY
     known = data.where(data.time < cut)
     users = known.active_users
-    moments = Moments(users, np.full(users.size, cut), np.full(users.size, -1))
-    with_future = list(described(data, True, moments))
-    without = list(described(known, True, moments))
-    for (_, items, columns, _), (_, items_2, columns_2, _) in zip(with_future, without, strict=True):
+    snapshots = Snapshots(users, np.full(users.size, cut), np.full(users.size, -1))
+    with_future = list(computed(data, True, snapshots))
+    without = list(computed(known, True, snapshots))
+    for (_, items, features, _), (_, items_2, features_2, _) in zip(with_future, without, strict=True):
         assert (items == items_2).all()
-        np.testing.assert_array_equal(columns, columns_2)
+        np.testing.assert_array_equal(features, features_2)
 
 
-def test_without_times_baskets_follow_each_other_day_by_day():
-    data = Interactions.from_tuples([("a", "x"), ("a", "y"), ("b", "x")])
-    assert (basket_moments(data) == 0).all()
+def test_without_times_baskets_are_a_day_apart():
+    frame = {"user_id": ["a", "a", "b"], "item_id": ["x", "y", "x"], "basket_id": [1, 2, 3]}
+    assert basket_times(Interactions.from_frame(pl.DataFrame(frame))).tolist() == [0, DAY, 0]

@@ -1,76 +1,88 @@
-"""RollingEASE: which items go with which in what people take over time, learned again as the shop grows."""
+"""RollingEASE: item–item weights as of any time, solved again as the history grows."""
 
 from threading import Lock
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from shortlist.kernels.candidates import Taste
-from shortlist.kernels.item_stats import Log
+from shortlist.kernels.candidates import EASEWeights
+from shortlist.kernels.item_stats import EventLog
 from shortlist.models.ease import fit_item_weights
 from shortlist.types import Floats, Longs
 
-ITEMS = 1000  # those most people have; the rest have no taste
-FIRST = 100  # baskets before anything is learned
-GROWTH = 1.25  # learned again when there are so many times as many
+MAX_ITEMS = 1000  # items with the most buyers; the others have no weights
+FIRST_BASKETS = 100  # baskets before the first solution
+GROWTH = 1.25  # growth in baskets from one solution to the next
 REG = 100.0
-KEPT = 16  # of these; training passes them once and serving again
+MAX_CACHED = 16  # solutions
 
 
 class RollingEASE:
-    """Weights of the linear item–item model as of the last time that it was learned before a moment.
+    """EASE weights of the last solution before a given time.
 
-    When that was depends on how many baskets had happened, so nothing that comes later changes it.
+    The times of the solutions depend only on the number of earlier baskets, so later events change nothing.
+    Safe for concurrent use; cached solutions are not pickled.
     """
 
-    def __init__(self, log: Log, n_items: int) -> None:
+    def __init__(self, log: EventLog, n_items: int) -> None:
         self.log, self.n_items = log, n_items
-        self.times = log.moment[log.order]
-        steps = int(np.log(max(log.order.size / FIRST, 1)) / np.log(GROWTH)) + 1
-        self.sizes = np.unique((FIRST * GROWTH ** np.arange(steps)).astype(np.int64))
-        rank = np.empty(log.order.size, np.int64)
-        rank[log.order] = np.arange(log.order.size)
-        rows = np.flatnonzero(log.gap < 0)  # what a user takes again was known
-        basket = np.repeat(np.arange(log.moment.size), np.diff(log.baskets))[rows]
-        by_time = np.argsort(rank[basket], kind="stable")
-        self.when, self.rows, self.owner = rank[basket][by_time], rows[by_time], log.owner[basket[by_time]]
-        self.none = Taste(np.full(n_items, -1, np.int32), np.empty(0, np.int32), np.empty((0, 0), np.float32))
-        self._kept: dict[int, Taste] = {}
+        users, order = log.users, log.order
+        self.times = users.time[order]
+        n_solutions = int(np.log(max(order.size / FIRST_BASKETS, 1)) / np.log(GROWTH)) + 1
+        self.sizes = np.unique((FIRST_BASKETS * GROWTH ** np.arange(n_solutions)).astype(np.int64))
+        position = np.empty(order.size, np.int64)
+        position[order] = np.arange(order.size)
+        rows = np.flatnonzero(users.gap < 0)  # each user's first purchase of an item
+        basket = np.repeat(np.arange(users.time.size), np.diff(users.baskets))[rows]
+        by_time = np.argsort(position[basket], kind="stable")
+        self.position, self.rows = position[basket][by_time], rows[by_time]
+        self.owner = log.owner[basket[by_time]]
+        self.empty = EASEWeights(
+            np.full(n_items, -1, np.int32), np.empty(0, np.int32), np.empty((0, 0), np.float32)
+        )
+        self._cache: dict[int, EASEWeights] = {}
         self._lock = Lock()
 
-    def stages(self, at: Longs) -> Longs:
-        """(n,) how often it has been learned before each moment."""
+    def solutions_before(self, at: Longs) -> Longs:
+        """(n,) number of solutions before each time."""
         return np.searchsorted(self.sizes, np.searchsorted(self.times, at), side="right")
 
-    def __getitem__(self, stage: int) -> Taste:
-        """As learned for the stage-th time; 0: not yet."""
-        if stage == 0:
-            return self.none
+    def weights(self, number: int) -> EASEWeights:
+        """The number-th solution; 0: none yet."""
+        if number == 0:
+            return self.empty
         with self._lock:
-            if stage not in self._kept:
-                while len(self._kept) >= KEPT:
-                    del self._kept[next(iter(self._kept))]
-                self._kept[stage] = self._learn(int(self.sizes[stage - 1]))
-            return self._kept[stage]
+            if number not in self._cache:
+                while len(self._cache) >= MAX_CACHED:
+                    del self._cache[next(iter(self._cache))]
+                self._cache[number] = self._solve(int(self.sizes[number - 1]))
+            return self._cache[number]
 
-    def _learn(self, n_baskets: int) -> Taste:
-        """From the first `n_baskets` baskets of all."""
-        end = int(np.searchsorted(self.when, n_baskets))
-        item, owner = self.log.item[self.rows[:end]], self.owner[:end]
-        holders = np.bincount(item, minlength=self.n_items)
-        items = np.argsort(-holders, kind="stable")[: min(ITEMS, int((holders > 1).sum()))].astype(np.int32)
+    def _solve(self, n_baskets: int) -> EASEWeights:
+        """Weights from the first `n_baskets` baskets."""
+        end = int(np.searchsorted(self.position, n_baskets))
+        item, owner = self.log.users.item[self.rows[:end]], self.owner[:end]
+        buyers = np.bincount(item, minlength=self.n_items)
+        items = np.argsort(-buyers, kind="stable")[: min(MAX_ITEMS, int((buyers > 1).sum()))].astype(np.int32)
         if not items.size:
-            return self.none
-        place = np.full(self.n_items, -1, np.int32)
-        place[items] = np.arange(items.size, dtype=np.int32)
-        held = place[item] >= 0
-        taken = csr_array(
-            (np.ones(int(held.sum())), (owner[held], place[item[held]])),
-            shape=(self.log.user_baskets.size - 1, items.size),
+            return self.empty
+        row = np.full(self.n_items, -1, np.int32)
+        row[items] = np.arange(items.size, dtype=np.int32)
+        kept = row[item] >= 0
+        bought = csr_array(
+            (np.ones(int(kept.sum())), (owner[kept], row[item[kept]])),
+            shape=(self.log.users.user_baskets.size - 1, items.size),
         )
-        return Taste(place, items, _coarse(fit_item_weights(taken, REG)))
+        return EASEWeights(row, items, _rounded(fit_item_weights(bought, REG)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_cache": {}, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=Lock())
 
 
-def _coarse(weights: Floats) -> Floats:
-    """Three digits: how many threads the linear algebra used leaves no trace in them."""
+def _rounded(weights: Floats) -> Floats:
+    """Three digits, so that the number of threads of the linear algebra has no influence."""
     return weights.astype(np.float16).astype(np.float32)

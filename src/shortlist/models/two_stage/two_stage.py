@@ -1,112 +1,262 @@
-"""TwoStage: a hundred or so candidates a user, then boosted trees over what is known about each of them."""
+"""TwoStage: candidates from several sources, ranked by boosted trees over features of user and item."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from shortlist.core.estimator import check_number, check_whole
-from shortlist.core.ragged import ItemSets
+from shortlist.core.ragged import ItemSets, read_only, starts
 from shortlist.core.threads import thread_count
-from shortlist.core.trees import Growth, Text, Trees, trees_grow
+from shortlist.core.trees import Text, TreeEnsemble, TreeParams, fit_trees
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError
-from shortlist.kernels.candidates import Asked, Rules
-from shortlist.kernels.item_stats import DAY
-from shortlist.kernels.snapshots import N_FEATURES, Moments
+from shortlist.kernels.candidates import GivenCandidates
+from shortlist.kernels.item_stats import DAY, Rules
+from shortlist.kernels.snapshots import Snapshots
 from shortlist.models.base import Recommender
 from shortlist.models.contract import FitOptions, ModelState
-from shortlist.models.two_stage.snapshots import (
-    ABOUT_USER,
-    ANY,
-    FEATURES,
-    WINDOWS,
-    Block,
-    Timeline,
-    last_moments,
-)
+from shortlist.models.two_stage.features import FEATURES, PROPOSED, Block, compute_features
+from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, last_snapshots
+from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
-from shortlist.types import Bools, Doubles, Floats, Ints
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
-SIZE = Growth(objective="poisson", n_rounds=150, lr=0.05, n_leaves=15, rows=0.7)
+SIZE_PARAMS = TreeParams(objective="poisson", n_rounds=150, lr=0.05, n_leaves=15, rows=0.7)
+BATCH = 4096  # users scored at once
 
 
 class Examples(NamedTuple):
-    """What the trees learn from."""
+    """Training examples: candidates of snapshots, and the snapshots' users. Made by `compute_examples`."""
 
-    columns: Floats  # (n_rows, N_FEATURES)
-    taken: Bools  # (n_rows,)
+    replay: EventReplay  # the data that the examples come from
+    snapshots: Snapshots  # (n_snapshots,) users just before a basket
+    owner: Longs  # (n_rows,) snapshot of each candidate
+    items: Ints  # (n_rows,)
+    features: Floats  # (n_rows, N_FEATURES)
+    labels: Bools  # (n_rows,) whether the user bought the candidate next
     weight: Floats  # (n_rows,)
-    about: Floats  # (n_snapshots, n) columns of the user
-    sizes: Doubles  # (n_snapshots,) items of the basket that followed
+    user_features: Floats  # (n_snapshots, n)
+    sizes: Doubles  # (n_snapshots,) sizes of the baskets that followed
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TwoStageState(ModelState):
+    """The trained trees, and the history in a form that can be replayed."""
+
+    replay: EventReplay
+    ranker_texts: tuple[Text, ...]
+    size_text: Text
+    ranker: TreeEnsemble  # log-odds that the user buys the candidate next
+    size_trees: TreeEnsemble  # logarithm of the size of the next basket
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TwoStage(Recommender):
-    """Scores are log-odds that the user takes the item next; what is no candidate scores -inf.
+    """Propose candidates from several sources, then rank them by boosted trees.
 
-    Training looks at users' last baskets, each as things stood the moment before; serving looks at the
-    moment asked for, through the same code. `share` of the untaken candidates are kept for training and
-    weighted up.
+    Candidates are items that the user bought before, items often bought together with them or after them,
+    best sellers of the last days and of all time, and the items with the highest EASE scores. The trees see
+    48 features of user and item, all computed from events before the prediction time. Scores are log-odds
+    that the user buys the item next. A second ensemble predicts the size of the next basket.
+
+    Training replays the history: each example is a user just before one of their last baskets, described by
+    the code that also serves requests. Fitting needs LightGBM (`pip install 'shortlist[trees]'`); serving a
+    fitted model does not.
+
+    Parameters
+    ----------
+    candidates_per_source
+        Candidates of each source. Own items may be twice as many, EASE items are half as many.
+    transition_window
+        How many baskets back a transition to a later basket may start.
+    decay
+        Factor on a transition for each basket further back.
+    n_snapshots
+        Maximum number of baskets to learn from: the last one of every user, the last two, and so on.
+    negative_rate
+        Share of the candidates not bought that are kept for training. They are weighted by its inverse.
+    n_bags
+        Ensembles trained with different seeds; their log-odds are averaged.
+    n_rounds, lr, n_leaves, min_leaf
+        Number of trees per ensemble, step size, leaves per tree, and minimum number of examples per leaf.
+    exclude_features
+        Names of features that the trees must not use.
+    seed
+        The same seed gives the same model, bit for bit, on any number of threads.
+    n_threads
+        Number of threads for training; 0 uses every core.
+
+    Examples
+    --------
+    >>> data = sl.load_dataset("sample")
+    >>> model = sl.TwoStage(n_rounds=5, n_bags=1, n_snapshots=500).fit(data)
+    >>> lists = model.recommend(data.users.values[:2], N=3)
+    >>> lists.lengths.tolist()
+    [3, 3]
     """
 
-    candidates_per_source: int = (
-        40  # candidates from each source: own items, neighbours, followers, best sellers, taste
-    )
-    transition_window: int = 5  # baskets back from which transitions are followed
-    decay: float = 0.7  # of transitions per basket back
-    n_snapshots: int = 30_000  # baskets to learn from: everybody's last one, two, … while they fit
+    candidates_per_source: int = 40
+    transition_window: int = 5
+    decay: float = 0.7
+    n_snapshots: int = 30_000
     negative_rate: float = 0.2
-    n_bags: int = 2  # ensembles grown from different draws; their log-odds are averaged
+    n_bags: int = 2
     n_rounds: int = 120
     lr: float = 0.08
     n_leaves: int = 31
     min_leaf: int = 100
-    without: tuple[str, ...] = ()  # features the trees may not see
+    exclude_features: tuple[str, ...] = ()
     seed: int = 0
-    n_threads: int = 0  # 0: every core
+    n_threads: int = 0
 
-    def _learn(self, train: Interactions, options: FitOptions) -> "TwoStageState":
-        timeline = self.lay_out(train)
-        return self.learn(train, timeline, self.examples(timeline))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.exclude_features = tuple(self.exclude_features)
 
-    def lay_out(self, train: Interactions) -> Timeline:
-        """The data by time."""
-        return Timeline(train, self.transition_window)
-
-    def examples(self, timeline: Timeline) -> Examples:
-        """All candidates that were taken, and a share of the others; the seed has no say."""
-        rng = np.random.default_rng(0)
-        moments = last_moments(timeline, self.n_snapshots)
-        columns, taken, about = [np.empty((0, N_FEATURES), np.float32)], [np.empty(0, np.bool_)], []
-        known = np.zeros(moments.user.size, np.bool_)
-        for block in timeline.describe(self._rules(timeline), moments, n_threads=self._workers):
-            kept = block.taken | (rng.random(block.taken.size) < self.negative_rate)
-            columns.append(block.columns[kept])
-            taken.append(block.taken[kept])
-            filled = np.diff(block.indptr) > 0
-            known[block.first : block.first + filled.size] = filled
-            about.append(block.columns[block.indptr[:-1][filled]][:, ABOUT_USER])
-        y = np.concatenate(taken)
-        if not y.any():
-            raise DataError(
-                "TwoStage learns from users whose later baskets hold something that was proposed, got none; "
-                "bring users with two baskets or more, or use a counting model."
+    def _check_params(self) -> None:
+        check_whole(1, candidates_per_source=self.candidates_per_source, n_snapshots=self.n_snapshots)
+        check_whole(1, transition_window=self.transition_window, n_rounds=self.n_rounds)
+        check_whole(1, min_leaf=self.min_leaf, n_bags=self.n_bags)
+        check_whole(2, n_leaves=self.n_leaves)
+        check_whole(0, seed=self.seed, n_threads=self.n_threads)
+        check_number(0, decay=self.decay, lr=self.lr, negative_rate=self.negative_rate)
+        if not 0 < self.negative_rate <= 1:
+            raise ConfigError(
+                f"negative_rate must be above 0 and at most 1, got {self.negative_rate}; 1 keeps all."
             )
-        weight = np.where(y, 1.0, 1 / self.negative_rate).astype(np.float32)
-        sizes = np.diff(timeline.log.baskets)[moments.target[known]].astype(np.float64)
-        return Examples(np.concatenate(columns), y, weight, np.concatenate(about), sizes)
+        for name in self.exclude_features:
+            if name not in FEATURES:
+                raise ConfigError(
+                    f"exclude_features must name features, got {name!r}; the features are listed in "
+                    "shortlist.models.two_stage.features.FEATURES."
+                )
 
-    def learn(self, train: Interactions, timeline: Timeline, examples: Examples) -> "TwoStageState":
-        """`fit` from examples made before, of the same data; only parameters of the trees may differ."""
-        columns = self._seen(examples.columns)
+    # ------------------------------------------------------------------ training
+    def compute_examples(self, train: Interactions | Any) -> Examples:
+        """Compute the training examples of `fit`, to train several models on them.
 
-        def grow(bag: int) -> Text:
+        Parameters
+        ----------
+        train
+            Interactions, in any form that `fit` accepts.
+
+        Returns
+        -------
+        The examples. They depend on `candidates_per_source`, `transition_window`, `decay`, `n_snapshots` and
+        `negative_rate`, and not on the seed.
+
+        Raises
+        ------
+        DataError
+            If no user bought a proposed item in a later basket.
+
+        Examples
+        --------
+        >>> base = sl.TwoStage(n_snapshots=500, n_rounds=5, n_bags=1)
+        >>> examples = base.compute_examples(sl.load_dataset("sample"))
+        >>> models = [base.clone().set_params(seed=s).fit_from_examples(examples) for s in range(2)]
+        """
+        data = self._check_data(train)
+        replay, rng = EventReplay(data, self._rules(data)), np.random.default_rng(0)
+        log = replay.layout.log
+        snapshots = last_snapshots(log, self.n_snapshots)
+        used, parts = np.zeros(snapshots.user.size, np.bool_), []
+        blocks = compute_features(replay, log.users, snapshots, n_threads=thread_count(self.n_threads))
+        for block in blocks:
+            kept = block.labels | (rng.random(block.labels.size) < self.negative_rate)
+            numbers = block.first + np.arange(block.indptr.size - 1)
+            used[numbers] = block.non_empty
+            owner = np.repeat(numbers, np.diff(block.indptr))[kept]
+            rows = owner, block.items[kept], block.features[kept], block.labels[kept], block.user_features
+            parts.append(rows)
+        if not any(part[3].any() for part in parts):
+            raise DataError(
+                "TwoStage needs users whose later baskets contain a proposed item, got none; "
+                "add users with two or more baskets, or use Popularity or PersonalFrequency."
+            )
+        owner, items, features, y, user_features = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return Examples(
+            replay=replay,
+            snapshots=Snapshots(snapshots.user[used], snapshots.at[used], snapshots.target[used]),
+            owner=(np.cumsum(used) - 1)[owner],
+            items=items,
+            features=features,
+            labels=y,
+            weight=np.where(y, 1.0, 1 / self.negative_rate).astype(np.float32),
+            user_features=user_features,
+            sizes=np.diff(log.users.baskets)[snapshots.target[used]].astype(np.float64),
+        )
+
+    def fit_from_examples(self, examples: Examples) -> Self:
+        """Fit on examples computed before; the result is that of `fit` on the same data.
+
+        Parameters
+        ----------
+        examples
+            The result of `compute_examples` of a model with the same parameters, except those of the trees
+            (`n_bags`, `n_rounds`, `lr`, `n_leaves`, `min_leaf`, `exclude_features`, `seed`).
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        ConfigError
+            If the examples were computed with other candidates.
+
+        Examples
+        --------
+        >>> model = sl.TwoStage(n_snapshots=500, n_rounds=5, n_bags=1)
+        >>> examples = model.compute_examples(sl.load_dataset("sample"))
+        >>> model = model.fit_from_examples(examples)
+        """
+        self._check_params()
+        if examples.replay.rules[1:] != self._rules(examples.replay.history)[1:]:
+            raise ConfigError(
+                "examples must be computed with the same candidates_per_source, transition_window and decay; "
+                "call compute_examples of this model."
+            )
+        with self._lock:
+            self._state = self._train(examples)
+        return self
+
+    def predict_examples(self, examples: Examples) -> tuple[Doubles, Doubles]:
+        """Predict for examples, as for requests.
+
+        Parameters
+        ----------
+        examples
+            The result of `compute_examples`, of this or of another model.
+
+        Returns
+        -------
+        The log-odds of each candidate, and the expected basket size of each snapshot.
+
+        Examples
+        --------
+        >>> model = sl.TwoStage(n_snapshots=500, n_rounds=5, n_bags=1)
+        >>> examples = model.compute_examples(sl.load_dataset("sample"))
+        >>> log_odds, sizes = model.fit_from_examples(examples).predict_examples(examples)
+        """
+        state: TwoStageState = self._fitted_state()
+        log_odds = state.ranker.raw_scores(self._select(examples.features), self.n_threads)
+        return log_odds, state.size_trees.predict(examples.user_features)
+
+    def _learn(self, train: Interactions, options: FitOptions) -> TwoStageState:
+        return self._train(self.compute_examples(train))
+
+    def _train(self, examples: Examples) -> TwoStageState:
+        """Train each ensemble on one thread, so that the number of threads does not change the bits."""
+        features = self._select(examples.features)
+
+        def train(bag: int) -> Text:
             if bag == self.n_bags:
-                return trees_grow(examples.about, examples.sizes, None, SIZE)
-            growth = Growth(
+                return fit_trees(examples.user_features, examples.sizes, None, SIZE_PARAMS)
+            params = TreeParams(
                 n_rounds=self.n_rounds,
                 lr=self.lr,
                 n_leaves=self.n_leaves,
@@ -115,124 +265,126 @@ class TwoStage(Recommender):
                 rows=0.7,
                 seed=self.seed * self.n_bags + bag,
             )
-            return trees_grow(columns, examples.taken, examples.weight, growth)
+            return fit_trees(features, examples.labels, examples.weight, params)
 
-        with ThreadPoolExecutor(self._workers) as pool:  # one thread each: the same bits anywhere
-            *trees, sizes = pool.map(grow, range(self.n_bags + 1))
-        return TwoStageState(history=train, trees=tuple(trees), sizes=sizes, timeline=timeline)
+        with ThreadPoolExecutor(thread_count(self.n_threads)) as pool:
+            *texts, size_text = pool.map(train, range(self.n_bags + 1))
+        return _build_state(examples.replay, tuple(texts), size_text)
 
-    def _check_params(self) -> None:
-        check_whole(
-            1,
-            candidates_per_source=self.candidates_per_source,
-            reach=self.transition_window,
-            n_snapshots=self.n_snapshots,
-            n_rounds=self.n_rounds,
-        )
-        check_whole(1, min_leaf=self.min_leaf, n_bags=self.n_bags)
-        check_whole(2, n_leaves=self.n_leaves)
-        check_whole(0, seed=self.seed, n_threads=self.n_threads)
-        check_number(0, decay=self.decay, lr=self.lr, share=self.negative_rate)
-        if not 0 < self.negative_rate <= 1:
-            raise ConfigError(
-                f"negative_rate must lie above 0 and be at most 1, got {self.negative_rate}; 1 keeps all."
-            )
-        for name in self.without:
-            if name not in FEATURES:
-                raise ConfigError(f"without must name features, got {name!r}; known: {', '.join(FEATURES)}.")
-
-    def _rules(self, timeline: Timeline) -> Rules:
-        windows = np.array(WINDOWS, np.int64) * DAY
+    def _rules(self, history: Interactions) -> Rules:
         return Rules(
-            windows, self.candidates_per_source, self.transition_window, self.decay, timeline.has_repeats
+            np.array(WINDOWS, np.int64) * DAY,
+            self.candidates_per_source,
+            self.transition_window,
+            self.decay,
+            history.has_repeats,
         )
 
-    @property
-    def _workers(self) -> int:
-        return thread_count(self.n_threads)
+    def _used_features(self) -> list[int]:
+        return [k for k, name in enumerate(FEATURES) if name not in self.exclude_features]
 
-    def _seen(self, columns: Floats) -> Floats:
-        """The columns that the trees may see."""
-        used = [k for k, name in enumerate(FEATURES) if name not in self.without]
-        return columns if len(used) == len(FEATURES) else columns[:, used]
+    def _select(self, features: Floats) -> Floats:
+        """The columns that the trees use."""
+        return features[:, self._used_features()] if self.exclude_features else features
 
-    def _add_history(self, state: "TwoStageState", history: Interactions, users: Ints) -> "TwoStageState":
-        return replace(state, history=history, timeline=Timeline(history, self.transition_window))
+    def _add_history(self, state: TwoStageState, history: Interactions, users: Ints) -> TwoStageState:
+        rules = state.replay.rules._replace(has_repeats=history.has_repeats)
+        return replace(state, history=history, replay=EventReplay(history, rules))
 
     # ------------------------------------------------------------------ serving
-    def score(self, request: RecommendRequest["TwoStageState"]) -> Scores:
-        """Log-odds of the proposed or given candidates, and the expected size of the next basket."""
-        state, users = request.state, request.users
-        timeline = state.timeline
-        end: Any = request.timestamps
-        if end is None:
-            end = (
-                timeline.end
-                if state.history.time is not None
-                else np.diff(state.history.user_baskets)[users] * DAY
-            )
-        moment = np.ascontiguousarray(np.broadcast_to(np.asarray(end, np.int64), users.shape))
-        order = np.argsort(moment, kind="stable")
-        moments = Moments(users[order], moment[order], np.full(users.size, -1, np.int64))
-        named, wanted = ANY, request.candidate_sets()
-        if wanted is not None:
-            sets = wanted.take(order)
-            named = Asked(sets.indptr, sets.items, True)
-        rows: list[Any] = [(np.empty(0, np.int32), np.empty(0, np.float32))] * users.size
-        expected = np.ones(users.size)
-        for block in timeline.describe(self._rules(timeline), moments, named, self._workers):
+    def batch_size(self, state: TwoStageState) -> int:
+        return BATCH  # memory grows with the candidates of a block, not with the number of items
+
+    def score(self, request: RecommendRequest[TwoStageState]) -> Scores:
+        """Log-odds of each user's candidates, and the expected size of the next basket."""
+        state, n = request.state, len(request)
+        owners, items, values = [np.empty(0, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
+        sizes = np.ones(n)
+        order, blocks = _blocks(request, request.candidate_sets())
+        for block in blocks:
             numbers = order[block.first : block.first + block.indptr.size - 1]
-            odds = self._log_odds(state, block).astype(np.float32)
-            for k, number in enumerate(numbers):
-                part = slice(block.indptr[k], block.indptr[k + 1])
-                by_item = np.argsort(block.items[part], kind="stable")
-                rows[number] = block.items[part][by_item], odds[part][by_item]
-            filled = np.diff(block.indptr) > 0
-            about = block.columns[block.indptr[:-1][filled]][:, ABOUT_USER]
-            expected[numbers[filled]] = state.forests[1].predict(about)
-        lengths = np.array([items.size for items, _ in rows], np.int64)
-        candidates = ItemSets(
-            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            np.concatenate([np.empty(0, np.int32), *(items for items, _ in rows)]),
-        )
-        values = np.concatenate([np.empty(0, np.float32), *(odds for _, odds in rows)])
+            log_odds = state.ranker.raw_scores(self._select(block.features), request.n_threads)
+            owners.append(np.repeat(numbers, np.diff(block.indptr)))
+            items.append(block.items)
+            values.append(log_odds.astype(np.float32))
+            sizes[numbers[block.non_empty]] = state.size_trees.predict(block.user_features)
+        owner, item, value = np.concatenate(owners), np.concatenate(items), np.concatenate(values)
+        by_user = np.lexsort((item, owner))
         return Scores(
-            values=values,
-            candidates=candidates,
-            log_odds_shift=np.zeros(users.size, np.float32),
-            expected_sizes=expected,
+            values=value[by_user],
+            candidates=ItemSets(starts(np.bincount(owner, minlength=n)), item[by_user]),
+            log_odds_shift=np.zeros(n, np.float32),
+            expected_sizes=sizes,
         )
 
-    def _log_odds(self, state: "TwoStageState", block: Block) -> Doubles:
-        """(n_candidates,) mean over the bags."""
-        return state.forests[0].odds(self._seen(block.columns), self._workers)
+    def contributions(self, request: RecommendRequest[TwoStageState], items: Ints) -> Contributions:
+        """What each feature adds to the log-odds on the paths through the trees."""
+        _, blocks = _blocks(request, ItemSets(np.array([0, items.size]), items))
+        names = [FEATURES[k] for k in self._used_features()]
+        return [
+            largest_first(names, row)
+            for block in blocks
+            for row in request.state.ranker.contributions(self._select(block.features))
+        ]
 
-    def _to_arrays(self, state: "TwoStageState") -> tuple[dict[str, Any], dict[str, Any]]:
-        bags = {f"trees.{bag}": text for bag, text in enumerate(state.trees)}
-        return {**bags, "sizes": state.sizes}, {"features": FEATURES}
+    # ------------------------------------------------------------------ saving
+    def _to_arrays(self, state: TwoStageState) -> tuple[dict[str, Any], dict[str, Any]]:
+        bags = {f"trees.{bag}": text for bag, text in enumerate(state.ranker_texts)}
+        return {**bags, "sizes": state.size_text}, {"features": FEATURES}
 
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
-    ) -> "TwoStageState":
+    ) -> TwoStageState:
         if tuple(notes.get("features", ())) != FEATURES:
             raise ModelFileError(
-                "this TwoStage was trained on other features than this version has; fit it again."
+                "this TwoStage was trained on other features than this release computes; fit it again."
             )
-        self.without = tuple(self.without)
-        trees = tuple(arrays[f"trees.{bag}"] for bag in range(self.n_bags))
-        timeline = Timeline(history, self.transition_window)
-        return TwoStageState(history=history, trees=trees, sizes=arrays["sizes"], timeline=timeline)
+        texts = tuple(arrays[f"trees.{bag}"] for bag in range(self.n_bags))
+        return _build_state(EventReplay(history, self._rules(history)), texts, arrays["sizes"])
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TwoStageState(ModelState):
-    """Trees and the replayable history."""
+def _build_state(replay: EventReplay, texts: tuple[Text, ...], size_text: Text) -> TwoStageState:
+    return TwoStageState(
+        history=replay.history,
+        replay=replay,
+        ranker_texts=texts,
+        size_text=size_text,
+        ranker=TreeEnsemble(*texts),
+        size_trees=TreeEnsemble(size_text),
+    )
 
-    trees: tuple[Text, ...]
-    sizes: Text
-    timeline: Timeline
 
-    @cached_property
-    def forests(self) -> tuple[Trees, Trees]:
-        """Trees of what is bought, and of how many items."""
-        return Trees(*self.trees), Trees(self.sizes)
+def _blocks(
+    request: RecommendRequest[TwoStageState], candidates: ItemSets | None
+) -> tuple[Longs, Iterator[Block]]:
+    """(order, blocks): snapshot number k is that of user order[k] of the request."""
+    replay = request.state.replay
+    at = _prediction_times(request)
+    order = np.argsort(at, kind="stable")
+    snapshots = Snapshots(request.users[order], at[order], np.full(at.size, -1, np.int64))
+    users, given = replay.layout.log.users, PROPOSED
+    if request.is_session:
+        by_session = np.full(request.history.n_users, replay.layout.end)
+        by_session[request.users] = at
+        users = replay.session_log(request.history, by_session)
+    if candidates is not None:
+        sets = candidates.take(order)
+        given = GivenCandidates(read_only(sets.indptr), read_only(sets.items), True)
+    return order, compute_features(replay, users, snapshots, given, thread_count(request.n_threads))
+
+
+def _prediction_times(request: RecommendRequest[TwoStageState]) -> Longs:
+    """(n,) microseconds; by default just after the last event, a session's own events included.
+
+    Without times, it is the day after the user's last basket.
+    """
+    known, users = request.history, request.users
+    if request.state.history.time is None:
+        return np.diff(known.user_baskets)[users] * DAY
+    if request.timestamps is not None:
+        return request.timestamps
+    at: Longs = np.full(users.size, request.state.replay.layout.end)
+    if request.is_session and known.time is not None and known.n_rows:
+        last = known.time[np.maximum(known.indptr[users + 1] - 1, 0)] + 1
+        at = np.maximum(at, np.where(known.indptr[users + 1] > known.indptr[users], last, at))
+    return at

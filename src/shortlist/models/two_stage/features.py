@@ -1,0 +1,178 @@
+"""Candidates of snapshots and their features, block by block."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from shortlist.core.ragged import read_only
+from shortlist.kernels.candidates import DECAYS, GivenCandidates
+from shortlist.kernels.item_stats import ReplayState, UserLog
+from shortlist.kernels.snapshots import N_FEATURES, FeatureRows, Snapshots, fill_features
+from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
+from shortlist.types import Bools, Floats, Ints, Longs
+
+MAX_SOURCES = 8  # candidates per snapshot are at most this many times candidates_per_source
+BLOCK = 512  # snapshots per block
+BLOCK_ROWS = 1 << 18  # candidates per block, at most
+PROPOSED = GivenCandidates(read_only(np.empty(0, np.int64)), read_only(np.empty(0, np.int32)), False)
+
+FEATURES = (
+    # the item
+    *(f"sales_{days}d" for days in WINDOWS),
+    "sales",
+    "repeat_rate",
+    "repeat_gap",
+    "trend_3d",
+    "trend_14d",
+    "item_age",
+    "item_basket_size",
+    "sales_per_buyer",
+    "buyer_experience",
+    "experience_above_buyers",
+    "experience_above_buyers_scaled",
+    # the user's purchases of the item
+    "own_count",
+    *(f"own_decayed_{decay}" for decay in DECAYS),
+    "own_decayed_days",
+    "own_basket_share",
+    "own_days",
+    "own_baskets_ago",
+    "own_days_per_item_gap",
+    "own_days_per_own_gap",
+    # the item and the user's other items
+    "together_sum",
+    "together_max",
+    "after_sum",
+    "after_max",
+    "before_sum",
+    "before_max",
+    "together_lift",
+    "after_lift",
+    "before_lift",
+    "ease",
+    # the user
+    "n_baskets",
+    "mean_basket_size",
+    "last_basket_size",
+    "previous_basket_size",
+    "days_since_last_basket",
+    "mean_basket_gap",
+    "user_repeat_rate",
+    "user_trend",
+    "n_own_items",
+    "weekday",
+    "days_since_last_basket_per_gap",
+    "days_since_first_basket",
+)
+USER_FEATURES = slice(FEATURES.index("n_baskets"), len(FEATURES))  # the same for all candidates of a snapshot
+
+
+class Block(NamedTuple):
+    """Candidates of consecutive snapshots; row k of `indptr` belongs to snapshot `first` + k."""
+
+    first: int
+    indptr: Longs  # (n + 1,)
+    items: Ints  # (n_candidates,)
+    features: Floats  # (n_candidates, N_FEATURES)
+    labels: Bools  # (n_candidates,) whether the basket that followed contains the item
+
+    @property
+    def non_empty(self) -> Bools:
+        """(n,) whether a snapshot has candidates."""
+        return np.diff(self.indptr) > 0
+
+    @property
+    def user_features(self) -> Floats:
+        """(n_non_empty, …) features of the users with candidates."""
+        return self.features[self.indptr[:-1][self.non_empty]][:, USER_FEATURES]
+
+
+class Piece(NamedTuple):
+    """Snapshots number first … last - 1, and the number of EASE solutions before them."""
+
+    first: int
+    last: int
+    solution: int
+
+
+def compute_features(
+    replay: EventReplay,
+    users: UserLog,
+    snapshots: Snapshots,
+    given: GivenCandidates = PROPOSED,
+    n_threads: int = 1,
+) -> Iterator[Block]:
+    """Yield the blocks of the snapshots, in order.
+
+    Each thread advances a replay state of its own and computes every n-th block. A block does not depend on
+    the thread that computes it.
+    """
+    pieces = _pieces(replay, snapshots, given)
+    if not pieces:
+        return
+    states = replay.states(min(n_threads, len(pieces)), int(snapshots.at[0]), int(snapshots.at[-1]))
+
+    def compute(number: int) -> Block:
+        state = states[number % len(states)]
+        return _compute_block(replay, state, users, snapshots, given, pieces[number])
+
+    if len(states) == 1:
+        yield from map(compute, range(len(pieces)))
+    else:
+        yield from _in_turns(compute, len(pieces), len(states))
+    replay.keep(states)
+
+
+def _pieces(replay: EventReplay, snapshots: Snapshots, given: GivenCandidates) -> list[Piece]:
+    """At most BLOCK snapshots and BLOCK_ROWS candidates each, all with the same EASE solution."""
+    most = 0 if given.only else MAX_SOURCES * replay.rules.per_source
+    most += int(np.diff(given.starts).max(initial=0))
+    size = max(1, min(BLOCK, BLOCK_ROWS // max(most, 1)))
+    solutions = replay.layout.ease.solutions_before(snapshots.at)
+    edges = np.flatnonzero(np.diff(solutions, prepend=-1, append=-1))
+    return [
+        Piece(first, min(first + size, int(end)), int(solutions[first]))
+        for begin, end in pairwise(edges)
+        for first in range(begin, end, size)
+    ]
+
+
+def _in_turns(compute: Callable[[int], Block], n: int, n_workers: int) -> Iterator[Block]:
+    """compute(0) … compute(n - 1), in order; a call starts after the one `n_workers` before it has ended."""
+    with ThreadPoolExecutor(n_workers) as pool:
+        running = deque(pool.submit(compute, number) for number in range(n_workers))
+        for number in range(n):
+            block = running.popleft().result()
+            if number + n_workers < n:
+                running.append(pool.submit(compute, number + n_workers))
+            yield block
+
+
+def _compute_block(
+    replay: EventReplay,
+    state: ReplayState,
+    users: UserLog,
+    snapshots: Snapshots,
+    given: GivenCandidates,
+    piece: Piece,
+) -> Block:
+    first, last = piece.first, piece.last
+    n_rows = 0 if given.only else (last - first) * MAX_SOURCES * replay.rules.per_source
+    if given.starts.size:
+        n_rows += int(given.starts[last] - given.starts[first])
+    out = FeatureRows(
+        np.zeros(last - first + 1, np.int64),
+        np.empty(n_rows, np.int32),
+        np.empty((n_rows, N_FEATURES), np.float32),
+        np.empty(n_rows, np.bool_),
+    )
+    layout, scratch = replay.layout, replay.take_scratch()
+    ease = layout.ease.weights(piece.solution)
+    fill_features(layout.log, state, users, replay.rules, ease, scratch, snapshots, given, (first, last), out)
+    replay.return_scratch(scratch)
+    n = out.indptr[-1]
+    return Block(first, out.indptr, out.items[:n], out.features[:n], out.labels[:n])
