@@ -96,6 +96,11 @@ class FittedModel(Estimator, ABC):
         """Whether the model learns a personal boundary that can end lists."""
         return False
 
+    @property
+    def proposes_candidates(self) -> bool:
+        """Whether `score` selects the candidates of a request that gives none."""
+        return False
+
     def batch_size(self, state: Any) -> int:
         """How many users to score at once, so that memory stays bounded."""
         n_items: int = state.history.n_items

@@ -41,6 +41,10 @@ class Scorer(Protocol):
     def has_boundary(self) -> bool:
         """Whether the model learns a personal boundary."""
 
+    @property
+    def proposes_candidates(self) -> bool:
+        """Whether `score` selects the candidates of a request that gives none."""
+
     def score(self, request: RecommendRequest[Any]) -> Scores:
         """Scores for all users of the request, all of them known."""
 
@@ -52,7 +56,8 @@ class BatchRecommender(Generic[S]):
     """Turns a request into lists: score, retrieve, cut, fill up, fall back."""
 
     def __init__(self, model: Scorer, request: RecommendRequest[S]) -> None:
-        self.model, self.request = model, _simplify_exclusions(request)
+        self.model = model
+        self.request = request if model.proposes_candidates else _simplify_exclusions(request)
         self.cutoff = _resolve_cutoff(model, request)
         self.item_ids = request.state.history.items
         self.retriever = Retriever(

@@ -306,6 +306,16 @@ def test_given_candidates_are_scored_whether_proposed_or_not():
         assert known[item] == score
 
 
+def test_many_exclusions_do_not_change_the_proposed_candidates(monkeypatch):
+    few = TwoStage(**SMALL | {"candidates_per_source": 1}).fit(habits())
+    exclude = [f"i{i:02}" for i in range(10)]
+    expected = few.recommend(["u15"], N=40, exclude=exclude)
+    monkeypatch.setattr("shortlist.recommend.batch.SHARED_EXCLUSIONS", 1)
+    lists = few.recommend(["u15"], N=40, exclude=exclude)
+    assert 0 < lists.lengths[0] < 30
+    assert lists.items.tolist() == expected.items.tolist()
+
+
 def test_fold_in_keeps_trees_and_partial_fit_learns_items():
     model = TwoStage(**SMALL).fit(habits())
     before = model._state

@@ -292,6 +292,10 @@ class TwoStage(Recommender):
         return replace(state, history=history, replay=EventReplay(history, rules))
 
     # ------------------------------------------------------------------ serving
+    @property
+    def proposes_candidates(self) -> bool:
+        return True
+
     def batch_size(self, state: TwoStageState) -> int:
         return BATCH  # memory grows with the candidates of a block, not with the number of items
 
