@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class ModelReport:
     lists: Mapping[str, RankedLists]  # by name of the stopping rule; the first is the fixed N
     N: int
     main: str  # name of the stopping rule that the report is about
-    cutoff: Cutoff | None  # of the main lists; None for the boundary that the model learned
+    cutoff: Cutoff | Literal["boundary"]  # of the main lists; "boundary": learned by the model
     top_candidates: RankedLists  # of every test user, with probabilities if the model or the cutoff has them
     max_items: int = 20
     coverage: float = 0.7  # share of users marked on the risk-coverage curve
@@ -173,7 +173,7 @@ class ModelReport:
     @property
     def stopping_rule(self) -> str:
         """What ends the main lists, in words."""
-        if self.cutoff is None:
+        if self.cutoff == "boundary":
             return BOUNDARY_RULE
         name = type(self.cutoff).__name__
         return f"{name}. {RULES.get(name, '')} It was fitted on the validation set."
@@ -196,25 +196,23 @@ def build_model_report(
     data: str,
     model: Recommender,
     split: Split,
-    cutoffs: Mapping[str, Cutoff | None],
+    cutoffs: Mapping[str, Cutoff | Literal["boundary"]],
     *,
     main: str,
     N: int,
     filter_seen: bool,
     max_items: int = 20,
 ) -> ModelReport:
-    """Recommend to the test users under each cutoff (None: the learned boundary); the first is a fixed N."""
+    """Recommend to the test users under each cutoff; the first cutoff is a fixed N."""
     users = split.test.users.to_ids(split.test.active_users)
     at = None if split.test.time is None else split.test
     lists = {
-        name: model.recommend(
-            users, cutoff=cutoff or "boundary", max_items=max_items, filter_seen=filter_seen, at=at
-        )
+        name: model.recommend(users, cutoff=cutoff, max_items=max_items, filter_seen=filter_seen, at=at)
         for name, cutoff in cutoffs.items()
     }
     top_candidates = model.recommend(users, N=N_CANDIDATES, filter_seen=filter_seen, at=at)
     cutoff = cutoffs[main]
-    calibration = None if cutoff is None else vars(cutoff).get("calibration_")
+    calibration = None if cutoff == "boundary" else vars(cutoff).get("calibration_")
     if calibration is not None:
         top_candidates = calibration.apply(top_candidates, history=model.history_)
     return ModelReport(
