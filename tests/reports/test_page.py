@@ -3,8 +3,10 @@
 import pytest
 from jinja2 import UndefinedError
 
-from shortlist.evaluation.significance import Test
+from shortlist.evaluation.significance import PairedTest
 from shortlist.reports.page import format_count, format_decimal, format_percent, format_test, render
+
+TEST = PairedTest(difference=0.01, low=-0.02, high=0.04, level=0.95, p_bootstrap=0.5, p_t=0.5, p_wilcoxon=0.5)
 
 
 @pytest.mark.parametrize(
@@ -17,7 +19,7 @@ from shortlist.reports.page import format_count, format_decimal, format_percent,
         (format_percent(0.126, 1), "12.6%"),
         (format_percent(None), "–"),
         (format_count(1234567), "1,234,567"),
-        (format_test(Test(0.01, -0.02, 0.04, 0.5, 0.5)), "+0.0100 [-0.0200, +0.0400]"),
+        (format_test(TEST), "+0.0100 [-0.0200, +0.0400]"),
         (format_test(None), ""),
     ],
 )

@@ -212,9 +212,8 @@ def build_model_report(
     }
     top_candidates = model.recommend(users, N=N_CANDIDATES, filter_seen=filter_seen, at=at)
     cutoff = cutoffs[main]
-    calibration = None if cutoff == "boundary" else vars(cutoff).get("calibration_")
-    if calibration is not None:
-        top_candidates = calibration.apply(top_candidates, history=model.history_)
+    if cutoff != "boundary":
+        top_candidates = cutoff.with_probabilities(top_candidates, history=model.history_)
     return ModelReport(
         data=data,
         model=model,
