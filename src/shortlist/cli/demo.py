@@ -59,7 +59,7 @@ def demo(
         split,
         {
             f"{FIXED} = {fixed.need('N_')}": fixed,
-            BOUNDARY: None,
+            BOUNDARY: "boundary",
             EXPECTED: rehearsal.set_cutoff(sl.cutoff.ExpectedF1()),
         },
         main=EXPECTED,

@@ -113,11 +113,11 @@ def judged(name: str, made: Taught, split: "Split", keep_seen: bool) -> "ModelRe
 
     if made.N is None:
         raise DataError("a report needs users with at least three baskets, got none; leave out --report.")
-    ends: dict[str, Cutoff | None] = {f"best fixed N = {made.N}": sl.cutoff.FixedN(N=made.N)}
+    ends: dict[str, Cutoff | Literal["boundary"]] = {f"best fixed N = {made.N}": sl.cutoff.FixedN(N=made.N)}
     if made.model.boundaries(split.test.active_users[:1]) is not None:
-        ends[BOUNDARY] = None
+        ends[BOUNDARY] = "boundary"
     main = BOUNDARY if made.cutoff is None else type(made.cutoff).__name__
-    ends[main] = made.cutoff
+    ends[main] = made.cutoff or "boundary"
     return build_model_report(name, made.model, split, ends, main=main, N=made.N, filter_seen=not keep_seen)
 
 
