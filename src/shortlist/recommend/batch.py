@@ -67,12 +67,17 @@ class BatchRecommender(Generic[S]):
     def lists(self) -> RankedLists:
         """The lists of all users of the request."""
         parts = list(self.batches())
-        return concat_lists(parts) if parts else empty_lists(self.request.user_ids, self.item_ids, "top_n")
+        lists = concat_lists(parts) if parts else empty_lists(self.request.user_ids, self.item_ids, "top_n")
+        names = self.request.state.history.item_names
+        return lists if names is None else replace(lists, item_names=names)
 
     def batches(self) -> Iterator[RankedLists]:
         """The lists batch by batch, in the order of the users."""
-        size = self.model.batch_size(self.request.state)
-        for start in range(0, len(self.request), size):
+        size, n_users = self.model.batch_size(self.request.state), len(self.request)
+        if 0 < n_users <= size:
+            yield self._batch(self.request)
+            return
+        for start in range(0, n_users, size):
             yield self._batch(self.request.part(slice(start, start + size)))
 
     def _batch(self, request: RecommendRequest[S]) -> RankedLists:
@@ -105,9 +110,9 @@ class BatchRecommender(Generic[S]):
         else:
             lists = self._above_boundary(request, scores, own, excluded)
         lists = self._fill_up(lists, request, scores, own, excluded)
-        shared = self.request.candidates.shared
-        none_left = count_candidates(shared, own, excluded, len(self.item_ids)) <= 0
-        if none_left.any():
+        if (np.diff(lists.indptr) == 0).any():
+            shared = self.request.candidates.shared
+            none_left = count_candidates(shared, own, excluded, len(self.item_ids)) <= 0
             assert lists.reason is not None
             lists.reason[none_left] = REASON_CODE["no_candidates"]
         return lists

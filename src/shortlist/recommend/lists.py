@@ -73,6 +73,7 @@ def concat_lists(parts: Sequence[RankedLists]) -> RankedLists:
     return RankedLists(
         users=IdMap(pl.concat([part.users.values for part in parts])),
         item_ids=parts[0].item_ids,
+        item_names=parts[0].item_names,
         indptr=starts(np.concatenate([np.diff(part.indptr) for part in parts])),
         items=np.concatenate([part.items for part in parts]),
         scores=np.concatenate([part.scores for part in parts]),
@@ -97,8 +98,10 @@ def truncate_lists(lists: RankedLists, limit: int | None, truncated: Bools | Non
     """No list longer than `limit`; lists cut now or before (`truncated`) get the reason max_items."""
     if limit is None:
         return lists
-    long = lists.lengths > limit
-    long = long if truncated is None else long | truncated
+    long = np.diff(lists.indptr) > limit
+    ended = long if truncated is None else long | truncated
+    if not ended.any():
+        return lists
     assert lists.reason is not None
-    reason = np.where(long, same_reason(len(lists), "max_items"), lists.reason)
-    return lists.head(limit, reason)
+    reason = np.where(ended, np.uint8(REASON_CODE["max_items"]), lists.reason)
+    return lists.head(limit, reason) if long.any() else replace(lists, reason=reason)

@@ -32,6 +32,7 @@ class FactorState(ModelState):
     """The learned parameters, and how training went."""
 
     parameters: Parameters
+    objective: Objective  # that the parameters were trained for
     start_weights: tuple[float | None, ...]  # of new users, for each of TERMS; None where a term is off
     mean_user: Floats  # (n_factors,) where fold-in starts
     side: Any = None  # what the model derived from the history beside the parameters
@@ -210,6 +211,7 @@ class FactorModel(Recommender):
         return FactorState(
             history=history,
             parameters=learned,
+            objective=objective,
             start_weights=start,
             mean_user=learned.user.mean(axis=0),
             side=side,
@@ -273,10 +275,10 @@ class FactorModel(Recommender):
         if request.is_session:
             parameters, side = self._session_parameters(request), self.session_side_data(state, history)
         boundaries = parameters.boundary[users]
-        objective = self.objective()
-        shift = objective.log_odds_shift(boundaries, self.items_per_basket(history, users), history.n_items)
-        known = boundaries if self.has_boundary else None
-        if any(getattr(parameters, name).size for name, _ in TERMS):
+        rates = self.items_per_basket(history, users)
+        shift = state.objective.log_odds_shift(boundaries, rates, history.n_items)
+        known = boundaries if state.objective.has_boundary else None
+        if any(weight is not None for weight in state.start_weights):
             values = self.dense_scores(parameters, history, side, users, request.timestamps)
             return Scores(values=values, boundaries=known, log_odds_shift=shift)
         bias = parameters.bias if parameters.bias.size else None
@@ -300,8 +302,7 @@ class FactorModel(Recommender):
     @property
     def has_boundary(self) -> bool:
         """Whether the objective learns a boundary."""
-        objective = self.objective()
-        return objective.learn_boundary and objective.alpha > 0
+        return self.objective().has_boundary
 
     def batch_size(self, state: FactorState) -> int:
         """Inner products need no dense scores; terms beside them do."""
@@ -360,6 +361,7 @@ class FactorModel(Recommender):
         return FactorState(
             history=history,
             parameters=parameters,
+            objective=self.objective(),
             start_weights=tuple(notes["start_weights"]),
             mean_user=parameters.user.mean(axis=0),
             side=self.side_data(history),

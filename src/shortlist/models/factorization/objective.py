@@ -92,6 +92,11 @@ class Objective:
             pool=pool,
         )
 
+    @property
+    def has_boundary(self) -> bool:
+        """Whether training learns a boundary."""
+        return self.learn_boundary and self.alpha > 0
+
     def value(self, liked: Floats, other: Floats, boundary: Floats, density: Doubles) -> float:
         """The mean loss over sampled triples: scores of a liked and an unseen item, t_u, density."""
         total = 0.0

@@ -1,6 +1,6 @@
 """Sales laid out by item and day, so that what was selling when any day began can be looked up."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,6 +21,9 @@ NOTHING = Sales(
 )
 
 
+KEPT_DAYS = 16  # of trend scores
+
+
 def days_of(moments: Longs) -> Ints:
     """Whole days since 1970, by UTC."""
     return (moments // DAY).astype(np.int32)
@@ -35,6 +38,7 @@ class Trend:
     faded: Doubles  # (n_days,) sales up to each
     sold: Doubles  # (n_days,)
     end: int  # just after the last sale, in microseconds
+    kept: dict[int, Floats] = field(default_factory=dict)  # scores of the days asked for last
 
     @classmethod
     def of(cls, data: Interactions, half_life: float) -> "Trend":
@@ -74,9 +78,15 @@ class Trend:
 
     def trend_scores(self, day: int | np.integer) -> Floats:
         """(n_items,) how much more than usual each item was selling when the day began."""
+        kept = self.kept.get(int(day))
+        if kept is not None:
+            return kept
         n = self.sales.begin.size
         days, out = np.full(n, day, np.int32), np.empty(n, np.float32)
         trend_scores(self.sales, np.arange(n, dtype=np.int32), days, self.usual(days), out)
+        if len(self.kept) >= KEPT_DAYS:
+            self.kept.clear()
+        self.kept[int(day)] = out
         return out
 
     def add(self, scores: Floats, own: Floats, each: Floats, moments: Longs) -> None:
