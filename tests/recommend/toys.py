@@ -27,10 +27,6 @@ class Toy(Recommender):
         return ModelState(history=train)
 
     @property
-    def proposes_candidates(self):
-        return False
-
-    @property
     def has_boundary(self):
         return self.boundary is not None
 
