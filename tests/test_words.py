@@ -19,8 +19,6 @@ REPLACED = (  # the words that docs/glossary.md replaced, without those that are
     r"neighbours?|neighbourhoods?|outside ?scores|usual_deciders|chosen_|past_|finder|barring"
 )
 CLASSES = "Ids|Linear|Value|Wishes|Shop|Pairs|Bench|Marks|Brief|Units|Goal|Meter|Chosen|Choice|Parts"
-    r"Ids|Linear|Value|Wishes|Shop|Pairs|Bench|Marks|Brief|Units|Goal|Meter|Chosen|Choice|Parts|Component"
-)
 OLD_WORD = re.compile(rf"(?<![A-Za-z])(?:{REPLACED})(?![A-Za-z])", re.IGNORECASE)
 OLD_CLASS = re.compile(rf"\bclass (?:{CLASSES})\b|\bsl\.(?:load|read|Ids|Linear|Neighbours|Value)\b")
 
