@@ -38,16 +38,33 @@ def plain_function(member: Any) -> Any:
     return member if inspect.isfunction(member) else None
 
 
-def public_objects() -> dict[str, Any]:
-    """Return every public function, class, method and property by its public path; inherited ones once."""
+def public_names() -> dict[str, Any]:
+    """Return every public function and class by its public path."""
     names = {name: getattr(sl, name) for name in sl.__all__ if name != "__version__"}
     for module_name in [name for name, value in names.items() if inspect.ismodule(value)]:
         module = names.pop(module_name)
         names |= {f"{module_name}.{name}": getattr(module, name) for name in module.__all__}
+    return names
+
+
+def is_exception(value: Any) -> bool:
+    """Return whether the value is an exception class."""
+    return inspect.isclass(value) and issubclass(value, Exception)
+
+
+NAMES = public_names()
+
+
+def public_objects() -> dict[str, Any]:
+    """Return every public function, class, method and property by its public path; inherited ones once.
+
+    The public methods of models are those of `Recommender`; what else a model defines serves its base class.
+    """
     found, known = {}, set()
-    for path, value in [("Recommender", Recommender), *names.items()]:
+    for path, value in [("Recommender", Recommender), *NAMES.items()]:
         found[path] = value
-        if inspect.isclass(value) and not issubclass(value, Exception):
+        is_model = inspect.isclass(value) and issubclass(value, Recommender) and value is not Recommender
+        if inspect.isclass(value) and not is_model and not is_exception(value):
             for name, member in public_members(value).items():
                 function = plain_function(member)
                 if function not in known:
@@ -56,14 +73,9 @@ def public_objects() -> dict[str, Any]:
     return found
 
 
-def is_exception(value: Any) -> bool:
-    """Return whether the value is an exception class."""
-    return inspect.isclass(value) and issubclass(value, Exception)
-
-
 def needs_example(value: Any) -> bool:
-    """Return whether the value is a function, a method or a class that users create or call."""
-    return not is_exception(value) and not isinstance(value, property | cached_property)
+    """Return whether the value is a function, or a class that users create."""
+    return inspect.isfunction(value) or (inspect.isclass(value) and not issubclass(value, Exception | tuple))
 
 
 OBJECTS = public_objects()
@@ -114,6 +126,6 @@ def test_examples_run(path):
     assert result.failed == 0, "".join(report)
 
 
-@pytest.mark.parametrize("path", [path for path, value in OBJECTS.items() if needs_example(value)])
-def test_public_object_has_an_example(path):
-    assert ">>>" in section(doc_of(OBJECTS[path]), "Examples")
+@pytest.mark.parametrize("path", [path for path, value in NAMES.items() if needs_example(value)])
+def test_public_name_has_an_example(path):
+    assert ">>>" in section(doc_of(NAMES[path]), "Examples")
