@@ -24,8 +24,8 @@ svg { --ink: #1a1a1a; --line: #d8d8d8; --page: #ffffff; --quiet: #666666; --s0: 
 def draw() -> str:
     """Return two charts side by side as one self-contained SVG file."""
     found = json.loads(FOUND.read_text(encoding="utf-8"))["datasets"]["ta-feng"]
-    fixed, dynamic = (found["deciders"][MODEL][name] for name in ("fixed N", "expected F1"))
-    curve, lengths = found["figure2"][MODEL], found["spread"][MODEL]["K"]["expected F1"]
+    fixed, dynamic = (found["cutoffs"][MODEL][name] for name in ("fixed N", "expected F1"))
+    curve, lengths = found["figure2"][MODEL], found["distributions"][MODEL]["K"]["expected F1"]
     best = round(fixed["length"])
     charts = (
         length_chart(

@@ -14,7 +14,6 @@ import argparse
 import numpy as np
 
 import shortlist as sl
-from shortlist.auto.cutoff_choice import choose_cutoff
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--dataset", choices=["sample", "ta-feng"], default="sample")
@@ -31,7 +30,7 @@ customers = split.valid.users.to_ids(split.valid.active_users)
 candidates = model.recommend(customers, N=100, at=split.valid, filter_seen=False)
 
 # %% Cutoffs, a fixed N among them, are fitted on half of the customers and evaluated on the other half.
-choice = choose_cutoff(candidates, split.valid, split.train)
+choice = sl.choose_cutoff(candidates, split.valid, split.train)
 print(choice)
 fixed = sl.cutoff.FixedN().fit(candidates, split.valid, history=split.train)
 

@@ -72,7 +72,7 @@ _MODULES = {
     "tune": "shortlist.tuning.tune",
 }
 
-__all__ = ["__version__", *_MODULES]  # the names above, once
+__all__ = sorted(["__version__", *_MODULES])
 
 
 def __getattr__(name: str) -> Any:

@@ -27,11 +27,23 @@ class Estimator:
         Estimator.kinds[cls.__name__] = cls
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name."""
+        """Return the parameters by name.
+
+        Parameters
+        ----------
+        deep
+            Ignored; accepted for compatibility with scikit-learn.
+        """
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def set_params(self, **params: Any) -> Self:
-        """Change parameters by name; what was learned before is forgotten."""
+        """Change parameters by name; the object becomes unfitted.
+
+        Parameters
+        ----------
+        **params
+            New values by parameter name.
+        """
         known = self.get_params()
         for name in params:
             if name not in known:
@@ -53,7 +65,13 @@ class Estimator:
         return {name: value for name, value in vars(self).items() if name.endswith("_")}
 
     def need(self, name: str) -> Any:
-        """A fitted attribute; its absence means that nobody has called `fit`."""
+        """Return a fitted attribute, or raise NotFittedError.
+
+        Parameters
+        ----------
+        name
+            The name of the attribute.
+        """
         if name not in vars(self):
             raise NotFittedError(
                 f"{type(self).__name__} was used before it was fitted; call fit(scores, truth) first."
@@ -61,7 +79,13 @@ class Estimator:
         return vars(self)[name]
 
     def save(self, path: str | Path) -> Path:
-        """Write one safetensors file; nothing in it must be unpickled."""
+        """Save to one safetensors file, without pickle.
+
+        Parameters
+        ----------
+        path
+            The file to write.
+        """
         arrays: dict[str, Array] = {}
         series: dict[str, pl.Series] = {}
         packed = pack(self, "", arrays, series)
@@ -72,14 +96,20 @@ class Estimator:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read back what `save` wrote; every byte is verified."""
+        """Load what `save` wrote; every byte is verified.
+
+        Parameters
+        ----------
+        path
+            A file written by `save`.
+        """
         parts = load_artifact(path, cls.kind)
         packed = {"class": parts.name, "params": parts.params, "fitted": parts.notes.get("fitted")}
         try:
             made = unpack(packed, parts.arrays, parts.series)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
-                f"{path} holds a {cls.kind} this release cannot take up ({error!r}); fit and save it again."
+                f"{path} holds a {cls.kind} this version cannot load ({error!r}); fit and save it again."
             ) from None
         if not isinstance(made, cls):
             raise ModelFileError(f"{path} holds a {parts.name}, not a {cls.__name__}; load it as what it is.")

@@ -110,7 +110,15 @@ class Calibration(Summarized):
         return self.fit_labels(label_candidates(scores, truth, history, users, self.n_candidates), history)
 
     def fit_labels(self, labels: Labels, history: Interactions | None) -> Self:
-        """`fit` for candidates that are already labeled."""
+        """Fit on candidates that are already labeled.
+
+        Parameters
+        ----------
+        labels
+            Candidates with labels.
+        history
+            As in `fit`.
+        """
         self._check()
         if self.method != "none" and not labels.rows.any():
             raise DataError(

@@ -55,9 +55,17 @@ def correct_prior(probabilities: Doubles, *, negatives: float, base_rate: float)
 
 
 class Reliability(NamedTuple):
-    """Predicted and observed rates per bin, and the expected calibration error."""
+    """Predicted and observed rates per bin, and the expected calibration error.
 
-    table: pl.DataFrame  # low, high, n, predicted, observed
+    Parameters
+    ----------
+    table
+        One row per bin: low, high, n, predicted, observed.
+    ece
+        The expected calibration error.
+    """
+
+    table: pl.DataFrame
     ece: float
 
 

@@ -120,13 +120,28 @@ class IdMap:
         return np.array([positions.get(_plain(one), UNKNOWN) for one in values], np.int32)
 
     def align(self, other: "IdMap") -> Ints:
-        """(len(other),) the index in this table of each id of the other table, -1 where it is unknown."""
+        """Return the index in this map of each id of another map.
+
+        Parameters
+        ----------
+        other
+            The map to look up.
+
+        Returns
+        -------
+        (len(other),) indices, -1 for unknown ids.
+        """
         if other is self or (len(other) == len(self) and other == self):
             return np.arange(len(self), dtype=np.int32)
         return self.lookup(other.values)
 
     def index(self, value: Any) -> int:
         """Return the dense index of one id.
+
+        Parameters
+        ----------
+        value
+            A known id.
 
         Raises
         ------
@@ -151,6 +166,11 @@ class IdMap:
     def to_ids(self, indices: Ints | Longs) -> pl.Series:
         """Return the ids at dense indices.
 
+        Parameters
+        ----------
+        indices
+            Dense indices.
+
         Examples
         --------
         >>> sl.IdMap.of(["ann", "bob"]).to_ids([1, 0]).to_list()
@@ -160,6 +180,11 @@ class IdMap:
 
     def union(self, ids: Iterable[Any]) -> "IdMap":
         """Return a map with these ids, followed by the new ones in sorted order; existing indices are kept.
+
+        Parameters
+        ----------
+        ids
+            Ids to add; known ones are ignored.
 
         Raises
         ------

@@ -147,13 +147,24 @@ class Interactions:
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
-        """Build from columns that are read one after the other, so that a large file is never held whole."""
+        """Build from columns that are read one at a time, so that a large file is never in memory as a whole.
+
+        Parameters
+        ----------
+        table
+            A table of the readers.
+        """
         users, items, names, rows = rows_of_table(table)
         return cls(users=users, items=items, item_names=names, **build_arrays(rows)._asdict())
 
     @classmethod
     def from_tuples(cls, rows: Iterable[tuple[Any, ...]]) -> Self:
         """Build from tuples of one length: (user_id, item_id[, timestamp[, weight]]).
+
+        Parameters
+        ----------
+        rows
+            The tuples, in any order.
 
         Raises
         ------
@@ -198,7 +209,17 @@ class Interactions:
     def from_dense(
         cls, users: IdMap, items: IdMap, user: Ints, item: Ints, time: Longs, basket: Ints, weight: Floats
     ) -> Self:
-        """Build from columns of dense indices in any order; an absent column has length 0."""
+        """Build from columns of dense indices in any order; an absent column has length 0.
+
+        Parameters
+        ----------
+        users, items
+            The id maps.
+        user, item
+            (n_rows,) dense indices.
+        time, basket, weight
+            (n_rows,) microseconds since 1970, basket numbers and weights, or arrays of length 0.
+        """
         rows = group_by_user(len(users), user, item, time, basket, weight)
         return cls(users=users, items=items, **build_arrays(rows)._asdict())
 
@@ -275,7 +296,13 @@ class Interactions:
         return fingerprint(self)
 
     def item_labels(self, items: Ints) -> list[str]:
-        """Return the names of dense item indices, or their ids if there are no names."""
+        """Return the names of items, or their ids if there are no names.
+
+        Parameters
+        ----------
+        items
+            Dense indices.
+        """
         names = self.items.values.cast(pl.String) if self.item_names is None else self.item_names
         return names.gather(pl.Series(items)).to_list()
 
@@ -326,7 +353,13 @@ class Interactions:
         return pl.DataFrame(columns)
 
     def to_pandas(self, *, names: bool = False) -> "pandas.DataFrame":
-        """Return `to_frame` as a pandas table; needs pandas and pyarrow."""
+        """Return `to_frame` as a pandas table; needs pandas and pyarrow.
+
+        Parameters
+        ----------
+        names
+            As in `to_frame`.
+        """
         return to_pandas(self.to_frame(names=names))
 
     # ------------------------------------------------------------------ selecting and combining
@@ -342,6 +375,11 @@ class Interactions:
 
     def concat(self, more: "Interactions") -> Self:
         """Return these rows and `more`; known ids keep their index, new ones follow.
+
+        Parameters
+        ----------
+        more
+            Rows to append.
 
         Raises
         ------

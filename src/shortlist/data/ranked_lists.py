@@ -176,7 +176,13 @@ class RankedLists:
         return (np.arange(self.items.size) - starts).astype(np.int32)
 
     def reason_of(self, number: int) -> str | None:
-        """Return why list number `number` ends."""
+        """Return why a list ends.
+
+        Parameters
+        ----------
+        number
+            Position of the user in `users`.
+        """
         return None if self.reason is None else REASONS[int(self.reason[number])]
 
     def at(self, number: int) -> RankedList:
@@ -283,7 +289,13 @@ class RankedLists:
         return build_frame(self, names)
 
     def to_pandas(self, *, names: bool = False) -> "pandas.DataFrame":
-        """Return `to_frame` as a pandas table; needs pandas and pyarrow."""
+        """Return `to_frame` as a pandas table; needs pandas and pyarrow.
+
+        Parameters
+        ----------
+        names
+            As in `to_frame`.
+        """
         return to_pandas(self.to_frame(names=names))
 
     def summary(self) -> pl.DataFrame:

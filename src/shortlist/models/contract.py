@@ -69,7 +69,13 @@ class FittedModel(Estimator, ABC):
 
     @abstractmethod
     def score(self, request: RecommendRequest[Any]) -> Scores:
-        """Score the candidates of a request; every user of the request is known."""
+        """Score the candidates of a request; every user of the request is known.
+
+        Parameters
+        ----------
+        request
+            A request from `build_request`.
+        """
 
     @abstractmethod
     def _to_arrays(self, state: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -88,7 +94,15 @@ class FittedModel(Estimator, ABC):
         return self._learn(history, FitOptions())
 
     def contributions(self, request: RecommendRequest[Any], items: Ints) -> Contributions:
-        """For each item, the sources of its score and their amounts, largest first; for the only user."""
+        """Return the sources of each item's score and their amounts, largest first.
+
+        Parameters
+        ----------
+        request
+            A request for one user.
+        items
+            Dense indices of the items to explain.
+        """
         return [[] for _ in items]
 
     @property
@@ -102,7 +116,13 @@ class FittedModel(Estimator, ABC):
         return False
 
     def batch_size(self, state: Any) -> int:
-        """How many users to score at once, so that memory stays bounded."""
+        """Return how many users to score at once, so that memory stays bounded.
+
+        Parameters
+        ----------
+        state
+            The fitted state.
+        """
         n_items: int = state.history.n_items
         return max(1, min(MAX_BATCH, DENSE_CELLS // max(n_items, 1)))
 
