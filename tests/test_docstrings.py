@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import shortlist as sl
+from shortlist import evaluation
 from shortlist.models.base import Recommender
 
 SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
@@ -44,7 +45,8 @@ def public_names() -> dict[str, Any]:
     for module_name in [name for name, value in names.items() if inspect.ismodule(value)]:
         module = names.pop(module_name)
         names |= {f"{module_name}.{name}": getattr(module, name) for name in module.__all__}
-    return names
+    names |= {f"evaluation.{name}": getattr(evaluation, name) for name in evaluation.__all__}
+    return {path: value for path, value in names.items() if callable(value)}
 
 
 def is_exception(value: Any) -> bool:

@@ -101,7 +101,7 @@ class RequestMethods(FittedModel):
         >>> lists = model.recommend(["u1", "u2"], N=3)
         >>> lists.lengths.tolist()
         [3, 3]
-        >>> model.recommend(history={"session": ["apples"]}, N=2).lengths.tolist()  # doctest: +SKIP
+        >>> model.recommend(history={"session": ["i1", "i10"]}, N=2).lengths.tolist()
         [2]
         """
         return self._recommender(
