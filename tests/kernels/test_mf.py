@@ -1,4 +1,4 @@
-"""mf_block and mf_round against numeric gradients of the plain losses, on the same random stream."""
+"""mf_block and mf_round against numeric gradients, on the same random stream."""
 
 from itertools import product
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
-from shortlist.kernels.mf import Parameters, Rates, mf_block, mf_round
+from shortlist.kernels.mf import Hyperparameters, Parameters, mf_block, mf_round
 from shortlist.kernels.simd import factor_width
+from shortlist.kernels.strata import Visits
 from tests import naive
 from tests.kernels.test_strata import schedule_of
 
@@ -16,55 +17,56 @@ WIDTH = factor_width(8)
 LOSSES = {"logistic": LOGISTIC, "hinge": HINGE, "squared": SQUARED}
 
 
-def rates(**changed):
-    """A plain set of rates, all regularisations different."""
+def hyperparameters(**changed):
+    """Hyper-parameters with a different strength of each regularization."""
     plain = {
-        "lr": 0.5, "reg_user": 0.1, "reg_item": 0.2, "reg_negative": 0.3, "alpha": 0.5, "share": 0.25,
-        "weight": 1.5, "t": 0.4, "lambda_t": 0.6, "loss": LOGISTIC, "penalty": L2, "learn_boundary": True,
-        "negative_draws": 1,
+        "lr": 0.5, "reg_user": 0.1, "reg_item": 0.2, "reg_negative": 0.3, "alpha": 0.5, "positive_rate": 0.25,
+        "positive_weight": 1.5, "t": 0.4, "lambda_t": 0.6, "loss": LOGISTIC, "penalty": L2,
+        "learn_boundary": True, "negative_draws": 1,
     }  # fmt: skip
-    made = plain | changed
+    hyper = plain | changed
     kept = ("loss", "penalty", "learn_boundary")
-    made = {name: value if name in kept else F(value) for name, value in made.items()}
-    return Rates(**made | {"negative_draws": np.int32(made["negative_draws"])})
+    hyper = {name: value if name in kept else F(value) for name, value in hyper.items()}
+    return Hyperparameters(**hyper | {"negative_draws": np.int32(hyper["negative_draws"])})
 
 
 def parameters(seed, n_users, n_items, bias=True, scale=0.7, repeats=False, trend=False):
-    """Random parameters, and the same in double precision for the oracle."""
+    """Random parameters, and the same in double precision for the reference."""
     rng = np.random.default_rng(seed)
     sizes = ((n_users, 8), n_users, (n_items, 8), n_items if bias else 0)
-    for counts in (repeats, trend):
-        sizes += (n_users, n_items) if counts else (0, 0)
-    made = Parameters(*(rng.normal(scale=scale, size=size).astype(F) for size in sizes))
-    return made, Parameters(*(array.astype(np.float64) for array in made))
+    for used in (repeats, trend):
+        sizes += (n_users, n_items) if used else (0, 0)
+    hyper = Parameters(*(rng.normal(scale=scale, size=size).astype(F) for size in sizes))
+    return hyper, Parameters(*(array.astype(np.float64) for array in hyper))
 
 
-def wanted_state(kind, made, n_items, liked=(0,)):
-    """A state whose next draw is a pair, a positive, a negative or a lost draw, as asked."""
+def wanted_state(kind, hyper, n_items, liked=(0,)):
+    """A random state whose next draw is of the wanted kind: pair, positive, negative or rejected."""
     for state in range(10_000):
         _, other, z = naive.draw(state, 0, n_items)
         free = other not in liked
         found = {
-            "pair": z >= made.alpha and free,
-            "positive": z < made.alpha * made.share,
-            "negative": made.alpha * made.share <= z < made.alpha and free,
-            "lost": z >= made.alpha * made.share and not free,
+            "pair": z >= hyper.alpha and free,
+            "positive": z < hyper.alpha * hyper.positive_rate,
+            "negative": hyper.alpha * hyper.positive_rate <= z < hyper.alpha and free,
+            "rejected": z >= hyper.alpha * hyper.positive_rate and not free,
         }
         if found[kind]:
             return state
-    raise AssertionError(f"no state negative_draws a {kind}")
+    raise AssertionError(f"no state draws a {kind}")
 
 
-def run_block(theta, made, state, visits):
+def run_block(theta, hyper, state, visits):
     """mf_block over visits of (user, liked items)."""
     starts = np.concatenate([[0], np.cumsum([len(liked) for _, liked in visits])]).astype(np.int64)
     users = np.array([user for user, _ in visits], np.int32)
     liked = np.array([item for _, items in visits for item in items], np.int32)
-    stamp = np.zeros(len(theta.item), np.int32)
-    return mf_block(starts, users, liked, theta, made, stamp, np.array([state], np.uint64), WIDTH)
+    liked_in = np.zeros(len(theta.item), np.int32)
+    visits = Visits(starts, users, liked)
+    return mf_block(visits, theta, hyper, liked_in, np.array([state], np.uint64), WIDTH)
 
 
-def same(theta, plain, atol=2e-6):
+def assert_same(theta, plain, atol=2e-6):
     for name, array in theta._asdict().items():
         np.testing.assert_allclose(array, getattr(plain, name), rtol=1e-5, atol=atol, err_msg=name)
 
@@ -74,79 +76,81 @@ def same(theta, plain, atol=2e-6):
     [
         *product(("logistic", "hinge"), (L2, L1), ("positive", "negative"), (True, False)),
         *product(["squared"], [L2], ("positive", "negative"), (True, False)),
-        *product(["logistic"], [L2], ("pair", "lost"), (True, False)),
+        *product(["logistic"], [L2], ("pair", "rejected"), (True, False)),
     ],
 )
 def test_one_step_is_one_gradient_step(loss, penalty, kind, bias):
     for seed in range(3):
-        made = rates(loss=LOSSES[loss], penalty=penalty, learn_boundary=loss != "squared")
-        theta, plain = parameters(seed, 2, 4, bias, scale=0.3)  # no margin beyond 1, where hinge is at rest
+        hyper = hyperparameters(loss=LOSSES[loss], penalty=penalty, learn_boundary=loss != "squared")
+        theta, plain = parameters(seed, 2, 4, bias, scale=0.3)  # margins below 1
         before = [array.copy() for array in theta]
-        state = wanted_state(kind, made, 4)
-        pairs = run_block(theta, made, state, [(1, [0])])
-        expected = naive.block(plain, made, [(1, [0], ())], 0, 4, state)[0]
+        state = wanted_state(kind, hyper, 4)
+        pairs = run_block(theta, hyper, state, [(1, [0])])
+        expected = naive.block(plain, hyper, [(1, [0], ())], 0, 4, state)[0]
         assert pairs == expected == (kind == "pair")
-        same(theta, plain)
-        moved = [
+        assert_same(theta, plain)
+        changed_names = [
             name for name, old, new in zip(theta._fields, before, theta, strict=True) if (old != new).any()
         ]
-        learned = ["boundary"] * (kind not in ("pair", "lost") and made.learn_boundary)
-        assert kind == "lost" or moved == ["user", *learned, "item"] + ["bias"] * bias
-        assert kind != "lost" or moved == []
+        learned = ["boundary"] * (kind not in ("pair", "rejected") and hyper.learn_boundary)
+        assert kind == "rejected" or changed_names == ["user", *learned, "item"] + ["bias"] * bias
+        assert kind != "rejected" or changed_names == []
 
 
-def test_a_boundary_that_is_not_learned_stays():
-    made = rates(learn_boundary=False)
+def test_boundary_does_not_change_unless_learned():
+    hyper = hyperparameters(learn_boundary=False)
     theta, plain = parameters(0, 1, 4)
-    state = wanted_state("positive", made, 4)
+    state = wanted_state("positive", hyper, 4)
     boundary = theta.boundary.copy()
-    run_block(theta, made, state, [(0, [0])])
-    naive.block(plain, made, [(0, [0], ())], 0, 4, state)
-    same(theta, plain)
+    run_block(theta, hyper, state, [(0, [0])])
+    naive.block(plain, hyper, [(0, [0], ())], 0, 4, state)
+    assert_same(theta, plain)
     assert (theta.boundary == boundary).all()
 
 
 @pytest.mark.parametrize("share", [0.25, 0])
 @pytest.mark.parametrize("alpha", [0, 0.5, 1])
-def test_many_steps_replay_the_oracle(alpha, share):
-    made = rates(alpha=alpha, share=share, lr=0.1)
+def test_many_steps_match_the_reference(alpha, share):
+    hyper = hyperparameters(alpha=alpha, positive_rate=share, lr=0.1)
     visits = [(0, [0, 1, 4]), (2, [2]), (1, [5, 0, 3, 1])]
     theta, plain = parameters(5, 3, 6)
-    pairs = run_block(theta, made, 77, visits)
-    expected = naive.block(plain, made, [(user, liked, ()) for user, liked in visits], 0, 6, 77)[0]
+    pairs = run_block(theta, hyper, 77, visits)
+    expected = naive.block(plain, hyper, [(user, liked, ()) for user, liked in visits], 0, 6, 77)[0]
     assert pairs == expected
-    same(theta, plain)
+    assert_same(theta, plain)
 
 
 @pytest.mark.parametrize("alpha", [0, 0.5, 1])
-def test_alpha_is_the_share_of_examples(alpha):
-    made = rates(alpha=alpha, lr=0.01)
+def test_alpha_is_the_share_of_classification_steps(alpha):
+    hyper = hyperparameters(alpha=alpha, lr=0.01)
     visits = [(0, [i]) for i in range(100)] * 40
     theta, _ = parameters(1, 1, 100)
-    pairs = run_block(theta, made, 9, visits)
-    assert {0: 3900 < pairs < 4000, 0.5: 1800 < pairs < 2150, 1: pairs == 0}[alpha]  # 1 in 100 is lost
+    pairs = run_block(theta, hyper, 9, visits)
+    assert {0: 3900 < pairs < 4000, 0.5: 1800 < pairs < 2150, 1: pairs == 0}[alpha]  # 1 in 100 is rejected
 
 
-def test_user_who_has_everything_moves_nothing_but_by_positives():
+def test_user_who_likes_every_item_trains_on_positives_only():
     theta, _ = parameters(0, 1, 4)
     before = [array.copy() for array in theta]
-    assert run_block(theta, rates(alpha=0), 3, [(0, [0, 1, 2, 3])]) == 0
+    assert run_block(theta, hyperparameters(alpha=0), 3, [(0, [0, 1, 2, 3])]) == 0
     assert all((old == new).all() for old, new in zip(before, theta, strict=True))
-    assert run_block(theta, rates(alpha=1), 3, [(0, [0, 1, 2, 3])] * 20) == 0
+    assert run_block(theta, hyperparameters(alpha=1), 3, [(0, [0, 1, 2, 3])] * 20) == 0
     assert (theta.user != before[0]).any()
 
 
-def test_uniform_examples_draw_every_item_as_often():
-    # without a pull (squares to 0 and 1 of a score that is there already) only the shrinking is left to count
+def test_uniform_examples_draw_all_items_equally_often():
+    # scores equal their targets, so only the regularization changes the factors and counts the draws
     n_items, liked = 10, [0, 1, 2, 3]
-    made = rates(alpha=1, share=0, lr=0.001, reg_user=0, reg_item=1, reg_negative=1, loss=SQUARED, lambda_t=0)
+    hyper = hyperparameters(
+        alpha=1, positive_rate=0, lr=0.001, reg_user=0, reg_item=1, reg_negative=1, loss=SQUARED, lambda_t=0
+    )
     theta, _ = parameters(0, 1, n_items)
     theta.user[:] = 0
     theta.bias[:] = np.where(np.arange(n_items) < 4, 1, 0)
     first = theta.item.copy()
     for state in range(300):
         theta.bias[:] = np.where(np.arange(n_items) < 4, 1, 0)
-        run_block(theta, made, state * 12345, [(0, liked)] * 5)
+        run_block(theta, hyper, state * 12345, [(0, liked)] * 5)
         theta.user[:] = 0
     drawn = np.log(np.abs(theta.item / first)).mean(1) / np.log(1 - 0.001)
     assert drawn.sum() == pytest.approx(300 * 5 * 4 * 10 / 14, rel=0.05)
@@ -157,49 +161,55 @@ def test_uniform_examples_draw_every_item_as_often():
     ("n_blocks", "each", "negative_draws"),
     [(1, 1, 1), (3, 1, 1), (4, 1, 1), (1, 1, 3), (3, 1, 3), (2, 3, 1), (3, 2, 3)],
 )
-def test_rounds_replay_the_oracle(n_blocks, each, negative_draws):
+def test_rounds_match_the_reference(n_blocks, each, negative_draws):
     users = [[[0, 3, 5, 8]], [[1, 2]], [[]], [[4, 9, 10, 7, 6]], [[0, 1, 2, 3]], [[5]], [[8, 9, 10]]]
     schedule = schedule_of(users, 11, n_blocks, seed=4, each=each)
-    schedule.enter(0)
-    made = rates(lr=0.2, alpha=0.6, negative_draws=negative_draws)
+    schedule.prepare(0)
+    hyper = hyperparameters(lr=0.2, alpha=0.6, negative_draws=negative_draws)
     theta, plain = parameters(2, len(users), 11)
     groups = [
         (user, [int(schedule.label[i]) for i in items], ())
         for user, held in enumerate(users)
         for items in held
     ]
-    for turn in range(n_blocks):
+    for round_index in range(n_blocks):
         pairs = mf_round(
             0,
             n_blocks,
-            turn,
+            round_index,
             schedule.strata,
-            schedule.users_at,
-            schedule.size,
+            schedule.user_starts,
             theta,
-            made,
+            hyper,
             np.uint64(99),
             WIDTH,
         )
-        assert pairs == naive.a_round(
-            plain, made, groups, schedule.users_at.tolist(), schedule.size, turn, 99, each=each
+        assert pairs == naive.run_round(
+            plain,
+            hyper,
+            groups,
+            schedule.user_starts.tolist(),
+            schedule.strata.range_size,
+            round_index,
+            99,
+            each=each,
         )
-    same(theta, plain, 1e-5)
+    assert_same(theta, plain, 1e-5)
 
 
-def test_of_several_draws_the_best_scored_unseen_item_is_pushed_down():
+def test_several_draws_use_the_unseen_item_with_the_highest_score():
     theta, _ = parameters(3, 1, 40, bias=True)
     before = theta.item.copy()
     scores = before @ theta.user[0] + theta.bias
-    assert run_block(theta, rates(alpha=0.0, negative_draws=400), 1, [(0, [0, 1])]) == 2
-    moved = set(np.flatnonzero((theta.item != before).any(axis=1)))
+    assert run_block(theta, hyperparameters(alpha=0.0, negative_draws=400), 1, [(0, [0, 1])]) == 2
+    changed = set(np.flatnonzero((theta.item != before).any(axis=1)))
     rivals = np.argsort(-scores[2:])[:3] + 2  # the first step may reorder the very top
-    assert {0, 1} < moved
-    assert moved - {0, 1} <= set(rivals)
+    assert {0, 1} < changed
+    assert changed - {0, 1} <= set(rivals)
 
 
-def test_no_draw_helps_against_a_user_who_has_everything():
+def test_several_draws_skip_a_user_who_likes_every_item():
     theta, _ = parameters(4, 1, 3)
     before = [array.copy() for array in theta]
-    assert run_block(theta, rates(alpha=0.0, negative_draws=5), 1, [(0, [0, 1, 2])]) == 0
+    assert run_block(theta, hyperparameters(alpha=0.0, negative_draws=5), 1, [(0, [0, 1, 2])]) == 0
     assert all((new == old).all() for new, old in zip(theta, before, strict=True))

@@ -1,4 +1,4 @@
-"""Retrieval from factors, judged against all scores worked out plainly and sorted."""
+"""Retrieval from factors against a plain sort of all scores."""
 
 import numpy as np
 import pytest
@@ -11,17 +11,17 @@ from shortlist.recommend.retrieval import score_all, score_candidates, search_in
 
 
 def plain_scores(vectors, item_factors, bias=None):
-    """Every score in 32 bits: eight running sums folded by halves, then the rest, then the bias."""
+    """All scores in float32: eight partial sums added by halves, then the remainder, then the bias."""
     n_factors = vectors.shape[1]
-    whole = n_factors - n_factors % 8
+    n_lanes = n_factors - n_factors % 8
     sums = np.zeros((len(vectors), len(item_factors), 8), np.float32)
     with np.errstate(all="ignore"):
-        for f in range(whole):
+        for f in range(n_lanes):
             sums[:, :, f % 8] += vectors[:, f, None] * item_factors[None, :, f]
         for half in (4, 2, 1):
             sums = sums[:, :, :half] + sums[:, :, half : 2 * half]
         scores = sums[:, :, 0]
-        for f in range(whole, n_factors):
+        for f in range(n_lanes, n_factors):
             scores = scores + vectors[:, f, None] * item_factors[None, :, f]
         return scores if bias is None else scores + bias
 
@@ -49,7 +49,7 @@ def as_sets(rows):
 
 
 def zipf_factors(rng, n_users=40, n_items=700, n_factors=37):
-    """Factors with a falling spectrum, and lengths as uneven as popularity makes them."""
+    """Factors with a decaying spectrum and very different lengths, as popularity causes."""
     shape = np.exp(-np.arange(n_factors) / 6)
     vectors = rng.normal(size=(n_users, n_factors)) * shape
     items = rng.normal(size=(n_items, n_factors)) * shape / (1 + np.arange(n_items) / 50)[:, None]
@@ -63,7 +63,7 @@ ODD = st.sampled_from([np.inf, -np.inf, np.nan, 1e-45])
 
 @st.composite
 def problems(draw):
-    """Small factor pairs full of ties, zeros, overflow and, at times, infinities and NaN."""
+    """Small factor pairs with many ties, zeros and overflows, and sometimes infinities and NaN."""
     n_users, n_items, n_factors = draw(st.integers(1, 5)), draw(st.integers(0, 9)), draw(st.integers(1, 19))
     number = draw(st.sampled_from([st.sampled_from([0.0, 1.0, -1.0]), NUMBERS, NUMBERS | ODD]))
     copies = draw(st.sampled_from([1, 1, 40]))  # more than one block of equal items
@@ -84,7 +84,7 @@ def problems(draw):
 
 
 @given(problems())
-def test_every_path_gives_the_plain_answer(problem):
+def test_all_paths_match_a_plain_sort(problem):
     vectors, items, bias, floors, excluded, candidates, limit = problem
     scores = plain_scores(vectors, items, bias)
     everything = np.arange(len(items), dtype=np.int32)
@@ -109,7 +109,7 @@ def test_every_path_gives_the_plain_answer(problem):
 
 @pytest.mark.parametrize("n_factors", [1, 7, 8, 16, 17, 37, 64, 100])
 @pytest.mark.parametrize("length", [1, 5, 40])
-def test_recall_is_one_on_falling_spectra(n_factors, length):
+def test_retrieval_is_exact_on_decaying_spectra(n_factors, length):
     rng = np.random.default_rng(n_factors)
     vectors, items, bias = zipf_factors(rng, n_factors=n_factors)
     scores = plain_scores(vectors, items, bias)
@@ -135,7 +135,7 @@ def test_same_bits_on_any_number_of_threads(n_threads):
         assert a.tobytes() == b.tobytes()
 
 
-def test_users_alone_get_what_they_get_together():
+def test_single_users_get_the_same_lists_as_a_batch():
     vectors, items, bias = zipf_factors(np.random.default_rng(2))
     index, floors = ItemIndex.build(items, bias), np.zeros(40, np.float32)
     together = as_lists(search_index(index, vectors, floors, no_sets(40), 7, 1))
@@ -145,7 +145,7 @@ def test_users_alone_get_what_they_get_together():
     assert together == alone
 
 
-def test_a_list_longer_than_the_room_is_whole():
+def test_list_longer_than_the_buffer_is_complete():
     items = np.ones((3000, 2), np.float32)
     found = search_index(
         ItemIndex.build(items), np.ones((2, 2), np.float32), np.zeros(2, np.float32), no_sets(2), None, 1
@@ -155,7 +155,7 @@ def test_a_list_longer_than_the_room_is_whole():
     assert not found.truncated.any()
 
 
-def test_what_the_limit_cuts_off_is_told():
+def test_full_reports_lists_cut_by_the_limit():
     items = np.array([[1.0], [2.0], [3.0]], np.float32)
     floors = np.array([0.0, 1.5, 2.5], np.float32)
     found = search_index(ItemIndex.build(items), np.ones((3, 1), np.float32), floors, no_sets(3), 2, 1)

@@ -1,4 +1,4 @@
-"""Ragged sets against Python's own."""
+"""Ragged sets against Python sets."""
 
 from itertools import pairwise
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.kernels.sets import sets_common, sets_hold, sets_join
+from shortlist.kernels.sets import count_common, find_members, unite_sets
 
 PAIRS = st.lists(st.tuples(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20))), max_size=6)
 
@@ -17,21 +17,21 @@ def ragged(sets):
 
 
 @given(PAIRS)
-def test_union_and_overlap_of_each_user(pairs):
+def test_union_and_number_of_common_items_per_user(pairs):
     left, right = ragged([a for a, _ in pairs]), ragged([b for _, b in pairs])
     at, out = np.empty(len(pairs) + 1, np.int64), np.empty(left[1].size + right[1].size, np.int32)
-    sets_join(*left, *right, at, out)
+    unite_sets(*left, *right, at, out)
     found = [out[a:b].tolist() for a, b in pairwise(at)]
     assert found == [sorted(a | b) for a, b in pairs]
     common = np.empty(len(pairs), np.int64)
-    sets_common(*left, *right, common)
+    count_common(*left, *right, common)
     assert common.tolist() == [len(a & b) for a, b in pairs]
 
 
 @given(st.lists(st.tuples(st.sets(st.integers(0, 8)), st.integers(0, 9)), max_size=6))
-def test_what_a_set_holds(asked):
-    at, items = ragged([one for one, _ in asked])
-    which = np.arange(len(asked), dtype=np.int32)[::-1].copy()
-    wanted, out = np.array([asked[n][1] for n in which], np.int32), np.empty(len(asked), np.bool_)
-    sets_hold(at, items, which, wanted, out)
-    assert out.tolist() == [asked[n][1] in asked[n][0] for n in which]
+def test_find_members_of_unsorted_numbers(cases):
+    at, items = ragged([one for one, _ in cases])
+    which = np.arange(len(cases), dtype=np.int32)[::-1].copy()
+    wanted, out = np.array([cases[n][1] for n in which], np.int32), np.empty(len(cases), np.bool_)
+    find_members(at, items, which, wanted, out)
+    assert out.tolist() == [cases[n][1] in cases[n][0] for n in which]

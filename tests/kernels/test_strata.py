@@ -1,4 +1,4 @@
-"""Strata: every row once per epoch, and no two cells of a round share a user or an item."""
+"""Strata: each row is visited once per epoch, and blocks of a round share no user or item."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.kernels.strata import block_state, rows_permute
-from shortlist.models.factorization.schedule import ERA, Cut, Schedule
+from shortlist.kernels.strata import cell_state, permute_rows
+from shortlist.models.factorization.schedule import RELABEL_PERIOD, Partition, Schedule
 from tests import naive
 
 ROWS = st.lists(
@@ -18,24 +18,24 @@ ROWS = st.lists(
 
 
 def schedule_of(users, n_items, n_blocks, seed=0, n_threads=1, each=1):
-    """A schedule over users → baskets → items; the pool lives as long as it."""
+    """A schedule over users → baskets → items."""
     groups = [basket for baskets in users for basket in baskets]
     indptr = np.concatenate([[0], np.cumsum([len(g) for g in groups])]).astype(np.int64)
     item = np.array([i for g in groups for i in g], np.int32)
-    group_at = np.concatenate([[0], np.cumsum([len(baskets) for baskets in users])]).astype(np.int64)
+    group_starts = np.concatenate([[0], np.cumsum([len(baskets) for baskets in users])]).astype(np.int64)
     pool = ThreadPoolExecutor(n_threads)
-    return Schedule(indptr, item, group_at, n_items, Cut(n_blocks, each), seed, pool)
+    return Schedule(indptr, item, group_starts, n_items, Partition(n_blocks, each), seed, pool, n_threads)
 
 
 def cells(schedule):
-    """{(block, range): [(group, item by its own index), …]} read back from the strata."""
+    """{(block, range): [(group, item by its index), …]} read back from the strata."""
     strata, n = schedule.strata, schedule.n_ranges
     own = np.argsort(schedule.label)
     found = {}
     for cell in range(schedule.n_blocks * n):
         b, part = divmod(cell, n)
         found[b, part] = [
-            (int(strata.groups[v]), int(own[part * schedule.size + spot]))
+            (int(strata.groups[v]), int(own[part * schedule.strata.range_size + spot]))
             for v in range(strata.cells[cell], strata.cells[cell + 1])
             for spot in strata.liked[strata.starts[v] : strata.starts[v + 1]]
         ]
@@ -43,9 +43,9 @@ def cells(schedule):
 
 
 @given(ROWS, st.integers(1, 5), st.integers(1, 3), st.integers(0, 3), st.integers(1, 3))
-def test_every_row_once_and_no_sharing(users, n_blocks, each, seed, n_threads):
+def test_every_row_is_visited_once_and_blocks_share_nothing(users, n_blocks, each, seed, n_threads):
     schedule = schedule_of(users, 11, n_blocks, seed, n_threads, each)
-    assert schedule.enter(0)
+    assert schedule.prepare(0)
     owner = [user for user, baskets in enumerate(users) for _ in baskets]
     wanted = sorted(
         (group, item)
@@ -54,53 +54,53 @@ def test_every_row_once_and_no_sharing(users, n_blocks, each, seed, n_threads):
     )
     found = cells(schedule)
     assert sorted(row for rows in found.values() for row in rows) == wanted
-    for turn in range(n_blocks):
-        played = [
-            [row for k in range(each) for row in found[b, (b + turn) % n_blocks * each + k]]
+    for round_index in range(n_blocks):
+        rows_per_block = [
+            [row for k in range(each) for row in found[b, (b + round_index) % n_blocks * each + k]]
             for b in range(n_blocks)
         ]
         for members in (
-            [{owner[g] for g, _ in rows} for rows in played],
-            [{i for _, i in rows} for rows in played],
+            [{owner[g] for g, _ in rows} for rows in rows_per_block],
+            [{i for _, i in rows} for rows in rows_per_block],
         ):
             assert sum(map(len, members)) == len(set().union(*members))
     for (b, _), rows in found.items():
-        assert all(schedule.users_at[b] <= owner[g] < schedule.users_at[b + 1] for g, _ in rows)
+        assert all(schedule.user_starts[b] <= owner[g] < schedule.user_starts[b + 1] for g, _ in rows)
 
 
-def test_items_are_relabelled_every_era_from_the_seed():
-    one, other, alien = (schedule_of([[list(range(11))]] * 3, 11, 3, seed) for seed in (1, 1, 2))
-    assert one.enter(0)
+def test_items_are_relabeled_periodically_from_the_seed():
+    one, other, third = (schedule_of([[list(range(11))]] * 3, 11, 3, seed) for seed in (1, 1, 2))
+    assert one.prepare(0)
     label = one.label.copy()
     assert sorted(label) == list(range(11))
-    assert not one.enter(ERA - 1)
+    assert not one.prepare(RELABEL_PERIOD - 1)
     assert (one.label == label).all()
-    assert one.enter(ERA)
+    assert one.prepare(RELABEL_PERIOD)
     assert (one.label != label).any()
-    other.enter(ERA)  # as after a checkpoint
+    other.prepare(RELABEL_PERIOD)  # as after a checkpoint
     assert (one.label == other.label).all()
-    alien.enter(0)
-    assert (alien.label != label).any()
+    third.prepare(0)
+    assert (third.label != label).any()
 
 
-def test_blocks_of_users_hold_about_as_many_rows():
+def test_user_blocks_have_similar_numbers_of_rows():
     rng = np.random.default_rng(0)
     users = [[list(range(rng.integers(1, 11)))] for _ in range(400)]
     schedule = schedule_of(users, 11, 4)
-    rows = np.add.reduceat([len(baskets[0]) for baskets in users], schedule.users_at[:-1])
+    rows = np.add.reduceat([len(baskets[0]) for baskets in users], schedule.user_starts[:-1])
     assert rows.max() - rows.min() <= 20
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 5000))
-def test_cells_have_their_own_streams(word, number):
-    assert int(block_state(np.uint64(word), number)[0]) == naive.block_state(word, number)
-    assert block_state(np.uint64(word), number)[0] != block_state(np.uint64(word), number + 1)[0]
+def test_each_cell_has_its_own_stream(key, number):
+    assert int(cell_state(np.uint64(key), number)[0]) == naive.cell_state(key, number)
+    assert cell_state(np.uint64(key), number)[0] != cell_state(np.uint64(key), number + 1)[0]
 
 
 @given(st.permutations(range(7)), st.integers(1, 3))
-def test_rows_are_permuted_in_place(place, width):
+def test_rows_are_permuted_in_place(target, width):
     table = np.arange(7 * width, dtype=np.float32).reshape(7, width)
     wanted = np.empty_like(table)
-    wanted[list(place)] = table
-    rows_permute(table, np.array(place, np.int32), np.empty(7, np.bool_))
+    wanted[list(target)] = table
+    permute_rows(table, np.array(target, np.int32), np.empty(7, np.bool_))
     assert (table == wanted).all()

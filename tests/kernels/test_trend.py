@@ -1,4 +1,4 @@
-"""Heats of items against plain counting, and nothing from the day itself or later."""
+"""Trend scores against plain counting; only sales before the day are used."""
 
 import numpy as np
 import pytest
@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.trend import PRIOR, trend_scores
-from shortlist.models.factorization.trend import Trend, relabelled
+from shortlist.models.factorization.trend import Trend, relabel_sales
 from tests import naive
 
 DAY = 86_400_000_000
 
 
 def dated(users, first=11_000):
-    """Interactions of users → baskets → items; everybody comes every other day, from some day on."""
+    """Interactions of users → baskets → items; each user buys every other day."""
     rows = [
         (user, item, (first + user % 3 + 2 * at) * 86_400 + 3600 * user)
         for user, baskets in enumerate(users)
@@ -25,7 +25,7 @@ def dated(users, first=11_000):
 
 
 def busy(n_items, first=11_000, n_days=9):
-    """Sales enough to make trend_scores large: on each day most of them are of one item."""
+    """Many sales with large trend scores: on each day most of them are of one item."""
     rng = np.random.default_rng(2)
     rows = [(0, item, first * 86_400) for item in range(n_items)]
     for day in range(n_days):
@@ -34,8 +34,8 @@ def busy(n_items, first=11_000, n_days=9):
     return Interactions.from_tuples(rows)
 
 
-def moments_of(data):
-    """(n_baskets,) when each was taken."""
+def basket_times(data):
+    """(n_baskets,) the time of each basket."""
     return data.time[data.baskets[:-1]]
 
 
@@ -45,10 +45,10 @@ def sold_on(data):
 
 
 def single(sales, items, number):
-    """Heats of items before basket `number`."""
+    """Trend scores of items before basket `number`."""
     out, items = np.empty(len(items), np.float32), np.asarray(items, np.int32)
-    days, usual = (np.full(items.size, each[number]) for each in (sales.today, sales.usual))
-    trend_scores(sales, items, days, usual, out)
+    days, recent_share = (np.full(items.size, each[number]) for each in (sales.group_day, sales.recent_share))
+    trend_scores(sales, items, days, recent_share, out)
     return out
 
 
@@ -61,7 +61,7 @@ ROWS = st.lists(
 
 @given(rows=ROWS, half_life=st.floats(0.3, 30), asked=st.integers(-5, 400))
 @settings(max_examples=60, deadline=None)
-def test_heats_are_counted_afresh(rows, half_life, asked):
+def test_trend_scores_match_plain_counting(rows, half_life, asked):
     data = Interactions.from_tuples(rows)
     trend, sold = Trend.of(data, half_life), sold_on(data)
     for day in (asked, *range(-4, 11)):
@@ -69,25 +69,25 @@ def test_heats_are_counted_afresh(rows, half_life, asked):
         np.testing.assert_allclose(trend.trend_scores(day), wanted, atol=2e-6)
 
 
-def test_baskets_are_looked_up_under_any_labels():
+def test_trend_scores_do_not_depend_on_labels():
     data = dated([[[0, 1], [1, 2], [2]], [[2], [0, 2, 1]], [[3], [3], [3, 0]]])
     trend = Trend.of(data, 2.0)
     label = np.array([2, 0, 3, 1], np.int32)
-    sales = trend.before(moments_of(data))
-    for made, names in ((sales, np.arange(4)), (relabelled(sales, label), label)):
-        for number, moment in enumerate(moments_of(data)):
-            plain = [naive.trend_score(i, moment // DAY, sold_on(data), 2.0) for i in range(4)]
+    sales = trend.for_baskets(basket_times(data))
+    for made, names in ((sales, np.arange(4)), (relabel_sales(sales, label), label)):
+        for number, timestamp in enumerate(basket_times(data)):
+            plain = [naive.trend_score(i, timestamp // DAY, sold_on(data), 2.0) for i in range(4)]
             np.testing.assert_allclose(single(made, names, number), plain, atol=1e-6)
 
 
 @pytest.mark.parametrize("half_life", [0.5, 7.0])
-def test_the_day_itself_and_later_days_are_unknown(half_life):
+def test_sales_of_the_day_and_later_are_not_used(half_life):
     rng = np.random.default_rng(0)
     rows = [(u, int(rng.integers(6)), int(rng.integers(10 * 86_400))) for u in range(80)]
     day = 6
     early = [row for row in rows if row[2] < day * 86_400]
-    other = [(u, 5 - i, 2 * day * 86_400 - t) for u, i, t in early]  # all on the day or after it
-    same = [(99, i, 0) for i in range(6)]  # so that all of them know every item
+    other = [(u, 5 - i, 2 * day * 86_400 - t) for u, i, t in early]  # all on the day or later
+    same = [(99, i, 0) for i in range(6)]  # so that all data sets contain every item
     trend_score = [
         Trend.of(Interactions.from_tuples(s), half_life)
         for s in (rows + same, early + other + same, early + same)
@@ -98,7 +98,7 @@ def test_the_day_itself_and_later_days_are_unknown(half_life):
     assert (trend_score[0].trend_scores(day + 1) != trend_score[2].trend_scores(day + 1)).any()
 
 
-def test_before_the_first_day_and_long_after_the_last_nothing_is_hot():
+def test_trend_scores_are_zero_before_the_first_sale_and_long_after_the_last():
     trend = Trend.of(dated([[[0, 1], [1]], [[2], [2]]]), 3.0)
     assert (trend.trend_scores(10_999) == 0).all()
     assert (trend.trend_scores(11_000) == 0).all()

@@ -1,4 +1,4 @@
-"""Folding in: one user's vector and boundary with all items fixed, by Newton's method with a line search."""
+"""Fold-in: one user's vector and boundary for fixed items, by Newton's method with a line search."""
 
 from typing import NamedTuple
 
@@ -6,48 +6,44 @@ import numpy as np
 
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import HINGE, L1, SQUARED
+from shortlist.kernels.mf import Hyperparameters
 from shortlist.types import Doubles, Floats, Ints, Longs
 
-PLAIN, AVERAGE, MAXIMUM = 0, 1, 2
-SMOOTH = 0.05  # half-width in which hinge and absolute value are rounded off, so that they have a curvature
-STEPS = 50
+USER_ONLY, AVERAGE, MAXIMUM = 0, 1, 2  # how user and context are pooled
+SMOOTH = 0.05  # half-width of the rounded corner of hinge and absolute value, which gives them a curvature
+MAX_STEPS = 50
 TOLERANCE = 1e-9
 
 
-class Terms(NamedTuple):
-    """What is asked of each user: liked[r] above unseen[r], and each on its side of the boundary."""
+class FoldInPairs(NamedTuple):
+    """The training pairs of each user: liked[r] should score above unseen[r]."""
 
     indptr: Longs  # (n_users + 1,)
-    liked: Ints  # (n_rows,)
-    unseen: Ints  # (n_rows,)
+    liked: Ints  # (n_pairs,)
+    unseen: Ints  # (n_pairs,)
+    density: Doubles  # (n_users,) share of all items that the user interacts with
 
 
-class FoldInObjective(NamedTuple):
-    """The objective, in double precision; see `kernels.mf.Rates`."""
+class UserPairs(NamedTuple):
+    """The pairs and the context of one user."""
 
-    reg_user: float
-    alpha: float
-    share: float  # 0: the user's own density
-    weight: float
-    t: float
-    lambda_t: float
-    loss: int
-    penalty: int
-    learn_boundary: bool
-    pool: int  # PLAIN, AVERAGE or MAXIMUM of user and context
+    liked: Ints  # (n,)
+    unseen: Ints  # (n,)
+    positive_rate: float  # share of positive examples
+    context: Floats  # (n_factors,) pooled context; ignored if pool is USER_ONLY
 
 
 @inlined
 def _logistic(margin: float) -> tuple[float, float, float]:
-    """ln(1 + exp(-m)), its slope and its curvature."""
+    """Return ln(1 + exp(-m)), its slope and its curvature."""
     e = np.exp(-abs(margin))
     p = 1 / (1 + e) if margin < 0 else e / (1 + e)  # σ(-m)
     return np.log1p(e) + max(-margin, 0.0), -p, p * (1 - p)
 
 
 @inlined
-def _rounded(x: float) -> tuple[float, float, float]:
-    """max(x, 0) with its corner rounded off, slope and curvature."""
+def _smooth_relu(x: float) -> tuple[float, float, float]:
+    """Return max(x, 0) with a rounded corner, its slope and its curvature."""
     if x <= -SMOOTH:
         return 0.0, 0.0, 0.0
     if x >= SMOOTH:
@@ -56,38 +52,38 @@ def _rounded(x: float) -> tuple[float, float, float]:
 
 
 @inlined
-def _example(loss: int, score: float, boundary: float, relevant: bool) -> tuple[float, float, float]:
-    """The loss of an example, slope and curvature in its score; in the boundary the slope turns its sign."""
+def _class_loss(loss: np.int32, score: float, boundary: float, relevant: bool) -> tuple[float, float, float]:
+    """Return the loss of an example, its slope and its curvature; the slope in the boundary is minus that."""
     if loss == SQUARED:
         gap = score - (1.0 if relevant else 0.0)
         return 0.5 * gap * gap, gap, 1.0
     sign = 1.0 if relevant else -1.0
     margin = sign * (score - boundary)
     if loss == HINGE:
-        value, slope, curve = _rounded(1 - margin)
+        value, slope, curve = _smooth_relu(1 - margin)
         return value, -sign * slope, curve
     value, slope, curve = _logistic(margin)
     return value, sign * slope, curve
 
 
 @inlined
-def _pooled(pool: int, x: Doubles, context: Floats, hybrid: Doubles, gain: Doubles) -> None:
-    """The score vector at x, and how much of each coordinate's movement reaches it."""
+def _pool(pool: int, x: Doubles, context: Floats, hybrid: Doubles, gain: Doubles) -> None:
+    """Write the score vector at x and its derivative with respect to each coordinate of x."""
     for f in range(hybrid.size):
-        if pool == PLAIN:
+        if pool == USER_ONLY:
             hybrid[f], gain[f] = x[f], 1.0
         elif pool == AVERAGE:
             hybrid[f], gain[f] = 0.5 * (x[f] + context[f]), 0.5
         else:
-            mine = x[f] >= context[f]
-            hybrid[f], gain[f] = (x[f] if mine else context[f]), (1.0 if mine else 0.0)
+            larger = x[f] >= context[f]
+            hybrid[f], gain[f] = (x[f] if larger else context[f]), (1.0 if larger else 0.0)
 
 
 @inlined
-def _add(
+def _add_term(
     slope: float, curve: float, a: Doubles, tau: float, grad: Doubles, hess: Doubles, full: bool
 ) -> None:
-    """One term whose inner value moves by a·dp + tau·dt; hess = False asks for the gradient alone."""
+    """Add the derivatives of a term whose argument changes by a·dp + tau·dt; `full` includes the Hessian."""
     n = a.size
     for f in range(n):
         grad[f] += slope * a[f]
@@ -105,23 +101,22 @@ def _add(
 
 
 @inlined
-def fold_value(
-    x: Doubles,  # (n_factors + 1,) vector, then boundary
-    context: Floats,  # (n_factors,)
-    liked: Ints,
-    unseen: Ints,
-    share: float,
+def fold_in_loss(
+    x: Doubles,  # (n_factors + 1,) the vector, then the boundary
+    pairs: UserPairs,
     items: Floats,  # (n_items, n_factors)
-    bias: Floats,
-    goal: FoldInObjective,
+    bias: Floats,  # (n_items,) or (0,)
+    hyper: Hyperparameters[float],
+    pool: int,  # USER_ONLY, AVERAGE or MAXIMUM
     grad: Doubles,  # (n_factors + 1,) written
-    hess: Doubles,  # (n_factors + 1, n_factors + 1) lower triangle written; size 0 when not wanted
+    hess: Doubles,  # (n_factors + 1, n_factors + 1) lower triangle written; (0, 0) if not needed
 ) -> float:
-    """The mean joint loss of one user with its derivatives; what `users_fold` brings to its minimum."""
+    """Return the mean joint loss of one user and write its derivatives; `fold_in_users` minimizes it."""
+    liked, unseen, positive_rate, context = pairs
     n = x.size - 1
     full = hess.size > 0
     hybrid, gain, a = np.empty(n), np.empty(n), np.empty(n)
-    _pooled(goal.pool, x, context, hybrid, gain)
+    _pool(pool, x, context, hybrid, gain)
     grad[:] = 0.0
     hess[:] = 0.0
     total = 0.0
@@ -132,47 +127,49 @@ def fold_value(
         for f in range(n):
             up += hybrid[f] * items[i, f]
             down += hybrid[f] * items[j, f]
-        if goal.alpha < 1:
+        if hyper.alpha < 1:
             value, slope, curve = _logistic(up - down)
-            mass = 1 - goal.alpha
-            total += mass * value
+            weight = 1 - hyper.alpha
+            total += weight * value
             for f in range(n):
                 a[f] = gain[f] * (items[i, f] - items[j, f])
-            _add(mass * slope, mass * curve, a, 0.0, grad, hess, full)
-        if goal.alpha > 0:
-            tau = -1.0 if goal.learn_boundary else 0.0
+            _add_term(weight * slope, weight * curve, a, 0.0, grad, hess, full)
+        if hyper.alpha > 0:
+            tau = -1.0 if hyper.learn_boundary else 0.0
             for relevant in (True, False):
                 item, score = (i, up) if relevant else (j, down)
-                mass = goal.alpha * (share * goal.weight if relevant else 1 - share)
-                value, slope, curve = _example(goal.loss, score, x[n], relevant)
-                total += mass * value
+                weight = hyper.alpha * (
+                    positive_rate * hyper.positive_weight if relevant else 1 - positive_rate
+                )
+                value, slope, curve = _class_loss(hyper.loss, score, x[n], relevant)
+                total += weight * value
                 for f in range(n):
                     a[f] = gain[f] * items[item, f]
-                _add(mass * slope, mass * curve, a, tau, grad, hess, full)
+                _add_term(weight * slope, weight * curve, a, tau, grad, hess, full)
     scale = 1.0 / max(liked.size, 1)
     total *= scale
     grad *= scale
     hess *= scale
     for f in range(n):
-        total += 0.5 * goal.reg_user * x[f] * x[f]
-        grad[f] += goal.reg_user * x[f]
+        total += 0.5 * hyper.reg_user * x[f] * x[f]
+        grad[f] += hyper.reg_user * x[f]
         if full:
-            hess[f, f] += goal.reg_user + 1e-9
-    away = x[n] - goal.t
-    force = goal.alpha * goal.lambda_t
-    if goal.penalty == L1:
-        over, over_slope, over_curve = _rounded(away)
-        under, under_slope, under_curve = _rounded(-away)
-        total += force * (over + under)
-        grad[n] += force * (over_slope - under_slope)
-        bend = force * (over_curve + under_curve)
+            hess[f, f] += hyper.reg_user + 1e-9
+    distance = x[n] - hyper.t
+    strength = hyper.alpha * hyper.lambda_t
+    if hyper.penalty == L1:
+        above, above_slope, above_curve = _smooth_relu(distance)
+        below, below_slope, below_curve = _smooth_relu(-distance)
+        total += strength * (above + below)
+        grad[n] += strength * (above_slope - below_slope)
+        curvature = strength * (above_curve + below_curve)
     else:
-        total += force * away * away
-        grad[n] += 2 * force * away
-        bend = 2 * force
+        total += strength * distance * distance
+        grad[n] += 2 * strength * distance
+        curvature = 2 * strength
     if full:
-        hess[n, n] += bend + 1e-9
-    if not goal.learn_boundary:
+        hess[n, n] += curvature + 1e-9
+    if not hyper.learn_boundary:
         grad[n] = 0.0
         if full:
             hess[n, :] = 0.0
@@ -182,7 +179,7 @@ def fold_value(
 
 @inlined
 def _solve(hess: Doubles, step: Doubles) -> None:
-    """step ← hess⁻¹·step by Cholesky in place; hess (lower triangle) is destroyed."""
+    """Replace step by hess⁻¹·step with a Cholesky factorization; overwrites hess (lower triangle)."""
     n = step.size
     for i in range(n):
         for j in range(i + 1):
@@ -203,34 +200,34 @@ def _solve(hess: Doubles, step: Doubles) -> None:
 
 
 @kernel
-def users_fold(
+def fold_in_users(
     first: int,  # users first … last - 1 are solved
     last: int,
-    terms: Terms,
-    contexts: Floats,  # (n_users, n_factors) pooled contexts; any values where pool is PLAIN
-    items: Floats,
-    bias: Floats,
-    goal: FoldInObjective,
-    density: Doubles,  # (n_users,) share of all items that the user takes
-    vectors: Floats,  # (n_users, n_factors) start on entry, solution on return
+    pairs: FoldInPairs,
+    contexts: Floats,  # (n_users, n_factors) pooled contexts; ignored if pool is USER_ONLY
+    items: Floats,  # (n_items, n_factors)
+    bias: Floats,  # (n_items,) or (0,)
+    hyper: Hyperparameters[float],
+    pool: int,  # USER_ONLY, AVERAGE or MAXIMUM
+    vectors: Floats,  # (n_users, n_factors) initial values, replaced by the solution
     boundary: Floats,  # (n_users,) likewise
 ) -> None:
-    """Minimise each user's objective; convex unless pooling is by maximum: then a stationary point."""
+    """Minimize the loss of each user; convex except for maximum pooling, which ends at a stationary point."""
     n = vectors.shape[1]
     x, trial, grad, step = np.empty(n + 1), np.empty(n + 1), np.empty(n + 1), np.empty(n + 1)
     hess, none = np.empty((n + 1, n + 1)), np.empty((0, 0))
     for u in range(first, last):
-        liked = terms.liked[terms.indptr[u] : terms.indptr[u + 1]]
-        unseen = terms.unseen[terms.indptr[u] : terms.indptr[u + 1]]
-        if liked.size == 0:
+        rows = slice(pairs.indptr[u], pairs.indptr[u + 1])
+        if rows.start == rows.stop:
             continue
-        share = density[u]
-        if goal.share > 0:  # training loses the draws that hit a liked item
-            share = goal.share / (1 - (1 - goal.share) * density[u])
+        positive_rate = pairs.density[u]
+        if hyper.positive_rate > 0:  # training rejects the draws that hit a liked item
+            positive_rate = hyper.positive_rate / (1 - (1 - hyper.positive_rate) * pairs.density[u])
+        own = UserPairs(pairs.liked[rows], pairs.unseen[rows], positive_rate, contexts[u])
         x[:n] = vectors[u]
         x[n] = boundary[u]
-        for _ in range(STEPS):
-            value = fold_value(x, contexts[u], liked, unseen, share, items, bias, goal, grad, hess)
+        for _ in range(MAX_STEPS):
+            value = fold_in_loss(x, own, items, bias, hyper, pool, grad, hess)
             step[:] = -grad
             _solve(hess, step)
             slope = 0.0
@@ -242,7 +239,7 @@ def users_fold(
             for _ in range(30):
                 for f in range(n + 1):
                     trial[f] = x[f] + length * step[f]
-                reached = fold_value(trial, contexts[u], liked, unseen, share, items, bias, goal, grad, none)
+                reached = fold_in_loss(trial, own, items, bias, hyper, pool, grad, none)
                 if reached <= value + 1e-4 * length * slope:
                     improved = True
                     break

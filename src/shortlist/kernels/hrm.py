@@ -1,7 +1,8 @@
-"""HRM: the score vector is pooled from the user and the previous basket (paper eq. 12-16; Wang et al., 2015).
+"""HRM: the score vector blends the user and the previous baskets (paper eq. 12-16; Wang et al., 2015).
 
-Context items lie outside the stratum: they are read from a snapshot taken before the round, and their
-gradients are kept per visit and applied after it, in the order of the visits (`context_apply`).
+Context items may lie outside the stratum. They are read from a snapshot made before the round. Their
+gradients are stored per visit and applied after the round in the order of the visits
+(`apply_context_gradients`).
 """
 
 from typing import NamedTuple
@@ -9,260 +10,272 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.kernels.jit import inlined, kernel
-from shortlist.kernels.losses import boundary_step, class_pull, rank_pull
-from shortlist.kernels.mf import Lately, Parameters, Rates, hardest_draw
-from shortlist.kernels.repeats import Trace, strength, taken
-from shortlist.kernels.rng import high_below, low_unit, mixed, next_word
+from shortlist.kernels.losses import boundary_step, class_descent, rank_descent
+from shortlist.kernels.mf import Hyperparameters, Parameters, TrendQuery, hardest_negative
+from shortlist.kernels.repeats import RepeatCounts, add_purchase, repeat_signal
+from shortlist.kernels.rng import index_below, mix_bits, next_bits, unit_float
 from shortlist.kernels.simd import (
+    Two,
     Width,
-    hybrid_make,
-    hybrid_one_move,
-    hybrid_pair_move,
-    row_add,
+    add_row,
+    blend_rows,
+    keep_larger,
+    prefetch_row,
     row_at,
     row_dot,
-    row_fetch,
-    row_larger,
+    step_hybrid_one,
+    step_hybrid_pair,
 )
-from shortlist.kernels.strata import Strata, block_state
+from shortlist.kernels.strata import Strata, Visits, cell_state
 from shortlist.kernels.trend import Sales, trend_score
 from shortlist.types import Floats, Ints, Longs, State
 
 ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
-USER_TREND_START = ONE  # where users' weights of recent sales start: log-odds follow the logarithm of sales
-OWN = np.uint64(1)  # the bit of a word that holds what is taken again against the rest of the user's past
+USER_TREND_START = ONE  # initial trend weight of users: log-odds then follow the logarithm of sales
+HISTORY_BIT = np.uint64(1)  # the random bit that decides whether a repeat is paired with a history item
 
 
 class Contexts(NamedTuple):
-    """What stood before each group: rows begin[g] … end[g] - 1 of `item`."""
+    """The items before each group: rows begin[g] … end[g] - 1 of `item`."""
 
-    user: Ints  # (n_groups,) owner of each group
+    user: Ints  # (n_groups,) the user of each group
     begin: Longs  # (n_groups,)
     end: Longs  # (n_groups,)
-    item: Ints  # (n_rows,) in the labelling of the snapshot
-    max_items: bool  # pooling over the context's items: max, else average
-    max_user: bool  # pooling of user and context: max, else average
-    fade: np.float32  # logarithm of what a past basket still counts one basket later
-    level: np.float32  # where habits start and what they are drawn back to
+    item: Ints  # (n_rows,) in the labeling of the item factors
+    max_pool_items: bool  # pool the items of the context by maximum, else by average
+    max_pool_user: bool  # pool user and context by maximum, else by average
+    log_decay: np.float32  # logarithm of the weight of a basket one basket later
+    repeat_start: np.float32  # initial repeat weight of users, toward which it is regularized
+
+
+class ContextGradients(NamedTuple):
+    """The item factors that contexts read in a round, and the gradients that they collect."""
+
+    snapshot: Floats  # (n_items, n_factors) all items before the round
+    gradients: Floats  # (n_visits of the round, n_factors) written
+    starts: Longs  # (B + 1,) where the visits of each block start in `gradients`
 
 
 @inlined
-def context_pool(contexts: Contexts, group: int, items: Floats, out: Floats, width: Width) -> None:
-    """First layer: the context's items into `out` (n_factors,)."""
+def pool_context(contexts: Contexts, group: int, items: Floats, out: Floats, width: Width) -> None:
+    """Write the pooled items of a context, the first layer, to `out` (n_factors,)."""
     begin, end, total = contexts.begin[group], contexts.end[group], np.uintp(out.ctypes.data)
-    if contexts.max_items:
-        for f in range(len(width)):  # an assignment of arrays would compile its error message too
+    if contexts.max_pool_items:
+        for f in range(len(width)):  # assigning the array would also compile its error message
             out[f] = items[contexts.item[begin], f]
         for row in range(begin + 1, end):
-            row_larger(total, row_at(items, contexts.item[row]), width)
+            keep_larger(total, row_at(items, contexts.item[row]), width)
         return
     scale = ONE / np.float32(end - begin)
     out[:] = ZERO
     for row in range(begin, end):
-        row_add(total, row_at(items, contexts.item[row]), scale, width)
+        add_row(total, row_at(items, contexts.item[row]), scale, width)
 
 
 @inlined
-def user_share(max_user: bool) -> tuple[np.float32, np.float32]:
-    """(base, gain) of the second layer: what the user's factors weigh beside the context's."""
-    return (ZERO, ONE) if max_user else (HALF, ZERO)
+def user_pooling(max_pool_user: bool) -> Two:
+    """Return (base, gain) of the second layer, which weigh the user against the context; see `blend_rows`."""
+    return (ZERO, ONE) if max_pool_user else (HALF, ZERO)
 
 
 @inlined
 def hrm_block(
-    starts: Longs,  # (n_visits + 1,)
-    groups: Ints,  # (n_visits,)
-    liked: Ints,  # items within the range; starts point into it
+    visits: Visits,
     contexts: Contexts,
-    snapshot: Floats,  # (n_items, n_factors) all items as they were before the round
-    theta: Parameters,  # all users, this range's items; updated in place
-    debts: Floats,  # (n_visits, n_factors) what the contexts are owed; written
-    rates: Rates,
-    stamp: Ints,  # (n_range_items,) zeros; scratch
-    trace: Trace,  # `held` zeros; scratch, empty where the past does not count
-    sales: Sales,  # of this range's items
+    snapshot: Floats,  # (n_items, n_factors) all items before the round
+    gradients: Floats,  # (n_visits, n_factors) gradients of the contexts; written
+    sales: Sales,  # of the items of this range
+    theta: Parameters,  # all users, items of this range; updated in place
+    hyper: Hyperparameters[np.float32],
+    scratch: tuple[Ints, RepeatCounts],  # `liked_in` (n_range_items,) and `owner` zeros; counts may be empty
     state: State,  # (1,) random state, advanced in place
     width: Width,
 ) -> int:
-    """One step per liked item, as `mf_block`, with the hybrid vector in the user's place.
+    """Make one step per liked item, as `mf_block`, with the blended vector instead of the user's.
 
-    A range's visits come user by user, basket by basket, so that what a user took before has just gone by.
+    The visits of a range are sorted by user and basket, so the counts hold the user's earlier purchases.
     """
+    starts, groups, liked = visits
+    liked_in, counts = scratch
     pairs, n_items = 0, theta.item.shape[0]
-    keep_user, keep_item = ONE - rates.lr * rates.reg_user, ONE - rates.lr * rates.reg_item
-    keep_negative = ONE - rates.lr * rates.reg_negative
+    shrink_user, shrink_item = ONE - hyper.lr * hyper.reg_user, ONE - hyper.lr * hyper.reg_item
+    shrink_negative = ONE - hyper.lr * hyper.reg_negative
     pooled, hybrid = np.empty(len(width), np.float32), np.empty(len(width), np.float32)
     context, h = np.uintp(pooled.ctypes.data), np.uintp(hybrid.ctypes.data)
-    base, gain = user_share(contexts.max_user)
-    recall, fade, level = theta.item_repeat.size > 0, contexts.fade, contexts.level
-    trend = theta.item_trend.size > 0
-    n_past, owner, today, usual = 0, np.int32(-1), np.int32(0), ZERO
+    pooling = user_pooling(contexts.max_pool_user)
+    use_repeats, log_decay, repeat_start = (
+        theta.item_repeat.size > 0,
+        contexts.log_decay,
+        contexts.repeat_start,
+    )
+    use_trend = theta.item_trend.size > 0
+    n_history, latest_user, day, recent_share = 0, np.int32(-1), np.int32(0), ZERO
     for visit in range(groups.size):
         group = groups[visit]
         user = contexts.user[group]
-        if user != owner:
-            n_past, owner = 0, user
-        p, debt = row_at(theta.user, user), row_at(debts, visit)
-        debts[visit] = ZERO
-        if contexts.begin[group] == contexts.end[group]:  # a first basket: nothing stood before it
-            if recall:
+        if user != latest_user:
+            n_history, latest_user = 0, user
+        p, gradient = row_at(theta.user, user), row_at(gradients, visit)
+        gradients[visit] = ZERO
+        if contexts.begin[group] == contexts.end[group]:  # the user's first basket has no context
+            if use_repeats:
                 for row in range(starts[visit], starts[visit + 1]):
-                    n_past = taken(trace, n_past, liked[row], user, group, fade)
+                    n_history = add_purchase(counts, n_history, liked[row], user, group, log_decay)
             continue
         ahead = groups[min(visit + 1, groups.size - 1)]
-        row_fetch(row_at(theta.user, contexts.user[ahead]), width)
+        prefetch_row(row_at(theta.user, contexts.user[ahead]), width)
         for row in range(contexts.begin[ahead], contexts.end[ahead]):
-            row_fetch(row_at(snapshot, contexts.item[row]), width)
-        context_pool(contexts, group, snapshot, pooled, width)
-        mark = visit + 1
-        if trend:
-            today, usual = sales.today[group], sales.usual[group]
+            prefetch_row(row_at(snapshot, contexts.item[row]), width)
+        pool_context(contexts, group, snapshot, pooled, width)
+        visit_id = visit + 1
+        if use_trend:
+            day, recent_share = sales.group_day[group], sales.recent_share[group]
         for row in range(starts[visit], starts[visit + 1]):
-            stamp[liked[row]] = mark
-        share = rates.share
-        if share == ZERO:
+            liked_in[liked[row]] = visit_id
+        positive_rate = hyper.positive_rate
+        if positive_rate == ZERO:
             n_liked = np.float32(starts[visit + 1] - starts[visit])
-            share = n_liked / (
-                np.float32(n_items) + n_liked
-            )  # with the lost negative_draws, even for every item
+            # with the rejected draws, all items are drawn equally often
+            positive_rate = n_liked / (np.float32(n_items) + n_liked)
         for row in range(starts[visit], starts[visit + 1]):
-            word = next_word(state)
-            item, other, z = np.int64(liked[row]), high_below(word, n_items), low_unit(word)
-            example = z < rates.alpha
-            relevant = z < rates.alpha * share
-            if example and not relevant and stamp[other] == mark:
-                continue  # lose the draw, never retry
-            hybrid_make(h, p, context, base, gain, width)
-            if example:
+            bits = next_bits(state)
+            item, other, z = np.int64(liked[row]), index_below(bits, n_items), unit_float(bits)
+            is_example = z < hyper.alpha
+            relevant = z < hyper.alpha * positive_rate
+            if is_example and not relevant and liked_in[other] == visit_id:
+                continue  # no second draw
+            blend_rows(h, p, context, pooling, width)
+            if is_example:
                 target = item if relevant else other
                 q = row_at(theta.item, target)
                 score = row_dot(h, q, width)
                 if theta.bias.size:
                     score += theta.bias[target]
-                x = strength(trace, target, user, group, fade) if recall else ZERO
-                if recall:
+                x = repeat_signal(counts, target, user, group, log_decay) if use_repeats else ZERO
+                if use_repeats:
                     score += (theta.user_repeat[user] + theta.item_repeat[target]) * x
-                v = trend_score(sales, target, today, usual) if trend else ZERO
-                if trend:
+                v = trend_score(sales, target, day, recent_share) if use_trend else ZERO
+                if use_trend:
                     score += (theta.user_trend[user] + theta.item_trend[target]) * v
-                pull = class_pull(rates.loss, score, theta.boundary[user], relevant)
+                descent = class_descent(hyper.loss, score, theta.boundary[user], relevant)
                 if relevant:
-                    pull *= rates.weight
-                if rates.learn_boundary:
+                    descent *= hyper.positive_weight
+                if hyper.learn_boundary:
                     theta.boundary[user] = boundary_step(
-                        theta.boundary[user], pull, rates.lr, rates.t, rates.lambda_t, rates.penalty
+                        theta.boundary[user], descent, hyper.lr, hyper.t, hyper.lambda_t, hyper.penalty
                     )
-                step = rates.lr * pull
-                keep = keep_item if relevant else keep_negative
-                hybrid_one_move(p, debt, q, context, step, keep_user, keep, base, gain, width)
+                step = hyper.lr * descent
+                shrink = shrink_item if relevant else shrink_negative
+                step_hybrid_one(p, gradient, q, context, step, (shrink_user, shrink), pooling, width)
                 if theta.bias.size:
                     theta.bias[target] += step
-                if recall:
-                    theta.user_repeat[user] = level + keep_user * (theta.user_repeat[user] - level) + step * x
-                    theta.item_repeat[target] = keep * theta.item_repeat[target] + step * x
-                if trend:
+                if use_repeats:
+                    theta.user_repeat[user] = (
+                        repeat_start + shrink_user * (theta.user_repeat[user] - repeat_start) + step * x
+                    )
+                    theta.item_repeat[target] = shrink * theta.item_repeat[target] + step * x
+                if use_trend:
                     theta.user_trend[user] = (
-                        USER_TREND_START + keep_user * (theta.user_trend[user] - USER_TREND_START) + step * v
+                        USER_TREND_START
+                        + shrink_user * (theta.user_trend[user] - USER_TREND_START)
+                        + step * v
                     )
-                    theta.item_trend[target] = keep * theta.item_trend[target] + step * v
+                    theta.item_trend[target] = shrink * theta.item_trend[target] + step * v
             else:
-                x = strength(trace, item, user, group, fade) if recall else ZERO
-                if x > ZERO and word & OWN:  # taken again: what of the past was not?
-                    other = np.int64(trace.history[high_below(mixed(word), n_past)])
-                elif rates.negative_draws > 1:
-                    lately = Lately(sales, user, today, usual)
-                    other = hardest_draw(
-                        h, theta, other, rates.negative_draws, stamp, mark, word, width, lately
+                x = repeat_signal(counts, item, user, group, log_decay) if use_repeats else ZERO
+                if x > ZERO and bits & HISTORY_BIT:  # a repeat: compare with another item of the history
+                    other = np.int64(counts.history[index_below(mix_bits(bits), n_history)])
+                elif hyper.negative_draws > 1:
+                    trend = TrendQuery(sales, user, day, recent_share)
+                    other = hardest_negative(
+                        h, theta, other, hyper.negative_draws, liked_in, visit_id, bits, width, trend
                     )
-                if stamp[other] == mark:
+                if liked_in[other] == visit_id:
                     continue
                 q, r = row_at(theta.item, item), row_at(theta.item, other)
                 margin = row_dot(h, q, width) - row_dot(h, r, width)
                 if theta.bias.size:
                     margin += theta.bias[item] - theta.bias[other]
-                y = strength(trace, other, user, group, fade) if recall else ZERO
-                if recall:
+                y = repeat_signal(counts, other, user, group, log_decay) if use_repeats else ZERO
+                if use_repeats:
                     margin += (theta.user_repeat[user] + theta.item_repeat[item]) * x
                     margin -= (theta.user_repeat[user] + theta.item_repeat[other]) * y
                 v, w = ZERO, ZERO
-                if trend:
-                    v, w = trend_score(sales, item, today, usual), trend_score(sales, other, today, usual)
+                if use_trend:
+                    v = trend_score(sales, item, day, recent_share)
+                    w = trend_score(sales, other, day, recent_share)
                     margin += (theta.user_trend[user] + theta.item_trend[item]) * v
                     margin -= (theta.user_trend[user] + theta.item_trend[other]) * w
-                step = rates.lr * rank_pull(margin)
-                hybrid_pair_move(
-                    p, debt, q, r, context, step, keep_user, keep_item, keep_negative, base, gain, width
-                )
+                step = hyper.lr * rank_descent(margin)
+                shrinks = (shrink_user, shrink_item, shrink_negative)
+                step_hybrid_pair(p, gradient, q, r, context, step, shrinks, pooling, width)
                 if theta.bias.size:
                     theta.bias[item] += step
                     theta.bias[other] -= step
-                if recall:
+                if use_repeats:
                     theta.user_repeat[user] = (
-                        level + keep_user * (theta.user_repeat[user] - level) + step * (x - y)
+                        repeat_start + shrink_user * (theta.user_repeat[user] - repeat_start) + step * (x - y)
                     )
-                    theta.item_repeat[item] = keep_item * theta.item_repeat[item] + step * x
-                    theta.item_repeat[other] = keep_negative * theta.item_repeat[other] - step * y
-                if trend:
+                    theta.item_repeat[item] = shrink_item * theta.item_repeat[item] + step * x
+                    theta.item_repeat[other] = shrink_negative * theta.item_repeat[other] - step * y
+                if use_trend:
                     theta.user_trend[user] = (
                         USER_TREND_START
-                        + keep_user * (theta.user_trend[user] - USER_TREND_START)
+                        + shrink_user * (theta.user_trend[user] - USER_TREND_START)
                         + step * (v - w)
                     )
-                    theta.item_trend[item] = keep_item * theta.item_trend[item] + step * v
-                    theta.item_trend[other] = keep_negative * theta.item_trend[other] - step * w
+                    theta.item_trend[item] = shrink_item * theta.item_trend[item] + step * v
+                    theta.item_trend[other] = shrink_negative * theta.item_trend[other] - step * w
                 pairs += 1
-        if recall:
+        if use_repeats:
             for row in range(starts[visit], starts[visit + 1]):
-                n_past = taken(trace, n_past, liked[row], user, group, fade)
+                n_history = add_purchase(counts, n_history, liked[row], user, group, log_decay)
     return pairs
 
 
 @kernel
 def hrm_round(
-    first: int,  # blocks first … last - 1 are run
+    first: int,  # blocks first … last - 1 are processed
     last: int,
-    turn: int,  # the round
+    round_index: int,
     strata: Strata,
     contexts: Contexts,
-    sales: Sales,  # in the labelling of the snapshot; empty where they do not count
-    size: int,  # items per range
-    snapshot: Floats,
+    collected: ContextGradients,
+    sales: Sales,  # in the labeling of the item factors; empty if not used
     theta: Parameters,
-    debts: Floats,  # (n_visits of the round, n_factors)
-    debt_at: Longs,  # (B + 1,) where each block's visits start in debts
-    rates: Rates,
-    word: np.uint64,
+    hyper: Hyperparameters[np.float32],
+    key: np.uint64,  # random key of the epoch
     width: Width,
 ) -> int:
-    """Run some blocks of one round, one after the other; the pairs made."""
-    pairs, n_blocks, n_items = 0, debt_at.size - 1, theta.item.shape[0]
+    """Process some blocks of one round, one after the other; return the number of pairs."""
+    pairs, n_blocks, n_items, size = 0, strata.n_blocks, theta.item.shape[0], strata.range_size
     n_ranges = (strata.cells.size - 1) // n_blocks
-    each = n_ranges // n_blocks
-    stamp, room = np.empty(size, np.int32), size if theta.item_repeat.size else 0
-    trace = Trace(
-        np.empty(room, np.int32),
-        np.empty(room, np.float32),
-        np.empty(room, np.int32),
-        np.empty(room, np.int32),
+    ranges_per_block = n_ranges // n_blocks
+    liked_in, n_counts = np.empty(size, np.int32), size if theta.item_repeat.size else 0
+    counts = RepeatCounts(
+        np.empty(n_counts, np.int32),
+        np.empty(n_counts, np.float32),
+        np.empty(n_counts, np.int32),
+        np.empty(n_counts, np.int32),
     )
     for b in range(first, last):
-        begin_part, debt_from = (b + turn) % n_blocks * each, debt_at[b]
-        for part in range(begin_part, begin_part + each):
+        first_range, start = (b + round_index) % n_blocks * ranges_per_block, collected.starts[b]
+        for part in range(first_range, first_range + ranges_per_block):
             low, high = min(part * size, n_items), min((part + 1) * size, n_items)
             begin, end = strata.cells[b * n_ranges + part], strata.cells[b * n_ranges + part + 1]
             if begin == end:
                 continue
-            stamp[:] = 0
-            trace.held[:] = 0
+            liked_in[:] = 0
+            counts.owner[:] = 0
             bias = theta.bias[low:high] if theta.bias.size else theta.bias
             item_repeat = theta.item_repeat[low:high] if theta.item_repeat.size else theta.item_repeat
             item_trend = theta.item_trend[low:high] if theta.item_trend.size else theta.item_trend
             pairs += hrm_block(
-                strata.starts[begin : end + 1],
-                strata.groups[begin:end],
-                strata.liked,
+                Visits(strata.starts[begin : end + 1], strata.groups[begin:end], strata.liked),
                 contexts,
-                snapshot,
+                collected.snapshot,
+                collected.gradients[start : start + end - begin],
+                Sales(sales.begin[low:high], sales.end[low:high], *sales[2:]),
                 Parameters(
                     theta.user,
                     theta.boundary,
@@ -273,47 +286,43 @@ def hrm_round(
                     theta.user_trend,
                     item_trend,
                 ),
-                debts[debt_from : debt_from + end - begin],
-                rates,
-                stamp[: high - low],
-                trace,
-                Sales(sales.begin[low:high], sales.end[low:high], *sales[2:]),
-                block_state(word, b * n_ranges + part),
+                hyper,
+                (liked_in[: high - low], counts),
+                cell_state(key, b * n_ranges + part),
                 width,
             )
-            debt_from += end - begin
+            start += end - begin
     return pairs
 
 
 @kernel
-def context_apply(
-    low: int,  # only items low … high - 1 are touched, so that threads can share the work
+def apply_context_gradients(
+    low: int,  # only items low … high - 1 are updated, so that threads can share the work
     high: int,
-    turn: int,
+    round_index: int,
     strata: Strata,
     contexts: Contexts,
-    snapshot: Floats,
+    collected: ContextGradients,
     items: Floats,  # (n_items, n_factors), updated in place
-    debts: Floats,
-    debt_at: Longs,  # (B + 1,)
     width: Width,
 ) -> None:
-    """Pay the contexts after a round: block by block, visit by visit, the same on any number of threads."""
-    n_blocks, n_factors = debt_at.size - 1, items.shape[1]
+    """Apply the gradients of the contexts after a round, in an order that no number of threads changes."""
+    snapshot, gradients, starts = collected
+    n_blocks, n_factors = strata.n_blocks, items.shape[1]
     n_ranges = (strata.cells.size - 1) // n_blocks
     for b in range(n_blocks):
-        begin = strata.cells[b * n_ranges + (b + turn) % n_blocks * (n_ranges // n_blocks)]
-        for number in range(debt_at[b + 1] - debt_at[b]):
-            group, debt = strata.groups[begin + number], debts[debt_at[b] + number]
+        begin = strata.cells[b * n_ranges + (b + round_index) % n_blocks * (n_ranges // n_blocks)]
+        for number in range(starts[b + 1] - starts[b]):
+            group, gradient = strata.groups[begin + number], gradients[starts[b] + number]
             first, last = contexts.begin[group], contexts.end[group]
             if first == last:
                 continue
             scale = ONE / np.float32(last - first)
-            if not contexts.max_items:
+            if not contexts.max_pool_items:
                 for row in range(first, last):
                     item = contexts.item[row]
                     if low <= item < high:
-                        row_add(row_at(items, item), row_at(debts, debt_at[b] + number), scale, width)
+                        add_row(row_at(items, item), row_at(gradients, starts[b] + number), scale, width)
                 continue
             for f in range(n_factors):
                 best = contexts.item[first]
@@ -321,24 +330,24 @@ def context_apply(
                     if snapshot[contexts.item[row], f] > snapshot[best, f]:
                         best = contexts.item[row]
                 if low <= best < high:
-                    items[best, f] += debt[f]
+                    items[best, f] += gradient[f]
 
 
 @kernel
 def hybrid_vectors(
-    user_factors: Floats,
-    item_factors: Floats,
-    contexts: Contexts,  # one group per vector asked for
-    out: Floats,  # (n, n_factors)
+    user_factors: Floats,  # (n_users, n_factors)
+    item_factors: Floats,  # (n_items, n_factors)
+    contexts: Contexts,  # one group per vector
+    out: Floats,  # (n_groups, n_factors) written
     width: Width,
 ) -> None:
-    """The score vector of each user at prediction time; a user without context is the user alone."""
-    context, (base, gain) = np.empty(len(width), np.float32), user_share(contexts.max_user)
+    """Write the score vector of each group; without a context it is the user's vector."""
+    pooled, pooling = np.empty(len(width), np.float32), user_pooling(contexts.max_pool_user)
+    context = np.uintp(pooled.ctypes.data)
     for number in range(contexts.user.size):
         if contexts.begin[number] == contexts.end[number]:
             for f in range(len(width)):
                 out[number, f] = user_factors[contexts.user[number], f]
             continue
-        context_pool(contexts, number, item_factors, context, width)
-        p, pooled = row_at(user_factors, contexts.user[number]), np.uintp(context.ctypes.data)
-        hybrid_make(row_at(out, number), p, pooled, base, gain, width)
+        pool_context(contexts, number, item_factors, pooled, width)
+        blend_rows(row_at(out, number), row_at(user_factors, contexts.user[number]), context, pooling, width)

@@ -1,4 +1,4 @@
-"""What a user took before, basket by basket, and how strongly that speaks for an item."""
+"""Repeat signal: how often, and how recently, a user bought an item before a basket."""
 
 from typing import NamedTuple
 
@@ -10,79 +10,85 @@ from shortlist.types import Floats, Ints, Longs
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
-class Trace(NamedTuple):
-    """What the user at hand took before, of the items of this range; each user overwrites the last one's."""
+class RepeatCounts(NamedTuple):
+    """Earlier purchases of the current user in a range of items; each user overwrites the previous one."""
 
-    held: Ints  # (n_range_items,) one more than the user whom the next two are about
-    faded: Floats  # (n_range_items,) baskets with the item, faded, as of the last one
-    last: Ints  # (n_range_items,) the last one
-    history: Ints  # (n_range_items,) the items, in the order of their first baskets
+    owner: Ints  # (n_range_items,) 1 + the user that the next two entries belong to
+    decayed: Floats  # (n_range_items,) number of baskets with the item, decayed up to the latest of them
+    latest: Ints  # (n_range_items,) the latest of these baskets
+    history: Ints  # (n_range_items,) the user's distinct items, in the order of their first purchase
 
 
 @inlined
-def strength(
-    trace: Trace, item: int | np.integer, user: np.int32, group: np.int32, fade: np.float32
+def repeat_signal(
+    counts: RepeatCounts, item: int | np.integer, user: np.int32, basket: np.int32, log_decay: np.float32
 ) -> np.float32:
-    """ln(1 + faded baskets with the item): how strongly the user's past speaks for it."""
-    if trace.held[item] != user + 1:
+    """Return ln(1 + decayed number of the user's earlier baskets with the item)."""
+    if counts.owner[item] != user + 1:
         return ZERO
-    age = np.float32(group - 1 - trace.last[item])
-    return np.log(ONE + trace.faded[item] * np.exp(fade * age))  # type: ignore[no-any-return]
+    age = np.float32(basket - 1 - counts.latest[item])
+    return np.log(ONE + counts.decayed[item] * np.exp(log_decay * age))  # type: ignore[no-any-return]
 
 
 @inlined
-def taken(
-    trace: Trace, n_past: int, item: np.int32, user: np.int32, group: np.int32, fade: np.float32
+def add_purchase(
+    counts: RepeatCounts,
+    n_history: int,
+    item: np.int32,
+    user: np.int32,
+    basket: np.int32,
+    log_decay: np.float32,
 ) -> int:
-    """Note that the basket `group` holds the item; how many items the trace has then."""
-    if trace.held[item] == user + 1:
-        trace.faded[item] = ONE + trace.faded[item] * np.exp(fade * np.float32(group - trace.last[item]))
+    """Record that the basket contains the item; return the number of distinct items in `counts.history`."""
+    if counts.owner[item] == user + 1:
+        age = np.float32(basket - counts.latest[item])
+        counts.decayed[item] = ONE + counts.decayed[item] * np.exp(log_decay * age)
     else:
-        trace.held[item], trace.faded[item], trace.history[n_past] = user + 1, ONE, item
-        n_past += 1
-    trace.last[item] = group
-    return n_past
+        counts.owner[item], counts.decayed[item], counts.history[n_history] = user + 1, ONE, item
+        n_history += 1
+    counts.latest[item] = basket
+    return n_history
 
 
 @kernel
-def past_strengths(
+def repeat_signals(
     groups: Ints,  # (n,) baskets
     wanted: Ints,  # (n,) items
-    first: Longs,  # (n,) the first basket of each one's user
+    first: Longs,  # (n,) the first basket of each basket's user
     baskets: Longs,  # (n_baskets + 1,)
     item: Ints,  # (n_rows,)
-    fade: np.float32,
-    out: Floats,  # (n,)
+    log_decay: np.float32,
+    out: Floats,  # (n,) written
 ) -> None:
-    """`strength` of single items before single baskets, counted afresh."""
+    """Compute `repeat_signal` of single items before single baskets, directly from the data."""
     for n in range(groups.size):
         count = ZERO
         for basket in range(first[n], groups[n]):
             for row in range(baskets[basket], baskets[basket + 1]):
                 if item[row] == wanted[n]:
-                    count += np.exp(fade * np.float32(groups[n] - 1 - basket))
+                    count += np.exp(log_decay * np.float32(groups[n] - 1 - basket))
         out[n] = np.log(ONE + count)
 
 
 @kernel
-def repeats_tally(
+def count_repeats(
     user_baskets: Longs,  # (n_users + 1,)
     baskets: Longs,  # (n_baskets + 1,)
     item: Ints,  # (n_rows,)
-    fade: np.float32,
-    trace: Trace,  # over all items
+    log_decay: np.float32,
+    counts: RepeatCounts,  # over all items, `owner` zeros; scratch
 ) -> tuple[int, int, float]:
-    """Past items before all baskets: how many, how many were taken again, and the strength of these."""
-    chances, takes, total = 0, 0, 0.0
+    """Return, over all baskets, the number of history items, of repeats, and the sum of their signals."""
+    n_candidates, n_repeats, total = 0, 0, 0.0
     for u in range(user_baskets.size - 1):
-        n_past, user = 0, np.int32(u)
-        for basket in range(user_baskets[u], user_baskets[u + 1]):
-            group = np.int32(basket)
-            chances += n_past
-            for row in range(baskets[basket], baskets[basket + 1]):
-                x = strength(trace, item[row], user, group, fade)
-                takes += int(x > ZERO)
-                total += float(x)
-            for row in range(baskets[basket], baskets[basket + 1]):
-                n_past = taken(trace, n_past, item[row], user, group, fade)
-    return chances, takes, total
+        n_history, user = 0, np.int32(u)
+        for b in range(user_baskets[u], user_baskets[u + 1]):
+            basket = np.int32(b)
+            n_candidates += n_history
+            for row in range(baskets[b], baskets[b + 1]):
+                signal = repeat_signal(counts, item[row], user, basket, log_decay)
+                n_repeats += int(signal > ZERO)
+                total += float(signal)
+            for row in range(baskets[b], baskets[b + 1]):
+                n_history = add_purchase(counts, n_history, item[row], user, basket, log_decay)
+    return n_candidates, n_repeats, total

@@ -1,4 +1,4 @@
-"""Random numbers inside kernels: SplitMix64, one 64-bit word of state per stream."""
+"""Random numbers in kernels: SplitMix64, whose state is one 64-bit integer per stream."""
 
 import numpy as np
 
@@ -14,57 +14,57 @@ ONE, TWO = np.float32(1), np.float32(2)
 
 
 @inlined
-def mixed(z: np.uint64) -> np.uint64:
-    """64 bits that look nothing like those of z's neighbours."""
+def mix_bits(z: np.uint64) -> np.uint64:
+    """Return 64 bits that look unrelated for neighboring values of z."""
     z = (z ^ (z >> S30)) * MIX_1
     z = (z ^ (z >> S27)) * MIX_2
     return z ^ (z >> S31)
 
 
 @inlined
-def next_word(state: State) -> np.uint64:
-    """Advance the stream; 64 fresh bits."""
+def next_bits(state: State) -> np.uint64:
+    """Advance the stream and return 64 random bits."""
     state[0] += GOLDEN
-    return mixed(state[0])
+    return mix_bits(state[0])
 
 
 @inlined
-def high_below(word: np.uint64, n: int) -> np.int64:
-    """A number in [0, n) from the upper half of a word; n < 2**31."""
-    return np.int64(((word >> S32) * np.uint64(n)) >> S32)
+def index_below(bits: np.uint64, n: int) -> np.int64:
+    """Return an integer in [0, n) from the upper half of 64 random bits; n < 2**31."""
+    return np.int64(((bits >> S32) * np.uint64(n)) >> S32)
 
 
 @inlined
-def low_unit(word: np.uint64) -> np.float32:
-    """A number in [0, 1) from the lower half of a word, on a grid of 2**24 so that it never rounds to 1."""
-    return np.float32((word & LOW) >> np.uint64(8)) * np.float32(2.0**-24)
+def unit_float(bits: np.uint64) -> np.float32:
+    """Return a float in [0, 1) from the lower half of 64 random bits: a multiple of 2**-24, so never 1."""
+    return np.float32((bits & LOW) >> np.uint64(8)) * np.float32(2.0**-24)
 
 
 @inlined
 def next_below(state: State, n: int) -> np.int64:
-    """A fresh number in [0, n); n < 2**31."""
-    return high_below(next_word(state), n)
+    """Advance the stream and return an integer in [0, n); n < 2**31."""
+    return index_below(next_bits(state), n)
 
 
 @kernel
-def uniform_fill(word: np.uint64, reach: np.float32, out: Floats) -> None:
-    """Numbers in [-reach, reach); the one at place n depends on `word` and n alone."""
+def fill_uniform(key: np.uint64, limit: np.float32, out: Floats) -> None:
+    """Fill `out` with numbers in [-limit, limit); the number at position n depends on `key` and n alone."""
     for n in range(0, out.size, 2):
-        word += GOLDEN
-        z = mixed(word)
-        out[n] = reach * (TWO * low_unit(z >> S32) - ONE)
+        key += GOLDEN
+        z = mix_bits(key)
+        out[n] = limit * (TWO * unit_float(z >> S32) - ONE)
         if n + 1 < out.size:
-            out[n + 1] = reach * (TWO * low_unit(z) - ONE)
+            out[n + 1] = limit * (TWO * unit_float(z) - ONE)
 
 
 @kernel
-def words(state: State, out: State) -> None:
-    """Fill `out` from the stream."""
+def fill_bits(state: State, out: State) -> None:
+    """Fill `out` with random bits from the stream."""
     for i in range(out.size):
-        out[i] = next_word(state)
+        out[i] = next_bits(state)
 
 
 def stream(seed: int, *path: int) -> State:
-    """A stream named by a seed and a path (epoch, round, block …); different names, unrelated streams."""
+    """Return the state (1,) of the stream identified by a seed and a path such as (purpose, epoch)."""
     entropy = np.random.SeedSequence(seed, spawn_key=path)
     return np.asarray(entropy.generate_state(1, np.uint64), np.uint64)

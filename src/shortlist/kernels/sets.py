@@ -1,11 +1,11 @@
-"""Ragged sets: each user's distinct items, ascending, one after the other."""
+"""Ragged sets: the distinct items of each user, ascending, stored one user after the other."""
 
 from shortlist.kernels.jit import kernel
 from shortlist.types import Bools, Ints, Longs
 
 
 @kernel
-def sets_join(
+def unite_sets(
     a_at: Longs,  # (n_users + 1,)
     a: Ints,  # ascending per user
     b_at: Longs,  # (n_users + 1,)
@@ -13,7 +13,7 @@ def sets_join(
     out_at: Longs,  # (n_users + 1,) written
     out: Ints,  # (a.size + b.size,) filled from the front
 ) -> None:
-    """Each user's items of either side, ascending, once."""
+    """Write the union of both sets of each user."""
     end = 0
     out_at[0] = 0
     for user in range(a_at.size - 1):
@@ -32,8 +32,8 @@ def sets_join(
 
 
 @kernel
-def sets_hold(at: Longs, items: Ints, sets: Ints, wanted: Ints, out: Bools) -> None:
-    """Whether each of some sets (n,) holds the item wanted (n,)."""
+def find_members(at: Longs, items: Ints, sets: Ints, wanted: Ints, out: Bools) -> None:
+    """Write to out (n,) whether set number sets[n] contains the item wanted[n]; sets need not be sorted."""
     for n in range(sets.size):
         out[n] = False
         for row in range(at[sets[n]], at[sets[n] + 1]):
@@ -43,14 +43,14 @@ def sets_hold(at: Longs, items: Ints, sets: Ints, wanted: Ints, out: Bools) -> N
 
 
 @kernel
-def sets_common(
+def count_common(
     a_at: Longs,  # (n_users + 1,)
     a: Ints,  # ascending per user
     b_at: Longs,  # (n_users + 1,)
     b: Ints,  # ascending per user
     out: Longs,  # (n_users,) written
 ) -> None:
-    """How many items each user has on both sides."""
+    """Count the items that both sets of each user contain."""
     for user in range(a_at.size - 1):
         i, j, common = a_at[user], b_at[user], 0
         while i < a_at[user + 1] and j < b_at[user + 1]:

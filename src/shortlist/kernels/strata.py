@@ -1,9 +1,9 @@
-"""Strata: user blocks × item ranges, so that threads never share a row.
+"""Strata: blocks of users × ranges of items, so that threads never share a row of factors.
 
-Users are cut into B blocks, items (under a random relabelling) into R = B·e ranges. In round r, block b works
-through the e ranges from e·((b + r) mod B) on, one after the other: a range is small enough to stay in a
-core's cache while all the block's users come by. Rows are visited group by group: a group is what one score
-vector serves, that is a user's whole history for matrix factorisation and one basket for HRM.
+Users are divided into B blocks and items, under a random relabeling, into R = B·e ranges. In round r, block b
+processes the e ranges that start at e·((b + r) mod B), one after the other. A range is small enough to stay
+in a core's cache while all users of the block are visited. Rows are visited group by group: a group shares
+one score vector. It is a user's whole history for matrix factorization and one basket for HRM.
 """
 
 from typing import NamedTuple
@@ -11,35 +11,45 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.kernels.jit import inlined, kernel
-from shortlist.kernels.rng import GOLDEN, next_word
+from shortlist.kernels.rng import GOLDEN, next_bits
 from shortlist.types import Bools, Floats, Ints, Longs, State
 
 
 class Strata(NamedTuple):
-    """All visits of an epoch, ordered by block, then range; cell = block · R + range."""
+    """All visits of an epoch, sorted by cell = block · R + range."""
 
-    cells: Longs  # (B·R + 1,) where each cell's visits start
-    starts: Longs  # (n_visits + 1,) where each visit's liked items start
+    cells: Longs  # (B·R + 1,) where the visits of each cell start
+    starts: Longs  # (n_visits + 1,) where the liked items of each visit start
     groups: Ints  # (n_visits,) group of each visit
-    liked: Ints  # (n_rows,) item within its range
+    liked: Ints  # (n_rows,) items, relative to the start of their range
+    n_blocks: int  # B
+    range_size: int  # items per range
+
+
+class Visits(NamedTuple):
+    """The visits of one cell."""
+
+    starts: Longs  # (n_visits + 1,) where the liked items of each visit start
+    groups: Ints  # (n_visits,)
+    liked: Ints  # (n_rows,) items, relative to the start of the range; `starts` points into it
 
 
 @kernel
-def strata_count(
+def count_visits(
     indptr: Longs,  # (n_groups + 1,)
     item: Ints,  # (n_rows,)
-    label: Ints,  # (n_items,) where the relabelling puts each item
-    size: int,  # items per range
-    first: int,  # first group of this block
+    label: Ints,  # (n_items,) position of each item after relabeling
+    range_size: int,
+    first: int,  # first group of the block
     last: int,  # one past its last group
-    visits: Longs,  # (R,) out
-    rows: Longs,  # (R,) out
+    visits: Longs,  # (R,) added to
+    rows: Longs,  # (R,) added to
 ) -> None:
-    """How many visits and rows each range holds for one block."""
+    """Count the visits and rows of one block in each range."""
     latest = np.full(visits.size, -1, np.int64)
     for group in range(first, last):
         for row in range(indptr[group], indptr[group + 1]):
-            part = np.uint32(label[item[row]]) // np.uint32(size)
+            part = np.uint32(label[item[row]]) // np.uint32(range_size)
             rows[part] += 1
             if latest[part] != group:
                 latest[part] = group
@@ -47,42 +57,41 @@ def strata_count(
 
 
 @kernel
-def strata_fill(
-    indptr: Longs,
-    item: Ints,
-    label: Ints,
-    size: int,
+def write_visits(
+    indptr: Longs,  # (n_groups + 1,)
+    item: Ints,  # (n_rows,)
+    label: Ints,  # (n_items,)
     first: int,
     last: int,
-    visit_at: Longs,  # (R,) where this block's visits of each range go; advanced
-    row_at: Longs,  # (R,) where its rows go; advanced
-    strata: Strata,  # starts, groups and liked are filled
+    visit_at: Longs,  # (R,) where the block's visits of each range are written; advanced
+    row_at: Longs,  # (R,) where its rows are written; advanced
+    strata: Strata,  # starts, groups and liked are written
 ) -> None:
-    """Write one block's visits; the mirror of `strata_count`."""
+    """Write the visits of one block, in the order of `count_visits`."""
     latest = np.full(visit_at.size, -1, np.int64)
     for group in range(first, last):
         for row in range(indptr[group], indptr[group + 1]):
-            spot = label[item[row]]
-            part = np.int64(np.uint32(spot) // np.uint32(size))
+            position = label[item[row]]
+            part = np.int64(np.uint32(position) // np.uint32(strata.range_size))
             if latest[part] != group:
                 latest[part] = group
                 strata.starts[visit_at[part]] = row_at[part]
                 strata.groups[visit_at[part]] = group
                 visit_at[part] += 1
-            strata.liked[row_at[part]] = spot - part * size
+            strata.liked[row_at[part]] = position - part * strata.range_size
             row_at[part] += 1
 
 
 @kernel
-def rows_permute(table: Floats, place: Ints, done: Bools) -> None:
-    """In place: row n of a (n, n_factors) table goes to row place[n]; `done` (n,) is scratch."""
+def permute_rows(table: Floats, target: Ints, done: Bools) -> None:
+    """Move row n of a (n, n_factors) table to row target[n], in place; `done` (n,) is scratch."""
     done[:] = False
-    for start in range(place.size):
+    for start in range(target.size):
         if done[start]:
             continue
         carried, at = table[start].copy(), start
         while True:
-            at = place[at]
+            at = target[at]
             for f in range(carried.size):
                 table[at, f], carried[f] = carried[f], table[at, f]
             done[at] = True
@@ -91,10 +100,10 @@ def rows_permute(table: Floats, place: Ints, done: Bools) -> None:
 
 
 @inlined
-def block_state(word: np.uint64, number: int) -> State:
-    """The random stream of one cell of one epoch; `word` names the epoch."""
+def cell_state(key: np.uint64, cell: int) -> State:
+    """Return the random state (1,) of one cell in the epoch identified by `key`."""
     state = np.empty(1, np.uint64)
-    state[0] = np.uint64(number) * GOLDEN
-    state[0] = word ^ next_word(state)
-    state[0] = next_word(state)
+    state[0] = np.uint64(cell) * GOLDEN
+    state[0] = key ^ next_bits(state)
+    state[0] = next_bits(state)
     return state

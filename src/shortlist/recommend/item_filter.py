@@ -11,7 +11,7 @@ import polars as pl
 from shortlist.core.ragged import ItemSets, read_only, starts
 from shortlist.data.id_map import UNKNOWN, IdMap
 from shortlist.errors import ConfigError
-from shortlist.kernels.sets import sets_common, sets_join
+from shortlist.kernels.sets import count_common, unite_sets
 from shortlist.types import Ints, Longs
 
 
@@ -63,7 +63,7 @@ NO_FILTER = ItemFilter()
 def join_sets(a: ItemSets, b: ItemSets) -> ItemSets:
     """The union of two sets for each user."""
     at, out = np.empty_like(a.indptr), np.empty(a.items.size + b.items.size, np.int32)
-    sets_join(read_only(a.indptr), read_only(a.items), read_only(b.indptr), read_only(b.items), at, out)
+    unite_sets(read_only(a.indptr), read_only(a.items), read_only(b.indptr), read_only(b.items), at, out)
     return ItemSets(at, out[: at[-1]])
 
 
@@ -72,7 +72,7 @@ def count_candidates(shared: Ints | None, own: ItemSets | None, excluded: ItemSe
     n_users = excluded.indptr.size - 1
     if own is not None:
         common = np.empty(n_users, np.int64)
-        sets_common(
+        count_common(
             read_only(own.indptr),
             read_only(own.items),
             read_only(excluded.indptr),

@@ -7,8 +7,8 @@ import pytest
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError, NotFittedError, UnknownIdError
-from shortlist.models.factorization import schedule as strata
-from shortlist.models.factorization.hybrid import Hybrid
+from shortlist.models.factorization import schedule
+from shortlist.models.factorization.representation import HybridFactors
 from tests.models.cases import (
     FACTORS,
     JOINT,
@@ -28,7 +28,9 @@ joint_model = pytest.mark.parametrize("name", JOINT)
 
 def test_the_crowd_fills_several_blocks():
     data = crowd()
-    assert strata.choose_cut(data.item_sets[1].size, data.n_users, data.n_items, FACTORS).n_blocks >= 4
+    assert (
+        schedule.choose_partition(data.item_sets[1].size, data.n_users, data.n_items, FACTORS).n_blocks >= 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,10 +53,15 @@ def test_same_seed_same_bits_on_any_number_of_threads(name, changed):
 
 @pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
 def test_same_bits_where_a_block_works_through_several_ranges(name, monkeypatch):
-    for constant, value in (("RANGE_BYTES", 200), ("CELL_ROWS", 1), ("LEAST_BLOCKS", 4), ("MOST_BLOCKS", 4)):
-        monkeypatch.setattr(strata, constant, value)
-    monkeypatch.setattr(Hybrid, "least_blocks", 4)
-    assert strata.choose_cut(crowd().n_rows, 400, crowd().n_items, FACTORS).each > 1
+    for constant, value in (
+        ("RANGE_BYTES", 200),
+        ("CELL_ROWS", 1),
+        ("CACHE_MIN_BLOCKS", 4),
+        ("CACHE_MAX_BLOCKS", 4),
+    ):
+        monkeypatch.setattr(schedule, constant, value)
+    monkeypatch.setattr(HybridFactors, "min_blocks", 4)
+    assert schedule.choose_partition(crowd().n_rows, 400, crowd().n_items, FACTORS).ranges_per_block > 1
     one, two, three = (bits(fit(name, crowd(), n_epochs=2, lr=0.05, n_threads=n)) for n in (1, 2, 3))
     assert one == two == three
 

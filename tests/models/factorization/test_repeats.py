@@ -1,16 +1,16 @@
-"""HRM with a memory: what people took before counts, as much as the data says."""
+"""HRM with repeat_decay: earlier purchases raise the scores of their items."""
 
 import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
 from shortlist.models.base import load_model
-from shortlist.models.factorization.hybrid import repeat_level
+from shortlist.models.factorization.representation import initial_repeat_weight
 from tests.models.cases import all_users, answer, bits, checkerboard, crowd, dense, fit, model
 
 
 def regulars(again, n_users=60, n_items=40):
-    """Eight baskets of three items each: one item is the user's own, the others are new or taken again."""
+    """Eight baskets of three items each: all items are repeated, or all are new."""
     rng = np.random.default_rng(5)
     rows = []
     for user in range(n_users):
@@ -21,27 +21,27 @@ def regulars(again, n_users=60, n_items=40):
     return Interactions.from_tuples(rows)
 
 
-def test_the_level_is_the_log_odds_of_counting():
-    data = regulars(again=True)  # everything past is taken again: seven chances of three, all taken
+def test_initial_repeat_weight_is_the_log_odds_by_counting():
+    data = regulars(again=True)  # all history items are repeated in every basket
     strength = np.mean([np.log1p(sum(0.9**age for age in range(n))) for n in range(1, 8)])
-    assert repeat_level(data, 0.9) == pytest.approx(np.log(1 / (3 / 40)) / strength, rel=1e-4)
-    assert repeat_level(regulars(again=False), 0.9) == 0
+    assert initial_repeat_weight(data, 0.9) == pytest.approx(np.log(1 / (3 / 40)) / strength, rel=1e-4)
+    assert initial_repeat_weight(regulars(again=False), 0.9) == 0
 
 
-def test_a_memory_ranks_what_people_return_to():
+def test_repeat_decay_ranks_repeated_items_first():
     data = regulars(again=True)
     held = data.where(np.repeat(np.arange(data.n_baskets), np.diff(data.baskets)) % 8 < 7)
-    plain, mindful = (fit("HRM", held, n_epochs=3, lr=0.02, repeat_decay=memory) for memory in (None, 0.9))
+    plain, repeating = (fit("HRM", held, n_epochs=3, lr=0.02, repeat_decay=decay) for decay in (None, 0.9))
     found = []
-    for one in (plain, mindful):
+    for one in (plain, repeating):
         best = np.argsort(-dense(one), axis=1)[:, :3]
         sets = held.item_sets[1].reshape(-1, 3)
         found.append(np.mean([np.isin(a, b).mean() for a, b in zip(best, sets, strict=True)]))
     assert found[1] > 0.95 > found[0]
-    assert (mindful._state.parameters.user_repeat > 0).all()
+    assert (repeating._state.parameters.user_repeat > 0).all()
 
 
-def test_scores_are_factors_and_the_past():
+def test_scores_are_factors_plus_repeat_term():
     one = fit("DKHRM", crowd(), n_epochs=2, lr=0.05, repeat_decay=0.8)
     theta, data, users = one._state.parameters, crowd(), np.array([3, 0, 77], np.int32)
     plain = one.user_vectors(theta, data, users) @ theta.item.T + theta.bias
@@ -72,18 +72,18 @@ def test_saved_and_loaded_and_recommended(tmp_path):
     assert one.recommend(["u00"], N=3).lengths.tolist() == [3]
 
 
-def test_newcomers_start_at_the_level_and_known_users_keep_theirs():
+def test_new_users_start_at_the_initial_weight_and_known_users_keep_theirs():
     one = fit("DKHRM", regulars(again=True), n_epochs=3, lr=0.02, repeat_decay=0.9)
     before = one._state.parameters.user_repeat.copy()
     one.fold_in({999: [0, 2, 4]})
     assert (one._state.parameters.user_repeat[: before.size] == before).all()
-    level = repeat_level(one.history_, 0.9)
-    assert one._state.parameters.user_repeat[-1] == pytest.approx(level, rel=1e-5)
+    start = initial_repeat_weight(one.history_, 0.9)
+    assert one._state.parameters.user_repeat[-1] == pytest.approx(start, rel=1e-5)
     scores = dense(one, one.users_.lookup([999]))[0]
     assert set(np.argsort(-scores)[:3]) == {0, 2, 4}
 
 
-def test_more_data_goes_on_from_what_was_learned():
+def test_partial_fit_continues_from_learned_weights():
     data = checkerboard()
     late = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets)) % 5 == 4
     one = model("DKHRM", n_epochs=4, repeat_decay=0.9).fit(data.where(~late))

@@ -1,4 +1,4 @@
-"""Training people can live with: it stops by itself, survives Ctrl-C and kill, and says when it diverges."""
+"""The training loop: early stopping, Ctrl-C, divergence and checkpoints."""
 
 import os
 import signal
@@ -25,32 +25,32 @@ def split():
     return data.where(basket < last), data.where(basket == last)
 
 
-class Teller:
-    """Keeps what it is told, and raises after some epochs."""
+class Recorder:
+    """Record progress calls, and raise an error after some epoch."""
 
     def __init__(self, after=None, error=None):
-        self.told, self.after, self.error = [], after, error
+        self.calls, self.after, self.error = [], after, error
 
     def __call__(self, progress):
-        self.told.append(progress)
+        self.calls.append(progress)
         if progress.epoch == self.after:
             raise self.error
 
 
 class StopError(Exception):
-    """What a test throws from inside a run."""
+    """Raised by a test to stop training."""
 
 
 # ------------------------------------------------------------------ stopping
-def test_progress_says_where_it_stands():
-    teller = Teller()
+def test_progress_reports_every_epoch():
+    recorder = Recorder()
     train, valid = split()
-    one = model("DKHRM", n_epochs=3).fit(train, valid=valid, progress=teller)
-    assert [told.epoch for told in teller.told] == [1, 2, 3]
-    assert {told.n_epochs for told in teller.told} == {3}
-    assert [told.loss for told in teller.told] == one.losses_
-    assert [told.score for told in teller.told] == one.valid_scores_
-    assert all(told.updates_per_second > 0 for told in teller.told)
+    one = model("DKHRM", n_epochs=3).fit(train, valid=valid, progress=recorder)
+    assert [call.epoch for call in recorder.calls] == [1, 2, 3]
+    assert {call.n_epochs for call in recorder.calls} == {3}
+    assert [call.loss for call in recorder.calls] == one.losses_
+    assert [call.score for call in recorder.calls] == one.valid_scores_
+    assert all(call.updates_per_second > 0 for call in recorder.calls)
     assert one.stopped_ == "n_epochs"
 
 
@@ -62,16 +62,16 @@ def test_losses_fall(name):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_patience_keeps_the_best_state(bias, monkeypatch):
-    """A judge that likes the third epoch best, and then waits in vain."""
+def test_patience_keeps_the_best_parameters(bias, monkeypatch):
+    """The third epoch has the best score, and later epochs do not improve on it."""
     seen = []
 
     def build_evaluator(*_):
-        def judge(theta):
+        def evaluate(theta):
             seen.append(theta)
             return [0.1, 0.2, 0.5, 0.4, 0.5, 0.3, 0.9][len(seen) - 1]
 
-        return judge
+        return evaluate
 
     monkeypatch.setattr("shortlist.models.factorization.engine.build_evaluator", build_evaluator)
     train, valid = split()
@@ -82,14 +82,14 @@ def test_patience_keeps_the_best_state(bias, monkeypatch):
     assert bits(one) == bits(model("BPRMF", n_epochs=3, bias=bias).fit(train))
 
 
-def test_tol_stops_when_the_loss_rests():
+def test_tol_stops_when_the_loss_is_stable():
     one = fit("BPRMF", checkerboard(), tol=0.5)
     assert one.stopped_ == "tol"
     assert one.n_epochs_ == 4
     assert bits(one) == bits(fit("BPRMF", checkerboard(), n_epochs=4))
 
 
-def test_validation_data_must_fit_the_training_data():
+def test_validation_data_must_match_the_training_data():
     train, _ = split()
     with pytest.raises(DataError, match="share its id tables"):
         model("BPRMF").fit(train, valid=crowd())
@@ -99,7 +99,7 @@ def test_validation_data_must_fit_the_training_data():
 
 # ------------------------------------------------------------------ divergence and Ctrl-C
 @pytest.mark.parametrize(("name", "lr"), [("CRRMF", 5.0), ("CRRMF", 10.0)])
-def test_divergence_says_so_and_leaves_the_earlier_state(name, lr):
+def test_divergence_raises_and_keeps_the_fitted_model(name, lr):
     one = fit(name, checkerboard())
     kept, one.lr = bits(one), lr
     with pytest.raises(TrainingError, match=rf"diverged in epoch \d+: .* try a smaller lr \(it is {lr:g}"):
@@ -110,52 +110,50 @@ def test_divergence_says_so_and_leaves_the_earlier_state(name, lr):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e7])
 @pytest.mark.parametrize("part", ["user", "boundary", "item", "bias"])
-def test_whatever_explodes_is_noticed(part, value, monkeypatch):
-    exact = training._epoch
+def test_divergence_of_any_parameter_is_detected(part, value, monkeypatch):
+    exact = training._run_epoch
 
-    def broken(run, *args):
-        exact(run, *args)
-        getattr(run.theta, part).flat[0] = value
+    def broken(state, *args):
+        exact(state, *args)
+        getattr(state.theta, part).flat[0] = value
 
-    monkeypatch.setattr(training, "_epoch", broken)
+    monkeypatch.setattr(training, "_run_epoch", broken)
     with pytest.raises(TrainingError, match="diverged in epoch 1"):
         fit("DKBPRMF", checkerboard(), n_epochs=1)
 
 
 @pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
-def test_ctrl_c_keeps_what_was_learned(name):
-    one = model(name).fit(checkerboard(), progress=Teller(4, KeyboardInterrupt()))
+def test_ctrl_c_keeps_completed_epochs(name):
+    one = model(name).fit(checkerboard(), progress=Recorder(4, KeyboardInterrupt()))
     assert one.stopped_ == "interrupted"
     assert one.n_epochs_ == 4
     assert bits(one) == bits(fit(name, checkerboard(), n_epochs=4))
 
 
-def test_ctrl_c_before_an_epoch_keeps_the_one_before(monkeypatch):
-    epoch = training._epoch
+def test_ctrl_c_between_epochs_keeps_the_last_epoch(monkeypatch):
+    epoch = training._run_epoch
 
-    def interrupted(run, *args):
-        if run.epoch == 2:
+    def interrupted(state, *args):
+        if state.epoch == 2:
             raise KeyboardInterrupt
-        epoch(run, *args)
+        epoch(state, *args)
 
-    monkeypatch.setattr(training, "_epoch", interrupted)
+    monkeypatch.setattr(training, "_run_epoch", interrupted)
     assert bits(fit("BPRMF", checkerboard())) == bits(fit("BPRMF", checkerboard(), n_epochs=2))
 
 
 @pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
-def test_ctrl_c_in_the_middle_of_an_epoch_leaves_a_usable_model_and_the_last_checkpoint(
-    name, tmp_path, monkeypatch
-):
+def test_ctrl_c_during_an_epoch_keeps_a_usable_model_and_the_last_checkpoint(name, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1)
     place, one = tmp_path / "run", model(name, n_epochs=4, lr=0.05)
     kind = type(one.representation(crowd(), crowd()))
-    exact, turns = kind.run_round, []
+    exact, rounds = kind.run_round, []
 
-    def interrupted(self, schedule, turn, *args):
-        turns.append(turn)
-        if turns.count(0) == 3 and turn == 1:
+    def interrupted(self, schedule, round_index, *args):
+        rounds.append(round_index)
+        if rounds.count(0) == 3 and round_index == 1:
             raise KeyboardInterrupt
-        exact(self, schedule, turn, *args)
+        exact(self, schedule, round_index, *args)
 
     with monkeypatch.context() as patched:
         patched.setattr(kind, "run_round", interrupted)
@@ -168,13 +166,13 @@ def test_ctrl_c_in_the_middle_of_an_epoch_leaves_a_usable_model_and_the_last_che
     assert bits(resumed) == bits(fit(name, crowd(), n_epochs=4, lr=0.05))
 
 
-def test_ctrl_c_before_anything_was_learned_is_passed_on(monkeypatch):
+def test_ctrl_c_in_the_first_epoch_is_raised(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     one = fit("BPRMF", checkerboard())
     kept = bits(one)
-    monkeypatch.setattr(training, "_epoch", interrupted)
+    monkeypatch.setattr(training, "_run_epoch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         one.fit(checkerboard())
     assert bits(one) == kept
@@ -182,50 +180,52 @@ def test_ctrl_c_before_anything_was_learned_is_passed_on(monkeypatch):
 
 # ------------------------------------------------------------------ checkpoints
 @joint_model
-def test_a_stopped_run_goes_on_to_the_same_bits(name, tmp_path, monkeypatch):
+def test_resumed_run_gives_the_same_bits(name, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1)
     train, valid = split()
     never = model(name, n_epochs=9, patience=9).fit(train, valid=valid)
-    for after in (2, 6):  # stopped twice, with the items relabelled in between
+    for after in (2, 6):  # stopped twice, with a relabeling in between
         with pytest.raises(StopError):
             model(name, n_epochs=9, patience=9).fit(
-                train, valid=valid, checkpoint=tmp_path / "run", progress=Teller(after, StopError())
+                train, valid=valid, checkpoint=tmp_path / "run", progress=Recorder(after, StopError())
             )
-    teller = Teller()
+    recorder = Recorder()
     again = model(name, n_epochs=9, patience=9, n_threads=2).fit(
-        train, valid=valid, checkpoint=tmp_path / "run", progress=teller
+        train, valid=valid, checkpoint=tmp_path / "run", progress=recorder
     )
-    assert teller.told[0].epoch == 6  # what was written after epoch 5
+    assert recorder.calls[0].epoch == 6  # the checkpoint was written after epoch 5
     assert bits(again) == bits(never)
     assert again.losses_ == never.losses_
     assert again.valid_scores_ == never.valid_scores_
     assert again.n_epochs_ == never.n_epochs_
 
 
-def test_a_finished_run_is_not_run_again_but_may_be_lengthened(tmp_path):
+def test_finished_run_is_not_repeated_but_can_be_extended(tmp_path):
     place = tmp_path / "run"
     model("BPRMF", n_epochs=3).fit(checkerboard(), checkpoint=place)
-    teller = Teller()
-    one = model("BPRMF", n_epochs=3).fit(checkerboard(), checkpoint=place, progress=teller)
-    assert teller.told == []
+    recorder = Recorder()
+    one = model("BPRMF", n_epochs=3).fit(checkerboard(), checkpoint=place, progress=recorder)
+    assert recorder.calls == []
     assert bits(one) == bits(fit("BPRMF", checkerboard(), n_epochs=3))
     longer = model("BPRMF", n_epochs=5).fit(checkerboard(), checkpoint=place)
     assert bits(longer) == bits(fit("BPRMF", checkerboard(), n_epochs=5))
-    with pytest.raises(ConfigError, match="in epoch 5, beyond the n_epochs of 4"):
+    with pytest.raises(ConfigError, match=r"n_epochs must be at least 5, the epoch of .* got 4"):
         model("BPRMF", n_epochs=4).fit(checkerboard(), checkpoint=place)
 
 
 def test_ctrl_c_writes_the_checkpoint(tmp_path):
     place = tmp_path / "run"
-    model("BPRMF", n_epochs=9).fit(checkerboard(), checkpoint=place, progress=Teller(4, KeyboardInterrupt()))
-    teller = Teller()
-    one = model("BPRMF", n_epochs=9).fit(checkerboard(), checkpoint=place, progress=teller)
-    assert teller.told[0].epoch == 5
+    model("BPRMF", n_epochs=9).fit(
+        checkerboard(), checkpoint=place, progress=Recorder(4, KeyboardInterrupt())
+    )
+    recorder = Recorder()
+    one = model("BPRMF", n_epochs=9).fit(checkerboard(), checkpoint=place, progress=recorder)
+    assert recorder.calls[0].epoch == 5
     assert one.stopped_ == "n_epochs"
     assert bits(one) == bits(fit("BPRMF", checkerboard(), n_epochs=9))
 
 
-def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+def test_checkpoint_of_another_run_is_rejected(tmp_path):
     place = tmp_path / "run"
     model("BPRMF", n_epochs=2).fit(checkerboard(), checkpoint=place)
     train, valid = split()
@@ -240,13 +240,13 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
             other.fit(data, valid=held, checkpoint=place)
 
 
-def test_a_checkpoint_must_be_ours(tmp_path):
+def test_checkpoint_path_with_other_content_is_rejected(tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "diary.txt").write_text("mine")
-    teller = Teller()
+    recorder = Recorder()
     with pytest.raises(DataError, match="is not a saved model"):
-        model("BPRMF").fit(checkerboard(), checkpoint=tmp_path / "notes", progress=teller)
-    assert teller.told == []  # refused at the door, not after an epoch
+        model("BPRMF").fit(checkerboard(), checkpoint=tmp_path / "notes", progress=recorder)
+    assert recorder.calls == []  # rejected before the first epoch
     fitted("BPRMF").save(tmp_path / "model")
     with pytest.raises(ModelFileError, match="holds a model, not a checkpoint"):
         model("BPRMF").fit(checkerboard(), checkpoint=tmp_path / "model")
@@ -259,16 +259,16 @@ KILLED = """
 
     training.CHECKPOINT_SECONDS = -1
 
-    def progress(told):
-        if told.epoch == 4:
+    def progress(call):
+        if call.epoch == 4:
             os.kill(os.getpid(), signal.SIGKILL)
 
     model("DKBPRMF", n_epochs=8).fit(checkerboard(), checkpoint={place!r}, progress=progress)
 """
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a signal that cannot be caught")
-def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_killed_run_resumes_to_the_same_bits(tmp_path):
     place, home = tmp_path / "run", Path(__file__).parents[3]
     code = textwrap.dedent(KILLED).format(place=str(place))
     killed = subprocess.run(
@@ -278,7 +278,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path):
         timeout=300,
     )
     assert killed.returncode == -signal.SIGKILL
-    teller = Teller()
-    one = model("DKBPRMF", n_epochs=8).fit(checkerboard(), checkpoint=place, progress=teller)
-    assert teller.told[0].epoch == 4
+    recorder = Recorder()
+    one = model("DKBPRMF", n_epochs=8).fit(checkerboard(), checkpoint=place, progress=recorder)
+    assert recorder.calls[0].epoch == 4
     assert bits(one) == bits(fit("DKBPRMF", checkerboard(), n_epochs=8))

@@ -1,4 +1,4 @@
-"""HRM with a trend: what sells these days counts, as it was known when the day began."""
+"""HRM with trend_half_life: recent sales before the day raise scores."""
 
 from functools import cache
 
@@ -17,8 +17,8 @@ SECONDS, FIRST = 86_400, 18_262  # 2020 begins on that day
 
 
 @cache
-def fashions(n_users=150, n_items=40, n_days=30):
-    """Each week one fifth of the items is in fashion: most sales are of those, whoever buys."""
+def trending_data(n_users=150, n_items=40, n_days=30):
+    """In each period of six days, one fifth of the items gets most of the sales."""
     rng = np.random.default_rng(3)
     rows = []
     for user in range(n_users):
@@ -30,7 +30,7 @@ def fashions(n_users=150, n_items=40, n_days=30):
 
 
 def hits(one, split, **when):
-    """How many of five items shown to everybody are in the test basket, on average."""
+    """The mean share of five recommended items that are in the test basket."""
     users = split.test.users.to_ids(split.test.active_users)
     lists = one.recommend(users, N=5, filter_seen=False, **when)
     taken = split.test.to_csr().toarray() > 0
@@ -38,8 +38,8 @@ def hits(one, split, **when):
     return taken[split.test.active_users[row], lists.items].mean()
 
 
-def test_a_trend_ranks_what_is_in_fashion_on_the_day_asked_for():
-    split = last_basket(fashions())
+def test_trend_ranks_items_that_sell_on_the_requested_day():
+    split = last_basket(trending_data())
     plain, timely = (
         fit("HRM", split.train_valid, n_epochs=5, lr=0.02, trend_half_life=trend) for trend in (None, 2.0)
     )
@@ -49,8 +49,8 @@ def test_a_trend_ranks_what_is_in_fashion_on_the_day_asked_for():
     assert hits(plain, split, at=split.test) == hits(plain, split)
 
 
-def test_scores_are_factors_past_and_trend():
-    data = fashions()
+def test_scores_are_factors_plus_repeat_and_trend_terms():
+    data = trending_data()
     one = fit("DKHRM", data, n_epochs=2, lr=0.05, repeat_decay=0.8, trend_half_life=2.0)
     theta, users = one._state.parameters, np.array([3, 0, 77, 4], np.int32)
     moments = (FIRST + np.array([5, 12, 11, 400])) * DAY - [0, 1, 0, 0]
@@ -69,8 +69,8 @@ def test_scores_are_factors_past_and_trend():
     assert np.ptp(theta.user_trend) > 0
 
 
-def test_by_default_lists_are_made_just_after_the_last_event():
-    data = fashions()
+def test_default_time_is_just_after_the_last_event():
+    data = trending_data()
     one = fit("DKHRM", data, n_epochs=2, trend_half_life=2.0)
     last = int(data.time.max())
     by_default, then, later = (one.recommend(N=4, at=at) for at in (None, last + 1, last + DAY))
@@ -84,7 +84,15 @@ def test_by_default_lists_are_made_just_after_the_last_event():
 def test_same_bits_on_any_number_of_threads():
     def learned(**changed):
         return bits(
-            fit("DKHRM", fashions(), n_epochs=7, lr=0.05, repeat_decay=0.9, trend_half_life=2.0, **changed)
+            fit(
+                "DKHRM",
+                trending_data(),
+                n_epochs=7,
+                lr=0.05,
+                repeat_decay=0.9,
+                trend_half_life=2.0,
+                **changed,
+            )
         )
 
     one = learned(n_threads=1)
@@ -92,8 +100,8 @@ def test_same_bits_on_any_number_of_threads():
     assert all(learned(seed=1)[part] != one[part] for part in ("user_trend", "item_trend"))
 
 
-def test_validation_asks_on_the_day_of_the_basket():
-    split = last_basket(fashions())
+def test_validation_uses_the_day_of_each_basket():
+    split = last_basket(trending_data())
     one = model("HRM", n_epochs=3, lr=0.02, trend_half_life=2.0).fit(split.train, valid=split.valid)
     found = []
     for when in (split.valid, None):
@@ -109,14 +117,14 @@ def test_validation_asks_on_the_day_of_the_basket():
     assert found[0] != found[1]
 
 
-def test_without_times_a_trend_is_refused():
-    timeless = Interactions.from_csr(fashions().to_csr())
+def test_trend_without_timestamps_is_rejected():
+    timeless = Interactions.from_csr(trending_data().to_csr())
     with pytest.raises(ConfigError, match="trend_half_life needs timestamps, got data without them"):
         fit("HRM", timeless, trend_half_life=2.0)
 
 
 def test_saved_and_loaded(tmp_path):
-    one = fit("DKHRM", fashions(), n_epochs=2, trend_half_life=2.0)
+    one = fit("DKHRM", trending_data(), n_epochs=2, trend_half_life=2.0)
     one.save(tmp_path / "model")
     other = load_model(tmp_path / "model")
     assert other.trend_half_life == 2.0
@@ -124,8 +132,8 @@ def test_saved_and_loaded(tmp_path):
     assert (one.recommend(N=3, at="2020-01-09").scores == other.recommend(N=3, at="2020-01-09").scores).all()
 
 
-def test_a_file_without_the_weights_is_refused_by_name(tmp_path, monkeypatch):
-    one = fit("HRM", fashions(), n_epochs=1)
+def test_file_without_trend_weights_is_rejected(tmp_path, monkeypatch):
+    one = fit("HRM", trending_data(), n_epochs=1)
     arrays, notes = one._to_arrays(one._fitted_state())
     monkeypatch.setattr(
         type(one), "_to_arrays", lambda *_: ({k: v for k, v in arrays.items() if k != "user_trend"}, notes)
@@ -135,8 +143,8 @@ def test_a_file_without_the_weights_is_refused_by_name(tmp_path, monkeypatch):
         load_model(tmp_path / "model")
 
 
-def test_newcomers_are_folded_in_as_things_sell_now():
-    one = fit("DKHRM", fashions(), n_epochs=3, lr=0.02, trend_half_life=2.0)
+def test_fold_in_uses_current_trend_scores():
+    one = fit("DKHRM", trending_data(), n_epochs=3, lr=0.02, trend_half_life=2.0)
     before = one._state.parameters.user_trend.copy()
     one.fold_in({999: [0, 2, 4]})
     assert (one._state.parameters.user_trend[:-1] == before).all()
@@ -149,25 +157,25 @@ def test_newcomers_are_folded_in_as_things_sell_now():
     np.testing.assert_allclose(now, wanted, rtol=1e-6)
 
 
-def test_more_data_counts_everybodys_sales():
-    """Only users with new rows are visited again, but what the others bought still counts."""
-    data = fashions()
+def test_partial_fit_counts_sales_of_all_users():
+    """Only users with new rows are trained, but sales to other users still count."""
+    data = trending_data()
     early = data.time < (FIRST + 25) * DAY
     one = model("DKHRM", n_epochs=2, trend_half_life=2.0).fit(data.where(early))
     one.partial_fit(data.where(~early & (data.user < 10)), n_epochs=1)
     kept = one.history_.where(one.history_.user < 10)
     sales = one.representation(kept, one.history_).sales
-    assert sales.sold.sum() > 5 * Trend.of(kept, 2.0).sales.sold.sum()
+    assert sales.total.sum() > 5 * Trend.of(kept, 2.0).sales.total.sum()
     assert np.isfinite(dense(one)).all()
 
 
-def test_a_checkpoint_holds_the_weights(tmp_path):
-    kept = model("DKHRM", n_epochs=3, trend_half_life=2.0).fit(fashions(), checkpoint=tmp_path / "run")
-    more = model("DKHRM", n_epochs=6, trend_half_life=2.0).fit(fashions(), checkpoint=tmp_path / "run")
-    assert bits(more) == bits(fit("DKHRM", fashions(), n_epochs=6, trend_half_life=2.0)) != bits(kept)
+def test_checkpoint_contains_trend_weights(tmp_path):
+    kept = model("DKHRM", n_epochs=3, trend_half_life=2.0).fit(trending_data(), checkpoint=tmp_path / "run")
+    more = model("DKHRM", n_epochs=6, trend_half_life=2.0).fit(trending_data(), checkpoint=tmp_path / "run")
+    assert bits(more) == bits(fit("DKHRM", trending_data(), n_epochs=6, trend_half_life=2.0)) != bits(kept)
 
 
-def test_a_checkpoint_from_before_there_were_trends_is_refused(tmp_path, monkeypatch):
+def test_checkpoint_without_trend_parameter_is_rejected(tmp_path, monkeypatch):
     one, exact = model("HRM", n_epochs=1), HRM._identity
     with monkeypatch.context() as patched:
         patched.setattr(
@@ -175,12 +183,12 @@ def test_a_checkpoint_from_before_there_were_trends_is_refused(tmp_path, monkeyp
             "_identity",
             lambda *given: {k: v for k, v in exact(*given).items() if k != "trend_half_life"},
         )
-        one.fit(fashions(), checkpoint=tmp_path / "run")
+        one.fit(trending_data(), checkpoint=tmp_path / "run")
     with pytest.raises(ConfigError, match=r"belongs to another run \(trend_half_life differ\)"):
-        one.fit(fashions(), checkpoint=tmp_path / "run")
+        one.fit(trending_data(), checkpoint=tmp_path / "run")
 
 
-@pytest.mark.parametrize("at", ["gestern", float("nan"), object(), ["2020-01-01", "x"]])
-def test_a_moment_that_is_none_is_refused(at):
+@pytest.mark.parametrize("at", ["yesterday", float("nan"), object(), ["2020-01-01", "x"]])
+def test_invalid_time_is_rejected(at):
     with pytest.raises(ConfigError, match="at must be a date, an ISO 8601 string or an epoch number"):
-        model("HRM", n_epochs=1, trend_half_life=2.0).fit(fashions()).recommend(N=2, at=at)
+        model("HRM", n_epochs=1, trend_half_life=2.0).fit(trending_data()).recommend(N=2, at=at)

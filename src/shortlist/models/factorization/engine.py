@@ -9,15 +9,15 @@ import numpy as np
 from shortlist.core.estimator import check_number, check_whole
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
-from shortlist.kernels.fold import PLAIN
-from shortlist.kernels.mf import TERMS, Parameters
-from shortlist.kernels.rng import stream, uniform_fill
+from shortlist.kernels.fold import USER_ONLY
+from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters
+from shortlist.kernels.rng import fill_uniform, stream
 from shortlist.models.base import Recommender
 from shortlist.models.contract import MAX_BATCH, FitOptions, ModelState
 from shortlist.models.factorization.fold_in import fold
-from shortlist.models.factorization.objective import Objective
+from shortlist.models.factorization.objective import Objective, single_precision
 from shortlist.models.factorization.representation import Representation
-from shortlist.models.factorization.training import Plan, frozen, train
+from shortlist.models.factorization.training import TrainingOptions, freeze, train
 from shortlist.models.factorization.validation import build_evaluator
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.index import ItemIndexCache
@@ -114,7 +114,7 @@ class FactorModel(Recommender):
     @property
     def pooling(self) -> int:
         """How the user enters the score vector, for fold-in."""
-        return PLAIN
+        return USER_ONLY
 
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
@@ -147,14 +147,13 @@ class FactorModel(Recommender):
             for (name, _), start in zip(TERMS, state.start_weights, strict=True)
             if start is not None
         }
-        parameters = frozen(old._replace(user=user, boundary=boundary, **weights))
+        parameters = freeze(old._replace(user=user, boundary=boundary, **weights))
         return replace(state, history=history, parameters=parameters, side=self.side_data(history))
 
     def _fold(
         self, state: FactorState, history: Interactions, users: Ints, vectors: Floats, boundaries: Floats
     ) -> tuple[Floats, Floats]:
         """(vectors, boundaries) of these users with all items fixed."""
-        objective, reg = self.objective(), self.reg if self.reg_user is None else self.reg_user
         return fold(
             history,
             users,
@@ -163,7 +162,8 @@ class FactorModel(Recommender):
             boundaries,
             state.parameters.item,
             self.item_offsets(state),
-            objective.goal(reg, self.pooling),
+            self._hyperparameters(),
+            self.pooling,
             self.seed,
             self.n_threads,
         )
@@ -180,7 +180,6 @@ class FactorModel(Recommender):
         """Train from these parameters on the rows of `data`."""
         objective, representation = self.objective(), self.representation(data, history)
         side = self.side_data(history)
-        regs = [self.reg if r is None else r for r in (self.reg_user, self.reg_item, self.reg_negative)]
         identity = {} if options.checkpoint is None else self._identity(history, options.valid)
         evaluator = None
         if options.valid is not None:
@@ -194,8 +193,8 @@ class FactorModel(Recommender):
             data,
             representation,
             objective,
-            objective.rates(self.lr, regs[0], regs[1], regs[2], self.negative_draws),
-            Plan(
+            single_precision(self._hyperparameters()),
+            TrainingOptions(
                 n_epochs=self.n_epochs if n_epochs is None else n_epochs,
                 patience=self.patience,
                 tol=self.tol,
@@ -204,7 +203,7 @@ class FactorModel(Recommender):
                 identity=identity,
                 checkpoint=options.checkpoint,
                 progress=options.progress,
-                judge=evaluator,
+                evaluator=evaluator,
             ),
         )
         learned = run.theta if run.best is None else run.best
@@ -219,6 +218,15 @@ class FactorModel(Recommender):
             losses=tuple(run.losses),
             valid_scores=tuple(run.scores),
             stopped=run.stopped,
+        )
+
+    def _hyperparameters(self) -> Hyperparameters[float]:
+        return self.objective().hyperparameters(
+            lr=self.lr,
+            reg_user=self.reg if self.reg_user is None else self.reg_user,
+            reg_item=self.reg if self.reg_item is None else self.reg_item,
+            reg_negative=self.reg if self.reg_negative is None else self.reg_negative,
+            negative_draws=self.negative_draws,
         )
 
     def _identity(self, history: Interactions, valid: Interactions | None) -> dict[str, Any]:
@@ -251,7 +259,7 @@ class FactorModel(Recommender):
 
         def draw(name: int, n: int) -> Floats:
             factors = np.empty((n, self.n_factors), np.float32)
-            uniform_fill(stream(self.seed, name)[0], scale, factors.reshape(-1))
+            fill_uniform(stream(self.seed, name)[0], scale, factors.reshape(-1))
             return factors
 
         terms: list[Floats] = []
@@ -357,7 +365,7 @@ class FactorModel(Recommender):
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> FactorState:
-        parameters = frozen(Parameters(*(arrays[name] for name in Parameters._fields)))
+        parameters = freeze(Parameters(*(arrays[name] for name in Parameters._fields)))
         return FactorState(
             history=history,
             parameters=parameters,

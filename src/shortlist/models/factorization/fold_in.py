@@ -7,10 +7,11 @@ import numpy as np
 
 from shortlist.core.threads import thread_count
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.fold import FoldInObjective, Terms, users_fold
+from shortlist.kernels.fold import FoldInPairs, fold_in_users
+from shortlist.kernels.mf import Hyperparameters
 from shortlist.types import Doubles, Floats, Ints
 
-LEAST_TERMS = 200  # pairs per user, at least
+MIN_PAIRS = 200  # pairs per user, at least
 FOLD = 7  # name of a random stream
 
 
@@ -22,18 +23,19 @@ def fold(
     boundary: Floats,
     items: Floats,
     bias: Floats,
-    goal: FoldInObjective,
+    hyper: Hyperparameters[float],
+    pooling: int,
     seed: int,
     n_threads: int,
 ) -> tuple[Floats, Floats]:
     """(vectors, boundaries) of `users`; HRM users are solved without a context."""
-    terms = _terms(data, users, seed)
+    pairs = _draw_pairs(data, users, density, seed)
     contexts = np.zeros_like(vectors)
     n = thread_count(n_threads)
     cuts = np.linspace(0, users.size, min(n, users.size) + 1).astype(int)
     with ThreadPoolExecutor(n) as pool:
         jobs = [
-            pool.submit(users_fold, a, b, terms, contexts, items, bias, goal, density, vectors, boundary)
+            pool.submit(fold_in_users, a, b, pairs, contexts, items, bias, hyper, pooling, vectors, boundary)
             for a, b in pairwise(cuts)
         ]
         for job in jobs:
@@ -41,18 +43,18 @@ def fold(
     return vectors, boundary
 
 
-def _terms(data: Interactions, users: Ints, seed: int) -> Terms:
+def _draw_pairs(data: Interactions, users: Ints, density: Doubles, seed: int) -> FoldInPairs:
     """Every item of a user against a few others; the draws depend only on the seed and the user's items."""
     indptr, sets = data.item_sets
     liked, unseen, lengths = [], [], [0]
     for user in users:
         own = sets[indptr[user] : indptr[user + 1]]
         rng = np.random.Generator(np.random.PCG64([seed, FOLD, *own.tolist()]))
-        each = -(-LEAST_TERMS // own.size)
+        each = -(-MIN_PAIRS // own.size)
         drawn = rng.integers(data.n_items, size=own.size * each, dtype=np.int32)
         at = np.searchsorted(own, drawn)
         free = own[np.minimum(at, own.size - 1)] != drawn
         liked.append(np.repeat(own, each)[free])
         unseen.append(drawn[free])
         lengths.append(int(free.sum()))
-    return Terms(np.cumsum(lengths), np.concatenate(liked), np.concatenate(unseen))
+    return FoldInPairs(np.cumsum(lengths), np.concatenate(liked), np.concatenate(unseen), density)

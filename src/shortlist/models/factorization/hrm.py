@@ -15,10 +15,14 @@ from shortlist.kernels.mf import Parameters
 from shortlist.models.contract import FitOptions
 from shortlist.models.counting import decayed_counts
 from shortlist.models.factorization.engine import DynamicK, FactorModel, FactorState
-from shortlist.models.factorization.hybrid import Hybrid, repeat_level, vectors_at
 from shortlist.models.factorization.objective import Objective
-from shortlist.models.factorization.representation import Representation
-from shortlist.models.factorization.trend import NOTHING, Trend
+from shortlist.models.factorization.representation import (
+    HybridFactors,
+    Representation,
+    context_vectors,
+    initial_repeat_weight,
+)
+from shortlist.models.factorization.trend import NO_SALES, Trend
 from shortlist.recommend.explain import Contributions
 from shortlist.recommend.request import RecommendRequest
 from shortlist.types import Doubles, Floats, Ints, Longs
@@ -85,11 +89,12 @@ class HRM(FactorModel):
         return Objective()
 
     def representation(self, train: Interactions, history: Interactions) -> Representation:
-        pools, sales = (self.pool_items == "max", self.pool_user == "max"), NOTHING
+        pools, sales = (self.pool_items == "max", self.pool_user == "max"), NO_SALES
         if self.trend_half_life is not None:
             assert train.time is not None
-            sales = Trend.of(history, self.trend_half_life).before(train.time[train.baskets[:-1]])
-        return Hybrid(train, self.window, *pools, self.repeat_decay, sales)
+            trend = Trend.of(history, self.trend_half_life)
+            sales = trend.for_baskets(train.time[train.baskets[:-1]])
+        return HybridFactors(train, self.window, *pools, self.repeat_decay, sales)
 
     def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
         last = history.user_baskets[users + 1]
@@ -104,7 +109,7 @@ class HRM(FactorModel):
             np.float32(0),
             np.float32(0),
         )
-        return vectors_at(parameters, contexts)
+        return context_vectors(parameters, contexts)
 
     def side_data(self, history: Interactions) -> SideData:
         """Repeat counts and trend of the whole history."""
@@ -130,7 +135,7 @@ class HRM(FactorModel):
         self._add_repeats(scores, parameters, history, side, users)
         if side.trend is not None:
             times = np.full(users.size, side.trend.end) if timestamps is None else timestamps
-            side.trend.add(scores, parameters.user_trend[users], parameters.item_trend, times)
+            side.trend.add_to(scores, parameters.user_trend[users], parameters.item_trend, times)
         return scores
 
     def _add_repeats(
@@ -160,7 +165,7 @@ class HRM(FactorModel):
         if side.trend is not None:
             times = np.full(1, side.trend.end) if request.timestamps is None else request.timestamps
             parts["trend"] = np.zeros((1, history.n_items), np.float32)
-            side.trend.add(parts["trend"], parameters.user_trend[users], parameters.item_trend, times)
+            side.trend.add_to(parts["trend"], parameters.user_trend[users], parameters.item_trend, times)
         return [
             sorted(
                 ((name, float(part[0, item])) for name, part in parts.items()), key=lambda one: -abs(one[1])
@@ -179,7 +184,7 @@ class HRM(FactorModel):
         return recent + bias if bias.size else recent
 
     def start_weights(self, data: Interactions) -> tuple[float | None, ...]:
-        repeats = None if self.repeat_decay is None else repeat_level(data, self.repeat_decay)
+        repeats = None if self.repeat_decay is None else initial_repeat_weight(data, self.repeat_decay)
         return repeats, None if self.trend_half_life is None else float(USER_TREND_START)
 
     @property

@@ -6,7 +6,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.kernels.mf import Parameters
 from shortlist.models.factorization.engine import DynamicK, FactorModel
 from shortlist.models.factorization.objective import Objective
-from shortlist.models.factorization.representation import Plain, Representation
+from shortlist.models.factorization.representation import Representation, UserFactors
 from shortlist.types import Floats, Ints
 
 
@@ -15,7 +15,7 @@ class MatrixFactorization(FactorModel):
     """The score vector of a user is the user's factors."""
 
     def representation(self, train: Interactions, history: Interactions) -> Representation:
-        return Plain()
+        return UserFactors()
 
     def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
         return parameters.user[users]

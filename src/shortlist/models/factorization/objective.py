@@ -1,13 +1,12 @@
-"""The joint objective L = α·L_cf + (1 − α)·L_rk, in the forms kernels and people need (paper eq. 1-6)."""
+"""The joint objective L = α·L_cf + (1 − α)·L_rk (paper eq. 1-6)."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from shortlist.errors import ConfigError
-from shortlist.kernels.fold import FoldInObjective
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
-from shortlist.kernels.mf import Rates
+from shortlist.kernels.mf import Hyperparameters
 from shortlist.types import Doubles, Floats
 
 LOSSES = {"logistic": LOGISTIC, "hinge": HINGE, "squared": SQUARED}
@@ -16,12 +15,12 @@ PENALTIES = {"l2": L2, "l1": L1}
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """What a step descends; the defaults are the pure ranker (BPR)."""
+    """The objective that training minimizes; the defaults give the pure ranking loss (BPR)."""
 
-    alpha: float = 0.0  # share of steps that are classification examples
-    t: float = 0.0  # where every boundary starts, and what it is drawn back to
-    lambda_t: float = 0.0
-    negatives: float | str = 1.0  # per positive among the examples, or "uniform"
+    alpha: float = 0.0  # share of classification steps
+    t: float = 0.0  # initial value of every boundary, toward which it is regularized
+    lambda_t: float = 0.0  # strength of that regularization
+    negatives: float | str = 1.0  # negative examples per positive example, or "uniform"
     weight: float = 1.0  # of a positive example
     loss: str = "logistic"
     penalty: str = "l2"
@@ -30,66 +29,49 @@ class Objective:
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
             raise ConfigError(
-                f"alpha must lie between 0 (rank only) and 1 (classify only), got {self.alpha}."
+                f"alpha must be between 0 (only ranking) and 1 (only classification), got {self.alpha}."
             )
         if self.negatives != "uniform" and not (
             isinstance(self.negatives, (int, float)) and self.negatives > 0
         ):
             raise ConfigError(
                 f'negatives must be a number above 0 or "uniform", got {self.negatives!r}; '
-                "4 means four negatives for every positive."
+                "4 means four negative examples per positive example."
             )
-        for name, allowed in (("loss", LOSSES), ("penalty", PENALTIES)):
-            if getattr(self, name) not in allowed:
-                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}.")
+        for name, value, allowed in (("loss", self.loss, LOSSES), ("penalty", self.penalty, PENALTIES)):
+            if value not in allowed:
+                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}.")
         if self.learn_boundary and self.loss == "squared":
             raise ConfigError(
-                "loss must be logistic or hinge where a boundary is learned, got 'squared'; see CRRMF."
+                "loss must be logistic or hinge if a boundary is learned, got 'squared'; use CRRMF for it."
             )
         if not self.lambda_t >= 0:
-            raise ConfigError(f"lambda_t must be at least 0, got {self.lambda_t}; 0 leaves boundaries free.")
+            raise ConfigError(f"lambda_t must be at least 0, got {self.lambda_t}; 0 does not regularize.")
         if not self.weight > 0:
             raise ConfigError(
-                f"c, the weight of positives, must be above 0, got {self.weight}; 1 weighs all alike."
+                f"c, the weight of positive examples, must be above 0, got {self.weight}; try 1."
             )
         if not np.isfinite(self.t):
-            raise ConfigError(f"t must be a finite number, got {self.t}.")
+            raise ConfigError(f"t must be a finite number, got {self.t}; try 1.")
 
-    def rates(
-        self, lr: float, reg_user: float, reg_item: float, reg_negative: float, negative_draws: int
-    ) -> Rates:
-        """The same, as kernels take it."""
-        share = 0.0 if isinstance(self.negatives, str) else 1 / (1 + self.negatives)
-        return Rates(
-            lr=np.float32(lr),
-            reg_user=np.float32(reg_user),
-            reg_item=np.float32(reg_item),
-            reg_negative=np.float32(reg_negative),
-            alpha=np.float32(self.alpha),
-            share=np.float32(share),
-            weight=np.float32(self.weight),
-            t=np.float32(self.t),
-            lambda_t=np.float32(self.lambda_t),
+    def hyperparameters(
+        self, *, lr: float, reg_user: float, reg_item: float, reg_negative: float, negative_draws: int
+    ) -> Hyperparameters[float]:
+        """The arguments of the kernels: as they are for fold-in, in `single_precision` for SGD."""
+        return Hyperparameters(
+            lr=float(lr),
+            reg_user=float(reg_user),
+            reg_item=float(reg_item),
+            reg_negative=float(reg_negative),
+            alpha=float(self.alpha),
+            positive_rate=0.0 if isinstance(self.negatives, str) else float(1 / (1 + self.negatives)),
+            positive_weight=float(self.weight),
+            t=float(self.t),
+            lambda_t=float(self.lambda_t),
             loss=LOSSES[self.loss],
             penalty=PENALTIES[self.penalty],
             learn_boundary=self.learn_boundary,
             negative_draws=np.int32(negative_draws),
-        )
-
-    def goal(self, reg_user: float, pool: int) -> FoldInObjective:
-        """The same, as `kernels.fold` takes it."""
-        share = 0.0 if isinstance(self.negatives, str) else 1 / (1 + self.negatives)
-        return FoldInObjective(
-            reg_user=float(reg_user),
-            alpha=float(self.alpha),
-            share=float(share),
-            weight=float(self.weight),
-            t=float(self.t),
-            lambda_t=float(self.lambda_t),
-            loss=int(LOSSES[self.loss]),
-            penalty=int(PENALTIES[self.penalty]),
-            learn_boundary=self.learn_boundary,
-            pool=pool,
         )
 
     @property
@@ -98,18 +80,18 @@ class Objective:
         return self.learn_boundary and self.alpha > 0
 
     def value(self, liked: Floats, other: Floats, boundary: Floats, density: Doubles) -> float:
-        """The mean loss over sampled triples: scores of a liked and an unseen item, t_u, density."""
+        """The mean loss over samples, from the scores of a liked and an unseen item, t_u and the density."""
         total = 0.0
         if self.alpha < 1:
             total += (1 - self.alpha) * float(np.logaddexp(0, other - liked).mean())
         if self.alpha > 0:
-            share = density if isinstance(self.negatives, str) else 1 / (1 + self.negatives)
+            rate = density if isinstance(self.negatives, str) else 1 / (1 + self.negatives)
             up, down = self._class_losses(liked - boundary, other - boundary, liked, other)
-            total += self.alpha * float(np.mean(share * self.weight * up + (1 - share) * down))
+            total += self.alpha * float(np.mean(rate * self.weight * up + (1 - rate) * down))
             if self.learn_boundary:
-                away = boundary - self.t
-                spread = np.abs(away) if self.penalty == "l1" else away**2
-                total += self.alpha * self.lambda_t * float(spread.mean())
+                distance = boundary - self.t
+                penalty = np.abs(distance) if self.penalty == "l1" else distance**2
+                total += self.alpha * self.lambda_t * float(penalty.mean())
         return total
 
     def _class_losses(self, up: Floats, down: Floats, liked: Floats, other: Floats) -> tuple[Floats, Floats]:
@@ -120,10 +102,15 @@ class Objective:
         return np.logaddexp(0, -up), np.logaddexp(0, down)
 
     def log_odds_shift(self, boundary: Floats, n_liked: Doubles, n_items: int) -> Floats | None:
-        """What turns a score into the log-odds of being liked: minus t_u, corrected for how D was sampled."""
+        """(n,) what to add to scores to get log-odds: -t_u, corrected for the sampling of the examples."""
         if self.alpha == 0 or self.loss != "logistic":
             return None
         shift = -boundary.astype(np.float64) - np.log(self.weight)
         if not isinstance(self.negatives, str):
             shift += np.log(self.negatives) + np.log(np.maximum(n_liked, 0.5) / n_items)
         return np.asarray(shift, np.float32)
+
+
+def single_precision(hyper: Hyperparameters[float]) -> Hyperparameters[np.float32]:
+    """Round the numbers to float32, which keeps the arithmetic of SGD in single precision."""
+    return Hyperparameters(*(np.float32(value) if isinstance(value, float) else value for value in hyper))  # type: ignore[arg-type]

@@ -1,74 +1,204 @@
-"""How a user, and a moment, become a score vector; the joint engine asks for nothing else."""
+"""Representations: how a user, with or without the previous baskets, becomes a score vector."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from shortlist.core.ragged import read_only, starts
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.mf import TERMS, Parameters, Rates, mf_round
+from shortlist.kernels.hrm import (
+    ContextGradients,
+    Contexts,
+    apply_context_gradients,
+    hrm_round,
+    hybrid_vectors,
+)
+from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters, mf_round
+from shortlist.kernels.repeats import RepeatCounts, count_repeats, repeat_signals
 from shortlist.kernels.simd import factor_width
+from shortlist.kernels.trend import Sales, trend_scores
 from shortlist.models.factorization.schedule import Schedule
+from shortlist.models.factorization.trend import relabel_sales
 from shortlist.types import Floats, Ints, Longs
 
 
 class Representation(ABC):
-    """A third one means a class like `Plain` below: its groups, one round of steps, and its score vectors."""
+    """What training needs to know about score vectors: groups of rows, one round, and the vectors."""
 
-    least_blocks = 4
+    min_blocks = 4
 
     @abstractmethod
     def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
-        """(indptr, item, group_at): rows of each group, and where each user's groups start."""
+        """(indptr, item, group_starts): the rows of each group, and where the groups of each user start."""
 
-    def enter(self, schedule: Schedule) -> None:  # noqa: B027  # most have nothing to do
-        """Called after every relabelling, before the first round under it."""
+    def relabel(self, schedule: Schedule) -> None:  # noqa: B027  # optional
+        """Adapt to new labels; called after every relabeling, before the next round."""
 
     @abstractmethod
     def run_round(
-        self, schedule: Schedule, turn: int, theta: Parameters, rates: Rates, word: np.uint64
+        self,
+        schedule: Schedule,
+        round_index: int,
+        theta: Parameters,
+        hyper: Hyperparameters[np.float32],
+        key: np.uint64,
     ) -> None:
-        """Make all steps of one round; items stand in the order of schedule.label."""
+        """Make all steps of one round; items are in the order of schedule.label."""
 
     @abstractmethod
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
-        """(n, n_factors) the score vectors of training groups; items in the order of schedule.label."""
+        """(n, n_factors) the score vectors of training groups; items are in the order of schedule.label."""
 
     def signals(self, groups: Ints, items: Ints) -> tuple[Floats | None, ...]:
-        """For each of TERMS, (n,) what an item's weights are multiplied by; None where it does not count."""
+        """For each of TERMS, the signal (n,) of each item in its group; None if the term is not used."""
         return (None,) * len(TERMS)
 
     @abstractmethod
     def group_users(self, groups: Ints) -> Ints:
-        """The owner of each group."""
+        """(n,) the user of each group."""
 
 
 @dataclass(eq=False)
-class Plain(Representation):
-    """Matrix factorisation: the user's factors are the score vector, whatever the moment."""
+class UserFactors(Representation):
+    """Matrix factorization: the score vector is the user's factors, and a group is the user's history."""
 
     def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
         indptr, items = train.item_sets
         return indptr, items, np.arange(train.n_users + 1, dtype=np.int64)
 
     def run_round(
-        self, schedule: Schedule, turn: int, theta: Parameters, rates: Rates, word: np.uint64
+        self,
+        schedule: Schedule,
+        round_index: int,
+        theta: Parameters,
+        hyper: Hyperparameters[np.float32],
+        key: np.uint64,
     ) -> None:
-        schedule.spread(
-            mf_round,
-            schedule.n_blocks,
-            turn,
-            schedule.strata,
-            schedule.users_at,
-            schedule.size,
-            theta,
-            rates,
-            word,
-            factor_width(theta.user.shape[1]),
-        )
+        width = factor_width(theta.user.shape[1])
+        args = round_index, schedule.strata, schedule.user_starts, theta, hyper, key, width
+        schedule.run_parallel(mf_round, schedule.n_blocks, *args)
 
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
         return theta.user[groups]
 
     def group_users(self, groups: Ints) -> Ints:
         return groups
+
+
+@dataclass(eq=False)
+class HybridFactors(Representation):
+    """HRM: groups are baskets, and the context of a basket is the `window` baskets before it (eq. 12-16)."""
+
+    train: Interactions
+    window: int
+    max_pool_items: bool
+    max_pool_user: bool
+    repeat_decay: float | None
+    sales: Sales  # items by their index
+    contexts: Contexts = field(init=False)  # items by their index
+    labeled_contexts: Contexts = field(init=False)  # items by their current label
+    labeled_sales: Sales = field(init=False)
+
+    min_blocks = 64  # short rounds, so that contexts are read from a recent snapshot
+
+    def __post_init__(self) -> None:
+        train = self.train
+        n_baskets = np.diff(train.user_baskets)
+        user = np.repeat(np.arange(train.n_users, dtype=np.int32), n_baskets)
+        first = np.repeat(train.user_baskets[:-1], n_baskets)
+        begin = train.baskets[np.maximum(np.arange(train.n_baskets) - self.window, first)]
+        start = 0.0 if self.repeat_decay is None else initial_repeat_weight(train, self.repeat_decay)
+        self.contexts = Contexts(
+            user,
+            begin,
+            train.baskets[:-1].copy(),
+            train.item,
+            self.max_pool_items,
+            self.max_pool_user,
+            log_decay=np.float32(np.log(self.repeat_decay or 1.0)),
+            repeat_start=np.float32(start),
+        )
+
+    def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
+        return train.baskets, train.item, train.user_baskets
+
+    def relabel(self, schedule: Schedule) -> None:
+        self.labeled_contexts = self.contexts._replace(item=schedule.label[self.contexts.item])
+        self.labeled_sales = relabel_sales(self.sales, schedule.label)
+
+    def run_round(
+        self,
+        schedule: Schedule,
+        round_index: int,
+        theta: Parameters,
+        hyper: Hyperparameters[np.float32],
+        key: np.uint64,
+    ) -> None:
+        n_blocks, n_factors = schedule.n_blocks, theta.item.shape[1]
+        strata, each = schedule.strata, schedule.partition.ranges_per_block
+        blocks = np.arange(n_blocks)
+        cell = blocks * schedule.n_ranges + (blocks + round_index) % n_blocks * each
+        visit_starts = starts(strata.cells[cell + each] - strata.cells[cell])
+        gradients = np.empty((int(visit_starts[-1]), n_factors), np.float32)
+        collected = ContextGradients(theta.item.copy(), gradients, visit_starts)
+        contexts, width = self.labeled_contexts, factor_width(n_factors)
+        steps = round_index, strata, contexts, collected, self.labeled_sales, theta, hyper, key, width
+        schedule.run_parallel(hrm_round, n_blocks, *steps)
+        updates = round_index, strata, contexts, collected, theta.item, width
+        schedule.run_parallel(apply_context_gradients, theta.item.shape[0], *updates)
+
+    def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
+        known = self.contexts
+        return context_vectors(
+            theta,
+            self.labeled_contexts._replace(
+                user=known.user[groups], begin=known.begin[groups], end=known.end[groups]
+            ),
+        )
+
+    def group_users(self, groups: Ints) -> Ints:
+        return self.contexts.user[groups]
+
+    def signals(self, groups: Ints, items: Ints) -> tuple[Floats | None, ...]:
+        repeat, trend = None, None
+        if self.repeat_decay is not None:
+            first, repeat = (
+                self.train.user_baskets[self.group_users(groups)],
+                np.empty(groups.size, np.float32),
+            )
+            decay = self.contexts.log_decay
+            repeat_signals(groups, items, first, self.train.baskets, self.train.item, decay, repeat)
+        if self.sales.begin.size:
+            trend = np.empty(groups.size, np.float32)
+            days, recent_share = self.sales.group_day[groups], self.sales.recent_share[groups]
+            trend_scores(self.sales, items, days, recent_share, trend)
+        return repeat, trend
+
+
+def context_vectors(theta: Parameters, contexts: Contexts) -> Floats:
+    """(n, n_factors) the score vectors of the groups of `contexts`, in their order."""
+    out = np.empty((contexts.user.size, theta.item.shape[1]), np.float32)
+    # all callers pass read-only arrays, so that the kernel is compiled once
+    contexts = contexts._replace(
+        user=read_only(contexts.user),
+        begin=read_only(contexts.begin),
+        end=read_only(contexts.end),
+        item=read_only(contexts.item),
+    )
+    hybrid_vectors(read_only(theta.user), read_only(theta.item), contexts, out, factor_width(out.shape[1]))
+    return out
+
+
+def initial_repeat_weight(data: Interactions, repeat_decay: float) -> float:
+    """The log-odds that one unit of repeat signal adds to an item, estimated by counting."""
+    kinds = (np.int32, np.float32, np.int32, np.int32)
+    counts = RepeatCounts(*(np.zeros(data.n_items, kind) for kind in kinds))  # type: ignore[arg-type]
+    log_decay = np.float32(np.log(repeat_decay))
+    n_candidates, n_repeats, total = count_repeats(
+        data.user_baskets, data.baskets, data.item, log_decay, counts
+    )
+    base_rate = data.n_rows / (data.n_baskets * data.n_items)  # probability that a basket contains an item
+    if not n_repeats:
+        return 0.0
+    return float(max(np.log(n_repeats / n_candidates / base_rate), 0.0) * n_repeats / total)

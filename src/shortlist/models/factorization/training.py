@@ -1,7 +1,7 @@
-"""The training loop people can live with: progress, stopping, divergence, Ctrl-C, checkpoints.
+"""The training loop: progress, early stopping, detection of divergence, Ctrl-C and checkpoints.
 
-An epoch changes the parameters in place. One that Ctrl-C breaks off has changed some of them: what was best
-on validation data is kept apart; without such data, the parameters are kept as they stand.
+An epoch changes the parameters in place. If Ctrl-C interrupts it, some of them have already changed. The best
+parameters on validation data are stored separately; without validation data, the changed parameters are kept.
 """
 
 import time
@@ -14,31 +14,28 @@ from typing import Any
 import numpy as np
 
 from shortlist.core.serialization import Artifact, check_replaceable, load_artifact, save_artifact
+from shortlist.core.threads import thread_count
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, TrainingError
-from shortlist.kernels.mf import TERMS, Parameters, Rates
-from shortlist.kernels.sets import sets_hold
-from shortlist.kernels.strata import rows_permute
+from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters
+from shortlist.kernels.sets import find_members
+from shortlist.kernels.strata import permute_rows
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import Representation
-from shortlist.models.factorization.schedule import Schedule, choose_cut, thread_count
+from shortlist.models.factorization.schedule import Schedule, choose_partition
 from shortlist.types import Doubles, Floats, Ints
 
-BY_ITEM = (
-    "item",
-    "bias",
-    *(by_item for _, by_item in TERMS),
-)  # parameters that follow the labels of the items
+BY_ITEM = ("item", "bias", *(by_item for _, by_item in TERMS))  # parameters in the order of the labels
 LOSS_ROWS = 20_000
-LOSS = 3  # name of a random stream
-TOO_LARGE = 1e6
+LOSS = 3  # id of a random stream
+MAX_NORM = 1e6  # a longer parameter vector means divergence
 CHECKPOINT_SECONDS = 5.0
-CALM = 3  # epochs in a row without a change of the loss worth naming
+TOL_EPOCHS = 3  # training stops when the loss has changed by less than tol over so many epochs
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What is known after an epoch."""
+    """The state of training after an epoch."""
 
     epoch: int  # from 1
     n_epochs: int
@@ -48,46 +45,46 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How long to train and when to stop."""
+class TrainingOptions:
+    """How long to train, when to stop, and what to report."""
 
     n_epochs: int
     patience: int
     tol: float
     seed: int
     n_threads: int
-    identity: dict[str, Any]  # parameters and data; a checkpoint of another identity is refused
+    identity: dict[str, Any]  # parameters and data; a checkpoint with another identity is rejected
     checkpoint: Path | None = None
     progress: Callable[[Progress], None] | None = None
-    judge: Callable[[Parameters], float] | None = None  # validation score; items in their own order
+    evaluator: Callable[[Parameters], float] | None = None  # validation score; items in their original order
 
 
 @dataclass(eq=False)
-class Run:
-    """Where a training run stands; all of it goes into a checkpoint."""
+class TrainingState:
+    """The state of a training run; a checkpoint stores all of it."""
 
-    theta: Parameters  # items in the order of `label`, or in their own where it is None
+    theta: Parameters  # items in the order of `label`, or in their original order if it is None
     epoch: int = 0
     losses: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     best: Parameters | None = None
     best_epoch: int = 0
     stopped: str = "n_epochs"
-    label: Ints | None = None  # (n_items,) where each item stands in theta
-    whole: bool = True  # False while an epoch is under way
+    label: Ints | None = None  # (n_items,) position of each item in theta
+    epoch_complete: bool = True  # False while an epoch is running
 
-    def own(self) -> Parameters:
-        """The parameters with items in their own order; users are not copied."""
+    def unlabeled(self) -> Parameters:
+        """The parameters with items in their original order; users are not copied."""
         if self.label is None:
             return self.theta
         label = self.label
-        # ten times as fast as array[label]
-        kept = {
+        # np.take is ten times as fast as array[label]
+        by_item = {
             name: np.take(array, label, axis=0) if array.size else array.copy()
             for name, array in self.theta._asdict().items()
             if name in BY_ITEM
         }
-        return self.theta._replace(**kept)
+        return self.theta._replace(**by_item)
 
 
 def train(
@@ -95,113 +92,120 @@ def train(
     data: Interactions,
     representation: Representation,
     objective: Objective,
-    rates: Rates,
-    plan: Plan,
-) -> Run:
-    """Descend from `theta` until done; the best state is in the result."""
-    run = _resumed(plan) or Run(theta)
-    with ThreadPoolExecutor(thread_count(plan.n_threads)) as pool:
-        indptr, item, group_at = representation.groups(data)
-        cut = choose_cut(
-            item.size, data.n_users, data.n_items, theta.user.shape[1], representation.least_blocks
+    hyper: Hyperparameters[np.float32],
+    options: TrainingOptions,
+) -> TrainingState:
+    """Train from `theta`, or from the checkpoint, until a stopping criterion is met."""
+    state = _load_checkpoint(options) or TrainingState(theta)
+    n_threads, lr = thread_count(options.n_threads), float(hyper.lr)
+    with ThreadPoolExecutor(n_threads) as pool:
+        indptr, item, group_starts = representation.groups(data)
+        partition = choose_partition(
+            item.size, data.n_users, data.n_items, theta.user.shape[1], representation.min_blocks
         )
-        schedule = Schedule(indptr, item, group_at, data.n_items, cut, plan.seed, pool)
-        meter = LossTracker(schedule, representation, objective, plan.seed)
+        schedule = Schedule(
+            indptr, item, group_starts, data.n_items, partition, options.seed, pool, n_threads
+        )
+        tracker = LossTracker(schedule, representation, objective, options.seed)
         last_write = time.monotonic()
         try:
-            while run.epoch < plan.n_epochs and run.stopped == "n_epochs":
+            while state.epoch < options.n_epochs and state.stopped == "n_epochs":
                 began = time.perf_counter()
-                _epoch(run, schedule, representation, rates)
-                _check(run.theta, float(rates.lr), run.epoch)
+                _run_epoch(state, schedule, representation, hyper)
+                _check_norms(state.theta, lr, state.epoch)
                 rate = item.size / (time.perf_counter() - began)
-                _note(run, meter, plan)
-                if plan.progress:
-                    score = run.scores[-1] if run.scores else None
-                    plan.progress(Progress(run.epoch, plan.n_epochs, run.losses[-1], score, rate))
-                done = run.epoch == plan.n_epochs or run.stopped != "n_epochs"
-                if plan.checkpoint and (done or time.monotonic() - last_write > CHECKPOINT_SECONDS):
-                    _write(run, plan)
+                _record_epoch(state, tracker, options)
+                if options.progress:
+                    score = state.scores[-1] if state.scores else None
+                    options.progress(Progress(state.epoch, options.n_epochs, state.losses[-1], score, rate))
+                done = state.epoch == options.n_epochs or state.stopped != "n_epochs"
+                if options.checkpoint and (done or time.monotonic() - last_write > CHECKPOINT_SECONDS):
+                    _save_checkpoint(state, options)
                     last_write = time.monotonic()
         except KeyboardInterrupt:
-            if not run.losses:
-                raise  # nothing was learned, so there is nothing to keep
-            if plan.checkpoint and run.whole and len(run.losses) == run.epoch:
-                _write(run, plan)
-            run.stopped = "interrupted"
-    if not run.whole:
-        _check(run.theta, float(rates.lr), run.epoch + 1)
-    _relabel(run, None)
-    frozen(run.theta)
-    return run
+            if not state.losses:
+                raise  # nothing was learned yet, so there is nothing to keep
+            if options.checkpoint and state.epoch_complete and len(state.losses) == state.epoch:
+                _save_checkpoint(state, options)
+            state.stopped = "interrupted"
+    if not state.epoch_complete:
+        _check_norms(state.theta, lr, state.epoch + 1)
+    _relabel(state, None)
+    freeze(state.theta)
+    return state
 
 
-def _epoch(run: Run, schedule: Schedule, representation: Representation, rates: Rates) -> None:
-    """One pass over the data, in place."""
-    if schedule.enter(run.epoch):
-        representation.enter(schedule)
-        _relabel(run, schedule.label)
-    run.whole = False
-    word = schedule.word(run.epoch)
-    for turn in range(schedule.n_blocks):
-        representation.run_round(schedule, turn, run.theta, rates, word)
-    run.epoch += 1
-    run.whole = True
+def _run_epoch(
+    state: TrainingState,
+    schedule: Schedule,
+    representation: Representation,
+    hyper: Hyperparameters[np.float32],
+) -> None:
+    """Make one pass over the data, in place."""
+    if schedule.prepare(state.epoch):
+        representation.relabel(schedule)
+        _relabel(state, schedule.label)
+    state.epoch_complete = False
+    key = schedule.epoch_key(state.epoch)
+    for round_index in range(schedule.n_blocks):
+        representation.run_round(schedule, round_index, state.theta, hyper, key)
+    state.epoch += 1
+    state.epoch_complete = True
 
 
-def _relabel(run: Run, label: Ints | None) -> None:
-    """Bring the items into the order of new labels, or into their own; in place, for factors may be large."""
-    place = np.arange(run.theta.item.shape[0], dtype=np.int32)  # of what stands in each row now
-    if run.label is not None:
-        place[run.label] = place.copy()  # back to its own
+def _relabel(state: TrainingState, label: Ints | None) -> None:
+    """Move the items to their new labels, or to their original order; in place, to save memory."""
+    target = np.arange(state.theta.item.shape[0], dtype=np.int32)  # new position of each row
+    if state.label is not None:
+        target[state.label] = target.copy()  # to the original order
     if label is not None:
-        place = label[place]
-    for name in BY_ITEM:
-        array = getattr(run.theta, name)
-        if array.size:
-            rows_permute(array.reshape(place.size, -1), place, np.empty(place.size, np.bool_))
-    run.label = label
+        target = label[target]
+    for name, array in state.theta._asdict().items():
+        if name in BY_ITEM and array.size:
+            permute_rows(array.reshape(target.size, -1), target, np.empty(target.size, np.bool_))
+    state.label = label
 
 
-def frozen(theta: Parameters) -> Parameters:
-    """The same arrays, read-only: whoever has built an index over them may keep it."""
+def freeze(theta: Parameters) -> Parameters:
+    """Make the arrays read-only, so that an index built on them stays valid."""
     for array in theta:
         array.flags.writeable = False
     return theta
 
 
-def _check(theta: Parameters, lr: float, epoch: int) -> None:
+def _check_norms(theta: Parameters, lr: float, epoch: int) -> None:
     for name, array in theta._asdict().items():
         values = array.reshape(-1)
         with np.errstate(over="ignore", invalid="ignore"):
-            length = float(np.dot(values, values)) ** 0.5  # one pass, and NaN stays NaN
-        if not length < TOO_LARGE:
+            norm = float(np.dot(values, values)) ** 0.5  # one pass; NaN stays NaN
+        if not norm < MAX_NORM:
             raise TrainingError(
-                f"training diverged in epoch {epoch}: {name} grew to a length of {length:.3g}; "
-                f"try a smaller lr (it is {lr:g}, {lr / 4:.2g} may do) or a larger reg."
+                f"training diverged in epoch {epoch}: the norm of {name} reached {norm:.3g}; "
+                f"try a smaller lr (it is {lr:g}, try {lr / 4:.2g}) or a larger reg."
             )
 
 
-def _note(run: Run, meter: "LossTracker", plan: Plan) -> None:
-    """Measure the epoch just made and decide whether it was the last."""
-    loss = meter.loss(run.theta)
-    if plan.judge is not None:
-        theta = run.own()
-        run.scores.append(plan.judge(theta))
-    run.losses.append(loss)
-    if plan.judge is not None:
-        if run.best is None or run.scores[-1] > max(run.scores[:-1]):
+def _record_epoch(state: TrainingState, tracker: "LossTracker", options: TrainingOptions) -> None:
+    """Record loss and validation score of the last epoch, and decide whether to stop."""
+    loss = tracker.loss(state.theta)
+    if options.evaluator is not None:
+        theta = state.unlabeled()
+        state.scores.append(options.evaluator(theta))
+    state.losses.append(loss)
+    if options.evaluator is not None:
+        if state.best is None or state.scores[-1] > max(state.scores[:-1]):
             copied = {name: array.copy() for name, array in theta._asdict().items() if name not in BY_ITEM}
-            run.best, run.best_epoch = frozen(theta._replace(**copied)), run.epoch
-        elif run.epoch - run.best_epoch >= plan.patience:
-            run.stopped = "patience"
-    elif plan.tol > 0 and len(run.losses) > CALM:
-        recent = run.losses[-CALM - 1 :]
-        if max(recent) - min(recent) <= plan.tol * abs(recent[0]):
-            run.stopped = "tol"
+            state.best, state.best_epoch = freeze(theta._replace(**copied)), state.epoch
+        elif state.epoch - state.best_epoch >= options.patience:
+            state.stopped = "patience"
+    elif options.tol > 0 and len(state.losses) > TOL_EPOCHS:
+        recent = state.losses[-TOL_EPOCHS - 1 :]
+        if max(recent) - min(recent) <= options.tol * abs(recent[0]):
+            state.stopped = "tol"
 
 
 class LossTracker:
-    """The loss on one fixed sample of triples, drawn from the seed alone."""
+    """The loss on a fixed sample of (group, liked item, unseen item), drawn from the seed alone."""
 
     def __init__(
         self, schedule: Schedule, representation: Representation, objective: Objective, seed: int
@@ -211,17 +215,17 @@ class LossTracker:
         rows = np.sort(rng.choice(schedule.item.size, min(LOSS_ROWS, schedule.item.size), replace=False))
         groups: Ints = (np.searchsorted(schedule.indptr, rows, side="right") - 1).astype(np.int32)
         other = rng.integers(schedule.n_items, size=rows.size, dtype=np.int32)
-        held = np.empty(rows.size, np.bool_)
-        sets_hold(schedule.indptr, schedule.item, groups, other, held)
-        kept = held if held.all() else ~held  # where everybody has everything, any number will do
+        seen = np.empty(rows.size, np.bool_)
+        find_members(schedule.indptr, schedule.item, groups, other, seen)
+        kept = seen if seen.all() else ~seen  # if all groups contain all items, seen items have to do
         self.groups, self.other, self.liked = groups[kept], other[kept], schedule.item[rows[kept]]
         self.users = representation.group_users(self.groups)
         self.signals = [representation.signals(self.groups, items) for items in (self.liked, self.other)]
-        taken = schedule.indptr[self.groups + 1] - schedule.indptr[self.groups]
-        self.density: Doubles = taken / schedule.n_items
+        n_liked = schedule.indptr[self.groups + 1] - schedule.indptr[self.groups]
+        self.density: Doubles = n_liked / schedule.n_items
 
     def loss(self, theta: Parameters) -> float:
-        """The mean joint loss; items in the order of schedule.label."""
+        """The mean joint loss; items are in the order of schedule.label."""
         label = self.schedule.label
         vectors = self.representation.group_vectors(theta, self.groups)
         boundary = theta.boundary[self.users]
@@ -237,53 +241,56 @@ class LossTracker:
         score: Floats = np.einsum("nf,nf->n", vectors, theta.item[items])
         if theta.bias.size:
             score += theta.bias[items]
+        weights = theta._asdict()
         for (by_user, by_item), signal in zip(TERMS, signals, strict=True):
             if signal is not None:
-                score += (getattr(theta, by_user)[self.users] + getattr(theta, by_item)[items]) * signal
+                score += (weights[by_user][self.users] + weights[by_item][items]) * signal
         return score
 
 
-def _write(run: Run, plan: Plan) -> None:
-    arrays = {f"theta.{name}": array for name, array in run.own()._asdict().items()}
-    if run.best is not None:
-        arrays |= {f"best.{name}": array for name, array in run.best._asdict().items()}
+def _save_checkpoint(state: TrainingState, options: TrainingOptions) -> None:
+    arrays = {f"theta.{name}": array for name, array in state.unlabeled()._asdict().items()}
+    if state.best is not None:
+        arrays |= {f"best.{name}": array for name, array in state.best._asdict().items()}
     notes = {
-        "epoch": run.epoch,
-        "losses": run.losses,
-        "scores": run.scores,
-        "best_epoch": run.best_epoch,
-        "stopped": run.stopped,
+        "epoch": state.epoch,
+        "losses": state.losses,
+        "scores": state.scores,
+        "best_epoch": state.best_epoch,
+        "stopped": state.stopped,
     }
-    assert plan.checkpoint is not None
-    save_artifact(plan.checkpoint, Artifact("checkpoint", "Run", plan.identity, arrays, notes=notes))
+    assert options.checkpoint is not None
+    save_artifact(
+        options.checkpoint, Artifact("checkpoint", "TrainingState", options.identity, arrays, notes=notes)
+    )
 
 
-def _resumed(plan: Plan) -> Run | None:
-    if plan.checkpoint is None:
+def _load_checkpoint(options: TrainingOptions) -> TrainingState | None:
+    if options.checkpoint is None:
         return None
-    check_replaceable(plan.checkpoint)
-    if not plan.checkpoint.exists():
+    check_replaceable(options.checkpoint)
+    if not options.checkpoint.exists():
         return None
-    parts = load_artifact(plan.checkpoint, "checkpoint")
-    if parts.params != plan.identity:
-        known = parts.params
-        changed = sorted(key for key, own in plan.identity.items() if key not in known or known[key] != own)
+    parts = load_artifact(options.checkpoint, "checkpoint")
+    known, expected = parts.params, options.identity
+    if known != expected:
+        changed = sorted(name for name in expected if name not in known or known[name] != expected[name])
         raise ConfigError(
-            f"the checkpoint {plan.checkpoint} belongs to another run ({', '.join(changed)} differ); "
+            f"the checkpoint {options.checkpoint} belongs to another run ({', '.join(changed)} differ); "
             "pass the same parameters and data, or another checkpoint path."
         )
-    if parts.notes["epoch"] > plan.n_epochs:
+    if parts.notes["epoch"] > options.n_epochs:
         raise ConfigError(
-            f"the checkpoint {plan.checkpoint} is in epoch {parts.notes['epoch']}, beyond the n_epochs of "
-            f"{plan.n_epochs} asked for; raise n_epochs or pass another checkpoint path."
+            f"n_epochs must be at least {parts.notes['epoch']}, the epoch of the checkpoint "
+            f"{options.checkpoint}, got {options.n_epochs}; raise n_epochs or pass another checkpoint path."
         )
 
     def parameters(prefix: str) -> Parameters:
         return Parameters(*(np.require(parts.arrays[f"{prefix}.{n}"], None, "W") for n in Parameters._fields))
 
     notes = parts.notes
-    best = frozen(parameters("best")) if notes["best_epoch"] else None
-    return Run(
+    best = freeze(parameters("best")) if notes["best_epoch"] else None
+    return TrainingState(
         parameters("theta"),
         notes["epoch"],
         notes["losses"],

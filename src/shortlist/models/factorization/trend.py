@@ -1,4 +1,4 @@
-"""Sales laid out by item and day, so that what was selling when any day began can be looked up."""
+"""Sales by item and day, from which trend scores are computed for any day."""
 
 from dataclasses import dataclass, field
 
@@ -6,99 +6,99 @@ import numpy as np
 
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.item_stats import DAY
-from shortlist.kernels.trend import Sales, sales_fade, trend_scores
+from shortlist.kernels.trend import Sales, decay_sales, trend_scores
 from shortlist.types import Doubles, Floats, Ints, Longs
 
-NOTHING = Sales(
+NO_SALES = Sales(
     begin=np.zeros(0, np.int64),
     end=np.zeros(0, np.int64),
     day=np.zeros(0, np.int32),
-    faded=np.zeros(0, np.float32),
-    sold=np.zeros(0, np.float32),
-    fade=np.float32(0),
-    today=np.zeros(0, np.int32),
-    usual=np.zeros(0, np.float32),
+    decayed=np.zeros(0, np.float32),
+    total=np.zeros(0, np.float32),
+    log_decay=np.float32(0),
+    group_day=np.zeros(0, np.int32),
+    recent_share=np.zeros(0, np.float32),
 )
 
 
-KEPT_DAYS = 16  # of trend scores
+MAX_CACHED_DAYS = 16
 
 
-def days_of(moments: Longs) -> Ints:
-    """Whole days since 1970, by UTC."""
-    return (moments // DAY).astype(np.int32)
+def to_days(timestamps: Longs) -> Ints:
+    """Whole days since 1970, in UTC."""
+    return (timestamps // DAY).astype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)
 class Trend:
-    """What sold when, by item and in all; a sale counts half after some days."""
+    """Sales over time, by item and overall; the weight of a sale halves every few days."""
 
-    sales: Sales  # items by their own index; no baskets yet
-    day: Ints  # (n_days,) on which anything sold, ascending
-    faded: Doubles  # (n_days,) sales up to each
-    sold: Doubles  # (n_days,)
+    sales: Sales  # items by their index, without baskets
+    day: Ints  # (n_days,) the days with any sale, ascending
+    decayed: Doubles  # (n_days,) sales of all items up to each day, decayed
+    total: Doubles  # (n_days,) the same, not decayed
     end: int  # just after the last sale, in microseconds
-    kept: dict[int, Floats] = field(default_factory=dict)  # scores of the days asked for last
+    cache: dict[int, Floats] = field(default_factory=dict)  # trend scores of recently requested days
 
     @classmethod
     def of(cls, data: Interactions, half_life: float) -> "Trend":
-        """Laid out in as much memory as there are rows."""
+        """Count the sales of data with timestamps; memory grows with the rows, not with items × days."""
         assert data.time is not None
-        day, fade = days_of(data.time), -np.log(2) / half_life
+        day, log_decay = to_days(data.time), -np.log(2) / half_life
         first, span = int(day.min()), int(day.max()) - int(day.min()) + 1
         keys = data.item.astype(np.int64) * span + (day - first)
         keys.sort()
-        keys, count = _counted(keys)
+        keys, count = _count_runs(keys)
         item, day = (keys // span).astype(np.int32), (keys % span + first).astype(np.int32)
-        faded, sold = _summed(item, day, count, fade)
+        decayed, total = _accumulate(item, day, count, log_decay)
         at = np.searchsorted(item, np.arange(data.n_items + 1)).astype(np.int64)
-        sales = NOTHING._replace(
+        sales = NO_SALES._replace(
             begin=at[:-1].copy(),
             end=at[1:].copy(),
             day=day,
-            faded=faded.astype(np.float32),
-            sold=sold.astype(np.float32),
-            fade=np.float32(fade),
+            decayed=decayed.astype(np.float32),
+            total=total.astype(np.float32),
+            log_decay=np.float32(log_decay),
         )
         days, number = np.unique(day, return_inverse=True)
-        in_all = np.bincount(number, weights=count).astype(np.int64)
-        shop = _summed(np.zeros(days.size, np.int32), days, in_all, fade)
-        return cls(sales, days, *shop, int(data.time.max()) + 1)
+        per_day = np.bincount(number, weights=count).astype(np.int64)
+        overall = _accumulate(np.zeros(days.size, np.int32), days, per_day, log_decay)
+        return cls(sales, days, *overall, int(data.time.max()) + 1)
 
-    def usual(self, days: Ints) -> Floats:
-        """(n,) faded sales of all items before each day, per sale; 0 before the first."""
-        at = np.searchsorted(self.day, days) - 1  # -1 is looked up too, and thrown away
-        kept = np.exp(np.float64(self.sales.fade) * (days - 1 - self.day[at]))
-        return np.where(at < 0, 0.0, self.faded[at] * kept / self.sold[at]).astype(np.float32)
+    def recent_share(self, days: Ints) -> Floats:
+        """(n,) decayed sales divided by all sales, over all items before each day; 0 before any sale."""
+        at = np.searchsorted(self.day, days) - 1  # the value at -1 is computed, then discarded
+        weight = np.exp(np.float64(self.sales.log_decay) * (days - 1 - self.day[at]))
+        return np.where(at < 0, 0.0, self.decayed[at] * weight / self.total[at]).astype(np.float32)
 
-    def before(self, moments: Longs) -> Sales:
-        """Ready for baskets of these moments."""
-        today = days_of(moments)
-        return self.sales._replace(today=today, usual=self.usual(today))
+    def for_baskets(self, timestamps: Longs) -> Sales:
+        """The sales, with the days of baskets at these times."""
+        days = to_days(timestamps)
+        return self.sales._replace(group_day=days, recent_share=self.recent_share(days))
 
     def trend_scores(self, day: int | np.integer) -> Floats:
-        """(n_items,) how much more than usual each item was selling when the day began."""
-        kept = self.kept.get(int(day))
-        if kept is not None:
-            return kept
+        """(n_items,) the trend score of each item at the start of the day."""
+        cached = self.cache.get(int(day))
+        if cached is not None:
+            return cached
         n = self.sales.begin.size
         days, out = np.full(n, day, np.int32), np.empty(n, np.float32)
-        trend_scores(self.sales, np.arange(n, dtype=np.int32), days, self.usual(days), out)
-        if len(self.kept) >= KEPT_DAYS:
-            self.kept.clear()
-        self.kept[int(day)] = out
+        trend_scores(self.sales, np.arange(n, dtype=np.int32), days, self.recent_share(days), out)
+        if len(self.cache) >= MAX_CACHED_DAYS:
+            self.cache.clear()
+        self.cache[int(day)] = out
         return out
 
-    def add(self, scores: Floats, own: Floats, each: Floats, moments: Longs) -> None:
-        """Scores (n, n_items) grow by (own (n,) + each (n_items,)) · trend_score, at the moments (n,)."""
-        day = days_of(moments)
-        for one in np.unique(day):
-            rows = np.flatnonzero(day == one)
-            scores[rows] += (own[rows, None] + each) * self.trend_scores(one)
+    def add_to(self, scores: Floats, user_trend: Floats, item_trend: Floats, timestamps: Longs) -> None:
+        """Add (user_trend (n,) + item_trend (n_items,)) · trend score to scores (n, n_items), in place."""
+        days = to_days(timestamps)
+        for day in np.unique(days):
+            rows = np.flatnonzero(days == day)
+            scores[rows] += (user_trend[rows, None] + item_trend) * self.trend_scores(day)
 
 
-def relabelled(sales: Sales, label: Ints) -> Sales:
-    """Items by their places under `label` (n_items,); the entries stay where they are."""
+def relabel_sales(sales: Sales, label: Ints) -> Sales:
+    """Index the items by `label` (n_items,); the entries are not moved."""
     if not sales.begin.size:
         return sales
     begin, end = np.empty_like(sales.begin), np.empty_like(sales.end)
@@ -106,13 +106,13 @@ def relabelled(sales: Sales, label: Ints) -> Sales:
     return sales._replace(begin=begin, end=end)
 
 
-def _counted(keys: Longs) -> tuple[Longs, Longs]:
-    """(distinct keys, how often each occurs); keys must be ascending."""
+def _count_runs(keys: Longs) -> tuple[Longs, Longs]:
+    """(distinct keys, number of occurrences) of ascending keys."""
     first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     return keys[first], np.diff(first, append=keys.size)
 
 
-def _summed(item: Ints, day: Ints, count: Longs, fade: float) -> tuple[Doubles, Doubles]:
-    faded, sold = np.empty(item.size), np.empty(item.size)
-    sales_fade(item, day, count, fade, faded, sold)
-    return faded, sold
+def _accumulate(item: Ints, day: Ints, count: Longs, log_decay: float) -> tuple[Doubles, Doubles]:
+    decayed, total = np.empty(item.size), np.empty(item.size)
+    decay_sales(item, day, count, log_decay, decayed, total)
+    return decayed, total
