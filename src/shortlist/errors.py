@@ -27,6 +27,13 @@ __all__ = [
 class ShortlistError(Exception):
     """Base class of all errors that shortlist raises for invalid input.
 
+    Parameters
+    ----------
+    *args
+        The message.
+    parameter
+        Name of the argument that caused the error, if there is one; the command line shows its flag.
+
     Examples
     --------
     >>> try:
@@ -35,6 +42,10 @@ class ShortlistError(Exception):
     ...     print(type(error).__name__)
     DataError
     """
+
+    def __init__(self, *args: object, parameter: str | None = None) -> None:
+        super().__init__(*args)
+        self.parameter = parameter
 
     def __str__(self) -> str:
         return " ".join(str(part) for part in self.args)  # KeyError would show the repr

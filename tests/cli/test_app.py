@@ -9,25 +9,25 @@ import sys
 import pytest
 
 from shortlist.cli import app, main
-from shortlist.errors import DataError, UnknownIdError
+from shortlist.errors import ConfigError, DataError, UnknownIdError
 
 SHORTLIST = [sys.executable, "-m", "shortlist"]
 
 
 class PanicError(BaseException):
-    """As Rust code behind Python raises it: not an Exception."""
+    """Like a panic in Rust code: not an Exception."""
 
 
 @pytest.fixture
 def failing(monkeypatch):
-    """Make the `demo` verb raise what the test wants."""
+    """Make the parser raise a given error."""
 
     def install(error):
         class Parser:
             def __call__(self, *_, **__):
                 raise error
 
-        monkeypatch.setattr(app, "build", Parser)
+        monkeypatch.setattr(app, "build", lambda *_: Parser())
 
     return install
 
@@ -45,11 +45,12 @@ def one_sentence(capsys) -> str:
     [
         (DataError("events.csv has no column user_id;\nname it."), 2, "has no column user_id; name it."),
         (UnknownIdError("unknown id 'x'"), 2, "unknown id 'x'"),
+        (ConfigError("N must be at least 1, got 0.", parameter="N"), 2, "got 0. (On the command line: --N.)"),
         (PermissionError(13, "Permission denied", "out.csv"), 2, "out.csv: Permission denied."),
         (OSError(28, "No space left on device"), 2, "No space left on device."),
         (MemoryError(), 2, "not enough memory"),
-        (KeyboardInterrupt(), 130, "stopped by Ctrl-C"),
-        (PanicError("value: KeyboardInterrupt(), …"), 130, "stopped by Ctrl-C"),
+        (KeyboardInterrupt(), 130, "interrupted by Ctrl-C"),
+        (PanicError("value: KeyboardInterrupt(), …"), 130, "interrupted by Ctrl-C"),
         (PanicError("index out of bounds"), 70, "PanicError: index out of bounds"),
         (ZeroDivisionError("division by zero"), 70, "ZeroDivisionError: division by zero"),
     ],
@@ -61,16 +62,16 @@ def test_errors_end_in_one_sentence(failing, capsys, monkeypatch, error, code, w
     assert words in one_sentence(capsys)
 
 
-def test_ctrl_c_is_seen_behind_what_it_broke(failing, capsys):
+def test_ctrl_c_is_recognized_behind_later_errors(failing, capsys):
     error = DataError("cannot write model: Bad file descriptor")
     error.__context__ = OSError(9, "Bad file descriptor")
     error.__context__.__context__ = KeyboardInterrupt()
     failing(error)
     assert main([]) == 130
-    assert "stopped by Ctrl-C" in one_sentence(capsys)
+    assert "interrupted by Ctrl-C" in one_sentence(capsys)
 
 
-def test_our_own_faults_can_be_looked_into(failing, monkeypatch):
+def test_internal_errors_can_show_a_traceback(failing, monkeypatch):
     monkeypatch.setenv("SHORTLIST_TRACEBACK", "1")
     failing(ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
@@ -86,7 +87,7 @@ def test_our_own_faults_can_be_looked_into(failing, monkeypatch):
         (["demo", "surplus"], "surplus"),
     ],
 )
-def test_wrong_use_suggests_the_right_one(capsys, tokens, words):
+def test_typos_get_a_suggestion(capsys, tokens, words):
     assert main(tokens) == 2
     assert words in one_sentence(capsys)
 
@@ -94,7 +95,7 @@ def test_wrong_use_suggests_the_right_one(capsys, tokens, words):
 def test_help_loads_nothing_heavy():
     probe = (
         "import sys; from shortlist.cli import main; main(['--help']); "
-        "heavy = {'numba', 'scipy', 'polars', 'numpy', 'pydantic'} & set(sys.modules); "
+        "heavy = {'numba', 'scipy', 'polars', 'numpy'} & set(sys.modules); "
         "sys.stderr.write(' '.join(heavy))"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
@@ -109,7 +110,7 @@ def test_version(capsys):
     assert capsys.readouterr().out.strip() == f"shortlist {shortlist.__version__}"
 
 
-def test_the_shell_can_be_taught_to_complete(capsys, monkeypatch, tmp_path):
+def test_shell_completion_can_be_installed(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert main(["--install-completion", "--shell", "bash"]) == 0
     script = tmp_path / ".local/share/bash-completion/completions/shortlist"
@@ -122,7 +123,7 @@ def test_the_shell_can_be_taught_to_complete(capsys, monkeypatch, tmp_path):
 
 def test_closed_pipe_is_quiet():
     read, write = os.pipe()
-    os.close(read)  # nobody will ever read
+    os.close(read)
     done = subprocess.run(
         [*SHORTLIST, "datasets", "list"], stdout=write, stderr=subprocess.PIPE, text=True, check=False
     )
@@ -137,21 +138,28 @@ def test_ctrl_c_ends_with_130():
          "class Parser:\n"
          "    def __call__(self, *_, **__):\n"
          "        print('ready', flush=True); time.sleep(60)\n"
-         "app.build = Parser\nsys.exit(app.main([]))"],
+         "app.build = lambda *_: Parser()\nsys.exit(app.main([]))"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert started.stdout.readline() == "ready\n"
     started.send_signal(signal.SIGINT)
     _, err = started.communicate(timeout=30)
     assert started.returncode == 130
-    assert "stopped by Ctrl-C" in err
+    assert "interrupted by Ctrl-C" in err
     assert "Traceback" not in err
 
 
-def test_json_never_holds_nan(capsys):
+def test_json_never_contains_nan(capsys):
     import numpy as np
 
     from shortlist.cli.screen import show_json
 
     show_json({"a": float("nan"), "b": [np.float32(0.5), np.int64(3)], "c": float("inf"), 4: "ü"})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [0.5, 3], "c": None, "4": "ü"}
+
+
+@pytest.mark.parametrize("verb", app.VERBS)
+def test_summary_of_a_verb_is_the_first_line_of_its_help(capsys, verb):
+    assert main([verb, "--help"]) == 0
+    _, _, rest = capsys.readouterr().out.partition("\n\n")
+    assert " ".join(rest.split("\n\n")[0].split()) == app.VERBS[verb]

@@ -1,6 +1,6 @@
-"""Whatever is thrown at the command line, it ends in a result or one sentence; good files stay as they are.
+"""Random flags, damaged files, full disks, interrupts: a result or one sentence, and no damaged output.
 
-Bounded and seeded. SHORTLIST_FUZZ=20 throws twenty times as much, SHORTLIST_FUZZ_SEED=3 something else.
+Bounded and seeded. SHORTLIST_FUZZ=20 runs twenty times as many cases, SHORTLIST_FUZZ_SEED=3 other ones.
 """
 
 import errno
@@ -24,7 +24,7 @@ from shortlist.cli.app import build
 
 TIMES = int(os.environ.get("SHORTLIST_FUZZ", "1"))
 SEED = int(os.environ.get("SHORTLIST_FUZZ_SEED", "0"))
-GOOD, WRONG_USE, INTERRUPTED = 0, 2, 130
+GOOD, INVALID_INPUT, INTERRUPTED = 0, 2, 130
 TINY = ["--n_factors", "2", "--n_threads", "1"]
 SMALL = ["--n_epochs", "1", *TINY]
 MODELS = ("DKHRM", "DKBPRMF", "HRM", "LogMF", "PersonalFrequency", "Popularity")
@@ -41,13 +41,13 @@ HUNGRY = (
     "jobs",
     "folds",
     "seeds",
-)  # a large one is granted, and takes long
+)  # large values are valid, but slow
 VERBS = ("fit", "recommend", "evaluate", "compare", "tune", "inspect")
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """Events, lists, models and parameters, all of them good; copied before they are damaged."""
+    """Valid events, lists, models and parameters; tests damage copies."""
     folder = tmp_path_factory.mktemp("world")
     rng = random.Random(7)
     rows = [
@@ -85,7 +85,7 @@ def world(tmp_path_factory):
 
 @pytest.fixture
 def place(world, tmp_path, monkeypatch):
-    """A fresh copy of the world to stand in; no network."""
+    """A fresh copy of all files as the working directory, without a network."""
     shutil.copytree(world, tmp_path / "w")
     monkeypatch.chdir(tmp_path / "w")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -95,28 +95,28 @@ def place(world, tmp_path, monkeypatch):
 
 
 def restore(world: Path) -> None:
-    """The world as it was, in the working directory."""
+    """Restore all files in the working directory."""
     for path in Path().iterdir():
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     shutil.copytree(world, Path(), dirs_exist_ok=True)
 
 
-def ends_well(words: list[str], capsys, codes=(GOOD, WRONG_USE)) -> int:
-    """Run; a documented code, a sentence exactly where it failed, no traceback, nothing half-written."""
+def run(words: list[str], capsys, codes=(GOOD, INVALID_INPUT)) -> int:
+    """Run a command: a documented exit code, one sentence if it failed, no traceback, no temporary files."""
     capsys.readouterr()
     code = main(words)
     out, err = capsys.readouterr()
-    said = f"{words} ended with {code}: {err[-600:]}"
-    assert code in codes, said
-    assert "Traceback" not in out + err, said
-    complaints = [line for line in err.splitlines() if line.startswith("shortlist: ")]
-    assert len(complaints) == (code != GOOD), said
+    message = f"{words} ended with {code}: {err[-600:]}"
+    assert code in codes, message
+    assert "Traceback" not in out + err, message
+    errors = [line for line in err.splitlines() if line.startswith("shortlist: ")]
+    assert len(errors) == (code != GOOD), message
     if code != GOOD:
-        assert err.splitlines()[-1] == complaints[0], said
+        assert err.splitlines()[-1] == errors[0], message
     if code == GOOD and "--json" in words and not {"--help", "-h", "--version"} & set(words):
         json.loads(out)
     left = [str(path) for path in Path().rglob(".*") if path.name not in (".", "..")]
-    assert left == [], f"{said}: left behind {left}"
+    assert left == [], f"{message}: left behind {left}"
     return code
 
 
@@ -189,19 +189,19 @@ DAMAGES = {
     "value": revalued,
     "swap": swapped,
     "folder": None,
-    "gone": None,
+    "missing": None,
 }
 
 
-def spoil(path: Path, rng: random.Random) -> str:
-    """Damage one file, below the path where that is a folder; returns what was done."""
+def damage(path: Path, rng: random.Random) -> str:
+    """Damage one file at or below the path; returns what was done."""
     files = [file for file in sorted(path.rglob("*")) if file.is_file()] if path.is_dir() else [path]
     file, how = rng.choice(files), rng.choice(list(DAMAGES))
     body = file.read_bytes() if DAMAGES[how] is None else DAMAGES[how](file.read_bytes(), rng)
     file.unlink()
     if how == "folder":
         file.mkdir()
-    elif how != "gone":
+    elif how != "missing":
         file.write_bytes(body)
     return f"{file}: {how}"
 
@@ -213,7 +213,7 @@ def test_damaged_files(world, place, capsys):
         restore(world)
         template, slots = rng.choice(TEMPLATES)
         slot = rng.choice(slots)
-        done = spoil(Path(slot), rng)
+        done = damage(Path(slot), rng)
         words = template.format(events=slot, model=rng.choice(MODELS)).split()
         if (
             words[0] == "fit"
@@ -224,12 +224,12 @@ def test_damaged_files(world, place, capsys):
         target = next((words[k + 1] for k, word in enumerate(words) if word == "--out"), "nothing")
         before = contents(target)
         try:
-            code = ends_well(words, capsys)
+            code = run(words, capsys)
         except AssertionError as error:
             raise AssertionError(f"case {number} of seed {SEED}, {done}: {error}") from None
         failed += code != GOOD
         assert code == GOOD or contents(target) == before, f"case {number}: {done}: {words} touched {target}"
-    assert failed > 20 * TIMES  # else nothing was damaged enough to be noticed
+    assert failed > 20 * TIMES  # otherwise the damage was too small
 
 
 # ------------------------------------------------------------------ random flags
@@ -264,7 +264,7 @@ def test_random_flags(world, place, capsys):
                 wild = flag.lstrip("-").replace("-", "_") not in HUNGRY
                 words.append(rng.choice(VALUES if wild else ("-1", "0", "x", "", "nan", "1")))
         try:
-            ends_well(words, capsys)
+            run(words, capsys)
         except AssertionError as error:
             raise AssertionError(f"case {number} of seed {SEED}: {error}") from None
 
@@ -275,7 +275,7 @@ def test_random_words(place, capsys):
     for _ in range(60 * TIMES):
         words = [rng.choice([*known, *VALUES]) for _ in range(rng.randrange(5))]
         if words[:2] != ["datasets", "fetch"]:
-            ends_well(words, capsys)
+            run(words, capsys)
 
 
 @pytest.mark.parametrize(
@@ -297,10 +297,10 @@ def test_random_words(place, capsys):
         ["compare", "lists.csv", "--truth", "held.parquet", "--out", "model"],
     ],
 )
-def test_places_that_cannot_be_written(place, capsys, words, monkeypatch):
+def test_unwritable_paths(place, capsys, words, monkeypatch):
     monkeypatch.setattr(sl, "load_dataset", lambda name, **_: sl.read_interactions("events.csv"))
     before = contents(".")
-    assert ends_well(words, capsys) == WRONG_USE
+    assert run(words, capsys) == INVALID_INPUT
     assert contents(".") == before
     assert Path("/dev/null").is_char_device()
     assert Path("/dev/full").is_char_device()
@@ -324,26 +324,26 @@ WRITERS = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_full_disk(world, place, capsys, name):
-    """No file may grow beyond a few bytes: what the system then says is what a full disk says."""
+    """No file may exceed a few bytes; the error is the one of a full disk."""
     words, target = WRITERS[name]
-    assert ends_well(words, capsys) == GOOD  # everything compiled, nothing else to write
+    assert run(words, capsys) == GOOD  # compiles everything
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for room in (0, 10, 300, 3000):
+    for limit in (0, 10, 300, 3000):
         restore(world)
         before = contents(target)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         try:
-            code = ends_well(words, capsys)
+            code = run(words, capsys)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert code == WRONG_USE or room >= 300
+        assert code == INVALID_INPUT or limit >= 300
         assert code == GOOD or contents(target) == before
 
 
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("call", ["mkdir", "replace", "rename"])
-def test_disk_that_refuses(place, capsys, monkeypatch, name, call):
-    """A folder nobody may write into, or one that turns read-only at the last moment."""
+def test_read_only_file_system(place, capsys, monkeypatch, name, call):
+    """A folder that cannot be written to, or a file system that turns read-only during the run."""
     words, target = WRITERS[name]
     before = contents(target)
 
@@ -351,38 +351,38 @@ def test_disk_that_refuses(place, capsys, monkeypatch, name, call):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(f"pathlib.Path.{call}", refuse)
-    code = ends_well(words, capsys)
-    assert code == WRONG_USE or call == "rename"
+    code = run(words, capsys)
+    assert code == INVALID_INPUT or call == "rename"
     assert code == GOOD or contents(target) == before
 
 
-def test_a_full_disk_behind_the_pipe(place):
+def test_full_disk_behind_a_pipe(place):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "shortlist", "inspect", "model"],
             stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
-    assert done.returncode == WRONG_USE
+    assert done.returncode == INVALID_INPUT
     assert done.stderr.count("\n") == 1
     assert "No space left" in done.stderr
 
 
 # ------------------------------------------------------------------ Ctrl-C
 @pytest.mark.parametrize("name", WRITERS)
-def test_interrupted_at_any_moment(world, place, capsys, name):
-    """An alarm that acts like Ctrl-C, at moments spread over the whole run."""
+def test_interrupted_at_any_time(world, place, capsys, name):
+    """An alarm that acts like Ctrl-C, at times spread over the whole run."""
     words, target = WRITERS[name]
     rng, stopped = random.Random(SEED + 3), 0
     before, began = contents(target), time.perf_counter()
-    assert ends_well(words, capsys) == GOOD
-    after, took = contents(target), time.perf_counter() - began
+    assert run(words, capsys) == GOOD
+    after, seconds = contents(target), time.perf_counter() - began
     assert after != before
     usual = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         for _ in range(4 * TIMES):
             restore(world)
-            signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.1, 1) * took)
-            code = ends_well(words, capsys, codes=(GOOD, INTERRUPTED))
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.1, 1) * seconds)
+            code = run(words, capsys, codes=(GOOD, INTERRUPTED))
             signal.setitimer(signal.ITIMER_REAL, 0)
             stopped += code == INTERRUPTED
             assert contents(target) == after or (code == INTERRUPTED and contents(target) == before)
@@ -392,9 +392,9 @@ def test_interrupted_at_any_moment(world, place, capsys, name):
     assert stopped
 
 
-@pytest.mark.parametrize("after", ["rehearsing", "lists"])
-def test_ctrl_c_for_real(place, after):
-    """A signal to a process of its own, during the fit and during the writing."""
+@pytest.mark.parametrize("after", ["validating", "lists"])
+def test_ctrl_c_in_another_process(place, after):
+    """A signal to a separate process, during training and during writing."""
     many = [
         "fit",
         "events.csv",
@@ -402,29 +402,29 @@ def test_ctrl_c_for_real(place, after):
         "DKBPRMF",
         "--n_epochs",
         "1000000",
-        "--set",
-        "tol=0",
+        "--tol",
+        "0",
+        "--patience",
+        "1000000",
         "--out",
         "model",
     ]
     code = (
-        "import sys, shortlist.cli as cli\n"
-        "from shortlist.data import files\n"
-        "real = files._replace\n"
-        "def slow(made, target):\n"
-        "    import time; print('lists', file=sys.stderr, flush=True); time.sleep(30); real(made, target)\n"
-        "files._replace = slow\n"
+        "import sys, pathlib, shortlist.cli as cli\n"
+        "def slow(temporary, target):\n"
+        "    import time; print('lists', file=sys.stderr, flush=True); time.sleep(30)\n"
+        "pathlib.Path.replace = slow\n"
         "sys.exit(cli.main(sys.argv[1:]))"
     )
-    words = many if after == "rehearsing" else ["recommend", "model", "--out", "lists.csv"]
-    target = "model" if after == "rehearsing" else "lists.csv"
+    words = many if after == "validating" else ["recommend", "model", "--out", "lists.csv"]
+    target = "model" if after == "validating" else "lists.csv"
     before = contents(target)
     started = subprocess.Popen([sys.executable, "-c", code, *words], stderr=subprocess.PIPE, text=True)
     assert any(line.startswith(after) for line in started.stderr)
     started.send_signal(signal.SIGINT)
     _, err = started.communicate(timeout=60)
     assert started.returncode == INTERRUPTED
-    assert err.splitlines()[-1] == "shortlist: stopped by Ctrl-C before it was done."
+    assert err.splitlines()[-1] == "shortlist: interrupted by Ctrl-C."
     assert "Traceback" not in err
     assert contents(target) == before
     assert not list(Path().rglob(".*"))

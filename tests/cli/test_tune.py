@@ -1,4 +1,4 @@
-"""`shortlist tune` writes what `fit --config` takes; `shortlist compare` sets lists side by side."""
+"""`shortlist tune` writes a file for `fit --config`; `shortlist compare` compares lists."""
 
 import json
 
@@ -18,23 +18,23 @@ def tuned(tmp_path_factory):
     return place
 
 
-def test_fit_takes_the_file_and_flags_win(tuned, tmp_path, capsys):
+def test_fit_reads_the_file_and_flags_take_precedence(tuned, tmp_path, capsys):
     model, params = read_tuned(tuned)
     assert model == "BPRMF"
     assert main(["fit", "sample", "--config", str(tuned), "--reg", "0.5", "--quick", "--json",
                  "--out", str(tmp_path / "model")]) == 0  # fmt: skip
     capsys.readouterr()
-    kept = sl.load_model(tmp_path / "model").get_params()
-    assert {name: kept[name] for name in params} == params | {"reg": 0.5}
+    params_in_use = sl.load_model(tmp_path / "model").get_params()
+    assert {name: params_in_use[name] for name in params} == params | {"reg": 0.5}
 
 
-def test_another_model_than_the_files_is_refused(tuned, tmp_path, capsys):
+def test_model_that_differs_from_the_file_is_refused(tuned, tmp_path, capsys):
     code = main(["fit", "sample", "--config", str(tuned), "--model", "HRM", "--out", str(tmp_path / "m")])
     assert code == 2
-    assert "holds parameters of BPRMF, got model HRM" in capsys.readouterr().err
+    assert "has parameters of BPRMF, got model HRM" in capsys.readouterr().err
 
 
-def test_tune_says_how_it_goes_and_continues(tmp_path, capsys):
+def test_tune_prints_trials_and_continues(tmp_path, capsys):
     command = ["tune", "sample", "--model", "PersonalFrequency", "--trials", "2", "--json",
                "--study", str(tmp_path / "s.jsonl"), "--out", str(tmp_path / "t.toml")]  # fmt: skip
     assert main(command) == 0
@@ -47,7 +47,7 @@ def test_tune_says_how_it_goes_and_continues(tmp_path, capsys):
     assert "trial" not in quiet
 
 
-def test_compare_prints_and_writes_one_table(tmp_path, capsys):
+def test_compare_prints_and_writes_the_same_table(tmp_path, capsys):
     lists, truth = tmp_path / "a.csv", tmp_path / "truth.csv"
     lists.write_text("user_id,item_id,rank\nu,x,1\nv,y,1\n")
     other = tmp_path / "b.csv"

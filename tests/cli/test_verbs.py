@@ -1,4 +1,4 @@
-"""fit → recommend → evaluate → inspect, as a person would type them."""
+"""fit, recommend, evaluate and inspect, as typed on a command line."""
 
 import json
 import re
@@ -20,7 +20,7 @@ def run(capsys, *words) -> str:
     return capsys.readouterr().out
 
 
-def told(capsys, *words):
+def run_json(capsys, *words):
     return json.loads(run(capsys, *words, "--json"))
 
 
@@ -43,7 +43,7 @@ def shop(tmp_path_factory):
     return folder
 
 
-def test_examples_of_every_help_work_when_pasted(capsys, tmp_path, monkeypatch):
+def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     app = build()
@@ -62,22 +62,22 @@ def test_examples_of_every_help_work_when_pasted(capsys, tmp_path, monkeypatch):
                 assert main([*words, *shorter]) == 0, example
 
 
-def test_fit_holds_out_what_it_says(shop):
+def test_fit_writes_the_held_out_rows(shop):
     held, model = pl.read_parquet(shop / "held.parquet"), sl.load_model(shop / "model")
-    assert held.height + model.history.n_rows == sl.load_dataset("sample").n_rows
+    assert held.height + model.history_.n_rows == sl.load_dataset("sample").n_rows
     assert held["user_id"].n_unique() == 300
 
 
 def test_fit_recommend_evaluate(shop, capsys):
     run(capsys, "recommend", shop / "model", "--out", shop / "lists.parquet")
-    found = told(capsys, "evaluate", shop / "lists.parquet", shop / "held.parquet")
+    found = run_json(capsys, "evaluate", shop / "lists.parquet", shop / "held.parquet")
     assert found["users"] == 300
-    assert found["all"]["f1"] > 0.05  # three epochs; shown at random it would be .03
+    assert found["all"]["f1"] > 0.05  # three epochs; random lists score .03
 
 
-def test_the_saved_cutoff_decides_unless_told_otherwise(shop, capsys):
+def test_saved_cutoff_applies_unless_a_flag_sets_another(shop, capsys):
     reasons = [
-        {one["reason"] for one in told(capsys, "recommend", shop / "model", *flags)}
+        {one["reason"] for one in run_json(capsys, "recommend", shop / "model", *flags)}
         for flags in ([], ["--boundary"], ["--N", "3"])
     ]
     assert reasons[0] <= {"utility", "below_floor"}
@@ -86,11 +86,11 @@ def test_the_saved_cutoff_decides_unless_told_otherwise(shop, capsys):
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_lists_in_any_format_are_judged_alike(shop, capsys, ending):
+def test_all_list_formats_evaluate_to_the_same_scores(shop, capsys, ending):
     for out in (shop / f"same.{ending}", shop / "same.parquet"):
         run(capsys, "recommend", shop / "model", "--out", out)
     one, other = (
-        told(capsys, "evaluate", shop / name, shop / "held.parquet")["all"]["f1"]
+        run_json(capsys, "evaluate", shop / name, shop / "held.parquet")["all"]["f1"]
         for name in (f"same.{ending}", "same.parquet")
     )
     assert one == pytest.approx(other)
@@ -98,38 +98,63 @@ def test_lists_in_any_format_are_judged_alike(shop, capsys, ending):
 
 def test_candidates_limit_the_lists(shop, capsys):
     (shop / "new.txt").write_text("i3\n\ni5\n")
-    lists = told(
+    lists = run_json(
         capsys, "recommend", shop / "model", "--N", "5", "--candidates", shop / "new.txt", "--seen", "keep"
     )
     assert {item for one in lists for item in one["items"]} == {"i3", "i5"}
 
 
-def test_one_user_on_the_screen(shop, capsys):
+def test_list_of_one_user_is_shown(shop, capsys):
     out = run(capsys, "recommend", shop / "model", "--user", "u1", "--N", "2")
     assert "user u1: 2 items" in out
     assert "the list ends here" in out
 
 
-def test_probabilities_above_and_below_the_line_are_of_one_kind(shop, capsys):
+def test_displayed_probabilities_are_those_of_the_cutoff(shop, capsys):
     model = sl.load_model(shop / "model")
     out = run(capsys, "recommend", shop / "model", "--user", "u1", "--user", "u2")
-    heads = model.recommend(["u1", "u2"], N=100)
-    chances = model.cutoff_.calibration_.probabilities(heads, history=model.history)
-    for number in range(2):
-        rows = out.split("user u")[number + 1].splitlines()
+    for user in ("u1", "u2"):
+        rows = out.split(f"user {user}:")[1].split("user u")[0].splitlines()
         end = next(at for at, row in enumerate(rows) if "the list ends here" in row)
-        first = heads.indptr[number] + len([row for row in rows[:end] if row.endswith("%  ") or "%" in row])
-        assert f"{chances[first]:.1%}" in rows[end + 1]
+        table = model.explain(user)
+        below = table.filter(~table["shown"])
+        shown = [row for row in rows[:end] if "%" in row]
+        assert len(shown) == table["shown"].sum() == len(model.recommend([user])[user])
+        assert f"{table['probability'][0]:.1%}" in shown[0]
+        assert f"{below['probability'][0]:.1%}" in rows[end + 1]
         assert len([row for row in rows[end + 1 :] if "%" in row]) == 5
 
 
-def test_stranger_gets_an_empty_list_and_a_reason(shop, capsys):
-    (one,) = told(capsys, "recommend", shop / "model", "--user", "nobody")
+def test_lists_are_the_same_on_screen_in_files_and_in_memory(shop, capsys):
+    flags = ["--candidates", shop / "some.txt", "--at", "2024-12-01", "--max_items", "4"]
+    model = sl.load_model(shop / "model")
+    items = model.items_.values[:60].to_list()
+    (shop / "some.txt").write_text("\n".join(items))
+    expected = model.recommend(candidates=items, at="2024-12-01", max_items=4)
+    for ending in ("parquet", "csv"):
+        run(capsys, "recommend", shop / "model", "--out", shop / f"at.{ending}", *flags)
+        lists = sl.RankedLists.read(shop / f"at.{ending}")
+        found = {one.user_id: one.items for one in lists if one.items}
+        assert found == {one.user_id: one.items for one in expected if one.items}
+    printed = run_json(capsys, "recommend", shop / "model", *flags)
+    assert [one["items"] for one in printed] == [one.items for one in expected]
+
+
+def test_boundary_and_another_cutoff_exclude_each_other(shop, capsys):
+    cutoff = sl.load_model(shop / "model").cutoff_.save(shop / "cutoff")
+    ours = run_json(capsys, "recommend", shop / "model")
+    assert run_json(capsys, "recommend", shop / "model", "--cutoff", cutoff) == ours
+    assert main(["recommend", str(shop / "model"), "--boundary", "--cutoff", str(cutoff)]) == 2
+    assert "exclude each other" in capsys.readouterr().err
+
+
+def test_unknown_user_gets_an_empty_list_and_a_reason(shop, capsys):
+    (one,) = run_json(capsys, "recommend", shop / "model", "--user", "u999")
     assert (one["length"], one["reason"]) == (0, "unknown_user")
 
 
-def test_inspect_tells_what_was_trained(shop, capsys):
-    about = told(capsys, "inspect", shop / "model")
+def test_inspect_shows_what_was_trained(shop, capsys):
+    about = run_json(capsys, "inspect", shop / "model")
     assert (about["class"], about["cutoff"], about["params"]["n_factors"]) == ("DKHRM", "ExpectedF1", 8)
     assert about["boundary"]["lowest"] <= about["boundary"]["median"] <= about["boundary"]["highest"]
     assert sum(about["lengths"].values()) == 300
@@ -139,10 +164,10 @@ def test_inspect_tells_what_was_trained(shop, capsys):
 
 
 @pytest.mark.parametrize("test", [[], ["--test", "held.csv"]])
-def test_fit_writes_a_report_on_baskets_nobody_learned_from(capsys, tmp_path, monkeypatch, test):
+def test_fit_writes_a_report_on_unseen_baskets(capsys, tmp_path, monkeypatch, test):
     monkeypatch.chdir(tmp_path)
     words = ["fit", "sample", "--model", "PersonalFrequency", "--report", "report.html", *test]
-    about = told(capsys, *words)
+    about = run_json(capsys, *words)
     assert about["report"] == "report.html"
     assert "The last basket of 300 users" in (tmp_path / "report.html").read_text(encoding="utf-8")
     rows = sl.load_dataset("sample").n_rows
@@ -152,39 +177,39 @@ def test_fit_writes_a_report_on_baskets_nobody_learned_from(capsys, tmp_path, mo
 def test_no_report_without_validation(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["fit", "sample", "--quick", "--report", "report.html"]) == 2
-    assert "drop one" in capsys.readouterr().err
+    assert "drop one of them" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_data_without_order_is_trained_without_validation(tmp_path, capsys):
+def test_unordered_data_is_validated_on_random_items(tmp_path, capsys):
     sl.load_dataset("sample").to_frame().select("user_id", "item_id").unique().write_csv(
         tmp_path / "pairs.csv"
     )
-    about = told(capsys, "fit", tmp_path / "pairs.csv", "--out", tmp_path / "model", *QUICK)
-    assert (about["class"], about["cutoff"]) == ("DKBPRMF", None)
+    about = run_json(capsys, "fit", tmp_path / "pairs.csv", "--out", tmp_path / "model", *QUICK)
+    assert (about["class"], about["cutoff"]) == ("DKBPRMF", "ExpectedF1")
 
 
-def test_weights_are_said_to_be_kept_and_not_used(tmp_path, capsys):
+def test_unused_weights_are_reported(tmp_path, capsys):
     rated = sl.load_dataset("sample").to_frame().with_columns(rating=pl.lit(5))
     rated.write_csv(tmp_path / "rated.csv")
     words = ["fit", tmp_path / "rated.csv", "--quick", "--model", "Popularity", "--out", tmp_path / "m"]
-    for flags, said in ([], True), (["--weight", ""], False):
+    for flags, reported in ([], True), (["--weight", ""], False):
         assert main([str(word) for word in (*words, *flags)]) == 0
-        assert ("no model uses them" in capsys.readouterr().err) is said
+        assert ("no model uses them" in capsys.readouterr().err) is reported
 
 
-@pytest.mark.parametrize(("columns", "said"), [(["user_id", "item_id"], True), (pl.all(), False)])
-def test_repeats_that_cannot_be_told_from_duplicates_are_spoken_of(tmp_path, capsys, columns, said):
+@pytest.mark.parametrize(("columns", "reported"), [(["user_id", "item_id"], True), (pl.all(), False)])
+def test_possible_repeats_without_times_are_reported(tmp_path, capsys, columns, reported):
     rows = sl.load_dataset("sample").to_frame().select(columns)
     pl.concat([rows, rows.head(3)]).write_csv(tmp_path / "rows.csv")
     words = ["fit", tmp_path / "rows.csv", "--quick", "--model", "Popularity", "--out", tmp_path / "m"]
     assert main([str(word) for word in words]) == 0
-    assert ("a second purchase looks like a duplicate" in capsys.readouterr().err) is said
+    assert ("a repeated purchase looks like a duplicate" in capsys.readouterr().err) is reported
 
 
-def test_a_model_that_counts_is_cut_too(tmp_path, capsys):
-    about = told(
-        capsys, "fit", "sample", "--model", "PersonalFrequency", "--set", "decay=0.8", "--out", tmp_path / "m"
+def test_counting_model_gets_a_cutoff_too(tmp_path, capsys):
+    about = run_json(
+        capsys, "fit", "sample", "--model", "PersonalFrequency", "--decay", "0.8", "--out", tmp_path / "m"
     )
     assert (about["params"]["decay"], about["cutoff"]) == (0.8, "ExpectedF1")
 
@@ -196,21 +221,21 @@ def test_a_model_that_counts_is_cut_too(tmp_path, capsys):
         (["fit", "sampel"], "did you mean 'sample'?"),
         (["fit", "sample", "--model", "HRM", "--t", "2"], "HRM has no parameter 't'"),
         (["fit", "sample", "--model", "DKHMR"], 'Did you mean "DKHRM"?'),
-        (["fit", "sample", "--set", "window"], "--set takes NAME=VALUE"),
-        (["fit", "sample", "--config", "/dev/null"], 'must hold model = "…"'),
+        (["fit", "sample", "--windw", "3"], "Did you mean --window?"),
+        (["fit", "sample", "--config", "/dev/null"], 'must contain model = "…"'),
         (["fit", "sample", "--cutoff", "ExpectdF1"], 'Did you mean "ExpectedF1"?'),
         (["evaluate", "a", "b", "--max_itms", "3"], "Did you mean --max_items?"),
         (["fit", "sample", "--alpha", "3", "--quick"], "alpha must lie between"),
-        (["fit", "sample", "--budget", "2", "--model", "HRM"], "--budget is for choosing among all rankers"),
-        (["fit", "sample", "--budget", "2", "--lr", "0.1"], "--budget is for choosing among all rankers"),
-        (["fit", "sample", "--budget", "0"], "budget must be quick, default or a number"),
-        (["fit", "sample", "--test", "held.txt"], "change the ending"),
+        (["fit", "sample", "--budget", "2", "--quick"], "--budget tries several settings"),
+        (["fit", "sample", "--budget", "2", "--lr", "0.1"], "--budget tries several settings"),
+        (["fit", "sample", "--budget", "0"], "budget must be quick, default or a positive number"),
+        (["fit", "sample", "--test", "held.txt"], "change the file name"),
         (["recommend", "nowhere"], "no saved model at nowhere"),
         (["inspect", "nowhere"], "no saved model at nowhere"),
         (["evaluate", "nowhere.parquet", "held.parquet"], "nowhere.parquet"),
     ],
 )
-def test_what_can_be_mended_is_said_in_a_sentence(capsys, tmp_path, monkeypatch, words, sentence):
+def test_invalid_input_is_reported_in_one_sentence(capsys, tmp_path, monkeypatch, words, sentence):
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
     err = capsys.readouterr().err.splitlines()
@@ -234,43 +259,67 @@ def test_names_in_files_are_checked_like_flags(capsys, tmp_path):
         assert words in capsys.readouterr().err
 
 
-def test_without_a_model_the_best_one_is_chosen_and_said(capsys, tmp_path, monkeypatch):
-    from shortlist.auto import fit as default
+def test_best_model_is_selected_and_reported(capsys, tmp_path, monkeypatch):
+    import shortlist.auto.fit as auto
 
-    monkeypatch.setattr(default, "RANKERS", ("Popularity", "PersonalFrequency"))
+    monkeypatch.setattr(auto, "MODELS", ("Popularity", "PersonalFrequency"))
     words = ["fit", "sample", "--out", tmp_path / "m", "--report", tmp_path / "r.html"]
     out = run(capsys, *words)
-    assert "PersonalFrequency(), cut by" in out
-    assert "on the best fixed N" in out
+    assert "PersonalFrequency(), cutoff: " in out
+    assert "over the best fixed N" in out
     assert "The last basket of 300 users" in (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "PersonalFrequency(), cut by" in run(capsys, "inspect", tmp_path / "m")
-    reasons = {one["reason"] for one in told(capsys, "recommend", tmp_path / "m")}
+    assert "PersonalFrequency(), cutoff: " in run(capsys, "inspect", tmp_path / "m")
+    reasons = {one["reason"] for one in run_json(capsys, "recommend", tmp_path / "m")}
     assert reasons <= {"utility", "below_floor", "top_n"}
 
 
 @pytest.mark.parametrize(("flags", "budget"), [([], "quick"), (["default"], "default"), (["3"], 3)])
-def test_the_budget_of_the_choice_is_that_of_sl_fit(capsys, tmp_path, monkeypatch, flags, budget):
-    from shortlist.auto import fit as default
+def test_budget_is_passed_to_sl_fit(capsys, tmp_path, monkeypatch, flags, budget):
+    import shortlist.auto.fit as auto
 
-    heard = []
-    monkeypatch.setattr(default, "RANKERS", ("Popularity", "PersonalFrequency"))
-    monkeypatch.setattr(default, "_n_trials", lambda said: heard.append(said) or 1)
+    received = []
+    monkeypatch.setattr(auto, "MODELS", ("Popularity", "PersonalFrequency"))
+    monkeypatch.setattr(auto, "_n_trials", lambda budget: received.append(budget) or 1)
     words = ["--budget", *flags] if flags else []
     run(capsys, "fit", "sample", "--out", tmp_path / "m", "--seed", "1", *words)
-    assert heard == [budget]
+    assert received == [budget]
 
 
-def test_a_model_that_only_ranks_says_so(capsys, tmp_path):
+def test_command_line_and_library_fit_the_same_model(capsys, tmp_path):
+    run(capsys, "fit", "sample", "--model", "BPRMF", *QUICK, "--cutoff", "Threshold", "--out", tmp_path / "m")
+    ours = sl.load_model(tmp_path / "m")
+    model = sl.BPRMF(n_epochs=3, n_factors=8)
+    expected = sl.fit(sl.load_dataset("sample"), models=model, cutoff=sl.cutoff.Threshold())
+    assert ours.recommend().items.tolist() == expected.recommend().items.tolist()
+    assert ours.selection_ == expected.selection_
+
+
+def test_named_model_is_tried_with_a_budget(capsys, tmp_path):
+    words = ["--model", "Popularity", "--budget", "3", "--metric", "ndcg"]
+    run(capsys, "fit", "sample", "--out", tmp_path / "m", *words)
+    expected = sl.fit(sl.load_dataset("sample"), models="Popularity", budget=3, metric="ndcg").selection_
+    assert sl.load_model(tmp_path / "m").selection_ == expected
+
+
+def test_no_cutoff_leaves_the_boundary(capsys, tmp_path):
+    out = run(
+        capsys, "fit", "sample", "--model", "DKBPRMF", *QUICK, "--cutoff", "none", "--out", tmp_path / "m"
+    )
+    assert "Stopping rule: learned boundary" in out
+    assert sl.load_model(tmp_path / "m").cutoff_ is None
+
+
+def test_model_without_cutoff_and_boundary_asks_for_n(capsys, tmp_path):
     out = run(capsys, "fit", "sample", "--quick", "--model", "Popularity", "--out", tmp_path / "m")
-    assert "which only ranks, so recommend needs --N" in out
+    assert "Stopping rule: none; recommend needs --N" in out
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_training(shop, capsys):
+def test_unwritable_path_is_refused_before_training(shop, capsys):
     assert main(["fit", "sample", "--out", str(shop / "events.csv" / "model")]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1  # not even the data was read
+    assert len(capsys.readouterr().err.splitlines()) == 1  # the data was not read
 
 
-def test_a_file_in_the_way_is_not_overwritten(shop, capsys):
+def test_file_that_is_not_a_model_is_not_overwritten(shop, capsys):
     assert main(["fit", "sample", "--quick", *QUICK, "--out", str(shop / "events.csv")]) == 2
     assert "not a saved model" in capsys.readouterr().err
     assert (shop / "events.csv").is_file()

@@ -141,7 +141,8 @@ def choose_cutoff(
     >>> split = sl.split.last_basket(sl.load_dataset("sample"))
     >>> model = sl.PersonalFrequency().fit(split.train)
     >>> lists = model.recommend(N=20)
-    >>> choice = sl.choose_cutoff(lists, split.valid, split.train)
+    >>> cutoffs = sl.default_cutoffs(20, probabilities=False)
+    >>> choice = sl.choose_cutoff(lists, split.valid, split.train, cutoffs)
     >>> choice.scores[choice.name] >= choice.scores["fixed N"]
     True
     """

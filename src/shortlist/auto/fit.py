@@ -126,9 +126,7 @@ def fit(
         if choice is not None:
             display.line(f"cutoff: {choice.name} ({choice.reason})")
         model = best.refit(data, progress=display.epochs(f"training {type(best.model).__name__}"))
-    if choice is None:
-        return model
-    return model.set_cutoff(choice.cutoff, _report(search, choice))
+    return model.set_cutoff(None if choice is None else choice.cutoff, _report(search, choice))
 
 
 def _n_trials(budget: str | int) -> int:
@@ -289,13 +287,14 @@ def _select_cutoff(best: Validation, cutoff: Cutoff | Literal["auto"]) -> Cutoff
     return CutoffChoice(FIXED, best.fit_cutoff(cutoffs[FIXED]), choice.scores, reason, metric)
 
 
-def _report(search: _Search, choice: CutoffChoice) -> SelectionReport:
-    order = sorted(choice.scores, key=lambda name: (name != choice.name, -choice.scores[name]))
+def _report(search: _Search, choice: CutoffChoice | None) -> SelectionReport:
+    scores = {} if choice is None else choice.scores
+    order = sorted(scores, key=lambda name: (choice is not None and name != choice.name, -scores[name]))
     return SelectionReport(
         validation=search.holdout.description,
         models=search.rows,
-        cutoffs=[{"cutoff": name, "score": choice.scores[name]} for name in order],
+        cutoffs=[{"cutoff": name, "score": scores[name]} for name in order],
         skipped=search.skipped,
-        reason=choice.reason,
+        reason="" if choice is None else choice.reason,
         metric=search.metric,
     )

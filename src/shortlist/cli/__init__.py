@@ -1,4 +1,4 @@
-"""The command line: one file per verb, thin over the library."""
+"""The command line: one thin file per verb."""
 
 from shortlist.cli.app import main
 

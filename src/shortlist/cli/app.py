@@ -1,103 +1,141 @@
-"""Which verbs there are, and how every one of them ends: a result, or one sentence and exit code 2."""
+"""The parser with all verbs, and how a command ends: with a result, or with one sentence and an exit code."""
 
+import difflib
 import os
-import re
 import sys
 from collections.abc import Sequence
+from typing import get_args
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, ArgumentCollection, CycloptsError, Group, Parameter
+from cyclopts.config import Env
 
-from shortlist.cli.compare import compare
-from shortlist.cli.datasets import datasets
-from shortlist.cli.demo import demo
-from shortlist.cli.environment import environment
-from shortlist.cli.evaluate import evaluate
-from shortlist.cli.fit import fit
-from shortlist.cli.inspect import inspect
-from shortlist.cli.params import whole_numbers
-from shortlist.cli.recommend import recommend
-from shortlist.cli.reproduce import reproduce
-from shortlist.cli.screen import complain
-from shortlist.cli.tune import tune
-from shortlist.errors import ShortlistError
+from shortlist.cli.screen import print_error, print_note
+from shortlist.cli.source import COLUMNS, PARAMETERS
+from shortlist.errors import ConfigError, ShortlistError
 
-WRONG_USE = 2  # bad flags, bad data, a full disk: something the person at the keyboard can mend
-OUR_FAULT = 70  # EX_SOFTWARE
+INVALID_INPUT = 2  # flags, data, a full disk: the caller can fix it
+INTERNAL_ERROR = 70  # EX_SOFTWARE
 INTERRUPTED = 130  # 128 + SIGINT
 PIPE_CLOSED = 141  # 128 + SIGPIPE
+PREFIX = "SHORTLIST_"  # of environment variables
+SIMILAR = 0.85  # a variable this similar to a parameter is a typo; other names belong to other programs
+
+# Verbs are imported when they run, so these summaries are what `shortlist --help` shows.
+VERBS = {
+    "demo": "Train on MovieLens and compare dynamic list lengths with the best fixed N.",
+    "datasets": "List, fetch and show published datasets.",
+    "fit": "Train a model, choose a stopping rule on validation data, and save both.",
+    "recommend": "Recommend lists from a saved model.",
+    "evaluate": "Evaluate lists of any origin on what users did next.",
+    "compare": "Compare several files of lists, with confidence intervals and p-values.",
+    "tune": "Search the hyper-parameters of a model.",
+    "reproduce": "Repeat the experiments of the paper.",
+    "inspect": "Show what a saved model contains.",
+}
 
 
 def version() -> str:
-    """Asked only by --version: reading the metadata costs more than the rest of the help."""
+    """Read the version only for --version, because reading metadata is slow."""
     import shortlist
 
     return f"shortlist {shortlist.__version__}"
 
 
-def build() -> App:
-    """The parser; the verbs' files are light, what they need is imported when they run."""
+def build(verb: str | None = None) -> App:
+    """Build the parser; `verb` shows its full help, the others only their summary."""
     app = App(
         name="shortlist",
         help="Recommendations that know when to stop.\n\nStart here:\n  shortlist demo",
         help_format="plaintext",
         version=version,
-        # flags are spelled as in Python and TOML; dashes are understood too
+        # flags are spelled as in Python and TOML; dashes are accepted too
         default_parameter=Parameter(name_transform=lambda name: name, negative=()),
         suppress_keyboard_interrupt=False,
-        config=(environment, whole_numbers),
+        config=(read_environment, check_whole_numbers),
     )
-    for verb in (demo, datasets, fit, recommend, evaluate, compare, tune, reproduce, inspect):
-        app.command(verb)
+    for name, summary in VERBS.items():
+        app.command(f"shortlist.cli.{name}:{name}", name=name, help=None if name == verb else summary)
     app.register_install_completion_command(
-        help="Let the shell complete verbs and flags; for bash, zsh, fish."
+        help="Install shell completion of verbs and flags for bash, zsh or fish."
     )
     return app
 
 
-# advice that the library gives in Python, such as user_id='name', as flags
-KEYWORD = re.compile(
-    r"\b(user_id|item_id|timestamp|weight|basket_id|item_name|time_format|separator|query|table|N)=(?=['\"\d])"
-)
+def read_environment(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """SHORTLIST_N_FACTORS=64 sets --n_factors 64 unless the flag is given; output paths are never set."""
+    groups = {PARAMETERS.name, COLUMNS.name}
+    settable = ArgumentCollection(  # type: ignore[no-untyped-call]
+        one for one in arguments if one.name == "--model" or _group_names(one.parameter.group) & groups
+    )
+    Env(PREFIX, command=False)(app, commands, settable)
+    known = [PREFIX + one.name.lstrip("-").upper() for one in settable if one.name.startswith("--")]
+    for name in sorted(os.environ):
+        near = difflib.get_close_matches(name, known, 1, SIMILAR) if name.startswith(PREFIX) else []
+        if near and name not in known:
+            print_note(f"{name} is not a parameter and is ignored; did you mean {near[0]}?")
+
+
+def _group_names(groups: object) -> set[str]:
+    found = groups if isinstance(groups, tuple) else (groups,)
+    return {group.name for group in found if isinstance(group, Group)}
+
+
+def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Refuse 1.5 for an integer flag; the parser would round it."""
+    for argument in arguments:
+        types = {argument.hint, *get_args(argument.hint)}
+        for token in argument.tokens if int in types and float not in types else ():
+            try:
+                whole = float(token.value).is_integer()
+            except ValueError:  # not a number: the parser's own message is better
+                continue
+            if not whole:
+                raise ConfigError(f"{argument.name} must be a whole number, got {token.value}.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; no traceback for anything a person can mend."""
+    """Run one command and return its exit code; invalid input never causes a traceback."""
     tokens = list(sys.argv[1:] if argv is None else argv)
     try:
-        build()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        app = build(tokens[0] if tokens else None)
+        app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except (SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # a panic of Rust code is no Exception
-        code = ended(error)
+    except BaseException as error:  # a panic in Rust code is not an Exception
+        code = report_failure(error)
         if code is None:
             raise
         return code
     return 0
 
 
-def ended(error: BaseException) -> int | None:
-    """The exit code of a failure, which is told in a sentence; None where a traceback is wanted."""
-    if interrupted(error):
-        return complain("stopped by Ctrl-C before it was done.", INTERRUPTED)
-    if isinstance(error, CycloptsError | ShortlistError):
-        return complain(KEYWORD.sub(r"--\1 ", str(error)), WRONG_USE)
+def report_failure(error: BaseException) -> int | None:
+    """Print a failure in one sentence and return its exit code; None where a traceback is wanted."""
+    if is_interrupt(error):
+        return print_error("interrupted by Ctrl-C.", INTERRUPTED)
+    if isinstance(error, ShortlistError):
+        flag = "" if error.parameter is None else f" (On the command line: --{error.parameter}.)"
+        return print_error(f"{error}{flag}", INVALID_INPUT)
+    if isinstance(error, CycloptsError):
+        return print_error(str(error), INVALID_INPUT)
     if isinstance(error, BrokenPipeError):
-        # The reader has gone (`| head`): leave without a word, also when Python flushes at exit.
+        # The reader of the pipe is closed (`| head`): exit silently, also when Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     if isinstance(error, OSError):
-        return complain(f"{error.filename or 'the operating system'}: {error.strerror or error}.", WRONG_USE)
+        place = error.filename or "operating system"
+        return print_error(f"{place}: {error.strerror or error}.", INVALID_INPUT)
     if isinstance(error, MemoryError):
-        return complain("not enough memory; try fewer rows, n_factors or n_threads.", WRONG_USE)
+        return print_error("not enough memory; try fewer rows, n_factors or n_threads.", INVALID_INPUT)
     if os.environ.get("SHORTLIST_TRACEBACK"):
         return None
-    sentence = f"a fault of ours, not yours: {type(error).__name__}: {error}"
-    return complain(f"{sentence} (set SHORTLIST_TRACEBACK=1 to see where).", OUR_FAULT)
+    sentence = f"internal error: {type(error).__name__}: {error}"
+    return print_error(f"{sentence} (set SHORTLIST_TRACEBACK=1 for the traceback).", INTERNAL_ERROR)
 
 
-def interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind it: tidying up, or Rust code that calls back, may fail because of it."""
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C caused the error; cleanup code, or Rust code that calls Python, may fail after it."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt) or "KeyboardInterrupt()" in str(error):
             return True

@@ -1,52 +1,53 @@
-"""`shortlist compare`: several files of lists, of any origin, against one truth."""
+"""`shortlist compare`: several files of lists against one truth."""
 
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from shortlist.cli.screen import Json, say, show, show_text
-from shortlist.cli.source import AS_NAMED, Reading, interactions
+import shortlist as sl
+from shortlist.cli.screen import Json, print_note, show, show_text
+from shortlist.cli.source import BY_NAME, Reading, read_source
 from shortlist.errors import DataError
 
 
 def compare(
     *lists: Annotated[str, Parameter(help="Files of lists, each as FILE or NAME=FILE.")],
-    truth: Annotated[str, Parameter(help="What the users took afterwards: a file, folder or database URI.")],
+    truth: Annotated[str, Parameter(help="What the users did afterwards: a file, folder or database URI.")],
     baseline: Annotated[
-        str | None, Parameter(help="Name of the lists that the others are tested against; else the first.")
+        str | None, Parameter(help="Name of the lists that the others are compared with; default: the first.")
     ] = None,
-    max_items: Annotated[int, Parameter(help="The longest list that would ever be shown.")] = 20,
+    max_items: Annotated[int, Parameter(help="Maximum length of a list, for metrics that need one.")] = 20,
     out: Annotated[
-        Path | None, Parameter(help="Write the table as .md, .tex, .csv, .json or .txt, and do not print it.")
+        Path | None,
+        Parameter(help="Write the table as .md, .tex, .csv, .json or .txt, do not print it."),
     ] = None,
-    reading: Reading = AS_NAMED,
+    reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
-    """Judge lists side by side over all users, with intervals and p-values; an empty list counts 0.
+    """Compare several files of lists, with confidence intervals and p-values.
+
+    The metrics are averages over all users; empty lists score 0.
 
     For example:
-      shortlist recommend shop --N 10 --out ten.parquet
+      shortlist recommend shop.shortlist --N 10 --out ten.parquet
       shortlist compare ten.parquet dynamic=lists.parquet --truth held.parquet
     """
-    from shortlist.data.ranked_lists import RankedLists
-    from shortlist.evaluation import compare as judge
-
-    named = dict(map(named_file, lists))
-    if len(named) < len(lists) or not named:
+    files = dict(map(parse_name, lists))
+    if len(files) < len(lists) or not files:
         raise DataError(f"lists must have different names, got {list(lists)}; write NAME=FILE for each.")
-    happened = interactions(truth, reading, training=False)
-    results = {name: RankedLists.read(path) for name, path in named.items()}
-    found = judge(results, happened, baseline=baseline, max_items=max_items)
+    happened = read_source(truth, reading, training=False)
+    results = {name: sl.RankedLists.read(path) for name, path in files.items()}
+    comparison = sl.compare(results, happened, baseline=baseline, max_items=max_items)
     if out is not None:
-        say(f"written to {found.write(out)}")
+        print_note(f"table written to {comparison.write(out)}")
     if json:
-        show_text(found.to_json().rstrip())
+        show_text(comparison.to_json().rstrip())
     elif out is None:
-        show(found)
+        show(comparison)
 
 
-def named_file(text: str) -> tuple[str, Path]:
+def parse_name(text: str) -> tuple[str, Path]:
     """NAME=FILE, or a file whose stem is the name."""
     name, equals, path = text.partition("=")
     return (name, Path(path)) if equals else (Path(text).stem, Path(text))

@@ -1,44 +1,41 @@
-"""`shortlist datasets`: what can be loaded by name, and whether it is here already."""
+"""`shortlist datasets`: published datasets by name."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from shortlist.cli.screen import Json, say, show_json, show_table, show_text
+from shortlist.cli.screen import Json, print_note, show_json, show_table, show_text
 
 if TYPE_CHECKING:
     from shortlist.data.catalogue import Dataset
 
 datasets = App(
     name="datasets",
-    help="Published datasets by name: list, fetch, show.\n\nFor example:\n  shortlist datasets show sample",
+    help="List, fetch and show published datasets.\n\nFor example:\n  shortlist datasets show sample",
 )
-Name = Annotated[str, Parameter(help="As in `shortlist datasets list`.")]
-
-Force = Annotated[
-    bool, Parameter(help="Download again even if the cached copy is sound.", show_default=False)
-]
+Name = Annotated[str, Parameter(help="A name from `shortlist datasets list`.")]
+Force = Annotated[bool, Parameter(help="Download again even if a valid copy is cached.", show_default=False)]
 
 
 @datasets.command(name="list")
 def list_all(*, json: Json = False) -> None:
-    """Every dataset that can be loaded by name.
+    """List the datasets that can be loaded by name.
 
     For example:
       shortlist datasets list
     """
     from shortlist.data.datasets import list_datasets
 
-    known = [facts(dataset) for dataset in list_datasets()]
+    known = [describe(dataset) for dataset in list_datasets()]
     if json:
         return show_json(known)
     rows = [(one["name"], one["title"], one["counts"], one["cached"]) for one in known]
-    return show_table(("name", "what", "size", "here already"), rows)
+    return show_table(("name", "title", "size", "cached"), rows)
 
 
 @datasets.command
 def fetch(name: Name, /, *, force: Force = False, json: Json = False) -> None:
-    """Download a dataset into the user's cache and verify it; what is there already is not fetched again.
+    """Download a dataset into the user's cache and verify it, unless it is cached already.
 
     For example:
       shortlist datasets fetch ml-100k
@@ -47,28 +44,28 @@ def fetch(name: Name, /, *, force: Force = False, json: Json = False) -> None:
     from shortlist.data.datasets import find_dataset
 
     if find_dataset(name).is_generated:
-        place = None
-        say(f"{name} is generated on the spot; there is nothing to fetch.")
+        folder = None
+        print_note(f"{name} is generated; there is nothing to fetch.")
     else:
-        place = str(fetch_dataset(name, progress=say, force=force))
+        folder = str(fetch_dataset(name, progress=print_note, force=force))
     if json:
-        show_json({"name": name, "folder": place})
-    elif place:
-        show_text(f"{name} is ready in {place}")
+        show_json({"name": name, "folder": folder})
+    elif folder:
+        show_text(f"{name} is in {folder}")
 
 
 @datasets.command
 def show(name: Name, /, *, json: Json = False) -> None:
-    """What a dataset is, under which terms, and what is in it; fetches it if need be.
+    """Show the origin, terms and size of a dataset; it is downloaded if necessary.
 
     For example:
       shortlist datasets show sample
     """
     from shortlist.data.datasets import find_dataset, load_dataset
 
-    about = facts(find_dataset(name))
-    data = load_dataset(name, progress=say)
-    found = {
+    about = describe(find_dataset(name))
+    data = load_dataset(name, progress=print_note)
+    counts = {
         "rows": data.n_rows,
         "users": data.n_users,
         "items": data.n_items,
@@ -76,13 +73,13 @@ def show(name: Name, /, *, json: Json = False) -> None:
         "fingerprint": data.fingerprint,
     }
     if json:
-        return show_json(about | found)
-    show_table(("", name), [(key, cell) for key, cell in about.items() if cell != ""])
-    return show_table(("", "loaded"), list(found.items()))
+        return show_json(about | counts)
+    show_table(("", name), [(key, value) for key, value in about.items() if value != ""])
+    return show_table(("", "loaded"), list(counts.items()))
 
 
-def facts(dataset: "Dataset") -> dict[str, Any]:
-    """What is known without fetching."""
+def describe(dataset: "Dataset") -> dict[str, Any]:
+    """What is known without a download."""
     from shortlist.data.datasets import is_cached
 
     return {

@@ -1,4 +1,4 @@
-"""`shortlist demo`: the main job on real data, in a minute."""
+"""`shortlist demo`: the whole workflow on real data, in about a minute."""
 
 from pathlib import Path
 from textwrap import fill
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.lists import as_json, drawn
-from shortlist.cli.screen import Json, say, show, show_json, show_table, show_text
-from shortlist.cli.training import BOUNDARY, rehearse, relearned, write_page
+from shortlist.cli.display import list_as_json, list_table, rows_of
+from shortlist.cli.screen import Json, print_note, progress_lines, show, show_json, show_table, show_text
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:
@@ -19,56 +18,66 @@ if TYPE_CHECKING:
     from shortlist.split import Split
 
 N_EPOCHS = 40
-MOST = 20  # items on any list
-ROWS = 8  # items of a list that are printed
-WITHHELD = 3  # and items below its end
+N_CANDIDATES = 100
+MAX_ITEMS = 20
+ROWS = 8  # printed items of a list
+WITHHELD = 3  # printed candidates below its end
 WIDTH = 79  # of a paragraph
-FIXED, EXPECTED = "best fixed N", "expected F1"
+FIXED, BOUNDARY, EXPECTED = "best fixed N", "learned boundary", "expected F1"
 
 
 def demo(
     *,
-    report: Annotated[Path, Parameter(help="Where the report is written, one HTML file.")] = Path(
-        "shortlist-report.html"
-    ),
+    report: Annotated[Path, Parameter(help="HTML file for the report.")] = Path("shortlist-report.html"),
     json: Json = False,
 ) -> None:
-    """Train on MovieLens, let K decide, compare it fairly with the best fixed N, print three users' lists.
+    """Train on MovieLens and compare dynamic list lengths with the best fixed N.
 
-    Where MovieLens cannot be had, the built-in sample takes its place. Everything is chosen on validation.
+    The demo prints three lists and writes a report. All choices are made on validation
+    data. Without a network, the built-in sample is used.
 
     For example:
       shortlist demo
     """
     from shortlist.core.files import check_writable
+    from shortlist.reports.model_page import write_model_report
     from shortlist.reports.model_report import build_model_report, items_of
+    from shortlist.tuning.progress import show_progress
+    from shortlist.tuning.validation import hold_out, validate
 
     check_writable(report)
-    name, data = movies_or_groceries()
+    name, data = load_data()
     split = sl.split.last_basket(data)
     if not json:
         show_text(introduction(name, data, split))
-    rehearsal = rehearse(sl.DKHRM(n_epochs=N_EPOCHS, seed=7), split.train_valid, data.has_repeats)
-    if rehearsal is None:
-        raise DataError("the demo needs users with at least three baskets, got none; try it on other data.")
-    model = relearned(rehearsal, split.train_valid)
-    fixed = rehearsal.set_cutoff(sl.cutoff.FixedN())
-    model_report = build_model_report(
+    filter_seen = not data.has_repeats
+    with show_progress(progress_lines()) as display:
+        validation = validate(
+            sl.DKHRM(n_epochs=N_EPOCHS, seed=7),
+            hold_out(split.train_valid),
+            depth=N_CANDIDATES,
+            filter_seen=filter_seen,
+            progress=display.epochs("validating DKHRM"),
+        )
+        display.line(f"DKHRM: {validation.n_epochs} epochs are best on validation data")
+        model = validation.refit(split.train_valid, progress=display.epochs("training DKHRM"))
+    fixed = sl.cutoff.FixedN(N=validation.N)
+    result = build_model_report(
         name,
         model,
         split,
         {
-            f"{FIXED} = {fixed.need('N_')}": fixed,
+            f"{FIXED} = {fixed.N}": fixed,
             BOUNDARY: "boundary",
-            EXPECTED: rehearsal.set_cutoff(sl.cutoff.ExpectedF1()),
+            EXPECTED: validation.fit_cutoff(sl.cutoff.ExpectedF1()),
         },
         main=EXPECTED,
-        N=fixed.need("N_"),
-        filter_seen=not data.has_repeats,
-        max_items=MOST,
+        N=validation.N,
+        filter_seen=filter_seen,
+        max_items=MAX_ITEMS,
     )
-    write_page(model_report, report)
-    examples = three_of(model_report.lists[model_report.main])
+    write_model_report(result, report)
+    examples = choose_examples(result.lists[result.main])
     if json:
         return show_json(
             {
@@ -76,43 +85,44 @@ def demo(
                 "rows": data.n_rows,
                 "users": data.n_users,
                 "items": data.n_items,
-                "n_epochs": model.n_epochs_,
-                "results": model_report.comparison.table.to_dicts(),
-                "tests": model_report.comparison.tests.to_dicts(),
-                "examples": [as_json(one, data) for one in examples],
+                "n_epochs": validation.n_epochs,
+                "results": result.comparison.table.to_dicts(),
+                "tests": result.comparison.tests.to_dicts(),
+                "examples": [list_as_json(one, data) for one in examples],
                 "report": str(report),
             }
         )
-    show_comparison(model_report)
-    show_text("\nThree of these lists: long, middling, short; ✓ marks what was taken next.\n")
+    show_comparison(result)
+    show_text("\nThree of these lists: the longest, one of median length, the shortest.")
+    show_text("✓ marks items in the user's next basket.\n")
     for one in examples:
-        ranked, taken = model_report.top_candidates[one.user_id], items_of(one.user_id, split.test)
-        show(drawn(one, ranked, data, taken=taken, most=ROWS, withheld=WITHHELD))
-    show_text(f"Read the report, with ten more users: {report}")
-    return show_text("Next: shortlist fit --help, which finds the ranker that suits data of your own.")
+        candidates, relevant = rows_of(result.top_candidates[one.user_id]), items_of(one.user_id, split.test)
+        show(list_table(one, candidates, data, relevant=relevant, max_rows=ROWS, max_withheld=WITHHELD))
+    show_text(f"Report with ten more users: {report}")
+    return show_text("Next: run shortlist fit --help to find the best model for your own data.")
 
 
-def movies_or_groceries() -> "tuple[str, Interactions]":
-    """MovieLens-100K, or the generated sample and a word about why."""
+def load_data() -> "tuple[str, Interactions]":
+    """MovieLens-100K, or the generated sample if it cannot be downloaded."""
     try:
-        return "MovieLens 100K", sl.load_dataset("ml-100k", progress=say)
+        return "MovieLens 100K", sl.load_dataset("ml-100k", progress=print_note)
     except DataError as error:
-        say(f"{error} The demo goes on with the built-in sample.")
+        print_note(f"{error} The demo continues with the built-in sample.")
         return "the generated sample", sl.load_dataset("sample")
 
 
 def introduction(name: str, data: "Interactions", split: "Split") -> str:
-    """What was found and how it is cut."""
-    tested = split.test.active_users.size
-    size = split.test.n_rows / tested
+    """The size of the data and of the test set."""
+    n_users = split.test.active_users.size
+    size = split.test.n_rows / n_users
     return (
         f"{name}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items.\n"
-        f"To be foreseen: the last basket of {tested:,} users, {size:.2f} items on average."
+        f"Test set: the last basket of {n_users:,} users, {size:.2f} items on average."
     )
 
 
-def three_of(lists: "RankedLists") -> "list[RankedList]":
-    """The longest list, one of median length and the shortest, each the first of its kind; fewer if alike."""
+def choose_examples(lists: "RankedLists") -> "list[RankedList]":
+    """The longest list, one of median length and the shortest; fewer if they are the same."""
     import numpy as np
 
     wanted = np.quantile(lists.lengths, (1, 0.5, 0), method="nearest")
@@ -120,30 +130,30 @@ def three_of(lists: "RankedLists") -> "list[RankedList]":
     return [lists.at(number) for number in dict.fromkeys(numbers)]
 
 
-def show_comparison(model_report: "ModelReport") -> None:
-    """How the lists end, the table, and in words what it says."""
+def show_comparison(result: "ModelReport") -> None:
+    """Print the stopping rule, the table, and what it means."""
     rows = []
-    for name, report in model_report.reports.items():
-        test = model_report.comparison.results.get((name, "f1"))
+    for name, report in result.reports.items():
+        test = result.comparison.results.get((name, "f1"))
         gain = "" if test is None else f"{test.difference:+.4f} [{test.low:+.4f}, {test.high:+.4f}]"
-        mean, covered = f"{report.mean('length'):.1f}", f"{report.cover_ratio:.0%}"
-        rows.append((name, f"{report.f1:.4f}", mean, covered, gain))
-    paragraph(f"Ranking: {type(model_report.model).__name__}. Stopping rule: {model_report.stopping_rule}")
+        length, coverage = f"{report.mean('length'):.1f}", f"{report.cover_ratio:.0%}"
+        rows.append((name, f"{report.f1:.4f}", length, coverage, gain))
+    show_paragraph(f"Ranking: {type(result.model).__name__}. Stopping rule: {result.stopping_rule}")
     show_text("")
     show_table(
-        ("who ends the list", "F1", "length", "covered", "difference in F1, 95%"),
+        ("stopping rule", "F1", "length", "coverage", "difference in F1, 95%"),
         rows,
-        title="F1 over all test users, by what ends the same ranking",
+        title="F1 over all test users, by stopping rule of the same ranking",
     )
-    paragraph(model_report.verdict())
-    _, _, selected = model_report.selective_f1(model_report.selected)
-    _, _, fixed = model_report.selective_f1(model_report.fixed)
-    paragraph(
-        f"Skipping the least certain {1 - model_report.coverage:.0%} of users gives F1 {selected:.4f} "
-        f"(fixed N: {fixed:.4f}). Use coverage={model_report.coverage} to send these users nothing."
+    show_paragraph(result.verdict())
+    _, _, selected = result.selective_f1(result.selected)
+    _, _, fixed = result.selective_f1(result.fixed)
+    show_paragraph(
+        f"Skipping the least certain {1 - result.coverage:.0%} of users gives F1 {selected:.4f} (fixed N: "
+        f"{fixed:.4f}). A cutoff with coverage={result.coverage} sends nothing to these users."
     )
 
 
-def paragraph(text: str) -> None:
-    """A few lines that no terminal breaks."""
+def show_paragraph(text: str) -> None:
+    """Print text in lines that fit every terminal."""
     show_text(fill(text, WIDTH))

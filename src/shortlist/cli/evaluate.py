@@ -7,12 +7,12 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import Json, show_json, show_text
-from shortlist.cli.source import AS_NAMED, Reading, interactions
+from shortlist.cli.source import BY_NAME, Reading, read_source
 
 Lists = Annotated[
     Path, Parameter(help="Lists as .parquet, .csv or .jsonl with user_id, item_id, and rank or score.")
 ]
-Truth = Annotated[str, Parameter(help="What the users took afterwards: a file, a folder or a database URI.")]
+Truth = Annotated[str, Parameter(help="What the users did afterwards: a file, a folder or a database URI.")]
 
 
 def evaluate(
@@ -21,21 +21,24 @@ def evaluate(
     /,
     *,
     history: Annotated[
-        str | None, Parameter(help="What was known when the lists were made; adds repeats.")
+        str | None, Parameter(help="What was known when the lists were made; adds metrics on repeats.")
     ] = None,
-    max_items: Annotated[int, Parameter(help="The longest list that would ever be shown.")] = 20,
-    reading: Reading = AS_NAMED,
+    max_items: Annotated[int, Parameter(help="Maximum length of a list, for metrics that need one.")] = 20,
+    reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
-    """Judge lists over every user with truth; a user without a list counts as one with an empty list.
+    """Evaluate lists of any origin on what users did next.
+
+    The metrics are averages over all users in the truth; users without a list count as
+    users with an empty list.
 
     For example:
       shortlist evaluate lists.parquet held.parquet
     """
-    shown = sl.RankedLists.read(lists)
-    happened = interactions(truth, reading, training=False)
-    past = None if history is None else interactions(history, reading, training=False)
-    report = sl.evaluate(shown, happened, history=past, max_items=max_items)
+    ranked = sl.RankedLists.read(lists)
+    happened = read_source(truth, reading, training=False)
+    known = None if history is None else read_source(history, reading, training=False)
+    report = sl.evaluate(ranked, happened, history=known, max_items=max_items)
     if json:
         return show_json(report.to_dict())
     return show_text(str(report))

@@ -1,4 +1,4 @@
-"""`shortlist fit`: interactions in, a model folder out."""
+"""`shortlist fit`: train a model and save it."""
 
 import time
 from pathlib import Path
@@ -7,140 +7,190 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.params import DEFAULTS, Name, Params, model_of
-from shortlist.cli.screen import Json, say, show, show_json, show_text
-from shortlist.cli.source import AS_NAMED, Reading, Source, interactions, write_rows
-from shortlist.cli.training import Seen, Taught, chosen_for, judged, keeps_seen, taught, write_page
+from shortlist.cli.display import summarize_model
+from shortlist.cli.params import DEFAULTS, ModelName, Params, choose_model, given
+from shortlist.cli.screen import Json, print_note, progress_lines, show, show_json, show_text
+from shortlist.cli.source import BY_NAME, Reading, Source, read_source, write_rows
+from shortlist.core.files import check_writable
+from shortlist.core.serialization import check_model_path
 from shortlist.errors import ConfigError
+from shortlist.reports.model_page import write_model_report
+from shortlist.reports.model_report import build_model_report
+from shortlist.tuning.progress import show_progress
+from shortlist.tuning.validation import build_model, fit_model
 
 if TYPE_CHECKING:
+    from shortlist.cutoff.base import Cutoff
     from shortlist.data.interactions import Interactions
-    from shortlist.models import Recommender
+    from shortlist.models.base import Recommender
+    from shortlist.split import Split
 
 Budget = int | Literal["quick", "default"]
-Decider = Literal["auto", "ExpectedF1", "ExpectedNDCG", "Threshold", "Boundary", "FixedN", "none"]
+CutoffName = Literal["auto", "ExpectedF1", "ExpectedNDCG", "Threshold", "Boundary", "FixedN", "none"]
+BOUNDARY = "learned boundary"
 
 
 def fit(
     source: Source,
     /,
     *,
-    out: Annotated[Path, Parameter(help="Folder of the model; an older one there is replaced.")] = Path(
-        "model"
+    out: Annotated[Path, Parameter(help="File for the model; an existing model is replaced.")] = Path(
+        "model.shortlist"
     ),
     model: Annotated[
-        Name | None, Parameter(help="Else all are tried on validation and the best is kept.")
+        ModelName | None, Parameter(help="By default, all suitable models are tried and the best is used.")
     ] = None,
     budget: Annotated[
         Budget | None,
-        Parameter(help="Settings to try per ranker: a number, quick for 1 (if not said), default for 4."),
+        Parameter(help="Settings to try per model: a number, quick (1, the default) or default (4)."),
     ] = None,
+    metric: Annotated[
+        Literal["f1", "ndcg"], Parameter(help="Metric for choosing the model and the stopping rule.")
+    ] = "f1",
     cutoff: Annotated[
-        Decider,
-        Parameter(help="What decides the lengths; auto: the best on validation, or ExpectedF1 for --model."),
+        CutoffName,
+        Parameter(help="Stopping rule; auto: the best on validation data, or ExpectedF1 for one model."),
     ] = "auto",
-    seen: Annotated[Seen, Parameter(help="Whether items taken before may be shown again.")] = "auto",
+    seen: Annotated[
+        Literal["auto", "keep", "drop"], Parameter(help="Whether items from the history may be recommended.")
+    ] = "auto",
     test: Annotated[
-        Path | None, Parameter(help="Hold out every user's last basket, and write it to this file.")
+        Path | None, Parameter(help="Hold out the last basket of each user and write it to this file.")
     ] = None,
     report: Annotated[
         Path | None,
-        Parameter(help="HTML page on how good the lists are; without --test it costs one more training."),
+        Parameter(help="HTML report on the quality of the lists; without --test it trains once more."),
     ] = None,
     quick: Annotated[
         bool,
-        Parameter(help="Train once: no choice of epochs and no cutoff on validation.", show_default=False),
+        Parameter(help="Train one model once, without validation and cutoff.", show_default=False),
     ] = False,
     params: Params = DEFAULTS,
-    reading: Reading = AS_NAMED,
+    reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
-    """Train a model, choose what ends its lists on the users' last baskets, and save both.
+    """Train a model, choose a stopping rule on validation data, and save both.
 
-    Without --model, every ranker that suits the data is tried as it comes, with
-    --budget also in other settings, and the best is kept, as by sl.fit in Python.
-    shortlist tune looks for settings of one model.
+    Without --model and hyper-parameters, all suitable models are compared on the
+    last baskets of the users and the best one is used, as by sl.fit in Python.
+    shortlist tune searches the hyper-parameters of one model.
 
     For example:
-      shortlist fit sample --out shop --test held.parquet
+      shortlist fit sample --out shop.shortlist --test held.parquet
     """
-    began = time.perf_counter()
-    if report is not None and quick:
-        raise ConfigError("a report needs what --quick leaves out, validation; got both: drop one.")
-    wishes = (model, cutoff, seen, quick)
-    settled = wishes != (None, "auto", "auto", False) or not params.only("seed", "n_threads")
-    if budget is not None and settled:
-        raise ConfigError(
-            "--budget is for choosing among all rankers, got it with a flag that settles one of them or how "
-            "it learns; drop the one or the other."
-        )
-    free(out, test, report)
-    data = interactions(source, reading)
-    keep = keeps_seen(seen, data)
-    split = sl.split.last_basket(data) if test is not None or report is not None else None
-    whole = data
-    if test is not None and split is not None:
-        data = split.train_valid
-        write_rows(split.test, test)
-        say(f"held out {split.test.n_rows:,} rows of {split.test.active_users.size:,} users in {test}")
-
-    def teach(rows: "Interactions") -> Taught:
-        if not settled:
-            return chosen_for(rows, "quick" if budget is None else budget, params.given())
-        end = "ExpectedF1" if cutoff == "auto" else cutoff
-        return taught(model_of(model, params, whole), rows, end, keep, quick=quick)
-
-    made = teach(data)
-    if report is not None and split is not None:
-        if test is None:
-            say("for the report, once more without the users' last baskets")
-        tried = made if test is not None else teach(split.train_valid)
-        write_page(judged(source, tried, split, keep), report)
-    return told(made, made.save(out), report, round(time.perf_counter() - began, 2), json)
-
-
-def told(made: Taught, place: Path, report: Path | None, seconds: float, json: bool) -> None:
-    """What was made, why, and where to look at it."""
-    about = summary(made.model, place) | {"seconds": seconds}
-    if json:
-        return show_json(about if report is None else about | {"report": str(report)})
-    if made.chosen is not None:
-        show(made.chosen)
-    ends = f"cut by {about['cutoff'] or 'its own boundary'}"
-    if about["cutoff"] is None and made.model.boundaries(made.model.history.active_users[:1]) is None:
-        ends = "which only ranks, so recommend needs --N"
-    show_text(f"{about['class']} on {about['rows']:,} rows, {ends}, in {seconds} s: {place}")
-    if report is not None:
-        show_text(f"Read how good it is: {report}")
-    return show_text(f"Look at it: shortlist inspect {place}")
-
-
-def free(out: Path, *files: Path | None) -> None:
-    """Refuse, before hours of training, places where nothing can be saved afterwards."""
-    from shortlist.core.files import check_writable
-    from shortlist.core.serialization import check_model_path
-
+    start = time.perf_counter()
+    settings = _Settings(model, budget, metric, cutoff, seen, quick, params)
+    settings.check(report)
     check_model_path(out)
-    for path in files:
+    for path in (test, report):
         if path is not None:
             check_writable(path)
+    data = read_source(source, reading)
+    split = None if test is None and report is None else sl.split.last_basket(data)
+    train = data
+    if test is not None and split is not None:
+        train = split.train_valid
+        write_rows(split.test, test)
+        n_users = split.test.active_users.size
+        print_note(f"held out {split.test.n_rows:,} rows of {n_users:,} users in {test}")
+    fitted = settings.train(train, data)
+    if report is not None and split is not None:
+        if test is None:
+            print_note("training once more without the last baskets, for the report")
+        tested = fitted if test is not None else settings.train(split.train_valid, data)
+        write_test_report(report, source, tested, split, settings.filter_seen)
+    fitted.save(out)
+    print_summary(fitted, out, report, round(time.perf_counter() - start, 2), json)
 
 
-def summary(model: "Recommender", place: Path) -> dict[str, Any]:
-    """What a saved model is, in plain values."""
-    past, cutoff = model.history_, model.cutoff_
-    learned = {
-        name: getattr(model, f"{name}_") for name in ("n_epochs", "stopped") if hasattr(model, f"{name}_")
-    }
-    return {
-        "model": str(place),
-        "class": type(model).__name__,
-        "cutoff": None if cutoff is None else type(cutoff).__name__,
-        "rows": past.n_rows,
-        "users": past.n_users,
-        "items": past.n_items,
-        "data": past.fingerprint,
-        **learned,
-        "params": model.get_params(),
-        "reason": getattr(getattr(model, "selection_", None), "reason", None),
-    }
+class _Settings:
+    """The flags that decide how a model is trained."""
+
+    def __init__(
+        self,
+        model: str | None,
+        budget: Budget | None,
+        metric: str,
+        cutoff: str,
+        seen: str,
+        quick: bool,
+        params: Params,
+    ) -> None:
+        self.model, self.budget, self.metric, self.cutoff, self.quick = model, budget, metric, cutoff, quick
+        self.params, self.given = params, given(params)
+        self.filter_seen = None if seen == "auto" else seen == "drop"
+        self.has_params = params.config is not None or bool(self.given.keys() - {"seed", "n_threads"})
+
+    def check(self, report: Path | None) -> None:
+        """Refuse combinations that contradict each other."""
+        if report is not None and self.quick:
+            raise ConfigError("--report needs validation, which --quick skips; drop one of them.")
+        if self.budget is not None and (self.quick or self.has_params):
+            raise ConfigError(
+                "--budget tries several settings, so it cannot be combined with --quick, --config or a "
+                "hyper-parameter; drop one of them."
+            )
+
+    def train(self, rows: "Interactions", data: "Interactions") -> "Recommender":
+        """Train as the flags say."""
+        single = self.model is not None or self.has_params or self.quick
+        models: Any = self.model
+        if single and self.budget is None:
+            models = build_model(*choose_model(self.model, self.params, data))
+        if self.quick:
+            with show_progress(progress_lines()) as display:
+                return fit_model(models, rows, progress=display.epochs(f"training {type(models).__name__}"))
+        machine = {name: self.given[name] for name in ("seed", "n_threads") if name in self.given}
+        return sl.fit(
+            rows,
+            models=models,
+            metric=self.metric,
+            cutoff=self._cutoff(single and self.budget is None),
+            filter_seen=self.filter_seen,
+            budget="quick" if self.budget is None else self.budget,
+            progress=progress_lines(),
+            **machine,
+        )
+
+    def _cutoff(self, single: bool) -> "Cutoff | Literal['auto'] | None":
+        """The unfitted cutoff; one model gets ExpectedF1 or ExpectedNDCG by default."""
+        if self.cutoff == "none":
+            return None
+        if self.cutoff == "auto" and not single:
+            return "auto"
+        default = "ExpectedF1" if self.metric == "f1" else "ExpectedNDCG"
+        found: Cutoff = getattr(sl.cutoff, default if self.cutoff == "auto" else self.cutoff)()
+        return found
+
+
+def write_test_report(
+    path: Path, name: str, model: "Recommender", split: "Split", filter_seen: bool | None
+) -> None:
+    """Write the report on the held-out baskets: the model's cutoff, its boundary, and the best fixed N."""
+    assert model.selection_ is not None
+    N = model.selection_.models[0]["N"]
+    cutoffs: dict[str, Cutoff | Literal["boundary"]] = {f"best fixed N = {N}": sl.cutoff.FixedN(N=N)}
+    if model.has_boundary:
+        cutoffs[BOUNDARY] = "boundary"
+    main = BOUNDARY
+    if model.cutoff_ is not None:
+        main = type(model.cutoff_).__name__
+        cutoffs[main] = model.cutoff_
+    seen = not split.data.has_repeats if filter_seen is None else filter_seen
+    report = build_model_report(name, model, split, cutoffs, main=main, N=N, filter_seen=seen)
+    write_model_report(report, path)
+
+
+def print_summary(model: "Recommender", path: Path, report: Path | None, seconds: float, json: bool) -> None:
+    """Print what was trained, why, and how to look at it."""
+    about = summarize_model(model, path) | {"seconds": seconds}
+    if json:
+        return show_json(about if report is None else about | {"report": str(report)})
+    if model.selection_ is not None:
+        show(model.selection_)
+    rule = about["cutoff"] or ("learned boundary" if model.has_boundary else "none; recommend needs --N")
+    show_text(f"{about['class']} trained on {about['rows']:,} rows in {seconds} s: {path}")
+    show_text(f"Stopping rule: {rule}")
+    if report is not None:
+        show_text(f"Report: {report}")
+    return show_text(f"Next: shortlist inspect {path}")

@@ -1,36 +1,40 @@
-"""`shortlist inspect`: what a saved model is, for people."""
+"""`shortlist inspect`: show what a saved model contains."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from shortlist.cli.fit import summary
-from shortlist.cli.lists import lengths_drawn
+import shortlist as sl
+from shortlist.cli.display import lengths_table, summarize_model
 from shortlist.cli.screen import Json, show, show_json, show_table
+from shortlist.cli.source import Model
 
 if TYPE_CHECKING:
     from shortlist.data.ranked_lists import RankedLists
-    from shortlist.models import Recommender
+    from shortlist.models.base import Recommender
 
-USERS = 2_000  # whose lists are counted; more would say the same and take longer
-Model = Annotated[Path, Parameter(help="File written by `shortlist fit` or `model.save`.")]
+USERS = 2_000  # users whose lists are counted
 
 
 def inspect(model: Model, /, *, json: Json = False) -> None:
-    """Show what a model learned from, its parameters, its boundaries, how long its lists get, its checksum.
+    """Show what a saved model contains.
+
+    Prints the size of the data, parameters, boundaries, list lengths and the checksum.
 
     For example:
-      shortlist inspect shop
+      shortlist inspect shop.shortlist
     """
-    import shortlist as sl
+    import numpy as np
+
     from shortlist.core.serialization import read_header
 
-    found = sl.load_model(model)
-    lists = some_lists(found)
-    about = summary(found, model) | {
-        "boundary": spread(found),
-        "lengths": {} if lists is None else counted(lists),
+    fitted = sl.load_model(model)
+    lists = some_lists(fitted)
+    lengths = {}
+    if lists is not None:
+        values, counts = np.unique(lists.lengths, return_counts=True)
+        lengths = {str(value): int(count) for value, count in zip(values, counts, strict=True)}
+    about = summarize_model(fitted, model) | {
+        "boundary": boundary_quantiles(fitted),
+        "lengths": lengths,
         "sha256": read_header(model)["sha256"],
     }
     if json:
@@ -40,36 +44,28 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
     for key in ("params", "boundary"):
         if about[key]:
             show_table((key, ""), [(name, str(value)) for name, value in about[key].items()])
-        if key == "boundary" and lists is not None:
-            show(lengths_drawn(lists))
-    if getattr(found, "selection_", None) is not None:
-        show(found.selection_)
+    if lists is not None:
+        show(lengths_table(lists))
+    if fitted.selection_ is not None:
+        show(fitted.selection_)
     return None
 
 
 def some_lists(model: "Recommender") -> "RankedLists | None":
-    """Lists of the first users, as the model ends them; None for one that only ranks."""
-    users = model.history_.active_users[:USERS]
+    """Lists of the first users; None for a model without cutoff and boundary."""
     if model.cutoff_ is None and not model.has_boundary:
         return None
-    return model.recommend(model.users_.to_ids(users))
+    return model.recommend(model.users_.to_ids(model.history_.active_users[:USERS]))
 
 
-def counted(lists: "RankedLists") -> dict[str, int]:
-    """How many lists have which length."""
+def boundary_quantiles(model: "Recommender") -> dict[str, float]:
+    """Quantiles of the learned boundaries of all users with a history; empty if there are none."""
     import numpy as np
 
-    found, counts = np.unique(lists.lengths, return_counts=True)
-    return {str(length): int(count) for length, count in zip(found, counts, strict=True)}
-
-
-def spread(model: "Recommender") -> dict[str, float]:
-    """Quantiles of t_u over the users with a past; nothing for a model that only ranks."""
-    import numpy as np
-
-    bounds = model.boundaries(model.users_.to_ids(model.history_.active_users))
-    if bounds is None:
+    if not model.has_boundary:
         return {}
-    quantiles: Any = np.quantile(bounds, (0, 0.05, 0.5, 0.95, 1))
+    lists = model.recommend(model.users_.to_ids(model.history_.active_users), N=1)
+    assert lists.boundary is not None
+    quantiles = np.quantile(lists.boundary, (0, 0.05, 0.5, 0.95, 1))
     names = ("lowest", "5%", "median", "95%", "highest")
     return {name: round(float(value), 4) for name, value in zip(names, quantiles, strict=True)}

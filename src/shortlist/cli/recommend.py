@@ -1,48 +1,51 @@
-"""`shortlist recommend`: lists of a saved model, for some users on the screen or for all in a file."""
+"""`shortlist recommend`: lists of a saved model, on the screen or in a file."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.inspect import Model
-from shortlist.cli.lists import as_json, drawn, lengths_drawn, outside_ids
-from shortlist.cli.progress import counted
+from shortlist.cli.display import Row, lengths_table, list_as_json, list_table, parse_ids
 from shortlist.cli.screen import Json, show, show_json, show_text
-from shortlist.cli.training import Seen, keeps_seen
-from shortlist.errors import DataError
+from shortlist.cli.source import Model
+from shortlist.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from shortlist.data.ranked_lists import RankedLists
-    from shortlist.models import Recommender
+    from shortlist.cutoff.base import Cutoff
+    from shortlist.models.base import Recommender
 
-WITHHELD = 5  # items shown below the line
+WITHHELD = 5  # candidates shown below the end of the list
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Wishes:
-    """What may be on a list and how long it may be."""
+class Options:
+    """Which items may be on a list, and how long it may be."""
 
-    N: Annotated[int | None, Parameter(help="Plain top-N.")] = None
+    N: Annotated[int | None, Parameter(help="The same length for all users.")] = None
     boundary: Annotated[
-        bool, Parameter(help="The learned boundary decides, not the saved cutoff.", show_default=False)
+        bool, Parameter(help="Use the learned boundary instead of the saved cutoff.", show_default=False)
     ] = False
-    cutoff: Annotated[Path | None, Parameter(help="Folder of another fitted cutoff.")] = None
-    min_items: Annotated[int, Parameter(help="Fill shorter lists up with the next best.")] = 0
-    max_items: Annotated[int | None, Parameter(help="The longest list allowed.")] = None
+    cutoff: Annotated[Path | None, Parameter(help="File with another fitted cutoff.")] = None
+    min_items: Annotated[int, Parameter(help="Fill shorter lists with the next candidates.")] = 0
+    max_items: Annotated[int | None, Parameter(help="Maximum length of a list.")] = None
     candidates: Annotated[
-        Path | None, Parameter(help="Only these items: a text file with one item id per line.")
+        Path | None, Parameter(help="Recommend only these items: a text file with one item id per line.")
     ] = None
-    seen: Annotated[Seen, Parameter(help="Whether items taken before may be shown again.")] = "auto"
+    seen: Annotated[
+        Literal["auto", "keep", "drop"], Parameter(help="Whether items from the history may be recommended.")
+    ] = "auto"
+    at: Annotated[
+        str | None, Parameter(help="Time of the recommendation, such as 2024-05-01; default: the last event.")
+    ] = None
     fallback: Annotated[
-        Literal["none", "popular"], Parameter(help="What to show instead of an empty list.")
+        Literal["none", "popular"], Parameter(help="What to recommend instead of an empty list.")
     ] = "none"
 
 
-DEFAULTS = Wishes()
+DEFAULTS = Options()
 
 
 def recommend(
@@ -51,87 +54,89 @@ def recommend(
     *,
     user: Annotated[
         tuple[str, ...],
-        Parameter(help="User id; repeat for several.", show_default=False, consume_multiple=False),
+        Parameter(
+            help="User id; repeat the flag for more users.", show_default=False, consume_multiple=False
+        ),
     ] = (),
     out: Annotated[
-        Path | None, Parameter(help="Write the lists as .parquet, .csv or .jsonl; everybody's if no --user.")
+        Path | None, Parameter(help="Write the lists as .parquet, .csv or .jsonl; all users without --user.")
     ] = None,
-    wishes: Wishes = DEFAULTS,
+    options: Options = DEFAULTS,
     json: Json = False,
 ) -> None:
-    """Lists that stop by themselves, each with the reason why it ends.
+    """Recommend lists from a saved model.
+
+    The length of each list is chosen for the user, and each list has a reason why it ends.
 
     For example:
-      shortlist recommend shop --user u1
-      shortlist recommend shop --out lists.parquet
+      shortlist recommend shop.shortlist --user u1
+      shortlist recommend shop.shortlist --out lists.parquet
     """
-    from shortlist.cutoff import Cutoff
-
-    found = sl.load_model(model)
-    users = outside_ids(user, found.users_) or None
-    asked: dict[str, Any] = {
-        "N": wishes.N,
-        "cutoff": Cutoff.load(wishes.cutoff) if wishes.cutoff else "boundary" if wishes.boundary else "auto",
-        "candidates": None if wishes.candidates is None else listed(wishes.candidates, found),
-        "filter_seen": not keeps_seen(wishes.seen, found.history_),
-        "min_items": wishes.min_items,
-        "max_items": wishes.max_items,
-        "fallback": None if wishes.fallback == "none" else wishes.fallback,
+    fitted = sl.load_model(model)
+    users = parse_ids(user, fitted.users_) or None
+    which: dict[str, Any] = {
+        "cutoff": choose_cutoff(options),
+        "candidates": None if options.candidates is None else read_ids(options.candidates, fitted),
+        "filter_seen": None if options.seen == "auto" else options.seen == "drop",
+        "at": options.at,
+    }
+    request = which | {
+        "N": options.N,
+        "min_items": options.min_items,
+        "max_items": options.max_items,
+        "fallback": None if options.fallback == "none" else options.fallback,
     }
     if out is not None:
-        return written(out, found, users, asked, json)
-    lists = found.recommend(users, **asked)
+        return write_lists(out, fitted, users, request, json)
+    lists = fitted.recommend(users, **request)
     if json:
-        return show_json([as_json(one, found.history_) for one in lists])
+        return show_json([list_as_json(one, fitted.history_) for one in lists])
     if users is None:
-        return show(lengths_drawn(lists))
-    ranked = ranking(found, users, lists, asked)
-    return show(
-        *(drawn(one, ranked.at(at), found.history_, withheld=WITHHELD) for at, one in enumerate(lists)),
-    )
+        return show(lengths_table(lists))
+    data = fitted.history_
+    for one in lists:
+        rows: list[Row] = []
+        if one.user_id in fitted.users_:
+            explained = fitted.explain(one.user_id, N=len(one) + WITHHELD, n_contributions=0, **which)
+            rows = explained.select("item_id", "score", "probability").rows()
+        show(list_table(one, rows, data, max_withheld=WITHHELD))
+    return None
 
 
-def ranking(
-    model: "Recommender", users: list[Any], lists: "RankedLists", asked: dict[str, Any]
-) -> "RankedLists":
-    """What the lists were cut from, with the probabilities that cut them."""
-    several = {name: asked[name] for name in ("candidates", "filter_seen")}
-    decider = (
-        asked["cutoff"] if not isinstance(asked["cutoff"], str) else None if asked["N"] else model.cutoff_
-    )
-    depth = int(lists.lengths.max(initial=0)) + WITHHELD
-    ranked = model.recommend(
-        users, N=depth if decider is None else max(depth, decider.candidates_needed()), **several
-    )
-    if decider is None or not hasattr(decider, "calibration_"):
-        return ranked
-    chances = decider.calibration_.probabilities(ranked, history=model.history_)
-    return replace(ranked, probabilities=chances) if chances.size == ranked.items.size else ranked
+def choose_cutoff(options: Options) -> "Cutoff | Literal['auto', 'boundary']":
+    """The cutoff of the request."""
+    if options.cutoff is not None:
+        if options.boundary:
+            raise ConfigError("--boundary and --cutoff exclude each other; drop one of them.")
+        return sl.cutoff.Cutoff.load(options.cutoff)
+    return "boundary" if options.boundary else "auto"
 
 
-def written(
-    out: Path, model: "Recommender", users: list[Any] | None, asked: dict[str, Any], json: bool
+def write_lists(
+    out: Path, model: "Recommender", users: list[Any] | None, request: dict[str, Any], json: bool
 ) -> None:
-    """Lists in a file; Parquet is streamed, so that memory does not grow with the number of users."""
+    """Write lists to a file; Parquet is written in batches, so that memory stays bounded."""
+    from shortlist.tuning.progress import show_progress
+
     if out.suffix == ".parquet":
-        with counted("lists") as progress:
-            model.recommend_to_file(out, users, progress=progress, **asked)
+        with show_progress() as display:
+            model.recommend_to_file(
+                out, users, progress=lambda done, total: display.update("lists", done, total), **request
+            )
     else:
-        model.recommend(users, **asked).write(out)
+        model.recommend(users, **request).write(out)
     n = len(model.users_) if users is None else len(users)
     if json:
         return show_json({"lists": n, "out": str(out)})
-    return show_text(f"{n:,} lists in {out}")
+    return show_text(f"{n:,} lists written to {out}")
 
 
-def listed(path: Path, model: "Recommender") -> list[Any]:
+def read_ids(path: Path, model: "Recommender") -> list[Any]:
     """Item ids from a text file."""
     if not path.is_file():
-        raise DataError(f"{path}: no such file of candidates; write one item id per line into it.")
+        raise DataError(f"{path}: no such file; --candidates needs a text file with one item id per line.")
     try:
-        names = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError:
-        raise DataError(
-            f"{path}: candidates must be UTF-8 text, one item id per line; got other bytes."
-        ) from None
-    return outside_ids([name.strip() for name in names if name.strip()], model.items_)
+        raise DataError(f"{path} must be UTF-8 text with one item id per line, got other bytes.") from None
+    return parse_ids([line.strip() for line in lines if line.strip()], model.items_)

@@ -1,4 +1,4 @@
-"""Where a verb's interactions come from: a dataset's name, a file, a folder or a database."""
+"""Arguments that several verbs share: the source of interactions, its columns, and a saved model."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import say
+from shortlist.cli.screen import print_note
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:
@@ -15,57 +15,67 @@ if TYPE_CHECKING:
 
 Source = Annotated[
     str,
-    Parameter(help="CSV, TSV, Parquet, JSON Lines, a folder, a database URI, or a dataset's name."),
+    Parameter(help="CSV, TSV, Parquet or JSON Lines file, folder, database URI, or name of a dataset."),
 ]
-COLUMNS = Group("Columns, where their names do not say it", sort_key=9)
+Model = Annotated[Path, Parameter(help="File written by `shortlist fit` or `model.save`.")]
+COLUMNS = Group("Columns, if their names are not recognized", sort_key=9)
+PARAMETERS = Group(
+    "Hyper-parameters, if not the model's defaults",
+    help="Environment variables such as SHORTLIST_N_FACTORS=64 work too. Flags take precedence over the "
+    "environment, and the environment over --config.",
+    sort_key=8,
+)
 
 
 @Parameter(name="*", group=COLUMNS)
 @dataclass(frozen=True)
 class Reading:
-    """How to read a source; None means by convention or alias."""
+    """How to read a source; None means by the usual names."""
 
-    user_id: Annotated[str | None, Parameter(help="Column of the user.")] = None
-    item_id: Annotated[str | None, Parameter(help="Column of the item.")] = None
-    timestamp: Annotated[str | None, Parameter(help="Column of the moment.")] = None
-    weight: Annotated[str | None, Parameter(help="Column of a weight; it is kept, no model uses it.")] = None
-    basket_id: Annotated[str | None, Parameter(help="Column of the basket; else a moment is one.")] = None
-    item_name: Annotated[str | None, Parameter(help="Column of what people call the item.")] = None
-    time_format: Annotated[str | None, Parameter(help="How times are written, such as %d.%m.%Y.")] = None
-    separator: Annotated[str | None, Parameter(help="Between the fields of a text file.")] = None
-    query: Annotated[str | None, Parameter(help="SQL to run, where the source is a database.")] = None
-    table: Annotated[str | None, Parameter(help="Table to read, where the source is a database.")] = None
-
-
-AS_NAMED = Reading()
+    user_id: Annotated[str | None, Parameter(help="Column with the user.")] = None
+    item_id: Annotated[str | None, Parameter(help="Column with the item.")] = None
+    timestamp: Annotated[str | None, Parameter(help="Column with the time.")] = None
+    weight: Annotated[str | None, Parameter(help="Column with a weight; no model uses it yet.")] = None
+    basket_id: Annotated[str | None, Parameter(help="Column with the basket; default: equal times.")] = None
+    item_name: Annotated[str | None, Parameter(help="Column with the name of the item.")] = None
+    time_format: Annotated[str | None, Parameter(help="Format of the times, such as %d.%m.%Y.")] = None
+    separator: Annotated[str | None, Parameter(help="Separator of the fields in a text file.")] = None
+    query: Annotated[str | None, Parameter(help="SQL query, if the source is a database.")] = None
+    table: Annotated[str | None, Parameter(help="Table to read, if the source is a database.")] = None
 
 
-def interactions(source: str, reading: Reading = AS_NAMED, *, training: bool = True) -> "Interactions":
-    """The rows of a source, and a line about what was found; a bare word is a dataset's name."""
+BY_NAME = Reading()
+
+
+def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = True) -> "Interactions":
+    """Read interactions and print what was found; a bare word is the name of a dataset."""
     bare = not Path(source).exists() and not any(mark in source for mark in "./\\:*")
     data = (
-        sl.load_dataset(source, progress=say)
+        sl.load_dataset(source, progress=print_note)
         if bare
         else sl.read_interactions(source, training=training, **asdict(reading))
     )
-    folded = f"; {data.duplicates:,} duplicate rows folded" if data.duplicates else ""
-    say(f"{source}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{folded}")
-    if folded and training and data.n_baskets == data.active_users.size and data.time is None:
-        say(
-            "without times or baskets a second purchase looks like a duplicate; if users take items again, "
-            "name the column with --timestamp or --basket_id"
+    merged = f"; {data.duplicates:,} duplicate rows merged" if data.duplicates else ""
+    print_note(f"{source}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{merged}")
+    if merged and training and data.n_baskets == data.active_users.size and data.time is None:
+        print_note(
+            "without times or baskets a repeated purchase looks like a duplicate; if users buy items "
+            "repeatedly, set --timestamp or --basket_id"
         )
     if data.weight is not None and training:
-        say("its weights (ratings, quantities, …) are kept; no model uses them, every row counts as taken")
+        print_note("weights (ratings, quantities, …) are stored, but no model uses them")
     return data
 
 
 def write_rows(data: "Interactions", path: Path) -> None:
-    """Interactions as a table that `interactions` reads back: .parquet or .csv."""
+    """Write interactions as .parquet or .csv, so that `read_source` can read them."""
     from shortlist.core.files import atomic_write
 
-    writers = {".parquet": "write_parquet", ".csv": "write_csv"}
-    if path.suffix not in writers:
-        raise DataError(f"rows are written as {' or '.join(writers)}, got {path.name!r}; change the ending.")
+    if path.suffix not in (".parquet", ".csv"):
+        raise DataError(f"rows are written as .parquet or .csv, got {path.name!r}; change the file name.")
+    frame = data.to_frame()
     with atomic_write(path) as temporary:
-        getattr(data.to_frame(), writers[path.suffix])(temporary)
+        if path.suffix == ".parquet":
+            frame.write_parquet(temporary)
+        else:
+            frame.write_csv(temporary)

@@ -1,69 +1,71 @@
-"""`shortlist tune`: interactions in, a file of the best parameters found out."""
+"""`shortlist tune`: search hyper-parameters and write the best ones to a file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from shortlist.cli.params import DEFAULTS, Name, Params, chosen_model
-from shortlist.cli.screen import Json, say, show_json, show_text
-from shortlist.cli.source import AS_NAMED, Reading, Source, interactions
-
-if TYPE_CHECKING:
-    from shortlist.tuning.study import Trial
+import shortlist as sl
+from shortlist.cli.params import DEFAULTS, ModelName, Params, choose_model
+from shortlist.cli.screen import Json, print_note, progress_lines, show_json, show_text
+from shortlist.cli.source import BY_NAME, Reading, Source, read_source
+from shortlist.core.files import check_writable
+from shortlist.tuning.study import Trial
 
 
 def tune(
     source: Source,
     /,
     *,
-    model: Annotated[Name | None, Parameter(help="DKHRM where there are baskets, else DKBPRMF.")] = None,
-    out: Annotated[Path, Parameter(help="TOML file of the result, for fit --config.")] = Path("tuned.toml"),
-    trials: Annotated[int, Parameter(help="How many sets of parameters to try.")] = 20,
+    model: Annotated[
+        ModelName | None, Parameter(help="Default: DKHRM for data with baskets, otherwise DKBPRMF.")
+    ] = None,
+    out: Annotated[Path, Parameter(help="TOML file for the result; use it with fit --config.")] = Path(
+        "tuned.toml"
+    ),
+    trials: Annotated[int, Parameter(help="Number of parameter sets to try.")] = 20,
     sampler: Annotated[
         Literal["random", "tpe"], Parameter(help="tpe learns from earlier trials and needs optuna.")
     ] = "random",
-    folds: Annotated[int, Parameter(help="Validate on this many last baskets, each after its past.")] = 1,
-    jobs: Annotated[int, Parameter(help="Trials at a time; 0: one per core. Changes no result.")] = 0,
+    folds: Annotated[int, Parameter(help="Number of last baskets to validate on.")] = 1,
+    jobs: Annotated[int, Parameter(help="Parallel trials; 0: one per core. The result is the same.")] = 0,
     study: Annotated[
-        Path | None, Parameter(help="JSON Lines file of the trials; a search found there is continued.")
+        Path | None, Parameter(help="JSON Lines file of the trials; an interrupted search continues from it.")
     ] = None,
     params: Params = DEFAULTS,
-    reading: Reading = AS_NAMED,
+    reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
-    """Search a model's hyper-parameters on what users took last; flags that name one hold it fixed.
+    """Search the hyper-parameters of a model.
+
+    Each trial is scored on validation data. Parameters given as flags stay fixed.
 
     For example:
       shortlist tune sample --model BPRMF --trials 8 --out tuned.toml
     """
-    from shortlist.core.files import check_writable
-    from shortlist.tuning.tune import tune as search
-
     check_writable(out)
-    data = interactions(source, reading)
-    name, given = chosen_model(model, params, data)
+    data = read_source(source, reading)
+    name, fixed = choose_model(model, params, data)
 
-    def tell(trial: "Trial") -> None:
-        ended = "" if trial.stopped == "done" else f" ({trial.stopped})"
-        say(f"trial {trial.number + 1} of {trials}: validation F1 {trial.score:.4f}{ended}")
+    def print_trial(trial: Trial) -> None:
+        print_note(f"trial {trial.number + 1} of {trials}: {trial}")
 
-    found = search(
+    tuned = sl.tune(
         name,
         data,
         n_trials=trials,
         sampler=sampler,
-        fixed=given,
+        fixed=fixed,
         n_folds=folds,
-        seed=given.get("seed", 0),
+        seed=fixed.get("seed", 0),
         n_jobs=jobs,
         study=study,
-        progress=tell,
+        progress=None if progress_lines() is None else print_trial,
     )
-    place = found.write(out)
+    path = tuned.write(out)
     if json:
-        about = {"file": str(place), "model": name, "score": found.score, "trials": trials}
-        return show_json(about | {"params": found.params})
-    chosen = ", ".join(f"{key} {value}" for key, value in found.params.items())
-    show_text(f"{name}: validation F1 {found.score:.4f} with {chosen}")
-    return show_text(f"Train it: shortlist fit {source} --config {place}")
+        about = {"file": str(path), "model": name, "score": tuned.score, "trials": trials}
+        return show_json(about | {"params": tuned.params})
+    best = ", ".join(f"{key} {value}" for key, value in tuned.params.items())
+    show_text(f"{name}: validation F1 {tuned.score:.4f} with {best}")
+    return show_text(f"Next: shortlist fit {source} --config {path}")

@@ -121,7 +121,7 @@ def match_columns(names: list[str], given: ColumnNames) -> dict[str, str]:
         if found is not None:
             roles[role] = found
         elif role in REQUIRED:
-            raise DataError(_missing(role, names))
+            raise DataError(_missing(role, names), parameter=role)
     for role, name in roles.items():
         twin = next((other for other, at in roles.items() if at == name and other != role), None)
         if twin is not None:
@@ -144,7 +144,8 @@ def _given(role: str, name: str, names: list[str]) -> str | None:
     typed = [other for other in names if TYPE_SUFFIX.sub("", other) == name]
     if len(typed) == 1:
         return typed[0]
-    raise DataError(f"{role} must name a column of the table, got {name!r}; {_advice(name, names)}")
+    message = f"{role} must name a column of the table, got {name!r}; {_advice(name, names)}"
+    raise DataError(message, parameter=role)
 
 
 def find_column(role: str, names: list[str]) -> str | None:
@@ -158,7 +159,8 @@ def find_column(role: str, names: list[str]) -> str | None:
     if len(found) > 1:
         listed = " or ".join(map(repr, found))
         leave = "" if role in REQUIRED else f', or {role}="" to use neither'
-        raise DataError(f"{role} must match one column, got {listed}; pass {role}={found[0]!r}{leave}.")
+        message = f"{role} must match one column, got {listed}; pass {role}={found[0]!r}{leave}."
+        raise DataError(message, parameter=role)
     return found[0] if found else None
 
 
@@ -236,7 +238,8 @@ def _check_weights(series: pl.Series) -> Floats:
     if series.dtype != pl.String and not (series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
         raise DataError(
             f"column {series.name!r}: weights must be numbers, got {series.dtype}; "
-            'name another column as weight, or pass weight="" to use none.'
+            'name another column as weight, or pass weight="" to use none.',
+            parameter="weight",
         )
     source = series.str.strip_chars() if series.dtype == pl.String else series
     weight = source.cast(pl.Float32, strict=False)
@@ -245,6 +248,7 @@ def _check_weights(series: pl.Series) -> Floats:
         row = int(bad.arg_max() or 0)
         raise DataError(
             f"column {series.name!r}, row {row + 1}: a weight must be a finite number, "
-            f'got {series[row]!r}; drop such rows, or pass weight="" to use none.'
+            f'got {series[row]!r}; drop such rows, or pass weight="" to use none.',
+            parameter="weight",
         )
     return np.array(weight.to_numpy(), np.float32)

@@ -183,5 +183,6 @@ def _check_header(names: list[str], separator: str) -> None:
         own = NAMES.get(separator, repr(separator))
         raise DataError(
             f"the columns must be separated by {own}, got a header separated by {NAMES[other]} "
-            f"({names[0]!r}); pass separator={other!r}."
+            f"({names[0]!r}); pass separator={other!r}.",
+            parameter="separator",
         )

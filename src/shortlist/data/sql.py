@@ -33,7 +33,8 @@ def read_sql(
         )
     if (query is None) == (table is None):
         got = "neither" if query is None else "both"
-        raise ConfigError(f"a database needs query='SELECT …' or table='name', got {got}; pass exactly one.")
+        message = f"a database needs query='SELECT …' or table='name', got {got}; pass exactly one."
+        raise ConfigError(message, parameter="query" if query is None else "table")
     if scheme == "sqlite":
         _check_file(uri)
     if table is not None:

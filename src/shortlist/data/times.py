@@ -31,7 +31,8 @@ def parse_times(series: pl.Series, time_format: str | None = None) -> Longs:
         raise DataError(
             f"column {series.name!r}, row {row}: a timestamp must not be empty, got null in "
             f"{series.null_count():,} of {len(series):,} rows; fill or drop such rows, or pass "
-            'timestamp="" to ignore times.'
+            'timestamp="" to ignore times.',
+            parameter="timestamp",
         )
     if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
         series = series.cast(pl.String)
@@ -52,7 +53,8 @@ def _row_error(series: pl.Series, bad: pl.Series, rule: str) -> DataError:
     row = int(bad.arg_max() or 0)
     return DataError(
         f"column {series.name!r}, row {row + 1}: {rule}, got {series[row]!r}; "
-        "correct or drop such rows, or pass a format such as time_format='%d.%m.%Y %H:%M'."
+        "correct or drop such rows, or pass a format such as time_format='%d.%m.%Y %H:%M'.",
+        parameter="time_format",
     )
 
 

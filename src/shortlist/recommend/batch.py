@@ -246,7 +246,8 @@ def _resolve_cutoff(model: Scorer, request: RecommendRequest[S]) -> Cutoff | Non
     if not model.has_boundary:
         raise ConfigError(
             f"{name} learns no boundary and has no cutoff; pass N=10 for a fixed length, or a fitted cutoff "
-            "such as ExpectedF1."
+            "such as ExpectedF1.",
+            parameter="N",
         )
     return None
 

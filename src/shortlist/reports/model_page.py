@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from shortlist.core.charts import (
     span_chart,
     thin_labels,
 )
+from shortlist.core.files import atomic_write
 from shortlist.data.ranked_lists import RankedList
 from shortlist.data.reasons import REASON_TEXT
 from shortlist.evaluation.report import Report
@@ -61,6 +63,13 @@ def render_model_report(report: ModelReport) -> str:
         p_level=P_LEVEL,
         min_users=MIN_USERS,
     )
+
+
+def write_model_report(report: ModelReport, path: Path) -> None:
+    """Write the page to a file."""
+    page = render_model_report(report)
+    with atomic_write(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
 
 
 def _cards(report: ModelReport) -> list[dict[str, str]]:

@@ -306,5 +306,5 @@ def _validate(
 
 
 def _toml(value: Any) -> str:
-    """Numbers, strings and booleans are written alike in TOML and JSON."""
+    """Numbers, strings and booleans are written the same way in TOML and JSON."""
     return json.dumps(value)

@@ -95,12 +95,8 @@ def fit_model(
     progress: EpochProgress | None = None,
 ) -> Recommender:
     """Fit a clone; unlike `model.fit`, Ctrl-C is raised, so that no half-trained model is used."""
-    fresh: Any = model.clone()
-    if not isinstance(fresh, FactorModel):
-        fitted: Recommender = fresh.fit(data)
-        return fitted
-    fresh.fit(data, valid=valid, progress=progress)
-    if fresh.stopped_ == "interrupted":
+    fresh = model.clone().fit(data, valid=valid, progress=progress)
+    if isinstance(fresh, FactorModel) and fresh.stopped_ == "interrupted":
         raise KeyboardInterrupt
     return fresh
 
@@ -120,9 +116,8 @@ class Validation:
     def candidates(self) -> RankedLists:
         """The top `depth` candidates at the time of each held-out basket."""
         truth = self.holdout.truth
-        users = truth.active_users
         return self.model.recommend(
-            truth.users.to_ids(users),
+            truth.users.to_ids(truth.active_users),
             N=self.depth,
             filter_seen=self.filter_seen,
             n_threads=self.n_threads,

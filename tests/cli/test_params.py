@@ -1,10 +1,12 @@
-"""Parameters from the environment: below flags, above the file, and only where they mean a parameter."""
+"""Hyper-parameters as flags: generated from the models, also read from the environment and from files."""
 
 import json
+from dataclasses import fields
 
 import pytest
 
 from shortlist.cli import main
+from shortlist.cli.params import CLASSES, Params, describe_parameters, given
 
 
 @pytest.fixture(autouse=True)
@@ -21,14 +23,14 @@ def params(capsys, *flags):
     return about["class"], about["params"]
 
 
-def test_flags_win_over_the_environment_and_it_over_the_file(capsys, monkeypatch):
+def test_flags_take_precedence_over_environment_and_file(capsys, monkeypatch):
     monkeypatch.setenv("SHORTLIST_N_FACTORS", "5")
     monkeypatch.setenv("SHORTLIST_SEED", "11")
     name, found = params(capsys, "--config", "bpr.toml", "--seed", "12")
     assert (name, found["n_factors"], found["seed"], found["reg"]) == ("BPRMF", 5, 12, 0.25)
 
 
-def test_model_and_file_may_come_from_it(capsys, monkeypatch):
+def test_environment_can_set_model_and_file(capsys, monkeypatch):
     monkeypatch.setenv("SHORTLIST_MODEL", "Popularity")
     assert params(capsys)[0] == "Popularity"
     monkeypatch.delenv("SHORTLIST_MODEL")
@@ -37,22 +39,22 @@ def test_model_and_file_may_come_from_it(capsys, monkeypatch):
     assert (name, found["decay"]) == ("PersonalFrequency", 0.5)
 
 
-def test_columns_may_come_from_it(capsys, monkeypatch, tmp_path):
-    (tmp_path / "events.csv").write_text("wer,was\na,x\na,y\nb,x\nb,z\n")
-    monkeypatch.setenv("SHORTLIST_USER_ID", "wer")
-    monkeypatch.setenv("SHORTLIST_ITEM_ID", "was")
+def test_environment_can_set_columns(capsys, monkeypatch, tmp_path):
+    (tmp_path / "events.csv").write_text("customer,article\na,x\na,y\nb,x\nb,z\n")
+    monkeypatch.setenv("SHORTLIST_USER_ID", "customer")
+    monkeypatch.setenv("SHORTLIST_ITEM_ID", "article")
     assert main(["fit", "events.csv", "--model", "Popularity", "--json"]) == 0
 
 
-def test_where_files_go_is_said_aloud(capsys, monkeypatch, tmp_path):
-    for name in ("OUT", "TEST", "REPORT", "QUICK", "SET", "SOURCE"):
+def test_environment_cannot_set_output_paths(capsys, monkeypatch, tmp_path):
+    for name in ("OUT", "TEST", "REPORT", "QUICK", "SOURCE"):
         monkeypatch.setenv(f"SHORTLIST_{name}", "elsewhere")
     assert params(capsys, "--model", "Popularity")[0] == "Popularity"
-    assert (tmp_path / "model").is_file()
+    assert (tmp_path / "model.shortlist").is_file()
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_positional_model_is_no_parameter(capsys, monkeypatch):
+def test_environment_does_not_set_a_positional_model(capsys, monkeypatch):
     monkeypatch.setenv("SHORTLIST_MODEL", "Popularity")
     assert main(["inspect"]) == 2
     assert "MODEL requires an argument" in capsys.readouterr().err
@@ -68,13 +70,13 @@ def test_bad_values_are_named(capsys, monkeypatch, name, value, words):
     assert words in capsys.readouterr().err
 
 
-def test_slips_are_pointed_out_and_strangers_are_not(capsys, monkeypatch):
+def test_typos_in_the_environment_are_reported(capsys, monkeypatch):
     monkeypatch.setenv("SHORTLIST_N_FACTOR", "5")
     monkeypatch.setenv("SHORTLIST_SERVICE_HOST", "10.0.0.1")
     capsys.readouterr()
     assert main(["fit", "sample", "--quick", "--model", "Popularity"]) == 0
     err = capsys.readouterr().err
-    assert "SHORTLIST_N_FACTOR is no parameter and is left alone; did you mean SHORTLIST_N_FACTORS?" in err
+    assert "SHORTLIST_N_FACTOR is not a parameter and is ignored; did you mean SHORTLIST_N_FACTORS?" in err
     assert "SERVICE" not in err
 
 
@@ -89,6 +91,39 @@ def test_whole_numbers_are_not_rounded(capsys, monkeypatch, value):
     assert "must be a whole number" in capsys.readouterr().err
 
 
-def test_numbers_that_only_look_broken_are_taken(capsys):
+def test_whole_numbers_may_be_written_as_floats(capsys):
     _, found = params(capsys, "--model", "BPRMF", "--n_factors", "4.0", "--n_epochs", "1", "--lr", "0.25")
     assert (found["n_factors"], found["lr"]) == (4, 0.25)
+
+
+def test_every_parameter_of_every_model_is_a_flag():
+    flags = {field.name for field in fields(Params)}
+    assert flags == {"config", *(field.name for cls in CLASSES for field in fields(cls))}
+    assert given(Params(n_factors=3, seed=0, config="x.toml")) == {"n_factors": 3, "seed": 0}
+
+
+def test_flags_are_described_by_the_docstrings_of_the_models():
+    class Model:
+        """Summary.
+
+        Parameters
+        ----------
+        lr, reg
+            Two of
+            them. And more.
+        seed
+            One.
+
+        Examples
+        --------
+        >>> code
+        """
+
+    assert describe_parameters(Model) == {"lr": "Two of them.", "reg": "Two of them.", "seed": "One."}
+
+
+def test_flags_keep_the_types_of_the_fields(capsys):
+    _, found = params(capsys, "--model", "DKBPRMF", "--n_epochs", "1", "--negatives", "uniform", "--bias")
+    assert (found["negatives"], found["bias"]) == ("uniform", True)
+    _, found = params(capsys, "--model", "DKBPRMF", "--n_epochs", "1", "--negatives", "2.5")
+    assert found["negatives"] == 2.5

@@ -12,7 +12,7 @@ import shortlist as sl
 from shortlist.cli import main
 from tests.postgres import started
 
-FIT = ["--model", "PersonalFrequency", "--test", "held.parquet", "--out", "shop", "--json"]
+FIT = ["--model", "PersonalFrequency", "--test", "held.parquet", "--out", "shop.shortlist", "--json"]
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +26,12 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def judged(capsys, *source):
-    """(fingerprint of the data, what evaluate says) after all three verbs."""
+def run_all(capsys, *source):
+    """(fingerprint of the data, evaluation) after all three verbs."""
     capsys.readouterr()
     assert main(["fit", *map(str, source), *FIT]) == 0
     about = json.loads(capsys.readouterr().out)
-    assert main(["recommend", "shop", "--out", "lists.parquet"]) == 0
+    assert main(["recommend", "shop.shortlist", "--out", "lists.parquet"]) == 0
     capsys.readouterr()
     assert main(["evaluate", "lists.parquet", "held.parquet", "--json"]) == 0
     return about["data"], json.loads(capsys.readouterr().out)
@@ -40,7 +40,7 @@ def judged(capsys, *source):
 @pytest.fixture
 def expected(events, here, capsys):
     events.write_csv("events.csv")
-    found = judged(capsys, "events.csv")
+    found = run_all(capsys, "events.csv")
     assert found[1]["users"] == 300
     assert found[1]["all"]["f1"] > 0.15
     return found
@@ -52,7 +52,7 @@ def test_a_folder_of_parquet(events, expected, capsys):
         name = Path("parts/year=2024", f"{part}.parquet")
         events.filter(pl.int_range(pl.len()) % 3 == part).write_parquet(name)
     Path("parts/_SUCCESS").touch()
-    assert judged(capsys, "parts") == expected
+    assert run_all(capsys, "parts") == expected
 
 
 def test_sqlite(events, expected, capsys):
@@ -62,7 +62,7 @@ def test_sqlite(events, expected, capsys):
         rows = events.select("user_id", "item_id", pl.col("timestamp").dt.to_string("%F %T")).rows()
         connection.executemany("INSERT INTO events VALUES (?, ?, ?)", rows)
     connection.close()
-    assert judged(capsys, "sqlite:///shop.db", "--table", "events") == expected
+    assert run_all(capsys, "sqlite:///shop.db", "--table", "events") == expected
 
 
 def test_postgresql(events, expected, capsys):
@@ -72,5 +72,5 @@ def test_postgresql(events, expected, capsys):
         Path(file.name).chmod(0o644)
         schema = "CREATE TABLE events (user_id text, item_id text, timestamp timestamp)"
         with started(schema, f"\\copy events from '{file.name}' csv header") as uri:
-            assert judged(capsys, uri, "--table", "events") == expected
-            assert judged(capsys, uri, "--query", "SELECT * FROM events ORDER BY item_id") == expected
+            assert run_all(capsys, uri, "--table", "events") == expected
+            assert run_all(capsys, uri, "--query", "SELECT * FROM events ORDER BY item_id") == expected

@@ -1,0 +1,147 @@
+"""Tables of lists and the summary of a model, as several verbs show them."""
+
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shortlist.data.reasons import REASON_TEXT
+from shortlist.errors import DataError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shortlist.data.id_map import IdMap
+    from shortlist.data.interactions import Interactions
+    from shortlist.data.ranked_lists import RankedList, RankedLists
+    from shortlist.models.base import Recommender
+
+BOUNDARY_REASONS = ("boundary", "no_candidate_above_boundary")
+BAR = 40  # characters of the longest bar
+Row = tuple[Any, float, float | None]  # item id, score, probability
+
+
+def parse_ids(words: Iterable[str], ids: "IdMap") -> list[Any]:
+    """Convert ids to integers if the ids of the model are integers."""
+    if not ids.values.dtype.is_integer():
+        return list(words)
+    try:
+        return [int(word) for word in words]
+    except ValueError as error:
+        raise DataError(
+            f"the ids of this model are integers, got {str(error).rpartition(': ')[2]}; pass a number."
+        ) from None
+
+
+def list_as_json(one: "RankedList", data: "Interactions") -> dict[str, Any]:
+    """One list in plain values, with item names if the data has them."""
+    from shortlist.reports.model_report import item_namer
+
+    return {
+        "user_id": one.user_id,
+        "length": len(one),
+        "boundary": one.boundary,
+        "reason": one.reason,
+        "items": one.items,
+        "names": None if data.item_names is None else list(map(item_namer(data), one.items)),
+        "scores": one.scores.tolist(),
+        "probabilities": None if one.probabilities is None else one.probabilities.tolist(),
+    }
+
+
+def rows_of(one: "RankedList") -> list[Row]:
+    """Item id, score and probability of each item."""
+    probabilities = [None] * len(one) if one.probabilities is None else one.probabilities.tolist()
+    return list(zip(one.items, one.scores.tolist(), probabilities, strict=True))
+
+
+def list_table(
+    one: "RankedList",
+    candidates: Sequence[Row],
+    data: "Interactions",
+    *,
+    relevant: Collection[Any] = (),
+    max_rows: int | None = None,
+    max_withheld: int | None = None,
+) -> "Table":
+    """The list, a line where it ends, and the next candidates; ✓ marks relevant items."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from shortlist.reports.model_report import item_namer
+
+    length = f"{len(one)} item{'' if len(one) == 1 else 's'}"
+    title = f"user {one.user_id}: {length}; {REASON_TEXT.get(one.reason or '', '')}"
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("", justify="right")
+    table.add_column("item", overflow="fold", min_width=44)
+    table.add_column("score", justify="right")
+    table.add_column("probability", justify="right")
+    name = item_namer(data)
+
+    def add(row: Row, rank: str, style: str = "") -> None:
+        item, score, probability = row
+        mark = " ✓" if item in relevant else ""
+        share = "" if probability is None else f"{probability:.1%}"
+        table.add_row(rank, Text(name(item) + mark), f"{score:.3f}", share, style=style)
+
+    by_item = {row[0]: row for row in (*rows_of(one), *candidates)}
+    rows = [by_item[item] for item in one.items]
+    for rank, row in enumerate(rows[:max_rows], 1):
+        add(row, str(rank))
+    if max_rows is not None and max_rows < len(rows):
+        table.add_row("", f"… and {len(rows) - max_rows} more")
+    level = f"{one.boundary:.3f}" if one.boundary is not None and one.reason in BOUNDARY_REASONS else ""
+    table.add_row("", Text("─" * 12 + " the list ends here " + "─" * 12), level, style="bold")
+    shown = set(one.items)
+    for row in [row for row in candidates if row[0] not in shown][:max_withheld]:
+        add(row, "", "dim")
+    return table
+
+
+def lengths_table(lists: "RankedLists") -> "Table":
+    """Histogram of list lengths."""
+    import numpy as np
+    from rich import box
+    from rich.table import Table
+
+    found, counts = np.unique(lists.lengths, return_counts=True)
+    edges = (
+        found
+        if found.size <= 12
+        else np.unique(np.quantile(lists.lengths, np.linspace(0, 0.9, 10)).astype(int))
+    )
+    bins = np.searchsorted(edges, found, side="right") - 1
+    heights = np.bincount(bins, weights=counts, minlength=edges.size).astype(int)
+    title = f"{len(lists):,} lists, {lists.items.size:,} items in total, coverage {lists.cover_ratio:.0%}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("length", justify="right")
+    table.add_column("users", justify="right")
+    table.add_column("")
+    for at, low in enumerate(edges):
+        high = found[-1] if at + 1 == edges.size else edges[at + 1] - 1
+        label = f"{low}" if high <= low else f"{low}–{high}"
+        table.add_row(label, f"{heights[at]:,}", "█" * round(BAR * heights[at] / max(heights.max(), 1)))
+    return table
+
+
+def summarize_model(model: "Recommender", path: Path) -> dict[str, Any]:
+    """What a saved model contains, in plain values."""
+    from shortlist.models.factorization.engine import FactorModel
+
+    data = model.history_
+    training = {}
+    if isinstance(model, FactorModel):
+        training = {"n_epochs": model.n_epochs_, "stopped": model.stopped_}
+    return {
+        "model": str(path),
+        "class": type(model).__name__,
+        "cutoff": None if model.cutoff_ is None else type(model.cutoff_).__name__,
+        "rows": data.n_rows,
+        "users": data.n_users,
+        "items": data.n_items,
+        "data": data.fingerprint,
+        **training,
+        "params": model.get_params(),
+        "reason": None if model.selection_ is None else model.selection_.reason,
+    }
