@@ -52,7 +52,7 @@ def test_all_models_are_tried_and_the_best_is_selected():
     scores = [row["score"] for row in report.models]
     assert scores == sorted(scores, reverse=True)
     assert type(fitted()).__name__ == report.models[0]["model"]
-    assert fitted().history.fingerprint == shoppers().fingerprint  # fitted on all data
+    assert fitted().history_.fingerprint == shoppers().fingerprint  # fitted on all data
     params = {row["model"]: row["params"] for row in report.models}
     assert params["HRM"]["repeat_decay"] == auto.REPEAT_DECAY  # the data has repeats
     assert params["HRM"]["trend_half_life"] == auto.TREND_HALF_LIFE  # the data has timestamps
@@ -100,7 +100,7 @@ def test_saved_and_loaded_model_gives_the_same_lists(tmp_path):
     ours, theirs = fitted().recommend(), back.recommend()
     assert ours.items.tolist() == theirs.items.tolist()
     assert ours.lengths.tolist() == theirs.lengths.tolist()
-    assert not back.set_params().fitted()
+    assert not back.set_params().is_fitted
 
 
 def test_same_data_and_seed_give_the_same_choice(few_models):
@@ -175,7 +175,7 @@ def test_configured_model_gives_the_lists_of_its_own_steps():
 def test_unfitted_arguments_stay_unfitted():
     model, cutoff = sl.Popularity(), sl.cutoff.FixedN()
     sl.fit(shoppers(), models=model, cutoff=cutoff)
-    assert not model.fitted()
+    assert not model.is_fitted
     assert not cutoff.fitted()
 
 
@@ -213,11 +213,7 @@ def test_progress_receives_one_line_per_step(capsys):
 
 
 def test_interrupted_training_stops_the_search(monkeypatch):
-    def interrupt(self, *_, **__):
-        self.stopped_ = "interrupted"
-        return self
-
-    monkeypatch.setattr(sl.BPRMF, "fit", interrupt)
+    monkeypatch.setattr(sl.BPRMF, "stopped_", "interrupted")
     with pytest.raises(KeyboardInterrupt):
         sl.fit(shoppers(), models=["BPRMF", "Popularity"], budget=1)
 
@@ -281,7 +277,7 @@ def test_models_too_slow_for_the_data_are_skipped(few_models, monkeypatch):
 def test_table_gives_the_same_model_as_interactions(monkeypatch):
     monkeypatch.setattr(auto, "MODELS", ("Popularity", "PersonalFrequency"))
     model = sl.fit(shoppers().to_frame().to_pandas(), budget=1)
-    assert model.history.fingerprint == shoppers().fingerprint
+    assert model.history_.fingerprint == shoppers().fingerprint
     assert model.selection_ == sl.fit(shoppers(), budget=1).selection_
 
 

@@ -9,6 +9,7 @@ from typing import get_args
 from cyclopts import App, ArgumentCollection, CycloptsError, Group, Parameter
 from cyclopts.config import Env
 
+from shortlist.cli.datasets import datasets
 from shortlist.cli.screen import print_error, print_note
 from shortlist.cli.source import COLUMNS, PARAMETERS
 from shortlist.errors import ConfigError, ShortlistError
@@ -23,7 +24,6 @@ SIMILAR = 0.85  # a variable this similar to a parameter is a typo; other names 
 # Verbs are imported when they run, so these summaries are what `shortlist --help` shows.
 VERBS = {
     "demo": "Train on MovieLens and compare dynamic list lengths with the best fixed N.",
-    "datasets": "List, fetch and show published datasets.",
     "fit": "Train a model, choose a stopping rule on validation data, and save both.",
     "recommend": "Recommend lists from a saved model.",
     "evaluate": "Evaluate lists of any origin on what users did next.",
@@ -55,6 +55,7 @@ def build(verb: str | None = None) -> App:
     )
     for name, summary in VERBS.items():
         app.command(f"shortlist.cli.{name}:{name}", name=name, help=None if name == verb else summary)
+    app.command(datasets)
     app.register_install_completion_command(
         help="Install shell completion of verbs and flags for bash, zsh or fish."
     )
