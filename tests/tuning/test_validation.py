@@ -23,15 +23,15 @@ def unordered():
 
 def test_last_baskets_are_held_out_where_users_return():
     found, split = hold_out(sample()), sl.split.last_basket(sample())
-    assert found.history_.fingerprint == split.train_valid.fingerprint
+    assert found.history.fingerprint == split.train_valid.fingerprint
     assert found.truth.fingerprint == split.test.fingerprint
     assert found.description == "the last baskets of 300 users"
 
 
 def test_every_fold_is_predicted_from_earlier_baskets():
     late, early = last_baskets(sample(), 2)
-    assert late.history_.n_rows + late.truth.n_rows == sample().n_rows
-    assert early.history_.n_rows + early.truth.n_rows == late.history_.n_rows
+    assert late.history.n_rows + late.truth.n_rows == sample().n_rows
+    assert early.history.n_rows + early.truth.n_rows == late.history.n_rows
     for history, truth, _ in (late, early):
         for user in truth.active_users:
             before = history.time[history.indptr[user] : history.indptr[user + 1]]
