@@ -1,4 +1,4 @@
-"""Lists per second: ours against implicit's `recommend` and the bare matrix product, in one run.
+"""Lists per second, compared with implicit's `recommend` and the plain matrix product in one run.
 
 python benchmarks/recommend.py            # a few minutes, writes benchmarks/results/recommend.json
 python benchmarks/recommend.py --quick    # seconds, small sizes, writes nothing
@@ -25,47 +25,45 @@ from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.data.interactions import Interactions
 from shortlist.models.factorization.mf import DKBPRMF
 from shortlist.models.precomputed import PrecomputedScores
-from shortlist.recommend import prepare, recommend, recommend_to
-from shortlist.recommend import retriever as finder_module
 
 N_THREADS, N_FACTORS, N = 2, 64, 20
 ROUNDS = 3
-PARTS = ("items_27k", "items_1m", "repeat_decay", "trees")
-BATCH = 256  # users of one bare product: larger ones only wait for memory
+PARTS = ("items_27k", "items_1m", "memory", "trees")
+BATCH = 256  # users per plain product: larger batches only wait for memory
 
 
 def sales(n_users: int, n_items: int, n_rows: int, seed: int = 0) -> csr_matrix:
-    """Popularity by Zipf's law; every user has a few tastes, some tastes are common and some rare."""
+    """Generate sales: Zipf popularity, and users who prefer a few of many topics."""
     rng = np.random.default_rng(seed)
-    n_tastes = 200
+    n_topics = 200
     popularity = 1.0 / np.arange(1, n_items + 1) ** 0.9
-    common = 1.0 / np.arange(1, n_tastes + 1) ** 0.8
-    taste = rng.choice(n_tastes, n_items, p=common / common.sum())
-    by_taste = np.argsort(taste, kind="stable")
-    starts = np.searchsorted(taste[by_taste], np.arange(n_tastes + 1))
-    mass = np.concatenate([[0.0], np.cumsum(popularity[by_taste])])
+    common = 1.0 / np.arange(1, n_topics + 1) ** 0.8
+    topic = rng.choice(n_topics, n_items, p=common / common.sum())
+    by_topic = np.argsort(topic, kind="stable")
+    starts = np.searchsorted(topic[by_topic], np.arange(n_topics + 1))
+    mass = np.concatenate([[0.0], np.cumsum(popularity[by_topic])])
     activity = rng.pareto(1.5, n_users) + 0.3
     rows = np.maximum(3, activity / activity.sum() * n_rows).astype(np.int64)
     user = np.repeat(np.arange(n_users), np.minimum(rows, 2000))
-    likes = rng.choice(n_tastes, (n_users, 5), p=common / common.sum())
+    likes = rng.choice(n_topics, (n_users, 5), p=common / common.sum())
     drawn = likes[user, rng.integers(0, 5, user.size)]
-    drawn = np.where(rng.random(user.size) < 0.2, -1, drawn)  # a fifth of all sales follows no taste
+    drawn = np.where(rng.random(user.size) < 0.2, -1, drawn)  # a fifth of all sales follows no topic
     low, high = (
         np.where(drawn < 0, 0.0, mass[starts[drawn]]),
         np.where(drawn < 0, mass[-1], mass[starts[drawn + 1]]),
     )
     place = np.searchsorted(mass, low + rng.random(user.size) * (high - low), side="right") - 1
-    item = by_taste[np.clip(place, 0, n_items - 1)]
+    item = by_topic[np.clip(place, 0, n_items - 1)]
     matrix = csr_matrix((np.ones(user.size, np.float32), (user, item)), shape=(n_users, n_items))
     matrix.data[:] = 1.0
     return matrix
 
 
 def race(*tasks: Callable[[int], Any]) -> tuple[list[float], list[float]]:
-    """Seconds of each task(n_threads), run in turns, the quickest of its turns.
+    """Run the tasks in turns and return the best wall seconds on all threads and CPU seconds on one thread.
 
-    First by the clock on all threads; then in processor time on one. On a busy machine trust the second:
-    threads that wait for each other, as those of a matrix product do, lose more to neighbours than others.
+    CPU seconds are more reliable on a busy machine, because threads that wait for each other, as in a matrix
+    product, suffer most from other load.
     """
     wall, cpu = [np.inf] * len(tasks), [np.inf] * len(tasks)
     for clock, n_threads, best in ((time.perf_counter, N_THREADS, wall), (time.process_time, 1, cpu)):
@@ -78,7 +76,7 @@ def race(*tasks: Callable[[int], Any]) -> tuple[list[float], list[float]]:
 
 
 def bare_product(users: Any, items: Any) -> Callable[[int], None]:
-    """The product alone, in batches that reuse their memory."""
+    """Return a task that computes the matrix product in batches that reuse their memory."""
     out, right = np.empty((BATCH, len(items)), np.float32), items.T
 
     def run(n_threads: int) -> None:
@@ -91,7 +89,7 @@ def bare_product(users: Any, items: Any) -> Callable[[int], None]:
 
 
 def trained_als(matrix: csr_matrix, iterations: int) -> Any:
-    """implicit's ALS."""
+    """Train implicit's ALS."""
     from implicit.als import AlternatingLeastSquares
 
     model = AlternatingLeastSquares(
@@ -103,7 +101,7 @@ def trained_als(matrix: csr_matrix, iterations: int) -> Any:
 
 
 def trained_bpr(matrix: csr_matrix, iterations: int) -> Any:
-    """implicit's BPR; its last column is the item bias, so one factor fewer gives as many columns."""
+    """Train implicit's BPR; its last column is the item bias, so one factor fewer gives as many columns."""
     from implicit.bpr import BayesianPersonalizedRanking
 
     model = BayesianPersonalizedRanking(
@@ -119,7 +117,7 @@ def trained_bpr(matrix: csr_matrix, iterations: int) -> Any:
 
 
 def wrapped(model: Any, train: Interactions) -> PrecomputedScores:
-    """implicit's factors under our contract, read-only so that the index is built once."""
+    """Wrap implicit's factors as a model; read-only, so that the index is built once."""
     pair = tuple(np.array(side, np.float32) for side in (model.user_factors, model.item_factors))
     for side in pair:
         side.flags.writeable = False
@@ -127,21 +125,21 @@ def wrapped(model: Any, train: Interactions) -> PrecomputedScores:
 
 
 def top_n(model: Any, matrix: csr_matrix, train: Interactions, n_users: int) -> dict[str, float]:
-    """Top 20 without seen items: users per second of both sides, and whether the lists agree."""
+    """Measure top-20 lists without seen items on both sides, and whether the lists agree."""
     rng = np.random.default_rng(7)
     users = np.sort(rng.choice(matrix.shape[0], n_users, replace=False))
     ours, rows = wrapped(model, train), matrix[users]
     start = time.perf_counter()
-    prepare(ours, n_threads=N_THREADS)
+    ours.prepare(n_threads=N_THREADS)
     index_seconds = time.perf_counter() - start
-    recommend(ours, users[:256], N=N, n_threads=N_THREADS)
+    ours.recommend(users[:256], N=N, n_threads=N_THREADS)
 
     def quick(n_threads: int) -> None:
-        recommend(ours, users, N=N, filter_seen=True, n_threads=n_threads)
+        ours.recommend(users, N=N, filter_seen=True, n_threads=n_threads)
 
     def peer(n_threads: int) -> None:
         model.num_threads = n_threads
-        with threadpool_limits(1, "blas"):  # as implicit asks; it has threads of its own
+        with threadpool_limits(1, "blas"):  # as implicit recommends; it uses its own threads
             model.recommend(users, rows, N=N, filter_already_liked_items=True)
 
     bare = bare_product(model.user_factors[users], model.item_factors)
@@ -160,31 +158,30 @@ def top_n(model: Any, matrix: csr_matrix, train: Interactions, n_users: int) -> 
     }
 
 
-def recall(scorer: Any, users: Any, **wishes: Any) -> float:
-    """The share of items, scores and places that come out as when every item is scored."""
-    quick = recommend(scorer, users, **wishes)
-    hurry, finder_module.INDEX_USERS = finder_module.INDEX_USERS, 1 << 60
-    kept, finder_module.kept_index = finder_module.kept_index, lambda *_: None
+def recall(model: Any, users: Any, **options: Any) -> float:
+    """Compute the share of lists that are the same as without the index, when every item is scored."""
+    quick = model.recommend(users, **options)
+    vectors, items, bias, cache = model.score(model.build_request(users)).factors
+    index, cache.index = cache.index, None
     try:
-        full = recommend(scorer, users, **wishes)
+        full = model.recommend(users, **options)  # too few users to build an index
     finally:
-        finder_module.INDEX_USERS, finder_module.kept_index = hurry, kept
-    vectors, items, bias = scorer.factors(scorer.users_.lookup(users))
+        cache.index = index
     plain = vectors.astype(np.float64) @ items.T.astype(np.float64) + (0 if bias is None else bias)
     at = np.repeat(np.arange(len(users)), np.diff(full.indptr))
     if not np.allclose(plain[at, full.items], full.scores, rtol=1e-4, atol=1e-5):
-        raise SystemExit("the scores shown are not the scores of the model")
+        raise SystemExit("the scores of the lists are not the scores of the model")
     same = [quick.at(n).items == full.at(n).items for n in range(len(users))]
     return float(np.mean(same))
 
 
-def dynamic(model: DKBPRMF, n_users: int, **wishes: Any) -> dict[str, float]:
-    """Lists above the learned boundary, against the bare product over the same users."""
+def dynamic(model: DKBPRMF, n_users: int, **options: Any) -> dict[str, float]:
+    """Measure lists above the learned boundary and the plain product for the same users."""
     rng = np.random.default_rng(8)
     ids = np.sort(rng.choice(len(model.users_), n_users, replace=False))
-    vectors, items, _ = model.factors(ids.astype(np.int32))
-    lists = recommend(model, ids, n_threads=N_THREADS, **wishes)
-    wall, cpu = race(lambda n: recommend(model, ids, n_threads=n, **wishes), bare_product(vectors, items))
+    vectors, items, *_ = model.score(model.build_request(ids)).factors
+    lists = model.recommend(ids, n_threads=N_THREADS, **options)
+    wall, cpu = race(lambda n: model.recommend(ids, n_threads=n, **options), bare_product(vectors, items))
     return {
         "users_per_second": n_users / wall[0],
         "bare_product_users_per_second": n_users / wall[1],
@@ -193,68 +190,68 @@ def dynamic(model: DKBPRMF, n_users: int, **wishes: Any) -> dict[str, float]:
         "one_thread_cpu_ratio_to_bare_product": cpu[1] / cpu[0],
         "mean_length": float(lists.lengths.mean()),
         "cover_ratio": lists.cover_ratio,
-        "recall": recall(model, ids[:16], **wishes),
+        "recall": recall(model, ids[:16], **options),
     }
 
 
-def one_user(scorer: Any, **wishes: Any) -> dict[str, float]:
-    """Milliseconds for one user alone, through the public function."""
+def one_user(model: Any, **options: Any) -> dict[str, float]:
+    """Measure the milliseconds of a request for one user."""
     rng = np.random.default_rng(9)
     times = []
-    for user in rng.choice(len(scorer.users_), 60, replace=False).tolist():
+    for user in rng.choice(len(model.users_), 60, replace=False).tolist():
         start = time.perf_counter()
-        recommend(scorer, [user], n_threads=N_THREADS, **wishes)
+        model.recommend([user], n_threads=N_THREADS, **options)
         times.append(1e3 * (time.perf_counter() - start))
     return {"median_ms": float(np.median(times[10:])), "worst_ms": float(np.max(times[10:]))}
 
 
 def catalogue(
-    n_users: int, n_items: int, n_rows: int, n_asked: int, n_epochs: int, peers: tuple[str, ...]
+    n_users: int, n_items: int, n_rows: int, n_users_served: int, n_epochs: int, peers: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Everything for one size of catalogue."""
+    """Run all measurements for one catalogue size."""
     matrix = sales(n_users, n_items, n_rows)
     train = Interactions.from_csr(matrix)
     sold = np.bincount(matrix.indices, minlength=n_items)
     found: dict[str, Any] = {"n_users": n_users, "n_items": n_items, "n_rows": int(matrix.nnz)}
-    # items nobody took have vectors near zero, which a bound skips for nothing: read the ratios with this
+    # the index skips items without sales, whose vectors are near zero: consider this with the ratios
     found |= {
         "items_never_sold": float((sold == 0).mean()),
         "items_sold_five_times": float((sold >= 5).mean()),
     }
     for peer in peers:
         model = trained_als(matrix, 3) if peer == "als" else trained_bpr(matrix, n_epochs)
-        found[f"top_20_{peer}"] = told(peer, top_n(model, matrix, train, n_asked))
+        found[f"top_20_{peer}"] = record(peer, top_n(model, matrix, train, n_users_served))
         del model
     for negatives in (10.0, 100.0):  # the default, and a stricter boundary
         ours = DKBPRMF(
             n_factors=N_FACTORS, n_epochs=n_epochs, negatives=negatives, n_threads=N_THREADS, seed=1
         ).fit(train)
-        prepare(ours)
+        ours.prepare()
         name = f"dynamic_negatives_{negatives:.0f}"
-        found[name] = told(name, dynamic(ours, n_asked))
-    found["dynamic_max_100"] = told("dynamic_max_100", dynamic(ours, n_asked, max_items=100))
-    found["one_user_dynamic"] = told("one_user_dynamic", one_user(ours))
-    found["one_user_dynamic_max_100"] = told("one_user_dynamic_max_100", one_user(ours, max_items=100))
-    found["one_user_top_20"] = told("one_user_top_20", one_user(ours, N=N))
+        found[name] = record(name, dynamic(ours, n_users_served))
+    found["dynamic_max_100"] = record("dynamic_max_100", dynamic(ours, n_users_served, max_items=100))
+    found["one_user_dynamic"] = record("one_user_dynamic", one_user(ours))
+    found["one_user_dynamic_max_100"] = record("one_user_dynamic_max_100", one_user(ours, max_items=100))
+    found["one_user_top_20"] = record("one_user_top_20", one_user(ours, N=N))
     return found
 
 
-def told(name: str, result: dict[str, float]) -> dict[str, float]:
-    """The result, with how busy the machine was, and shown at once."""
+def record(name: str, result: dict[str, float]) -> dict[str, float]:
+    """Add the load average to a result and print it."""
     result["load_average"] = os.getloadavg()[0]
     show(result, f"{name}.")
     return result
 
 
-def memory(n_known: int, n_items: int, n_asked: int) -> float:
-    """Largest resident megabytes while a fresh process streams lists of `n_asked` of `n_known` users."""
-    command = [sys.executable, __file__, "--stream", str(n_known), str(n_items), str(n_asked)]
+def memory(n_known: int, n_items: int, n_users_served: int) -> float:
+    """Measure the peak megabytes of a fresh process that streams the lists of some of `n_known` users."""
+    command = [sys.executable, __file__, "--stream", str(n_known), str(n_items), str(n_users_served)]
     out = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(out.stdout)
 
 
-def stream(n_known: int, n_items: int, n_asked: int) -> None:
-    """What `memory` runs: print the largest size seen after any chunk."""
+def stream(n_known: int, n_items: int, n_users_served: int) -> None:
+    """Print the largest resident size after any batch; run by `memory`."""
     rng = np.random.default_rng(0)
     item = rng.integers(0, n_items, n_known).astype(np.int32)
     matrix = csr_matrix((np.ones(n_known, np.float32), (np.arange(n_known), item)), shape=(n_known, n_items))
@@ -262,21 +259,23 @@ def stream(n_known: int, n_items: int, n_asked: int) -> None:
     pair = tuple(rng.standard_normal((n, N_FACTORS), np.float32) * shape for n in (n_known, n_items))
     for side in pair:
         side.flags.writeable = False
-    scorer = PrecomputedScores(scores=pair).fit(Interactions.from_csr(matrix))
+    model = PrecomputedScores(scores=pair).fit(Interactions.from_csr(matrix))
     sizes = [0.0]
 
     def note(done: int, of: int) -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         sizes.append(pages * 4096 / 2**20)
 
-    with tempfile.TemporaryDirectory() as room:
-        users = scorer.users_.values.head(n_asked)
-        recommend_to(Path(room) / "lists.parquet", scorer, users, N=10, n_threads=N_THREADS, progress=note)
+    with tempfile.TemporaryDirectory() as folder:
+        users = model.users_.values.head(n_users_served)
+        model.recommend_to_file(
+            Path(folder) / "lists.parquet", users, N=10, n_threads=N_THREADS, progress=note
+        )
     print(max(sizes))
 
 
 def walk(n_rows: int) -> dict[str, Any]:
-    """One core: candidates through the trees of a TwoStage, by us and by LightGBM, to the same bits."""
+    """Evaluate trees as in TwoStage on one core, here and in LightGBM, with the same bits."""
     import lightgbm
 
     rng = np.random.default_rng(0)
@@ -311,27 +310,27 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--part", choices=PARTS, help="measure only this again")
     parser.add_argument("--stream", nargs=3, type=int, help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.stream:
-        stream(*chosen.stream)
+    given = parser.parse_args()
+    if given.stream:
+        stream(*given.stream)
         return
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="implicit")
-    if chosen.quick:
+    if given.quick:
         catalogue(3000, 2000, 60_000, 1000, 10, ("als", "bpr"))
-        told("repeat_decay", flat(20_000, 2000, 200_000))
-        told("trees", walk(20_000))
+        record("memory", flat(20_000, 2000, 200_000))
+        record("trees", walk(20_000))
         return
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "items_27k": lambda: catalogue(60_000, 27_000, 2_500_000, 4096, 15, ("als", "bpr")),
         "items_1m": lambda: catalogue(60_000, 1_000_000, 4_000_000, 256, 8, ("als",)),
-        "repeat_decay": lambda: told("repeat_decay", flat(100_000, 27_000, 1_000_000)),
-        "trees": lambda: told("trees", walk(500_000)),
+        "memory": lambda: record("memory", flat(100_000, 27_000, 1_000_000)),
+        "trees": lambda: record("trees", walk(500_000)),
     }
     before = RESULTS / "recommend.json"
-    results = json.loads(before.read_text()) if chosen.part and before.exists() else {}
+    results = json.loads(before.read_text()) if given.part and before.exists() else {}
     results |= {"machine": describe("implicit", "lightgbm"), "n_threads": N_THREADS, "n_factors": N_FACTORS}
     for name, measure in parts.items():
-        if chosen.part in (None, name):
+        if given.part in (None, name):
             results[name] = measure()
             save_results("recommend", results)
 

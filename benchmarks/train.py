@@ -144,7 +144,7 @@ def fit_ours(cls: str, matrix: object, epochs: int) -> tuple[Spent, np.ndarray, 
     watch = Watch(size)
     model = make(n_epochs=epochs).fit(train)
     spent = watch.read()
-    user, items, bias = model.factors(np.arange(train.n_users, dtype=np.int32))
+    user, items, bias, _ = model.score(model.build_request()).factors
     return spent, np.hstack([user, np.ones((len(user), 1), "f4")]), np.hstack([items, bias[:, None]])
 
 

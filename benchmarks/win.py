@@ -1,15 +1,15 @@
-"""Do lists that stop by themselves beat the best fixed length? Five seeds, one look at the test.
+"""Do dynamic lists beat the best fixed length? Five seeds, one use of the test set.
 
     python benchmarks/win.py                      # the two datasets it was developed on, five seeds
-    python benchmarks/win.py --data complete-journey  # one that nothing was set on
+    python benchmarks/win.py --data complete-journey  # one that nothing was tuned on
     python benchmarks/win.py --data ml-100k       # one of them
     python benchmarks/win.py --seeds 1 --no-ablation
-    python benchmarks/win.py --earlier            # 15,000 earlier lists a set: small gains show there
-    python benchmarks/win.py --data ta-feng --time  # how long it takes from rows to lists; wants free cores
+    python benchmarks/win.py --earlier            # 15,000 earlier lists per dataset, to detect small gains
+    python benchmarks/win.py --data ta-feng --time  # running time from rows to lists; needs idle cores
 
-The ranker learns from `train`, every decider (a fixed N among them) is chosen on `valid`, the ranker learns
-again from `train_valid`, and the lists are judged on `test`. A list is made at the moment of the basket it is
-judged by and knows only what happened before. Groups of features are judged at earlier moments, not on it.
+The ranker is trained on `train`, every cutoff (also the fixed N) is chosen on `valid`, the ranker is trained
+again on `train_valid`, and the lists are evaluated on `test`. A list is computed for the time of the true
+basket, from earlier events only. Groups of features are evaluated at earlier snapshots.
 """
 
 import argparse
@@ -42,20 +42,27 @@ from shortlist.evaluation import (
 from shortlist.models.two_stage.features import FEATURES
 from shortlist.models.two_stage.two_stage import Examples, TwoStage
 
-M = 40  # candidates a decider looks at
+M = 40  # candidates per cutoff
 COVERAGE = 0.7
 GROUPS = {
     "recent sales": ("sales_1d", "sales_3d", "sales_7d", "sales_14d", "sales_30d", "trend_3d", "trend_14d"),
     "own history": tuple(name for name in FEATURES if name.startswith("own_")),
     "neighbors": tuple(name for name in FEATURES if name.startswith("together_")),
     "transitions": tuple(name for name in FEATURES if name.startswith(("after_", "before_"))),
-    "what comes before": tuple(name for name in FEATURES if name.startswith("before_")),
-    "EASE": ("ease",),
-    "the item": ("sales", "repeat_rate", "repeat_gap", "item_age", "item_basket_size", "sales_per_buyer"),
+    "reverse transitions": tuple(name for name in FEATURES if name.startswith("before_")),
+    "item-item score": ("ease",),
+    "item statistics": (
+        "sales",
+        "repeat_rate",
+        "repeat_gap",
+        "item_age",
+        "item_basket_size",
+        "sales_per_buyer",
+    ),
     "experience": tuple(name for name in FEATURES if "experience" in name),
-    "the user": FEATURES[FEATURES.index("n_baskets") :],
+    "user statistics": FEATURES[FEATURES.index("n_baskets") :],
 }
-DECIDERS = {  # name: (cutoff, whether it is told the basket size the ranker foretells)
+CUTOFFS = {  # name: (cutoff, whether it uses the basket size that the ranker predicts)
     "fixed N": (FixedN(n_candidates=M), False),
     "threshold on score": (Threshold(n_candidates=M), False),
     "expected F1, size from probabilities": (
@@ -66,7 +73,7 @@ DECIDERS = {  # name: (cutoff, whether it is told the basket size the ranker for
         ExpectedF1(n_candidates=M, calibration="features", size="history"),
         False,
     ),
-    "expected F1, size foretold, uncalibrated": (
+    "expected F1, size predicted, uncalibrated": (
         ExpectedF1(n_candidates=M, calibration="none", size="history"),
         True,
     ),
@@ -76,7 +83,7 @@ DECIDERS = {  # name: (cutoff, whether it is told the basket size the ranker for
     ),
 }
 OURS, FEW = "chosen on validation", "chosen, 70% of users"  # added once the choice is made
-Deciders = dict[str, tuple[Cutoff, bool]]
+Cutoffs = dict[str, tuple[Cutoff, bool]]
 
 
 class Stage:
@@ -93,14 +100,14 @@ class Stage:
         with self.clock(f"{self.name}: train"):
             return TwoStage(seed=seed).fit_from_examples(self.examples)
 
-    def heads(self, ranker: TwoStage) -> RankedLists:
+    def candidates(self, ranker: TwoStage) -> RankedLists:
         """The best candidates of the users to evaluate, each at the time of its true basket."""
         with self.clock(f"{self.name}: rank candidates"):
             return ranker.recommend(self.truth.users.to_ids(self.users), N=M, at=self.truth)
 
 
 class Clock:
-    """Seconds by step, of all processors and by the clock; a step made again counts once, at its mean."""
+    """Processor and wall seconds by step; a repeated step counts once, with its mean."""
 
     def __init__(self) -> None:
         self.spent: dict[str, list[tuple[float, float]]] = {}
@@ -114,21 +121,23 @@ class Clock:
         print(f"  {step}: {spent[0]:.0f} s of processor, {spent[1]:.0f} s", flush=True)
 
     def table(self, kind: int) -> dict[str, float]:
-        """Mean seconds of each step (kind 0: of all processors, 1: by the clock), and their sum."""
+        """Mean seconds of each step (kind 0: processor, 1: wall), and their sum."""
         found = {step: round(float(np.mean(spent, axis=0)[kind]), 1) for step, spent in self.spent.items()}
         return {**found, "all": round(sum(found.values()), 1)}
 
 
 def set_cutoffs(
-    deciders: Deciders, before: Stage, heads: RankedLists, now: Stage, new: RankedLists
+    cutoffs: Cutoffs, before: Stage, lists: RankedLists, now: Stage, new: RankedLists
 ) -> tuple[dict[str, RankedLists], np.ndarray]:
-    """Every decider fitted on the earlier stage and applied to the later; what our lists promise."""
+    """Fit every cutoff on the earlier stage and apply it to the later; also return the expected F1."""
     found, promise = {}, np.zeros(len(new))
-    for name, (cutoff, told) in deciders.items():
-        old = heads if told else replace(heads, expected_sizes=None)
-        with before.clock(f"decide: {name}"):
+    for name, (cutoff, uses_sizes) in cutoffs.items():
+        old = lists if uses_sizes else replace(lists, expected_sizes=None)
+        with before.clock(f"apply: {name}"):
             fitted = cutoff.clone().fit(old, before.truth, history=before.train)
-            found[name] = fitted.apply(new if told else replace(new, expected_sizes=None), history=now.train)
+            found[name] = fitted.apply(
+                new if uses_sizes else replace(new, expected_sizes=None), history=now.train
+            )
         if name == OURS and isinstance(fitted, ExpectedF1):
             curve = fitted.expected_utility(new, history=now.train)
             filled = np.diff(new.indptr) > 0
@@ -136,24 +145,24 @@ def set_cutoffs(
     return found, promise
 
 
-def chosen_decider(stage: Stage, heads: RankedLists) -> CutoffChoice:
-    """The decider that does best on validation users it was not fitted on."""
-    with stage.clock("choose the decider"):
-        choice = choose_cutoff(heads, stage.truth, stage.train, default_cutoffs(M))
+def select_cutoff(stage: Stage, lists: RankedLists) -> CutoffChoice:
+    """Choose the cutoff that is best on validation users it was not fitted on."""
+    with stage.clock("choose the cutoff"):
+        choice = choose_cutoff(lists, stage.truth, stage.train, default_cutoffs(M))
     print(f"  {choice}", flush=True)
     return choice
 
 
-def with_choice(choice: CutoffChoice) -> Deciders:
-    """The deciders of the table, the chosen one, and the chosen one allowed to stay silent."""
+def with_choice(choice: CutoffChoice) -> Cutoffs:
+    """Return the cutoffs of the table, the chosen one, and the chosen one with less coverage."""
     few = choice.cutoff.clone()
     if isinstance(few, ExpectedF1):
         few.set_params(coverage=COVERAGE)
-    return {**DECIDERS, OURS: (choice.cutoff, True), FEW: (few, True)}
+    return {**CUTOFFS, OURS: (choice.cutoff, True), FEW: (few, True)}
 
 
 def figures(report: Report) -> dict[str, float]:
-    """What the table shows of one run."""
+    """Return the figures of one run."""
     return {
         "f1": report.mean("f1"),
         "f1_covered": report.mean("f1", "covered"),
@@ -164,44 +173,44 @@ def figures(report: Report) -> dict[str, float]:
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """Mean and standard deviation over seeds."""
+    """Compute the mean and standard deviation over seeds."""
     return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0}
 
 
-def on_surest(report: Report, heads: RankedLists, promise: np.ndarray) -> float:
-    """Mean F1 of the users whose lists promise most, as many as COVERAGE says."""
-    surest = np.argsort(-promise, kind="stable")[: round(COVERAGE * len(heads))]
-    row = sl.IdMap(report.user_ids).lookup(heads.users.values)
-    return float(report.values("f1")[row[surest]].mean())
+def f1_of_confident(report: Report, lists: RankedLists, promise: np.ndarray) -> float:
+    """Compute the mean F1 of the most confident users, a share of COVERAGE."""
+    confident = np.argsort(-promise, kind="stable")[: round(COVERAGE * len(lists))]
+    row = sl.IdMap(report.user_ids).lookup(lists.users.values)
+    return float(report.values("f1")[row[confident]].mean())
 
 
 class Trial:
-    """One dataset: what every decider's lists were worth, seed by seed."""
+    """One dataset: the evaluation of every cutoff, seed by seed."""
 
     def __init__(self, name: str) -> None:
         print(name)
         self.split, self.clock = sl.split.last_basket(sl.load_dataset(name)), Clock()
         self.before = Stage("valid", self.split.train, self.split.valid, self.clock)
         self.now = Stage("test", self.split.train_valid, self.split.test, self.clock)
-        self.reports: dict[str, list[Report]] = {decider: [] for decider in (*DECIDERS, OURS, FEW)}
+        self.reports: dict[str, list[Report]] = {name: [] for name in (*CUTOFFS, OURS, FEW)}
         self.ceilings: list[Report] = []
-        self.surest: dict[str, list[float]] = {OURS: [], "fixed N": []}
-        self.chosen: list[int] = []
+        self.confident: dict[str, list[float]] = {OURS: [], "fixed N": []}
+        self.best_n: list[int] = []
 
     def add(self, seed: int) -> None:
-        """One more seed; the first one chooses the decider."""
+        """Add a seed; the first one chooses the cutoff."""
         test = self.split.test
-        heads = self.before.heads(self.before.ranker(seed))
+        ranked = self.before.candidates(self.before.ranker(seed))
         if not self.ceilings:
-            self.choice = chosen_decider(self.before, heads)
-        new = self.now.heads(self.now.ranker(seed))
-        lists, promise = set_cutoffs(with_choice(self.choice), self.before, heads, self.now, new)
-        for decider, made in lists.items():
-            self.reports[decider].append(evaluate(made, test))
+            self.choice = select_cutoff(self.before, ranked)
+        new = self.now.candidates(self.now.ranker(seed))
+        lists, promise = set_cutoffs(with_choice(self.choice), self.before, ranked, self.now, new)
+        for name, made in lists.items():
+            self.reports[name].append(evaluate(made, test))
         self.ceilings.append(oracle(new, test))
-        for who, values in self.surest.items():
-            values.append(on_surest(self.reports[who][-1], new, promise))
-        self.chosen.append(best_fixed_n(fixed_n_curve(heads, self.split.valid)))
+        for who, values in self.confident.items():
+            values.append(f1_of_confident(self.reports[who][-1], new, promise))
+        self.best_n.append(best_fixed_n(fixed_n_curve(ranked, self.split.valid)))
         print(f"  seed {seed}:", {d: round(r[-1].mean("f1"), 5) for d, r in self.reports.items()}, flush=True)
 
     def result(self) -> dict[str, object]:
@@ -210,19 +219,19 @@ class Trial:
         return {
             "users": int(self.now.users.size),
             "seeds": len(self.ceilings),
-            "N": self.chosen,
+            "N": self.best_n,
             "choice": {"name": self.choice.name, "tried_on_validation": self.choice.scores},
-            "deciders": {
-                decider: {key: spread([figures(r)[key] for r in found]) for key in figures(found[0])}
-                for decider, found in self.reports.items()
+            "cutoffs": {
+                name: {key: spread([figures(r)[key] for r in found]) for key in figures(found[0])}
+                for name, found in self.reports.items()
             },
             "oracle": spread([ceiling.mean("f1") for ceiling in self.ceilings]),
             "gap_recovered": spread([gap_recovered(*run) for run in runs]),
-            "surest_70%": {who: spread(values) for who, values in self.surest.items()},
+            "most_confident_70%": {who: spread(values) for who, values in self.confident.items()},
             "same_users": same_users(self.reports),
             "tests": tests(self.reports),
             "processor_seconds": self.clock.table(0),
-            "clock_seconds": self.clock.table(1),
+            "wall_seconds": self.clock.table(1),
         }
 
 
@@ -232,7 +241,7 @@ def per_user(runs: list[Report]) -> np.ndarray:
 
 
 def same_users(reports: dict[str, list[Report]]) -> dict[str, dict[str, float]]:
-    """F1 of ours and of the fixed N on the users that ours covers when it may stay silent."""
+    """Compute the F1 of ours and of the fixed N on the users that ours covers with less coverage."""
     few = reports[FEW]
     found: dict[str, list[float]] = {"ours": [], "fixed N": []}
     for k, report in enumerate(few):
@@ -242,13 +251,13 @@ def same_users(reports: dict[str, list[Report]]) -> dict[str, dict[str, float]]:
 
 
 def tests(reports: dict[str, list[Report]]) -> dict[str, dict[str, float]]:
-    """Each decider against the fixed N, paired by user, means over seeds."""
+    """Compare each cutoff with the fixed N, paired by user, with means over seeds."""
     fixed = per_user(reports["fixed N"])
     found = {}
-    for decider, runs in reports.items():
-        if decider != "fixed N":
+    for name, runs in reports.items():
+        if name != "fixed N":
             test = paired_test(per_user(runs), fixed)
-            found[decider] = {
+            found[name] = {
                 "difference": test.difference,
                 "relative": test.difference / float(fixed.mean()),
                 "low": test.low,
@@ -258,20 +267,20 @@ def tests(reports: dict[str, list[Report]]) -> dict[str, dict[str, float]]:
     return found
 
 
-def told_sizes(stage: Stage, heads: RankedLists, cutoff: Cutoff) -> dict[str, float]:
-    """On validation: the share of the way from the fixed N to the best cut, and with the true sizes told."""
+def gap_on_validation(stage: Stage, lists: RankedLists, cutoff: Cutoff) -> dict[str, float]:
+    """Compute the gap recovered on validation with predicted and with true basket sizes."""
     sizes = np.diff(stage.truth.indptr)[stage.users].astype(np.float64)
-    fixed = float(fixed_n_curve(heads, stage.truth)["f1"].max())
-    gap = oracle(heads, stage.truth).mean("f1") - fixed
-    told = cutoff.clone()
-    if isinstance(told, ExpectedF1):
-        told.set_params(size="history")  # else nobody asks for the sizes alone
+    fixed = float(fixed_n_curve(lists, stage.truth)["f1"].max())
+    gap = oracle(lists, stage.truth).mean("f1") - fixed
+    with_sizes = cutoff.clone()
+    if isinstance(with_sizes, ExpectedF1):
+        with_sizes.set_params(size="history")  # otherwise the sizes are not used alone
     found = {}
-    for name, cut, lists in (
-        ("size foretold", cutoff, heads),
-        ("size told", told, replace(heads, expected_sizes=sizes)),
+    for name, cut, given in (
+        ("predicted size", cutoff, lists),
+        ("true size", with_sizes, replace(lists, expected_sizes=sizes)),
     ):
-        found[name] = float((cross_validate(cut, lists, stage.truth, stage.train).mean() - fixed) / gap)
+        found[name] = float((cross_validate(cut, given, stage.truth, stage.train).mean() - fixed) / gap)
     print(f"  share of the gap on validation: {found}", flush=True)
     return found
 
@@ -285,26 +294,28 @@ def learning_curve(stage: Stage, cutoff: Cutoff) -> dict[str, dict[str, float]]:
         stage.examples = whole._replace(
             features=whole.features[k], labels=whole.labels[k], weight=whole.weight[k]
         )
-        found[f"{share:g}"] = both(stage, stage.heads(stage.ranker(0)), cutoff)
+        found[f"{share:g}"] = both(stage, stage.candidates(stage.ranker(0)), cutoff)
         print(f"  {share:g} of the examples: {found[f'{share:g}']}", flush=True)
     return found
 
 
-def own_world(heads: RankedLists, cutoff: Cutoff, stage: Stage, n_worlds: int = 20) -> float:
-    """The share of the gap in worlds drawn from the ranker's own probabilities, where the rule knows all.
+def gap_in_simulation(lists: RankedLists, cutoff: Cutoff, stage: Stage, n_repeats: int = 20) -> float:
+    """Compute the gap recovered on baskets simulated from the ranker's own probabilities.
 
-    What is left of the gap there is luck: the best cut is told which coins fell, a decider only their bias.
+    The rest of the gap is chance: the oracle knows the outcomes, a cutoff only their probabilities.
     """
-    fitted = cutoff.clone().fit(heads, stage.truth, history=stage.train)
+    fitted = cutoff.clone().fit(lists, stage.truth, history=stage.train)
     if not isinstance(fitted, ExpectedF1):
         return float("nan")
-    inside = np.arange(M) < np.diff(heads.indptr)[:, None]
-    lengths = np.diff(fitted.apply(heads, history=stage.train).indptr)
+    inside = np.arange(M) < np.diff(lists.indptr)[:, None]
+    lengths = np.diff(fitted.apply(lists, history=stage.train).indptr)
     p, rng, shares = np.zeros(inside.shape), np.random.default_rng(0), []
-    told = fitted.calibration == "none"
-    p[inside] = heads.probabilities if told else fitted.calibration_.probabilities(heads, history=stage.train)
-    more, spread = fitted.next_size_.predict(heads, stage.train), max(fitted.next_size_.dispersion_, 1e-6)
-    for _ in range(n_worlds):
+    uncalibrated = fitted.calibration == "none"
+    p[inside] = (
+        lists.probabilities if uncalibrated else fitted.calibration_.probabilities(lists, history=stage.train)
+    )
+    more, spread = fitted.next_size_.predict(lists, stage.train), max(fitted.next_size_.dispersion_, 1e-6)
+    for _ in range(n_repeats):
         hits = rng.random(p.shape) < p
         sizes = 1 + rng.poisson(more * rng.gamma(1 / spread, spread, more.size))
         sizes = np.maximum(sizes, hits.sum(axis=1))
@@ -316,34 +327,34 @@ def own_world(heads: RankedLists, cutoff: Cutoff, stage: Stage, n_worlds: int = 
     return float(np.mean(shares))
 
 
-def both(stage: Stage, heads: RankedLists, cutoff: Cutoff) -> dict[str, float]:
+def both(stage: Stage, lists: RankedLists, cutoff: Cutoff) -> dict[str, float]:
     """F1 on validation at the best fixed N and with the dynamic lists."""
-    dynamic = cross_validate(cutoff, heads, stage.truth, stage.train)
-    curve = fixed_n_curve(heads, stage.truth)
+    dynamic = cross_validate(cutoff, lists, stage.truth, stage.train)
+    curve = fixed_n_curve(lists, stage.truth)
     return {"fixed N": float(curve["f1"].max()), "dynamic": float(dynamic.mean())}
 
 
 class Earlier:
-    """Earlier moments of the same users: many more lists than one validation or test has.
+    """Earlier snapshots of the same users: many more lists than in one validation or test set.
 
-    Trees learn from half of the users and rank the others' candidates; a decider is fitted on every other
-    list and judged on the rest.
+    Trees are trained on half of the users and rank the candidates of the other half; a cutoff is fitted on
+    every other list and evaluated on the rest.
     """
 
     def __init__(self, train: Interactions, most: int = 15_000) -> None:
         self.examples = TwoStage(negative_rate=1.0, n_snapshots=most).compute_examples(train)
         users, target = self.examples.replay.layout.log.users, self.examples.snapshots.target
         rows = [users.item[users.baskets[b] : users.baskets[b + 1]] for b in target]
-        took = {"user_id": np.repeat(np.arange(target.size), self.examples.sizes.astype(int))}
-        self.truth = Interactions.from_frame(pl.DataFrame({**took, "item_id": np.concatenate(rows)}))
+        rows_of = {"user_id": np.repeat(np.arange(target.size), self.examples.sizes.astype(int))}
+        self.truth = Interactions.from_frame(pl.DataFrame({**rows_of, "item_id": np.concatenate(rows)}))
 
     @cached_property
     def whole(self) -> RankedLists:
-        """`heads` of trees that see everything."""
-        return self.heads(())
+        """Candidates ranked with all features."""
+        return self.candidates(())
 
-    def heads(self, without: tuple[str, ...]) -> RankedLists:
-        """Everybody's candidates as ranked by trees that learned from the other half."""
+    def candidates(self, without: tuple[str, ...]) -> RankedLists:
+        """Rank all candidates with trees that were trained on the other half of the users."""
         whole, rate = self.examples, TwoStage().negative_rate
         user, owner, n = whole.snapshots.user, whole.owner, whole.sizes.size
         kept = whole.labels | (np.random.default_rng(0).random(owner.size) < rate)
@@ -375,15 +386,15 @@ class Earlier:
             expected_sizes=sizes,
         )
 
-    def judged(self) -> dict[str, object]:
-        """Fixed N and expected F1; the test is paired by user, over the mean of each user's lists."""
-        heads, user = self.whole, self.examples.snapshots.user
-        fixed, seen = cross_validate(FixedN(n_candidates=M), heads, self.truth, None), np.bincount(user)
+    def evaluate_cutoffs(self) -> dict[str, object]:
+        """Evaluate the fixed N and expected F1; the test pairs the means of each user's lists."""
+        lists, user = self.whole, self.examples.snapshots.user
+        fixed, seen = cross_validate(FixedN(n_candidates=M), lists, self.truth, None), np.bincount(user)
         found: dict[str, object] = {"lists": user.size, "users": int((seen > 0).sum())}
         found["fixed N"] = float(fixed.mean())
         for size in ("history", "both"):
             dynamic = cross_validate(
-                ExpectedF1(n_candidates=M, calibration="none", size=size), heads, self.truth, None
+                ExpectedF1(n_candidates=M, calibration="none", size=size), lists, self.truth, None
             )
             by_user = np.bincount(user, dynamic - fixed)[seen > 0] / seen[seen > 0]
             test = paired_test(by_user, np.zeros(by_user.size))
@@ -394,18 +405,18 @@ class Earlier:
                 "high": test.high,
                 "p": test.p_bootstrap,
             }
-        print(f"  earlier moments: {found}", flush=True)
+        print(f"  earlier snapshots: {found}", flush=True)
         return found
 
-    def choosing(self, n_draws: int = 40) -> dict[str, float]:
-        """F1 on lists that had no say, by how a decider is chosen: as we do, or the best on validation.
+    def evaluate_selection(self, n_draws: int = 40) -> dict[str, float]:
+        """Compute F1 on other lists when the cutoff is selected as in the library, or as the best one.
 
-        A draw takes one list of every user to choose by and another to judge by; where users have one list
-        each, half of them choose.
+        A draw uses one list of every user for selection and another for evaluation. If users have one list
+        each, half of them are used for selection.
         """
-        heads, user, rng = self.whole, self.examples.snapshots.user, np.random.default_rng(0)
-        deciders = {name: one for name, one in default_cutoffs(M).items() if "features" not in name}
-        found: dict[str, list[float]] = {"fixed N": [], "ours": [], "the best": []}
+        ranked, user, rng = self.whole, self.examples.snapshots.user, np.random.default_rng(0)
+        cutoffs = {name: one for name, one in default_cutoffs(M).items() if "features" not in name}
+        found: dict[str, list[float]] = {"fixed N": [], "ours": [], "best": []}
         for _ in range(n_draws):
             order = rng.permutation(user.size)
             turn = np.argsort(np.argsort(user[order], kind="stable")) - np.searchsorted(
@@ -414,32 +425,32 @@ class Earlier:
             some, others = order[turn == 0], order[turn == 1]
             if others.size < some.size / 2:
                 some, others = order[::2], order[1::2]
-            lists, new = heads.take(np.sort(some)), heads.take(np.sort(others))
-            choice = choose_cutoff(lists, self.truth, None, deciders)
+            lists, new = ranked.take(np.sort(some)), ranked.take(np.sort(others))
+            choice = choose_cutoff(lists, self.truth, None, cutoffs)
             best = max(choice.scores, key=lambda name: choice.scores[name])
-            for how, name in (("fixed N", "fixed N"), ("ours", choice.name), ("the best", best)):
-                made = deciders[name].clone().fit(lists, self.truth).apply(new)
+            for how, name in (("fixed N", "fixed N"), ("ours", choice.name), ("best", best)):
+                made = cutoffs[name].clone().fit(lists, self.truth).apply(new)
                 found[how].append(float(evaluate(made, self.truth).values("f1")[np.sort(others)].mean()))
         means = {how: float(np.mean(values)) for how, values in found.items()}
-        print(f"  choosing: {means}", flush=True)
-        return {"negative_draws": n_draws, **means}
+        print(f"  cutoff selection: {means}", flush=True)
+        return {"n_draws": n_draws, **means}
 
-    def ablated(self) -> dict[str, dict[str, float]]:
-        """Fixed N and expected F1, n foretold, when the trees may not see a group of features."""
+    def evaluate_ablation(self) -> dict[str, dict[str, float]]:
+        """Evaluate the fixed N and expected F1, with predicted n, without a group of features."""
         found = {}
-        for group, names in {"nothing": (), **GROUPS}.items():
-            heads = self.heads(names) if names else self.whole
+        for group, names in {"none": (), **GROUPS}.items():
+            lists = self.candidates(names) if names else self.whole
             dynamic = cross_validate(
-                ExpectedF1(n_candidates=M, calibration="none", size="history"), heads, self.truth, None
+                ExpectedF1(n_candidates=M, calibration="none", size="history"), lists, self.truth, None
             )
-            fixed = cross_validate(FixedN(n_candidates=M), heads, self.truth, None)
+            fixed = cross_validate(FixedN(n_candidates=M), lists, self.truth, None)
             found[group] = {"fixed N": float(fixed.mean()), "dynamic": float(dynamic.mean())}
             print(f"  without {group}: {found[group]}", flush=True)
         return found
 
 
 def end_to_end(name: str) -> dict[str, float]:
-    """Seconds from rows to decided lists: both stages, choosing the decider, deciding; compiled before."""
+    """Measure the seconds from rows to final lists: both stages and cutoff selection, compiled beforehand."""
     small = sl.split.last_basket(sl.load_dataset("sample"))
     for split in (small, sl.split.last_basket(sl.load_dataset(name))):
         processor, clock = time.process_time(), time.perf_counter()
@@ -450,13 +461,13 @@ def end_to_end(name: str) -> dict[str, float]:
             found.append(TwoStage().fit(train).recommend(ids, N=M, at=truth))
         choice = choose_cutoff(found[0], split.valid, split.train, default_cutoffs(M))
         choice.cutoff.apply(found[1], history=split.train_valid)
-        spent = {"clock": time.perf_counter() - clock, "processor": time.process_time() - processor}
+        spent = {"wall": time.perf_counter() - clock, "processor": time.process_time() - processor}
     print(f"  end to end: {spent}", flush=True)
     return {kind: round(seconds, 1) for kind, seconds in spent.items()}
 
 
 def write(name: str, dataset: str, found: dict[str, object]) -> None:
-    """Put what was found of a dataset into results/<name>.json and leave the rest there."""
+    """Update the results of a dataset in results/<name>.json."""
     file = RESULTS / f"{name}.json"
     held = json.loads(file.read_text()) if file.is_file() else {}
     found = {**held.get(dataset, {}), **found}
@@ -470,8 +481,8 @@ if __name__ == "__main__":
     )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--no-ablation", action="store_true")
-    parser.add_argument("--earlier", action="store_true", help="judge only lists of earlier moments")
-    parser.add_argument("--time", action="store_true", help="measure only how long it takes from end to end")
+    parser.add_argument("--earlier", action="store_true", help="evaluate only lists of earlier snapshots")
+    parser.add_argument("--time", action="store_true", help="measure only the total running time")
     parser.add_argument("--name", default="win")
     given = parser.parse_args()
     for dataset in given.data or ("ml-100k", "ta-feng"):
@@ -481,17 +492,24 @@ if __name__ == "__main__":
         if given.earlier:
             split = sl.split.last_basket(sl.load_dataset(dataset))
             before = Earlier(split.train)
-            write(given.name, dataset, {"earlier_moments": before.judged(), "choosing": before.choosing()})
+            write(
+                given.name,
+                dataset,
+                {
+                    "earlier_snapshots": before.evaluate_cutoffs(),
+                    "cutoff_selection": before.evaluate_selection(),
+                },
+            )
             if not given.no_ablation:
-                write(given.name, dataset, {"ablation_at_earlier_moments": before.ablated()})
+                write(given.name, dataset, {"ablation_at_earlier_snapshots": before.evaluate_ablation()})
             continue
         trial = Trial(dataset)
         for number in range(given.seeds):
             trial.add(number)
             write(given.name, dataset, trial.result())  # so that an interrupted run leaves what it found
-        heads, cutoff = trial.before.heads(trial.before.ranker(0)), trial.choice.cutoff
-        shares = told_sizes(trial.before, heads, cutoff)
-        shares["in worlds of its own"] = own_world(heads, cutoff, trial.before)
+        lists, cutoff = trial.before.candidates(trial.before.ranker(0)), trial.choice.cutoff
+        shares = gap_on_validation(trial.before, lists, cutoff)
+        shares["simulated baskets"] = gap_in_simulation(lists, cutoff, trial.before)
         write(given.name, dataset, {"gap_on_validation": shares})
         if not given.no_ablation:
             curve = learning_curve(trial.before, cutoff)
