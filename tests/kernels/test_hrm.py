@@ -109,9 +109,9 @@ def test_rounds_match_the_reference(n_blocks, each, window, negative_draws, pool
     contexts = contexts_of([(user, before) for user, _, before in groups], pools)
     signals, sales = None, NO_SALES
     if trend:
-        shop, times = busy(11), basket_times(dated(USERS))
-        sales = relabel_sales(Trend.of(shop, HALF_LIFE).for_baskets(times), schedule.label)
-        sold = [(day, int(schedule.label[i])) for day, i in sold_on(shop)]
+        sales_data, times = busy(11), basket_times(dated(USERS))
+        sales = relabel_sales(Trend.of(sales_data, HALF_LIFE).for_baskets(times), schedule.label)
+        sold = [(day, int(schedule.label[i])) for day, i in sold_on(sales_data)]
         signals = [[naive.trend_score(i, day, sold, HALF_LIFE) for i in range(11)] for day in times // DAY]
         assert np.ptp(signals) > 1
     for round_index in range(n_blocks):

@@ -59,12 +59,12 @@ ROWS = st.lists(
 )
 
 
-@given(rows=ROWS, half_life=st.floats(0.3, 30), asked=st.integers(-5, 400))
+@given(rows=ROWS, half_life=st.floats(0.3, 30), day_number=st.integers(-5, 400))
 @settings(max_examples=60, deadline=None)
-def test_trend_scores_match_plain_counting(rows, half_life, asked):
+def test_trend_scores_match_plain_counting(rows, half_life, day_number):
     data = Interactions.from_tuples(rows)
     trend, sold = Trend.of(data, half_life), sold_on(data)
-    for day in (asked, *range(-4, 11)):
+    for day in (day_number, *range(-4, 11)):
         wanted = [naive.trend_score(i, day, sold, half_life, float(PRIOR)) for i in range(data.n_items)]
         np.testing.assert_allclose(trend.trend_scores(day), wanted, atol=2e-6)
 

@@ -142,13 +142,13 @@ def _hybrid_pair(
     b: Any, p: Any, gradient: Any, q: Any, r: Any, c: Any, step: Any, kp: Any, kq: Any, kr: Any, *pooling: Any
 ) -> tuple[Any, ...]:
     own, rest = _weights(b, p, c, *pooling)
-    away, pull = (
+    away, update = (
         b.fmul(step, _combine(b, own, p, rest, c), flags=FUSED),
         b.fmul(step, b.fsub(q, r), flags=FUSED),
     )
     return (
-        _combine(b, kp, p, own, pull),
-        b.fadd(gradient, b.fmul(rest, pull, flags=FUSED), flags=FUSED),
+        _combine(b, kp, p, own, update),
+        b.fadd(gradient, b.fmul(rest, update, flags=FUSED), flags=FUSED),
         b.fadd(b.fmul(kq, q, flags=FUSED), away, flags=FUSED),
         b.fsub(b.fmul(kr, r, flags=FUSED), away, flags=FUSED),
     )
@@ -158,10 +158,10 @@ def _hybrid_one(
     b: Any, p: Any, gradient: Any, q: Any, c: Any, step: Any, kp: Any, kq: Any, *pooling: Any
 ) -> tuple[Any, ...]:
     own, rest = _weights(b, p, c, *pooling)
-    pull = b.fmul(step, q, flags=FUSED)
+    update = b.fmul(step, q, flags=FUSED)
     return (
-        _combine(b, kp, p, own, pull),
-        b.fadd(gradient, b.fmul(rest, pull, flags=FUSED), flags=FUSED),
+        _combine(b, kp, p, own, update),
+        b.fadd(gradient, b.fmul(rest, update, flags=FUSED), flags=FUSED),
         _combine(b, kq, q, step, _combine(b, own, p, rest, c)),
     )
 

@@ -33,9 +33,9 @@ def hits(one, split, **when):
     """The mean share of five recommended items that are in the test basket."""
     users = split.test.users.to_ids(split.test.active_users)
     lists = one.recommend(users, N=5, filter_seen=False, **when)
-    taken = split.test.to_csr().toarray() > 0
+    bought = split.test.to_csr().toarray() > 0
     row = np.repeat(np.arange(len(lists)), lists.lengths)
-    return taken[split.test.active_users[row], lists.items].mean()
+    return bought[split.test.active_users[row], lists.items].mean()
 
 
 def test_trend_ranks_items_that_sell_on_the_requested_day():
@@ -43,9 +43,9 @@ def test_trend_ranks_items_that_sell_on_the_requested_day():
     plain, timely = (
         fit("HRM", split.train_valid, n_epochs=5, lr=0.02, trend_half_life=trend) for trend in (None, 2.0)
     )
-    asked = hits(timely, split, at=split.test)
-    assert asked > 1.5 * hits(plain, split, at=split.test)
-    assert asked > 1.5 * hits(timely, split, at="2020-01-08")
+    on_day = hits(timely, split, at=split.test)
+    assert on_day > 1.5 * hits(plain, split, at=split.test)
+    assert on_day > 1.5 * hits(timely, split, at="2020-01-08")
     assert hits(plain, split, at=split.test) == hits(plain, split)
 
 
@@ -53,15 +53,15 @@ def test_scores_are_factors_plus_repeat_and_trend_terms():
     data = trending_data()
     one = fit("DKHRM", data, n_epochs=2, lr=0.05, repeat_decay=0.8, trend_half_life=2.0)
     theta, users = one._state.parameters, np.array([3, 0, 77, 4], np.int32)
-    moments = (FIRST + np.array([5, 12, 11, 400])) * DAY - [0, 1, 0, 0]
+    times = (FIRST + np.array([5, 12, 11, 400])) * DAY - [0, 1, 0, 0]
     trend = Trend.of(data, 2.0)
     wanted = one.dense_scores(theta, data, one._state.side._replace(trend=None), users)
     for row, day in enumerate((5, 11, 11, 400)):
         wanted[row] += (theta.user_trend[users[row]] + theta.item_trend) * trend.trend_scores(FIRST + day)
     np.testing.assert_allclose(
-        one.dense_scores(theta, data, one._state.side, users, moments), wanted, rtol=1e-5, atol=1e-5
+        one.dense_scores(theta, data, one._state.side, users, times), wanted, rtol=1e-5, atol=1e-5
     )
-    lists = one.recommend(data.users.to_ids(users), N=3, at=moments.tolist(), filter_seen=False)
+    lists = one.recommend(data.users.to_ids(users), N=3, at=times.tolist(), filter_seen=False)
     best = -np.sort(-wanted, axis=1)[:, :3]
     np.testing.assert_allclose(lists.scores.reshape(4, 3), best, rtol=1e-5, atol=1e-5)
     assert answer(one, users).factors is None
@@ -109,9 +109,9 @@ def test_validation_uses_the_day_of_each_basket():
         lists = one.recommend(
             split.valid.users.to_ids(users), N=20, filter_seen=not split.train.has_repeats, at=when
         )
-        taken, shown = split.valid.to_csr().toarray()[users] > 0, lists.items.reshape(-1, 20)
-        right = np.take_along_axis(taken, shown, 1).cumsum(1)
-        f1 = 2 * right / (np.arange(1, 21) + taken.sum(1, keepdims=True))
+        bought, shown = split.valid.to_csr().toarray()[users] > 0, lists.items.reshape(-1, 20)
+        right = np.take_along_axis(bought, shown, 1).cumsum(1)
+        f1 = 2 * right / (np.arange(1, 21) + bought.sum(1, keepdims=True))
         found.append(f1.mean(0).max())
     assert max(one.valid_scores_) == pytest.approx(found[0])
     assert found[0] != found[1]
