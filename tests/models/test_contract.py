@@ -172,7 +172,7 @@ def test_data_without_rows_is_refused(name):
     with pytest.raises(DataError, match="at least one interaction"):
         fit(name, data.where(np.zeros(data.n_rows, bool)))
     for strange in (np.eye(3), "events.csv", None):
-        with pytest.raises(DataError, match=f"interactions must come .* got {type(strange).__name__}"):
+        with pytest.raises(DataError, match=f"interactions must be .* got {type(strange).__name__}"):
             model(name).fit(strange)
     with pytest.raises(DataError, match=r"^Interactions\.from_frame: .*did you mean 'itemm'"):
         model(name).fit(pl.DataFrame({"user": [1, 2], "itemm": [1, 2]}))
