@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from shortlist.cutoff import Calibration, correct_prior, reliability, top_candidates
 from shortlist.cutoff.calibration import isotonic_fit, isotonic_predict
-from shortlist.cutoff.labels import label_lists
+from shortlist.cutoff.candidates import label_lists
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 

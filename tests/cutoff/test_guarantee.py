@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import binom
 
 from shortlist.cutoff import Guarantee, top_candidates
+from shortlist.cutoff.candidates import label_lists
 from shortlist.cutoff.guarantee import hoeffding_bentkus
-from shortlist.cutoff.labels import label_lists
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, InfeasibleError
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shortlist.cutoff.labels import label_lists
+from shortlist.cutoff.candidates import label_lists
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists

@@ -9,7 +9,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cutoff import ExpectedF1, FixedN, reliability, top_candidates
-from shortlist.cutoff.labels import label_lists
+from shortlist.cutoff.candidates import label_lists
 from shortlist.cutoff.search import user_utilities
 
 ROOT = Path(__file__).parents[2]

@@ -127,11 +127,9 @@ def lengths_table(lists: "RankedLists") -> "Table":
 
 def summarize_model(model: "Recommender", path: Path) -> dict[str, Any]:
     """What a saved model contains, in plain values."""
-    from shortlist.models.factorization.engine import FactorModel
-
     data = model.history_
     training = {}
-    if isinstance(model, FactorModel):
+    if model.uses_epochs:
         training = {"n_epochs": model.n_epochs_, "stopped": model.stopped_}
     return {
         "model": str(path),

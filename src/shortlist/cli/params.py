@@ -8,20 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
 
-from shortlist import models
 from shortlist.cli.source import PARAMETERS
 from shortlist.errors import ConfigError
-from shortlist.models.base import Recommender
+from shortlist.models.base import MODEL_MODULES, find_model_class
 from shortlist.tuning.tune import read_tuned
 
 if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
 
-CLASSES = [
-    cls
-    for name in models.__all__
-    if (cls := Recommender.classes.get(name)) is not None and name != "PrecomputedScores"
-]
+CLASSES = [find_model_class(name) for name in MODEL_MODULES if name != "PrecomputedScores"]
 CONFIG_HELP = "TOML file with a model and its parameters, as written by tune; flags take precedence."
 
 

@@ -1,16 +1,18 @@
-"""Generalized linear models by Newton's method: convex problems with few columns need nothing more."""
+"""Linear models: generalized linear models by Newton's method, and the item–item weights of EASE."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.linalg import lapack
+from scipy.sparse import csr_array
 from scipy.special import expit
 
 from shortlist.core.estimator import Estimator
-from shortlist.errors import TrainingError
+from shortlist.errors import DataError, TrainingError
 from shortlist.kernels.glm import curvature_sum, hinges_fill, hinges_sum
-from shortlist.types import Doubles
+from shortlist.types import Doubles, Floats
 
 STEPS = 100
 SMALLEST_STEP = 1e-6  # of a Newton step that is halved until the loss falls
@@ -129,3 +131,25 @@ class AdditiveLogistic(Estimator):
         line = np.full(columns.shape[0], self.intercept_)
         hinges_sum(columns, self.starts_, self.knots_, self.slopes_, line)
         return line
+
+
+def fit_item_weights(taken: csr_array, reg: float) -> Floats:
+    """(n_items, n_items) what the row's item adds to the score of the column's; `taken` holds 0 and 1."""
+    gram = np.asfortranarray((taken.T @ taken).toarray())
+    gram[np.diag_indices_from(gram)] += reg
+    weights = _invert(gram)
+    weights /= -np.diag(weights)[None, :]
+    np.fill_diagonal(weights, 0.0)
+    return np.asarray(weights, np.float32)
+
+
+def _invert(gram: Any) -> Any:
+    """The inverse of a positive definite matrix, by Cholesky in place."""
+    upper, failed = lapack.dpotrf(gram, lower=0, overwrite_a=1)
+    if not failed:
+        upper, failed = lapack.dpotri(upper, lower=0, overwrite_c=1)
+    if failed:
+        raise DataError("the item–item matrix is not positive definite; raise reg.")
+    inverse = np.triu(upper)
+    inverse += np.triu(upper, 1).T
+    return inverse

@@ -10,8 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from shortlist.core.estimator import Estimator, check_whole
-from shortlist.cutoff.candidates import Scores, top_candidates
-from shortlist.cutoff.labels import Labels, label_candidates
+from shortlist.cutoff.candidates import Labels, Scores, label_candidates, top_candidates
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import REASON_CODE, RankedLists

@@ -7,8 +7,8 @@ import numpy as np
 
 from shortlist.core.estimator import Estimator
 from shortlist.core.glm import POISSON, glm_fit
+from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.features import mean_basket, recent_basket
-from shortlist.cutoff.labels import Labels
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import DataError

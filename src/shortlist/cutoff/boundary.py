@@ -8,8 +8,8 @@ from scipy.special import expit
 
 from shortlist.core.glm import LOGISTIC, glm_fit
 from shortlist.cutoff.base import CutLists, Cutoff, check_interval
+from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.features import bounded_scores, score_range
-from shortlist.cutoff.labels import Labels
 from shortlist.cutoff.search import best_threshold, count_above, running_minimum
 from shortlist.data.id_map import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions

@@ -12,9 +12,8 @@ from shortlist.core.estimator import check_whole
 from shortlist.core.glm import AdditiveLogistic, log_loss
 from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.cutoff.base import Cutoff, Summarized, check_choice
-from shortlist.cutoff.candidates import Scores, top_candidates
+from shortlist.cutoff.candidates import Labels, Scores, label_candidates, top_candidates
 from shortlist.cutoff.features import bounded_scores, candidate_features, score_range
-from shortlist.cutoff.labels import Labels, label_candidates
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError

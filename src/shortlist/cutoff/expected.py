@@ -9,7 +9,7 @@ from shortlist.core.metrics import ideal_dcg
 from shortlist.cutoff.base import CutLists, check_choice, check_interval
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import CalibratedCutoff
-from shortlist.cutoff.labels import Labels
+from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.search import (
     TARGETS,
     choose_by_standard_error,

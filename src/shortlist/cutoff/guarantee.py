@@ -14,7 +14,7 @@ from scipy.stats import binom
 from shortlist.core.estimator import check_whole
 from shortlist.cutoff.base import CutLists, check_choice, check_interval
 from shortlist.cutoff.calibration import CalibratedCutoff
-from shortlist.cutoff.labels import Labels
+from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.search import count_above, running_minimum
 from shortlist.cutoff.threshold import ON
 from shortlist.data.interactions import Interactions

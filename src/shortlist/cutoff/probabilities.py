@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.metrics import calibration_error
-from shortlist.cutoff.labels import label_lists
+from shortlist.cutoff.candidates import label_lists
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shortlist.cutoff.labels import Labels
+from shortlist.cutoff.candidates import Labels
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.kernels.topk import lower_to_running_minimum
 from shortlist.types import Doubles, Floats, Ints

@@ -7,7 +7,7 @@ import numpy as np
 from shortlist.core.estimator import check_whole
 from shortlist.cutoff.base import CutLists, Cutoff, check_choice, check_interval
 from shortlist.cutoff.calibration import CalibratedCutoff
-from shortlist.cutoff.labels import Labels
+from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.search import (
     TARGETS,
     best_length,

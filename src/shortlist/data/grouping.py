@@ -9,13 +9,14 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.threads import rows_thread_count, run_each
-from shortlist.data.columns import Table
-from shortlist.data.id_map import IdMap, encode, id_series
+from shortlist.data.id_map import IdMap, id_series
 from shortlist.errors import DataError
 from shortlist.kernels.group import (
     baskets_fill,
     baskets_find,
+    codes_lookup,
     duplicates_merge,
+    presence_mark,
     rows_group,
     rows_sort,
     users_count,
@@ -23,9 +24,14 @@ from shortlist.kernels.group import (
 from shortlist.types import Bools, Floats, Ints, Longs
 
 if TYPE_CHECKING:
+    from shortlist.data.columns import Table
     from shortlist.data.interactions import Interactions
 
 NO_TIME, NO_BASKET, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
+
+
+# Encoding integers by a table over their whole range is fastest if the table is small relative to the rows.
+SPREAD = 8
 
 
 class GroupedRows(NamedTuple):
@@ -118,7 +124,7 @@ def filter_starts(starts: Longs, keep: Bools) -> Longs:
 
 
 # ---------------------------------------------------------------------- rows of several sources
-def rows_of_table(table: Table) -> tuple[IdMap, IdMap, pl.Series | None, GroupedRows]:
+def rows_of_table(table: "Table") -> tuple[IdMap, IdMap, pl.Series | None, GroupedRows]:
     """(users, items, item names, rows) of a table."""
     users, user = encode(table.required_ids("user_id"))
     items, item = encode(table.required_ids("item_id"))
@@ -241,3 +247,38 @@ def first_names(items: IdMap, item: Ints, name: pl.Series) -> pl.Series:
     own = pl.DataFrame({"item": np.arange(len(items), dtype=np.int32), "id": items.values.cast(pl.String)})
     joined = own.join(named, on="item", how="left", maintain_order="left")
     return joined["name"].fill_null(joined["id"])
+
+
+def encode(ids: pl.Series) -> tuple[IdMap, Ints]:
+    """A map of the sorted distinct ids, and the dense index of every row; `ids` has no nulls."""
+    ids = id_series(ids)
+    if ids.dtype.is_integer() and len(ids):
+        low, high = int(ids.min()), int(ids.max())  # type: ignore[arg-type]
+        if high - low < max(SPREAD * len(ids), 1 << 20) and high < 2**63:
+            return _encode_dense(ids, low, high)
+    values = ids.unique().sort()
+    return IdMap(values), _codes(ids, values)
+
+
+def _encode_dense(ids: pl.Series, low: int, high: int) -> tuple[IdMap, Ints]:
+    """Integers of a narrow range: mark those present, number them, look every row up."""
+    table, codes = np.zeros(high - low + 1, np.int32), np.empty(len(ids), np.int32)
+    chunks = [chunk.to_numpy() for chunk in ids.get_chunks()]  # not rechunked: that would be a copy
+    for chunk in chunks:
+        presence_mark(chunk, low, table)
+    distinct = np.flatnonzero(table)
+    table[distinct] = np.arange(distinct.size, dtype=np.int32)
+    starts = np.cumsum([0, *map(len, chunks)])
+    run_each(
+        lambda at: codes_lookup(chunks[at], low, table, codes[starts[at] : starts[at + 1]]),
+        range(len(chunks)),
+        len(ids),
+    )
+    return IdMap(pl.Series(distinct + low).cast(ids.dtype)), codes
+
+
+def _codes(ids: pl.Series, values: pl.Series) -> Ints:
+    """The position of every id in `values`, by one hash join."""
+    table = pl.DataFrame({"id": values, "at": np.arange(len(values), dtype=np.int32)})
+    joined = ids.to_frame("id").join(table, on="id", how="left", maintain_order="left")
+    return joined["at"].to_numpy().astype(np.int32, copy=False)

@@ -9,14 +9,10 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from shortlist.core.threads import run_each
 from shortlist.errors import DataError, UnknownIdError
-from shortlist.kernels.group import codes_lookup, presence_mark
 from shortlist.types import Ints, Longs
 
 UNKNOWN = -1
-# Encoding integers by a table over their whole range is fastest if the table is small relative to the rows.
-SPREAD = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,38 +221,3 @@ def id_series(ids: Iterable[Any]) -> pl.Series:
     if series.dtype != pl.String and not series.dtype.is_integer():
         raise DataError(f"ids must be strings or integers, got {series.dtype}; cast the column.")
     return series
-
-
-def encode(ids: pl.Series) -> tuple[IdMap, Ints]:
-    """A map of the sorted distinct ids, and the dense index of every row; `ids` has no nulls."""
-    ids = id_series(ids)
-    if ids.dtype.is_integer() and len(ids):
-        low, high = int(ids.min()), int(ids.max())  # type: ignore[arg-type]
-        if high - low < max(SPREAD * len(ids), 1 << 20) and high < 2**63:
-            return _encode_dense(ids, low, high)
-    values = ids.unique().sort()
-    return IdMap(values), _codes(ids, values)
-
-
-def _encode_dense(ids: pl.Series, low: int, high: int) -> tuple[IdMap, Ints]:
-    """Integers of a narrow range: mark those present, number them, look every row up."""
-    table, codes = np.zeros(high - low + 1, np.int32), np.empty(len(ids), np.int32)
-    chunks = [chunk.to_numpy() for chunk in ids.get_chunks()]  # not rechunked: that would be a copy
-    for chunk in chunks:
-        presence_mark(chunk, low, table)
-    distinct = np.flatnonzero(table)
-    table[distinct] = np.arange(distinct.size, dtype=np.int32)
-    starts = np.cumsum([0, *map(len, chunks)])
-    run_each(
-        lambda at: codes_lookup(chunks[at], low, table, codes[starts[at] : starts[at + 1]]),
-        range(len(chunks)),
-        len(ids),
-    )
-    return IdMap(pl.Series(distinct + low).cast(ids.dtype)), codes
-
-
-def _codes(ids: pl.Series, values: pl.Series) -> Ints:
-    """The position of every id in `values`, by one hash join."""
-    table = pl.DataFrame({"id": values, "at": np.arange(len(values), dtype=np.int32)})
-    joined = ids.to_frame("id").join(table, on="id", how="left", maintain_order="left")
-    return joined["at"].to_numpy().astype(np.int32, copy=False)

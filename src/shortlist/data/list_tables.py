@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from shortlist.data.columns import REQUIRED, ColumnNames, find_column, match_columns
-from shortlist.data.id_map import IdMap, encode, id_series
+from shortlist.data.grouping import encode
+from shortlist.data.id_map import IdMap, id_series
 from shortlist.errors import DataError
 from shortlist.kernels.group import repeated_item_find
 from shortlist.types import Floats, Ints, Longs

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,6 +16,21 @@ from shortlist.models.contract import FitOptions
 from shortlist.models.requests import RequestMethods
 from shortlist.models.selection import SelectionReport
 
+# our models, imported when they are named
+MODEL_MODULES = {
+    "DKHRM": "shortlist.models.factorization.hrm",
+    "DKBPRMF": "shortlist.models.factorization.mf",
+    "HRM": "shortlist.models.factorization.hrm",
+    "BPRMF": "shortlist.models.factorization.mf",
+    "LogMF": "shortlist.models.factorization.mf",
+    "CRRMF": "shortlist.models.factorization.mf",
+    "TwoStage": "shortlist.models.two_stage.two_stage",
+    "TIFUKNN": "shortlist.models.tifuknn",
+    "EASE": "shortlist.models.ease",
+    "PersonalFrequency": "shortlist.models.counting",
+    "Popularity": "shortlist.models.counting",
+    "PrecomputedScores": "shortlist.models.precomputed",
+}
 HISTORY_ARRAYS = ("indptr", "item", "baskets", "user_baskets", "time", "weight")
 
 
@@ -25,7 +41,7 @@ class Recommender(RequestMethods):
     A subclass implements `_learn`, `score`, `_to_arrays` and `_from_arrays`.
     """
 
-    classes: ClassVar[dict[str, type["Recommender"]]] = {}
+    classes: ClassVar[dict[str, type["Recommender"]]] = {}  # those whose modules are imported
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -287,6 +303,13 @@ class Recommender(RequestMethods):
         return model
 
 
+def find_model_class(name: str) -> type[Recommender]:
+    """The class of a model by name."""
+    if name in MODEL_MODULES:
+        import_module(MODEL_MODULES[name])
+    return Recommender.classes[name]
+
+
 def load_model(path: str | Path) -> Recommender:
     """Load a saved model of any class.
 
@@ -312,7 +335,7 @@ def load_model(path: str | Path) -> Recommender:
     ...     same = sl.load_model(model.save(folder + "/shop.shortlist"))
     """
     artifact = load_artifact(path, "model")
-    if artifact.name not in Recommender.classes:
+    if artifact.name not in Recommender.classes and artifact.name not in MODEL_MODULES:
         raise ModelFileError(f"{path} holds a {artifact.name}, unknown to this version; update shortlist.")
     try:
         return _restore(artifact)
@@ -326,7 +349,7 @@ def load_model(path: str | Path) -> Recommender:
 
 def _restore(artifact: Artifact) -> Recommender:
     """The model that an artifact describes."""
-    model = Recommender.classes[artifact.name](**artifact.params)
+    model = find_model_class(artifact.name)(**artifact.params)
     arrays, series, notes = artifact.arrays, artifact.series, artifact.notes
     history = Interactions(
         users=IdMap(series["users"]),

@@ -139,6 +139,16 @@ class FittedModel(Estimator, ABC):
 
     # ------------------------------------------------------------------ what is known
     @property
+    def n_epochs_(self) -> int | None:
+        """Epochs of the parameters that were kept; None for a model without epochs."""
+        return None
+
+    @property
+    def stopped_(self) -> str | None:
+        """Why training ended: n_epochs, tol, patience or interrupted; None for a model without epochs."""
+        return None
+
+    @property
     def is_fitted(self) -> bool:
         """Whether `fit` has been called."""
         return self._state is not None

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
 from shortlist.core.estimator import check_fraction, check_number
+from shortlist.core.glm import fit_item_weights
 from shortlist.core.ragged import take_rows
 from shortlist.data.interactions import Interactions
-from shortlist.errors import DataError
 from shortlist.models.base import Recommender
 from shortlist.models.contract import FitOptions, ModelState
 from shortlist.recommend.explain import Contributions, largest_first
@@ -107,25 +106,3 @@ class EASE(Recommender):
 
     def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> EASEState:
         return self._state_of(history, arrays["weights"])
-
-
-def fit_item_weights(taken: csr_array, reg: float) -> Floats:
-    """(n_items, n_items) what the row's item adds to the score of the column's; `taken` holds 0 and 1."""
-    gram = np.asfortranarray((taken.T @ taken).toarray())
-    gram[np.diag_indices_from(gram)] += reg
-    weights = _invert(gram)
-    weights /= -np.diag(weights)[None, :]
-    np.fill_diagonal(weights, 0.0)
-    return np.asarray(weights, np.float32)
-
-
-def _invert(gram: Any) -> Any:
-    """The inverse of a positive definite matrix, by Cholesky in place."""
-    upper, failed = lapack.dpotrf(gram, lower=0, overwrite_a=1)
-    if not failed:
-        upper, failed = lapack.dpotri(upper, lower=0, overwrite_c=1)
-    if failed:
-        raise DataError("the item–item matrix is not positive definite; raise reg.")
-    inverse = np.triu(upper)
-    inverse += np.triu(upper, 1).T
-    return inverse

@@ -22,7 +22,6 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.evaluation import Report, best_fixed_n, evaluate, fixed_n_curve, matched, oracle, risk_coverage
 from shortlist.models.base import Recommender
-from shortlist.models.factorization.engine import FactorModel
 from shortlist.paper.protocol import BOUNDARY, EXPECTED_F1, FIXED, LENGTHS, MAX_ITEMS, ORACLE
 from shortlist.paper.result_cache import pack
 from shortlist.split.splits import Split, last_basket
@@ -68,7 +67,7 @@ class Experiment:
     ) -> Validation:
         """Train for exactly `n_epochs` and rank for the users in `truth`, on one thread."""
         fresh = build_model(model, params)
-        if isinstance(fresh, FactorModel):
+        if fresh.uses_epochs:
             fresh.set_params(n_threads=1, tol=0.0)
         return validate(
             fresh,

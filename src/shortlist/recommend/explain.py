@@ -1,20 +1,22 @@
 """explain: one user's candidates, which of them are shown, and what contributed to each score."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from shortlist.data.id_map import UNKNOWN
 from shortlist.errors import ConfigError, UnknownIdError
-from shortlist.recommend.batch import BatchRecommender
 from shortlist.types import Doubles, Floats, Ints
+
+if TYPE_CHECKING:
+    from shortlist.recommend.batch import BatchRecommender
 
 WITHHELD = 5  # candidates below the cut that are explained unless N says otherwise
 Contributions = list[list[tuple[str, float]]]  # per item: (source, amount), largest first
 
 
-def explain_list(recommender: BatchRecommender[Any], N: int | None) -> tuple[pl.DataFrame, Ints]:
+def explain_list(recommender: "BatchRecommender[Any]", N: int | None) -> tuple[pl.DataFrame, Ints]:
     """(table, items) of the request's only user; `shown` follows the cutoff in force.
 
     The rows are the first N candidates; without N, the whole list and the next few candidates.

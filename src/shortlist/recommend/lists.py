@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -11,9 +11,11 @@ from scipy.special import expit
 from shortlist.core.ragged import starts
 from shortlist.data.id_map import IdMap
 from shortlist.data.ranked_lists import REASON_CODE, Codes, RankedLists
-from shortlist.recommend.request import Scores
 from shortlist.recommend.retrieval import Hits
 from shortlist.types import Bools, Longs
+
+if TYPE_CHECKING:
+    from shortlist.recommend.request import Scores
 
 
 def same_reason(n: int, reason: str) -> Codes:
@@ -22,7 +24,7 @@ def same_reason(n: int, reason: str) -> Codes:
 
 
 def build_lists(
-    users: pl.Series, item_ids: IdMap, hits: Hits, reason: Codes, scores: Scores | None = None
+    users: pl.Series, item_ids: IdMap, hits: Hits, reason: Codes, scores: "Scores | None" = None
 ) -> RankedLists:
     """The lists of these users, with what `scores` says about probabilities, boundaries and sizes."""
     probabilities, boundary, expected_sizes = None, None, None

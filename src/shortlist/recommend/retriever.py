@@ -2,13 +2,13 @@
 
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shortlist.core.ragged import ItemSets, no_sets
 from shortlist.errors import DataError
 from shortlist.recommend.index import ItemIndex
-from shortlist.recommend.request import Factors, Scores
 from shortlist.recommend.retrieval import (
     Hits,
     score_all,
@@ -18,6 +18,9 @@ from shortlist.recommend.retrieval import (
     select_ragged,
 )
 from shortlist.types import Floats, Ints
+
+if TYPE_CHECKING:
+    from shortlist.recommend.request import Factors, Scores
 
 # Building an index costs about as much as scoring every item for this many users.
 INDEX_USERS = 64
@@ -35,7 +38,7 @@ class Retriever:
     index: ItemIndex | None = field(default=None, init=False)
 
     def search(
-        self, scores: Scores, floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
+        self, scores: "Scores", floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
     ) -> Hits:
         """The best `limit` items (None: all) above the floor, from `own` candidates or the shared ones."""
         if scores.factors is None:
@@ -52,7 +55,7 @@ class Retriever:
     def _columns(self) -> Ints:
         return np.arange(self.n_items, dtype=np.int32) if self.shared is None else self.shared
 
-    def _find_index(self, factors: Factors) -> ItemIndex | None:
+    def _find_index(self, factors: "Factors") -> ItemIndex | None:
         """The index of this request or of the model; a new one if enough users ask."""
         if self.index is None and self.shared is None and factors.index_cache is not None:
             self.index = factors.index_cache.index
@@ -63,7 +66,7 @@ class Retriever:
         return self.index
 
     def _select(
-        self, scores: Scores, floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
+        self, scores: "Scores", floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
     ) -> Hits:
         """From scores that are already computed."""
         values = np.asarray(scores.values, np.float32)
@@ -81,7 +84,7 @@ class Retriever:
         return select_dense(rows, self._columns(), floors, excluded, limit)
 
 
-def build_index(factors: Factors, shared: Ints | None, n_threads: int) -> ItemIndex:
+def build_index(factors: "Factors", shared: Ints | None, n_threads: int) -> ItemIndex:
     """An index ordered for these users' vectors, with or without early bound checks, whichever is faster."""
     norms = np.linalg.norm(np.asarray(factors.vectors[:1024], np.float64), axis=1)
     norms = norms[np.isfinite(norms)]

@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from shortlist import models
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import best_fixed_n, fixed_n_curve
-from shortlist.models.base import Recommender
-from shortlist.models.factorization.engine import FactorModel
+from shortlist.models.base import MODEL_MODULES, Recommender, find_model_class
 from shortlist.models.factorization.training import Progress
 from shortlist.split import last_basket
 from shortlist.types import Bools
@@ -79,12 +77,12 @@ def _random_items(data: Interactions, seed: int) -> Bools:
 
 def build_model(name: str, params: dict[str, Any]) -> Recommender:
     """Build an unfitted model from its class name and parameters."""
-    known = [one for one in models.__all__ if one in Recommender.classes]
+    known = list(MODEL_MODULES)
     if name not in known:
         near = get_close_matches(name, known, 1)
         advice = f"did you mean {near[0]!r}?" if near else "choose one."
         raise ConfigError(f"model must be one of {', '.join(known)}, got {name!r}; {advice}")
-    return Recommender.classes[name]().set_params(**params)
+    return find_model_class(name)().set_params(**params)
 
 
 def fit_model(
@@ -96,7 +94,7 @@ def fit_model(
 ) -> Recommender:
     """Fit a clone; unlike `model.fit`, Ctrl-C is raised, so that no half-trained model is used."""
     fresh = model.clone().fit(data, valid=valid, progress=progress)
-    if isinstance(fresh, FactorModel) and fresh.stopped_ == "interrupted":
+    if fresh.stopped_ == "interrupted":
         raise KeyboardInterrupt
     return fresh
 
@@ -142,7 +140,7 @@ class Validation:
     @property
     def n_epochs(self) -> int | None:
         """The best number of epochs; None for models without epochs."""
-        return self.model.n_epochs_ if isinstance(self.model, FactorModel) else None
+        return self.model.n_epochs_
 
     def fit_cutoff(self, cutoff: Cutoff) -> Cutoff:
         """Fit a clone of the cutoff on the candidates."""

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from shortlist.core.glm import fit_item_weights
 from shortlist.kernels.candidates import EASEWeights
 from shortlist.kernels.item_stats import EventLog
-from shortlist.models.ease import fit_item_weights
 from shortlist.types import Floats, Longs
 
 MAX_ITEMS = 1000  # items with the most buyers; the others have no weights
