@@ -1,4 +1,4 @@
-"""HRM and DKHRM: a user's long-term taste and the last baskets, pooled into one vector (paper §3.3)."""
+"""HRM and DKHRM: a user's long-term preferences and the last baskets, pooled into one vector (paper §3.3)."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
