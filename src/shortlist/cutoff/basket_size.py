@@ -24,7 +24,7 @@ class BasketSize(Estimator):
     ridge: float = 1.0
 
     def fit(self, labels: Labels, counts: Ints, history: Interactions | None) -> Self:
-        """counts (n_lists,), used for labeled users; Poisson regression, then dispersion by the method of moments."""
+        """Fit a Poisson regression of counts (n_lists,) of labeled users, and the dispersion around it."""
         y = counts[labels.labeled].astype(np.float64)
         columns = _columns(labels.lists, history, labels.lists.expected_sizes)[labels.labeled]
         center, spread = columns.mean(axis=0), columns.std(axis=0)
