@@ -15,8 +15,8 @@ FILES = [
 REPLACED = (  # the words that docs/glossary.md replaced, without those that are also ordinary English
     r"decider\w*|foretell\w*|foretold|foresee\w*|rehears\w*|wish|wishes|wished|desks?|barred|shelf|shelves|tastes?|"
     r"(?<!method of )moments?|habits?|sway|surge|heat|judge|judges|judged|judging|judgement|courts?|leash|"
-    r"unhurried|taught|told|asked|nobody|whoever|strangers?|newcomers?|mend|mended|quotas?|heads\(|fault of ours|worked off|"
-    r"neighbours?|neighbourhoods?|outside ?scores|usual_deciders|chosen_|past_|finder|barring"
+    r"unhurried|taught|told|asked|nobody|whoever|strangers?|newcomers?|mend|mended|quotas?|heads\(|"
+    r"fault of ours|worked off|neighbours?|neighbourhoods?|outside ?scores|usual_deciders|chosen_|past_|finder|barring"
 )
 CLASSES = "Ids|Linear|Value|Wishes|Shop|Pairs|Bench|Marks|Brief|Units|Goal|Meter|Chosen|Choice|Parts"
 OLD_WORD = re.compile(rf"(?<![A-Za-z])(?:{REPLACED})(?![A-Za-z])", re.IGNORECASE)
