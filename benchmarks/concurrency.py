@@ -99,7 +99,7 @@ def main():
     data = data.where(data.user < 150).compact()
     results = {}
     for model in models(data):
-        name = repr(model) if getattr(model, "repeat_decay", None) else type(model).__name__
+        name = repr(model)
         results[name] = check(model, data, calls)
         print(name, results[name], flush=True)
     save_results("concurrency", {"machine": describe(), "threads": THREADS, "models": results})

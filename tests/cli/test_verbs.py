@@ -225,7 +225,7 @@ def test_counting_model_gets_a_cutoff_too(tmp_path, capsys):
         (["fit", "sample", "--config", "/dev/null"], 'must contain model = "…"'),
         (["fit", "sample", "--cutoff", "ExpectdF1"], 'Did you mean "ExpectedF1"?'),
         (["evaluate", "a", "b", "--max_itms", "3"], "Did you mean --max_items?"),
-        (["fit", "sample", "--alpha", "3", "--quick"], "alpha must lie between"),
+        (["fit", "sample", "--alpha", "3", "--quick"], "alpha must be between"),
         (["fit", "sample", "--budget", "2", "--quick"], "--budget tries several settings"),
         (["fit", "sample", "--budget", "2", "--lr", "0.1"], "--budget tries several settings"),
         (["fit", "sample", "--budget", "0"], "budget must be quick, default or a positive number"),

@@ -39,6 +39,17 @@ def test_raw_scores_equal_lightgbm(objective):
     np.testing.assert_allclose(TreeEnsemble(text).predict(other), lightgbm_predict(text, other), rtol=1e-14)
 
 
+def test_splits_of_missing_against_other_values_equal_lightgbm():
+    """LightGBM writes the threshold of such a split as inf."""
+    rng = np.random.default_rng(0)
+    columns = rng.normal(size=(3000, 3)).astype(np.float32)
+    columns[rng.random(columns.shape) < 0.3] = np.nan
+    y = np.isnan(columns[:, 0]) ^ (rng.random(3000) < 0.1)
+    text = fit_trees(columns, y, None, TreeParams(n_rounds=5, min_leaf=5))
+    assert "inf" in text.tobytes().decode()
+    assert (TreeEnsemble(text).raw_scores(columns) == lightgbm_predict(text, columns, raw_score=True)).all()
+
+
 def test_ensembles_are_averaged_on_any_number_of_threads():
     columns, y = table(20_000)
     texts = [fit_trees(columns, y, None, TreeParams(n_rounds=5, rows=0.5, seed=seed)) for seed in (1, 2)]

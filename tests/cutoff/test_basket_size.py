@@ -53,7 +53,7 @@ def test_expected_sizes_stay_with_their_lists():
     sizes, _, lists = case()
     assert (lists.take([5, 2]).expected_sizes == 2.0 * sizes[[5, 2]]).all()
     assert (lists.head(0).expected_sizes == lists.expected_sizes).all()
-    with pytest.raises(DataError, match="300 values of expected_sizes, got 3"):
+    with pytest.raises(DataError, match="expected_sizes must have 300 values, got 3"):
         replace(lists, expected_sizes=np.ones(3))
 
 

@@ -168,9 +168,14 @@ def _tree(text: str, n_columns: int) -> Forest:
 
 
 def _round_down(bound: Doubles) -> Floats:
-    """The largest single-precision number not above the bound: it splits such columns the same way."""
-    near = bound.astype(np.float32)
-    return np.where(near > bound, np.nextafter(near, np.float32(-np.inf)), near).astype(np.float32)
+    """The largest finite single-precision number not above the bound: it splits such columns the same way.
+
+    LightGBM writes inf for a split of missing against other values. It becomes the largest finite number:
+    a missing value that goes right is compared as inf, which must be above the threshold.
+    """
+    finite = np.minimum(bound, np.finfo(np.float32).max)
+    near = finite.astype(np.float32)
+    return np.where(near > finite, np.nextafter(near, np.float32(-np.inf)), near).astype(np.float32)
 
 
 def _lightgbm() -> Any:

@@ -34,8 +34,8 @@ class Items(NamedTuple):
 class ItemBlocks(NamedTuple):
     """Items in blocks, longest vectors first; padding has item -1 and bias -inf."""
 
-    heads: Floats  # (n_blocks * n_dims * BLOCK,) rotated factors, dimension by dimension
-    tails: Floats  # (n_blocks * n_stages * BLOCK,) length that remains after each stage, rounded up
+    coordinates: Floats  # (n_blocks * n_dims * BLOCK,) rotated factors, dimension by dimension
+    residuals: Floats  # (n_blocks * n_stages * BLOCK,) length that remains after each stage, rounded up
     bias: Floats  # (n_blocks * BLOCK,)
     item: Ints  # (n_blocks * BLOCK,)
     peaks: Floats  # (n_blocks, 3) longest vector, largest bias, largest |bias| of each block
@@ -56,8 +56,8 @@ class Query(NamedTuple):
 class Tile(NamedTuple):
     """A few users that are processed together, block by block."""
 
-    heads: Floats  # (TILE * n_dims,) rotated users
-    tails: Floats  # (TILE * n_stages,) length that remains after each stage, rounded up
+    coordinates: Floats  # (TILE * n_dims,) rotated users
+    residuals: Floats  # (TILE * n_stages,) length that remains after each stage, rounded up
     lengths: Floats  # (TILE,)
     floors: Floats  # (TILE,) the score an item must currently reach
     active: Ints  # (TILE,) users for which later blocks may still hold a hit
@@ -95,7 +95,7 @@ def _rotate(vectors: Floats, row: int, rotation: Doubles, rotated: Doubles) -> N
 def fill_blocks(
     item_factors: Floats,  # (n_items, n_factors)
     order: Ints,  # (n_indexed,) the items to index, longest first
-    blocks: ItemBlocks,  # heads and tails are written, item and bias are read
+    blocks: ItemBlocks,  # coordinates and residuals are written, item and bias are read
     lengths: Floats,  # (n_indexed,) written
 ) -> None:
     """Write the rotated items into their blocks."""
@@ -106,11 +106,11 @@ def fill_blocks(
         _rotate(item_factors, order[place], blocks.rotation, rotated)
         left, stage = 0.0, n_stages - 1
         for d in range(rotated.size - 1, -1, -1):
-            blocks.heads[(block * rotated.size + d) * BLOCK + j] = np.float32(rotated[d])
+            blocks.coordinates[(block * rotated.size + d) * BLOCK + j] = np.float32(rotated[d])
             left += rotated[d] * rotated[d]
             if stage > 0 and d == blocks.stages[stage - 1]:
                 stage -= 1
-                blocks.tails[(block * n_stages + stage) * BLOCK + j] = _length(left)
+                blocks.residuals[(block * n_stages + stage) * BLOCK + j] = _length(left)
         lengths[place] = _length(left)
 
 
@@ -124,13 +124,13 @@ def _load_users(query: Query, blocks: ItemBlocks, start: int, tile: Tile) -> int
             continue
         _rotate(query.vectors, start + row, blocks.rotation, rotated)
         left, stage = 0.0, stages.size - 1
-        tile.tails[row * stages.size + stage] = ZERO
+        tile.residuals[row * stages.size + stage] = ZERO
         for d in range(rotated.size - 1, -1, -1):
-            tile.heads[row * rotated.size + d] = np.float32(rotated[d])
+            tile.coordinates[row * rotated.size + d] = np.float32(rotated[d])
             left += rotated[d] * rotated[d]
             if stage > 0 and d == stages[stage - 1]:
                 stage -= 1
-                tile.tails[row * stages.size + stage] = _length(left)
+                tile.residuals[row * stages.size + stage] = _length(left)
         tile.lengths[row] = _length(left)
         tile.floors[row] = query.floors[start + row]
         tile.active[n_active] = row
@@ -157,25 +157,32 @@ def _below_floor(floor: np.float32, length: np.float32, peaks: Floats, block: in
 @ir_inlined
 def _survivors(
     block: int,
-    item_side: tuple[Floats, Floats, Floats],  # bias, heads, tails of the item blocks
+    item_side: tuple[Floats, Floats, Floats],  # bias, coordinates, residuals of the item blocks
     stages: Longs,
     row: int,
-    user_side: tuple[Floats, Floats],  # heads, tails of the tile
+    user_side: tuple[Floats, Floats],  # coordinates, residuals of the tile
     floor: np.float32,
     sums: Floats,  # (BLOCK,) scratch
 ) -> np.uint64:
     """Return a mask of the items of a block that could qualify, from exact partial sums plus bounds."""
-    bias, item_heads, item_tails = item_side
-    heads, tails = user_side
+    bias, item_coordinates, item_residuals = item_side
+    coordinates, residuals = user_side
     n_stages, n_dims, low = stages.size, stages[stages.size - 1], 0
     for j in range(BLOCK):
         sums[j] = bias[block * BLOCK + j]
     mask = EMPTY
     for stage in range(n_stages):
         high = stages[stage]
-        add_block(item_heads, (block * n_dims + low) * BLOCK, heads, row * n_dims + low, high - low, sums)
+        add_block(
+            item_coordinates,
+            (block * n_dims + low) * BLOCK,
+            coordinates,
+            row * n_dims + low,
+            high - low,
+            sums,
+        )
         mask = bound_mask(
-            sums, item_tails, (block * n_stages + stage) * BLOCK, tails[row * n_stages + stage], floor
+            sums, item_residuals, (block * n_stages + stage) * BLOCK, residuals[row * n_stages + stage], floor
         )
         if count_bits(mask) <= FEW:
             break
@@ -195,10 +202,10 @@ def retrieve_from_factors(
     """Select the best `width` items above each user's floor, in any order; see `topk.unpack_keys`."""
     # unpacked once: reference counting inside the loops would cost more than the arithmetic
     factors, bias = items
-    item_heads, item_tails, block_bias, block_item, peaks, ahead, stages, _ = blocks
+    item_coordinates, item_residuals, block_bias, block_item, peaks, ahead, stages, _ = blocks
     vectors, query_floors, excluded_at, excluded = query
     tile, sums = _new_tile(blocks), np.empty(BLOCK, np.float32)
-    heads, tails, lengths, floors, active = tile
+    coordinates, residuals, lengths, floors, active = tile
     left, right, n = vectors.ctypes.data, factors.ctypes.data, vectors.shape[1]
     for start in range(0, query_floors.size, TILE):
         n_active = _load_users(query, blocks, start, tile)
@@ -215,7 +222,13 @@ def retrieve_from_factors(
                     continue
                 lowered = _lowered_floor(floor, length, peaks, block, slack)
                 mask = _survivors(
-                    block, (block_bias, item_heads, item_tails), stages, row, (heads, tails), lowered, sums
+                    block,
+                    (block_bias, item_coordinates, item_residuals),
+                    stages,
+                    row,
+                    (coordinates, residuals),
+                    lowered,
+                    sums,
                 )
                 count = counts[user]
                 while mask:

@@ -34,7 +34,7 @@ MODEL_MODULES = {
 HISTORY_ARRAYS = ("indptr", "item", "baskets", "user_baskets", "time", "weight")
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Recommender(RequestMethods):
     """Base class of all models: fit, recommend, explain, save.
 

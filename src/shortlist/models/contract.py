@@ -44,7 +44,7 @@ class FitOptions(NamedTuple):
     checkpoint: Path | None = None
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class FittedModel(Estimator, ABC):
     """The contract between a model and the code that fits, asks and saves it."""
 

@@ -26,7 +26,7 @@ from shortlist.recommend.retriever import build_index
 from shortlist.types import Floats
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class RequestMethods(FittedModel):
     """The public methods of a fitted model; all of them take the same request path."""
 

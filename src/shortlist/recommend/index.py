@@ -62,7 +62,7 @@ class ItemIndex:
         """The same index without early bound checks; faster if the first dimensions carry little weight."""
         stages = self.blocks.stages[-1:].copy()
         return ItemIndex(
-            self.items, self.blocks._replace(stages=stages, tails=_aligned(self.blocks.item.size))
+            self.items, self.blocks._replace(stages=stages, residuals=_aligned(self.blocks.item.size))
         )
 
     @cached_property
@@ -109,8 +109,8 @@ def _empty_blocks(item: Ints, bias: Doubles, rotation: Doubles) -> ItemBlocks:
     highest = biases.reshape(-1, BLOCK).max(axis=1)
     peaks = np.stack([np.zeros(n_blocks), highest, sizes.max(axis=1)], axis=1).astype(np.float32)
     return ItemBlocks(
-        heads=_aligned(n_blocks * n_dims * BLOCK),
-        tails=_aligned(n_blocks * n_stages * BLOCK),
+        coordinates=_aligned(n_blocks * n_dims * BLOCK),
+        residuals=_aligned(n_blocks * n_stages * BLOCK),
         bias=biases,
         item=items,
         peaks=peaks,
@@ -135,8 +135,8 @@ def _block_slice(blocks: ItemBlocks, part: slice) -> ItemBlocks:
         return slice(part.start * share * BLOCK, part.stop * share * BLOCK)
 
     return blocks._replace(
-        heads=blocks.heads[flat(n_dims)],
-        tails=blocks.tails[flat(n_stages)],
+        coordinates=blocks.coordinates[flat(n_dims)],
+        residuals=blocks.residuals[flat(n_stages)],
         bias=blocks.bias[flat(1)],
         item=blocks.item[flat(1)],
         peaks=blocks.peaks[part],
