@@ -295,6 +295,11 @@ class Interactions:
         """A stable hash of ids, rows, times, baskets and weights."""
         return fingerprint(self)
 
+    @cached_property
+    def end_time(self) -> int:
+        """Just after the last event, in microseconds since 1970; 0 without times."""
+        return 0 if self.time is None or not self.n_rows else int(self.time.max()) + 1
+
     def item_labels(self, items: Ints) -> list[str]:
         """Return the names of items, or their ids if there are no names.
 

@@ -270,7 +270,7 @@ def request_times(known: Interactions, user_ids: pl.Series, at: Any) -> Longs | 
         first = at.indptr[rows]
         named = (rows != UNKNOWN) & (at.indptr[rows + 1] > first)
         found: Longs = np.where(named, at.time[np.minimum(first, at.n_rows - 1)], 0)
-        return found if named.all() else np.where(named, found, known.time.max() + 1)
+        return found if named.all() else np.where(named, found, known.end_time)
     single = isinstance(at, str) or not isinstance(at, Iterable)
     try:
         values = np.asarray([at]) if isinstance(at, np.generic) else [at] if single else at
@@ -299,7 +299,7 @@ def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
         time = NO_TIME
         if known.time is not None:
             times = request_times(known, users, at)
-            end = np.full(len(rows), known.time.max() + 1) if times is None else times
+            end = np.full(len(rows), known.end_time) if times is None else times
             time = (end - 1)[user]
         basket, ids = NO_BASKET, IdMap.of(users)
     else:
