@@ -1,0 +1,39 @@
+"""`shortlist recommend` gives exactly the lists of the library, for every model."""
+
+import json
+
+import polars as pl
+import pytest
+
+from shortlist.cli import main
+from shortlist.cutoff import FixedN
+from shortlist.data.ranked_lists import RankedLists
+from tests.models.cases import ALL_MODELS, fitted
+
+AT = "1970-01-01T00:03:20"
+
+
+@pytest.mark.parametrize("name", ALL_MODELS)
+def test_files_screen_and_library_agree(name, tmp_path, capsys):
+    model = fitted(name)
+    saved, cutoff, candidates = tmp_path / "m.shortlist", tmp_path / "cut", tmp_path / "items.txt"
+    model.save(saved)
+    FixedN(N=3).save(cutoff)
+    items = [f"i{i:02}" for i in range(0, 20, 3)]
+    candidates.write_text("\n".join(items))
+    options = ["--cutoff", cutoff, "--candidates", candidates, "--at", AT]
+    lists = model.recommend(cutoff=FixedN(N=3), candidates=items, at=AT)
+    for suffix in ("parquet", "csv", "jsonl"):
+        out = tmp_path / f"lists.{suffix}"
+        assert main([str(word) for word in ("recommend", saved, "--out", out, *options)]) == 0
+        written = RankedLists.read(out, model.items_)
+        assert written.users.values.to_list() == lists.users.values.to_list()
+        assert written.items.tolist() == lists.items.tolist()
+        assert written.scores.tolist() == pytest.approx(lists.scores.tolist(), rel=1e-6)
+        assert written.reason.tolist() == lists.reason.tolist()
+    assert pl.read_parquet(tmp_path / "lists.parquet").equals(lists.to_frame())
+    capsys.readouterr()
+    words = ("recommend", saved, "--user", "u03", "--json", *options)
+    assert main([str(word) for word in words]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert shown["items"] == list(lists["u03"].items)
