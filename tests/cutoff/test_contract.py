@@ -22,7 +22,8 @@ from shortlist.cutoff import (
 )
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import REASONS, RankedLists
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.reasons import REASONS
 from shortlist.errors import ConfigError, DataError, InfeasibleError, ModelFileError, NotFittedError
 
 CUTOFFS = {

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shortlist.data.id_map import IdMap
-from shortlist.data.ranked_lists import REASON_CODE, REASONS, RankedLists
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.reasons import REASON_CODE, REASONS
 from shortlist.errors import DataError, UnknownIdError
 
 

@@ -13,7 +13,8 @@ from shortlist.core.estimator import Estimator, check_whole
 from shortlist.cutoff.candidates import Labels, Scores, label_candidates, top_candidates
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import REASON_CODE, RankedLists
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.reasons import REASON_CODE
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Doubles, Floats, Ints
 

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
 
 NO_TIME, NO_BASKET, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
-
-
-# Encoding integers by a table over their whole range is fastest if the table is small relative to the rows.
-SPREAD = 8
+# A lookup table over the whole range encodes integers fastest, if it has at most this many entries per row.
+MAX_SPREAD = 8
 
 
 class GroupedRows(NamedTuple):
@@ -63,11 +61,11 @@ def group_by_user(
     indptr = np.zeros(n_users + 1, np.int64)
     users_count(user, indptr)
     rows = GroupedRows(indptr, *map(np.empty_like, (item, time, basket, weight)))
-    free = indptr[:-1].copy()
+    next_row = indptr[:-1].copy()  # where the next row of each user goes
 
     def move(users: tuple[int, int]) -> None:  # each thread reads all rows and copies those of its users
         first, last = users
-        rows_group(user, first, free[first:last], item, time, basket, weight, *rows[1:])
+        rows_group(user, first, next_row[first:last], item, time, basket, weight, *rows[1:])
 
     run_each(move, _blocks(indptr, rows_thread_count(item.size)), item.size)
     return rows
@@ -100,7 +98,7 @@ def build_arrays(rows: GroupedRows) -> InteractionArrays:
 
 
 def _sort(rows: GroupedRows) -> None:
-    """Users are independent, so blocks of users are sorted in threads."""
+    """Sort each user's rows in place; users are independent, so threads sort blocks of users."""
     indptr, item, time, basket, weight = rows
 
     def sort(users: tuple[int, int]) -> None:
@@ -110,7 +108,7 @@ def _sort(rows: GroupedRows) -> None:
 
 
 def _blocks(indptr: Longs, n_blocks: int) -> list[tuple[int, int]]:
-    """(first, last) users of blocks with about equally many rows."""
+    """(first, end) users of blocks with about equally many rows."""
     cuts = np.searchsorted(indptr, np.linspace(0, indptr[-1], n_blocks + 1)[1:-1])
     edges = [0, *cuts.tolist(), indptr.size - 1]
     return [(first, last) for first, last in pairwise(edges) if first < last]
@@ -123,7 +121,6 @@ def filter_starts(starts: Longs, keep: Bools) -> Longs:
     return before[starts]
 
 
-# ---------------------------------------------------------------------- rows of several sources
 def rows_of_table(table: "Table") -> tuple[IdMap, IdMap, pl.Series | None, GroupedRows]:
     """(users, items, item names, rows) of a table."""
     users, user = encode(table.required_ids("user_id"))
@@ -254,14 +251,14 @@ def encode(ids: pl.Series) -> tuple[IdMap, Ints]:
     ids = id_series(ids)
     if ids.dtype.is_integer() and len(ids):
         low, high = int(ids.min()), int(ids.max())  # type: ignore[arg-type]
-        if high - low < max(SPREAD * len(ids), 1 << 20) and high < 2**63:
+        if high - low < max(MAX_SPREAD * len(ids), 1 << 20) and high < 2**63:
             return _encode_dense(ids, low, high)
-    values = ids.unique().sort()
-    return IdMap(values), _codes(ids, values)
+    id_map = IdMap(ids.unique().sort())
+    return id_map, id_map.lookup(ids)
 
 
 def _encode_dense(ids: pl.Series, low: int, high: int) -> tuple[IdMap, Ints]:
-    """Integers of a narrow range: mark those present, number them, look every row up."""
+    """Encode integers of a narrow range: mark those present, number them, look up every row."""
     table, codes = np.zeros(high - low + 1, np.int32), np.empty(len(ids), np.int32)
     chunks = [chunk.to_numpy() for chunk in ids.get_chunks()]  # not rechunked: that would be a copy
     for chunk in chunks:
@@ -275,10 +272,3 @@ def _encode_dense(ids: pl.Series, low: int, high: int) -> tuple[IdMap, Ints]:
         len(ids),
     )
     return IdMap(pl.Series(distinct + low).cast(ids.dtype)), codes
-
-
-def _codes(ids: pl.Series, values: pl.Series) -> Ints:
-    """The position of every id in `values`, by one hash join."""
-    table = pl.DataFrame({"id": values, "at": np.arange(len(values), dtype=np.int32)})
-    joined = ids.to_frame("id").join(table, on="id", how="left", maintain_order="left")
-    return joined["at"].to_numpy().astype(np.int32, copy=False)

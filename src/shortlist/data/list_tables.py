@@ -1,4 +1,4 @@
-"""Parsing tables of ranked lists: grouping rows by user, ordering and checking them."""
+"""Parse tables of ranked lists: group rows by user, sort and check them; build such tables."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from shortlist.core.ragged import starts
 from shortlist.data.columns import REQUIRED, ColumnNames, find_column, match_columns
 from shortlist.data.grouping import encode
 from shortlist.data.id_map import IdMap, id_series
@@ -48,16 +49,15 @@ def parse_lists(frame: pl.DataFrame, item_ids: IdMap | None) -> ListTable:
         (frame, number) if filled.all() else (frame.filter(filled), number[filled.to_numpy()])
     )
     found, items = _encode_items(shown["item_id"], item_ids)
-    indptr = np.zeros(len(users) + 1, np.int64)
-    np.cumsum(np.bincount(list_of_row, minlength=len(users)), out=indptr[1:])
+    indptr = starts(np.bincount(list_of_row, minlength=len(users)))
     repeated = repeated_item_find(indptr, items, np.full(len(found), -1, np.int32))
     if repeated >= 0:
         raise DataError(
             f"a list must not contain an item twice, got {shown['item_id'][repeated]!r} twice for user "
             f"{shown['user_id'][repeated]!r}; drop the duplicate."
         )
-    starts = np.searchsorted(number, np.arange(len(users)))
-    return ListTable(users, found, indptr, items, shown, frame[pl.Series(starts)])
+    first_rows = np.searchsorted(number, np.arange(len(users)))
+    return ListTable(users, found, indptr, items, shown, frame[pl.Series(first_rows)])
 
 
 def _parse_numbers(frame: pl.DataFrame, name: str) -> pl.Series:
@@ -92,18 +92,18 @@ def _encode_in_order(column: pl.Series) -> tuple[IdMap, Ints]:
 def _sort(frame: pl.DataFrame, number: Ints) -> tuple[pl.DataFrame, Ints]:
     """Rows sorted by user, then by rank or score; most tables are sorted already and are not copied."""
     key = next((name for name in ("rank", "score") if name in frame.columns), None)
-    same, rising = number[1:] == number[:-1], number[1:] > number[:-1]
+    same, next_user = number[1:] == number[:-1], number[1:] > number[:-1]
     if key is not None and frame[key].null_count() == 0:
         values = frame[key].to_numpy()
         same &= values[1:] >= values[:-1] if key == "rank" else values[1:] <= values[:-1]
     elif key is not None:
         same[:] = False
-    if (rising | same).all():
+    if (next_user | same).all():
         return frame, number
     frame = frame.with_columns(pl.Series("number", number))
     by = ["number"] if key is None else ["number", key]
-    falling = [False] if key is None else [False, key == "score"]
-    frame = frame.sort(by, descending=falling, nulls_last=True, maintain_order=True)
+    descending = [False] if key is None else [False, key == "score"]
+    frame = frame.sort(by, descending=descending, nulls_last=True, maintain_order=True)
     return frame, frame["number"].to_numpy()
 
 
@@ -131,7 +131,7 @@ def read_table(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
     }
     if source.suffix not in readers:
         raise DataError(
-            f"a file of lists must end in {', '.join(FORMATS)}, got {source.name!r}; change the suffix."
+            f"a file of lists must end in {', '.join(FORMATS)}, got {source.name!r}; change the extension."
         )
     try:
         return readers[source.suffix](source)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.files import atomic_write
+from shortlist.core.ragged import starts, take_rows
 from shortlist.data.id_map import IdMap
 from shortlist.data.list_tables import (
     FORMATS,
@@ -20,17 +21,12 @@ from shortlist.data.list_tables import (
     scores_of,
 )
 from shortlist.data.notebook import html_table, to_pandas
-from shortlist.data.reasons import REASON_TEXT
+from shortlist.data.reasons import REASONS, Codes, parse_reasons, reason_names
 from shortlist.errors import DataError
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 if TYPE_CHECKING:
     import pandas
-
-Codes = npt.NDArray[np.uint8]
-
-REASONS = tuple(REASON_TEXT)  # the code of a reason is its position; files contain the word
-REASON_CODE = {reason: code for code, reason in enumerate(REASONS)}
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class RankedList:
     boundary
         The score at which the list ends, for models with a boundary.
     reason
-        Why the list ends, one of `shortlist.data.ranked_lists.REASONS`.
+        Why the list ends, one of `shortlist.data.reasons.REASONS`.
 
     Examples
     --------
@@ -172,8 +168,8 @@ class RankedLists:
     @property
     def positions(self) -> Ints:
         """(n_shown,) position of each item within its list, from 0."""
-        starts = np.repeat(self.indptr[:-1], np.diff(self.indptr))
-        return (np.arange(self.items.size) - starts).astype(np.int32)
+        first = np.repeat(self.indptr[:-1], np.diff(self.indptr))
+        return (np.arange(self.items.size) - first).astype(np.int32)
 
     def reason_of(self, number: int) -> str | None:
         """Return why a list ends.
@@ -226,9 +222,7 @@ class RankedLists:
             Positions in `users`.
         """
         index = np.asarray(numbers, np.int64)
-        lengths = np.diff(self.indptr)[index]
-        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        rows = np.repeat(self.indptr[index] - indptr[:-1], lengths) + np.arange(indptr[-1])
+        indptr, rows = take_rows(self.indptr, index)
         return replace(
             self,
             users=IdMap(self.users.to_ids(index)),
@@ -259,21 +253,20 @@ class RankedLists:
         limit = np.asarray(lengths, np.int64)
         if limit.ndim and limit.shape != (len(self),):
             raise DataError(
-                f"lengths must be one number or one per list ({len(self)}), got shape {limit.shape}."
+                f"lengths must be one number or one per list ({len(self)}), got shape {limit.shape}; pass one of them."
             )
         limit = np.broadcast_to(limit, (len(self),))
         kept = np.minimum(np.maximum(limit, 0), np.diff(self.indptr))
         rows = self.positions < np.repeat(kept, np.diff(self.indptr))
         return replace(
             self,
-            indptr=np.concatenate([[0], np.cumsum(kept)]).astype(np.int64),
+            indptr=starts(kept),
             items=self.items[rows],
             scores=self.scores[rows],
             probabilities=None if self.probabilities is None else self.probabilities[rows],
             reason=self.reason if reason is None else reason,
         )
 
-    # ------------------------------------------------------------------ tables and files
     def to_frame(self, *, names: bool = False) -> pl.DataFrame:
         """Return a polars table with one row per item; an empty list is one row of rank 0 without an item.
 
@@ -306,15 +299,9 @@ class RankedLists:
                 "user_id": self.users.values,
                 "length": self.lengths,
                 "boundary": pl.Series(boundary).fill_nan(None),
-                "reason": self._reason_names(),
+                "reason": reason_names(self.reason, len(self)),
             }
         )
-
-    def _reason_names(self) -> pl.Series:
-        """(n_lists,) names of the reasons; nulls if lists have none."""
-        if self.reason is None:
-            return pl.Series([None] * len(self), dtype=pl.String)
-        return pl.Series(REASONS).gather(pl.Series(self.reason.astype(np.uint32)))
 
     @classmethod
     def from_frame(cls, frame: pl.DataFrame, item_ids: IdMap | None = None) -> Self:
@@ -349,7 +336,7 @@ class RankedLists:
             scores=scores_of(found.shown, found.indptr),
             probabilities=numeric_column(found.shown, "probability", np.float64),
             boundary=numeric_column(found.first, "boundary", np.float32),
-            reason=_reasons(found.first),
+            reason=parse_reasons(found.first),
         )
 
     def write(self, path: str | Path) -> Path:
@@ -367,12 +354,12 @@ class RankedLists:
         Raises
         ------
         DataError
-            If the suffix is unknown, or the file cannot be written.
+            If the extension is unknown, or the file cannot be written.
         """
         target = Path(path)
         if target.suffix not in FORMATS:
             raise DataError(
-                f"a file of lists must end in {', '.join(FORMATS)}, got {target.name!r}; change the suffix."
+                f"a file of lists must end in {', '.join(FORMATS)}, got {target.name!r}; change the extension."
             )
         frame = self.to_frame()
         writers: tuple[Any, ...] = (frame.write_parquet, frame.write_csv, frame.write_ndjson)
@@ -397,16 +384,3 @@ class RankedLists:
             If the file cannot be read as lists.
         """
         return cls.from_frame(read_table(Path(path), item_ids), item_ids)
-
-
-def _reasons(frame: pl.DataFrame) -> Codes | None:
-    """Codes of the reasons; None if the column is absent or has nulls."""
-    if "reason" not in frame.columns or frame["reason"].null_count():
-        return None
-    words = frame["reason"].to_list()
-    unknown = sorted(set(words) - set(REASONS))
-    if unknown:
-        raise DataError(
-            f"reason must be one of {', '.join(REASONS)}, got {unknown[0]!r}; correct the column."
-        )
-    return np.array([REASON_CODE[word] for word in words], np.uint8)

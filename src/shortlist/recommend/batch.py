@@ -14,7 +14,8 @@ from shortlist.core.files import atomic_write
 from shortlist.core.ragged import ItemSets, starts
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.id_map import UNKNOWN
-from shortlist.data.ranked_lists import REASON_CODE, RankedLists
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.reasons import REASON_CODE
 from shortlist.errors import ConfigError
 from shortlist.recommend.item_filter import ItemFilter, count_candidates
 from shortlist.recommend.lists import (

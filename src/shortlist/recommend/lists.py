@@ -10,7 +10,8 @@ from scipy.special import expit
 
 from shortlist.core.ragged import starts
 from shortlist.data.id_map import IdMap
-from shortlist.data.ranked_lists import REASON_CODE, Codes, RankedLists
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.reasons import REASON_CODE, Codes
 from shortlist.recommend.retrieval import Hits
 from shortlist.types import Bools, Longs
 
