@@ -9,12 +9,14 @@ ShortlistError
 ├── ModelFileError  (ValueError)    a saved model is missing, damaged or has another format version
 └── InfeasibleError (ValueError)    no cutoff satisfies the requested guarantee
 
-Any other exception is an internal error of shortlist.
+`DataWarning` is a warning: part of the data was ignored. Any other exception is an internal error of
+shortlist.
 """
 
 __all__ = [
     "ConfigError",
     "DataError",
+    "DataWarning",
     "InfeasibleError",
     "ModelFileError",
     "NotFittedError",
@@ -75,9 +77,9 @@ class ModelFileError(ShortlistError, ValueError):
     """A saved model is missing, damaged or has another format version."""
 
 
-class DataWarning(UserWarning):
-    """Some of the data was ignored; the message says which part and why."""
-
-
 class InfeasibleError(ShortlistError, ValueError):
     """No cutoff satisfies the requested guarantee."""
+
+
+class DataWarning(UserWarning):
+    """Some of the data was ignored; the message says which part and why."""

@@ -1,4 +1,4 @@
-"""Charts: well-formed, labelled, and drawn where the numbers say."""
+"""Charts: well-formed, labeled, and drawn where the numbers say."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -40,7 +40,7 @@ def texts(svg):
     return [element.text for element in ET.fromstring(svg).iter("text")]
 
 
-def test_corners_of_the_plane():
+def test_curve_spans_the_plot_area():
     svg = line_chart("F1 & N", "N", "F1", [Series("a", [1, 3], [0.0, 0.5], 0)])
     assert points(svg) == [(LEFT + INSET, HEIGHT - BOTTOM), (WIDTH - RIGHT - INSET, TOP)]
     assert {"F1 & N", "N", "F1", "1", "3", "0", "0.5"} <= set(texts(svg))
@@ -81,7 +81,7 @@ def test_ticks_between():
     assert ticks_between(3, 3) == [3]
 
 
-def test_marks_and_intervals_stand_at_their_points():
+def test_marks_and_intervals_are_drawn_at_their_points():
     one = Series("a", [0, 10], [0.0, 1.0], 0, around=[(0.0, 0.5), (0.5, 1.0)])
     svg = line_chart("t", "x", "y", [one], marks=[Mark(10, 1.0, "here & now")])
     ring = ET.fromstring(svg).findall("circle")[-1]
@@ -91,7 +91,7 @@ def test_marks_and_intervals_stand_at_their_points():
     assert [float(line.get("y2")) for line in whiskers] == [(TOP + HEIGHT - BOTTOM) / 2, TOP]
 
 
-def test_a_bar_is_marked_in_its_middle():
+def test_mark_is_drawn_in_the_middle_of_its_bar():
     svg = length_chart("t", [1, 2, 3, 0], 0, mark=(1.0, "N = 1"))
     root = ET.fromstring(svg)
     (line,) = [one for one in root.iter("line") if one.get("class") == "mark"]
@@ -118,7 +118,7 @@ def test_spans_are_drawn_around_zero_under_their_group():
     assert "<x>" in texts(svg)
 
 
-def test_spans_of_nothing_are_drawn():
+def test_span_of_length_zero_is_drawn():
     ET.fromstring(span_chart("t", "x", [Span("g", "none", 0.0, 0.0, 0.0, 7)]))
 
 
@@ -137,7 +137,7 @@ def test_figure_has_a_legend_below_the_chart():
     assert (float(inner.get("width")), float(inner.get("height"))) == (WIDTH, HEIGHT)
 
 
-def test_rules_of_a_figure_apply_to_the_figure_only():
+def test_style_rules_apply_to_the_figure_only():
     for text in (figure()._repr_html_(), figure()._repr_svg_()):
         style = ET.fromstring(text).find(f"{SVG}style").text
         selectors = re.findall(r"([^{}]+){[^{}]*}", re.sub(r"@media [^{]*", "", style))
@@ -147,7 +147,7 @@ def test_rules_of_a_figure_apply_to_the_figure_only():
         assert ".shortlist-figure .chart .curve { fill: none;" in style
 
 
-def test_figure_takes_the_text_color_of_a_page_and_its_own_in_a_file():
+def test_figure_has_its_own_text_color_only_in_a_file():
     assert "prefers-color-scheme" not in figure()._repr_html_()
     assert "prefers-color-scheme" in figure()._repr_svg_()
 

@@ -31,8 +31,8 @@ def test_poisson_regression_reaches_the_minimum(seed):
     y = rng.poisson(np.exp(rows @ [0.5, -1.0, 0.0] + 1)).astype(float)
 
     def loss(beta):
-        line = beta[0] + rows @ beta[1:]
-        return (np.exp(line) - y * line).sum() + 0.5 * 0.3 * (beta[1:] ** 2).sum()
+        eta = beta[0] + rows @ beta[1:]
+        return (np.exp(eta) - y * eta).sum() + 0.5 * 0.3 * (beta[1:] ** 2).sum()
 
     best = minimize(loss, np.zeros(4), method="BFGS", options={"gtol": 1e-8})
     found = glm_fit(rows, y, POISSON, ridge=0.3, tolerance=1e-18)
@@ -67,7 +67,7 @@ def test_piecewise_linear_terms_fit_a_bend():
     p = expit(np.abs(x[:, 0]) * 2 - 3)
     y = (rng.random(20_000) < p).astype(float)
     linear, bent = AdditiveLogistic().fit(x, y), AdditiveLogistic(quantiles=(0.25, 0.5, 0.75)).fit(x, y)
-    error = [np.abs(expit(line.log_odds(x)) - p).mean() for line in (linear, bent)]
+    error = [np.abs(expit(model.log_odds(x)) - p).mean() for model in (linear, bent)]
     assert error[1] < 0.02 < 0.1 < error[0]
 
 
@@ -83,5 +83,5 @@ def test_sampling_negatives_keeps_the_level():
 def test_log_odds_are_constant_beyond_the_data():
     rng = np.random.default_rng(9)
     x = rng.normal(size=(5000, 1))
-    line = AdditiveLogistic(quantiles=(0.2, 0.5, 0.8)).fit(x, (rng.random(5000) < 0.1).astype(float))
-    assert line.log_odds(np.array([[99.0]])) == line.log_odds(np.array([[9.0]]))
+    model = AdditiveLogistic(quantiles=(0.2, 0.5, 0.8)).fit(x, (rng.random(5000) < 0.1).astype(float))
+    assert model.log_odds(np.array([[99.0]])) == model.log_odds(np.array([[9.0]]))

@@ -268,7 +268,7 @@ def test_other_file_is_refused(tmp_path, case):
     path.write_bytes(RAW[case])
     with pytest.raises(ModelFileError, match="it is not a saved model, or it is truncated"):
         load_artifact(path, "model")
-    with pytest.raises(DataError, match="exists and is not a saved model; choose a path that is free"):
+    with pytest.raises(DataError, match="exists and is not a saved model; choose another path"):
         save_artifact(path, ARTIFACT)
     assert path.read_bytes() == RAW[case]
 
@@ -305,7 +305,6 @@ def test_kind_must_match(path):
         load_artifact(path, "cutoff")
 
 
-# ------------------------------------------------------------------ never half written
 def test_saving_again_replaces_everything(path):
     save_artifact(path, Artifact("model", "Toy", {"lr": 0.3}, {"b": np.ones(2, np.float32)}))
     back = load_artifact(path, "model")
@@ -432,7 +431,7 @@ def test_folder_is_not_replaced(tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "monday.txt").write_text("mine")
     for write in (check_model_path, lambda path: save_artifact(path, ARTIFACT)):
-        with pytest.raises(DataError, match="exists and is not a saved model; choose a path that is free"):
+        with pytest.raises(DataError, match="exists and is not a saved model; choose another path"):
             write(tmp_path / "notes")
     assert (tmp_path / "notes" / "monday.txt").read_text() == "mine"
 

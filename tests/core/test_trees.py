@@ -23,8 +23,8 @@ def table(n=3000, seed=0):
     return columns, rng.random(n) < 1 / (1 + np.exp(-odds))
 
 
-def lightgbm_predict(text, columns, **how):
-    return lightgbm.Booster(model_str=text.tobytes().decode()).predict(columns, num_threads=1, **how)
+def lightgbm_predict(text, columns, **options):
+    return lightgbm.Booster(model_str=text.tobytes().decode()).predict(columns, num_threads=1, **options)
 
 
 @pytest.mark.parametrize("objective", ["binary", "poisson"])
@@ -32,7 +32,7 @@ def test_raw_scores_equal_lightgbm(objective):
     columns, y = table()
     params = TreeParams(objective=objective, n_rounds=30, min_leaf=5, columns=0.5, rows=0.7, seed=3)
     text = fit_trees(columns, y.astype(float), None, params)
-    other = table(2111, seed=1)[0]  # no multiple of the batch width
+    other = table(2111, seed=1)[0]  # not a multiple of the batch size
     other[::5, 0] = np.nan  # missing values that did not occur in training
     other[1::5, 4] = [np.inf, -np.inf, 0, -0.0, 1e-40] * 84 + [1, 2]
     assert (TreeEnsemble(text).raw_scores(other) == lightgbm_predict(text, other, raw_score=True)).all()
@@ -58,7 +58,7 @@ def test_ensembles_are_averaged_on_any_number_of_threads():
     assert (TreeEnsemble(*texts).raw_scores(columns, 3) == TreeEnsemble(*texts).raw_scores(columns, 1)).all()
 
 
-def walked(node, row, amounts):
+def walk(node, row, amounts):
     """The leaf that a row reaches in LightGBM's own tree; what each column changed goes to `amounts`."""
     if "leaf_value" in node:
         return node["leaf_value"]
@@ -68,7 +68,7 @@ def walked(node, row, amounts):
     left = node["default_left"] if np.isnan(value) else value <= node["threshold"]
     child = node["left_child" if left else "right_child"]
     amounts[column] += child.get("internal_value", child.get("leaf_value")) - node["internal_value"]
-    return walked(child, row, amounts)
+    return walk(child, row, amounts)
 
 
 def test_contributions_follow_the_paths_and_sum_to_the_raw_score():
@@ -86,7 +86,7 @@ def test_contributions_follow_the_paths_and_sum_to_the_raw_score():
     for row, got in zip(rows, amounts, strict=True):
         expected = np.zeros(6)
         for tree in trees:
-            walked(tree, row.astype(float), expected)
+            walk(tree, row.astype(float), expected)
         np.testing.assert_allclose(got, expected / 2, rtol=1e-5, atol=1e-9)
     assert (amounts[:, 3] == 0).all()  # the constant column
     assert np.abs(amounts).max() > 0.05

@@ -48,7 +48,7 @@ def test_conventional_names_and_aliases_are_found(user, item, time, weight):
     assert found.weight.tolist() == [0.5, 2.0]
 
 
-def test_given_names_win_over_aliases_and_empty_leaves_out():
+def test_given_names_win_over_aliases_and_empty_ignores_a_column():
     frame = pl.DataFrame({**PLAIN, "buyer": ["x", "y"], "rating": [1, 2], "title": ["A", None]})
     found = Found(frame, user_id="buyer", weight="")
     assert found.user_id.to_list() == ["x", "y"]
@@ -101,29 +101,29 @@ def error_of(frame, **given):
     return str(caught.value)
 
 
-class TestRefusals:
+class TestErrors:
     def test_missing_column(self):
-        said = error_of(pl.DataFrame({"usr_id": [1], "item_id": [2]}))
-        assert "must have a column 'user_id'" in said
-        assert "did you mean 'usr_id'?" in said
-        assert "user_id='…'" in said
-        said = error_of(pl.DataFrame({"user_id": [1], "x": [2]}))
-        assert "'item_id'" in said
-        assert "the columns are 'user_id', 'x'" in said
+        message = error_of(pl.DataFrame({"usr_id": [1], "item_id": [2]}))
+        assert "must have a column 'user_id'" in message
+        assert "did you mean 'usr_id'?" in message
+        assert "user_id='…'" in message
+        message = error_of(pl.DataFrame({"user_id": [1], "x": [2]}))
+        assert "'item_id'" in message
+        assert "the columns are 'user_id', 'x'" in message
 
-    def test_given_column_that_is_not_there(self):
-        said = error_of(pl.DataFrame({**PLAIN, "score": [1, 2]}), weight="scores")
-        assert said == "weight must name a column of the table, got 'scores'; did you mean 'score'?"
+    def test_given_column_that_does_not_exist(self):
+        message = error_of(pl.DataFrame({**PLAIN, "score": [1, 2]}), weight="scores")
+        assert message == "weight must name a column of the table, got 'scores'; did you mean 'score'?"
 
-    def test_required_column_left_out(self):
+    def test_required_column_cannot_be_ignored(self):
         assert "user_id must name a column" in error_of(pl.DataFrame(PLAIN), user_id="")
 
     def test_ambiguous_aliases(self):
-        said = error_of(pl.DataFrame({"user": [1], "customer_id": [1], "item": [1]}))
-        assert "'user' or 'customer_id'" in said
-        assert "pass user_id='user'" in said
-        said = error_of(pl.DataFrame({**PLAIN, "date": [1, 2], "time": [1, 2]}))
-        assert 'timestamp="" to use neither' in said
+        message = error_of(pl.DataFrame({"user": [1], "customer_id": [1], "item": [1]}))
+        assert "'user' or 'customer_id'" in message
+        assert "pass user_id='user'" in message
+        message = error_of(pl.DataFrame({**PLAIN, "date": [1, 2], "time": [1, 2]}))
+        assert 'timestamp="" to use neither' in message
 
     def test_one_column_for_two_roles(self):
         assert "must be different columns" in error_of(pl.DataFrame(PLAIN), user_id="item_id")
@@ -140,9 +140,9 @@ class TestRefusals:
 
     @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None, 1e300])
     def test_weights_that_are_not_finite(self, bad):
-        said = error_of(pl.DataFrame({**PLAIN, "weight": pl.Series([1.0, bad], dtype=pl.Float64)}))
-        assert "column 'weight', row 2: a weight must be a finite number" in said
-        assert 'weight=""' in said
+        message = error_of(pl.DataFrame({**PLAIN, "weight": pl.Series([1.0, bad], dtype=pl.Float64)}))
+        assert "column 'weight', row 2: a weight must be a finite number" in message
+        assert 'weight=""' in message
 
     def test_weights_that_are_not_numbers(self):
         assert "row 2: a weight must be a finite number, got 'x'" in error_of(

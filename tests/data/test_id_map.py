@@ -30,11 +30,11 @@ def test_encoding_round_trips_and_sorts(values):
     st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=20, unique=True),
     st.lists(st.text(max_size=4)),
 )
-def test_lookup_agrees_with_a_dictionary_on_both_sides_of_its_switch(known, asked):
+def test_lookup_of_few_and_of_many_ids_agrees_with_a_dictionary(known, wanted):
     ids = IdMap.of(known)
-    expected = [known.index(one) if one in known else UNKNOWN for one in asked]
-    assert ids.lookup(asked).tolist() == expected
-    assert ids.lookup(pl.Series(asked * 1001 + known, dtype=pl.String)).tolist() == (
+    expected = [known.index(one) if one in known else UNKNOWN for one in wanted]
+    assert ids.lookup(wanted).tolist() == expected
+    assert ids.lookup(pl.Series(wanted * 1001 + known, dtype=pl.String)).tolist() == (
         expected * 1001 + list(range(len(known)))
     )
 
@@ -66,13 +66,13 @@ def test_numpy_scalars_are_found():
     assert 30 not in ids
 
 
-def test_integers_and_their_spelling_are_different_ids():
+def test_integers_and_strings_of_digits_are_different_ids():
     ids = IdMap.of([1, 2])
     assert ids.lookup(["1"]).tolist() == [UNKNOWN]
     assert ids.lookup(pl.Series(["1"] * 2000)).max() == UNKNOWN
 
 
-def test_unknown_id_names_its_neighbours():
+def test_error_for_an_unknown_id_names_similar_ids():
     with pytest.raises(UnknownIdError, match=r"unknown id 'appel'.*did you mean 'apple'\?$"):
         IdMap.of(["apple", "pear"]).index("appel")
     with pytest.raises(UnknownIdError, match="each of the 2 known ids is an integer"):
@@ -92,7 +92,7 @@ def test_equality_is_of_values_in_order():
     assert IdMap.of([1, 2]) != IdMap.of([2, 1])
 
 
-def test_align_gives_the_index_of_each_id_in_this_table():
+def test_align_gives_the_index_of_each_id_in_this_map():
     ids = IdMap.of(["a", "b", "c"])
     assert ids.align(IdMap.of(["c", "x", "a"])).tolist() == [2, -1, 0]
     assert ids.align(IdMap.of(["a", "b", "c"])).tolist() == [0, 1, 2]

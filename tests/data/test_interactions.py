@@ -59,7 +59,7 @@ def test_input_order_does_not_matter(rows, random):
     assert Interactions.from_tuples(rows).fingerprint == Interactions.from_tuples(shuffled).fingerprint
 
 
-def test_all_tables_give_the_same():
+def test_all_tables_give_the_same_interactions():
     frame = pl.DataFrame(ROWS, schema=["user_id", "item_id", "timestamp"], orient="row")
     expected = Interactions.from_tuples(ROWS).fingerprint
     columns = frame.to_dict(as_series=False)
@@ -67,13 +67,13 @@ def test_all_tables_give_the_same():
         assert Interactions.from_frame(table).fingerprint == expected
 
 
-def test_weights_of_folded_rows_add_up():
+def test_weights_of_merged_rows_are_added():
     data = Interactions.from_tuples([(1, 1, 5, 2.0), (1, 1, 5, 3.0), (1, 2, 5, 1.0)])
     assert data.duplicates == 1
     assert data.weight.tolist() == [5.0, 1.0]
 
 
-def test_basket_keys_group_rows_and_share_the_first_time():
+def test_rows_of_a_basket_share_its_first_time():
     frame = pl.DataFrame(
         {
             "user_id": ["a", "a", "a", "a", "b"],
@@ -83,7 +83,7 @@ def test_basket_keys_group_rows_and_share_the_first_time():
         }
     )
     data = Interactions.from_frame(frame)
-    assert data.items.to_ids(data.item).to_list() == [2, 3, 1, 1]  # item 1, twice in o2, folds
+    assert data.items.to_ids(data.item).to_list() == [2, 3, 1, 1]  # item 1, twice in o2, is merged
     assert (data.time // SECOND).tolist() == [10, 10, 50, 10]
     assert data.n_baskets == 3
     assert data.duplicates == 1
@@ -104,7 +104,7 @@ class TestCsr:
         assert (data.to_csr() != self.matrix).nnz == 0
         assert data.users.values.to_list() == [0, 1]
 
-    def test_view_copies_nothing(self):
+    def test_matrix_shares_memory(self):
         data = Interactions.from_csr(self.matrix)
         assert np.shares_memory(data.to_csr().indices, data.item)
         assert np.shares_memory(data.to_csr().data, data.weight)
@@ -113,12 +113,12 @@ class TestCsr:
         data = Interactions.from_csr(csr_array((3, 4), dtype=np.float32), ["a", "b", "c"], range(4))
         assert (data.n_users, data.n_items, data.n_rows) == (3, 4, 0)
 
-    def test_stored_zeros_are_not_interactions_and_the_input_is_left_alone(self):
+    def test_stored_zeros_are_not_interactions_and_the_input_is_unchanged(self):
         matrix = csr_array(([1.0, 0.0], [0, 1], [0, 2]), shape=(1, 2))
         assert Interactions.from_csr(matrix).n_rows == 1
         assert matrix.nnz == 2
 
-    def test_ones_are_no_weights(self):
+    def test_values_of_one_are_not_weights(self):
         assert Interactions.from_csr(csr_array(np.eye(2))).weight is None
 
     def test_invalid_values_and_ids_are_rejected(self):
@@ -139,7 +139,7 @@ class TestTuples:
     def test_integer_and_fractional_weights_mix(self):
         assert Interactions.from_tuples([(1, 1, 1, 1), (1, 2, 1, 0.5)]).weight.tolist() == [1.0, 0.5]
 
-    def test_times_of_two_forms_do_not(self):
+    def test_times_in_two_formats_are_rejected(self):
         with pytest.raises(DataError, match="row 2: all times must have one format"):
             Interactions.from_tuples([(1, 1, 1), (1, 2, "2024-01-01")])
 
@@ -169,11 +169,11 @@ def test_fingerprint_sees_every_part():
     ]
     prints = {Interactions.from_tuples(rows).fingerprint for rows in [base, *changes]}
     assert len(prints) == 6
-    # Saved models carry it: a change here orphans them.
+    # Saved models contain the fingerprint: if it changes, they no longer match their data.
     assert Interactions.from_tuples(base).fingerprint == "ad5c8e2649b9ea8538a788a63d3440a7"
 
 
-def test_names_follow_their_items_through_cutting():
+def test_names_follow_their_items_through_selection():
     frame = pl.DataFrame(
         {
             "user": ["a", "a", "b"],
@@ -196,7 +196,7 @@ def test_names_follow_their_items_through_cutting():
 def test_where_equals_building_from_the_rows_that_are_kept(rows, random):
     data = Interactions.from_tuples(rows)
     keep = np.array([random.random() < 0.6 for _ in range(data.n_rows)], bool)
-    kept = [row for row, stays in zip(triples(data), keep, strict=True) if stays]
+    kept = [row for row, is_kept in zip(triples(data), keep, strict=True) if is_kept]
     part = data.where(keep)
     assert triples(part) == kept
     assert part.n_users == data.n_users
@@ -206,7 +206,7 @@ def test_where_equals_building_from_the_rows_that_are_kept(rows, random):
         assert part.compact().fingerprint == Interactions.from_tuples(kept).fingerprint
 
 
-def test_item_sets_forget_repetitions():
+def test_item_sets_are_distinct():
     starts, items = Interactions.from_tuples(ROWS).item_sets
     assert starts.tolist() == [0, 2, 4]
     assert items.tolist() == [0, 1, 0, 1]

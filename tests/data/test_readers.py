@@ -44,7 +44,7 @@ WRITERS = {
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a text or bytes file and hand back its path."""
+    """Write a text or bytes file and return its path."""
 
     def write(name, content):
         path = tmp_path / name
@@ -61,57 +61,57 @@ def error_of(*args, error=DataError, **given):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("ending", WRITERS)
+@pytest.mark.parametrize("extension", WRITERS)
 class TestFormats:
-    def test_plain(self, tmp_path, ending):
-        path = tmp_path / f"events{ending}"
-        WRITERS[ending](path)
+    def test_plain(self, tmp_path, extension):
+        path = tmp_path / f"events{extension}"
+        WRITERS[extension](path)
         assert read_interactions(path).fingerprint == EXPECTED
         assert read_interactions(str(path)).fingerprint == EXPECTED
 
-    def test_gzip(self, tmp_path, ending):
-        path = tmp_path / f"events{ending}"
-        WRITERS[ending](path)
-        packed = tmp_path / f"events{ending}.gz"
+    def test_gzip(self, tmp_path, extension):
+        path = tmp_path / f"events{extension}"
+        WRITERS[extension](path)
+        packed = tmp_path / f"events{extension}.gz"
         packed.write_bytes(gzip.compress(path.read_bytes()))
         assert read_interactions(packed).fingerprint == EXPECTED
 
-    def test_zstd(self, tmp_path, ending):
+    def test_zstd(self, tmp_path, extension):
         pa = pytest.importorskip("pyarrow", reason="needs something that writes zstd")
-        path = tmp_path / f"events{ending}"
-        WRITERS[ending](path)
-        packed = tmp_path / f"events{ending}.zst"
+        path = tmp_path / f"events{extension}"
+        WRITERS[extension](path)
+        packed = tmp_path / f"events{extension}.zst"
         with pa.CompressedOutputStream(str(packed), "zstd") as stream:
             stream.write(path.read_bytes())
         assert read_interactions(packed).fingerprint == EXPECTED
 
-    def test_folder_pattern_and_list(self, tmp_path, ending):
+    def test_folder_pattern_and_list(self, tmp_path, extension):
         for name in ("a", "b/c"):
-            path = tmp_path / "events" / f"{name}{ending}"
+            path = tmp_path / "events" / f"{name}{extension}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            WRITERS[ending](path)
+            WRITERS[extension](path)
         (tmp_path / "events" / "_SUCCESS").touch()
         (tmp_path / "events" / ".hidden.csv").write_text("x")
         (tmp_path / "events" / "notes.txt").write_text("x")
-        paths = [tmp_path / f"events/a{ending}", tmp_path / f"events/b/c{ending}"]
-        for source in (tmp_path / "events", tmp_path / f"events/**/*{ending}", paths):
+        paths = [tmp_path / f"events/a{extension}", tmp_path / f"events/b/c{extension}"]
+        for source in (tmp_path / "events", tmp_path / f"events/**/*{extension}", paths):
             data = read_interactions(source)
             assert data.duplicates == 4
             assert data.n_rows == 4
 
-    def test_cut_short_gzip(self, tmp_path, ending):
-        path = tmp_path / f"events{ending}"
-        WRITERS[ending](path)
-        packed = tmp_path / f"cut{ending}.gz"
+    def test_truncated_gzip(self, tmp_path, extension):
+        path = tmp_path / f"events{extension}"
+        WRITERS[extension](path)
+        packed = tmp_path / f"cut{extension}.gz"
         packed.write_bytes(gzip.compress(path.read_bytes() * 50)[:-12])
-        said = error_of(packed)
-        assert said.startswith(f"{packed}: the compressed file must be complete")
-        assert "get it again" in said
+        message = error_of(packed)
+        assert message.startswith(f"{packed}: the compressed file is truncated")
+        assert "export it again" in message
 
-    def test_empty_file(self, tmp_path, ending):
-        path = tmp_path / f"empty{ending}"
+    def test_empty_file(self, tmp_path, extension):
+        path = tmp_path / f"empty{extension}"
         path.touch()
-        assert error_of(path).startswith(f"{path}: a data file must have at least one row, got an empty file")
+        assert error_of(path).startswith(f"{path}: the file is empty")
 
 
 class TestText:
@@ -150,11 +150,11 @@ class TestText:
         )
         assert data.n_rows == 2
 
-    def test_times_of_ones_own_form(self, write):
+    def test_custom_time_format(self, write):
         path = write("e.csv", "user_id,item_id,date\na,1,31.12.2023\nb,2,1.1.2024\n")
         assert read_interactions(path, time_format="%d.%m.%Y").n_baskets == 2
 
-    def test_only_needed_columns_are_looked_at(self, write):
+    def test_only_needed_columns_are_checked(self, write):
         path = write("e.csv", "user_id,item_id,weight,junk\na,1,heavy,\nb,2,light,x\n")
         assert read_interactions(path, weight="").n_rows == 2
 
@@ -189,11 +189,11 @@ class TestParquet:
         assert read_interactions(path).users.values.to_list() == ["1", "2"]
 
 
-class TestBadFiles:
+class TestInvalidFiles:
     def test_missing_file(self, tmp_path, write):
         write("events.parquet", "x")
-        said = error_of(tmp_path / "event.parquet")
-        assert said == f"{tmp_path / 'event.parquet'}: no such file; did you mean 'events.parquet'?"
+        message = error_of(tmp_path / "event.parquet")
+        assert message == f"{tmp_path / 'event.parquet'}: no such file; did you mean 'events.parquet'?"
         assert "does not exist either" in error_of(tmp_path / "no" / "events.csv")
         assert "no such file; check the path" in error_of(tmp_path / "zzz.csv")
 
@@ -216,16 +216,16 @@ class TestBadFiles:
 
     def test_missing_column_names_the_file(self, write):
         path = write("e.csv", "user_id,article_no\na,b\n")
-        said = error_of(path)
-        assert said.startswith(f"{path}: the table must have a column 'item_id'")
-        assert "'article_no'" in said
+        message = error_of(path)
+        assert message.startswith(f"{path}: the table must have a column 'item_id'")
+        assert "'article_no'" in message
 
     def test_ambiguous_columns(self, write):
-        said = error_of(write("e.csv", "user,item,movie\na,b,c\n"))
-        assert "got 'item' or 'movie'; pass item_id='item'" in said
+        message = error_of(write("e.csv", "user,item,movie\na,b,c\n"))
+        assert "got 'item' or 'movie'; pass item_id='item'" in message
 
     @pytest.mark.parametrize(
-        ("content", "said"),
+        ("content", "expected"),
         [
             ("user_id,item_id\na,1\n,2\n", "column 'user_id', row 2: an id must not be empty"),
             ("user_id,item_id\na,1\nb\n", "column 'item_id', row 2: an id must not be empty"),
@@ -245,26 +245,26 @@ class TestBadFiles:
             ("user_id,item_id\na,1\nb,1\n", "at least two items, got 1"),
         ],
     )
-    def test_bad_rows_are_named(self, write, content, said):
+    def test_invalid_rows_are_named(self, write, content, expected):
         path = write("e.csv", content)
-        answer = error_of(path)
-        assert answer.startswith(str(path))
-        assert said in answer
+        message = error_of(path)
+        assert message.startswith(str(path))
+        assert expected in message
 
-    def test_few_rows_are_fine_when_nothing_is_learned(self, write):
+    def test_few_rows_are_accepted_if_not_for_training(self, write):
         assert read_interactions(write("e.csv", "user_id,item_id\na,1\n"), training=False).n_rows == 1
 
     @pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
     def test_wrong_separator(self, write, mark, name):
         path = write("e.csv", f"user_id{mark}item_id\na{mark}b\nc{mark}d\n")
-        said = error_of(path)
-        assert f"must be separated by commas, got a header separated by {name}" in said
-        assert f"pass separator={mark!r}" in said
+        message = error_of(path)
+        assert f"must be separated by commas, got a header separated by {name}" in message
+        assert f"pass separator={mark!r}" in message
         assert read_interactions(path, separator=mark).n_rows == 2
 
     def test_no_header(self, write):
-        said = error_of(write("e.tsv", "196\t242\t3\n186\t302\t3\n"))
-        assert "the first line must name the columns, got 196, 242, 3; pass header=" in said
+        message = error_of(write("e.tsv", "196\t242\t3\n186\t302\t3\n"))
+        assert "the first line must name the columns, got 196, 242, 3; pass header=" in message
 
     def test_other_encodings(self, write):
         assert "must be UTF-8" in error_of(write("e.csv", "user_id,item_id\nMüller,1\n".encode("latin-1")))
@@ -275,13 +275,13 @@ class TestBadFiles:
 
     def test_parquet_that_is_not_parquet(self, write):
         path = write("e.parquet", "user_id,item_id\na,1\n" * 20)
-        assert error_of(path).startswith(f"{path}: the file must be Parquet, got something else")
+        assert error_of(path).startswith(f"{path}: the file is not valid Parquet")
 
     def test_lines_that_are_not_json(self, write):
         path = write("e.jsonl", '{"user_id": 1, "item_id": 2}\n[1, 2]\nhello\n')
         assert f"{path}: row 2: every line must be a JSON object, got '[1, 2]'" in error_of(path)
 
-    def test_times_that_change_their_form_in_json(self, write):
+    def test_times_in_two_formats_in_json(self, write):
         rows = '{"user_id": 1, "item_id": 2, "ts": 5}\n{"user_id": 2, "item_id": 3, "ts": "2024-01-01"}\n'
         assert "row 2: all times must have one format" in error_of(write("e.jsonl", rows))
 
@@ -295,7 +295,7 @@ class TestBadFiles:
         FRAME.drop("weight").write_csv(tmp_path / "b.csv")
         assert "all files must have the same columns" in error_of(tmp_path)
 
-    def test_unknown_ending_and_format(self, write):
+    def test_unknown_extension_and_format(self, write):
         path = write("e.xlsx", "x")
         assert "must end in one of .csv" in error_of(path)
         assert "format must be one of" in error_of(path, format="xlsx", error=ConfigError)

@@ -10,22 +10,22 @@ def data():
     return Interactions.from_frame(sample())
 
 
-def test_it_is_the_same_everywhere():
+def test_sample_is_the_same_on_every_machine():
     assert data().fingerprint == "6ceeeaa7db8370a6b54546aad769e5f5"
 
 
-def test_it_has_the_promised_size():
-    shop = data()
-    assert shop.n_users == N_USERS
-    assert 120 <= shop.n_items <= 160
-    assert 12_000 <= shop.n_rows <= 18_000
-    assert shop.duplicates == 0
+def test_sample_has_the_documented_size():
+    interactions = data()
+    assert interactions.n_users == N_USERS
+    assert 120 <= interactions.n_items <= 160
+    assert 12_000 <= interactions.n_rows <= 18_000
+    assert interactions.duplicates == 0
 
 
-def test_lists_differ_in_length_between_users_not_only_by_chance():
-    shop = data()
-    sizes = np.diff(shop.baskets)
-    owner = np.repeat(np.arange(shop.n_users), np.diff(shop.user_baskets))
+def test_basket_sizes_differ_between_users_by_more_than_chance():
+    interactions = data()
+    sizes = np.diff(interactions.baskets)
+    owner = np.repeat(np.arange(interactions.n_users), np.diff(interactions.user_baskets))
     means = np.bincount(owner, sizes) / np.bincount(owner)
     assert np.quantile(means, 0.1) < 2.5
     assert np.quantile(means, 0.9) > 7
@@ -33,14 +33,14 @@ def test_lists_differ_in_length_between_users_not_only_by_chance():
     assert np.var(means) > within / 2
 
 
-def test_repeating_differs_between_users():
-    shop = data()
-    repeated = 1 - np.diff(shop.item_sets[0]) / np.diff(shop.indptr)
+def test_share_of_repeats_differs_between_users():
+    interactions = data()
+    repeated = 1 - np.diff(interactions.item_sets[0]) / np.diff(interactions.indptr)
     assert np.quantile(repeated, 0.1) < 0.3
     assert np.quantile(repeated, 0.9) > 0.6
 
 
-def test_goods_have_their_season():
+def test_items_have_seasons():
     frame = sample()
     month = (frame["timestamp"] - frame["timestamp"].min()) // (30 * 86_400)
     soup = frame["item_name"].is_in(["chicken soup", "beef stew", "lentil soup", "goulash"])

@@ -29,7 +29,7 @@ def test_uris_are_distinguished_from_paths():
     assert not is_uri(r"C:\data\a.csv")
 
 
-def test_table_names_cannot_break_out():
+def test_table_names_are_quoted():
     assert quote_table("shop.events") == '"shop"."events"'
     assert quote_table('x"; DROP TABLE y; --') == '"x""; DROP TABLE y; --"'
 
@@ -67,8 +67,8 @@ class TestSQLite:
         assert read_interactions("sqlite:///shop.db", table="events").n_rows == 3
 
     def test_unknown_database_is_not_created(self, tmp_path):
-        said = error_of(f"sqlite:///{tmp_path}/none.db", table="events")
-        assert "none.db: no such database" in said
+        message = error_of(f"sqlite:///{tmp_path}/none.db", table="events")
+        assert "none.db: no such database" in message
         assert not (tmp_path / "none.db").exists()
 
     def test_file_that_is_not_a_database(self, tmp_path):
@@ -87,18 +87,18 @@ class TestSQLite:
         )
         assert "column 'user_id', row 1: an id must not be empty" in error_of(uri, table="gaps")
 
-    def test_either_query_or_table(self, uri):
+    def test_exactly_one_of_query_and_table_is_required(self, uri):
         assert "got neither" in error_of(uri, error=ConfigError)
         assert "got both" in error_of(uri, query="SELECT 1", table="events", error=ConfigError)
 
 
 def test_unknown_scheme_is_rejected_without_its_password():
-    said = error_of("mysql://me:secret@host/shop", table="events")
-    assert "got mysql://…" in said
-    assert "secret" not in said
+    message = error_of("mysql://me:secret@host/shop", table="events")
+    assert "got mysql://…" in message
+    assert "secret" not in message
 
 
-def test_missing_driver_says_what_to_install(monkeypatch, tmp_path):
+def test_error_for_a_missing_driver_says_what_to_install(monkeypatch, tmp_path):
     (tmp_path / "a.db").touch()
 
     def absent(*args, **given):
@@ -110,7 +110,7 @@ def test_missing_driver_says_what_to_install(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def server():
-    """URI of a fresh server with the tables below."""
+    """URI of a new server with the tables below."""
     with started(SCHEMA) as uri:
         yield uri
 
@@ -153,20 +153,20 @@ class TestPostgreSQL:
         assert data.weight.tolist() == [0.25, 1.0]
         assert data.time.tolist() == [1_700_000_000_000_000, 1_700_000_060_500_000]
 
-    def test_bad_weight_names_the_row(self, server):
+    def test_error_for_an_invalid_weight_names_the_row(self, server):
         assert "column 'weight', row 2: a weight must be a finite number, got nan" in error_of(
             server, table="days"
         )
 
     def test_unknown_database(self, server):
-        said = error_of(server.replace("/postgres?", "/warehouse?"), table="days")
-        assert "cannot connect to the database" in said
-        assert 'database "warehouse" does not exist' in said
+        message = error_of(server.replace("/postgres?", "/warehouse?"), table="days")
+        assert "cannot connect to the database" in message
+        assert 'database "warehouse" does not exist' in message
 
     def test_unknown_host(self):
-        said = error_of("postgresql://me:secret@localhost:1/shop", table="days")
-        assert "cannot connect to the database" in said
-        assert "secret" not in said
+        message = error_of("postgresql://me:secret@localhost:1/shop", table="days")
+        assert "cannot connect to the database" in message
+        assert "secret" not in message
 
     def test_wrong_query_and_table(self, server):
         assert "syntax error" in error_of(server, query="SELEC 1")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from shortlist.data.times import parse_times
 from shortlist.errors import ConfigError, DataError
 
-MOMENT = datetime(2024, 5, 31, 22, 59, 30, tzinfo=UTC)
-EPOCH = int(MOMENT.timestamp())
+TIME = datetime(2024, 5, 31, 22, 59, 30, tzinfo=UTC)
+EPOCH = int(TIME.timestamp())
 DAY = int(datetime(2024, 5, 31, tzinfo=UTC).timestamp())
 
 
@@ -41,18 +41,18 @@ DAY = int(datetime(2024, 5, 31, tzinfo=UTC).timestamp())
         (["2024-05-31 22:59:30 UTC"], EPOCH),
         ([" 2024-05-31T22:59Z "], EPOCH - 30),
         ([date(2024, 5, 31)], DAY),
-        ([MOMENT.replace(tzinfo=None)], EPOCH),
-        ([MOMENT.astimezone(timezone(timedelta(hours=-7)))], EPOCH),
+        ([TIME.replace(tzinfo=None)], EPOCH),
+        ([TIME.astimezone(timezone(timedelta(hours=-7)))], EPOCH),
         ([-5], -5),
     ],
 )
-def test_forms(values, seconds):
+def test_formats(values, seconds):
     assert parse_times(pl.Series("when", values * 2)).tolist() == [round(seconds * 1_000_000)] * 2
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 def test_datetimes_of_every_precision(unit):
-    series = pl.Series([MOMENT.replace(tzinfo=None)]).cast(pl.Datetime(unit))
+    series = pl.Series([TIME.replace(tzinfo=None)]).cast(pl.Datetime(unit))
     assert parse_times(series).tolist() == [EPOCH * 1_000_000]
 
 
@@ -107,7 +107,7 @@ def test_first_invalid_row_is_named(values, row, rule):
 
 
 @pytest.mark.parametrize("known", [EPOCH, "2024-05-31"])
-def test_gaps_are_named_and_counted(known):
+def test_nulls_are_named_and_counted(known):
     with pytest.raises(
         DataError, match=r"row 2: .* must not be empty, got null in 2 of 4 rows; .*timestamp=\"\""
     ):

@@ -60,7 +60,7 @@ def test_last_basket_of_a_small_example():
 
 def test_last_items_of_a_small_example():
     split = last_items(data(), n=2)
-    assert rows(split.test) == [("ann", "w", 4), ("ann", "z", 4)]  # bob's two rows are all he has
+    assert rows(split.test) == [("ann", "w", 4), ("ann", "z", 4)]  # bob has only two rows
     assert rows(split.valid) == [("ann", "y", 1), ("ann", "x", 2)]
     assert split.dropped == 3
     assert rows(last_items(data()).test) == [("ann", "z", 4), ("bob", "y", 3)]
@@ -69,9 +69,11 @@ def test_last_items_of_a_small_example():
 def test_by_time_of_a_small_example():
     split = by_time(data(), "1970-01-04", "1970-01-03")
     assert rows(split.test) == [("ann", "w", 4), ("ann", "z", 4), ("bob", "y", 3)]
-    assert rows(split.valid) == [("ann", "x", 2)]  # cat's row falls here, but she has no history
+    assert rows(split.valid) == [("ann", "x", 2)]  # cat has a row in this period, but no history
     assert rows(split.train) == [("ann", "x", 1), ("ann", "y", 1), ("bob", "x", 1)]
-    assert ("cat", "y", 2) in rows(split.train_valid)  # known before the test, so learnt from at last
+    assert ("cat", "y", 2) in rows(
+        split.train_valid
+    )  # before the test period, so the final model is trained on it
     assert split.dropped == 1  # dan
 
 
@@ -88,11 +90,11 @@ def test_by_time_of_a_small_example():
         "1970-01-04T01:00:00+01:00",
     ],
 )
-def test_one_moment_in_many_spellings(cut):
+def test_all_forms_of_one_time_are_equal(cut):
     np.testing.assert_array_equal(by_time(data(), cut).in_test, by_time(data(), "1970-01-04").in_test)
 
 
-def test_by_time_without_a_second_cut_validates_on_as_long_a_time():
+def test_validation_period_is_as_long_as_the_test_period_by_default():
     days = Interactions.from_tuples([("u", f"i{day}", day * DAY) for day in range(10)])
     split = by_time(days, 8 * DAY)  # days 8 and 9: from 8.00 to the last event at 9.00
     assert [day for *_, day in rows(split.test)] == [8, 9]
@@ -106,7 +108,7 @@ def test_long_test_period_leaves_training_rows():
     assert [day for *_, day in rows(split.valid)] == [1]
 
 
-def test_parts_share_the_id_tables():
+def test_parts_share_the_id_maps():
     split = last_basket(data())
     for part in (split.train, split.valid, split.train_valid, split.test):
         assert part.users is split.data.users
@@ -123,7 +125,7 @@ TIMELESS = Interactions.from_tuples([("u", "a"), ("u", "b")])
 
 
 @pytest.mark.parametrize(
-    ("cut", "said"),
+    ("cut", "message"),
     [
         (lambda: last_basket(TIMELESS), "needs timestamps or baskets"),
         (lambda: last_items(TIMELESS), "needs timestamps or baskets"),
@@ -142,13 +144,13 @@ TIMELESS = Interactions.from_tuples([("u", "a"), ("u", "b")])
         (lambda: last_items(data(), n=9), "more than 9 rows"),
     ],
 )
-def test_data_that_cannot_be_cut(cut, said):
-    with pytest.raises(DataError, match=said):
+def test_data_that_cannot_be_split_is_rejected(cut, message):
+    with pytest.raises(DataError, match=message):
         cut()
 
 
 @pytest.mark.parametrize(
-    ("cut", "said"),
+    ("cut", "message"),
     [
         (lambda: last_items(data(), n=0), "at least 1, got 0"),
         (lambda: by_time(data(), "soon"), "'soon'"),
@@ -157,8 +159,8 @@ def test_data_that_cannot_be_cut(cut, said):
         (lambda: by_time(data(), 3 * DAY, 1 * DAY), "valid_cut"),
     ],
 )
-def test_settings_that_make_no_sense(cut, said):
-    with pytest.raises(ConfigError, match=said):
+def test_invalid_parameters_are_rejected(cut, message):
+    with pytest.raises(ConfigError, match=message):
         cut()
 
 
@@ -184,13 +186,13 @@ def test_every_split_is_consistent(tuples, cut):
     assert set(split.test.active_users) <= set(split.train_valid.active_users)
     last_seen = dict(
         zip(split.train_valid.user, split.train_valid.time, strict=True)
-    )  # ascending: the last stays
+    )  # times ascend, so the last one is kept
     for user, time in zip(split.test.user, split.test.time, strict=True):
         assert time >= last_seen[user]
 
 
 @given(events, st.integers(2, 12))
-def test_nothing_later_than_the_cut_is_learnt_from(tuples, cut):
+def test_nothing_after_the_cut_is_in_training(tuples, cut):
     everything = Interactions.from_tuples(tuples)
     try:
         split = by_time(everything, cut)
@@ -216,8 +218,8 @@ def test_last_basket_drops_exactly_the_users_of_one_basket(tuples):
         split = last_basket(Interactions.from_tuples(tuples))
     except DataError:
         reject()
-    moments = {}
+    times_of = {}
     for user, _, time in tuples:
-        moments.setdefault(user, set()).add(time)
-    assert split.dropped == sum(len(times) == 1 for times in moments.values())
-    assert split.test.active_users.size == sum(len(times) > 1 for times in moments.values())
+        times_of.setdefault(user, set()).add(time)
+    assert split.dropped == sum(len(times) == 1 for times in times_of.values())
+    assert split.test.active_users.size == sum(len(times) > 1 for times in times_of.values())

@@ -18,7 +18,7 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 12, 30, 46
 INSET = 10  # distance of the first and last marker from the frame
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2", "1 2", "12 3", "4 4")
 WIDE, LABELS, ROW = 720, 190, 18  # of an interval chart: width, width of the labels, height of a row
-MARKED = 25  # curves with more points have no markers
+MAX_MARKERS = 25  # curves with more points have no markers
 
 STYLE = """
 .chart { width: 100%; height: auto; display: block; }
@@ -39,12 +39,13 @@ STYLE = """
 """ + "\n".join(f".s{k} {{ stroke: var(--s{k}); fill: var(--s{k}); }}" for k in range(len(DASHES)))
 
 
-# A figure has its own colors: text in the color around it, curves in middle tones, for light and dark pages.
+# A figure cannot rely on a style sheet: its text takes the surrounding color, its curves have middle tones
+# that are readable on light and dark backgrounds.
 COLORS = """.shortlist-figure { --ink: currentColor; --page: transparent; --line: #8886; --quiet: #888;
   --s0: #2b8fd0; --s1: #e06c1f; --s2: #12a57c; --s3: #c263a0; --s4: #b08a1a; --s5: #5aa9d6; --s6: #999;
   --s7: #888; }
 """
-ALONE = """.shortlist-figure { color: #1a1a1a; }
+STANDALONE = """.shortlist-figure { color: #1a1a1a; }
 @media (prefers-color-scheme: dark) { .shortlist-figure { color: #e8e8e8; } }
 """
 
@@ -125,7 +126,7 @@ class Figure:
         )
 
     def _repr_svg_(self) -> str:
-        return self._svg(ALONE)
+        return self._svg(STANDALONE)
 
     def _repr_html_(self) -> str:
         return self._svg("")
@@ -177,7 +178,7 @@ def line_chart(
     top: float | None = None,
     marks: Sequence[Mark] = (),
 ) -> str:
-    """Curves on a y axis from 0; `even` spaces the x values equally."""
+    """Curves on a y axis from 0 to `top` or the largest value; `even` spaces the x values equally."""
     xs = sorted({x for one in series for x in one.x})
     place = {x: (float(k) if even else float(x)) for k, x in enumerate(xs)}
     across = _Scale(min(place.values()), max(place.values()), LEFT + INSET, WIDTH - RIGHT - INSET)
@@ -194,10 +195,10 @@ def line_chart(
             ends = f'x1="{x:.1f}" x2="{x:.1f}" y1="{upward(low):.1f}" y2="{upward(high):.1f}"'
             body.append(f'<line class="s{one.style}" {ends}/>')
         body.append(f'<polyline class="s{one.style} curve" stroke-dasharray="{dash}" points="{line}"/>')
-        if one.dotted and len(points) <= MARKED:
+        if one.dotted and len(points) <= MAX_MARKERS:
             body += [_marker(x, y, one.style) for x, y in points]
     for mark in marks:
-        body += _ringed(across(mark.x), upward(mark.y), mark.text)
+        body += _ring(across(mark.x), upward(mark.y), mark.text)
     return _svg(title, body)
 
 
@@ -211,7 +212,7 @@ def bar_chart(
     *,
     mark: tuple[float, str] | None = None,
 ) -> str:
-    """One bar per label; of many, only some are written. `mark`: (bar number, text) of a vertical line."""
+    """One bar per label; some of many labels are omitted. `mark`: (bar number, text) of a vertical line."""
     ticks = ticks_to(max(values, default=1.0))
     upward = _Scale(0.0, ticks[-1], HEIGHT - BOTTOM, TOP)
     step = (WIDTH - RIGHT - LEFT) / max(len(values), 1)
@@ -237,7 +238,7 @@ def bar_chart(
 def length_chart(
     title: str, counts: Sequence[int], style: int, *, mark: tuple[float, str] | None = None
 ) -> str:
-    """Number of users with a list of 0, 1, 2 … items; the last count is of all longer lists."""
+    """Number of users with a list of 0, 1, 2 … items; the last count is that of all longer lists."""
     labels = [str(k) for k in range(len(counts) - 1)] + [f">{len(counts) - 2}"]
     return bar_chart(title, "K (items in the list)", "users", labels, counts, style, mark=mark)
 
@@ -251,7 +252,7 @@ def span_chart(title: str, x_label: str, spans: Sequence[Span]) -> str:
     """Means with intervals, one below the other, and a line at 0; groups have a heading."""
     low = min([0.0, *(one.low for one in spans)])
     high = max([0.0, *(one.high for one in spans)])
-    step = ticks_between(low, high)
+    ticks = ticks_between(low, high)
     across = _Scale(low, high if high > low else low + 1, LABELS, WIDE - RIGHT - INSET)
     body, y, group = [], TOP + 4.0, None
     for one in spans:
@@ -265,7 +266,7 @@ def span_chart(title: str, x_label: str, spans: Sequence[Span]) -> str:
         body.append(f'<line class="s{one.style} range" {ends}/>{_marker(across(one.middle), y, one.style)}')
     floor = y + ROW
     axis = [f'<text class="title" x="0" y="16">{escape(title)}</text>']
-    for x in step:
+    for x in ticks:
         kind = "zero" if x == 0 else "grid"
         axis.append(
             f'<line class="{kind}" x1="{across(x):.1f}" x2="{across(x):.1f}" y1="{TOP}" y2="{floor:.1f}"/>'
@@ -341,9 +342,9 @@ def _frame(
         body.append(f'<text x="{x:.1f}" y="{floor + 17}" text-anchor="middle">{escape(label)}</text>')
     body.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{floor}" y2="{floor}"/>')
     body.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>')
-    turned = (TOP + floor) / 2
+    center = (TOP + floor) / 2
     body.append(
-        f'<text transform="translate(13 {turned}) rotate(-90)" text-anchor="middle">{escape(y_label)}</text>'
+        f'<text transform="translate(13 {center}) rotate(-90)" text-anchor="middle">{escape(y_label)}</text>'
     )
     return body
 
@@ -361,7 +362,7 @@ def _marker(x: float, y: float, style: int) -> str:
     return f'<polygon class="s{style}" points="{points}"/>'
 
 
-def _ringed(x: float, y: float, text: str) -> list[str]:
+def _ring(x: float, y: float, text: str) -> list[str]:
     """A ring around a point, and a line down to its label above the x axis."""
     right, floor = x > (LEFT + WIDTH) / 2, HEIGHT - BOTTOM
     return [

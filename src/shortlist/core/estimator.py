@@ -1,4 +1,4 @@
-"""What cutoffs, calibrations and size models share: parameters, a copy, a state that can be saved."""
+"""Base class of cutoffs, calibrations and size models: parameters, cloning, saving and loading."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -18,13 +18,13 @@ Array = npt.NDArray[Any]
 
 @dataclass(kw_only=True, eq=False)
 class Estimator:
-    """Parameters are the dataclass fields; what `fit` learned are the attributes that end in `_`."""
+    """The dataclass fields are the parameters; attributes that end in `_` hold what `fit` learned."""
 
-    kind: ClassVar[str] = "component"
-    kinds: ClassVar[dict[str, type["Estimator"]]] = {}
+    kind: ClassVar[str] = "estimator"
+    classes: ClassVar[dict[str, type["Estimator"]]] = {}  # by name, to restore saved objects
 
     def __init_subclass__(cls) -> None:
-        Estimator.kinds[cls.__name__] = cls
+        Estimator.classes[cls.__name__] = cls
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name.
@@ -57,11 +57,11 @@ class Estimator:
         return self
 
     def clone(self) -> Self:
-        """An unfitted copy with the same parameters."""
+        """Return an unfitted copy with the same parameters."""
         return type(self)(**self.get_params())
 
     def fitted(self) -> dict[str, Any]:
-        """What `fit` learned, by name; empty before."""
+        """Return what `fit` learned, by attribute name; empty before `fit`."""
         return {name: value for name, value in vars(self).items() if name.endswith("_")}
 
     def need(self, name: str) -> Any:
@@ -103,25 +103,31 @@ class Estimator:
         path
             A file written by `save`.
         """
-        parts = load_artifact(path, cls.kind)
-        packed = {"class": parts.name, "params": parts.params, "fitted": parts.notes.get("fitted")}
+        artifact = load_artifact(path, cls.kind)
+        packed = {
+            "class": artifact.name,
+            "params": artifact.params,
+            "fitted": artifact.notes.get("fitted"),
+        }
         try:
-            made = unpack(packed, parts.arrays, parts.series)
+            loaded = unpack(packed, artifact.arrays, artifact.series)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
                 f"{path} holds a {cls.kind} this version cannot load ({error!r}); fit and save it again."
             ) from None
-        if not isinstance(made, cls):
-            raise ModelFileError(f"{path} holds a {parts.name}, not a {cls.__name__}; load it as what it is.")
-        return made
+        if not isinstance(loaded, cls):
+            raise ModelFileError(
+                f"{path} holds a {artifact.name}, not a {cls.__name__}; use {artifact.name}.load."
+            )
+        return loaded
 
 
 def pack(value: Any, name: str, arrays: dict[str, Array], series: dict[str, pl.Series]) -> Any:
-    """A value as JSON; arrays and ids move out under their dotted name."""
+    """Convert a value to JSON; arrays and series move to `arrays` and `series` under their dotted names."""
     if isinstance(value, Estimator):
-        before = f"{name}." if name else ""
+        prefix = f"{name}." if name else ""
         params, fitted = (
-            {key: pack(one, before + key, arrays, series) for key, one in part.items()}
+            {key: pack(one, prefix + key, arrays, series) for key, one in part.items()}
             for part in (value.get_params(), value.fitted())
         )
         return {"class": type(value).__name__, "params": params, "fitted": fitted}
@@ -150,31 +156,31 @@ def unpack(packed: Any, arrays: Arrays, series: Mapping[str, pl.Series]) -> Any:
         return series[packed["series"]]
     if "float" in packed:
         return float(packed["float"])
-    made = Estimator.kinds[packed["class"]](
+    estimator = Estimator.classes[packed["class"]](
         **{name: unpack(value, arrays, series) for name, value in packed["params"].items()}
     )
     for name, value in packed["fitted"].items():
-        setattr(made, name, unpack(value, arrays, series))
-    return made
+        setattr(estimator, name, unpack(value, arrays, series))
+    return estimator
 
 
-def check_number(least: float, **values: Any) -> None:
-    """Raise ConfigError for a value that is not a finite number of at least `least`."""
+def check_number(minimum: float, **values: Any) -> None:
+    """Raise ConfigError for a value that is not a finite number of at least `minimum`."""
     for name, value in values.items():
         number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-        if not number or not least <= value < np.inf:
-            raise ConfigError(f"{name} must be a number of at least {least}, got {value!r}.")
+        if not number or not minimum <= value < np.inf:
+            raise ConfigError(f"{name} must be a number of at least {minimum}, got {value!r}.")
 
 
-def check_whole(least: int, **values: Any) -> None:
-    """Raise ConfigError for a value that is not a whole number of at least `least`."""
+def check_whole(minimum: int, **values: Any) -> None:
+    """Raise ConfigError for a value that is not a whole number of at least `minimum`."""
     for name, value in values.items():
-        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-            raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < minimum:
+            raise ConfigError(f"{name} must be a whole number of at least {minimum}, got {value!r}.")
 
 
 def check_fraction(**values: Any) -> None:
-    """Raise ConfigError for a value that does not lie above 0 and at most at 1."""
+    """Raise ConfigError for a value that is not in (0, 1]."""
     for name, value in values.items():
         check_number(0, **{name: value})
         if not 0 < value <= 1:

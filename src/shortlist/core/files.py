@@ -52,7 +52,7 @@ def check_writable(target: Path) -> None:
 
 
 def _reserve(target: Path) -> Path:
-    """Register a new temporary path for `target`; it is known before it exists, so no interrupt leaks it."""
+    """Register a new temporary path for `target`, before the file exists, so that no interrupt can leak it."""
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         if not stat.S_ISREG(mode := target.stat().st_mode) and not stat.S_ISDIR(mode):
             raise DataError(f"cannot write {target}: it is not a regular file; choose another path.")
@@ -76,11 +76,11 @@ def _remove_leftovers(folder: Path, prefix: str) -> None:
 
 
 def _is_running(pid: int) -> bool:
-    """Whether another process has this id; on Windows, where signal 0 is not a question, assume it has."""
+    """Whether another process has this id; assumed on Windows, where `os.kill` would send a signal."""
     if os.name == "nt":
         return True
     if pid == os.getpid():
-        return False  # an earlier process had this id: files of this process are in _ACTIVE
+        return False  # left by an earlier process with this id: files of this process are in _ACTIVE
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

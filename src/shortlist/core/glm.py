@@ -14,24 +14,24 @@ from shortlist.errors import DataError, TrainingError
 from shortlist.kernels.glm import curvature_sum, hinges_fill, hinges_sum
 from shortlist.types import Doubles, Floats
 
-STEPS = 100
-SMALLEST_STEP = 1e-6  # of a Newton step that is halved until the loss falls
-LARGEST_LINE = 50.0  # keeps exp finite far from the minimum
-EDGES = (0.002, 0.998)  # piecewise-linear terms are constant beyond these quantiles: data is scarce there
+MAX_STEPS = 100
+MIN_STEP = 1e-6  # share of a Newton step, which is halved until the loss falls
+MAX_ETA = 50.0  # keeps exp finite far from the minimum
+EDGES = (0.002, 0.998)  # piecewise-linear terms are constant beyond these quantiles, where data is scarce
 
 
 class Family(NamedTuple):
-    """A distribution with its canonical link, as functions of the linear predictor and the mean."""
+    """A distribution with its canonical link; eta is the linear predictor."""
 
-    loss: Callable[[Doubles, Doubles], Doubles]  # (linear predictor, outcome) → negative log-likelihood
-    mean: Callable[[Doubles], Doubles]
-    variance: Callable[[Doubles], Doubles]  # of the mean
-    link: Callable[[float], float]  # of the overall mean, kept finite
+    loss: Callable[[Doubles, Doubles], Doubles]  # (eta, outcome) → negative log-likelihood
+    mean: Callable[[Doubles], Doubles]  # eta → mean
+    variance: Callable[[Doubles], Doubles]  # mean → variance
+    link: Callable[[float], float]  # mean → eta, kept finite
 
 
-def log_loss(line: Doubles, y: Doubles) -> Doubles:
-    """Per row: -log P(y) where P(1) = expit(line)."""
-    return np.logaddexp(0.0, line) - y * line
+def log_loss(eta: Doubles, y: Doubles) -> Doubles:
+    """Per row: -log P(y) where P(1) = expit(eta)."""
+    return np.logaddexp(0.0, eta) - y * eta
 
 
 def _logit(share: float) -> float:
@@ -43,12 +43,12 @@ def _log(mean: float) -> float:
     return float(np.log(max(mean, 1e-3)))
 
 
-def _exp(line: Doubles) -> Doubles:
-    return np.exp(np.minimum(line, LARGEST_LINE))
+def _exp(eta: Doubles) -> Doubles:
+    return np.exp(np.minimum(eta, MAX_ETA))
 
 
 LOGISTIC = Family(log_loss, expit, lambda p: p * (1 - p), _logit)
-POISSON = Family(lambda line, y: _exp(line) - y * line, _exp, lambda mean: mean, _log)
+POISSON = Family(lambda eta, y: _exp(eta) - y * eta, _exp, lambda mean: mean, _log)
 
 
 def glm_fit(
@@ -58,36 +58,36 @@ def glm_fit(
     *,
     weight: Doubles | float = 1.0,
     ridge: float = 1e-3,
-    tolerance: float = 1e-9,  # of the loss that another step could still gain, to second order
+    tolerance: float = 1e-9,  # stop when a step would lower the loss by less, to second order
 ) -> Doubles:
-    """(n_columns + 1,) coefficients, intercept first; its tiny penalty only keeps it finite."""
+    """(n_columns + 1,) coefficients, intercept first; the intercept has a tiny penalty to keep it finite."""
     rows = np.column_stack([np.ones(y.size), columns])
     penalty = np.full(rows.shape[1], ridge)
     penalty[0] = 1e-6
     beta = np.zeros(rows.shape[1])
     beta[0] = family.link(float(np.average(y, weights=np.broadcast_to(weight, y.shape))))
-    line = rows @ beta
-    loss = float(np.sum(weight * family.loss(line, y)) + 0.5 * penalty @ beta**2)
-    for _ in range(STEPS):
-        mean = family.mean(line)
-        slope = rows.T @ (weight * (mean - y)) + penalty * beta
-        curve = np.diag(penalty)
-        curvature_sum(rows, weight * family.variance(mean), curve)
-        step = np.linalg.solve(curve, slope)
+    eta = rows @ beta
+    loss = float(np.sum(weight * family.loss(eta, y)) + 0.5 * penalty @ beta**2)
+    for _ in range(MAX_STEPS):
+        mean = family.mean(eta)
+        gradient = rows.T @ (weight * (mean - y)) + penalty * beta
+        hessian = np.diag(penalty)
+        curvature_sum(rows, weight * family.variance(mean), hessian)
+        step = np.linalg.solve(hessian, gradient)
         if not np.isfinite(step).all():
             raise TrainingError("the regression did not converge: scores are too extreme; rescale them.")
-        if slope @ step < tolerance:
+        if gradient @ step < tolerance:
             break
         size, move = 1.0, rows @ step
-        while size > SMALLEST_STEP:  # Newton overshoots only far from the minimum
-            new = float(np.sum(weight * family.loss(line - size * move, y)))
+        while size > MIN_STEP:  # Newton overshoots only far from the minimum
+            new = float(np.sum(weight * family.loss(eta - size * move, y)))
             new += float(0.5 * penalty @ (beta - size * step) ** 2)
             if new <= loss:
                 break
             size *= 0.5
         else:
             break  # the loss cannot fall any further in floating point
-        beta, line, loss = beta - size * step, line - size * move, new
+        beta, eta, loss = beta - size * step, eta - size * move, new
     return beta
 
 
@@ -104,7 +104,7 @@ class AdditiveLogistic(Estimator):
     seed: int = 0
 
     def fit(self, columns: Doubles, y: Doubles) -> Self:
-        """columns (n_rows, n_columns), y (n_rows,) in {0, 1}."""
+        """Fit to columns (n_rows, n_columns) and outcomes y (n_rows,) in {0, 1}."""
         share = min(1.0, self.n_rows / max(float((1 - y).sum()), 1.0))
         used = (y > 0) | (np.random.default_rng(self.seed).random(y.size) < share)
         columns, y = columns[used], y[used]
@@ -125,17 +125,17 @@ class AdditiveLogistic(Estimator):
         return self
 
     def log_odds(self, columns: Doubles) -> Doubles:
-        """(n_rows,)."""
+        """(n_rows,) log-odds of outcome 1."""
         if self.quantiles:
             columns = np.clip(columns, *self.edges_)
-        line = np.full(columns.shape[0], self.intercept_)
-        hinges_sum(columns, self.starts_, self.knots_, self.slopes_, line)
-        return line
+        eta = np.full(columns.shape[0], self.intercept_)
+        hinges_sum(columns, self.starts_, self.knots_, self.slopes_, eta)
+        return eta
 
 
-def fit_item_weights(taken: csr_array, reg: float) -> Floats:
-    """(n_items, n_items) what the row's item adds to the score of the column's; `taken` holds 0 and 1."""
-    gram = np.asfortranarray((taken.T @ taken).toarray())
+def fit_item_weights(matrix: csr_array, reg: float) -> Floats:
+    """(n_items, n_items) weights of EASE: what item i adds to the score of item j; `matrix` holds 0 and 1."""
+    gram = np.asfortranarray((matrix.T @ matrix).toarray())
     gram[np.diag_indices_from(gram)] += reg
     weights = _invert(gram)
     weights /= -np.diag(weights)[None, :]

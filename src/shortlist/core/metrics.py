@@ -55,8 +55,8 @@ def sums_at_n(
 ) -> Doubles:
     """(n_max, 6) sums over lists of the `AT_N` metrics when every list is cut after N = 1 … n_max items.
 
-    A list shorter than N counts whole, an empty list counts 0. `ndcg` is normalized by the ideal list of
-    `max_items`, `ndcg_paper` by the ideal list of the same length. `numbers`: which lists to add, in order.
+    A list shorter than N counts whole, an empty list counts as 0. `ndcg` is normalized by the ideal list of
+    `max_items`, `ndcg_paper` by the ideal list of the same length. `numbers`: which lists to add, and in which order.
     """
     longest = max(n_max, max_items)
     sums = np.zeros((n_max, len(AT_N)))
@@ -81,7 +81,9 @@ def calibration_error(n: Longs, predicted: Doubles, observed: Doubles) -> float:
     total = n.sum()
     if not total:
         return float("nan")
-    return float(np.cumsum(n * (1 / total) * np.abs(predicted - observed))[-1])  # added bin by bin
+    return float(
+        np.cumsum(n * (1 / total) * np.abs(predicted - observed))[-1]
+    )  # cumsum adds in a fixed order
 
 
 def _ranks(indptr: Longs) -> Longs:

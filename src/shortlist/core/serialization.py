@@ -1,4 +1,4 @@
-"""A saved model is one safetensors file with a checked description; nothing in it is unpickled.
+"""Save models and cutoffs as one safetensors file with a verified description; nothing is unpickled.
 
 Layout: 8 bytes header length, JSON header, payload (all arrays, back to back). The header's metadata holds
 `format`, `version`, `checksum` (sha256 of the header with 64 zeros in its place) and `description`, a JSON
@@ -29,7 +29,7 @@ from shortlist.core.files import atomic_write, check_writable
 from shortlist.errors import DataError, ModelFileError
 
 FORMAT, VERSION = "shortlist", 2
-START = f'{{"__metadata__":{{"format":"{FORMAT}"'.encode()  # follows the length in every file of ours
+START = f'{{"__metadata__":{{"format":"{FORMAT}"'.encode()  # every file has these bytes after the length
 ZEROS = "0" * 64
 MAX_HEADER, MAX_ARRAYS, MAX_DEPTH = 16 << 20, 10_000, 16
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
@@ -64,7 +64,6 @@ class Artifact:
     notes: dict[str, Any] = field(default_factory=dict)
 
 
-# ------------------------------------------------------------------ writing
 def save_artifact(path: str | Path, artifact: Artifact) -> Path:
     """Write the file beside `path` and move it there in one step."""
     target = Path(path)
@@ -99,7 +98,7 @@ def check_replaceable(target: Path) -> None:
             with target.open("rb") as file:
                 start = file.read(8 + len(START))[8:]
     if start != START:
-        raise DataError(f"{target} exists and is not a saved model; choose a path that is free.")
+        raise DataError(f"{target} exists and is not a saved model; choose another path.")
 
 
 def check_model_path(target: Path) -> None:
@@ -178,7 +177,7 @@ def _bytes_of(array: Array) -> memoryview:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name durable where the system can do so."""
+    """Flush the rename to disk, where the system supports it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -188,13 +187,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _as_plain(value: Any) -> Any:
-    """NumPy scalars as JSON can hold them."""
+    """Convert a NumPy scalar for JSON."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-# ------------------------------------------------------------------ reading
 def read_header(path: str | Path) -> dict[str, Any]:
     """The validated description of a file, with its format, version and checksum; the payload is not read."""
     with _open(Path(path)) as file:
@@ -206,7 +204,7 @@ def load_artifact(path: str | Path, kind: str) -> Artifact:
     with _open(Path(path)) as file:
         found, tensors = _read_header(file)
         if found["kind"] != kind:
-            raise _InvalidError(f"it holds a {found['kind']}, not a {kind}; load it as what it is.")
+            raise _InvalidError(f"it holds a {found['kind']}, not a {kind}; load it as a {found['kind']}.")
         size = max((end for _, _, _, end in tensors.values()), default=0)
         payload = np.empty(size, np.uint8)
         if _read_into(file, payload) != size or file.read(1):
@@ -311,7 +309,9 @@ def _depth(value: Any) -> int:
 def _check_tensors(header: dict[str, Any], size: int) -> dict[str, tuple[str, tuple[int, ...], int, int]]:
     """The array table, if its arrays fill `size` bytes one after the other; views need aligned starts."""
     if len(header) > MAX_ARRAYS:
-        raise _InvalidError(f"it lists {len(header)} arrays, at most {MAX_ARRAYS} are allowed.")
+        raise _InvalidError(
+            f"it lists {len(header)} arrays, at most {MAX_ARRAYS} are allowed; save the model again."
+        )
     tensors: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
     expected = 0
     for name, entry in header.items():
@@ -341,7 +341,7 @@ def _check_names(names: list[str]) -> None:
 
 
 def _read_into(file: BufferedReader, payload: npt.NDArray[np.uint8]) -> int:
-    """Fill the buffer from the file; the count of bytes read."""
+    """Fill the buffer from the file; return the number of bytes read."""
     view, done = payload.data, 0
     while done < len(view) and (count := file.readinto(view[done:])):
         done += count

@@ -25,7 +25,7 @@ def thread_count(n_threads: int) -> int:
 
 
 def map_slices(task: Callable[[slice], T], n: int, size: int, n_threads: int) -> list[T]:
-    """task(slice) over 0 … n - 1 in slices of `size`; results in order."""
+    """Call `task` on slices of `size` that cover 0 … n - 1; results are in order."""
     slices = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     workers = min(thread_count(n_threads), len(slices))
     if workers <= 1:
@@ -46,5 +46,5 @@ def run_each(function: Callable[[Piece], None], pieces: Iterable[Piece], n_rows:
 
 
 def rows_thread_count(n_rows: int) -> int:
-    """The number of threads that pay off for so many rows."""
+    """The number of threads that pay off for this many rows."""
     return min(thread_count(0), 8) if n_rows >= PARALLEL_ROWS else 1

@@ -1,4 +1,4 @@
-"""Boosted trees: trained by LightGBM, stored as its text, evaluated by a kernel to the same bits."""
+"""Boosted trees: trained by LightGBM, stored in its text format, evaluated by a kernel to the same bits."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from shortlist.types import Bools, Doubles, Floats
 
 Text = npt.NDArray[np.uint8]
 MAX_BIN = 127
-BATCH = 8192  # rows per thread and turn
+BATCH = 8192  # rows per task of a thread
 LINKS = {"binary": expit, "poisson": np.exp}  # from sums over the trees to predictions
 
 
@@ -34,7 +34,7 @@ class TreeParams:
 
 
 def fit_trees(columns: Floats, y: Bools | Doubles, weight: Floats | None, params: TreeParams) -> Text:
-    """Train an ensemble on columns (n_rows, n_columns); return the bytes of its text."""
+    """Train an ensemble on columns (n_rows, n_columns); return LightGBM's text as bytes."""
     lightgbm = _lightgbm()
     settings = {
         "objective": params.objective,
@@ -87,7 +87,7 @@ class TreeEnsemble:
         return total / self._n
 
     def contributions(self, columns: Floats) -> Doubles:
-        """(n_rows, n_columns) what each column adds to the raw score; rows sum to it, less `base`."""
+        """(n_rows, n_columns) what each column adds to the raw score; a row sums to raw score - `base`."""
         self._check(columns)
         total = np.zeros(columns.shape)
         sum_contributions(self._forest, columns, total)
@@ -138,22 +138,23 @@ def _tree(text: str, n_columns: int) -> Forest:
     def numbers(name: str, kind: type) -> Any:
         return np.array(_field(text, name).split(), kind)
 
-    feature, how = numbers("split_feature", int), numbers("decision_type", int)
+    feature, decision = numbers("split_feature", int), numbers("decision_type", int)
     bound, leaves = numbers("threshold", float), numbers("leaf_value", float)
     inner_value = numbers("internal_value", float)
     children = np.stack([numbers("left_child", int), numbers("right_child", int)], axis=1).ravel()
     n = feature.size
-    node = np.concatenate([[0 if n else -1], children])  # number of a split, or ~ number of a leaf
+    node = np.concatenate([[0 if n else -1], children])  # k for split k, ~k for leaf k
     inner = node >= 0
     if not (
-        how.size == bound.size == inner_value.size == children.size // 2 == n
+        decision.size == bound.size == inner_value.size == children.size // 2 == n
         and np.array_equal(np.sort(node[inner]), np.arange(n))
         and np.array_equal(np.sort(~node[~inner]), np.arange(leaves.size))
         and (children > np.arange(children.size) // 2)[inner[1:]].all()
         and ((feature >= 0) & (feature < n_columns)).all()
     ):
         raise ValueError("an invalid tree")
-    missing_left = np.where(how >> 2 == 2, how & 2 > 0, bound >= 0)  # not 2: missing values count as 0
+    # bits 2 and 3 are the missing type; 2 sends NaN to the default side, the others treat NaN as 0
+    missing_left = np.where(decision >> 2 == 2, decision & 2 > 0, bound >= 0)
     height = np.zeros(2 * n + 1, np.int64)
     for at in np.flatnonzero(inner):
         height[2 * node[at] + 1 : 2 * node[at] + 3] = height[at] + 1

@@ -1,4 +1,4 @@
-"""The published datasets: sources, checksums and parsers."""
+"""All datasets by name: sources, checksums and parsers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,10 +26,10 @@ class Dataset:
     home: str
     terms: str
     counts: str
-    preset: str  # how `load_dataset` filters the raw rows
+    preset: str  # how `load_dataset` filters the raw rows, in words
     sources: tuple[Source, ...] = ()
     parse: Parser | None = field(default=None, repr=False)
-    minimum: int = 0  # users per item, then rows per user, of the preset
+    minimum: int = 0  # the preset drops items with fewer users, then users with fewer rows
 
     @property
     def is_generated(self) -> bool:
@@ -113,21 +113,10 @@ def _parse_journey(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 GENRES = (
-    *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama"),
-    *(
-        "Fantasy",
-        "Film-Noir",
-        "Horror",
-        "Musical",
-        "Mystery",
-        "Romance",
-        "Sci-Fi",
-        "Thriller",
-        "War",
-        "Western",
-    ),
-)
-INSIDE = "recbole/dataset_example/ml-100k/ml-100k"
+    "unknown Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy Film-Noir Horror "
+    "Musical Mystery Romance Sci-Fi Thriller War Western"
+).split()
+RECBOLE_FILES = "recbole/dataset_example/ml-100k/ml-100k"
 REGISTRY = {
     dataset.name: dataset
     for dataset in (
@@ -156,11 +145,11 @@ REGISTRY = {
                     "recbole==1.2.1",
                     {
                         "ratings": (
-                            f"{INSIDE}.inter",
+                            f"{RECBOLE_FILES}.inter",
                             "4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff",
                         ),
                         "movies": (
-                            f"{INSIDE}.item",
+                            f"{RECBOLE_FILES}.item",
                             "51d7cdf777ce5c0f5b32c1d947a4a81fe07d75e78abbe761e0cd4d0756064532",
                         ),
                     },

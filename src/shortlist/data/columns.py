@@ -1,4 +1,4 @@
-"""Finding the columns of a table by name, convention or alias, and checking their values."""
+"""Find the columns of a table by name, convention or alias, and check their values."""
 
 import re
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ TYPE_SUFFIX = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole writ
 
 
 class Table:
-    """The columns of a table of interactions; each can be read once and is released then, to save memory."""
+    """The columns of a table of interactions; each can be read once; its memory is then released."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Table:
 
 
 def tuples_to_frame(rows: Iterable[tuple[Any, ...]]) -> pl.DataFrame:
-    """(user_id, item_id[, timestamp[, weight]]) tuples as a table with the conventional names."""
+    """A table with conventional column names from (user_id, item_id[, timestamp[, weight]]) tuples."""
     table = [tuple(row) for row in rows]
     widths = {len(row) for row in table}
     if not table or len(widths) != 1 or not widths <= {2, 3, 4}:
@@ -117,11 +117,11 @@ def match_columns(names: list[str], given: ColumnNames) -> dict[str, str]:
     """Role → column name, for the roles that the table has."""
     roles = {}
     for role, name in given._asdict().items():
-        found = find_column(role, names) if name is None else _given(role, name, names)
+        found = find_column(role, names) if name is None else _check_given(role, name, names)
         if found is not None:
             roles[role] = found
         elif role in REQUIRED:
-            raise DataError(_missing(role, names), parameter=role)
+            raise DataError(_missing_message(role, names), parameter=role)
     for role, name in roles.items():
         twin = next((other for other, at in roles.items() if at == name and other != role), None)
         if twin is not None:
@@ -136,7 +136,8 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", TYPE_SUFFIX.sub("", name).lower())
 
 
-def _given(role: str, name: str, names: list[str]) -> str | None:
+def _check_given(role: str, name: str, names: list[str]) -> str | None:
+    """The column that the caller named, or None for ""; its RecBole type may be omitted."""
     if name == "" and role not in REQUIRED:
         return None
     if name in names:
@@ -149,7 +150,7 @@ def _given(role: str, name: str, names: list[str]) -> str | None:
 
 
 def find_column(role: str, names: list[str]) -> str | None:
-    """The column with the conventional name of this role, or with an alias; an ambiguous one is an error."""
+    """The column with the conventional name of this role, or with an alias; ambiguity is an error."""
     if role in names:
         return role
     aliases = ALIASES._asdict()[role].split()
@@ -164,7 +165,7 @@ def find_column(role: str, names: list[str]) -> str | None:
     return found[0] if found else None
 
 
-def _missing(role: str, names: list[str]) -> str:
+def _missing_message(role: str, names: list[str]) -> str:
     """The error message for a missing required column."""
     rule = f"the table must have a column {role!r} (or an alias of it), got none"
     return f"{rule}; {_advice(role, names)} Pass {role}='…' to name it."
@@ -200,12 +201,13 @@ def _collect(frame: Any, wanted: list[str]) -> pl.DataFrame:
     if isinstance(frame, pl.DataFrame):
         return frame.select(wanted)
     if hasattr(frame, "column_names"):
-        return _to_polars(frame.select(wanted))
+        return to_polars(frame.select(wanted))
     own = {str(name): name for name in frame.columns}  # pandas allows names that are not strings
-    return _to_polars(frame[[own[name] for name in wanted]])
+    return to_polars(frame[[own[name] for name in wanted]])
 
 
-def _to_polars(frame: Any) -> pl.DataFrame:
+def to_polars(frame: Any) -> pl.DataFrame:
+    """A pandas or Arrow table as a polars table."""
     try:
         return pl.DataFrame(frame)
     except ImportError:

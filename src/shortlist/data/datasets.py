@@ -11,14 +11,14 @@ import polars as pl
 
 from shortlist.core.files import atomic_write
 from shortlist.data import download
-from shortlist.data.catalogue import REGISTRY, Dataset, Source
+from shortlist.data.catalog import REGISTRY, Dataset, Source
 from shortlist.data.download import Progress, SourceError
 from shortlist.data.filters import minimum
 from shortlist.data.interactions import Interactions
 from shortlist.data.sample import sample
 from shortlist.errors import DataError
 
-LAYOUT = 1  # increased when the cached tables change, so that an old cache is replaced
+LAYOUT = 1  # version of the cached tables; a cache with another version is replaced
 TABLES = ("interactions.parquet", "items.parquet")
 
 

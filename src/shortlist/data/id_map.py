@@ -22,7 +22,7 @@ class IdMap:
     Parameters
     ----------
     values
-        Distinct ids, strings or integers. Use `IdMap.of` for values that may repeat or have other types.
+        Distinct ids, strings or integers. `IdMap.of` accepts any iterable and checks that ids are distinct.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class IdMap:
         """
         series = id_series(ids)
         if series.n_unique() != len(series):
-            raise DataError("ids must be distinct, got a repeated one; remove the repetition.")
+            raise DataError("ids must be distinct, got a repeated one; remove it.")
         return cls(series)
 
     def __len__(self) -> int:
@@ -102,7 +102,7 @@ class IdMap:
         """
         if not isinstance(ids, (pl.Series, np.ndarray)):
             ids = list(ids)
-        if len(ids) > 1000:  # a dictionary answers faster, a join is faster to build
+        if len(ids) > 1000:  # a dictionary answers faster, but takes longer to build than a join
             wanted = id_series(ids)
             if wanted.dtype.is_integer() != self.values.dtype.is_integer():
                 return np.full(len(wanted), UNKNOWN, np.int32)
@@ -175,7 +175,7 @@ class IdMap:
         return self.values.gather(pl.Series(indices))
 
     def union(self, ids: Iterable[Any]) -> "IdMap":
-        """Return a map with these ids, followed by the new ones in sorted order; existing indices are kept.
+        """Return a map with these ids, followed by the new ones in sorted order; known ids keep their index.
 
         Parameters
         ----------

@@ -80,7 +80,6 @@ class Interactions:
             if array is not None:
                 array.flags.writeable = False
 
-    # ------------------------------------------------------------------ building
     @classmethod
     def of(cls, data: Any) -> Self:
         """Return `data` if it is Interactions, else convert a table or a SciPy users × items matrix.
@@ -233,7 +232,6 @@ class Interactions:
         """
         return replace(self, item_names=first_names(self.items, self.items.lookup(item_id), item_name))
 
-    # ------------------------------------------------------------------ properties
     @property
     def n_users(self) -> int:
         """Number of users, including those without rows."""
@@ -311,7 +309,6 @@ class Interactions:
         names = self.items.values.cast(pl.String) if self.item_names is None else self.item_names
         return names.gather(pl.Series(items)).to_list()
 
-    # ------------------------------------------------------------------ conversion
     def to_csr(self) -> "csr_array":
         """Return a SciPy users × items matrix that shares the arrays.
 
@@ -367,7 +364,6 @@ class Interactions:
         """
         return to_pandas(self.to_frame(names=names))
 
-    # ------------------------------------------------------------------ selecting and combining
     def where(self, keep: Bools) -> Self:
         """Return the rows marked in `keep`, with all users and items.
 

@@ -1,4 +1,4 @@
-"""Reading interactions from files and databases."""
+"""Read interactions from files and databases."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -22,9 +22,9 @@ from shortlist.data.sql import is_uri, read_sql
 from shortlist.errors import ConfigError, DataError
 
 SEPARATORS = {"csv": ",", "tsv": "\t", "inter": "\t"}  # inter: atomic file of RecBole
-NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
-FEW = 1000  # rows that are checked before all rows are
+PREVIEW_ROWS = 1000  # checked first, because most columns of strings can be recognized by them
 NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames duplicate columns
 
 
@@ -38,7 +38,7 @@ def read_interactions(
     basket_id: str | None = None,
     item_name: str | None = None,
     time_format: str | None = None,
-    format: Format | None = None,  # noqa: A002  the usual name
+    format: Format | None = None,  # noqa: A002  the usual name of this option
     separator: str | None = None,
     header: Sequence[str] | None = None,
     query: str | None = None,
@@ -58,7 +58,7 @@ def read_interactions(
     time_format
         Format of timestamps that are neither numbers nor ISO 8601, such as "%d.%m.%Y".
     format
-        File format, for files without a known suffix.
+        File format, for files without a known extension.
     separator
         Field separator of a text file.
     header
@@ -132,14 +132,14 @@ def _parse_text(frame: pl.LazyFrame, given: ColumnNames) -> pl.DataFrame:
 
 
 def parse_integers(ids: pl.Series) -> pl.Series:
-    """Integers if all ids are their usual spelling, else the strings: 007 and +7 stay strings."""
-    if len(ids) > FEW and parse_integers(ids.head(FEW)).dtype == pl.String:
+    """Integers if every id is a canonical integer, else the strings: 007 and +7 stay strings."""
+    if len(ids) > PREVIEW_ROWS and parse_integers(ids.head(PREVIEW_ROWS)).dtype == pl.String:
         return ids
     whole = ids.cast(pl.Int64, strict=False)
     if whole.null_count() != ids.null_count():
         return ids
-    other = (ids.str.starts_with("0") & (ids != "0")) | ids.str.starts_with("+") | ids.str.starts_with("-0")
-    return ids if other.any() else whole
+    unusual = (ids.str.starts_with("0") & (ids != "0")) | ids.str.starts_with("+") | ids.str.starts_with("-0")
+    return ids if unusual.any() else whole
 
 
 def _scan(paths: list[Path], kind: str, separator: str | None, header: Sequence[str] | None) -> pl.LazyFrame:
@@ -170,7 +170,7 @@ def _scan(paths: list[Path], kind: str, separator: str | None, header: Sequence[
 
 
 def _check_header(names: list[str], separator: str) -> None:
-    """Raise DataError for a header with another separator, one that is data, and one that is not UTF-8."""
+    """Raise DataError if the header has another separator, is a row of data, or is not UTF-8."""
     if any("\0" in name for name in names):
         raise DataError("the file must be UTF-8 text, got UTF-16 or binary; convert it first.")
     if len(names) > 1 and all(NUMBER.match(name) for name in names):
@@ -178,11 +178,11 @@ def _check_header(names: list[str], separator: str) -> None:
             f"the first line must name the columns, got {', '.join(names[:4])}; "
             "pass header=['user_id', 'item_id', …] for a file without a header."
         )
-    other = max((mark for mark in NAMES if mark != separator), key=names[0].count)
+    other = max((mark for mark in SEPARATOR_NAMES if mark != separator), key=names[0].count)
     if len(names) == 1 and other in names[0]:
-        own = NAMES.get(separator, repr(separator))
+        own = SEPARATOR_NAMES.get(separator, repr(separator))
         raise DataError(
-            f"the columns must be separated by {own}, got a header separated by {NAMES[other]} "
+            f"the columns must be separated by {own}, got a header separated by {SEPARATOR_NAMES[other]} "
             f"({names[0]!r}); pass separator={other!r}.",
             parameter="separator",
         )

@@ -1,4 +1,4 @@
-"""Finding data files, detecting their format, and explaining why one cannot be read."""
+"""Find data files, detect their format, and explain why a file cannot be read."""
 
 import csv
 import glob
@@ -48,7 +48,7 @@ def find_files(source: str | Path | Sequence[str | Path]) -> list[Path]:
         return list(map(_check_not_empty, found))
     if glob.has_magic(str(path)):
         raise DataError(
-            f"{path}: a pattern must match at least one file, got none; check the folder and the ending."
+            f"{path}: a pattern must match at least one file, got none; check the folder and the extension."
         )
     raise DataError(f"{path}: no such file; {_suggest(path)}")
 
@@ -60,7 +60,7 @@ def _check_not_empty(path: Path) -> Path:
 
 
 def _empty_error(path: Path) -> DataError:
-    return DataError(f"{path}: a data file must have at least one row, got an empty file; export it again.")
+    return DataError(f"{path}: the file is empty; a data file must have at least one row, export it again.")
 
 
 def _files_in(folder: Path) -> list[Path]:
@@ -93,7 +93,7 @@ def detect_format(paths: list[Path]) -> Format:
     if None in kinds:
         other = next(path for path in paths if _suffix(path) not in FORMATS)
         raise DataError(
-            f"{other}: a data file must end in one of {KNOWN}, got {other.suffix or 'no suffix'!r}; "
+            f"{other}: a data file must end in one of {KNOWN}, got {other.suffix or 'no extension'!r}; "
             "rename it, or pass format='csv'."
         )
     if len(kinds) > 1:
@@ -104,7 +104,6 @@ def detect_format(paths: list[Path]) -> Format:
     return next(kind for kind in kinds if kind)
 
 
-# ---------------------------------------------------------------------- compression and errors
 def is_compressed(path: Path) -> bool:
     """Whether the file name has a compression suffix."""
     return path.suffix.lower() in COMPRESSED
@@ -131,29 +130,25 @@ def decompress(path: Path) -> bytes:
 def explain_read_error(error: Exception, paths: list[Path], kind: str, separator: str | None) -> DataError:
     """The error of a reader as a DataError that names the file and the problem."""
     path = next((path for path in paths if not _is_readable(path)), paths[0])
-    said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, PermissionError):
-        return DataError(f"{path}: the file must be readable, got no permission; change its permissions.")
+        return DataError(f"{path}: no permission to read the file; change its permissions.")
     if is_compressed(path) and not _is_readable(path):
-        return DataError(
-            f"{path}: the compressed file must be complete, got a truncated or damaged one; get it again."
-        )
-    if isinstance(error, pl.exceptions.NoDataError) or "empty" in said.lower():
+        return DataError(f"{path}: the compressed file is truncated or damaged; download or export it again.")
+    if isinstance(error, pl.exceptions.NoDataError) or "empty" in reason.lower():
         return _empty_error(path)
     if kind == "parquet":
-        return DataError(
-            f"{path}: the file must be Parquet, got something else ({said}); check how it was written."
-        )
-    if "utf-8" in said or "utf8" in said:
+        return DataError(f"{path}: the file is not valid Parquet ({reason}); check how it was written.")
+    if "utf-8" in reason or "utf8" in reason:
         return DataError(f"{path}: the file must be UTF-8 text, got other bytes; convert it first.")
-    if "schema" in said.lower() and len(paths) > 1:
+    if "schema" in reason.lower() and len(paths) > 1:
         return DataError(
             f"{path.parent}: all files must have the same columns, got different ones; read them separately."
         )
     if separator is not None:
-        rule = _find_long_row(path, separator) or f"a text table must be well formed, got {said[:150]!r}"
+        rule = _find_long_row(path, separator) or f"a text table must be well formed, got {reason[:150]!r}"
         return DataError(f"{path}: {rule}; correct the file, or pass another separator.")
-    return DataError(f"{path}: {_find_invalid_json(path) or said[:200]}; correct the file.")
+    return DataError(f"{path}: {_find_invalid_json(path) or reason[:200]}; correct the file.")
 
 
 def _is_readable(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Reading tables and queries from a database through ADBC."""
+"""Read tables and queries from a database through ADBC."""
 
 import re
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def _quote(name: str) -> str:
 
 
 def _select(column: pl.Series) -> str:
-    """A column in the query; a UUID would arrive as bytes, so binary columns are cast to text."""
+    """The SELECT expression of a column; binary columns are cast to text, because a UUID arrives as bytes."""
     name = _quote(column.name)
     return f"CAST({name} AS TEXT) AS {name}" if column.dtype == pl.Binary else name
 
@@ -78,16 +78,18 @@ def _run(query: str, uri: str) -> pl.DataFrame:
             "the database needs its ADBC driver, which is not installed; pip install 'shortlist[sql]'."
         ) from None
     except Exception as error:  # each driver has its own classes, which are not imported here
-        said = re.sub(r"://[^@\s]*@", "://…@", " ".join(str(error).split()))
-        if "connect" in said.lower() or "unable to open" in said.lower():
+        message = re.sub(r"://[^@\s]*@", "://…@", " ".join(str(error).split()))
+        if "connect" in message.lower() or "unable to open" in message.lower():
             raise DataError(
-                f"cannot connect to the database, got {said[:200]!r}; check host, name and password."
+                f"cannot connect to the database, got {message[:200]!r}; check host, database name and password."
             ) from None
-        raise DataError(f"the query failed, got {said[:200]!r}; correct the query or table name.") from None
+        raise DataError(
+            f"the query failed, got {message[:200]!r}; correct the query or table name."
+        ) from None
     return frame.with_columns([_unwrap(column) for column in frame])
 
 
 def _unwrap(column: pl.Series) -> pl.Series:
-    """The text inside the extension type in which PostgreSQL numerics arrive."""
-    wrapping = getattr(pl, "BaseExtension", ())
+    """The plain values of a polars extension type, in which PostgreSQL numerics arrive."""
+    wrapping = getattr(pl, "BaseExtension", ())  # older polars has no extension types
     return column.ext.storage() if isinstance(column.dtype, wrapping) else column

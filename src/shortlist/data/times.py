@@ -1,4 +1,4 @@
-"""Parsing timestamps in common formats to microseconds since 1970 UTC."""
+"""Parse timestamps in common formats to microseconds since 1970 UTC."""
 
 import numpy as np
 import polars as pl
