@@ -24,7 +24,7 @@ def test_threads_change_nothing(monkeypatch, seed):
     assert alone.duplicates > 0
     monkeypatch.setattr(threads, "PARALLEL_ROWS", 1)
     for cores in (2, 3, 7):
-        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        monkeypatch.setattr(threads, "thread_count", lambda _, cores=cores: cores)
         together = build_arrays(group_by_user(*table(seed)))
         for one, other in zip(alone, together, strict=True):
             np.testing.assert_array_equal(one, other)
@@ -32,7 +32,7 @@ def test_threads_change_nothing(monkeypatch, seed):
 
 def test_error_in_a_thread_is_raised(monkeypatch):
     monkeypatch.setattr(threads, "PARALLEL_ROWS", 1)
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(threads, "thread_count", lambda _: 2)
 
     def fail(piece):
         raise RuntimeError(piece)
