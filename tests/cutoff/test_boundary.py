@@ -93,7 +93,7 @@ def test_lists_are_empty_if_no_candidate_is_relevant():
 
 
 @pytest.mark.parametrize(
-    ("params", "words"),
+    ("params", "message"),
     [
         ({"lambda_t": 0}, r"lambda_t must be a number in \(0, inf\)"),
         ({"scale": -1}, r"scale must be a number in \(0, inf\)"),
@@ -103,6 +103,6 @@ def test_lists_are_empty_if_no_candidate_is_relevant():
         ({"n_candidates": 0}, "n_candidates must be a whole number of at least 1"),
     ],
 )
-def test_invalid_parameters_are_refused(params, words):
-    with pytest.raises(ConfigError, match=words):
+def test_invalid_parameters_are_refused(params, message):
+    with pytest.raises(ConfigError, match=message):
         Boundary(**params).fit(SCORES, TRUTH)

@@ -139,15 +139,15 @@ def test_truth_of_unknown_users_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("params", "words"),
+    ("params", "message"),
     [
         ({"method": "magic"}, "method must be one of"),
         ({"n_candidates": 0}, "n_candidates must be a whole number of at least 1"),
     ],
 )
-def test_invalid_parameters_are_refused(params, words):
+def test_invalid_parameters_are_refused(params, message):
     scores, _, truth, _ = world(11, n_users=5)
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=message):
         Calibration(**params).fit(scores, truth)
 
 

@@ -79,15 +79,15 @@ def test_ranked_lists_are_filtered_and_truncated():
 
 
 @pytest.mark.parametrize(
-    ("scores", "words"),
+    ("scores", "message"),
     [
         (np.ones((3, 4)), r"\(2, 4\), got \(3, 4\)"),
         (np.ones(4), "users × items matrix, got 1 dimensions"),
         (lambda users: np.ones((users.size, 3)), r"one column per item, \(2, 4\), got \(2, 3\)"),
     ],
 )
-def test_scores_of_the_wrong_shape_are_refused(scores, words):
-    with pytest.raises(DataError, match=words):
+def test_scores_of_the_wrong_shape_are_refused(scores, message):
+    with pytest.raises(DataError, match=message):
         top_candidates(scores, ids=TABLE)
 
 

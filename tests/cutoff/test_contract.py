@@ -292,7 +292,7 @@ def test_naming_users_with_truth_changes_nothing(name, world):
 @FEW
 @given(world=worlds())
 def test_named_users_without_truth_count(world):
-    """The same as one more truth row per user, of an item that is no candidate."""
+    """The same as one more truth row per user, of an item that is not a candidate."""
     lists, truth, history = world
     everyone = lists.users.values
     rows = truth.to_frame().select("user_id", "item_id").rows()
@@ -372,7 +372,7 @@ def test_calibration_must_be_a_name_or_an_instance(calibration):
 
 
 @pytest.mark.parametrize(
-    ("cut", "words"),
+    ("cut", "message"),
     [
         (FixedN(N="3"), "N must be a whole number of at least 0, got '3'"),
         (FixedN(N=-1), "N must be a whole number of at least 0, got -1"),
@@ -384,7 +384,7 @@ def test_calibration_must_be_a_name_or_an_instance(calibration):
         (Guarantee(min_precision="0.5"), "min_precision must be a number"),
     ],
 )
-def test_parameters_of_the_wrong_type_are_refused(cut, words):
+def test_parameters_of_the_wrong_type_are_refused(cut, message):
     lists, truth, _ = plain_world()
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=message):
         cut.fit(lists, truth)

@@ -14,7 +14,7 @@ from shortlist.errors import ConfigError, DataError
 
 
 def shoppers(seed, n_users=600, n_items=40):
-    """(candidates, truth, history): small and large baskets; 60% of their items are no candidates."""
+    """(candidates, truth, history): small and large baskets; 60% of their items are not candidates."""
     rng = np.random.default_rng(seed)
     size = rng.choice([1, 2, 8, 16], n_users)
     rows, earlier = [], []
@@ -64,7 +64,7 @@ def test_dynamic_lengths_beat_the_best_fixed_length_on_new_users():
     assert np.corrcoef(lengths, labels.n_relevant)[0, 1] > 0.4
 
 
-def test_relevant_items_that_are_no_candidates_lengthen_lists():
+def test_relevant_items_that_are_not_candidates_lengthen_lists():
     """With more relevant items, F1 gives more weight to hits and less to precision."""
     lists, truth, history = shoppers(4)
     inside, both = (
@@ -112,15 +112,15 @@ def test_coverage_is_met_on_validation(kind):
 
 
 @pytest.mark.parametrize(
-    ("params", "words"),
+    ("params", "message"),
     [
         ({"size": "guess"}, "size must be one of"),
         ({"coverage": -0.1}, r"coverage must be a number in \[0, 1\]"),
         ({"floor": np.nan}, "floor must be a number"),
     ],
 )
-def test_invalid_parameters_are_refused(params, words):
-    with pytest.raises(ConfigError, match=words):
+def test_invalid_parameters_are_refused(params, message):
+    with pytest.raises(ConfigError, match=message):
         ExpectedF1(**params).fit(np.eye(2), Interactions.from_csr(np.eye(2)))
 
 

@@ -14,13 +14,13 @@ N_ITEMS = 8
 
 
 def world(rng, n_users):
-    """(candidates, truth): relevance grows with the score; a further item labels every user."""
+    """(candidates, truth): relevance grows with the score; an item without a score labels all users."""
     scores = rng.normal(size=(n_users, N_ITEMS)).astype(np.float32)
     bought = rng.random(scores.shape) < 1 / (1 + np.exp(1.5 - 1.5 * scores))
     table = np.column_stack([bought, np.ones(n_users, bool)])
-    excluded = np.column_stack([scores, np.full(n_users, -np.inf, np.float32)])
+    padded = np.column_stack([scores, np.full(n_users, -np.inf, np.float32)])
     truth = Interactions.from_csr(table)
-    return top_candidates(excluded, ids=truth), truth
+    return top_candidates(padded, ids=truth), truth
 
 
 def risks(threshold, lists, known):
@@ -136,7 +136,7 @@ def test_p_values_are_valid(risk):
 
 
 @pytest.mark.parametrize(
-    ("params", "words"),
+    ("params", "message"),
     [
         ({}, "exactly one of min_precision and max_empty"),
         ({"min_precision": 0.5, "max_empty": 0.5}, "exactly one"),
@@ -148,6 +148,6 @@ def test_p_values_are_valid(risk):
         ({"max_empty": 0.5, "fallback": "empty"}, "fallback must be None"),
     ],
 )
-def test_invalid_parameters_are_refused(params, words):
-    with pytest.raises(ConfigError, match=words):
+def test_invalid_parameters_are_refused(params, message):
+    with pytest.raises(ConfigError, match=message):
         Guarantee(**params).fit(np.eye(2), Interactions.from_csr(np.eye(2)))

@@ -16,7 +16,7 @@ LISTS = RankedLists(
     items=np.array([2, 0, 1, 0, 1, 0], np.int32),
     scores=np.array([3, 2, 1, 2, 1, 1], np.float32),
 )
-# dan has no truth, cat has no candidates, and "other" is no candidate
+# dan has no truth, cat has no candidates, and "other" is not a candidate
 TRUTH = Interactions.from_tuples(
     [("ann", "q"), ("ann", "r"), ("bob", "q"), ("bob", "other"), ("cat", "p"), ("eve", "p")]
 )
@@ -31,7 +31,7 @@ def test_users_and_items_are_matched_by_id():
     assert known.hits.tolist() == [1, 1, 2, 0, 1, 0]
 
 
-def test_f1_counts_relevant_items_that_are_no_candidates():
+def test_f1_counts_relevant_items_that_are_not_candidates():
     utility = label_lists(LISTS, TRUTH).f1()
     assert utility[:5] == pytest.approx([2 / 3, 2 / 4, 4 / 5, 0, 2 / 4])
     assert np.isnan(utility[5])

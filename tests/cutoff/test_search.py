@@ -100,7 +100,7 @@ def test_given_threshold_needs_no_fit():
 
 
 @pytest.mark.parametrize(
-    ("params", "words"),
+    ("params", "message"),
     [
         ({"on": "rank"}, "on must be one of score, probability"),
         ({"coverage": 1.5}, r"coverage must be a number in \[0, 1\]"),
@@ -109,6 +109,6 @@ def test_given_threshold_needs_no_fit():
         ({"target": "recall"}, "target must be one of f1, ndcg"),
     ],
 )
-def test_invalid_parameters_are_refused(params, words):
-    with pytest.raises(ConfigError, match=words):
+def test_invalid_parameters_are_refused(params, message):
+    with pytest.raises(ConfigError, match=message):
         Threshold(**params).fit(np.eye(2), Interactions.from_csr(np.eye(2)))

@@ -1,4 +1,4 @@
-"""Slices and risk against coverage: by hand, against all orders of equals, and their bounds."""
+"""Slices and risk against coverage: by hand, against all orders of ties, and their bounds."""
 
 import xml.etree.ElementTree as ET
 from itertools import permutations
@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation import evaluate, risk_coverage, sliced
+from shortlist.evaluation import evaluate, risk_coverage, slice_metrics
 from tests.evaluation import cases
 from tests.evaluation.cases import LISTS, TRUTH, interactions
 
@@ -22,20 +22,22 @@ SHOWN, RELEVANT = cases.random_case(0)
 
 
 def test_slices_by_basket_size():
-    table = sliced(evaluate(LISTS, interactions(TRUTH)), "basket_size")
+    table = slice_metrics(evaluate(LISTS, interactions(TRUTH)), "basket_size")
     assert table.select("slice", "users", "cover_ratio").rows() == [("1", 1, 1), ("2", 2, 0), ("3–5", 1, 1)]
     assert table["f1"].to_list() == pytest.approx([1, 0, 4 / 7])
     assert table["length"].to_list() == [1, 0, 4]
 
 
 def test_slices_by_history_length():
-    table = sliced(evaluate(LISTS, interactions(TRUTH), history=interactions(HISTORY)), "history_length")
+    table = slice_metrics(
+        evaluate(LISTS, interactions(TRUTH), history=interactions(HISTORY)), "history_length"
+    )
     assert table.select("slice", "users").rows() == [("0", 2), ("1–4", 1), ("5–9", 1)]
     assert table["hits"].to_list() == [0, 1, 2]
 
 
 def test_slices_by_popularity():
-    table = sliced(evaluate(LISTS, interactions(TRUTH), history=interactions(HISTORY)), "popularity")
+    table = slice_metrics(evaluate(LISTS, interactions(TRUTH), history=interactions(HISTORY)), "popularity")
     # a 3, b 2, c d e 1 each, of 8; shares start at a 0, b 3/8, c 5/8, d 6/8, e 7/8
     assert table.select("slice", "items", "shown", "hits", "relevant").rows() == [
         ("0–20% of history", 1, 2, 2, 3),
@@ -52,11 +54,11 @@ def test_slices_add_up(shown, relevant, before):
     assume(not shown or shown.keys() & relevant.keys())
     report = evaluate(shown, interactions(relevant), history=interactions(before))
     for by in ("basket_size", "history_length"):
-        table = sliced(report, by)
+        table = slice_metrics(report, by)
         assert table["users"].sum() == report.n_users
         for name in ("f1", "ndcg", "hits"):
             assert np.dot(table["users"], table[name]) == pytest.approx(report.values(name).sum())
-    table = sliced(report, "popularity")
+    table = slice_metrics(report, "popularity")
     assert table["items"].sum() == len(report.items.ids)
     assert table["hits"].sum() == report.hits.sum()
     assert table["relevant"].sum() == report.n_relevant.sum()
@@ -66,9 +68,9 @@ def test_slices_refuse_missing_history_and_unknown_names():
     report = evaluate(LISTS, interactions(TRUTH))
     for by in ("history_length", "popularity"):
         with pytest.raises(DataError, match="history="):
-            sliced(report, by)
+            slice_metrics(report, by)
     with pytest.raises(ConfigError, match="'age'"):
-        sliced(report, "age")
+        slice_metrics(report, "age")
 
 
 def test_risk_by_hand():

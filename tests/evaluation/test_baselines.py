@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError
-from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve, gap_recovered, matched, oracle
+from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve, gap_recovered, match_baselines, oracle
 from tests.evaluation import cases, naive
 from tests.evaluation.cases import LISTS, TRUTH, interactions
 
@@ -35,7 +35,7 @@ def test_curve_by_hand():
     assert curve["length"].to_list() == [1, 2]
 
 
-def test_best_n_is_the_smallest_of_equals():
+def test_best_n_is_the_smallest_on_ties():
     curve = pl.DataFrame({"N": [3, 2, 1], "f1": [0.5, 0.5, 0.1], "ndcg": [0.9, 0.5, 0.1]})
     assert best_fixed_n(curve) == 2
     assert best_fixed_n(curve, "ndcg") == 3
@@ -47,7 +47,7 @@ def test_lengths_below_1_are_refused(lengths):
         fixed_n_curve(LISTS, interactions(TRUTH), lengths)
 
 
-def test_curve_refuses_other_settings():
+def test_curve_refuses_invalid_parameters():
     with pytest.raises(ConfigError, match="max_items"):
         fixed_n_curve(LISTS, interactions(TRUTH), max_items=0)
     with pytest.raises(ConfigError, match="'auc'"):
@@ -100,8 +100,8 @@ def lengths_of(lists):
     return {one.user_id: len(one) for one in lists}
 
 
-def test_matched_by_hand():
-    baselines = matched(DYNAMIC, RANKINGS, SAME_TRUTH, N=2)
+def test_match_baselines_by_hand():
+    baselines = match_baselines(DYNAMIC, RANKINGS, SAME_TRUTH, N=2)
     assert {name: lengths_of(lists) for name, lists in baselines.items()} == {
         "top 2": {"d": 2, "b": 2, "a": 2, "c": 2},
         "top 2, same users": {"d": 0, "b": 0, "a": 2, "c": 2},
@@ -112,13 +112,13 @@ def test_matched_by_hand():
 
 def test_remaining_items_go_to_the_most_confident_users():
     dynamic = {"a": ["i0", "i1", "i2"], "b": ["i0", "i1", "i2"]}
-    baselines = matched(dynamic, RANKINGS, SAME_TRUTH, N=1)
+    baselines = match_baselines(dynamic, RANKINGS, SAME_TRUTH, N=1)
     assert lengths_of(baselines["fixed length, same items"]) == {"d": 1, "b": 2, "a": 1, "c": 2}
 
 
 def test_probabilities_are_preferred_as_confidence():
     ranked = RankedLists.from_frame(RANKINGS.to_frame().with_columns(probability=1 / (10 + pl.col("score"))))
-    baselines = matched(DYNAMIC, ranked, SAME_TRUTH, N=2)
+    baselines = match_baselines(DYNAMIC, ranked, SAME_TRUTH, N=2)
     assert lengths_of(baselines["top 2, same abstention"]) == {"d": 2, "b": 0, "a": 2, "c": 0}
 
 
@@ -128,7 +128,7 @@ def test_matched_baselines_cover_as_many_users_and_items(dynamic, ranking, relev
     assume(dynamic.keys() & relevant.keys())
     assume(ranking.keys() & relevant.keys())
     truth = interactions(relevant)
-    baselines = matched(dynamic, ranking, truth, n)
+    baselines = match_baselines(dynamic, ranking, truth, n)
     ours = evaluate(dynamic, truth)
     reports = [evaluate(lists, truth) for lists in baselines.values()]
     available = evaluate(ranking, truth)
@@ -143,6 +143,6 @@ def test_matched_baselines_cover_as_many_users_and_items(dynamic, ranking, relev
     assert all(report.ignored == 0 for report in reports)
 
 
-def test_matched_refuses_n_below_1():
+def test_match_baselines_refuses_n_below_1():
     with pytest.raises(ConfigError, match="at least 1, got 0"):
-        matched(DYNAMIC, RANKINGS, SAME_TRUTH, N=0)
+        match_baselines(DYNAMIC, RANKINGS, SAME_TRUTH, N=0)

@@ -17,7 +17,7 @@ from tests.evaluation import cases
 from tests.evaluation.cases import LISTS, TRUTH, interactions
 
 SHOWN, RELEVANT = cases.random_case(1)
-FACTS = interactions(RELEVANT)
+SHOWN_TRUTH = interactions(RELEVANT)
 BETTER = {
     user: RELEVANT[user][:2] + [i for i in items if i not in RELEVANT[user][:2]]
     for user, items in SHOWN.items()
@@ -27,11 +27,11 @@ EMPTY = {user: [] for user in SHOWN}
 
 @pytest.fixture(scope="module")
 def comparison():
-    return compare({"plain": SHOWN, "better_2": BETTER, "empty": EMPTY}, FACTS, resamples=500)
+    return compare({"plain": SHOWN, "better_2": BETTER, "empty": EMPTY}, SHOWN_TRUTH, resamples=500)
 
 
 def test_means_equal_those_of_the_reports(comparison):
-    report = evaluate(BETTER, FACTS)
+    report = evaluate(BETTER, SHOWN_TRUTH)
     row = comparison.table.row(1, named=True)
     assert row["model"] == "better_2"
     assert row["F1"] == report.f1
@@ -52,7 +52,7 @@ def test_every_other_model_is_tested_against_the_baseline(comparison):
         ("empty", "ndcg"),
     ]
     alone = paired_test(
-        evaluate(BETTER, FACTS).values("f1"), evaluate(SHOWN, FACTS).values("f1"), resamples=500
+        evaluate(BETTER, SHOWN_TRUTH).values("f1"), evaluate(SHOWN, SHOWN_TRUTH).values("f1"), resamples=500
     )
     assert table["difference"][0] == alone.difference
     assert table["p_t"][0] == alone.p_t
@@ -63,20 +63,20 @@ def test_every_other_model_is_tested_against_the_baseline(comparison):
 def test_signs_show_better_and_worse(comparison):
     formatted = comparison.formatted
     assert [cell[-1] for cell in formatted["F1"]][1:] == ["+", "-"]
-    assert formatted["F1"][0] == f"{evaluate(SHOWN, FACTS).f1:.4f}"
+    assert formatted["F1"][0] == f"{evaluate(SHOWN, SHOWN_TRUTH).f1:.4f}"
     assert formatted["p (Holm)"][0] == ""
     assert formatted["difference in F1"][1].startswith("+0.")
 
 
 def test_no_sign_without_significance():
     other = dict(zip(SHOWN, list(SHOWN.values())[::-1], strict=True))
-    formatted = compare({"one": SHOWN, "other": other}, FACTS, resamples=200).formatted
+    formatted = compare({"one": SHOWN, "other": other}, SHOWN_TRUTH, resamples=200).formatted
     assert formatted["F1"][1][-1].isdigit()
 
 
 def test_runs_are_averaged_per_user():
-    found = compare({"base": SHOWN, "seeds": [SHOWN, BETTER]}, FACTS, resamples=200)
-    one, two = evaluate(SHOWN, FACTS), evaluate(BETTER, FACTS)
+    found = compare({"base": SHOWN, "seeds": [SHOWN, BETTER]}, SHOWN_TRUTH, resamples=200)
+    one, two = evaluate(SHOWN, SHOWN_TRUTH), evaluate(BETTER, SHOWN_TRUTH)
     row = found.table.row(1, named=True)
     assert row["runs"] == 2
     assert row["F1"] == pytest.approx((one.f1 + two.f1) / 2)
@@ -116,7 +116,7 @@ class TestFormats:
 
     def test_every_cell_fits_on_a_narrow_terminal(self):
         runs = {"not a short name": [SHOWN, BETTER], "other [red]": BETTER}
-        comparison = compare(runs, FACTS, resamples=100)
+        comparison = compare(runs, SHOWN_TRUTH, resamples=100)
         console = Console(width=80, record=True, file=io.StringIO())
         console.print(comparison)
         for text in (console.export_text(), str(comparison)):
@@ -149,14 +149,14 @@ class TestFormats:
         found = json.loads(comparison.to_json())
         assert [row["model"] for row in found["table"]] == ["plain", "better_2", "empty"]
         assert found["table"][2]["F1 covered"] is None  # no user is covered: unknown, not 0
-        assert found["reports"]["better_2"][0]["all"]["f1"] == evaluate(BETTER, FACTS).f1
+        assert found["reports"]["better_2"][0]["all"]["f1"] == evaluate(BETTER, SHOWN_TRUTH).f1
         assert found["tests"][0]["p_t"] == comparison.tests["p_t"][0]
 
-    @pytest.mark.parametrize("ending", ["md", "tex", "csv", "json", "txt"])
-    def test_files(self, comparison, ending, tmp_path):
+    @pytest.mark.parametrize("extension", ["md", "tex", "csv", "json", "txt"])
+    def test_files(self, comparison, extension, tmp_path):
         forms = {"md": comparison.to_markdown, "tex": comparison.to_latex, "csv": comparison.to_csv}
-        expected = {**forms, "json": comparison.to_json, "txt": lambda: f"{comparison}\n"}[ending]()
-        path = comparison.write(tmp_path / f"table.{ending}")
+        expected = {**forms, "json": comparison.to_json, "txt": lambda: f"{comparison}\n"}[extension]()
+        path = comparison.write(tmp_path / f"table.{extension}")
         assert path.read_text(encoding="utf-8") == expected
 
     def test_other_extensions_are_refused(self, comparison, tmp_path):
@@ -184,7 +184,7 @@ def test_html_has_the_cells_of_the_text(comparison):
 
 
 def test_html_escapes_model_names():
-    text = compare({"<script>": SHOWN}, FACTS)._repr_html_()
+    text = compare({"<script>": SHOWN}, SHOWN_TRUTH)._repr_html_()
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
 
@@ -193,7 +193,7 @@ def test_figure_draws_intervals_around_the_baseline(comparison):
     root = ET.fromstring(comparison.plot()._repr_svg_())
     tag = "{http://www.w3.org/2000/svg}"
     words = [text.text for text in root.iter(f"{tag}text")]
-    assert f"better_2 {evaluate(BETTER, FACTS).f1:.4f}" in words
+    assert f"better_2 {evaluate(BETTER, SHOWN_TRUTH).f1:.4f}" in words
     assert [word for word in words if word in ("F1", "NDCG")] == ["F1", "NDCG"]
     styles = [line.get("class") for line in root.iter(f"{tag}line") if "range" in line.get("class")]
     assert styles == ["s7 range", "s2 range", "s1 range"] * 2  # baseline, better, worse
@@ -221,11 +221,11 @@ def test_errors():
     with pytest.raises(DataError, match="at least one run"):
         compare({"a": []}, truth)
     with pytest.raises(DataError, match="same users"):
-        compare({"a": evaluate(LISTS, truth), "b": evaluate(SHOWN, FACTS)})
+        compare({"a": evaluate(LISTS, truth), "b": evaluate(SHOWN, SHOWN_TRUTH)})
     with pytest.raises(DataError, match="same max_items"):
         compare({"a": evaluate(LISTS, truth), "b": evaluate(LISTS, truth, max_items=5)})
 
 
 def test_same_seed_gives_the_same_table(comparison):
-    again = compare({"plain": SHOWN, "better_2": BETTER, "empty": EMPTY}, FACTS, resamples=500)
+    again = compare({"plain": SHOWN, "better_2": BETTER, "empty": EMPTY}, SHOWN_TRUTH, resamples=500)
     assert again.to_json() == comparison.to_json()

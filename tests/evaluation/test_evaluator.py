@@ -19,7 +19,7 @@ from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation import METRICS, evaluate, sliced
+from shortlist.evaluation import METRICS, evaluate, slice_metrics
 from tests.evaluation import cases, naive
 from tests.evaluation.cases import LISTS, TRUTH, interactions
 
@@ -72,9 +72,9 @@ class TestUsersWithoutTruth:
 
     def test_they_have_a_slice_of_their_own(self):
         report = evaluate(LISTS, interactions(TRUTH), history=interactions(TRUTH), users=["fay", "eve"])
-        assert sliced(report, "basket_size")["slice"].to_list() == ["0", "1", "2", "3–5"]
-        assert sliced(report, "basket_size")["users"].to_list() == [2, 1, 2, 1]
-        assert sliced(report, "history_length")["users"].sum() == 6
+        assert slice_metrics(report, "basket_size")["slice"].to_list() == ["0", "1", "2", "3–5"]
+        assert slice_metrics(report, "basket_size")["users"].to_list() == [2, 1, 2, 1]
+        assert slice_metrics(report, "history_length")["users"].sum() == 6
 
     def test_naming_users_with_truth_changes_nothing(self):
         truth = interactions(TRUTH)
@@ -275,7 +275,7 @@ class TestAgainstPlainDefinitions:
         assert (report.hits <= np.minimum(report.lengths, report.n_relevant)).all()
 
 
-RANX = {  # their name -> ours
+RANX = {  # name in ranx -> name here
     "f1": "f1",
     "ndcg@12": "ndcg",
     "precision": "precision",
@@ -286,11 +286,11 @@ RANX = {  # their name -> ours
 }
 RUN_RANX = """
 import json, sys, ranx
-ask = json.load(sys.stdin)
-qrels = ranx.Qrels({user: dict.fromkeys(items, 1) for user, items in ask["relevant"].items()})
-shown = ask["shown"].items()
+given = json.load(sys.stdin)
+qrels = ranx.Qrels({user: dict.fromkeys(items, 1) for user, items in given["relevant"].items()})
+shown = given["shown"].items()
 run = ranx.Run({user: {item: -float(k) for k, item in enumerate(items)} for user, items in shown})
-ranx.evaluate(qrels, run, ask["metrics"])
+ranx.evaluate(qrels, run, given["metrics"])
 json.dump({name: {u: float(v) for u, v in scores.items()} for name, scores in run.scores.items()}, sys.stdout)
 """
 
@@ -307,10 +307,15 @@ def test_ranx_agrees_for_every_user():
         one_shown, one_relevant = cases.random_case(seed, n_users=60, empty=0)
         shown |= {f"{seed}{user}": items for user, items in one_shown.items()}
         relevant |= {f"{seed}{user}": items for user, items in one_relevant.items()}
-    ask = json.dumps({"shown": shown, "relevant": relevant, "metrics": list(RANX)})
-    alone = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    text = json.dumps({"shown": shown, "relevant": relevant, "metrics": list(RANX)})
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", RUN_RANX], input=ask, capture_output=True, text=True, env=alone, check=True
+        [sys.executable, "-c", RUN_RANX],
+        input=text,
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
     )
     theirs = json.loads(done.stdout)
     rows = by_user(evaluate(shown, interactions(relevant), max_items=12))
@@ -480,7 +485,7 @@ class TestErrors:
 
     def test_chunks_with_and_without_probabilities(self):
         lists = RankedLists.from_frame(pl.DataFrame({"user_id": ["ann", "bob"], "item_id": ["a", "a"]}))
-        with pytest.raises(DataError, match="all chunks or no chunks"):
+        with pytest.raises(DataError, match="either all chunks or none"):
             evaluate([with_probabilities(lists[:1], [0.5]), lists[1:]], interactions(TRUTH))
 
     def test_no_truth(self):

@@ -18,11 +18,11 @@ def pair(seed, shift=0.0, n=300):
 
 
 def test_classical_tests_equal_scipy():
-    ours, theirs = pair(0, 0.02)
-    test = paired_test(ours, theirs)
-    assert test.difference == pytest.approx((ours - theirs).mean())
-    assert test.p_t == pytest.approx(stats.ttest_rel(ours, theirs).pvalue)
-    assert test.p_wilcoxon == pytest.approx(stats.wilcoxon(ours, theirs).pvalue)
+    values, baseline = pair(0, 0.02)
+    test = paired_test(values, baseline)
+    assert test.difference == pytest.approx((values - baseline).mean())
+    assert test.p_t == pytest.approx(stats.ttest_rel(values, baseline).pvalue)
+    assert test.p_wilcoxon == pytest.approx(stats.wilcoxon(values, baseline).pvalue)
 
 
 def test_bootstrap_agrees_with_the_t_test_on_normal_data():
@@ -48,14 +48,14 @@ def test_false_positive_rate_is_about_five_percent():
 
 
 def test_same_seed_gives_the_same_bits_and_another_does_not():
-    ours, theirs = pair(2, 0.01)
-    assert paired_test(ours, theirs, seed=5) == paired_test(ours, theirs, seed=5)
-    assert paired_test(ours, theirs, seed=5).low != paired_test(ours, theirs, seed=6).low
+    values, baseline = pair(2, 0.01)
+    assert paired_test(values, baseline, seed=5) == paired_test(values, baseline, seed=5)
+    assert paired_test(values, baseline, seed=5).low != paired_test(values, baseline, seed=6).low
 
 
 def test_swapping_the_pair_changes_only_the_sign():
-    ours, theirs = pair(3, 0.02)
-    one, other = paired_test(ours, theirs), paired_test(theirs, ours)
+    values, baseline = pair(3, 0.02)
+    one, other = paired_test(values, baseline), paired_test(baseline, values)
     assert other.difference == -one.difference
     assert (other.low, other.high) == (pytest.approx(-one.high), pytest.approx(-one.low))
     assert (other.p_bootstrap, other.p_t) == (one.p_bootstrap, pytest.approx(one.p_t))
@@ -73,8 +73,8 @@ def test_one_user_has_classical_p_of_one():
 
 
 def test_higher_level_gives_a_wider_interval():
-    ours, theirs = pair(4)
-    narrow, wide = paired_test(ours, theirs, level=0.5), paired_test(ours, theirs, level=0.99)
+    values, baseline = pair(4)
+    narrow, wide = paired_test(values, baseline, level=0.5), paired_test(values, baseline, level=0.99)
     assert wide.low < narrow.low < narrow.high < wide.high
 
 

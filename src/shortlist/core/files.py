@@ -52,7 +52,7 @@ def check_writable(target: Path) -> None:
 
 
 def _reserve(target: Path) -> Path:
-    """Register a new temporary path for `target`, before the file exists, so that no interrupt can leak it."""
+    """Register a new temporary path for `target` before the file exists, so that no interrupt leaks it."""
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         if not stat.S_ISREG(mode := target.stat().st_mode) and not stat.S_ISDIR(mode):
             raise DataError(f"cannot write {target}: it is not a regular file; choose another path.")

@@ -56,7 +56,7 @@ def sums_at_n(
     """(n_max, 6) sums over lists of the `AT_N` metrics when every list is cut after N = 1 … n_max items.
 
     A list shorter than N counts whole, an empty list counts as 0. `ndcg` is normalized by the ideal list of
-    `max_items`, `ndcg_paper` by the ideal list of the same length. `numbers`: which lists to add, and in which order.
+    `max_items`, `ndcg_paper` by the ideal list of the same length. `numbers`: the lists to add, in order.
     """
     longest = max(n_max, max_items)
     sums = np.zeros((n_max, len(AT_N)))

@@ -18,7 +18,7 @@ from shortlist.data.reasons import REASON_CODE
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Doubles, Floats, Ints
 
-LONGEST_VALUE = 60  # characters of one parameter in a repr
+MAX_CHARS = 60  # of one parameter in a repr
 
 
 class CutLists(NamedTuple):
@@ -27,7 +27,7 @@ class CutLists(NamedTuple):
     lengths: Ints  # (n_lists,)
     probabilities: Doubles | None = None  # (n_candidates,)
     boundary: Floats | None = None  # (n_lists,)
-    unknown: Ints | None = None  # numbers of the lists of unknown users
+    unknown: Ints | None = None  # positions of the lists of unknown users
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -53,7 +53,7 @@ class Summarized(Estimator):
         params = {one.name: (vars(self)[one.name], one.default) for one in fields(self)}
         texts = {name: repr(value) for name, (value, default) in params.items() if value != default}
         return {
-            name: text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+            name: text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
             for name, text in texts.items()
         }
 
@@ -104,7 +104,7 @@ class Cutoff(Summarized):
             of user indices to rows of scores. Scores without ids use the ids of `history`, else of `truth`.
         truth
             Interactions that happened after the scores were computed: `Interactions` or a table with the
-            usual column names. Users and items are matched by id.
+            conventional column names. Users and items are matched by id.
         history
             Interactions known when the scores were computed. Cutoffs that use probabilities or basket sizes
             learn from it, and then need a history in `lengths` and `apply` too.
@@ -135,7 +135,7 @@ class Cutoff(Summarized):
         truth, history = Interactions.of(truth), None if history is None else Interactions.of(history)
         labels = label_candidates(scores, truth, history, users, self.candidates_needed())
         ids = labels.lists.users.values
-        if not ids.is_sorted():  # the order of users must not change the last bit
+        if not ids.is_sorted():  # so that the order of users does not change the result, even in the last bit
             labels = labels.take(ids.arg_sort().to_numpy())
         if not labels.n_relevant.any():
             raise DataError(
@@ -231,7 +231,7 @@ class Cutoff(Summarized):
         Parameters
         ----------
         path
-            Where to write.
+            The file to write.
 
         Returns
         -------
@@ -254,12 +254,12 @@ class Cutoff(Summarized):
         Parameters
         ----------
         path
-            What `save` wrote. `Cutoff.load` accepts any cutoff, `FixedN.load` only a `FixedN`.
+            A file written by `save`. `Cutoff.load` accepts any cutoff, `FixedN.load` only a `FixedN`.
 
         Returns
         -------
         Cutoff
-            The cutoff with its parameters and what it learned.
+            The cutoff with its parameters and fitted attributes.
 
         Raises
         ------

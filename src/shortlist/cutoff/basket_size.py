@@ -14,7 +14,7 @@ from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import DataError
 from shortlist.types import Doubles, Ints
 
-LARGEST = 250.0  # predicted means are limited: no list is that long
+MAX_MEAN = 250.0  # predicted means are limited: no list is that long
 
 
 @dataclass(kw_only=True, eq=False)
@@ -50,8 +50,8 @@ class BasketSize(Estimator):
             )
         sizes = lists.expected_sizes if self.uses_expected_sizes_ else None
         columns = _columns(lists, history if self.uses_history_ else None, sizes)
-        line: Doubles = self.beta_[0] + ((columns - self.center_) / self.scale_) @ self.beta_[1:]
-        return np.exp(np.minimum(line, np.log(LARGEST)))
+        eta: Doubles = self.beta_[0] + ((columns - self.center_) / self.scale_) @ self.beta_[1:]
+        return np.exp(np.minimum(eta, np.log(MAX_MEAN)))
 
 
 def _columns(lists: RankedLists, history: Interactions | None, sizes: Doubles | None) -> Doubles:

@@ -1,4 +1,4 @@
-"""Boundary: a threshold of its own for every user, from a joint model or learned on fixed scores."""
+"""Boundary: one threshold per user, from a joint model or learned on fixed scores."""
 
 from dataclasses import dataclass
 
@@ -41,7 +41,7 @@ class Boundary(Cutoff):
         Strength of the regularization. Large values give all users the same boundary.
     negatives
         Total weight of irrelevant candidates, as a multiple of the relevant ones. "uniform": every candidate
-        counts 1. None: the weight with which a single boundary for all users would be the threshold with the
+        has weight 1. None: chosen so that a single boundary for all users would equal the threshold with the
         best F1 on validation data.
     scale
         Factor that turns scores into log-odds; None learns it, 1 is the loss as published.
@@ -126,7 +126,7 @@ class Boundary(Cutoff):
         return float(gradients[part.relevant].sum() / gradients[~part.relevant].sum())
 
     def _solve(self, scaled: Doubles, part: Labels, negative: float, t: float) -> tuple[Doubles, Doubles]:
-        """((n_lists,) boundaries, (n_lists,) derivatives of the smallest losses in t)."""
+        """((n_lists,) boundaries, (n_lists,) derivatives of the minimized losses with respect to t)."""
         boundaries, slopes = np.empty(len(part.lists)), np.empty(len(part.lists))
         boundaries_solve(
             part.lists.indptr,
@@ -181,11 +181,11 @@ class Boundary(Cutoff):
         return np.full(len(lists), t, np.float32)
 
     def _fitted_users(self) -> IdMap:
-        """The users seen in `fit`; the table is kept, for its index is expensive to build."""
-        table = vars(self).get("_table")
-        if not isinstance(table, IdMap) or table.values is not self.users_:
-            table = vars(self)["_table"] = IdMap(self.users_)
-        return table
+        """The users seen in `fit`; the map is kept, because its index is expensive to build."""
+        id_map = vars(self).get("_id_map")
+        if not isinstance(id_map, IdMap) or id_map.values is not self.users_:
+            id_map = vars(self)["_id_map"] = IdMap(self.users_)
+        return id_map
 
 
 def _log_odds_scale(scores: Doubles, part: Labels) -> float:

@@ -22,14 +22,14 @@ from shortlist.types import Doubles
 QUANTILES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.995)  # dense at the top, where most hits are
 BLOCK = 1 << 20  # candidates per batch of features
 METHODS = ("platt", "isotonic", "features", "trees", "none", "auto")
-COMPARED = ("platt", "isotonic", "features")  # by "auto"
+AUTO_METHODS = ("platt", "isotonic", "features")  # compared by "auto"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Calibration(Summarized):
     """Estimates the probability that the user interacts with a candidate next.
 
-    It is fitted on labeled candidates, so it holds for items that the ranker puts forward, not for all items.
+    It is fitted on labeled candidates, so it holds for items that the ranker retrieves, not for all items.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class Calibration(Summarized):
         self.uses_history_ = history is not None
         scores, y = bounded_scores(part.lists, self.low_, self.high_), part.relevant.astype(np.float64)
         if method == "platt":
-            self.line_ = _fit_platt(scores, y)
+            self.logistic_ = _fit_platt(scores, y)
         elif method == "isotonic":
             self.steps_, self.heights_ = isotonic_fit(scores, y)
         elif method in ("features", "trees"):
@@ -139,7 +139,9 @@ class Calibration(Summarized):
                 params = TreeParams(n_leaves=15, l2=1.0, seed=self.seed)
                 self.text_ = fit_trees(columns.astype(np.float32), y, None, params)
             else:
-                self.line_ = AdditiveLogistic(quantiles=QUANTILES, ridge=10.0, seed=self.seed).fit(columns, y)
+                self.logistic_ = AdditiveLogistic(quantiles=QUANTILES, ridge=10.0, seed=self.seed).fit(
+                    columns, y
+                )
         self.method_ = method
         return self
 
@@ -185,7 +187,7 @@ class Calibration(Summarized):
         if method == "isotonic":
             return isotonic_predict(self.steps_, self.heights_, values)
         if method == "platt":
-            return expit(self.line_.log_odds(values[:, None]))
+            return expit(self.logistic_.log_odds(values[:, None]))
         if self.uses_history_ and history is None:
             raise DataError(
                 f"calibration {method!r} was fitted with a history and needs one to predict; pass history=."
@@ -234,20 +236,20 @@ class Calibration(Summarized):
         check_whole(1, n_candidates=self.n_candidates)
 
     def _choose(self, labels: Labels, history: Interactions | None) -> str:
-        """The method with the lowest log loss in two-fold cross-validation over users."""
+        """Choose the method with the lowest log loss in two-fold cross-validation over users."""
         numbers = np.flatnonzero(labels.labeled).astype(np.int32)
         halves = [labels.take(numbers[::2]), labels.take(numbers[1::2])]
         if not all(half.rows.any() for half in halves):
             return "platt"
         losses = []
-        for method in COMPARED:
+        for method in AUTO_METHODS:
             loss = 0.0
             for train, test in (halves, halves[::-1]):
                 fitted = self.clone().set_params(method=method).fit_labels(train, history)
                 p = np.clip(fitted.probabilities(test.lists, history=history), 1e-6, 1 - 1e-6)
                 loss += float(log_loss(np.log(p / (1 - p)), test.relevant.astype(np.float64)).sum())
             losses.append(loss)
-        return COMPARED[int(np.argmin(losses))]
+        return AUTO_METHODS[int(np.argmin(losses))]
 
     def _from_features(self, lists: RankedLists, values: Doubles, history: Interactions | None) -> Doubles:
         """(n_candidates,) probabilities, in batches of lists so that the features stay small."""
@@ -261,7 +263,7 @@ class Calibration(Summarized):
             if trees is not None:
                 found[rows] = trees.predict(columns.astype(np.float32))
             else:
-                found[rows] = expit(self.line_.log_odds(columns))
+                found[rows] = expit(self.logistic_.log_odds(columns))
         return found
 
 
@@ -283,10 +285,10 @@ class CalibratedCutoff(Cutoff):
 
     def _calibrate(self, labels: Labels, history: Interactions | None) -> None:
         """Fit the calibration on labeled candidates."""
-        chosen = self.calibration
-        fresh = Calibration(method=chosen) if isinstance(chosen, str) else chosen.clone()
-        fresh.set_params(n_candidates=self.candidates_needed())
-        self.calibration_ = fresh.fit_labels(labels, history)
+        given = self.calibration
+        calibration = Calibration(method=given) if isinstance(given, str) else given.clone()
+        calibration.set_params(n_candidates=self.candidates_needed())
+        self.calibration_ = calibration.fit_labels(labels, history)
 
     def _probabilities(self, lists: RankedLists, history: Interactions | None) -> Doubles:
         """(n_candidates,) from the fitted calibration, or from the lists."""
@@ -302,13 +304,13 @@ class CalibratedCutoff(Cutoff):
 
 
 def _fit_platt(scores: Doubles, y: Doubles) -> AdditiveLogistic:
-    """Logistic regression on the score; a negative slope becomes 0, for a higher score is never worse."""
-    line = AdditiveLogistic().fit(scores[:, None], y)
-    return line if line.slopes_[0] >= 0 else line.fit(np.zeros((y.size, 1)), y)
+    """Logistic regression on the score; a negative slope becomes 0: a higher score is never worse."""
+    model = AdditiveLogistic().fit(scores[:, None], y)
+    return model if model.slopes_[0] >= 0 else model.fit(np.zeros((y.size, 1)), y)
 
 
 def isotonic_fit(x: Doubles, y: Doubles) -> tuple[Doubles, Doubles]:
-    """((n_steps,) where each step begins, (n_steps,) its height); half a case away from 0 and 1."""
+    """((n_steps,) where each step begins, (n_steps,) its height), at least half a case away from 0 and 1."""
     values, which = np.unique(x, return_inverse=True)
     weight = np.bincount(which).astype(np.float64)
     heights = isotonic_regression(np.bincount(which, y) / weight, weights=weight).x

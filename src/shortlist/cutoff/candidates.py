@@ -1,4 +1,4 @@
-"""The top candidates of every user, from whatever a ranker returns."""
+"""The top candidates of every user, from any kind of scores, and their labels."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, issparse
 
 from shortlist.core.estimator import check_whole
 from shortlist.core.metrics import prefix_f1, prefix_hits, prefix_ndcg
-from shortlist.core.ragged import starts
+from shortlist.core.ragged import starts, take_rows
 from shortlist.data.id_map import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
@@ -21,16 +21,16 @@ from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 # RankedLists, a users × items array, a SciPy matrix, or a function from user indices to rows of scores
 Scores: TypeAlias = Any
-Tables: TypeAlias = Interactions | tuple[IdMap | None, IdMap | None] | None
+Ids: TypeAlias = Interactions | tuple[IdMap | None, IdMap | None] | None
 BLOCK = 1024  # users per call of a scoring function
 
 
 def top_candidates(
-    scores: Scores, *, ids: Tables = None, users: Ints | None = None, n_candidates: int = 100
+    scores: Scores, *, ids: Ids = None, users: Ints | None = None, n_candidates: int = 100
 ) -> RankedLists:
     """Rank the best candidates of every user.
 
-    Ties go to the smaller item index. Items with score NaN or -inf are no candidates.
+    Ties go to the smaller item index. Items with score NaN or -inf are not candidates.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def top_candidates(
         `RankedLists`, a dense array or a SciPy matrix (users × items; stored entries are the candidates), or
         a function that maps an array of user indices to rows of scores, one column per item.
     ids
-        Names of the rows and columns: `Interactions`, or a pair of `IdMap` for users and items. Without it,
+        Ids of the rows and columns: `Interactions`, or a pair of `IdMap` for users and items. Without it,
         ids are row and column numbers. A function requires it.
     users
         Indices of the users to score with a function; all users by default.
@@ -77,15 +77,15 @@ def top_candidates(
         return _from_function(scores, user_ids, item_ids, users, n_candidates)
     if issparse(scores):
         return _from_sparse(csr_array(cast(Any, scores)), user_ids, item_ids, n_candidates)
-    return _from_dense(_matrix(scores), user_ids, item_ids, n_candidates)
+    return _from_dense(_to_matrix(scores), user_ids, item_ids, n_candidates)
 
 
 def _from_lists(lists: RankedLists, n_candidates: int) -> RankedLists:
-    """RankedLists in canonical order, without impossible scores, at most n_candidates each."""
-    possible = lists.scores > -np.inf
-    if not possible.all():
-        n_before = np.concatenate([[0], np.cumsum(possible)])
-        lists = _gather(lists, n_before[lists.indptr], np.flatnonzero(possible))
+    """RankedLists sorted by score, without scores of NaN or -inf, at most n_candidates each."""
+    valid = lists.scores > -np.inf
+    if not valid.all():
+        n_before = starts(valid)
+        lists = _gather(lists, n_before[lists.indptr], np.flatnonzero(valid))
     order = rank_rows(lists.indptr, lists.items, lists.scores)
     if (order[1:] < order[:-1]).any():
         lists = _gather(lists, lists.indptr, order)
@@ -110,7 +110,7 @@ def _from_dense(
     indptr = np.arange(n_users + 1, dtype=np.int64) * n_items
     items = np.arange(n_items, dtype=np.int32)
     ranked = top_k(indptr, items, np.ascontiguousarray(matrix).ravel(), min(n_candidates, n_items))
-    return _to_lists(ranked, *_tables(user_ids, item_ids, n_users, n_items))
+    return _to_lists(ranked, *_check_ids(user_ids, item_ids, n_users, n_items))
 
 
 def _from_sparse(
@@ -121,7 +121,7 @@ def _from_sparse(
         matrix.sum_duplicates()
     indptr, candidates = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
     ranked = top_k(indptr, candidates, np.asarray(matrix.data, np.float32), n_candidates)
-    return _to_lists(ranked, *_tables(user_ids, item_ids, *matrix.shape))
+    return _to_lists(ranked, *_check_ids(user_ids, item_ids, *matrix.shape))
 
 
 def _from_function(
@@ -138,7 +138,7 @@ def _from_function(
     parts = []
     for start in range(0, users.size, BLOCK):
         block = users[start : start + BLOCK]
-        rows = _matrix(score(block))
+        rows = _to_matrix(score(block))
         if rows.shape != (block.size, len(item_ids)):
             raise DataError(
                 f"a scoring function must return one row per user and one column per item, "
@@ -160,7 +160,7 @@ def _to_lists(ranked: tuple[Longs, Ints, Floats], users: IdMap, item_ids: IdMap)
     return RankedLists(users=users, item_ids=item_ids, indptr=indptr, items=items, scores=scores)
 
 
-def _matrix(scores: Any) -> Floats:
+def _to_matrix(scores: Any) -> Floats:
     try:
         matrix = np.asarray(scores, np.float32)
     except (TypeError, ValueError):
@@ -173,15 +173,15 @@ def _matrix(scores: Any) -> Floats:
     return matrix
 
 
-def _tables(
+def _check_ids(
     user_ids: IdMap | None, item_ids: IdMap | None, n_users: int, n_items: int
 ) -> tuple[IdMap, IdMap]:
-    """Ids of rows and columns: the given tables, which must match, or the numbers."""
+    """Ids of rows and columns: the given maps, which must match the shape, or row and column numbers."""
     users = IdMap.of(np.arange(n_users)) if user_ids is None else user_ids
     items = IdMap.of(np.arange(n_items)) if item_ids is None else item_ids
     if (len(users), len(items)) != (n_users, n_items):
         raise DataError(
-            f"scores must have one row per user and one column per item of the id tables, "
+            f"scores must have one row per user and one column per item of the given ids, "
             f"{(len(users), len(items))}, got {(n_users, n_items)}; pass RankedLists for some users only."
         )
     return users, items
@@ -220,8 +220,7 @@ class Labels:
     def take(self, numbers: Ints) -> "Labels":
         """The labels of these lists."""
         lists = self.lists.take(numbers)
-        offset = np.repeat(self.lists.indptr[numbers] - lists.indptr[:-1], np.diff(lists.indptr))
-        rows = offset + np.arange(lists.indptr[-1])
+        rows = take_rows(self.lists.indptr, numbers)[1]
         return Labels(lists, self.relevant[rows], self.n_relevant[numbers], self.labeled[numbers])
 
     def f1(self) -> Doubles:

@@ -53,7 +53,7 @@ class ExpectedUtility(CalibratedCutoff):
             advice="0 shows every useful list.",
         )
         if self.coverage is not None:
-            check_interval("coverage", self.coverage, low=0, high=1, advice="it is a share of users.")
+            check_interval("coverage", self.coverage, low=0, high=1, advice="pass a share of users.")
 
     def _summary(self) -> str:
         if "size_" not in vars(self):
@@ -76,7 +76,7 @@ class ExpectedUtility(CalibratedCutoff):
             self.floor_ = coverage_threshold(best, len(lists), self.coverage)
 
     def _choose(self, labels: Labels, p: Doubles, history: Interactions | None) -> str:
-        """ "both", unless another size is better on validation data by more than one standard error."""
+        """Choose "both", unless another size is better on validation data by more than one standard error."""
         lengths = [self._curve(labels.lists, p, history, size)[1] for size in SIZES]
         return SIZES[choose_by_standard_error([user_utilities(labels, one, self.target) for one in lengths])]
 

@@ -23,7 +23,7 @@ from shortlist.errors import ConfigError, InfeasibleError
 from shortlist.types import Bools, Doubles, Ints
 
 OVER = ("covered", "users")
-FIRST = 0.02  # the strictest threshold shows about this many items per user
+MIN_ITEMS = 0.02  # the strictest threshold shows about this many items per user
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -95,7 +95,7 @@ class Guarantee(CalibratedCutoff):
         levels["confidence"] = self.confidence
         for name, level in levels.items():
             if level is not None:
-                check_interval(name, level, low=0, high=1, ends=False, advice="it is a share, such as 0.95.")
+                check_interval(name, level, low=0, high=1, ends=False, advice="pass a share, such as 0.95.")
         check_choice("over", self.over, OVER)
         check_choice("on", self.on, ON)
         check_whole(1, n_thresholds=self.n_thresholds)
@@ -119,11 +119,11 @@ class Guarantee(CalibratedCutoff):
         self.p_values_ = np.array([self._p_value(test_half, one) for one in lengths])
         passed = np.flatnonzero(self._passed())
         if not passed.size and self.fallback is None:
-            raise InfeasibleError(self._refusal(len(test_half.lists)))
+            raise InfeasibleError(self._infeasible_message(len(test_half.lists)))
         # the loosest threshold that keeps the precision, the strictest that avoids empty lists
         at = (passed[-1] if self.max_empty is None else passed[0]) if passed.size else None
         self.threshold_ = np.inf if at is None else float(self.grid_[at])
-        self.promise_ = self._statement(len(test_half.lists), feasible=at is not None)
+        self.promise_ = self._promise(len(test_half.lists), feasible=at is not None)
 
     def _values(self, lists: RankedLists, history: Interactions | None) -> Doubles:
         """What is compared with the threshold; it never rises along a list."""
@@ -167,7 +167,7 @@ class Guarantee(CalibratedCutoff):
         }[self.over]
         return f"{mean} is at least {self.min_precision:.1%}"
 
-    def _statement(self, n_users: int, *, feasible: bool) -> str:
+    def _promise(self, n_users: int, *, feasible: bool) -> str:
         if not feasible:
             return f"nothing is shown: no threshold guarantees that {self._target()}"
         return (
@@ -175,7 +175,7 @@ class Guarantee(CalibratedCutoff):
             "as long as users stay exchangeable with them"
         )
 
-    def _refusal(self, n_users: int) -> str:
+    def _infeasible_message(self, n_users: int) -> str:
         advice = "allow more" if self.max_empty is not None else "require less, or pass fallback='empty'"
         return (
             f"no threshold guarantees that {self._target()} with confidence {self.confidence:.1%}: the "
@@ -189,7 +189,7 @@ def _grid(values: Doubles, n_lists: int, n_thresholds: int) -> Doubles:
     ordered = np.sort(values)[::-1]
     if not ordered.size:
         return np.array([-np.inf])
-    counts = np.geomspace(max(FIRST * n_lists, 1), max(ordered.size, 1), n_thresholds)
+    counts = np.geomspace(max(MIN_ITEMS * n_lists, 1), max(ordered.size, 1), n_thresholds)
     at = np.minimum(counts.astype(np.int64), ordered.size - 1)
     return np.append(np.unique(ordered[at])[::-1][: n_thresholds - 1], -np.inf)
 

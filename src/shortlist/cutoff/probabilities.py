@@ -1,4 +1,4 @@
-"""Check probabilities against outcomes, and correct them for sampled negatives."""
+"""Compare probabilities with outcomes, and correct them for sampled negatives."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -79,7 +79,7 @@ def reliability(
     lists
         Lists with probabilities.
     truth
-        Interactions that followed. Candidates of users without rows are left out.
+        Interactions that happened after the lists were made. Candidates of users without rows are ignored.
     n_bins
         Number of bins with about equally many candidates; equal probabilities share a bin.
     users

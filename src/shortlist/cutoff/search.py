@@ -10,7 +10,7 @@ from shortlist.kernels.topk import lower_to_running_minimum
 from shortlist.types import Doubles, Floats, Ints
 
 TARGETS = ("f1", "ndcg")
-TIE = 1e-12  # utilities closer than this differ only by the order of summation
+TIE = 1e-12  # utilities that differ by less are equal up to the order of summation
 
 
 def prefix_utilities(labels: Labels, target: str) -> Doubles:
@@ -28,7 +28,7 @@ def user_utilities(labels: Labels, lengths: Ints, target: str) -> Doubles:
 
 
 def best_length(labels: Labels, target: str) -> int:
-    """The N with the highest mean over all labeled users; the smaller of equals."""
+    """The N with the highest mean over all labeled users; the smaller on ties."""
     utility, position = prefix_utilities(labels, target), labels.lists.positions
     longest = int(np.diff(labels.lists.indptr).max(initial=1))
     total = np.bincount(position[labels.rows], utility[labels.rows], minlength=max(longest, 1))
@@ -54,7 +54,7 @@ def count_above(values: Doubles, lists: RankedLists, threshold: float | Doubles)
 
 
 def best_threshold(values: Doubles, labels: Labels, target: str) -> float:
-    """The threshold with the highest mean utility; the strictest of equals. Values never rise in a list."""
+    """The threshold with the highest mean utility; the strictest on ties. Values never rise in a list."""
     utility = prefix_utilities(labels, target)
     before = np.concatenate([[0.0], utility[:-1]])
     change = utility - np.where(labels.lists.positions > 0, before, 0.0)

@@ -25,7 +25,7 @@ ON = ("score", "probability")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FixedN(Cutoff):
-    """Show every user the top N: the baseline that other cutoffs have to beat.
+    """Show every user the top N: the baseline for other cutoffs.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class Threshold(CalibratedCutoff):
         check_choice("on", self.on, ON)
         check_choice("target", self.target, TARGETS)
         if self.coverage is not None:
-            check_interval("coverage", self.coverage, low=0, high=1, advice="it is a share of users.")
+            check_interval("coverage", self.coverage, low=0, high=1, advice="pass a share of users.")
         if self.threshold is not None:
             check_interval(
                 "threshold", self.threshold, low=-np.inf, high=np.inf, advice="pass None to choose it."

@@ -113,9 +113,26 @@ def _parse_journey(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 GENRES = (
-    "unknown Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy Film-Noir Horror "
-    "Musical Mystery Romance Sci-Fi Thriller War Western"
-).split()
+    "unknown",
+    "Action",
+    "Adventure",
+    "Animation",
+    "Children's",
+    "Comedy",
+    "Crime",
+    "Documentary",
+    "Drama",
+    "Fantasy",
+    "Film-Noir",
+    "Horror",
+    "Musical",
+    "Mystery",
+    "Romance",
+    "Sci-Fi",
+    "Thriller",
+    "War",
+    "Western",
+)
 RECBOLE_FILES = "recbole/dataset_example/ml-100k/ml-100k"
 REGISTRY = {
     dataset.name: dataset

@@ -130,9 +130,7 @@ def read_table(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
         ".jsonl": partial(pl.read_ndjson, infer_schema_length=None),  # a file may start with empty lists
     }
     if source.suffix not in readers:
-        raise DataError(
-            f"a file of lists must end in {', '.join(FORMATS)}, got {source.name!r}; change the extension."
-        )
+        raise DataError(f"a file of lists must end in {', '.join(FORMATS)}, got {source.name!r}; rename it.")
     try:
         return readers[source.suffix](source)
     except (pl.exceptions.PolarsError, OSError) as error:

@@ -37,4 +37,6 @@ def to_pandas(frame: pl.DataFrame) -> "pandas.DataFrame":
     try:
         return frame.to_pandas()
     except ImportError:
-        raise DataError("to_pandas needs the packages pandas and pyarrow; install them with pip.") from None
+        raise DataError(
+            "to_pandas needs the packages pandas and pyarrow; run pip install pandas pyarrow."
+        ) from None

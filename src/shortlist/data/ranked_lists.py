@@ -253,7 +253,8 @@ class RankedLists:
         limit = np.asarray(lengths, np.int64)
         if limit.ndim and limit.shape != (len(self),):
             raise DataError(
-                f"lengths must be one number or one per list ({len(self)}), got shape {limit.shape}; pass one of them."
+                f"lengths must be one number or one per list ({len(self)}), got shape {limit.shape}; "
+                "pass one of these."
             )
         limit = np.broadcast_to(limit, (len(self),))
         kept = np.minimum(np.maximum(limit, 0), np.diff(self.indptr))
@@ -359,7 +360,7 @@ class RankedLists:
         target = Path(path)
         if target.suffix not in FORMATS:
             raise DataError(
-                f"a file of lists must end in {', '.join(FORMATS)}, got {target.name!r}; change the extension."
+                f"a file of lists must end in {', '.join(FORMATS)}, got {target.name!r}; rename it."
             )
         frame = self.to_frame()
         writers: tuple[Any, ...] = (frame.write_parquet, frame.write_csv, frame.write_ndjson)

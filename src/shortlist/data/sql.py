@@ -81,7 +81,7 @@ def _run(query: str, uri: str) -> pl.DataFrame:
         message = re.sub(r"://[^@\s]*@", "://…@", " ".join(str(error).split()))
         if "connect" in message.lower() or "unable to open" in message.lower():
             raise DataError(
-                f"cannot connect to the database, got {message[:200]!r}; check host, database name and password."
+                f"cannot connect to the database, got {message[:200]!r}; check host, name and password."
             ) from None
         raise DataError(
             f"the query failed, got {message[:200]!r}; correct the query or table name."

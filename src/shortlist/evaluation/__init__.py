@@ -1,7 +1,7 @@
 """Evaluation of lists against truth: over all users, over covered users, and against baselines."""
 
-from shortlist.evaluation.analysis import RiskCoverage, risk_coverage, sliced
-from shortlist.evaluation.baselines import best_fixed_n, fixed_n_curve, gap_recovered, matched, oracle
+from shortlist.evaluation.analysis import RiskCoverage, risk_coverage, slice_metrics
+from shortlist.evaluation.baselines import best_fixed_n, fixed_n_curve, gap_recovered, match_baselines, oracle
 from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.evaluator import compare, evaluate
 from shortlist.evaluation.report import METRICS, Report
@@ -19,9 +19,9 @@ __all__ = [
     "fixed_n_curve",
     "gap_recovered",
     "holm",
-    "matched",
+    "match_baselines",
     "oracle",
     "paired_test",
     "risk_coverage",
-    "sliced",
+    "slice_metrics",
 ]

@@ -1,4 +1,4 @@
-"""Reports in detail: metrics by slice of users or items, and risk against coverage."""
+"""Metrics by slice of users or items, and risk against coverage."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,10 +7,11 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.charts import Figure, Series, line_chart
+from shortlist.data.notebook import to_pandas
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import RepeatCounts
 from shortlist.evaluation.report import Report
-from shortlist.evaluation.tables import html, to_pandas
+from shortlist.evaluation.tables import html
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 # the smallest value of each slice; the last slice has no upper limit
@@ -20,8 +21,8 @@ POPULARITY = 5  # slices of items with equal shares of the interactions, from po
 COLUMNS = ("f1", "ndcg", "precision", "recall", "hits", "length")
 
 
-def sliced(report: Report, by: str) -> pl.DataFrame:
-    """Metrics of a report by slice of users or of items.
+def slice_metrics(report: Report, by: str) -> pl.DataFrame:
+    """Compute the metrics of a report by slice of users or of items.
 
     Parameters
     ----------
@@ -47,10 +48,10 @@ def sliced(report: Report, by: str) -> pl.DataFrame:
 
     Examples
     --------
-    >>> from shortlist.evaluation import sliced
+    >>> from shortlist.evaluation import slice_metrics
     >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "milk"), ("bob", "jam")])
     >>> report = sl.evaluate({"ann": ["tea"], "bob": ["rice"]}, truth)
-    >>> sliced(report, "basket_size").select("slice", "users", "recall").rows()
+    >>> slice_metrics(report, "basket_size").select("slice", "users", "recall").rows()
     [('1', 1, 0.0), ('2', 1, 0.5)]
     """
     if by == "basket_size":
@@ -63,7 +64,7 @@ def sliced(report: Report, by: str) -> pl.DataFrame:
 
 
 def ranges(sizes: Ints, edges: tuple[int, ...]) -> list[tuple[str, Bools]]:
-    """(label, (n_users,) who belongs to it) of every slice that is not empty; `edges`: smallest values."""
+    """(label, (n_users,) mask of its users) of every slice that is not empty; `edges`: smallest values."""
     which = np.searchsorted(edges, sizes, side="right") - 1
     return [(_label(edges, int(k)), which == k) for k in np.unique(which)]
 
@@ -90,7 +91,7 @@ def _user_slices(report: Report, sizes: Ints, edges: tuple[int, ...]) -> pl.Data
 
 
 def _label(edges: tuple[int, ...], k: int) -> str:
-    """1, 3–5, 11+."""
+    """A range as text, such as 1, 3–5 or 11+."""
     if k == len(edges) - 1:
         return f"{edges[k]}+"
     last = edges[k + 1] - 1

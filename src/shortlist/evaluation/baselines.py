@@ -1,4 +1,4 @@
-"""Baselines from the same ranking: every fixed N, fixed-N lists on equal terms, and the oracle."""
+"""Baselines from the same ranking: every fixed N, matched fixed-N lists, and the oracle."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,7 @@ from shortlist.types import Doubles, Longs
 def fixed_n_curve(
     rankings: Lists, truth: Interactions, N: Iterable[int] = range(1, 21), *, max_items: int = 20
 ) -> pl.DataFrame:
-    """Mean metrics over all users when every user gets the top N, for every N in one pass.
+    """Compute mean metrics over all users when every user gets the top N, for every N in one pass.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def fixed_n_curve(
 
 
 def best_fixed_n(curve: pl.DataFrame, metric: str = "f1") -> int:
-    """The N with the highest mean metric; the smallest of equals.
+    """Return the N with the highest mean metric; the smallest on ties.
 
     Parameters
     ----------
@@ -105,14 +105,14 @@ def best_fixed_n(curve: pl.DataFrame, metric: str = "f1") -> int:
 
 
 def oracle(rankings: Lists, truth: Interactions, *, max_items: int = 20) -> Report:
-    """The best result that any cutoff could reach on these rankings: each user's prefix of highest F1.
+    """Evaluate the best lists that any cutoff could choose: each user's prefix with the highest F1.
 
     Parameters
     ----------
     rankings
         Ranked items per user.
     truth
-        What the users interacted with. The oracle chooses each length with knowledge of it.
+        What the users interacted with; the oracle uses it to choose each length.
     max_items
         As in `evaluate`.
 
@@ -136,7 +136,7 @@ def oracle(rankings: Lists, truth: Interactions, *, max_items: int = 20) -> Repo
 
 
 def gap_recovered(dynamic: Report, fixed: Report, ceiling: Report, metric: str = "f1") -> float:
-    """Share of the gap between the best fixed N and the oracle that a cutoff recovers.
+    """Compute the share of the gap between the best fixed N and the oracle that a cutoff recovers.
 
     Parameters
     ----------
@@ -174,8 +174,8 @@ def gap_recovered(dynamic: Report, fixed: Report, ceiling: Report, metric: str =
     return (dynamic.mean(metric) - fixed.mean(metric)) / gap if gap > 0 else float("nan")
 
 
-def matched(lists: Lists, rankings: Lists, truth: Interactions, N: int) -> dict[str, RankedLists]:
-    """Fixed-N baselines that cover the same users or show as many items as the given lists.
+def match_baselines(lists: Lists, rankings: Lists, truth: Interactions, N: int) -> dict[str, RankedLists]:
+    """Build fixed-N baselines that cover the same users or show as many items as the given lists.
 
     Confidence is the probability of a list's first item, or its score if there are no probabilities.
 
@@ -205,10 +205,10 @@ def matched(lists: Lists, rankings: Lists, truth: Interactions, N: int) -> dict[
 
     Examples
     --------
-    >>> from shortlist.evaluation import matched
+    >>> from shortlist.evaluation import match_baselines
     >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
     >>> rankings = {"ann": ["tea", "milk"], "bob": ["jam", "rice"]}
-    >>> baselines = matched({"ann": ["tea"], "bob": []}, rankings, truth, N=2)
+    >>> baselines = match_baselines({"ann": ["tea"], "bob": []}, rankings, truth, N=2)
     >>> {name: one.lengths.tolist() for name, one in baselines.items()}["top 2, same users"]
     [2, 0]
     """
@@ -237,7 +237,7 @@ def _lengths(lists: RankedLists, ids: IdMap) -> Longs:
 
 
 def _by_confidence(lists: RankedLists, ids: IdMap) -> Longs:
-    """(n_ids,) users by descending confidence; empty lists last, equals in the order of ids."""
+    """(n_ids,) users by descending confidence; empty lists last, ties in the order of ids."""
     number = lists.users.lookup(ids.values)
     top: Doubles = np.full(len(ids), -np.inf)
     filled = np.flatnonzero(_lengths(lists, ids) > 0)

@@ -14,6 +14,7 @@ import polars as pl
 
 from shortlist.core.charts import Figure, Span, span_chart
 from shortlist.core.files import atomic_write
+from shortlist.data.notebook import to_pandas
 from shortlist.errors import DataError
 from shortlist.evaluation.report import Report, View
 from shortlist.evaluation.significance import PairedTest, holm
@@ -24,7 +25,6 @@ from shortlist.evaluation.tables import (
     markdown,
     plain,
     rich_table,
-    to_pandas,
     without_nan,
 )
 
@@ -45,12 +45,12 @@ TITLES = {metric: title for title, metric, view in COLUMNS if view == "all"}
 COVERED = ("Cover-Ratio", "F1 covered", "NDCG covered (paper)")
 SIGNS = "+ better, - worse than {baseline}: paired bootstrap over users, Holm's p <= {alpha:g}."
 NOTE = (
-    "F1, NDCG, precision, recall, length: means over all users, an empty list counts 0; covered: over users "
-    f"with a list. {SIGNS}"
+    "F1, NDCG, precision, recall, length: means over all users, an empty list counts as 0; covered: over "
+    f"users with a list. {SIGNS}"
 )
 WIDTH = 80  # of a terminal
 STYLES = {"+": 2, "-": 1, "": 7}  # colors of a chart: better, worse, neither
-NAME = 22  # characters of a model's name in a chart
+MAX_NAME = 22  # characters of a model's name in a chart
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,7 +68,7 @@ class Comparison:
     level
         Confidence level of the intervals; the signs use 1 - level as the significance level.
     results
-        (model, metric) to the test of that model against the baseline.
+        The test of each (model, metric) pair against the baseline.
 
     Examples
     --------
@@ -127,11 +127,11 @@ class Comparison:
         return table.with_columns(pl.Series(label, intervals, pl.String), pl.Series("p (Holm)", p, pl.String))
 
     def _tests_of(self, metric: str) -> dict[str, dict[str, Any]]:
-        """Model to its row of `tests`."""
+        """The row of `tests` of each model."""
         return {row["model"]: row for row in self.tests.to_dicts() if row["metric"] == metric}
 
     def _signs(self, metric: str) -> dict[str, str]:
-        """Model to + or - if it differs significantly from the baseline, else an empty string."""
+        """For each model: + or - if it differs significantly from the baseline, else an empty string."""
         signs = dict.fromkeys(self.reports, "")
         for name, test in self._tests_of(metric).items():
             if test["p_bootstrap_holm"] <= 1 - self.level + 1e-12:
@@ -144,7 +144,7 @@ class Comparison:
         tests = self.formatted.columns[-2:]
         means = self.formatted.drop(tests)
         sections = {
-            "all users, an empty list counts 0": means.drop(COVERED),
+            "all users, an empty list counts as 0": means.drop(COVERED),
             "covered users: lists with at least one item": means.select("model", *COVERED),
         }
         if self.results:
@@ -195,7 +195,7 @@ class Comparison:
             found, signs = self._tests_of(metric), self._signs(metric)
             for name, runs in self.reports.items():
                 middle, low, high = (found.get(name, {}).get(k, 0.0) for k in ("difference", "low", "high"))
-                short = name if len(name) <= NAME else f"{name[: NAME - 1]}…"
+                short = name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
                 label = f"{short} {np.mean([run.mean(metric) for run in runs]):.4f}"
                 spans.append(Span(TITLES.get(metric, metric), label, middle, low, high, STYLES[signs[name]]))
         title = f"Models against {self.baseline}, {self.level:.0%} intervals"

@@ -13,7 +13,7 @@ from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.ground_truth import (
-    ONE,
+    LIST_TYPES,
     GroundTruth,
     ItemCounts,
     Lists,
@@ -106,7 +106,7 @@ def compare(
     Parameters
     ----------
     results
-        Name of each model to its lists (anything that `evaluate` accepts in one piece) or its report. A
+        The lists (anything that `evaluate` accepts in one piece) or the report of each model, by name. A
         sequence of these is several runs of one model: means are over runs, tests use each user's mean.
     truth
         What the users interacted with; not needed if all results are reports.
@@ -129,7 +129,7 @@ def compare(
     Raises
     ------
     ConfigError
-        If there are no results, the baseline or a metric is unknown, or lists come without a truth.
+        If there are no results, the baseline or a metric is unknown, or lists are given without `truth`.
     DataError
         If the reports are on different users or with different `max_items`.
 
@@ -175,7 +175,7 @@ def compare(
 
 def _reports(name: str, given: Any, truth: Interactions | None, max_items: int) -> list[Report]:
     """One report per run."""
-    runs = [given] if isinstance(given, (Report, *ONE)) else list(given)
+    runs = [given] if isinstance(given, (Report, *LIST_TYPES)) else list(given)
     if not runs:
         raise DataError(f"model {name!r} must have at least one run, got none; leave the model out.")
     if truth is None and not all(isinstance(run, Report) for run in runs):
@@ -227,7 +227,7 @@ class MetricAccumulator:
             raise DataError("a user must have one list, got a user in two chunks; remove one of the lists.")
         if self.has_probabilities not in (None, lists.probabilities is not None):
             raise DataError(
-                "all chunks or no chunks must have probabilities, got both kinds; drop the probabilities."
+                "either all chunks or none must have probabilities, got both kinds; drop the probabilities."
             )
         self.has_probabilities = lists.probabilities is not None
         self.has_list[rows] = True

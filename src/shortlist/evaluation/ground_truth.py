@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.ragged import read_only
+from shortlist.data.columns import to_polars
 from shortlist.data.id_map import IdMap, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
@@ -27,11 +28,11 @@ class ArrowTable(Protocol):
 
 Lists = RankedLists | ArrowTable | pl.LazyFrame | Mapping[Any, Iterable[Any]] | str | Path
 ListsOrChunks = Lists | Iterable[Lists]
-ONE = (RankedLists, ArrowTable, pl.LazyFrame, Mapping, str, Path)  # inputs that are one set of lists
+LIST_TYPES = (RankedLists, ArrowTable, pl.LazyFrame, Mapping, str, Path)  # types of `Lists`, for isinstance
 
 
 def as_lists(lists: Lists) -> RankedLists:
-    """RankedLists from every accepted kind of input."""
+    """Convert any accepted input to RankedLists."""
     if isinstance(lists, RankedLists):
         return lists
     if isinstance(lists, (str, Path)):
@@ -50,7 +51,7 @@ def as_lists(lists: Lists) -> RankedLists:
 
 def as_chunks(lists: ListsOrChunks) -> Iterator[RankedLists]:
     """The lists in one piece, or piece by piece if the caller passes an iterable."""
-    if isinstance(lists, ONE) or not isinstance(lists, Iterable):
+    if isinstance(lists, LIST_TYPES) or not isinstance(lists, Iterable):
         yield as_lists(lists)
         return
     for chunk in lists:
@@ -81,17 +82,7 @@ def _table_frame(table: ArrowTable) -> pl.DataFrame:
     """A polars table; integer ids that pandas turned into floats, because some are missing, are restored."""
     if isinstance(table, pl.DataFrame):
         return table
-    try:
-        frame = pl.DataFrame(table)
-    except ImportError:
-        raise DataError(
-            "a pandas table of lists needs the package pyarrow, got no pyarrow; run pip install pyarrow."
-        ) from None
-    except Exception as error:  # Arrow and pandas raise their own classes
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise DataError(
-            f"every column of a table of lists must have one type, got a mixture ({reason}); cast the column."
-        ) from None
+    frame = to_polars(table)
     if "item_id" in frame.columns and frame["item_id"].dtype.is_float():
         ids = frame["item_id"].fill_nan(None)
         whole = ids.cast(pl.Int64, strict=False)
@@ -202,7 +193,7 @@ class GroundTruth:
 
 
 def _align(ids: IdMap, known: IdMap, what: str) -> Ints:
-    """(n_ids,) the index of each id in the table `known`, -1 for unknown ids."""
+    """(n_ids,) the index of each id in `known`, -1 for unknown ids."""
     is_integer = ids.values.dtype.is_integer(), known.values.dtype.is_integer()
     if len(ids) and is_integer[0] != is_integer[1]:
         raise DataError(
@@ -213,7 +204,7 @@ def _align(ids: IdMap, known: IdMap, what: str) -> Ints:
 
 
 def _check(lists: RankedLists) -> None:
-    """Refuse arrays that kernels cannot index safely, and users with two lists."""
+    """Raise DataError for arrays that kernels cannot index safely, and for users with two lists."""
     lengths = np.diff(lists.indptr)
     if lists.indptr[0] != 0 or (lengths.size and lengths.min() < 0):
         raise DataError(
@@ -222,7 +213,7 @@ def _check(lists: RankedLists) -> None:
     if lists.items.size and not 0 <= lists.items.min() <= lists.items.max() < len(lists.item_ids):
         raise DataError(
             f"items of lists must be indices below {len(lists.item_ids)}, got {lists.items.min()} to "
-            f"{lists.items.max()}; pass the item table they belong to."
+            f"{lists.items.max()}; pass the `item_ids` they belong to."
         )
     if lists.users.values.n_unique() != len(lists):
         raise DataError("a user must have one list, got a user with several; remove all but one.")

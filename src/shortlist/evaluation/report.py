@@ -1,4 +1,4 @@
-"""Report: metrics of every evaluated user, and the figures that follow from them."""
+"""Report: metrics of every evaluated user, and the summaries computed from them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,9 +9,10 @@ import polars as pl
 
 from shortlist.core.charts import Figure, length_chart
 from shortlist.core.metrics import calibration_error, ideal_dcg
+from shortlist.data.notebook import to_pandas
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import ItemCounts, RepeatCounts
-from shortlist.evaluation.tables import html, plain, to_pandas
+from shortlist.evaluation.tables import html, plain
 from shortlist.types import Bools, Doubles, Ints
 
 View = Literal["all", "covered"]
@@ -132,15 +133,15 @@ class Report:
         hits, length = self.hits, self.lengths
         size = np.maximum(self.n_relevant, 1)  # without relevant items there are no hits to divide
         shown = np.maximum(length, 1)
-        fixed = np.minimum(self.max_items, size)
+        ideal_length = np.minimum(self.max_items, size)
         ideal = ideal_dcg(int(size.max(initial=0)))
         return {
             "f1": 2 * hits / (length + size),
-            "ndcg": self.dcg_capped / ideal[fixed],
+            "ndcg": self.dcg_capped / ideal[ideal_length],
             "ndcg_paper": self.dcg / ideal[np.minimum(shown, size)],
             "precision": hits / shown,
             "recall": hits / size,
-            "average_precision": self.precision_sum / fixed,
+            "average_precision": self.precision_sum / ideal_length,
             "reciprocal_rank": np.divide(1, self.first, where=self.first > 0, out=np.zeros(hits.size)),
             "hits": hits.astype(np.float64),
             "length": length.astype(np.float64),
@@ -186,7 +187,7 @@ class Report:
         metric
             One of `METRICS`.
         view
-            `"all"`: every evaluated user, an empty list counts 0. `"covered"`: users whose list has items.
+            `"all"`: every evaluated user, an empty list counts as 0. `"covered"`: users whose list has items.
 
         Returns
         -------

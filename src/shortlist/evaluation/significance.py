@@ -1,4 +1,4 @@
-"""Significance of the difference between two models: tests over users, always paired."""
+"""Significance of the difference between two models: paired tests over users."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,13 +47,13 @@ class PairedTest:
 
 
 def paired_test(
-    ours: Doubles, theirs: Doubles, *, resamples: int = 10_000, level: float = 0.95, seed: int = 0
+    values: Doubles, baseline: Doubles, *, resamples: int = 10_000, level: float = 0.95, seed: int = 0
 ) -> PairedTest:
-    """Test the mean of `ours - theirs` over users: paired bootstrap, paired t-test, Wilcoxon signed-rank.
+    """Test the mean of `values - baseline` over users: paired bootstrap, paired t-test, Wilcoxon signed-rank.
 
     Parameters
     ----------
-    ours, theirs
+    values, baseline
         Shape (n_users,): one value per user, users in the same order, as `Report.values` returns them.
     resamples
         Number of bootstrap samples.
@@ -79,21 +79,21 @@ def paired_test(
     >>> import numpy as np
     >>> from shortlist.evaluation import paired_test
     >>> rng = np.random.default_rng(0)
-    >>> theirs = rng.random(500)
-    >>> paired_test(theirs + rng.normal(0.05, 0.1, 500), theirs, resamples=1000).p_bootstrap < 0.01
+    >>> baseline = rng.random(500)
+    >>> paired_test(baseline + rng.normal(0.05, 0.1, 500), baseline, resamples=1000).p_bootstrap < 0.01
     True
     """
-    if ours.shape != theirs.shape or ours.ndim != 1 or not ours.size:
+    if values.shape != baseline.shape or values.ndim != 1 or not values.size:
         raise DataError(
-            f"a paired test needs one value per user on both sides, got shapes {ours.shape} and "
-            f"{theirs.shape}; evaluate both on the same truth."
+            f"a paired test needs one value per user on both sides, got shapes {values.shape} and "
+            f"{baseline.shape}; evaluate both on the same truth."
         )
     if resamples < 1 or not 0 < level < 1:
         raise ConfigError(
             f"resamples must be at least 1 and level between 0 and 1, got {resamples} and {level}; "
             "the usual values are 10000 and 0.95."
         )
-    change = np.ascontiguousarray(ours, np.float64) - np.ascontiguousarray(theirs, np.float64)
+    change = np.ascontiguousarray(values, np.float64) - np.ascontiguousarray(baseline, np.float64)
     means = bootstrap_means(change, resamples, seed)
     mean = float(change.mean())
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
@@ -143,13 +143,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _classical(change: Doubles) -> tuple[float, float]:
-    """p of the t-test and of Wilcoxon's test; 1 if nothing changed or there is only one user."""
+    """p-values of the t-test and of Wilcoxon's test; 1 if nothing changed or there is only one user."""
     from scipy import stats
 
     if not change.any() or change.size < 2:
         return 1.0, 1.0
-    moved = change[change != 0]
-    wilcoxon = float(stats.wilcoxon(moved, method="approx" if moved.size > 50 else "auto").pvalue)
+    nonzero = change[change != 0]
+    wilcoxon = float(stats.wilcoxon(nonzero, method="approx" if nonzero.size > 50 else "auto").pvalue)
     if np.ptp(change) == 0:  # the same change for every user: the variance is 0
         return 0.0, wilcoxon
     return float(stats.ttest_1samp(change, 0).pvalue), wilcoxon

@@ -1,11 +1,9 @@
-"""Tables as plain text, Markdown, LaTeX, HTML, rich tables, JSON and pandas."""
+"""Tables as plain text, Markdown, LaTeX, HTML, rich tables and JSON."""
 
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-
-from shortlist.errors import DataError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -95,14 +93,3 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [without_nan(one) for one in value]
     return None if isinstance(value, float) and value != value else value
-
-
-def to_pandas(table: pl.DataFrame) -> Any:
-    """The table as a pandas DataFrame."""
-    try:
-        return table.to_pandas()
-    except ImportError:
-        raise DataError(
-            "to_pandas needs the packages pandas and pyarrow, got an environment without them; run pip "
-            "install pandas pyarrow."
-        ) from None

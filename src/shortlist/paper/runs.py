@@ -20,7 +20,15 @@ from shortlist.cutoff import (
 from shortlist.data.datasets import load_dataset
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
-from shortlist.evaluation import Report, best_fixed_n, evaluate, fixed_n_curve, matched, oracle, risk_coverage
+from shortlist.evaluation import (
+    Report,
+    best_fixed_n,
+    evaluate,
+    fixed_n_curve,
+    match_baselines,
+    oracle,
+    risk_coverage,
+)
 from shortlist.models.base import Recommender
 from shortlist.paper.protocol import BOUNDARY, EXPECTED_F1, FIXED, LENGTHS, MAX_ITEMS, ORACLE
 from shortlist.paper.result_cache import pack
@@ -227,7 +235,7 @@ def _matched(experiment: Experiment, lists: RankedLists, test: RankedLists, N: i
     truth = experiment.split.test
     return {
         name: summarize(evaluate(each, truth, max_items=MAX_ITEMS))
-        for name, each in zip(names, matched(lists, test, truth, N).values(), strict=True)
+        for name, each in zip(names, match_baselines(lists, test, truth, N).values(), strict=True)
     }
 
 

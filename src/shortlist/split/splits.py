@@ -195,7 +195,8 @@ def by_time(
         )
     if valid_cut is not None and not first < valid_start < test_start:
         raise ConfigError(
-            f"valid_cut must be between the first event and the cut, got {_format_time(valid_start)}."
+            f"valid_cut must be between the first event and the cut, got {_format_time(valid_start)}; "
+            "choose a time in between."
         )
     before = data.time < test_start
     in_train = data.time < valid_start
