@@ -84,7 +84,7 @@ def _from_lists(lists: RankedLists, n_candidates: int) -> RankedLists:
     """RankedLists sorted by score, without scores of NaN or -inf, at most n_candidates each."""
     valid = lists.scores > -np.inf
     if not valid.all():
-        n_before = starts(valid)
+        n_before = np.concatenate([[0], np.cumsum(valid)])
         lists = _gather(lists, n_before[lists.indptr], np.flatnonzero(valid))
     order = rank_rows(lists.indptr, lists.items, lists.scores)
     if (order[1:] < order[:-1]).any():
