@@ -103,3 +103,10 @@ def test_scores_without_ids_use_those_of_the_fit(tmp_path):
     assert shown(cut.apply(SCORES)) == {"ann": ["x"], "bob": ["x"]}
     cut.save(tmp_path / "cut")
     assert shown(FixedN.load(tmp_path / "cut").apply(SCORES)) == {"ann": ["x"], "bob": ["x"]}
+
+
+def test_scores_without_ids_use_those_of_a_history_without_rows():
+    history = TABLE.where(np.zeros(TABLE.n_rows, np.bool_))
+    cut = FixedN(N=1).fit(SCORES, Interactions.from_tuples([("ann", "x")]), history=history)
+    assert shown(cut.apply(SCORES, history=history)) == {"ann": ["x"], "bob": ["x"]}
+    assert shown(FixedN(N=1).apply(SCORES, history=history)) == {"ann": ["x"], "bob": ["x"]}

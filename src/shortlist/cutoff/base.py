@@ -145,8 +145,8 @@ class Cutoff(Summarized):
         fresh = self.clone()
         fresh._fit_labels(labels, history)
         if not isinstance(scores, RankedLists):
-            tables = history or truth
-            fresh.user_ids_, fresh.item_ids_ = tables.users.values, tables.items.values  # type: ignore[attr-defined]
+            known = truth if history is None else history
+            fresh.user_ids_, fresh.item_ids_ = known.users.values, known.items.values  # type: ignore[attr-defined]
         for name in self.fitted():
             delattr(self, name)
         vars(self).update(fresh.fitted())
@@ -325,9 +325,8 @@ class Cutoff(Summarized):
         """Rank the candidates; scores without ids use those of the history, else those seen in `fit`."""
         fitted = (vars(self).get(name) for name in ("user_ids_", "item_ids_"))
         user_ids, item_ids = (None if found is None else IdMap(found) for found in fitted)
-        return top_candidates(
-            scores, ids=history or (user_ids, item_ids), n_candidates=self.candidates_needed()
-        )
+        ids = (user_ids, item_ids) if history is None else history
+        return top_candidates(scores, ids=ids, n_candidates=self.candidates_needed())
 
     def _check(self) -> None:
         """Raise ConfigError for invalid parameters."""

@@ -257,12 +257,12 @@ def label_candidates(
     n_candidates: int,
 ) -> Labels:
     """Candidates and labels of all users with truth rows, and of `users`."""
-    wanted = truth.active_users
+    wanted, known = truth.active_users, truth if history is None else history
     if users is not None:
         users = user_series(users)
-        found = (history or truth).users.lookup(users)
+        found = known.users.lookup(users)
         wanted = np.union1d(wanted, found[found != UNKNOWN]).astype(np.int32)
-    lists = top_candidates(scores, ids=history or truth, users=wanted, n_candidates=n_candidates)
+    lists = top_candidates(scores, ids=known, users=wanted, n_candidates=n_candidates)
     return label_lists(lists, truth, users)
 
 
