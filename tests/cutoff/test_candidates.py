@@ -110,3 +110,16 @@ def test_scores_without_ids_use_those_of_a_history_without_rows():
     cut = FixedN(N=1).fit(SCORES, Interactions.from_tuples([("ann", "x")]), history=history)
     assert shown(cut.apply(SCORES, history=history)) == {"ann": ["x"], "bob": ["x"]}
     assert shown(FixedN(N=1).apply(SCORES, history=history)) == {"ann": ["x"], "bob": ["x"]}
+
+
+def test_function_scores_the_users_of_the_truth_by_id():
+    called = []
+
+    def score(users):
+        called.extend(users.tolist())
+        return SCORES[users]
+
+    truth = Interactions.from_tuples([("bob", "y"), ("unknown", "y")])  # bob is user 1 of the history
+    cut = FixedN().fit(score, truth, history=TABLE)
+    assert called == [1]
+    assert cut.N_ == 2

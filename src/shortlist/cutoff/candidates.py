@@ -257,7 +257,9 @@ def label_candidates(
     n_candidates: int,
 ) -> Labels:
     """Candidates and labels of all users with truth rows, and of `users`."""
-    wanted, known = truth.active_users, truth if history is None else history
+    known = truth if history is None else history
+    wanted = known.users.align(truth.users)[truth.active_users]
+    wanted = wanted[wanted != UNKNOWN]
     if users is not None:
         users = user_series(users)
         found = known.users.lookup(users)
