@@ -21,10 +21,10 @@ class Estimator:
     """The dataclass fields are the parameters; attributes that end in `_` hold what `fit` learned."""
 
     kind: ClassVar[str] = "estimator"
-    classes: ClassVar[dict[str, type["Estimator"]]] = {}  # by name, to restore saved objects
+    registry: ClassVar[dict[str, type["Estimator"]]] = {}  # by name, to restore saved objects
 
     def __init_subclass__(cls) -> None:
-        Estimator.classes[cls.__name__] = cls
+        Estimator.registry[cls.__name__] = cls
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name.
@@ -156,7 +156,7 @@ def unpack(packed: Any, arrays: Arrays, series: Mapping[str, pl.Series]) -> Any:
         return series[packed["series"]]
     if "float" in packed:
         return float(packed["float"])
-    estimator = Estimator.classes[packed["class"]](
+    estimator = Estimator.registry[packed["class"]](
         **{name: unpack(value, arrays, series) for name, value in packed["params"].items()}
     )
     for name, value in packed["fitted"].items():
