@@ -1,10 +1,10 @@
-"""boundaries_solve against a general optimizer of the plain objective."""
+"""solve_boundaries against a general optimizer of the plain objective."""
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from shortlist.kernels.boundary import boundaries_solve
+from shortlist.kernels.boundary import solve_boundaries
 
 
 def objective(t_u, scores, relevant, negative, t, lambda_t):
@@ -24,7 +24,7 @@ def reference(*arguments):
 
 def solve(scores, relevant, *arguments):
     boundaries, slopes = np.empty(1), np.empty(1)
-    boundaries_solve(np.array([0, scores.size]), scores, relevant, *arguments, boundaries, slopes)
+    solve_boundaries(np.array([0, scores.size]), scores, relevant, *arguments, boundaries, slopes)
     return float(boundaries[0]), float(slopes[0])
 
 

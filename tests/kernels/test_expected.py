@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import nbinom, poisson
 
 from shortlist.core.metrics import ideal_dcg
-from shortlist.kernels.expected import utilities_independent, utilities_joint
+from shortlist.kernels.expected import compute_independent_utilities, compute_joint_utilities
 
 
 def f1(hits, length, n):
@@ -40,7 +40,7 @@ def joint(p, target, missed=0.0, dispersion=0.0, refined=False):
     p = np.array(p, np.float64)
     curve, lengths = np.empty(p.size), np.empty(1, np.int32)
     indptr, means = np.array([0, p.size]), np.array([missed])
-    utilities_joint(
+    compute_joint_utilities(
         indptr, p, means, dispersion, refined, target == "ndcg", ideal_dcg(p.size), curve, lengths
     )
     return curve, int(lengths[0])
@@ -86,7 +86,9 @@ def test_size_from_history_ignores_which_items_are_relevant(target, utility, dis
             expected[k - 1] += more.pmf(n - 1) * sum(p[i] * utility(np.eye(k)[i], k, n) for i in range(k))
     curve, lengths = np.empty(3), np.empty(1, np.int32)
     indptr, means = np.array([0, 3]), np.array([mean])
-    utilities_independent(indptr, p, means, dispersion, target == "ndcg", ideal_dcg(3), curve, lengths)
+    compute_independent_utilities(
+        indptr, p, means, dispersion, target == "ndcg", ideal_dcg(3), curve, lengths
+    )
     np.testing.assert_allclose(curve, expected, rtol=1e-9)
     assert lengths[0] == np.argmax(expected) + 1
 

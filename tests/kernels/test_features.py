@@ -14,7 +14,7 @@ from shortlist.cutoff.features import (
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
-from shortlist.kernels.features import rows_label
+from shortlist.kernels.features import mark_members
 
 # ann: {p, q}, {p}, {r}; bob: {q}; cat is unknown
 HISTORY = Interactions.from_tuples(
@@ -71,6 +71,6 @@ def test_candidates_in_the_set_are_marked(lists, sets, data):
     inside = np.zeros(indptr[-1], np.bool_)
     flat = np.array([i for row in lists for i in row], np.int32)
     members = np.array([i for one in sets for i in sorted(one)], np.int32)
-    rows_label(indptr, flat, user, set_indptr, members, inside)
+    mark_members(indptr, flat, user, set_indptr, members, inside)
     expected = [u >= 0 and i in sets[u] for row, u in zip(lists, user, strict=True) for i in row]
     assert inside.tolist() == expected

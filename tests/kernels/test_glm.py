@@ -2,26 +2,26 @@
 
 import numpy as np
 
-from shortlist.kernels.glm import curvature_sum, hinges_fill, hinges_sum
+from shortlist.kernels.glm import add_curvature, add_hinges, fill_hinges
 
 
 def test_curvature_equals_the_weighted_product():
     rng = np.random.default_rng(0)
     rows, weight = rng.normal(size=(40, 5)), rng.random(40)
     total = np.zeros((5, 5))
-    curvature_sum(rows, weight, total)
+    add_curvature(rows, weight, total)
     np.testing.assert_allclose(total, rows.T @ np.diag(weight) @ rows)
 
 
-def test_hinges_sum_equals_hinges_fill_times_beta():
+def test_added_hinges_equal_filled_hinges_times_beta():
     rng = np.random.default_rng(0)
     columns = rng.normal(size=(50, 3))
     starts, knots = np.array([0, 2, 2, 5]), np.array([-0.5, 0.5, -1.0, 0.0, 1.0])
     bent = np.empty((50, 8))
-    hinges_fill(columns, starts, knots, bent)
+    fill_hinges(columns, starts, knots, bent)
     plain = [columns[:, 0], *(np.maximum(columns[:, 0] - k, 0) for k in knots[:2]), columns[:, 1]]
     plain += [columns[:, 2], *(np.maximum(columns[:, 2] - k, 0) for k in knots[2:])]
     np.testing.assert_array_equal(bent, np.column_stack(plain))
     beta, line = rng.normal(size=8), np.full(50, 7.0)
-    hinges_sum(columns, starts, knots, beta, line)
+    add_hinges(columns, starts, knots, beta, line)
     np.testing.assert_allclose(line, 7 + bent @ beta)

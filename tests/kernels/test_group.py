@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 
 from shortlist.kernels.group import (
     SHORT,
-    baskets_fill,
-    baskets_find,
-    codes_lookup,
-    duplicates_merge,
-    presence_mark,
-    repeated_item_find,
-    rows_group,
-    rows_sort,
-    sets_build,
-    users_count,
+    build_sets,
+    fill_basket_starts,
+    fill_user_starts,
+    find_baskets,
+    find_repeated_item,
+    group_rows,
+    look_up_codes,
+    mark_present,
+    merge_duplicates,
+    sort_rows,
 )
 
 EMPTY = {"time": np.empty(0, np.int64), "basket": np.empty(0, np.int32), "weight": np.empty(0, np.float32)}
@@ -25,12 +25,12 @@ EMPTY = {"time": np.empty(0, np.int64), "basket": np.empty(0, np.int32), "weight
 def grouped(user, n_users, item, time, basket, weight):
     """All kernels in their order, on copies."""
     indptr = np.zeros(n_users + 1, np.int64)
-    users_count(user, indptr)
+    fill_user_starts(user, indptr)
     out = [np.empty_like(column) for column in (item, time, basket, weight)]
     free = indptr[:-1].copy()
     for first in range(0, n_users, 2):  # two users at a time, as blocks of users are moved
-        rows_group(user, first, free[first : first + 2], item, time, basket, weight, *out)
-    rows_sort(indptr, out[1], out[2], out[0], out[3])
+        group_rows(user, first, free[first : first + 2], item, time, basket, weight, *out)
+    sort_rows(indptr, out[1], out[2], out[0], out[3])
     return indptr, *out
 
 
@@ -96,7 +96,7 @@ def test_equal_rows_fold_into_the_first_and_add_their_weights(table):
     for row, value in zip(rows, to_weight.tolist() or [0.0] * len(rows), strict=True):
         total[row] = total.get(row, 0.0) + value
     keep = np.empty(user.size, np.bool_)
-    merged = duplicates_merge(indptr, to_time, to_basket, to_item, to_weight, keep)
+    merged = merge_duplicates(indptr, to_time, to_basket, to_item, to_weight, keep)
     kept = [row for row, stays in zip(rows, keep, strict=True) if stays]
     assert kept == sorted(set(rows))
     assert merged == len(rows) - len(kept)
@@ -111,11 +111,11 @@ def test_baskets_open_where_user_time_or_key_changes(table):
     to_user = np.repeat(np.arange(n_users), np.diff(indptr))
     keys = [row[:3] for row in plain_rows(to_user, to_item, to_time, to_basket)]
     starts, counts = np.empty(len(keys), np.bool_), np.zeros(n_users + 1, np.int64)
-    total = baskets_find(indptr, to_time, to_basket, starts, counts)
+    total = find_baskets(indptr, to_time, to_basket, starts, counts)
     assert starts.tolist() == [at == 0 or keys[at] != keys[at - 1] for at in range(len(keys))]
     assert total == starts.sum() == len(set(keys)) == counts[-1]
     baskets = np.empty(total + 1, np.int64)
-    baskets_fill(starts, baskets)
+    fill_basket_starts(starts, baskets)
     assert baskets.tolist() == [*np.flatnonzero(starts), starts.size]
     assert np.diff(counts).tolist() == [len({key for key in keys if key[0] == u}) for u in range(n_users)]
 
@@ -125,7 +125,7 @@ def test_sets_are_each_users_distinct_items_ascending(table):
     _, n_users, *_ = table
     indptr, to_item, *_ = grouped(*table)
     starts, items = np.zeros(n_users + 1, np.int64), np.empty(to_item.size, np.int32)
-    sets_build(indptr, to_item, starts, items)
+    build_sets(indptr, to_item, starts, items)
     for u in range(n_users):
         expected = sorted(set(to_item[indptr[u] : indptr[u + 1]].tolist()))
         assert items[starts[u] : starts[u + 1]].tolist() == expected
@@ -135,12 +135,12 @@ def test_sets_are_each_users_distinct_items_ascending(table):
 def test_marks_and_codes_number_the_ids_in_order(ids):
     rows, low = np.array(ids, np.int64), min(ids)
     table = np.zeros(max(ids) - low + 1, np.int32)
-    presence_mark(rows, low, table)
+    mark_present(rows, low, table)
     distinct = np.flatnonzero(table)
     assert (distinct + low).tolist() == sorted(set(ids))
     table[distinct] = np.arange(distinct.size)
     codes = np.empty(rows.size, np.int32)
-    codes_lookup(rows, low, table, codes)
+    look_up_codes(rows, low, table, codes)
     assert [sorted(set(ids))[code] for code in codes] == ids
 
 
@@ -158,4 +158,4 @@ def test_marks_and_codes_number_the_ids_in_order(ids):
 def test_first_repeated_item_is_found(lists, at):
     indptr = np.concatenate([[0], np.cumsum([len(one) for one in lists])]).astype(np.int64)
     items = np.array([item for one in lists for item in one], np.int32)
-    assert repeated_item_find(indptr, items, np.full(4, -1, np.int32)) == at
+    assert find_repeated_item(indptr, items, np.full(4, -1, np.int32)) == at

@@ -7,14 +7,14 @@ from shortlist.kernels.metrics import (
     Chunk,
     PerUserSums,
     Truth,
-    distinct_count,
-    hits_mark,
-    lists_evaluate,
-    means_resample,
-    prefixes_best,
-    prefixes_sum,
-    repeated_count,
-    repeats_count,
+    count_distinct,
+    count_repeated_items,
+    count_shown_repeats,
+    evaluate_lists,
+    find_best_prefixes,
+    mark_hits,
+    resample_means,
+    sum_prefixes,
 )
 from shortlist.kernels.rng import next_below, stream
 
@@ -49,7 +49,7 @@ def sums_for(n_rows, n_cells=4):
 
 def sizes_of(truth):
     sizes = np.zeros(truth.start.size, np.int32)
-    distinct_count(truth, sizes, np.zeros(N_ITEMS, np.int64))
+    count_distinct(truth, sizes, np.zeros(N_ITEMS, np.int64))
     return sizes
 
 
@@ -59,7 +59,7 @@ DISCOUNT = 1 / np.log2(np.arange(2, 12))
 def test_distinct_items_are_counted_once_per_user():
     truth = truth_of([[1, 1, 2], [], [2]])
     sizes, relevant_items = np.zeros(3, np.int32), np.zeros(N_ITEMS, np.int64)
-    distinct_count(truth, sizes, relevant_items)
+    count_distinct(truth, sizes, relevant_items)
     assert sizes.tolist() == [2, 0, 1]
     assert relevant_items.tolist() == [0, 1, 2, 0, 0, 0, 0, 0, 0]
     assert (truth.stamp == -1).all()
@@ -69,7 +69,7 @@ def test_sums_by_hand():
     # list 0 belongs to row 1 (hits at ranks 2 and 3), list 1 to no row, list 2 to row 0 and is empty
     chunk = chunk_of([[5, 1, 2, 7], [1, 2], []], [1, -1, 0])
     sums = sums_for(2)
-    lists_evaluate(
+    evaluate_lists(
         chunk, truth_of([[3], [1, 2]]), np.array([0.9, 0.6, 0.5, 1.0, 0.3, 0.3]), DISCOUNT, 2, sums
     )
     assert sums.hits.tolist() == [0, 2]
@@ -87,7 +87,7 @@ def test_sums_by_hand():
 def test_items_are_matched_by_code_and_unknown_items_never_hit():
     chunk = chunk_of([[0, 1, 2]], [0], code=[4, -1, 3])
     sums = sums_for(1)
-    lists_evaluate(chunk, truth_of([[3]]), np.empty(0), DISCOUNT, 9, sums)
+    evaluate_lists(chunk, truth_of([[3]]), np.empty(0), DISCOUNT, 9, sums)
     assert (sums.hits[0], sums.first[0]) == (1, 3)
     assert sums.shown_of.sum() == 2
 
@@ -97,7 +97,7 @@ def test_stamps_of_one_list_do_not_affect_another():
     sums = sums_for(2)
     truth = truth_of([[2], [1]])
     for _ in range(2):  # nor a second pass
-        lists_evaluate(chunk, truth, np.empty(0), DISCOUNT, 9, sums)
+        evaluate_lists(chunk, truth, np.empty(0), DISCOUNT, 9, sums)
     assert sums.hits.tolist() == [1, 1]
 
 
@@ -110,7 +110,7 @@ def test_prefixes_match_plain_loops(seed):
     row[:3] = -1
     truth, chunk = truth_of(relevant_items), chunk_of(lists, row)
     relevant = np.zeros(chunk.items.size, np.bool_)
-    hits_mark(chunk, truth, relevant)
+    mark_hits(chunk, truth, relevant)
     n_relevant = np.where(chunk.row < 0, 0, sizes_of(truth)[chunk.row])
     f1 = np.zeros((20, 9))
     for number, (items, r) in enumerate(zip(lists, row, strict=True)):
@@ -123,12 +123,12 @@ def test_prefixes_match_plain_loops(seed):
                     else 0
                 )
     best = np.zeros(20, np.int64)
-    prefixes_best(chunk.indptr, relevant, n_relevant, best)
+    find_best_prefixes(chunk.indptr, relevant, n_relevant, best)
     assert best.tolist() == f1.argmax(axis=1).tolist()
     at_n = np.zeros((8, 6))
     ideal = np.concatenate([[0], np.cumsum(DISCOUNT)])
     numbers = np.flatnonzero(chunk.row >= 0)
-    prefixes_sum(chunk.indptr, relevant, n_relevant, numbers, DISCOUNT, ideal, 5, at_n)
+    sum_prefixes(chunk.indptr, relevant, n_relevant, numbers, DISCOUNT, ideal, 5, at_n)
     np.testing.assert_allclose(at_n[:, 0], f1.sum(axis=0)[1:])
 
 
@@ -136,15 +136,15 @@ def test_repeats_by_hand():
     truth, history = truth_of([[1, 2], [3]]), truth_of([[2, 5, 5], []])
     chunk = chunk_of([[5, 2, 1], [3]], [0, 1])
     shown, hits, repeated = (np.zeros(2, np.int32) for _ in range(3))
-    repeats_count(chunk, truth, history, shown, hits)
-    repeated_count(truth, history, repeated)
+    count_shown_repeats(chunk, truth, history, shown, hits)
+    count_repeated_items(truth, history, repeated)
     assert (shown.tolist(), hits.tolist(), repeated.tolist()) == ([2, 0], [1, 0], [1, 0])
 
 
 def test_means_equal_those_of_the_samples():
     values = np.array([1.0, 10.0, 100.0, 1000.0])
     means = np.empty(50)
-    means_resample(values, stream(7), means)
+    resample_means(values, stream(7), means)
     state = stream(7)
     sampled = [[next_below(state, 4) for _ in range(4)] for _ in range(50)]
     np.testing.assert_allclose(means, values[np.array(sampled)].mean(axis=1))

@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from shortlist.core.estimator import Estimator
 from shortlist.errors import DataError, TrainingError
-from shortlist.kernels.glm import curvature_sum, hinges_fill, hinges_sum
+from shortlist.kernels.glm import add_curvature, add_hinges, fill_hinges
 from shortlist.types import Doubles, Floats
 
 MAX_STEPS = 100
@@ -72,7 +72,7 @@ def glm_fit(
         mean = family.mean(eta)
         gradient = rows.T @ (weight * (mean - y)) + penalty * beta
         hessian = np.diag(penalty)
-        curvature_sum(rows, weight * family.variance(mean), hessian)
+        add_curvature(rows, weight * family.variance(mean), hessian)
         step = np.linalg.solve(hessian, gradient)
         if not np.isfinite(step).all():
             raise TrainingError("the regression did not converge: scores are too extreme; rescale them.")
@@ -115,7 +115,7 @@ class AdditiveLogistic(Estimator):
         self.starts_ = np.cumsum([0, *(knot.size for knot in knots)])
         self.knots_ = np.concatenate(knots)
         hinges = np.empty((y.size, columns.shape[1] + self.knots_.size))
-        hinges_fill(columns, self.starts_, self.knots_, hinges)
+        fill_hinges(columns, self.starts_, self.knots_, hinges)
         center, spread = hinges.mean(axis=0), hinges.std(axis=0)
         scale = np.where(spread > 1e-9, spread, 1.0)
         weight = np.where(y > 0, 1.0, 1 / share)
@@ -129,7 +129,7 @@ class AdditiveLogistic(Estimator):
         if self.quantiles:
             columns = np.clip(columns, *self.edges_)
         eta = np.full(columns.shape[0], self.intercept_)
-        hinges_sum(columns, self.starts_, self.knots_, self.slopes_, eta)
+        add_hinges(columns, self.starts_, self.knots_, self.slopes_, eta)
         return eta
 
 

@@ -5,7 +5,7 @@ Lists are ragged: list k holds the positions indptr[k] … indptr[k + 1] - 1, be
 
 import numpy as np
 
-from shortlist.kernels.metrics import prefixes_sum
+from shortlist.kernels.metrics import sum_prefixes
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 # columns of `sums_at_n`
@@ -62,7 +62,7 @@ def sums_at_n(
     sums = np.zeros((n_max, len(AT_N)))
     if numbers is None:
         numbers = np.arange(indptr.size - 1)
-    prefixes_sum(
+    sum_prefixes(
         indptr, relevant, n_relevant, numbers, discounts(longest), ideal_dcg(longest), max_items, sums
     )
     return sums

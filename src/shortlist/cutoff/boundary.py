@@ -15,7 +15,7 @@ from shortlist.data.id_map import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, NotFittedError
-from shortlist.kernels.boundary import boundaries_solve
+from shortlist.kernels.boundary import solve_boundaries
 from shortlist.types import Doubles, Floats
 
 FAR = 30.0  # in units of the scaled score: beyond this the logistic loss is flat
@@ -128,7 +128,7 @@ class Boundary(Cutoff):
     def _solve(self, scaled: Doubles, part: Labels, negative: float, t: float) -> tuple[Doubles, Doubles]:
         """((n_lists,) boundaries, (n_lists,) derivatives of the minimized losses with respect to t)."""
         boundaries, slopes = np.empty(len(part.lists)), np.empty(len(part.lists))
-        boundaries_solve(
+        solve_boundaries(
             part.lists.indptr,
             scaled,
             part.relevant,

@@ -15,7 +15,7 @@ from shortlist.data.id_map import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import DataError
-from shortlist.kernels.features import rows_label
+from shortlist.kernels.features import mark_members
 from shortlist.kernels.topk import rank_rows, top_k
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
@@ -239,7 +239,7 @@ def label_lists(lists: RankedLists, truth: Interactions, users: Iterable[Any] | 
     known = user != UNKNOWN
     n_relevant = np.where(known, np.diff(indptr)[user] if indptr.size > 1 else 0, 0).astype(np.int32)
     relevant = np.zeros(lists.items.size, np.bool_)
-    rows_label(lists.indptr, item[lists.items], user, indptr, items, relevant)
+    mark_members(lists.indptr, item[lists.items], user, indptr, items, relevant)
     labeled = n_relevant > 0
     if users is not None:
         found = lists.users.lookup(user_series(users))

@@ -20,7 +20,7 @@ from shortlist.cutoff.search import (
 )
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
-from shortlist.kernels.expected import utilities_independent, utilities_joint
+from shortlist.kernels.expected import compute_independent_utilities, compute_joint_utilities
 from shortlist.types import Doubles, Ints
 
 SIZES = ("both", "history", "probabilities")
@@ -129,12 +129,12 @@ class ExpectedUtility(CalibratedCutoff):
         ndcg = self.target == "ndcg"
         if size == "history":
             mean, dispersion = self.next_size_.predict(lists, history), self.next_size_.dispersion_
-            utilities_independent(lists.indptr, p, mean, dispersion, ndcg, ideal, curve, lengths)
+            compute_independent_utilities(lists.indptr, p, mean, dispersion, ndcg, ideal, curve, lengths)
             return curve, lengths
         missed, dispersion = np.zeros(len(lists)), 0.0
         if size == "both":
             missed, dispersion = self.n_missed_.predict(lists, history), self.n_missed_.dispersion_
-        utilities_joint(lists.indptr, p, missed, dispersion, False, ndcg, ideal, curve, lengths)
+        compute_joint_utilities(lists.indptr, p, missed, dispersion, False, ndcg, ideal, curve, lengths)
         return curve, lengths
 
 

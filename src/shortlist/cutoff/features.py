@@ -5,7 +5,7 @@ import numpy as np
 from shortlist.data.id_map import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
-from shortlist.kernels.features import history_features_fill, rank_features_fill
+from shortlist.kernels.features import fill_history_features, fill_rank_features
 from shortlist.types import Doubles, Ints, Longs
 
 RANK_FEATURES = ("score", "gap_to_top", "log_rank", "reciprocal_rank")
@@ -27,12 +27,12 @@ def score_range(lists: RankedLists) -> tuple[float, float]:
 def candidate_features(lists: RankedLists, scores: Doubles, history: Interactions | None) -> Doubles:
     """(n_candidates, n_features): RANK_FEATURES, then HISTORY_FEATURES if there is a history."""
     columns = np.empty((scores.size, len(RANK_FEATURES) + (0 if history is None else len(HISTORY_FEATURES))))
-    rank_features_fill(lists.indptr, scores, columns)
+    fill_rank_features(lists.indptr, scores, columns)
     if history is not None:
         user, item = history.users.align(lists.users), history.items.align(lists.item_ids)
         counts = np.append(np.bincount(history.item, minlength=history.n_items), 0)
         n_interactions = _per_user(np.diff(history.indptr), user)
-        history_features_fill(
+        fill_history_features(
             lists.indptr,
             item[lists.items],
             user,

@@ -12,14 +12,14 @@ from shortlist.core.threads import rows_thread_count, run_each
 from shortlist.data.id_map import IdMap, id_series
 from shortlist.errors import DataError
 from shortlist.kernels.group import (
-    baskets_fill,
-    baskets_find,
-    codes_lookup,
-    duplicates_merge,
-    presence_mark,
-    rows_group,
-    rows_sort,
-    users_count,
+    fill_basket_starts,
+    fill_user_starts,
+    find_baskets,
+    group_rows,
+    look_up_codes,
+    mark_present,
+    merge_duplicates,
+    sort_rows,
 )
 from shortlist.types import Bools, Floats, Ints, Longs
 
@@ -59,13 +59,13 @@ def group_by_user(
 ) -> GroupedRows:
     """Copy the columns so that the rows of each user are contiguous."""
     indptr = np.zeros(n_users + 1, np.int64)
-    users_count(user, indptr)
+    fill_user_starts(user, indptr)
     rows = GroupedRows(indptr, *map(np.empty_like, (item, time, basket, weight)))
     next_row = indptr[:-1].copy()  # where the next row of each user goes
 
     def move(users: tuple[int, int]) -> None:  # each thread reads all rows and copies those of its users
         first, last = users
-        rows_group(user, first, next_row[first:last], item, time, basket, weight, *rows[1:])
+        group_rows(user, first, next_row[first:last], item, time, basket, weight, *rows[1:])
 
     run_each(move, _blocks(indptr, rows_thread_count(item.size)), item.size)
     return rows
@@ -76,7 +76,7 @@ def build_arrays(rows: GroupedRows) -> InteractionArrays:
     _sort(rows)
     indptr, item, time, basket, weight = rows
     keep = np.empty(item.size, np.bool_)
-    duplicates = duplicates_merge(indptr, time, basket, item, weight, keep)
+    duplicates = merge_duplicates(indptr, time, basket, item, weight, keep)
     if duplicates:
         indptr, item = filter_starts(indptr, keep), item[keep]
         time = time[keep] if time.size else time
@@ -84,8 +84,8 @@ def build_arrays(rows: GroupedRows) -> InteractionArrays:
         weight = weight[keep] if weight.size else weight
     user_baskets = np.zeros(indptr.size, np.int64)
     first = keep[: item.size]
-    baskets = np.empty(baskets_find(indptr, time, basket, first, user_baskets) + 1, np.int64)
-    baskets_fill(first, baskets)
+    baskets = np.empty(find_baskets(indptr, time, basket, first, user_baskets) + 1, np.int64)
+    fill_basket_starts(first, baskets)
     return InteractionArrays(
         indptr=indptr,
         item=item,
@@ -102,7 +102,7 @@ def _sort(rows: GroupedRows) -> None:
     indptr, item, time, basket, weight = rows
 
     def sort(users: tuple[int, int]) -> None:
-        rows_sort(indptr[users[0] : users[1] + 1], time, basket, item, weight)
+        sort_rows(indptr[users[0] : users[1] + 1], time, basket, item, weight)
 
     run_each(sort, _blocks(indptr, 4 * rows_thread_count(item.size)), item.size)
 
@@ -227,7 +227,7 @@ def _baskets_follow_time(data: "Interactions") -> bool:
     """Whether a basket is all rows of a user with equal times (without times, all rows of a user)."""
     first, counts = np.empty(data.n_rows, np.bool_), np.zeros(data.n_users + 1, np.int64)
     time = NO_TIME if data.time is None else data.time
-    return baskets_find(data.indptr, time, NO_BASKET, first, counts) == data.n_baskets
+    return find_baskets(data.indptr, time, NO_BASKET, first, counts) == data.n_baskets
 
 
 def _basket_times(user: Ints, basket: Ints, time: Longs) -> Longs:
@@ -262,12 +262,12 @@ def _encode_dense(ids: pl.Series, low: int, high: int) -> tuple[IdMap, Ints]:
     table, codes = np.zeros(high - low + 1, np.int32), np.empty(len(ids), np.int32)
     chunks = [chunk.to_numpy() for chunk in ids.get_chunks()]  # not rechunked: that would be a copy
     for chunk in chunks:
-        presence_mark(chunk, low, table)
+        mark_present(chunk, low, table)
     distinct = np.flatnonzero(table)
     table[distinct] = np.arange(distinct.size, dtype=np.int32)
     starts = np.cumsum([0, *map(len, chunks)])
     run_each(
-        lambda at: codes_lookup(chunks[at], low, table, codes[starts[at] : starts[at + 1]]),
+        lambda at: look_up_codes(chunks[at], low, table, codes[starts[at] : starts[at + 1]]),
         range(len(chunks)),
         len(ids),
     )

@@ -23,7 +23,7 @@ from shortlist.data.grouping import (
 from shortlist.data.id_map import IdMap
 from shortlist.data.notebook import html_table, to_pandas
 from shortlist.errors import DataError
-from shortlist.kernels.group import sets_build
+from shortlist.kernels.group import build_sets
 from shortlist.types import Bools, Floats, Ints, Longs
 
 if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class Interactions:
         if self.time is None and self.n_baskets == self.active_users.size:  # already sorted and distinct
             return self.indptr, self.item
         indptr, items = np.zeros(self.n_users + 1, np.int64), np.empty(self.n_rows, np.int32)
-        sets_build(self.indptr, self.item, indptr, items)
+        build_sets(self.indptr, self.item, indptr, items)
         return indptr, items[: indptr[-1]].copy()
 
     @cached_property

@@ -13,7 +13,7 @@ from shortlist.data.columns import REQUIRED, ColumnNames, find_column, match_col
 from shortlist.data.grouping import encode
 from shortlist.data.id_map import IdMap, id_series
 from shortlist.errors import DataError
-from shortlist.kernels.group import repeated_item_find
+from shortlist.kernels.group import find_repeated_item
 from shortlist.types import Floats, Ints, Longs
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def parse_lists(frame: pl.DataFrame, item_ids: IdMap | None) -> ListTable:
     )
     found, items = _encode_items(shown["item_id"], item_ids)
     indptr = starts(np.bincount(list_of_row, minlength=len(users)))
-    repeated = repeated_item_find(indptr, items, np.full(len(found), -1, np.int32))
+    repeated = find_repeated_item(indptr, items, np.full(len(found), -1, np.int32))
     if repeated >= 0:
         raise DataError(
             f"a list must not contain an item twice, got {shown['item_id'][repeated]!r} twice for user "

@@ -13,7 +13,7 @@ from shortlist.errors import ConfigError
 from shortlist.evaluation.evaluator import evaluate
 from shortlist.evaluation.ground_truth import GroundTruth, Lists, as_lists
 from shortlist.evaluation.report import METRICS, Report
-from shortlist.kernels.metrics import prefixes_best
+from shortlist.kernels.metrics import find_best_prefixes
 from shortlist.types import Doubles, Longs
 
 
@@ -131,7 +131,7 @@ def oracle(rankings: Lists, truth: Interactions, *, max_items: int = 20) -> Repo
     lists, known = as_lists(rankings), GroundTruth(truth)
     best = np.zeros(len(lists), np.int64)
     chunk = known.chunk(lists)
-    prefixes_best(chunk.indptr, known.relevant(chunk), known.n_relevant(chunk), best)
+    find_best_prefixes(chunk.indptr, known.relevant(chunk), known.n_relevant(chunk), best)
     return evaluate(lists.head(best), truth, max_items=max_items)
 
 

@@ -23,7 +23,13 @@ from shortlist.evaluation.ground_truth import (
 )
 from shortlist.evaluation.report import METRICS, Report
 from shortlist.evaluation.significance import paired_test
-from shortlist.kernels.metrics import PerUserSums, Truth, lists_evaluate, repeated_count, repeats_count
+from shortlist.kernels.metrics import (
+    PerUserSums,
+    Truth,
+    count_repeated_items,
+    count_shown_repeats,
+    evaluate_lists,
+)
 from shortlist.types import Bools, Doubles, Ints
 
 CELLS = 1024  # resolution of predicted probabilities when calibration is measured
@@ -237,9 +243,9 @@ class MetricAccumulator:
         self.lengths[rows] = lengths[counted]
         longest = int(lengths.max(initial=1))
         p = np.asarray(np.empty(0) if lists.probabilities is None else lists.probabilities, np.float64)
-        lists_evaluate(chunk, self.truth.truth, read_only(p), discounts(longest), self.max_items, self.sums)
+        evaluate_lists(chunk, self.truth.truth, read_only(p), discounts(longest), self.max_items, self.sums)
         if self.history is not None:
-            repeats_count(chunk, self.truth.truth, self.history, self.repeats_shown, self.repeat_hits)
+            count_shown_repeats(chunk, self.truth.truth, self.history, self.repeats_shown, self.repeat_hits)
         filled = counted[lengths[counted] > 0]
         confidence = lists.scores if lists.probabilities is None else lists.probabilities
         self.confidence[chunk.row[filled]] = confidence[lists.indptr[filled]]
@@ -279,7 +285,7 @@ class MetricAccumulator:
         if self.history is None:
             return None
         relevant = np.zeros(self.truth.n_rows, np.int32)
-        repeated_count(self.truth.truth, self.history, relevant)
+        count_repeated_items(self.truth.truth, self.history, relevant)
         return RepeatCounts(
             history_lengths=(self.history.end - self.history.start).astype(np.int32),
             popularity=np.bincount(self.history.item, minlength=len(self.truth.items)),

@@ -14,7 +14,7 @@ from shortlist.data.id_map import IdMap, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import DataError
-from shortlist.kernels.metrics import Chunk, Truth, distinct_count, hits_mark
+from shortlist.kernels.metrics import Chunk, Truth, count_distinct, mark_hits
 from shortlist.types import Bools, Ints, Longs
 
 
@@ -151,7 +151,7 @@ class GroundTruth:
         )
         self.sizes: Ints = np.zeros(self.n_rows, np.int32)  # distinct relevant items per row
         self.relevant_of: Longs = np.zeros(len(self.items), np.int64)
-        distinct_count(self.truth, self.sizes, self.relevant_of)
+        count_distinct(self.truth, self.sizes, self.relevant_of)
 
     @property
     def n_rows(self) -> int:
@@ -176,7 +176,7 @@ class GroundTruth:
     def relevant(self, chunk: Chunk) -> Bools:
         """(n_shown,) whether each item of the lists is in its user's truth."""
         relevant = np.zeros(chunk.items.size, np.bool_)
-        hits_mark(chunk, self.truth, relevant)
+        mark_hits(chunk, self.truth, relevant)
         return relevant
 
     def n_relevant(self, chunk: Chunk) -> Ints:

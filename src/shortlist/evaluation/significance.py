@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist.errors import ConfigError, DataError
-from shortlist.kernels.metrics import means_resample
+from shortlist.kernels.metrics import resample_means
 from shortlist.kernels.rng import stream
 from shortlist.types import Doubles
 
@@ -106,7 +106,7 @@ def paired_test(
 def bootstrap_means(values: Doubles, resamples: int, seed: int) -> Doubles:
     """(resamples,) means of users sampled with replacement; the same seed samples the same users."""
     means = np.empty(resamples)
-    means_resample(values, stream(seed, values.size), means)
+    resample_means(values, stream(seed, values.size), means)
     return means
 
 

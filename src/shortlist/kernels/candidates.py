@@ -15,9 +15,9 @@ CHUNK = 64  # items whose links are cleared together
 
 
 class GivenCandidates(NamedTuple):
-    """Candidates given by the caller, instead of proposed ones if `only`; empty `starts`: none."""
+    """Candidates given by the caller: instead of the proposed ones if `only`, else in addition to them."""
 
-    starts: Longs  # (n + 1,) by snapshot
+    starts: Longs  # (n_snapshots + 1,), or empty if no candidates are given
     items: Ints  # (n_candidates,) distinct within a snapshot
     only: bool
 
@@ -27,14 +27,14 @@ class EASEWeights(NamedTuple):
 
     row: Ints  # (n_items,) row of each item, -1: none
     items: Ints  # (n,) item of each row
-    weights: Floats  # (n, n) what owning the row's item adds to the column's
+    weights: Floats  # (n, n) what owning the item of the row adds to the score of the item of the column
 
 
 class Scratch(NamedTuple):
     """Working memory for one user at a time; entries are valid if they carry the current mark."""
 
     own: Longs  # (n_items,) mark of the snapshot whose user has the item
-    candidate: Longs  # (n_items,) mark of the snapshot with the item as a candidate
+    candidate: Longs  # (n_items,) mark of the snapshot in which the item is a candidate
     purchases: Doubles  # (n_items,) own baskets with it
     decayed: Doubles  # (n_items, len(DECAYS) + 1) decayed counts
     last: Longs  # (n_items,) when the user last bought it
@@ -44,9 +44,9 @@ class Scratch(NamedTuple):
     dirty: Bools  # (⌈n_items / CHUNK⌉,) whether any item of the chunk has links
     ease: Floats  # (n_items,) EASE scores, by row of the weights
     latest_weight: Floats  # (N_LATEST,) weight of a transition into each of the latest own items
-    touched: Ints  # (n_items,)
+    touched: Ints  # (n_items,) items, or rows of the EASE weights, to select from
     own_items: Ints  # (n_items,) the user's distinct items, most recent first
-    every: Ints  # (n_items,) all items
+    all_items: Ints  # (n_items,) 0 … n_items - 1
     mark: Longs  # (1,) the next unused mark
 
 
@@ -75,8 +75,8 @@ def load_history(users: UserLog, scratch: Scratch, mark: int, first: int, end: i
 
 
 @inlined
-def _add_neighbors(pairs: CoCounts, i: int, scale: float, at: int, scratch: Scratch) -> None:
-    """Add the neighbors of one item to links[:, at] (sum) and links[:, at + 1] (maximum).
+def _add_neighbors(pairs: CoCounts, i: int, scale: float, column: int, scratch: Scratch) -> None:
+    """Add the neighbors of one item to links[:, column] (sum) and links[:, column + 1] (maximum).
 
     A pair that has not occurred yet adds 0, which is cheaper than a test.
     """
@@ -85,12 +85,14 @@ def _add_neighbors(pairs: CoCounts, i: int, scale: float, at: int, scratch: Scra
         j = np.uint64(pairs.other[p])  # unsigned: no check for negative indices
         value = factor * pairs.weight[p]
         scratch.dirty[j // np.uint64(CHUNK)] = True
-        scratch.links[j, at] += value
-        scratch.links[j, at + 1] = max(scratch.links[j, at + 1], value)  # without a branch: twice as fast
+        scratch.links[j, column] += value
+        previous = scratch.links[j, column + 1]
+        scratch.links[j, column + 1] = max(previous, value)  # without a branch: twice as fast
 
 
 @inlined
 def _clear_links(scratch: Scratch) -> None:
+    """Set all links to 0, but visit only the chunks that have any."""
     for c in range(scratch.dirty.size):
         if scratch.dirty[c]:
             scratch.links[c * CHUNK : (c + 1) * CHUNK] = 0
@@ -141,7 +143,7 @@ def weigh_latest(after: CoCounts, rules: Rules, scratch: Scratch, n_own: int) ->
 
 @inlined
 def score_ease(ease: EASEWeights, scratch: Scratch, n_own: int) -> None:
-    """EASE scores of all items with weights."""
+    """Write the EASE scores of all items that have weights to `scratch.ease`."""
     n = ease.items.size
     scores = scratch.ease[:n]
     scores[:] = 0
@@ -154,7 +156,7 @@ def score_ease(ease: EASEWeights, scratch: Scratch, n_own: int) -> None:
 
 @inlined
 def _propose_ease(rules: Rules, ease: EASEWeights, scratch: Scratch, mark: int, out: Ints) -> int:
-    """Items with the highest EASE scores that are not candidates yet; return their number."""
+    """Write the items with the highest EASE scores that are not candidates yet; return their number."""
     n = 0
     for row in range(ease.items.size):
         i = ease.items[row]
@@ -183,7 +185,7 @@ def propose(
     The sources are own items, neighbors, followers, three lists of best sellers, and EASE.
     """
     n = 0
-    # where own items are not proposed, neighbors and followers get their places
+    # if own items are not proposed, twice as many neighbors and followers are
     top = np.empty(rules.per_source if rules.has_repeats else 2 * rules.per_source, np.int32)
     for source in range(7):
         if source == 0:

@@ -16,13 +16,13 @@ from shortlist.types import Doubles, Ints, Longs
 
 NEGLIGIBLE = 1e-16  # smaller probabilities are dropped from the upper tail of relevant candidates
 TAIL_MASS = 1e-12  # the tail of missed items from here on is assigned to one value
-LONGEST_TAIL = 1024
+LONGEST_TAIL = 1024  # largest support of the missed items
 ROOT2 = math.sqrt(2.0)
 ROOT2PI = math.sqrt(2.0 * math.pi)
 
 
 @inlined
-def count_fill(pmf: Doubles, mean: float, dispersion: float) -> int:
+def fill_count_pmf(pmf: Doubles, mean: float, dispersion: float) -> int:
     """Fill pmf with a negative binomial (Poisson at dispersion 0); return the size of its support."""
     if dispersion > 1e-9:
         odds = dispersion * mean / (1.0 + dispersion * mean)
@@ -42,7 +42,7 @@ def count_fill(pmf: Doubles, mean: float, dispersion: float) -> int:
 
 
 @inlined
-def _add(pmf: Doubles, support: int, p: float) -> int:
+def _convolve(pmf: Doubles, support: int, p: float) -> int:
     """Convolve with one Bernoulli variable; return the new support."""
     pmf[support] = 0.0
     for m in range(support, 0, -1):
@@ -55,7 +55,7 @@ def _add(pmf: Doubles, support: int, p: float) -> int:
 
 
 @inlined
-def _remove(pmf: Doubles, support: int, p: float, rest: Doubles) -> None:
+def _deconvolve(pmf: Doubles, support: int, p: float, rest: Doubles) -> None:
     """Deconvolve one Bernoulli variable into `rest`, from the end where errors shrink."""
     if p <= 0.5:
         scale, before = 1.0 / (1.0 - p), 0.0
@@ -73,16 +73,16 @@ def _remove(pmf: Doubles, support: int, p: float, rest: Doubles) -> None:
 
 
 @inlined
-def _refined_cdf(x: float, skew: float) -> float:
-    """Normal distribution function with a correction for skewness, clipped to [0, 1] (used by PerK)."""
+def _skewed_normal_cdf(x: float, skew: float) -> float:
+    """Return the normal distribution function corrected for skewness, clipped to [0, 1] (as in PerK)."""
     density = math.exp(-0.5 * x * x) / ROOT2PI
     value = 0.5 * math.erfc(-x / ROOT2) + skew * (1.0 - x * x) * density / 6.0
     return min(max(value, 0.0), 1.0)
 
 
 @inlined
-def _refined_fill(rest: Doubles, support: int, mean: float, variance: float, third: float) -> None:
-    """Probabilities of 0 … support − 1 in the refined normal approximation."""
+def _fill_refined_pmf(rest: Doubles, support: int, mean: float, variance: float, third: float) -> None:
+    """Fill `rest` with the probabilities of 0 … support − 1 in the refined normal approximation."""
     if variance < 1e-12:
         for m in range(support):
             rest[m] = 1.0 if m == round(mean) else 0.0
@@ -91,14 +91,14 @@ def _refined_fill(rest: Doubles, support: int, mean: float, variance: float, thi
     skew = third / (variance * spread)
     below = 0.0
     for m in range(support):
-        now = 1.0 if m == support - 1 else _refined_cdf((m + 0.5 - mean) / spread, skew)
+        now = 1.0 if m == support - 1 else _skewed_normal_cdf((m + 0.5 - mean) / spread, skew)
         rest[m] = max(now - below, 0.0)
         below = max(now, below)
 
 
 @inlined
 def _argmax(curve: Doubles) -> int:
-    """Length with the largest utility, the shorter of equals; 0 if no utility is positive."""
+    """Return the length with the largest utility, the shortest of equals; 0 if no utility is positive."""
     best, length = 0.0, 0
     for k in range(curve.size):
         if curve[k] > best * (1.0 + 1e-12):
@@ -107,7 +107,7 @@ def _argmax(curve: Doubles) -> int:
 
 
 @inlined
-def _f1_fill(factor: Doubles, n: int, missed: Doubles, n_missed: int, over: Doubles) -> None:
+def _fill_f1_factor(factor: Doubles, n: int, missed: Doubles, n_missed: int, over: Doubles) -> None:
     """factor[k + m] = E[2 / (k + m + missed)] for k + m < n; over[c] = 2 / c."""
     for total in range(1, n):
         value = 0.0
@@ -117,7 +117,7 @@ def _f1_fill(factor: Doubles, n: int, missed: Doubles, n_missed: int, over: Doub
 
 
 @inlined
-def _ndcg_fill(
+def _fill_ndcg_factor(
     factor: Doubles, width: int, support: int, missed: Doubles, n_missed: int, ideal: Doubles
 ) -> None:
     """factor[k·support + m] = E[1 / ideal(min(k, m + missed))] for 1 ≤ k ≤ width, 1 ≤ m < support."""
@@ -132,7 +132,7 @@ def _ndcg_fill(
 
 @inlined
 def _reciprocals(width: int) -> Doubles:
-    """over[c] = 2 / c for every K + n that can occur."""
+    """Return 2 / c for every c = length + n that can occur."""
     over = np.empty(2 * width + LONGEST_TAIL + 2)
     over[0] = 0.0
     for c in range(1, over.size):
@@ -141,7 +141,7 @@ def _reciprocals(width: int) -> Doubles:
 
 
 @kernel
-def utilities_joint(
+def compute_joint_utilities(
     indptr: Longs,  # (n_lists + 1,)
     p: Doubles,  # (n_candidates,)
     missed: Doubles,  # (n_lists,) expected number of relevant items that are not candidates
@@ -149,10 +149,10 @@ def utilities_joint(
     refined: bool,  # the refined normal approximation instead of the exact distribution
     ndcg: bool,  # instead of F1
     ideal: Doubles,  # (n_candidates + 1,) ideal DCG by length
-    curve: Doubles,  # (n_candidates,) filled: expected utility of the list that ends here
+    curve: Doubles,  # (n_candidates,) filled: expected utility of the list that ends at this candidate
     lengths: Ints,  # (n_lists,) filled: where it is largest
 ) -> None:
-    """n = relevant candidates + missed items."""
+    """Compute the expected utilities if n = relevant candidates + missed items."""
     width = ideal.size - 1
     pmf, rest, joint = np.empty(width + 2), np.empty(width + 2), np.empty(width + 2)
     factor, others, over = np.zeros((width + 1) * (width + 2)), np.empty(LONGEST_TAIL), _reciprocals(width)
@@ -161,21 +161,23 @@ def utilities_joint(
         support, mean, variance, third = 1, 0.0, 0.0, 0.0
         pmf[0] = 1.0
         for i in range(own.size):
-            support = _add(pmf, support, own[i])
+            support = _convolve(pmf, support, own[i])
             q = own[i] * (1.0 - own[i])
             mean, variance, third = mean + own[i], variance + q, third + q * (1.0 - 2.0 * own[i])
-        n_missed = count_fill(others, missed[u], dispersion)
+        n_missed = fill_count_pmf(others, missed[u], dispersion)
         if ndcg:
-            _ndcg_fill(factor, own.size, support, others, n_missed, ideal)
+            _fill_ndcg_factor(factor, own.size, support, others, n_missed, ideal)
         else:
-            _f1_fill(factor, own.size + support, others, n_missed, over)
+            _fill_f1_factor(factor, own.size + support, others, n_missed, over)
         joint[:support] = 0.0
         for i in range(own.size):
             if refined:
                 q = own[i] * (1.0 - own[i])
-                _refined_fill(rest, support, mean - own[i], variance - q, third - q * (1.0 - 2.0 * own[i]))
+                _fill_refined_pmf(
+                    rest, support, mean - own[i], variance - q, third - q * (1.0 - 2.0 * own[i])
+                )
             else:
-                _remove(pmf, support, own[i], rest)
+                _deconvolve(pmf, support, own[i], rest)
             gain, total = own[i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0), 0.0
             row = factor[(i + 1) * (support if ndcg else 1) :]
             for m in range(1, support):
@@ -186,7 +188,7 @@ def utilities_joint(
 
 
 @kernel
-def utilities_independent(
+def compute_independent_utilities(
     indptr: Longs,  # (n_lists + 1,)
     p: Doubles,  # (n_candidates,)
     mean_minus_one: Doubles,  # (n_lists,) mean of n − 1
@@ -196,16 +198,16 @@ def utilities_independent(
     curve: Doubles,  # (n_candidates,) filled
     lengths: Ints,  # (n_lists,) filled
 ) -> None:
-    """n = 1 + a negative binomial predicted from the user's history, independent of the candidates."""
+    """The same if n = 1 + a negative binomial variable that is independent of the candidates."""
     width = ideal.size - 1
     factor, others, over = np.zeros(2 * width + 2), np.empty(LONGEST_TAIL), _reciprocals(width)
     for u in range(indptr.size - 1):
         size = indptr[u + 1] - indptr[u]
-        n_others = count_fill(others, mean_minus_one[u], dispersion)
+        n_others = fill_count_pmf(others, mean_minus_one[u], dispersion)
         if ndcg:
-            _ndcg_fill(factor, size, 2, others, n_others, ideal)
+            _fill_ndcg_factor(factor, size, 2, others, n_others, ideal)
         else:
-            _f1_fill(factor, size + 2, others, n_others, over)
+            _fill_f1_factor(factor, size + 2, others, n_others, over)
         gain = 0.0
         for i in range(size):
             gain += p[indptr[u] + i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0)

@@ -7,7 +7,7 @@ from shortlist.types import Bools, Doubles, Ints, Longs
 
 
 @kernel
-def rank_features_fill(indptr: Longs, scores: Doubles, out: Doubles) -> None:
+def fill_rank_features(indptr: Longs, scores: Doubles, out: Doubles) -> None:
     """out (n_candidates, ≥ 4): score, gap to the top score, log of the rank, 1 / rank."""
     for number in range(indptr.size - 1):
         for at in range(indptr[number], indptr[number + 1]):
@@ -19,7 +19,7 @@ def rank_features_fill(indptr: Longs, scores: Doubles, out: Doubles) -> None:
 
 
 @kernel
-def history_features_fill(
+def fill_history_features(
     indptr: Longs,  # (n_lists + 1,)
     candidates: Ints,  # (n_candidates,) item indices of the history; -1: unknown item
     user: Ints,  # (n_lists,) user indices of the history; -1: unknown user
@@ -56,7 +56,7 @@ def history_features_fill(
 
 
 @kernel
-def rows_label(
+def mark_members(
     indptr: Longs,  # (n_lists + 1,)
     candidates: Ints,  # (n_candidates,) item indices of the sets; -1: unknown item
     user: Ints,  # (n_lists,) which set; -1: none

@@ -1,11 +1,11 @@
-"""Sums for generalized linear models. One thread and one order of addition: the bits never vary."""
+"""Sums for generalized linear models, on one thread and in a fixed order, so that the bits never vary."""
 
 from shortlist.kernels.jit import kernel
 from shortlist.types import Doubles, Longs
 
 
 @kernel
-def curvature_sum(rows: Doubles, weight: Doubles, out: Doubles) -> None:
+def add_curvature(rows: Doubles, weight: Doubles, out: Doubles) -> None:
     """out (n_columns, n_columns) += rowsᵀ · diag(weight) · rows; weight (n_rows,)."""
     n = rows.shape[1]
     for row in range(rows.shape[0]):
@@ -22,7 +22,7 @@ def curvature_sum(rows: Doubles, weight: Doubles, out: Doubles) -> None:
 
 
 @kernel
-def hinges_fill(columns: Doubles, starts: Longs, knots: Doubles, out: Doubles) -> None:
+def fill_hinges(columns: Doubles, starts: Longs, knots: Doubles, out: Doubles) -> None:
     """out (n_rows, n_columns + n_knots): each column, then max(column - knot, 0) for its knots."""
     for row in range(columns.shape[0]):
         at = 0
@@ -35,8 +35,8 @@ def hinges_fill(columns: Doubles, starts: Longs, knots: Doubles, out: Doubles) -
 
 
 @kernel
-def hinges_sum(columns: Doubles, starts: Longs, knots: Doubles, beta: Doubles, out: Doubles) -> None:
-    """out (n_rows,) += the columns of `hinges_fill` times beta, without storing them."""
+def add_hinges(columns: Doubles, starts: Longs, knots: Doubles, beta: Doubles, out: Doubles) -> None:
+    """out (n_rows,) += the columns of `fill_hinges` times beta, without storing them."""
     for row in range(columns.shape[0]):
         at, total = 0, 0.0
         for j in range(columns.shape[1]):

@@ -12,21 +12,21 @@ SHORT = 12  # insertion sort is fastest up to this many rows
 
 
 @kernel
-def presence_mark(rows: npt.NDArray[np.integer], low: int, table: Ints) -> None:
-    """Set table[id - low] for every id that occurs."""
-    for row in range(rows.size):
-        table[rows[row] - low] = 1
+def mark_present(ids: npt.NDArray[np.integer], low: int, table: Ints) -> None:
+    """Set table[id - low] to 1 for every id that occurs."""
+    for row in range(ids.size):
+        table[ids[row] - low] = 1
 
 
 @kernel
-def codes_lookup(rows: npt.NDArray[np.integer], low: int, table: Ints, codes: Ints) -> None:
-    """codes[row] = table[id - low]."""
-    for row in range(rows.size):
-        codes[row] = table[rows[row] - low]
+def look_up_codes(ids: npt.NDArray[np.integer], low: int, table: Ints, codes: Ints) -> None:
+    """Set codes[row] to table[id - low]."""
+    for row in range(ids.size):
+        codes[row] = table[ids[row] - low]
 
 
 @kernel
-def users_count(user: Ints, indptr: Longs) -> None:
+def fill_user_starts(user: Ints, indptr: Longs) -> None:
     """Fill indptr (n_users + 1, zeros) with the start of each user's rows."""
     for row in range(user.size):
         indptr[user[row] + 1] += 1
@@ -35,7 +35,7 @@ def users_count(user: Ints, indptr: Longs) -> None:
 
 
 @kernel
-def rows_group(
+def group_rows(
     user: Ints,  # (n_rows,)
     first: int,  # rows of users before this one, or after the last of `free`, are skipped
     free: Longs,  # (n_copied_users,) where each user's next row goes, advanced in place
@@ -65,7 +65,8 @@ def rows_group(
 
 
 @inlined
-def _after(time: Longs, basket: Ints, item: Ints, a: int, b: int) -> bool:
+def _is_after(time: Longs, basket: Ints, item: Ints, a: int, b: int) -> bool:
+    """Return whether row a sorts after row b."""
     if time.size and time[a] != time[b]:
         return bool(time[a] > time[b])
     if basket.size and basket[a] != basket[b]:
@@ -85,14 +86,17 @@ def _swap(time: Longs, basket: Ints, item: Ints, weight: Floats, a: int, b: int)
 
 
 @inlined
-def _sift(time: Longs, basket: Ints, item: Ints, weight: Floats, start: int, root: int, end: int) -> None:
+def _sift_down(
+    time: Longs, basket: Ints, item: Ints, weight: Floats, start: int, root: int, end: int
+) -> None:
+    """Move the row at `root` of the heap down until no child sorts after it."""
     while True:
         child = 2 * root + 1
         if child >= end:
             return
-        if child + 1 < end and _after(time, basket, item, start + child + 1, start + child):
+        if child + 1 < end and _is_after(time, basket, item, start + child + 1, start + child):
             child += 1
-        if not _after(time, basket, item, start + child, start + root):
+        if not _is_after(time, basket, item, start + child, start + root):
             return
         _swap(time, basket, item, weight, start + root, start + child)
         root = child
@@ -101,7 +105,7 @@ def _sift(time: Longs, basket: Ints, item: Ints, weight: Floats, start: int, roo
 @inlined
 def _is_sorted(time: Longs, basket: Ints, item: Ints, start: int, end: int) -> bool:
     for row in range(start + 1, end):  # noqa: SIM110  a generator does not compile
-        if _after(time, basket, item, row - 1, row):
+        if _is_after(time, basket, item, row - 1, row):
             return False
     return True
 
@@ -116,32 +120,32 @@ def _is_ascending(time: Longs, start: int, end: int) -> bool:
 
 @inlined
 def _sort_span(time: Longs, basket: Ints, item: Ints, weight: Floats, start: int, end: int) -> None:
-    """In place: insertion sort for short spans, heap sort for long ones."""
+    """Sort in place: insertion sort for short spans, heap sort for long ones."""
     n = end - start
     if n <= SHORT:
         for row in range(start + 1, end):
             at = row
-            while at > start and _after(time, basket, item, at - 1, at):
+            while at > start and _is_after(time, basket, item, at - 1, at):
                 _swap(time, basket, item, weight, at - 1, at)
                 at -= 1
         return
     for root in range(n // 2 - 1, -1, -1):
-        _sift(time, basket, item, weight, start, root, n)
+        _sift_down(time, basket, item, weight, start, root, n)
     for last in range(n - 1, 0, -1):
         _swap(time, basket, item, weight, start, start + last)
-        _sift(time, basket, item, weight, start, 0, last)
+        _sift_down(time, basket, item, weight, start, 0, last)
 
 
 @inlined
 def _reorder(column: npt.NDArray[Any], start: int, order: Longs) -> None:
-    """In place; a loop compiles faster than an array assignment, which brings its error message along."""
+    """Reorder in place, by a loop: an array assignment compiles slower, because of its error message."""
     old = column[start : start + order.size].copy()
     for k in range(order.size):
         column[start + k] = old[order[k]]
 
 
 @kernel
-def rows_sort(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floats) -> None:
+def sort_rows(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floats) -> None:
     """Sort each user's rows by time, basket, item, in place; an absent column has length 0."""
     for u in range(indptr.size - 1):
         start, end = indptr[u], indptr[u + 1]
@@ -150,7 +154,7 @@ def rows_sort(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floa
         if time.size == 0 or end - start <= SHORT:
             _sort_span(time, basket, item, weight, start, end)
             continue
-        # Sort by time alone (a log is sorted already), then sort the rows that share a time.
+        # Sort by time alone (often sorted already), then sort the rows that share a time.
         if not _is_ascending(time, start, end):
             order = np.argsort(time[start:end])
             _reorder(time, start, order)
@@ -168,7 +172,7 @@ def rows_sort(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floa
 
 
 @kernel
-def duplicates_merge(
+def merge_duplicates(
     indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floats, keep: Bools
 ) -> int:
     """Mark the first of equal rows in `keep` and add the weights of the others to it; return their count."""
@@ -190,8 +194,8 @@ def duplicates_merge(
 
 
 @kernel
-def baskets_find(indptr: Longs, time: Longs, basket: Ints, first: Bools, user_baskets: Longs) -> int:
-    """Mark the first row of each basket, fill user_baskets (n_users + 1, zeros), return their number."""
+def find_baskets(indptr: Longs, time: Longs, basket: Ints, first: Bools, user_baskets: Longs) -> int:
+    """Mark the first row of each basket and fill user_baskets (n_users + 1, zeros); return n_baskets."""
     total = 0
     for u in range(indptr.size - 1):
         for row in range(indptr[u], indptr[u + 1]):
@@ -205,7 +209,7 @@ def baskets_find(indptr: Longs, time: Longs, basket: Ints, first: Bools, user_ba
 
 
 @kernel
-def baskets_fill(first: Bools, baskets: Longs) -> None:
+def fill_basket_starts(first: Bools, baskets: Longs) -> None:
     """Fill baskets (n_baskets + 1,) with the first row of each basket, then the number of rows."""
     at = 0
     for row in range(first.size):
@@ -216,7 +220,7 @@ def baskets_fill(first: Bools, baskets: Longs) -> None:
 
 
 @kernel
-def sets_build(indptr: Longs, item: Ints, out_indptr: Longs, out: Ints) -> None:
+def build_sets(indptr: Longs, item: Ints, out_indptr: Longs, out: Ints) -> None:
     """Write each user's distinct items, ascending, to the front of `out`; fill out_indptr (n_users + 1)."""
     at = 0
     for u in range(indptr.size - 1):
@@ -229,8 +233,8 @@ def sets_build(indptr: Longs, item: Ints, out_indptr: Longs, out: Ints) -> None:
 
 
 @kernel
-def repeated_item_find(indptr: Longs, items: Ints, last_list: Ints) -> int:
-    """Position of the first item that repeats within its list, or -1; last_list (n_items,) is all -1."""
+def find_repeated_item(indptr: Longs, items: Ints, last_list: Ints) -> int:
+    """Return where an item first repeats within its list, or -1; last_list (n_items,) is all -1."""
     for number in range(indptr.size - 1):
         for at in range(indptr[number], indptr[number + 1]):
             if last_list[items[at]] == number:

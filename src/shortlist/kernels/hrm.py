@@ -15,7 +15,7 @@ from shortlist.kernels.mf import Hyperparameters, Parameters, TrendQuery, hardes
 from shortlist.kernels.repeats import RepeatCounts, add_purchase, repeat_signal
 from shortlist.kernels.rng import index_below, mix_bits, next_bits, unit_float
 from shortlist.kernels.simd import (
-    Two,
+    FloatPair,
     Width,
     add_row,
     blend_rows,
@@ -73,7 +73,7 @@ def pool_context(contexts: Contexts, group: int, items: Floats, out: Floats, wid
 
 
 @inlined
-def user_pooling(max_pool_user: bool) -> Two:
+def user_pooling(max_pool_user: bool) -> FloatPair:
     """Return (base, gain) of the second layer, which weigh the user against the context; see `blend_rows`."""
     return (ZERO, ONE) if max_pool_user else (HALF, ZERO)
 
@@ -103,12 +103,8 @@ def hrm_block(
     pooled, hybrid = np.empty(len(width), np.float32), np.empty(len(width), np.float32)
     context, h = np.uintp(pooled.ctypes.data), np.uintp(hybrid.ctypes.data)
     pooling = user_pooling(contexts.max_pool_user)
-    use_repeats, log_decay, repeat_start = (
-        theta.item_repeat.size > 0,
-        contexts.log_decay,
-        contexts.repeat_start,
-    )
-    use_trend = theta.item_trend.size > 0
+    log_decay, repeat_start = contexts.log_decay, contexts.repeat_start
+    use_repeats, use_trend = theta.item_repeat.size > 0, theta.item_trend.size > 0
     n_history, latest_user, day, recent_share = 0, np.int32(-1), np.int32(0), ZERO
     for visit in range(groups.size):
         group = groups[visit]
@@ -151,12 +147,12 @@ def hrm_block(
                 score = row_dot(h, q, width)
                 if theta.bias.size:
                     score += theta.bias[target]
-                x = repeat_signal(counts, target, user, group, log_decay) if use_repeats else ZERO
+                repeat = repeat_signal(counts, target, user, group, log_decay) if use_repeats else ZERO
                 if use_repeats:
-                    score += (theta.user_repeat[user] + theta.item_repeat[target]) * x
-                v = trend_score(sales, target, day, recent_share) if use_trend else ZERO
+                    score += (theta.user_repeat[user] + theta.item_repeat[target]) * repeat
+                trend = trend_score(sales, target, day, recent_share) if use_trend else ZERO
                 if use_trend:
-                    score += (theta.user_trend[user] + theta.item_trend[target]) * v
+                    score += (theta.user_trend[user] + theta.item_trend[target]) * trend
                 descent = class_descent(hyper.loss, score, theta.boundary[user], relevant)
                 if relevant:
                     descent *= hyper.positive_weight
@@ -171,24 +167,24 @@ def hrm_block(
                     theta.bias[target] += step
                 if use_repeats:
                     theta.user_repeat[user] = (
-                        repeat_start + shrink_user * (theta.user_repeat[user] - repeat_start) + step * x
+                        repeat_start + shrink_user * (theta.user_repeat[user] - repeat_start) + step * repeat
                     )
-                    theta.item_repeat[target] = shrink * theta.item_repeat[target] + step * x
+                    theta.item_repeat[target] = shrink * theta.item_repeat[target] + step * repeat
                 if use_trend:
                     theta.user_trend[user] = (
                         USER_TREND_START
                         + shrink_user * (theta.user_trend[user] - USER_TREND_START)
-                        + step * v
+                        + step * trend
                     )
-                    theta.item_trend[target] = shrink * theta.item_trend[target] + step * v
+                    theta.item_trend[target] = shrink * theta.item_trend[target] + step * trend
             else:
-                x = repeat_signal(counts, item, user, group, log_decay) if use_repeats else ZERO
-                if x > ZERO and bits & HISTORY_BIT:  # a repeat: compare with another item of the history
+                repeat = repeat_signal(counts, item, user, group, log_decay) if use_repeats else ZERO
+                if repeat > ZERO and bits & HISTORY_BIT:  # a repeat: compare with another item of the history
                     other = np.int64(counts.history[index_below(mix_bits(bits), n_history)])
                 elif hyper.negative_draws > 1:
-                    trend = TrendQuery(sales, user, day, recent_share)
+                    trend_query = TrendQuery(sales, user, day, recent_share)
                     other = hardest_negative(
-                        h, theta, other, hyper.negative_draws, liked_in, visit_id, bits, width, trend
+                        h, theta, other, hyper.negative_draws, liked_in, visit_id, bits, width, trend_query
                     )
                 if liked_in[other] == visit_id:
                     continue
@@ -196,16 +192,16 @@ def hrm_block(
                 margin = row_dot(h, q, width) - row_dot(h, r, width)
                 if theta.bias.size:
                     margin += theta.bias[item] - theta.bias[other]
-                y = repeat_signal(counts, other, user, group, log_decay) if use_repeats else ZERO
+                repeat_other = repeat_signal(counts, other, user, group, log_decay) if use_repeats else ZERO
                 if use_repeats:
-                    margin += (theta.user_repeat[user] + theta.item_repeat[item]) * x
-                    margin -= (theta.user_repeat[user] + theta.item_repeat[other]) * y
-                v, w = ZERO, ZERO
+                    margin += (theta.user_repeat[user] + theta.item_repeat[item]) * repeat
+                    margin -= (theta.user_repeat[user] + theta.item_repeat[other]) * repeat_other
+                trend, trend_other = ZERO, ZERO
                 if use_trend:
-                    v = trend_score(sales, item, day, recent_share)
-                    w = trend_score(sales, other, day, recent_share)
-                    margin += (theta.user_trend[user] + theta.item_trend[item]) * v
-                    margin -= (theta.user_trend[user] + theta.item_trend[other]) * w
+                    trend = trend_score(sales, item, day, recent_share)
+                    trend_other = trend_score(sales, other, day, recent_share)
+                    margin += (theta.user_trend[user] + theta.item_trend[item]) * trend
+                    margin -= (theta.user_trend[user] + theta.item_trend[other]) * trend_other
                 step = hyper.lr * rank_descent(margin)
                 shrinks = (shrink_user, shrink_item, shrink_negative)
                 step_hybrid_pair(p, gradient, q, r, context, step, shrinks, pooling, width)
@@ -214,18 +210,22 @@ def hrm_block(
                     theta.bias[other] -= step
                 if use_repeats:
                     theta.user_repeat[user] = (
-                        repeat_start + shrink_user * (theta.user_repeat[user] - repeat_start) + step * (x - y)
+                        repeat_start
+                        + shrink_user * (theta.user_repeat[user] - repeat_start)
+                        + step * (repeat - repeat_other)
                     )
-                    theta.item_repeat[item] = shrink_item * theta.item_repeat[item] + step * x
-                    theta.item_repeat[other] = shrink_negative * theta.item_repeat[other] - step * y
+                    theta.item_repeat[item] = shrink_item * theta.item_repeat[item] + step * repeat
+                    theta.item_repeat[other] = (
+                        shrink_negative * theta.item_repeat[other] - step * repeat_other
+                    )
                 if use_trend:
                     theta.user_trend[user] = (
                         USER_TREND_START
                         + shrink_user * (theta.user_trend[user] - USER_TREND_START)
-                        + step * (v - w)
+                        + step * (trend - trend_other)
                     )
-                    theta.item_trend[item] = shrink_item * theta.item_trend[item] + step * v
-                    theta.item_trend[other] = shrink_negative * theta.item_trend[other] - step * w
+                    theta.item_trend[item] = shrink_item * theta.item_trend[item] + step * trend
+                    theta.item_trend[other] = shrink_negative * theta.item_trend[other] - step * trend_other
                 pairs += 1
         if use_repeats:
             for row in range(starts[visit], starts[visit + 1]):
@@ -306,7 +306,7 @@ def apply_context_gradients(
     items: Floats,  # (n_items, n_factors), updated in place
     width: Width,
 ) -> None:
-    """Apply the gradients of the contexts after a round, in an order that no number of threads changes."""
+    """Apply the gradients of the contexts after a round, in an order that does not depend on the threads."""
     snapshot, gradients, starts = collected
     n_blocks, n_factors = strata.n_blocks, items.shape[1]
     n_ranges = (strata.cells.size - 1) // n_blocks

@@ -27,7 +27,7 @@ class EventLog(NamedTuple):
     """The history of all known users, and the order in which its baskets happened."""
 
     users: UserLog
-    owner: Ints  # (n_baskets,)
+    owner: Ints  # (n_baskets,) user of each basket
     order: Longs  # (n_baskets,) basket numbers by time
 
 
@@ -36,7 +36,7 @@ class SalesIndex(NamedTuple):
 
     starts: Longs  # (n_items + 1,)
     position: Longs  # (n_rows,) ascending per item
-    time: Longs  # (n_baskets,) ascending
+    time: Longs  # (n_baskets,) time of each basket, ascending
     rows_before: Longs  # (n_baskets + 1,) rows of all baskets before a position
 
 
@@ -44,9 +44,9 @@ class ItemStats(NamedTuple):
     """Statistics of every item over the baskets counted so far."""
 
     cursor: Longs  # (1 + n_windows,) position of the next basket to count, and of the oldest in each window
-    sold: Doubles  # (n_items,)
-    recent: Doubles  # (n_windows, n_items)
-    total: Doubles  # (1 + n_windows,) sales of all items
+    sold: Doubles  # (n_items,) all sales
+    recent: Doubles  # (n_windows, n_items) sales within each window
+    total: Doubles  # (1 + n_windows,) the same summed over items: all sales, then those within each window
     buyers: Doubles  # (n_items,) distinct users
     repeats: Doubles  # (n_items,) sales that were not the user's first of the item
     gaps: Doubles  # (n_items,) days between a user's purchases, summed over repeats
@@ -100,7 +100,7 @@ def fill_gaps(
 
 @inlined
 def _sales_before(index: SalesIndex, item: int, position: int) -> int:
-    """Sales of the item in the first `position` baskets."""
+    """Return the sales of the item in the first `position` baskets."""
     low, high = int(index.starts[item]), int(index.starts[item + 1])
     while low < high:
         middle = (low + high) // 2
@@ -153,13 +153,13 @@ def list_pairs(log: EventLog, window: int, n_items: int, keys: Longs) -> int:
 
 @inlined
 def experience(users: UserLog, user: int, end: int) -> float:
-    """log(1 + items bought) of a user before basket `end`."""
+    """Return log(1 + number of items that a user bought before basket `end`)."""
     return float(np.log1p(users.baskets[end] - users.baskets[users.user_baskets[user]]))
 
 
 @inlined
-def _entry(pairs: CoCounts, item: int, other: int) -> int:
-    """Where the pair is stored, if it is."""
+def _find_entry(pairs: CoCounts, item: int, other: int) -> int:
+    """Return where the pair is stored, if it is."""
     low, high = int(pairs.starts[item]), int(pairs.starts[item + 1]) - 1
     while low < high:
         middle = (low + high) // 2
@@ -172,9 +172,9 @@ def _entry(pairs: CoCounts, item: int, other: int) -> int:
 
 @inlined
 def pair_weight(pairs: CoCounts, item: int, other: int) -> np.float32:
-    """The weight from an item to another; 0 for a pair that never occurs."""
+    """Return the weight from an item to another; 0 for a pair that never occurs."""
     if pairs.starts[item] < pairs.starts[item + 1]:
-        entry = _entry(pairs, item, other)
+        entry = _find_entry(pairs, item, other)
         if pairs.other[entry] == other:
             return np.float32(pairs.weight[entry])
     return np.float32(0)
@@ -192,7 +192,7 @@ def _count_pairs(users: UserLog, owner: int, b: int, window: int, decay: float, 
             i = users.item[row]
             for to in range(users.baskets[b], min(users.baskets[b + 1], users.baskets[b] + MAX_PAIRED)):
                 if users.item[to] != i:
-                    pairs.weight[_entry(pairs, i, users.item[to])] += weight
+                    pairs.weight[_find_entry(pairs, i, users.item[to])] += weight
                     pairs.out[i] += weight
 
 
@@ -214,7 +214,7 @@ def _slide_windows(log: EventLog, item_stats: ItemStats, windows: Longs, until: 
 @inlined
 def _count_items(users: UserLog, owner: int, b: int, item_stats: ItemStats) -> None:
     """Count the items of one basket."""
-    size, come = users.baskets[b + 1] - users.baskets[b], experience(users, owner, b)
+    size, user_experience = users.baskets[b + 1] - users.baskets[b], experience(users, owner, b)
     for row in range(users.baskets[b], users.baskets[b + 1]):
         i = users.item[row]
         if item_stats.sold[i] == 0:
@@ -222,8 +222,8 @@ def _count_items(users: UserLog, owner: int, b: int, item_stats: ItemStats) -> N
         item_stats.sold[i] += 1
         item_stats.total[0] += 1
         item_stats.sizes[i] += size
-        item_stats.experience[i, 0] += come
-        item_stats.experience[i, 1] += come * come
+        item_stats.experience[i, 0] += user_experience
+        item_stats.experience[i, 1] += user_experience * user_experience
         if users.gap[row] < 0:
             item_stats.buyers[i] += 1
         else:
@@ -267,12 +267,12 @@ def top_positive(values: Doubles | Floats, ids: Ints, n: int, out: Ints) -> int:
 
 
 @inlined
-def advance(log: EventLog, state: ReplayState, rules: Rules, every: Ints, at: int) -> None:
-    """Bring the state to `at`, and best sellers to its full hour. Writes nothing if it is there already."""
+def advance(log: EventLog, state: ReplayState, rules: Rules, all_items: Ints, at: int) -> None:
+    """Bring the state to `at`, and best sellers to the last full hour; write nothing if `at` is its time."""
     if state.clock[0] == at:
         return
     item_stats, hour = state.item_stats, at // HOUR
-    # before the first full hour with sales, best sellers are those of the time itself
+    # before the first full hour with sales, best sellers are computed as of `at` itself
     by_hour = log.order.size > 0 and log.users.time[log.order[0]] < hour * HOUR
     for step in range(2):  # to the hour, then to the time: one copy of the code for both
         if step == 1 or (by_hour and hour != state.clock[1]):
@@ -281,12 +281,12 @@ def advance(log: EventLog, state: ReplayState, rules: Rules, every: Ints, at: in
                 state.best[:] = -1
                 for k in range(3):
                     sales = item_stats.sold if k == 2 else item_stats.recent[1 + 2 * k]
-                    top_positive(sales, every, every.size, state.best[k])
+                    top_positive(sales, all_items, all_items.size, state.best[k])
     state.clock[1] = hour
     state.clock[0] = at
 
 
 @kernel
-def replay_until(log: EventLog, state: ReplayState, rules: Rules, every: Ints, at: int) -> None:
-    """`advance`, for callers outside the kernels."""
-    advance(log, state, rules, every, at)
+def replay_until(log: EventLog, state: ReplayState, rules: Rules, all_items: Ints, at: int) -> None:
+    """Call `advance` from outside the kernels."""
+    advance(log, state, rules, all_items, at)

@@ -1,4 +1,4 @@
-"""Metrics of ragged lists in one pass; a table of stamps answers whether an item is in a user's truth."""
+"""Metrics of ragged lists in one pass; a table of stamps marks the items in a user's truth."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from shortlist.types import Bools, Doubles, Ints, Longs, State
 
 
 class Chunk(NamedTuple):
-    """Lists of some users; `row` is the row of each user in the truth, -1 for users who do not count."""
+    """Lists of some users; `row` is the row of each user in the truth, -1 for users who are not evaluated."""
 
     indptr: Longs  # (n_lists + 1,)
     items: Ints  # (n_shown,)
@@ -27,7 +27,7 @@ class Truth(NamedTuple):
 
 
 class PerUserSums(NamedTuple):
-    """Output of `lists_evaluate` per row, per item and per cell of predicted probability."""
+    """Output of `evaluate_lists` per row, per item and per cell of predicted probability."""
 
     hits: Ints  # (n_rows,) like the others down to `expected_hits`, all 0 at first
     first: Ints  # rank of the first hit, 0 without a hit
@@ -41,7 +41,7 @@ class PerUserSums(NamedTuple):
 
 
 @kernel
-def distinct_count(truth: Truth, n_relevant: Ints, relevant_of: Longs) -> None:
+def count_distinct(truth: Truth, n_relevant: Ints, relevant_of: Longs) -> None:
     """n_relevant (n_rows,): distinct items of each user; relevant_of (n_items,): users of each item."""
     for row in range(n_relevant.size):
         for k in range(truth.start[row], truth.end[row]):
@@ -55,13 +55,14 @@ def distinct_count(truth: Truth, n_relevant: Ints, relevant_of: Longs) -> None:
 
 @inlined
 def _stamp(truth: Truth, row: int) -> None:
+    """Mark the relevant items of a row."""
     for k in range(truth.start[row], truth.end[row]):
         truth.stamp[truth.item[k]] = row
 
 
 @inlined
-def _hit(truth: Truth, row: int, code: int) -> bool:
-    """Whether an item is in the truth; clears its stamp, so that an item counts as one hit at most."""
+def _take_hit(truth: Truth, row: int, code: int) -> bool:
+    """Return whether an item is in the truth; clear its stamp, so that it counts as one hit at most."""
     if code < 0 or truth.stamp[code] != row:
         return False
     truth.stamp[code] = -1
@@ -70,7 +71,7 @@ def _hit(truth: Truth, row: int, code: int) -> bool:
 
 @inlined
 def _add_probability(sums: PerUserSums, row: int, p: float, hit: bool) -> None:
-    """Record a predicted probability and its outcome; NaN is no prediction."""
+    """Record a predicted probability and its outcome; skip NaN, which means no prediction."""
     if p != p:
         return
     cell = min(int(p * sums.cells.shape[0]), sums.cells.shape[0] - 1)
@@ -81,7 +82,7 @@ def _add_probability(sums: PerUserSums, row: int, p: float, hit: bool) -> None:
 
 
 @kernel
-def lists_evaluate(
+def evaluate_lists(
     chunk: Chunk,
     truth: Truth,
     probabilities: Doubles,  # (n_shown,) or length 0
@@ -102,7 +103,7 @@ def lists_evaluate(
             code = chunk.code[chunk.items[at]]
             if code >= 0:
                 sums.shown_of[code] += 1
-            hit = _hit(truth, row, code)
+            hit = _take_hit(truth, row, code)
             if probabilities.size:
                 _add_probability(sums, row, probabilities[at], hit)
             if not hit:
@@ -122,7 +123,7 @@ def lists_evaluate(
 
 
 @kernel
-def hits_mark(chunk: Chunk, truth: Truth, relevant: Bools) -> None:
+def mark_hits(chunk: Chunk, truth: Truth, relevant: Bools) -> None:
     """relevant (n_shown,), False at first: whether each shown item is in its user's truth."""
     for number in chunk.order:
         row = chunk.row[number]
@@ -130,11 +131,11 @@ def hits_mark(chunk: Chunk, truth: Truth, relevant: Bools) -> None:
             continue
         _stamp(truth, row)
         for at in range(chunk.indptr[number], chunk.indptr[number + 1]):
-            relevant[at] = _hit(truth, row, chunk.code[chunk.items[at]])
+            relevant[at] = _take_hit(truth, row, chunk.code[chunk.items[at]])
 
 
 @kernel
-def prefixes_sum(
+def sum_prefixes(
     indptr: Longs,  # (n_lists + 1,)
     relevant: Bools,  # (n_shown,)
     n_relevant: Ints,  # (n_lists,) size of each list's truth
@@ -169,8 +170,8 @@ def prefixes_sum(
 
 
 @kernel
-def prefixes_best(indptr: Longs, relevant: Bools, n_relevant: Ints, best: Longs) -> None:
-    """best (n_lists,), zeros at first: the shortest prefix of highest F1; 0 without a hit."""
+def find_best_prefixes(indptr: Longs, relevant: Bools, n_relevant: Ints, best: Longs) -> None:
+    """best (n_lists,), zeros at first: length of the shortest prefix with the highest F1; 0 without a hit."""
     for number in range(best.size):
         start = indptr[number]
         hits, top = 0, 0.0
@@ -185,7 +186,7 @@ def prefixes_best(indptr: Longs, relevant: Bools, n_relevant: Ints, best: Longs)
 
 
 @kernel
-def repeats_count(chunk: Chunk, truth: Truth, history: Truth, shown: Ints, hits: Ints) -> None:
+def count_shown_repeats(chunk: Chunk, truth: Truth, history: Truth, shown: Ints, hits: Ints) -> None:
     """shown, hits (n_rows,): shown items and hits that the user's history contains."""
     for number in chunk.order:
         row = chunk.row[number]
@@ -195,14 +196,14 @@ def repeats_count(chunk: Chunk, truth: Truth, history: Truth, shown: Ints, hits:
         _stamp(history, row)
         for at in range(chunk.indptr[number], chunk.indptr[number + 1]):
             code = chunk.code[chunk.items[at]]
-            hit = _hit(truth, row, code)
+            hit = _take_hit(truth, row, code)
             if code >= 0 and history.stamp[code] == row:
                 shown[row] += 1
                 hits[row] += hit
 
 
 @kernel
-def repeated_count(truth: Truth, history: Truth, repeated: Ints) -> None:
+def count_repeated_items(truth: Truth, history: Truth, repeated: Ints) -> None:
     """repeated (n_rows,): distinct truth items that the user's history contains."""
     for row in range(repeated.size):
         _stamp(history, row)
@@ -215,8 +216,8 @@ def repeated_count(truth: Truth, history: Truth, repeated: Ints) -> None:
 
 
 @kernel
-def means_resample(values: Doubles, state: State, means: Doubles) -> None:
-    """means (n_resamples,): each of a bootstrap sample of all values."""
+def resample_means(values: Doubles, state: State, means: Doubles) -> None:
+    """means (n_resamples,): the mean of each bootstrap sample of the values."""
     for r in range(means.size):
         total = 0.0
         for _ in range(values.size):

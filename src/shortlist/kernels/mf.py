@@ -81,7 +81,7 @@ def hardest_negative(
             score = row_dot(vector, row_at(theta.item, candidate), width)
             if theta.bias.size:
                 score += theta.bias[candidate]
-            if trend is not None:  # noqa: SIM102  # decided at compile time, so apart from the next line
+            if trend is not None:  # noqa: SIM102  # its own test: it is decided at compile time
                 if theta.item_trend.size:
                     signal = trend_score(trend.sales, candidate, trend.day, trend.recent_share)
                     score += (theta.user_trend[trend.user] + theta.item_trend[candidate]) * signal

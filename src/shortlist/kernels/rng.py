@@ -57,13 +57,6 @@ def fill_uniform(key: np.uint64, limit: np.float32, out: Floats) -> None:
             out[n + 1] = limit * (TWO * unit_float(z) - ONE)
 
 
-@kernel
-def fill_bits(state: State, out: State) -> None:
-    """Fill `out` with random bits from the stream."""
-    for i in range(out.size):
-        out[i] = next_bits(state)
-
-
 def stream(seed: int, *path: int) -> State:
     """Return the state (1,) of the stream identified by a seed and a path such as (purpose, epoch)."""
     entropy = np.random.SeedSequence(seed, spawn_key=path)

@@ -18,8 +18,8 @@ from shortlist.kernels.simd_blocks import F32, I32, I64, LANES, splat
 from shortlist.types import Floats
 
 Width = tuple[tuple[()], ...]
-Two = tuple[np.float32, np.float32]
-Three = tuple[np.float32, np.float32, np.float32]
+FloatPair = tuple[np.float32, np.float32]
+FloatTriple = tuple[np.float32, np.float32, np.float32]
 
 SUMS = 4  # independent partial sums of an inner product, so that additions overlap
 LINE = 64  # bytes per cache line
@@ -80,7 +80,7 @@ def _row_dot(_typing: Any, left: Any, right: Any, width: Any) -> Any:
 
 
 def _update(n_rows: int, formula: Callable[..., tuple[Any, ...]]) -> Any:
-    """Generate a step on rows that do not overlap: `formula` gives new values of the first of them."""
+    """Generate a step on rows that do not overlap: `formula` returns the new values of the first of them."""
 
     def generate_for(width: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -102,6 +102,7 @@ def _combine(builder: Any, a: Any, x: Any, b: Any, y: Any) -> Any:
     return builder.fadd(builder.fmul(a, x, flags=FUSED), builder.fmul(b, y, flags=FUSED), flags=FUSED)
 
 
+# Formulas of the steps: b is the builder, c the context, and kp, kq, kr are the shrink factors of p, q, r.
 def _pair(
     b: Any, p: Any, q: Any, r: Any, step: Any, shrink_p: Any, shrink_q: Any, shrink_r: Any
 ) -> tuple[Any, ...]:
@@ -237,13 +238,15 @@ def row_dot(left: np.uintp, right: np.uintp, width: Width) -> np.float32:
 
 
 @ir_inlined
-def step_pair(p: np.uintp, q: np.uintp, r: np.uintp, step: np.float32, shrink: Three, width: Width) -> None:
+def step_pair(
+    p: np.uintp, q: np.uintp, r: np.uintp, step: np.float32, shrink: FloatTriple, width: Width
+) -> None:
     """Set p, q, r to shrink · old value + step · (q - r, p, -p), all from the old values."""
     _STEP_PAIR(p, q, r, step, shrink[0], shrink[1], shrink[2], width)
 
 
 @ir_inlined
-def step_one(p: np.uintp, q: np.uintp, step: np.float32, shrink: Two, width: Width) -> None:
+def step_one(p: np.uintp, q: np.uintp, step: np.float32, shrink: FloatPair, width: Width) -> None:
     """Set p, q to shrink · old value + step · (q, p), both from the old values."""
     _STEP_ONE(p, q, step, shrink[0], shrink[1], width)
 
@@ -267,7 +270,7 @@ def keep_larger(p: np.uintp, q: np.uintp, width: Width) -> None:
 
 
 @ir_inlined
-def blend_rows(h: np.uintp, p: np.uintp, context: np.uintp, pooling: Two, width: Width) -> None:
+def blend_rows(h: np.uintp, p: np.uintp, context: np.uintp, pooling: FloatPair, width: Width) -> None:
     """Set h to w·p + (1 - w)·context. `pooling` is (base, gain): w = base, plus gain where p is larger."""
     _BLEND_ROWS(h, p, context, pooling[0], pooling[1], width)
 
@@ -280,8 +283,8 @@ def step_hybrid_pair(
     r: np.uintp,
     context: np.uintp,  # read only
     step: np.float32,
-    shrink: Three,
-    pooling: Two,
+    shrink: FloatTriple,
+    pooling: FloatPair,
     width: Width,
 ) -> None:
     """Do `step_pair` with the blend of p and the context instead of p, whose gradient both share."""
@@ -297,8 +300,8 @@ def step_hybrid_one(
     q: np.uintp,
     context: np.uintp,  # read only
     step: np.float32,
-    shrink: Two,
-    pooling: Two,
+    shrink: FloatPair,
+    pooling: FloatPair,
     width: Width,
 ) -> None:
     """Do `step_one` with the blend of p and the context instead of p, whose gradient both share."""

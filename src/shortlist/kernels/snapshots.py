@@ -31,7 +31,7 @@ from shortlist.kernels.item_stats import (
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.types import Bools, Floats, Ints, Longs
 
-N_FEATURES = 48
+N_FEATURES = 48  # named by `FEATURES` in models/two_stage/features.py, in the same order
 MISSING = np.nan
 
 
@@ -54,7 +54,7 @@ class FeatureRows(NamedTuple):
 
 @inlined
 def _user_features(users: UserLog, first: int, end: int, at: int, n_own: int, row: Floats) -> None:
-    """The last columns: the same for all candidates of a snapshot."""
+    """Fill the features of the user, which are the same for all candidates of a snapshot."""
     n = end - first
     rows = users.baskets[end] - users.baskets[first]
     repeats, trend = 0.0, 0.0
@@ -76,7 +76,8 @@ def _user_features(users: UserLog, first: int, end: int, at: int, n_own: int, ro
 
 
 @inlined
-def _item_features(item_stats: ItemStats, i: int, at: int, come: float, row: Floats) -> None:
+def _item_features(item_stats: ItemStats, i: int, at: int, user_experience: float, row: Floats) -> None:
+    """Fill the features of the item."""
     sold = item_stats.sold[i]
     for w in range(item_stats.recent.shape[0]):
         row[w] = item_stats.recent[w, i] / max(item_stats.total[1 + w], 1.0)
@@ -90,9 +91,9 @@ def _item_features(item_stats: ItemStats, i: int, at: int, come: float, row: Flo
     row[12] = sold / item_stats.buyers[i] if sold else MISSING
     mean = item_stats.experience[i, 0] / sold if sold else MISSING
     row[13] = mean
-    row[14] = come - mean
+    row[14] = user_experience - mean
     row[15] = (
-        (come - mean) / (max(item_stats.experience[i, 1] / sold - mean * mean, 0.0) ** 0.5 + 0.3)
+        (user_experience - mean) / (max(item_stats.experience[i, 1] / sold - mean * mean, 0.0) ** 0.5 + 0.3)
         if sold
         else MISSING
     )
@@ -100,6 +101,7 @@ def _item_features(item_stats: ItemStats, i: int, at: int, come: float, row: Flo
 
 @inlined
 def _own_features(scratch: Scratch, mark: int, i: int, at: int, n: int, item_gap: float, row: Floats) -> None:
+    """Fill the features of the user's purchases of the item."""
     if scratch.own[i] != mark:
         row[:5] = 0
         row[5:10] = MISSING
@@ -119,6 +121,7 @@ def _own_features(scratch: Scratch, mark: int, i: int, at: int, n: int, item_gap
 def _link_features(
     scratch: Scratch, after: CoCounts, ease: EASEWeights, i: int, sold: float, n_latest: int, row: Floats
 ) -> None:
+    """Fill the features of the item and the user's other items."""
     for k in range(4):
         row[k] = scratch.links[i, k]
     row[4:6] = 0
@@ -133,6 +136,7 @@ def _link_features(
 
 @inlined
 def _contains(users: UserLog, basket: int, i: int) -> bool:
+    """Return whether a basket contains the item; False for an unknown basket (-1)."""
     if basket >= 0:
         for row in range(users.baskets[basket], users.baskets[basket + 1]):
             if users.item[row] == i:
@@ -150,7 +154,7 @@ def fill_features(
     scratch: Scratch,
     snapshots: Snapshots,
     given: GivenCandidates,
-    numbers: tuple[int, int],  # the first snapshot to process, and the first one not to
+    numbers: tuple[int, int],  # snapshots numbers[0] … numbers[1] - 1 are processed
     out: FeatureRows,
 ) -> None:
     """Propose candidates and compute their features, snapshot by snapshot."""
@@ -158,7 +162,7 @@ def fill_features(
     out.indptr[0] = 0
     for number in range(numbers[0], numbers[1]):
         user, at = snapshots.user[number], snapshots.at[number]
-        advance(log, state, rules, scratch.every, at)
+        advance(log, state, rules, scratch.all_items, at)
         mark = scratch.mark[0]
         scratch.mark[0] += 1
         first, end = users.user_baskets[user], users.user_baskets[user + 1]
@@ -167,7 +171,8 @@ def fill_features(
         n_own = load_history(users, scratch, mark, first, end, at)
         n_near = score_links(users, state, rules, scratch, first, end, n_own)
         score_ease(ease, scratch, n_own)
-        n_latest, come = weigh_latest(state.after, rules, scratch, n_own), experience(users, user, end)
+        n_latest = weigh_latest(state.after, rules, scratch, n_own)
+        user_experience = experience(users, user, end)
         n = 0
         if not given.only:
             n = propose(rules, ease, state.best, scratch, mark, n_own, n_near, out.items[used:])
@@ -176,7 +181,7 @@ def fill_features(
             n = add_given(more, scratch, mark, n, out.items[used:])
         for k in range(used, used + n):
             i, row = out.items[k], out.features[k]
-            _item_features(state.item_stats, i, at, come, row[:16])
+            _item_features(state.item_stats, i, at, user_experience, row[:16])
             _own_features(scratch, mark, i, at, end - first, row[7], row[16:26])
             _link_features(scratch, state.after, ease, i, state.item_stats.sold[i], n_latest, row[26:36])
             out.labels[k] = _contains(users, snapshots.target[number], i)

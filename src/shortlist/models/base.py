@@ -16,7 +16,7 @@ from shortlist.models.contract import FitOptions
 from shortlist.models.requests import RequestMethods
 from shortlist.models.selection import SelectionReport
 
-# our models, imported when they are named
+# the built-in models, each imported when it is first needed
 MODEL_MODULES = {
     "DKHRM": "shortlist.models.factorization.hrm",
     "DKBPRMF": "shortlist.models.factorization.mf",
@@ -41,7 +41,7 @@ class Recommender(RequestMethods):
     A subclass implements `_learn`, `score`, `_to_arrays` and `_from_arrays`.
     """
 
-    classes: ClassVar[dict[str, type["Recommender"]]] = {}  # those whose modules are imported
+    classes: ClassVar[dict[str, type["Recommender"]]] = {}  # classes that are already imported, by name
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -68,11 +68,11 @@ class Recommender(RequestMethods):
             Held-out interactions over the same ids. Models trained in epochs stop when F1 on them no longer
             improves; other models ignore them.
         progress
-            Called after every epoch with the epoch, the loss and the validation score. Ignored by models
-            without epochs.
+            Called after every epoch with an object that holds `epoch`, `n_epochs`, `loss`, `score` (F1 on
+            `valid`) and `updates_per_second`. Ignored by models without epochs.
         checkpoint
-            A file to continue from and to save progress to. An interrupted run that is continued ends in the
-            same bits.
+            A file to resume from and to save progress to. A resumed run gives the same model, bit for bit, as
+            an uninterrupted one.
 
         Returns
         -------
@@ -114,7 +114,8 @@ class Recommender(RequestMethods):
         progress
             As in `fit`.
         n_epochs
-            Passes over the users with new interactions, for models trained in epochs; None: the model's own.
+            Passes over the users with new interactions, for models trained in epochs; None: `n_epochs` of the
+            model.
 
         Returns
         -------
@@ -131,11 +132,11 @@ class Recommender(RequestMethods):
         with self._lock:
             state = self._fitted_state()
             options = FitOptions(None, progress, None)
-            self._state = self._keep(state, self._learn_more(state, data, options, n_epochs))
+            self._state = self._keep_cutoff(state, self._learn_more(state, data, options, n_epochs))
         return self
 
     def fold_in(self, histories: Mapping[Any, Iterable[Any]]) -> Self:
-        """Add users, or one more basket of known users, without learning the items anew.
+        """Add users, or one more basket of known users, without training again.
 
         For lists that should not change the model, pass `history=` to `recommend` instead.
 
@@ -165,7 +166,7 @@ class Recommender(RequestMethods):
             state = self._fitted_state()
             history = state.history.add_baskets(histories)
             users = history.users.lookup(list(histories))
-            self._state = self._keep(state, self._add_history(state, history, users))
+            self._state = self._keep_cutoff(state, self._add_history(state, history, users))
         return self
 
     def set_cutoff(self, cutoff: Cutoff | None, selection: SelectionReport | None = None) -> Self:
@@ -194,12 +195,12 @@ class Recommender(RequestMethods):
         return self
 
     @staticmethod
-    def _keep(old: Any, new: Any) -> Any:
+    def _keep_cutoff(old: Any, new: Any) -> Any:
         """The new state with the cutoff and the selection report of the old one."""
         return replace(new, cutoff=old.cutoff, selection=old.selection)
 
     def _check_data(self, data: Any) -> Interactions:
-        """Interactions with at least one row, and parameters that make sense."""
+        """Check the parameters, and return the data as Interactions with at least one row."""
         self._check_params()
         found = Interactions.of(data)
         if not found.n_rows:

@@ -1,8 +1,8 @@
 """FittedModel: what every model implements, and the one frozen state that holds what it knows.
 
 `fit`, `partial_fit` and `fold_in` build the next state under a lock and swap it in with a single assignment;
-every request reads the state once. So any number of threads may ask for lists while another one updates the
-model.
+every request reads the state once. Any number of threads may therefore request lists while another one
+updates the model.
 """
 
 import threading
@@ -46,7 +46,7 @@ class FitOptions(NamedTuple):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FittedModel(Estimator, ABC):
-    """The contract between a model and the code that fits, asks and saves it."""
+    """The contract between a model and the code that fits, queries and saves it."""
 
     kind: ClassVar[str] = "model"
     uses_epochs: ClassVar[bool] = False  # whether `fit` can stop early, report progress and keep checkpoints
@@ -90,7 +90,7 @@ class FittedModel(Estimator, ABC):
         return self._learn(state.history.concat(more), options)
 
     def _add_history(self, state: Any, history: Interactions, users: Ints) -> Any:
-        """Know more history of `users` without learning; by default, learn from scratch."""
+        """Add to the history of `users` without training; by default, learn from scratch."""
         return self._learn(history, FitOptions())
 
     def contributions(self, request: RecommendRequest[Any], items: Ints) -> Contributions:
@@ -137,10 +137,10 @@ class FittedModel(Estimator, ABC):
     def _check_params(self) -> None:
         """Raise ConfigError for an invalid parameter."""
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ fitted attributes
     @property
     def n_epochs_(self) -> int | None:
-        """Epochs of the parameters that were kept; None for a model without epochs."""
+        """Number of epochs that the kept parameters were trained for; None for a model without epochs."""
         return None
 
     @property

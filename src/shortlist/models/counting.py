@@ -1,4 +1,4 @@
-"""Counting models: Popularity and PersonalFrequency. Nothing is learned, and both are hard to beat."""
+"""Popularity and PersonalFrequency: baselines that count interactions."""
 
 from dataclasses import dataclass
 from typing import Any

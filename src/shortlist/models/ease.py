@@ -57,21 +57,21 @@ class EASE(Recommender):
 
     def _learn(self, train: Interactions, options: FitOptions) -> EASEState:
         indptr, items = train.item_sets
-        taken = csr_array((np.ones(items.size), items, indptr), shape=(train.n_users, train.n_items))
-        return self._state_of(train, fit_item_weights(taken, self.reg))
+        matrix = csr_array((np.ones(items.size), items, indptr), shape=(train.n_users, train.n_items))
+        return self._build_state(train, fit_item_weights(matrix, self.reg))
 
-    def _state_of(self, history: Interactions, weights: Floats) -> EASEState:
+    def _build_state(self, history: Interactions, weights: Floats) -> EASEState:
         return EASEState(history=history, weights=weights, recency=self._recency(history))
 
     def _add_history(self, state: EASEState, history: Interactions, users: Ints) -> EASEState:
-        return self._state_of(history, state.weights)
+        return self._build_state(history, state.weights)
 
     def score(self, request: RecommendRequest[EASEState]) -> Scores:
         """The weighted sum over each user's items."""
-        rows = self._rows(request)
+        rows = self._history_matrix(request)
         return Scores(values=np.asarray(rows @ request.state.weights, np.float32))
 
-    def _rows(self, request: RecommendRequest[EASEState]) -> csr_array:
+    def _history_matrix(self, request: RecommendRequest[EASEState]) -> csr_array:
         """(n, n_items) the users' items, decayed by the baskets since the last one with the item."""
         history = request.history
         recency = self._recency(history) if request.is_session else request.state.recency
@@ -96,7 +96,7 @@ class EASE(Recommender):
 
     def contributions(self, request: RecommendRequest[EASEState], items: Ints) -> Contributions:
         """The items of the user's history, each with its part of the score."""
-        row = self._rows(request)
+        row = self._history_matrix(request)
         names = request.state.history.item_labels(row.indices)
         parts: Doubles = row.data[:, None].astype(np.float64) * request.state.weights[row.indices][:, items]
         return [largest_first(names, column) for column in parts.T]
@@ -105,4 +105,4 @@ class EASE(Recommender):
         return {"weights": state.weights}, {}
 
     def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> EASEState:
-        return self._state_of(history, arrays["weights"])
+        return self._build_state(history, arrays["weights"])

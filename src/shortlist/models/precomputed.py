@@ -1,4 +1,4 @@
-"""PrecomputedScores: the scores of any other ranker, under the same contract."""
+"""PrecomputedScores: the scores of another ranker behind the interface of a model."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,8 +27,8 @@ class PrecomputedState(ModelState):
     index: ItemIndexCache | None = None
 
     @cached_property
-    def holders(self) -> Any:
-        """Users × items, one entry per distinct item of a user, by columns."""
+    def users_by_item(self) -> Any:
+        """(n_users, n_items) in CSC form: 1 where the user has the item."""
         indptr, items = self.history.item_sets
         shape = (self.history.n_users, self.history.n_items)
         return csr_array((np.ones(items.size, np.float32), items, indptr), shape=shape).tocsc()
@@ -88,7 +88,10 @@ class PrecomputedScores(Recommender):
         if isinstance(scores, tuple):
             pair = len(scores) == 2 and np.ndim(scores[0]) == 2
             if not pair or np.shape(scores[0])[1:] != np.shape(scores[1])[1:]:
-                raise ConfigError("a factor pair must be two 2-D arrays with the same number of columns.")
+                raise ConfigError(
+                    "a factor pair must be two 2-D arrays with the same number of columns, got shapes "
+                    f"{[np.shape(part) for part in scores]}; pass (user factors, item factors)."
+                )
             return len(scores[0]), len(scores[1])
         if issparse(scores) or (isinstance(scores, np.ndarray) and scores.ndim == 2):
             n_users, n_items = cast(Any, scores).shape
@@ -99,7 +102,7 @@ class PrecomputedScores(Recommender):
         )
 
     def batch_size(self, state: PrecomputedState) -> int:
-        """Factor pairs need no dense scores."""
+        """Large for factor pairs, which need no dense scores."""
         return MAX_BATCH if isinstance(state.scores, tuple) else super().batch_size(state)
 
     def score(self, request: RecommendRequest[PrecomputedState]) -> Scores:
@@ -134,17 +137,17 @@ class PrecomputedScores(Recommender):
         """(n, n_items) for each session, the mean scores of the known users with the most items in common."""
         known = request.state.history
         scores = np.full((len(request), known.n_items), -np.inf, np.float32)
-        holders = request.state.holders
+        users_by_item = request.state.users_by_item
         for row, user in enumerate(request.users):
             indptr, items = request.history.item_sets
-            common = np.asarray(holders[:, items[indptr[user] : indptr[user + 1]]].sum(axis=1)).ravel()
+            common = np.asarray(users_by_item[:, items[indptr[user] : indptr[user + 1]]].sum(axis=1)).ravel()
             nearest = np.flatnonzero(common == common.max(initial=0))[:NEIGHBORS].astype(np.int32)
             if common.max(initial=0) > 0:
                 scores[row] = self._dense(request.state, nearest).mean(axis=0)
         return scores
 
     def contributions(self, request: RecommendRequest[PrecomputedState], items: Ints) -> Contributions:
-        """The given score, which has no parts."""
+        """The given score, undivided."""
         scores = self.score(request).dense(request.state.history.n_items)[0, items]
         return [[("precomputed score", float(value))] for value in scores]
 

@@ -36,7 +36,7 @@ S = TypeVar("S", bound=State)
 
 
 class Scorer(Protocol):
-    """What the request path needs of a model."""
+    """The part of a model that the request path uses."""
 
     @property
     def has_boundary(self) -> bool:
@@ -47,14 +47,14 @@ class Scorer(Protocol):
         """Whether `score` selects the candidates of a request that gives none."""
 
     def score(self, request: RecommendRequest[Any]) -> Scores:
-        """Scores for all users of the request, all of them known."""
+        """Score the candidates of a request, whose users are all known."""
 
     def batch_size(self, state: Any) -> int:
         """How many users to score at once."""
 
 
 class BatchRecommender(Generic[S]):
-    """Turns a request into lists: score, retrieve, cut, fill up, fall back."""
+    """Turn a request into lists: score, retrieve, cut, extend short lists, replace empty ones."""
 
     def __init__(self, model: Scorer, request: RecommendRequest[S]) -> None:
         self.model = model
@@ -76,41 +76,41 @@ class BatchRecommender(Generic[S]):
         """The lists batch by batch, in the order of the users."""
         size, n_users = self.model.batch_size(self.request.state), len(self.request)
         if 0 < n_users <= size:
-            yield self._batch(self.request)
+            yield self._recommend_batch(self.request)
             return
         for start in range(0, n_users, size):
-            yield self._batch(self.request.part(slice(start, start + size)))
+            yield self._recommend_batch(self.request.part(slice(start, start + size)))
 
-    def _batch(self, request: RecommendRequest[S]) -> RankedLists:
+    def _recommend_batch(self, request: RecommendRequest[S]) -> RankedLists:
         known = np.flatnonzero(request.users != UNKNOWN)
         if known.size == len(request):
-            lists = self._known(request)
+            lists = self._recommend_known(request)
         else:
             lists = empty_lists(request.user_ids, self.item_ids, "unknown_user")
             if known.size:
-                lists = _insert(lists, known, self._known(request.take(known)))
+                lists = _insert(lists, known, self._recommend_known(request.take(known)))
         empty = np.flatnonzero(lists.lengths == 0)
         if request.options.fallback is None or empty.size == 0:
             return lists
-        others = self._fallback(request.take(empty))
+        others = self._recommend_fallback(request.take(empty))
         filled = np.flatnonzero(others.lengths > 0)
         return replace_lists(lists, empty[filled], others.take(filled))
 
-    def _known(self, request: RecommendRequest[S]) -> RankedLists:
+    def _recommend_known(self, request: RecommendRequest[S]) -> RankedLists:
         """Lists of known users."""
         scores, own, excluded = self._score(request)
         options = request.options
         if options.N is not None:
-            top = self._top(request, scores, own, excluded, options.limit)
+            top = self._select_top(request, scores, own, excluded, options.limit)
             truncated = top.lengths == options.max_items if options.limit != options.N else None
             lists = truncate_lists(top, options.limit, truncated)
         elif self.cutoff is not None:
             needed = max(self.cutoff.candidates_needed(), options.min_items)
-            top = self._top(request, scores, own, excluded, needed)
+            top = self._select_top(request, scores, own, excluded, needed)
             lists = truncate_lists(self.cutoff.apply(top, history=request.history), options.limit)
         else:
-            lists = self._above_boundary(request, scores, own, excluded)
-        lists = self._fill_up(lists, request, scores, own, excluded)
+            lists = self._select_above_boundary(request, scores, own, excluded)
+        lists = self._extend_short_lists(lists, request, scores, own, excluded)
         if (np.diff(lists.indptr) == 0).any():
             shared = self.request.candidates.shared
             none_left = count_candidates(shared, own, excluded, len(self.item_ids)) <= 0
@@ -121,14 +121,14 @@ class BatchRecommender(Generic[S]):
     def top_candidates(self, n: int) -> RankedLists:
         """The best n candidates of each known user, whatever the cutoff."""
         request = self.request
-        return self._top(request, *self._score(request), n)
+        return self._select_top(request, *self._score(request), n)
 
     def _score(self, request: RecommendRequest[S]) -> tuple[Scores, ItemSets | None, ItemSets]:
         """(scores, candidates per user, excluded items) of known users."""
         own = request.candidates.sets(request.user_ids, self.item_ids)
         return self.model.score(request), own, request.excluded_sets()
 
-    def _top(
+    def _select_top(
         self,
         request: RecommendRequest[S],
         scores: Scores,
@@ -142,7 +142,7 @@ class BatchRecommender(Generic[S]):
         hits = self.retriever.search(scores, floors, excluded, own, limit)
         return build_lists(request.user_ids, self.item_ids, hits, same_reason(len(request), reason), scores)
 
-    def _above_boundary(
+    def _select_above_boundary(
         self, request: RecommendRequest[S], scores: Scores, own: ItemSets | None, excluded: ItemSets
     ) -> RankedLists:
         """The candidates above each user's boundary."""
@@ -154,7 +154,7 @@ class BatchRecommender(Generic[S]):
         lists = build_lists(request.user_ids, self.item_ids, hits, reason, scores)
         return truncate_lists(lists, request.options.limit, hits.truncated)
 
-    def _fill_up(
+    def _extend_short_lists(
         self,
         lists: RankedLists,
         request: RecommendRequest[S],
@@ -162,26 +162,28 @@ class BatchRecommender(Generic[S]):
         own: ItemSets | None,
         excluded: ItemSets,
     ) -> RankedLists:
-        """Lists shorter than min_items, extended by the next best candidates."""
+        """The lists, with those shorter than min_items extended by the next best candidates."""
         least = request.options.min_items
         short = np.flatnonzero(lists.lengths < least)
         if request.options.N is not None or short.size == 0:
             return lists
-        longer = self._top(request, scores, own, excluded, least, "min_items").take(short)
+        longer = self._select_top(request, scores, own, excluded, least, "min_items").take(short)
         grown = np.flatnonzero(longer.lengths > lists.lengths[short])
         return replace_lists(lists, short[grown], longer.take(grown))
 
     # ------------------------------------------------------------------ fallback
-    def _fallback(self, request: RecommendRequest[S]) -> RankedLists:
+    def _recommend_fallback(self, request: RecommendRequest[S]) -> RankedLists:
         """Fallback lists within the candidates and without excluded items; they may still be empty."""
         own, excluded = request.candidates.sets(request.user_ids, self.item_ids), request.excluded_sets()
         if callable(request.options.fallback):
-            hits = self._called(request, own, excluded)
+            hits = self._call_fallback(request, own, excluded)
         else:
-            hits = self._popular(request, own, excluded)
+            hits = self._rank_by_popularity(request, own, excluded)
         return build_lists(request.user_ids, self.item_ids, hits, same_reason(len(request), "fallback"))
 
-    def _popular(self, request: RecommendRequest[S], own: ItemSets | None, excluded: ItemSets) -> Hits:
+    def _rank_by_popularity(
+        self, request: RecommendRequest[S], own: ItemSets | None, excluded: ItemSets
+    ) -> Hits:
         """The most popular items; the score is their number of interactions."""
         counts = np.bincount(request.state.history.item, minlength=len(self.item_ids)).astype(np.float32)
         scores = Scores(factors=Factors(np.ones((len(request), 1), np.float32), counts[:, None]))
@@ -196,15 +198,15 @@ class BatchRecommender(Generic[S]):
         best = np.sort(items[np.argsort(-counts[items], kind="stable")[:needed]])
         return Retriever(len(self.item_ids), best, 1, 1).search(scores, floors, excluded, None, limit)
 
-    def _called(self, request: RecommendRequest[S], own: ItemSets | None, excluded: ItemSets) -> Hits:
-        """The items that the function returns, in its order; scores 0, -1, -2 … carry only the order."""
+    def _call_fallback(self, request: RecommendRequest[S], own: ItemSets | None, excluded: ItemSets) -> Hits:
+        """The items that the function returns, in its order; the scores are 0, -1, -2 …"""
         fallback, rows = request.options.fallback, []
         assert callable(fallback)
         for number, user_id in enumerate(request.user_ids.to_list()):
             allowed = self.request.candidates.shared if own is None else own.row(number)
-            away = set(excluded.row(number).tolist())
+            banned = set(excluded.row(number).tolist())
             named = dict.fromkeys(self.item_ids.index(item_id) for item_id in fallback(user_id))
-            kept = (item for item in named if item not in away and (allowed is None or item in allowed))
+            kept = (item for item in named if item not in banned and (allowed is None or item in allowed))
             rows.append(np.fromiter(islice(kept, request.options.fallback_limit), np.int32))
         indptr = starts(np.array([row.size for row in rows], np.int64))
         items: Ints = np.concatenate([np.empty(0, np.int32), *rows])
@@ -218,7 +220,7 @@ def write_lists(
     """Stream the lists of a request to one Parquet file; `progress(done, total)` after each batch."""
     target = Path(path)
     if target.suffix != ".parquet":
-        raise ConfigError(f"lists are streamed to a .parquet file, got {target.name!r}; change the suffix.")
+        raise ConfigError(f"path must end in .parquet, got {target.name!r}; change the suffix.")
     request = recommender.request
     schema = empty_lists(request.user_ids.head(0), recommender.item_ids, "top_n").to_frame().schema
 
@@ -254,7 +256,7 @@ def _resolve_cutoff(model: Scorer, request: RecommendRequest[S]) -> Cutoff | Non
 
 
 def _simplify_exclusions(request: RecommendRequest[S]) -> RecommendRequest[S]:
-    """Many shared exclusions are removed from the shared candidates once, not from each user's."""
+    """Remove many shared exclusions from the shared candidates once, instead of for each user."""
     shared = request.exclude.shared
     if shared is None or request.candidates.own is not None or shared.size <= SHARED_EXCLUSIONS:
         return request

@@ -12,7 +12,7 @@ from shortlist.types import Doubles, Floats, Ints
 if TYPE_CHECKING:
     from shortlist.recommend.batch import BatchRecommender
 
-WITHHELD = 5  # candidates below the cut that are explained unless N says otherwise
+WITHHELD = 5  # candidates below the cut that are also explained if N is None
 Contributions = list[list[tuple[str, float]]]  # per item: (source, amount), largest first
 
 
@@ -66,7 +66,7 @@ def contributions_column(found: Contributions, n: int) -> pl.Series:
 
 
 def largest_first(names: list[str], amounts: Doubles) -> list[tuple[str, float]]:
-    """Contributions other than 0, by size."""
+    """Contributions other than 0, largest absolute amount first."""
     order = np.argsort(-np.abs(amounts), kind="stable")
     return [(names[at], float(amounts[at])) for at in order if amounts[at] != 0]
 

@@ -37,16 +37,16 @@ class ItemIndex:
         vector_norm: float = 1.0,
         n_threads: int = 0,
     ) -> Self:
-        """Over all items or the distinct `items`; `vector_norm` is a typical norm of a user vector."""
+        """Index all items or the distinct `items`; `vector_norm` is a typical norm of a user vector."""
         factors = read_only(np.asarray(item_factors, np.float32))
         biases = read_only(NO_BIAS if bias is None else np.asarray(bias, np.float32))
         chosen = np.arange(len(factors), dtype=np.int32) if items is None else items
         squares, gram = _norms_and_gram(factors, chosen)
-        height = np.zeros(chosen.size) if bias is None else biases[chosen].astype(np.float64)
-        shown = ~np.isnan(squares) & (height > -np.inf)  # the others score NaN or -inf for every user
-        chosen, height = chosen[shown], height[shown]
-        order = np.argsort(-(np.sqrt(squares[shown]) * vector_norm + height), kind="stable")
-        blocks = _empty_blocks(chosen[order], height[order], _rotation(gram))
+        offset = np.zeros(chosen.size) if bias is None else biases[chosen].astype(np.float64)
+        scorable = ~np.isnan(squares) & (offset > -np.inf)  # the others score NaN or -inf for every user
+        chosen, offset = chosen[scorable], offset[scorable]
+        order = np.argsort(-(np.sqrt(squares[scorable]) * vector_norm + offset), kind="stable")
+        blocks = _empty_blocks(chosen[order], offset[order], _rotation(gram))
         lengths = np.zeros(blocks.item.size, np.float32)
 
         def fill(part: slice) -> None:
@@ -76,7 +76,8 @@ class ItemIndex:
         return np.float32(4 * (self.items.factors.shape[1] + 8) * ROUNDING)
 
 
-def _pieces(factors: Floats, chosen: Ints) -> Iterator[tuple[slice, Doubles]]:
+def _convert_batches(factors: Floats, chosen: Ints) -> Iterator[tuple[slice, Doubles]]:
+    """Yield (rows, factors in double precision), ROWS items at a time."""
     for start in range(0, chosen.size, ROWS):
         rows = slice(start, start + ROWS)
         yield rows, factors[chosen[rows]].astype(np.float64)
@@ -85,7 +86,7 @@ def _pieces(factors: Floats, chosen: Ints) -> Iterator[tuple[slice, Doubles]]:
 def _norms_and_gram(factors: Floats, chosen: Ints) -> tuple[Doubles, Doubles]:
     """Squared norms of the items, and the sum of the outer products of the finite ones."""
     squares, gram = np.empty(chosen.size), np.zeros((factors.shape[1], factors.shape[1]))
-    for rows, part in _pieces(factors, chosen):
+    for rows, part in _convert_batches(factors, chosen):
         squares[rows] = np.einsum("if,if->i", part, part)
         finite = part[np.isfinite(squares[rows])]
         gram += finite.T @ finite
@@ -93,11 +94,12 @@ def _norms_and_gram(factors: Floats, chosen: Ints) -> tuple[Doubles, Doubles]:
 
 
 def _rotation(gram: Doubles) -> Doubles:
-    """(n_factors, n_factors) singular directions, heaviest first."""
+    """(n_factors, n_factors) singular directions, largest singular value first."""
     return np.ascontiguousarray(np.linalg.eigh(gram)[1][:, ::-1])
 
 
 def _empty_blocks(item: Ints, bias: Doubles, rotation: Doubles) -> ItemBlocks:
+    """Blocks with items and biases in place; coordinates, residuals and lengths are still to be filled."""
     n_dims = rotation.shape[1]
     stages = [FIRST_STAGE * 2**n for n in range(n_dims) if FIRST_STAGE * 2**n < n_dims][:8]
     n_blocks, n_stages = -(-item.size // BLOCK), len(stages) + 1
@@ -145,7 +147,7 @@ def _block_slice(blocks: ItemBlocks, part: slice) -> ItemBlocks:
 
 
 class ItemIndexCache:
-    """Keeps the index of one model's item factors between requests; assigned in one step."""
+    """Keep the index of one model's item factors between requests; assigned in one step."""
 
     def __init__(self) -> None:
         self.index: ItemIndex | None = None

@@ -17,14 +17,14 @@ from shortlist.types import Ints, Longs
 
 @dataclass(frozen=True)
 class ItemFilter:
-    """The same items for all users, or items per user; an empty filter says nothing."""
+    """The same items for all users, or items per user; an empty filter restricts nothing."""
 
     shared: Ints | None = None  # ascending, distinct
     own: Mapping[Any, Iterable[Any]] | None = None  # user id → item ids
 
     @classmethod
     def build(cls, name: str, given: Any, users: pl.Series, items: IdMap) -> "ItemFilter":
-        """From item ids for all, a mapping user id → item ids, or one list per user; ignores unknown ids."""
+        """Build from item ids for all, a mapping user id → item ids, or a list per user; skip unknown ids."""
         if given is None:
             return cls()
         if isinstance(given, Mapping):

@@ -27,7 +27,7 @@ def same_reason(n: int, reason: str) -> Codes:
 def build_lists(
     users: pl.Series, item_ids: IdMap, hits: Hits, reason: Codes, scores: "Scores | None" = None
 ) -> RankedLists:
-    """The lists of these users, with what `scores` says about probabilities, boundaries and sizes."""
+    """The lists of these users, with probabilities, boundaries and expected sizes from `scores`."""
     probabilities, boundary, expected_sizes = None, None, None
     if scores is not None:
         boundary, expected_sizes = scores.boundaries, scores.expected_sizes

@@ -30,7 +30,7 @@ FALLBACK_ITEMS = 10  # length of a fallback list when nothing else limits it
 
 
 class State(Protocol):
-    """What the request path needs of a fitted model's state."""
+    """The part of a fitted model's state that the request path uses."""
 
     @property
     def history(self) -> Interactions:
@@ -55,7 +55,7 @@ class Factors(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scores:
-    """A model's answer to a request: scores in one of three forms, and what else it knows about them.
+    """A model's answer to a request: scores in one of three forms, and optional values per user.
 
     Dense `values` (n, n_items); ragged `values` beside the `candidates` they belong to; or `factors`, which
     are multiplied out only as far as needed. NaN and -inf are never recommended.
@@ -84,9 +84,10 @@ class Scores:
         return scores
 
 
-def _is_whole(value: Any, least: int) -> bool:
+def _is_whole(value: Any, minimum: int) -> bool:
+    """Whether the value is a whole number of at least `minimum`."""
     number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    return bool(number and np.isfinite(value) and int(value) == value and value >= least)
+    return bool(number and np.isfinite(value) and int(value) == value and value >= minimum)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,10 +101,10 @@ class ListOptions:
     fallback: Fallback | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("N", 1), ("max_items", 1), ("min_items", 0)):
+        for name, minimum in (("N", 1), ("max_items", 1), ("min_items", 0)):
             value = getattr(self, name)
-            if value is not None and not _is_whole(value, least):
-                raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+            if value is not None and not _is_whole(value, minimum):
+                raise ConfigError(f"{name} must be a whole number of at least {minimum}, got {value!r}.")
         self._check_cutoff()
         if self.limit is not None and self.min_items > self.limit:
             raise ConfigError(
@@ -117,7 +118,7 @@ class ListOptions:
             )
 
     def _check_cutoff(self) -> None:
-        """Refuse what is neither a fitted cutoff nor one of the two words."""
+        """Raise ConfigError unless the cutoff is "auto", "boundary" or a Cutoff, and "auto" beside N."""
         cutoff = self.cutoff
         if isinstance(cutoff, type) and issubclass(cutoff, Cutoff):
             raise ConfigError(
@@ -146,9 +147,9 @@ class ListOptions:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecommendRequest(Generic[S]):
-    """Who asks for recommendations, from which candidates, at which time, and how long lists may be."""
+    """The users of one call, their histories and prediction times, the candidates, and the list options."""
 
-    state: S  # taken from the model once, so that the answer cannot mix two states
+    state: S  # read from the model once, so that the answer cannot mix two states
     user_ids: pl.Series  # (n,)
     users: Ints  # (n,) rows of `history`; -1 for unknown users
     history: Interactions  # the model's own, or the sessions given as `history=`, over the same items
@@ -213,13 +214,13 @@ def build_request(
     """Validate the arguments of `recommend` against the state of a model."""
     known = state.history
     if history is None:
-        user_ids = requested_users(known, users)
+        user_ids = parse_users(known, users)
         rows = known.users.lookup(user_ids)
         timestamps = request_times(known, user_ids, at)
         visible = known
     else:
         visible = read_sessions(known, history, at)
-        user_ids = requested_users(visible, users)
+        user_ids = parse_users(visible, users)
         rows = visible.users.lookup(user_ids)
         rows[np.diff(visible.indptr)[rows] == 0] = UNKNOWN  # no known item: nothing to recommend from
         timestamps = request_times(known, user_ids, at)
@@ -238,7 +239,7 @@ def build_request(
     )
 
 
-def requested_users(known: Interactions, users: Any) -> pl.Series:
+def parse_users(known: Interactions, users: Any) -> pl.Series:
     """Distinct user ids, from one id or many; all known users for None."""
     if users is None:
         return known.users.values
@@ -247,8 +248,8 @@ def requested_users(known: Interactions, users: Any) -> pl.Series:
     if len(found) == 0:
         return known.users.values.head(0)
     if len(found) > 1 and found.n_unique() != len(found):
-        twice = found.filter(found.is_duplicated())[0]
-        raise DataError(f"users must be distinct, got {twice!r} more than once; remove the repetition.")
+        duplicate = found.filter(found.is_duplicated())[0]
+        raise DataError(f"users must be distinct, got {duplicate!r} more than once; remove the repetition.")
     return found
 
 
@@ -262,7 +263,7 @@ def request_times(known: Interactions, user_ids: pl.Series, at: Any) -> Longs | 
         return None
     if known.time is None:
         raise ConfigError(
-            "at needs a model that was fitted on data with timestamps, got one without; leave at out."
+            "at needs a model that was fitted on data with timestamps, got one without; omit at."
         )
     if isinstance(at, Interactions):
         assert at.time is not None
@@ -276,7 +277,7 @@ def request_times(known: Interactions, user_ids: pl.Series, at: Any) -> Longs | 
         values = np.asarray([at]) if isinstance(at, np.generic) else [at] if single else at
         given = parse_times(pl.Series("at", values))
     except (DataError, TypeError, pl.exceptions.PolarsError):
-        got = repr(at)[:80] if single else "a list with something else in it"
+        got = repr(at)[:80] if single else "a list with other values"
         raise ConfigError(
             f"at must be a date, an ISO 8601 string or an epoch number, one or one per user, got {got}."
         ) from None

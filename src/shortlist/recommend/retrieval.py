@@ -71,7 +71,7 @@ def score_all(
     limit: int | None,
     n_threads: int,
 ) -> Hits:
-    """The same by scoring every candidate; cheaper than building an index for few users."""
+    """The best `limit` items by scoring every candidate; cheaper than building an index for few users."""
     vectors, item_factors, offsets = _as_kernel_arrays(vectors, item_factors, bias)
 
     def search(rows: slice) -> Hits:
@@ -92,7 +92,7 @@ def score_candidates(
     limit: int | None,
     n_threads: int,
 ) -> Hits:
-    """The same for candidates per user."""
+    """The best `limit` items of each user's own candidates."""
     vectors, item_factors, offsets = _as_kernel_arrays(vectors, item_factors, bias)
 
     def search(rows: slice) -> Hits:
@@ -139,9 +139,8 @@ def _as_kernel_arrays(
 
 def _collect(run: Callable[[State, Longs], None], n_users: int, limit: int | None, most: int) -> Hits:
     """Run a selection kernel with enough capacity and sort its hits; no user has more than `most`."""
-    width = min(
-        CAPACITY if limit is None else limit + 1, most
-    )  # one more, to know whether the limit removes hits
+    # one more than the limit, to know whether the limit removes hits
+    width = min(CAPACITY if limit is None else limit + 1, most)
     while True:
         keys, found = np.empty((n_users, width), np.uint64), np.zeros(n_users, np.int64)
         run(keys, found)

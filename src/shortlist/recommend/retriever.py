@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Building an index costs about as much as scoring every item for this many users.
 INDEX_USERS = 64
-TRIAL_USERS, TRIAL_ITEMS = 32, 20
+TRIAL_USERS, TRIAL_ITEMS = 32, 20  # size of the search that times an index
 
 
 @dataclass(eq=False)
@@ -53,10 +53,11 @@ class Retriever:
         return score_all(vectors, item_factors, bias, items, floors, excluded, limit, self.n_threads)
 
     def _columns(self) -> Ints:
+        """The items of the columns of dense scores."""
         return np.arange(self.n_items, dtype=np.int32) if self.shared is None else self.shared
 
     def _find_index(self, factors: "Factors") -> ItemIndex | None:
-        """The index of this request or of the model; a new one if enough users ask."""
+        """The index of this request or of the model; a new one if there are enough users."""
         if self.index is None and self.shared is None and factors.index_cache is not None:
             self.index = factors.index_cache.index
         if self.index is None and self.n_users >= INDEX_USERS:
@@ -68,7 +69,7 @@ class Retriever:
     def _select(
         self, scores: "Scores", floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
     ) -> Hits:
-        """From scores that are already computed."""
+        """Select from scores that are already computed."""
         values = np.asarray(scores.values, np.float32)
         if scores.candidates is not None:
             return select_ragged(scores.candidates, values, floors, excluded, limit)

@@ -56,6 +56,6 @@ def test_newcomers_of_one_basket_may_follow():
 
 def test_probabilities_are_those_of_a_basket():
     data = checkerboard()
-    taken = fitted("DKHRM").items_per_basket(data, all_users(data))
+    taken = fitted("DKHRM").items_per_group(data, all_users(data))
     assert taken.tolist() == [2.0] * 30
-    assert fitted("DKBPRMF").items_per_basket(data, all_users(data)).tolist() == [8.0] * 30
+    assert fitted("DKBPRMF").items_per_group(data, all_users(data)).tolist() == [8.0] * 30

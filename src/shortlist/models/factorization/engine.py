@@ -1,4 +1,4 @@
-"""The engine of all factor models: a representation, an objective, the training loop (paper §3.2)."""
+"""FactorModel: the base class of all factor models (paper §3.2); see `Representation` and `Objective`."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
@@ -11,20 +11,23 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
 from shortlist.kernels.fold import USER_ONLY
 from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters
-from shortlist.kernels.rng import fill_uniform, stream
 from shortlist.models.base import Recommender
 from shortlist.models.contract import MAX_BATCH, FitOptions, ModelState
-from shortlist.models.factorization.fold_in import fold
+from shortlist.models.factorization.fold_in import fold_in
 from shortlist.models.factorization.objective import Objective, single_precision
 from shortlist.models.factorization.representation import Representation
-from shortlist.models.factorization.training import TrainingOptions, freeze, train
+from shortlist.models.factorization.training import (
+    TrainingOptions,
+    extend_values,
+    freeze,
+    initialize_parameters,
+    train,
+)
 from shortlist.models.factorization.validation import build_evaluator
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.index import ItemIndexCache
 from shortlist.recommend.request import Factors, RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints, Longs
-
-USERS, ITEMS = 4, 5  # names of random streams
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -35,7 +38,7 @@ class FactorState(ModelState):
     objective: Objective  # that the parameters were trained for
     start_weights: tuple[float | None, ...]  # of new users, for each of TERMS; None where a term is off
     mean_user: Floats  # (n_factors,) where fold-in starts
-    side: Any = None  # what the model derived from the history beside the parameters
+    side: Any = None  # what `side_data` derived from the history
     index: ItemIndexCache = field(default_factory=ItemIndexCache)
     n_epochs: int = 0
     losses: tuple[float, ...] = ()
@@ -90,11 +93,11 @@ class FactorModel(Recommender):
         return (None,) * len(TERMS)
 
     def item_offsets(self, state: FactorState) -> Floats:
-        """(n_items,) or (0,) what the score of a new user holds beside the inner product."""
+        """(n_items,) or (0,) what is added to the inner product in the score of a new user."""
         return state.parameters.bias
 
-    def items_per_basket(self, history: Interactions, users: Ints) -> Doubles:
-        """(n,) how many items a user interacts with at once: the base rate of the examples."""
+    def items_per_group(self, history: Interactions, users: Ints) -> Doubles:
+        """(n,) mean number of items per training group of a user, here the whole history: the base rate."""
         return np.diff(history.item_sets[0])[users].astype(np.float64)
 
     def dense_scores(
@@ -119,31 +122,30 @@ class FactorModel(Recommender):
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
         start = self.start_weights(train)
-        return self._descend(self._initialize(start, train), start, train, train, options)
+        return self._train(self._initialize(start, train), start, train, train, options)
 
     def _learn_more(
         self, state: FactorState, more: Interactions, options: FitOptions, n_epochs: int | None
     ) -> FactorState:
-        """Continue with more data: users with new rows are visited again."""
+        """Continue with more data; only users with new rows are trained."""
         data = state.history.concat(more)
         start = self.start_weights(data)
         fresh = self._initialize(start, data)
-        parameters = Parameters(
-            *(_overwrite(new, known) for new, known in zip(fresh, state.parameters, strict=True))
-        )
+        for new, known in zip(fresh, state.parameters, strict=True):
+            new[: known.shape[0]] = known
         touched = np.zeros(data.n_users, np.bool_)
         touched[data.users.lookup(more.users.to_ids(more.active_users))] = True
         visited = data.where(touched[data.user])
-        return self._descend(parameters, start, data, visited, options, n_epochs)
+        return self._train(fresh, start, data, visited, options, n_epochs)
 
     def _add_history(self, state: FactorState, history: Interactions, users: Ints) -> FactorState:
         """Vectors and boundaries of new users, or of known ones with more history; items stay."""
         old, n_known = state.parameters, state.history.n_users
         user = np.concatenate([old.user, np.tile(state.mean_user, (history.n_users - n_known, 1))])
-        boundary = _extend(old.boundary, history.n_users, self.objective().t)
+        boundary = extend_values(old.boundary, history.n_users, self.objective().t)
         user[users], boundary[users] = self._fold(state, history, users, user[users], boundary[users])
         weights = {
-            name: _extend(getattr(old, name), history.n_users, start)
+            name: extend_values(getattr(old, name), history.n_users, start)
             for (name, _), start in zip(TERMS, state.start_weights, strict=True)
             if start is not None
         }
@@ -154,10 +156,10 @@ class FactorModel(Recommender):
         self, state: FactorState, history: Interactions, users: Ints, vectors: Floats, boundaries: Floats
     ) -> tuple[Floats, Floats]:
         """(vectors, boundaries) of these users with all items fixed."""
-        return fold(
+        return fold_in(
             history,
             users,
-            self.items_per_basket(history, users) / history.n_items,
+            self.items_per_group(history, users) / history.n_items,
             vectors,
             boundaries,
             state.parameters.item,
@@ -168,7 +170,7 @@ class FactorModel(Recommender):
             self.n_threads,
         )
 
-    def _descend(
+    def _train(
         self,
         parameters: Parameters,
         start: tuple[float | None, ...],
@@ -230,7 +232,7 @@ class FactorModel(Recommender):
         )
 
     def _identity(self, history: Interactions, valid: Interactions | None) -> dict[str, Any]:
-        """What a checkpoint must agree with."""
+        """Parameters and data; a checkpoint of another identity is rejected."""
         identity = {**self.get_params(), "class": type(self).__name__, "data": history.fingerprint}
         identity["valid"] = None if valid is None else valid.fingerprint
         del identity["n_threads"], identity["n_epochs"]
@@ -254,25 +256,15 @@ class FactorModel(Recommender):
         self.objective()
 
     def _initialize(self, start: tuple[float | None, ...], data: Interactions) -> Parameters:
-        """Small random factors; row n depends only on the seed and n, so that rows can be appended later."""
-        scale = np.float32(self.init * np.sqrt(3 / self.n_factors))  # standard deviation init / √n_factors
-
-        def draw(name: int, n: int) -> Floats:
-            factors = np.empty((n, self.n_factors), np.float32)
-            fill_uniform(stream(self.seed, name)[0], scale, factors.reshape(-1))
-            return factors
-
-        terms: list[Floats] = []
-        for weight in start:
-            on = weight is not None
-            terms.append(np.full(data.n_users if on else 0, weight or 0, np.float32))
-            terms.append(np.zeros(data.n_items if on else 0, np.float32))
-        return Parameters(
-            draw(USERS, data.n_users),
-            np.full(data.n_users, self.objective().t, np.float32),
-            draw(ITEMS, data.n_items),
-            np.zeros(data.n_items if self.bias else 0, np.float32),
-            *terms,
+        return initialize_parameters(
+            data.n_users,
+            data.n_items,
+            self.n_factors,
+            self.init,
+            t=self.objective().t,
+            bias=self.bias,
+            start_weights=start,
+            seed=self.seed,
         )
 
     # ------------------------------------------------------------------ scoring
@@ -283,16 +275,16 @@ class FactorModel(Recommender):
         if request.is_session:
             parameters, side = self._session_parameters(request), self.session_side_data(state, history)
         boundaries = parameters.boundary[users]
-        rates = self.items_per_basket(history, users)
+        rates = self.items_per_group(history, users)
         shift = state.objective.log_odds_shift(boundaries, rates, history.n_items)
-        known = boundaries if state.objective.has_boundary else None
+        learned = boundaries if state.objective.has_boundary else None
         if any(weight is not None for weight in state.start_weights):
             values = self.dense_scores(parameters, history, side, users, request.timestamps)
-            return Scores(values=values, boundaries=known, log_odds_shift=shift)
+            return Scores(values=values, boundaries=learned, log_odds_shift=shift)
         bias = parameters.bias if parameters.bias.size else None
         vectors = self.user_vectors(parameters, history, users)
         factors = Factors(vectors, parameters.item, bias, state.index)
-        return Scores(factors=factors, boundaries=known, log_odds_shift=shift)
+        return Scores(factors=factors, boundaries=learned, log_odds_shift=shift)
 
     def _session_parameters(self, request: RecommendRequest[FactorState]) -> Parameters:
         """The parameters with a user row per session: folded in, with the initial weights of a new user."""
@@ -313,17 +305,17 @@ class FactorModel(Recommender):
         return self.objective().has_boundary
 
     def batch_size(self, state: FactorState) -> int:
-        """Inner products need no dense scores; terms beside them do."""
+        """Large unless repeat or trend terms need dense scores."""
         return super().batch_size(state) if any(w is not None for w in state.start_weights) else MAX_BATCH
 
     def contributions(self, request: RecommendRequest[FactorState], items: Ints) -> Contributions:
         """The items of the user's history whose vectors point in the same direction, and the item's bias."""
         state = request.state
         indptr, sets = request.history.item_sets
-        past = sets[indptr[request.users[0]] : indptr[request.users[0] + 1]]
+        own_items = sets[indptr[request.users[0]] : indptr[request.users[0] + 1]]
         vectors = state.parameters.item.astype(np.float64)
-        names = [*state.history.item_labels(past), "item bias"]
-        inner = vectors[items] @ vectors[past].T
+        names = [*state.history.item_labels(own_items), "item bias"]
+        inner = vectors[items] @ vectors[own_items].T
         bias = state.parameters.bias[items] if state.parameters.bias.size else np.zeros(items.size)
         return [largest_first(names, row) for row in np.column_stack([inner, bias])]
 
@@ -333,7 +325,7 @@ class FactorModel(Recommender):
     # ------------------------------------------------------------------ what training reports
     @property
     def n_epochs_(self) -> int:
-        """Epochs of the parameters that were kept."""
+        """Number of epochs that the kept parameters were trained for."""
         return int(self._fitted_state().n_epochs)
 
     @property
@@ -382,7 +374,7 @@ class FactorModel(Recommender):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DynamicK(FactorModel):
-    """What the joint models add to their ranker: classification examples and a personal boundary."""
+    """The parameters that joint models add to their ranker: classification examples, personal boundaries."""
 
     alpha: float = 0.5
     t: float = 1.0
@@ -402,14 +394,3 @@ class DynamicK(FactorModel):
             penalty=self.penalty,
             learn_boundary=True,
         )
-
-
-def _overwrite(fresh: Floats, known: Floats) -> Floats:
-    """Fresh rows with the known ones written over the first of them."""
-    fresh[: known.shape[0]] = known
-    return fresh
-
-
-def _extend(known: Floats, n: int, value: float) -> Floats:
-    """(n,) the known values, then `value`."""
-    return np.concatenate([known, np.full(n - known.size, value, np.float32)])

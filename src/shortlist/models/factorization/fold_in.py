@@ -12,10 +12,10 @@ from shortlist.kernels.mf import Hyperparameters
 from shortlist.types import Doubles, Floats, Ints
 
 MIN_PAIRS = 200  # pairs per user, at least
-FOLD = 7  # name of a random stream
+FOLD_IN = 7  # id of a random stream
 
 
-def fold(
+def fold_in(
     data: Interactions,
     users: Ints,
     density: Doubles,
@@ -28,7 +28,7 @@ def fold(
     seed: int,
     n_threads: int,
 ) -> tuple[Floats, Floats]:
-    """(vectors, boundaries) of `users`; HRM users are solved without a context."""
+    """Return the (vectors, boundaries) of `users`, which start at the given ones; HRM gets no context."""
     pairs = _draw_pairs(data, users, density, seed)
     contexts = np.zeros_like(vectors)
     n = thread_count(n_threads)
@@ -49,12 +49,12 @@ def _draw_pairs(data: Interactions, users: Ints, density: Doubles, seed: int) ->
     liked, unseen, lengths = [], [], [0]
     for user in users:
         own = sets[indptr[user] : indptr[user + 1]]
-        rng = np.random.Generator(np.random.PCG64([seed, FOLD, *own.tolist()]))
+        rng = np.random.Generator(np.random.PCG64([seed, FOLD_IN, *own.tolist()]))
         each = -(-MIN_PAIRS // own.size)
         drawn = rng.integers(data.n_items, size=own.size * each, dtype=np.int32)
         at = np.searchsorted(own, drawn)
-        free = own[np.minimum(at, own.size - 1)] != drawn
-        liked.append(np.repeat(own, each)[free])
-        unseen.append(drawn[free])
-        lengths.append(int(free.sum()))
+        is_unseen = own[np.minimum(at, own.size - 1)] != drawn
+        liked.append(np.repeat(own, each)[is_unseen])
+        unseen.append(drawn[is_unseen])
+        lengths.append(int(is_unseen.sum()))
     return FoldInPairs(np.cumsum(lengths), np.concatenate(liked), np.concatenate(unseen), density)

@@ -191,7 +191,7 @@ class HRM(FactorModel):
     def pooling(self) -> int:
         return MAXIMUM if self.pool_user == "max" else AVERAGE
 
-    def items_per_basket(self, history: Interactions, users: Ints) -> Doubles:
+    def items_per_group(self, history: Interactions, users: Ints) -> Doubles:
         rows, baskets = np.diff(history.indptr)[users], np.diff(history.user_baskets)[users]
         return np.asarray(rows / np.maximum(baskets, 1))
 

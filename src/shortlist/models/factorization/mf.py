@@ -43,13 +43,13 @@ class BPRMF(MatrixFactorization):
         Whether each item has a bias, which is not penalized.
     negative_draws
         Items sampled per pair; the one that scores highest is used (dynamic negative sampling, Zhang et al.,
-        SIGIR 2013). 1 is plain BPR; more raises the top of the list.
+        SIGIR 2013). 1 is plain BPR; more draws improve the top of the list.
     init
-        Spread of the vectors at the start.
+        Scale of the random initial vectors.
     tol
         Training without validation data ends when the loss changes by less than this share for three epochs.
     patience
-        Training with validation data ends after so many epochs without improvement; the best one is kept.
+        Training with validation data ends after this many epochs without improvement; the best is kept.
     seed
         The same seed gives the same model, bit for bit, on any number of threads.
     n_threads
@@ -72,7 +72,7 @@ class BPRMF(MatrixFactorization):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LogMF(MatrixFactorization):
-    """Matrix factorization trained to classify items by logistic loss.
+    """Matrix factorization trained to classify items with the logistic loss.
 
     Parameters
     ----------
@@ -144,12 +144,13 @@ class DKBPRMF(DynamicK, MatrixFactorization):
     alpha
         Share of classification steps: 0 is the pure ranker, 1 the pure classifier.
     t
-        Start of every boundary, and the value it is penalized towards.
+        Start of every boundary, and the value it is regularized toward.
     lambda_t
         Penalty on the distance of a boundary from t.
     negatives
-        Negative examples per positive one: the strictness of the boundary. s > t_u means odds above
-        `negatives` times the base rate. "uniform" samples examples uniformly over all items, as in the paper.
+        Negative examples per positive one; more make the boundary stricter. A score above t_u means odds
+        above `negatives` times the base rate. "uniform" samples examples uniformly over all items, as in the
+        paper.
     loss
         Classification loss, "logistic" or "hinge".
     penalty

@@ -13,7 +13,7 @@ from shortlist.kernels.strata import Strata, count_visits, write_visits
 from shortlist.types import Ints, Longs
 
 RANGE_BYTES = 1 << 18  # a range of item factors should fit in a core's second-level cache
-CACHE_MIN_BLOCKS, CACHE_MAX_BLOCKS = 8, 32  # limits when the cache asks for more ranges than blocks needed
+CACHE_MIN_BLOCKS, CACHE_MAX_BLOCKS = 8, 32  # limits of the number of blocks that the cache size suggests
 CELL_ROWS = 500  # with fewer rows per cell, overhead exceeds the time of the steps
 RELABEL_PERIOD = 5  # epochs between two relabelings of the items
 
@@ -33,7 +33,7 @@ def choose_partition(
     """Choose from the data alone, because the result of a fit must not depend on the machine."""
     by_cache = -(-n_items * n_factors * 4 // RANGE_BYTES)
     by_rows = int((n_rows / CELL_ROWS) ** 0.5)
-    # at most so many blocks that each of them uses an item about once
+    # more blocks than this would use each item less than about once
     by_reuse = min(max(n_rows // n_items, CACHE_MIN_BLOCKS), CACHE_MAX_BLOCKS)
     n_blocks = max(1, min(max(min_blocks, min(by_cache, by_reuse)), by_rows, n_users, n_items))
     each = min(-(-by_cache // n_blocks), n_rows // (CELL_ROWS * n_blocks**2), n_items // n_blocks)

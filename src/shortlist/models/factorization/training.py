@@ -18,6 +18,7 @@ from shortlist.core.threads import thread_count
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, TrainingError
 from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters
+from shortlist.kernels.rng import fill_uniform, stream
 from shortlist.kernels.sets import find_members
 from shortlist.kernels.strata import permute_rows
 from shortlist.models.factorization.objective import Objective
@@ -27,7 +28,7 @@ from shortlist.types import Doubles, Floats, Ints
 
 BY_ITEM = ("item", "bias", *(by_item for _, by_item in TERMS))  # parameters in the order of the labels
 LOSS_ROWS = 20_000
-LOSS = 3  # id of a random stream
+LOSS, USERS, ITEMS = 3, 4, 5  # ids of random streams
 MAX_NORM = 1e6  # a longer parameter vector means divergence
 CHECKPOINT_SECONDS = 5.0
 TOL_EPOCHS = 3  # training stops when the loss has changed by less than tol over so many epochs
@@ -85,6 +86,44 @@ class TrainingState:
             if name in BY_ITEM
         }
         return self.theta._replace(**by_item)
+
+
+def initialize_parameters(
+    n_users: int,
+    n_items: int,
+    n_factors: int,
+    init: float,
+    *,
+    t: float,
+    bias: bool,
+    start_weights: tuple[float | None, ...],  # for each of TERMS, of a user; None where the term is off
+    seed: int,
+) -> Parameters:
+    """Small random factors; row n depends only on the seed and n, so that rows can be appended later."""
+    scale = np.float32(init * np.sqrt(3 / n_factors))  # standard deviation init / √n_factors
+
+    def draw(name: int, n: int) -> Floats:
+        factors = np.empty((n, n_factors), np.float32)
+        fill_uniform(stream(seed, name)[0], scale, factors.reshape(-1))
+        return factors
+
+    terms: list[Floats] = []
+    for weight in start_weights:
+        on = weight is not None
+        terms.append(np.full(n_users if on else 0, weight or 0, np.float32))
+        terms.append(np.zeros(n_items if on else 0, np.float32))
+    return Parameters(
+        draw(USERS, n_users),
+        np.full(n_users, t, np.float32),
+        draw(ITEMS, n_items),
+        np.zeros(n_items if bias else 0, np.float32),
+        *terms,
+    )
+
+
+def extend_values(known: Floats, n: int, value: float) -> Floats:
+    """(n,) the known values, then `value`."""
+    return np.concatenate([known, np.full(n - known.size, value, np.float32)])
 
 
 def train(
@@ -217,7 +256,7 @@ class LossTracker:
         other = rng.integers(schedule.n_items, size=rows.size, dtype=np.int32)
         seen = np.empty(rows.size, np.bool_)
         find_members(schedule.indptr, schedule.item, groups, other, seen)
-        kept = seen if seen.all() else ~seen  # if all groups contain all items, seen items have to do
+        kept = seen if seen.all() else ~seen  # if no sampled item is unseen, use seen ones
         self.groups, self.other, self.liked = groups[kept], other[kept], schedule.item[rows[kept]]
         self.users = representation.group_users(self.groups)
         self.signals = [representation.signals(self.groups, items) for items in (self.liked, self.other)]

@@ -15,7 +15,7 @@ from shortlist.types import Floats, Ints, Longs
 MAX_USERS = 2000
 MAX_ITEMS = 20
 BATCH = 256
-SAMPLE = 6  # name of a random stream
+SAMPLE = 6  # id of a random stream
 
 DenseScores = Callable[[Parameters, Ints, Longs | None], Floats]  # of users at their prediction times
 
@@ -33,7 +33,7 @@ def build_evaluator(
         )
     users = valid.active_users
     if not users.size:
-        raise DataError("validation data must hold at least one interaction, got none; leave it out.")
+        raise DataError("validation data must hold at least one interaction, got none; omit valid.")
     if users.size > MAX_USERS:
         rng = np.random.Generator(np.random.PCG64([seed, SAMPLE]))
         users = np.sort(rng.choice(users, MAX_USERS, replace=False))
@@ -54,10 +54,10 @@ def build_evaluator(
             hits = select_dense(scores, items, floors[: part.size], seen.take(part), MAX_ITEMS)
             own = truth.part(rows)
             owner = np.repeat(np.arange(part.size), np.diff(hits.indptr))
-            taken = np.zeros((part.size, history.n_items), np.bool_)
-            taken[np.repeat(np.arange(part.size), np.diff(own.indptr)), own.items] = True
+            relevant = np.zeros((part.size, history.n_items), np.bool_)
+            relevant[np.repeat(np.arange(part.size), np.diff(own.indptr)), own.items] = True
             n_relevant = np.diff(own.indptr).astype(np.int32)
-            totals += f1_at_n(hits.indptr, taken[owner, hits.items], n_relevant, MAX_ITEMS)
+            totals += f1_at_n(hits.indptr, relevant[owner, hits.items], n_relevant, MAX_ITEMS)
         return float(totals.max() / users.size)
 
     return evaluate

@@ -91,8 +91,8 @@ class Block(NamedTuple):
         return self.features[self.indptr[:-1][self.non_empty]][:, USER_FEATURES]
 
 
-class Piece(NamedTuple):
-    """Snapshots number first … last - 1, and the number of EASE solutions before them."""
+class BlockRange(NamedTuple):
+    """Snapshots first … last - 1, which form a block, and the number of EASE solutions before them."""
 
     first: int
     last: int
@@ -111,37 +111,37 @@ def compute_features(
     Each thread advances a replay state of its own and computes every n-th block. A block does not depend on
     the thread that computes it.
     """
-    pieces = _pieces(replay, snapshots, given)
-    if not pieces:
+    ranges = _plan_blocks(replay, snapshots, given)
+    if not ranges:
         return
-    states = replay.states(min(n_threads, len(pieces)), int(snapshots.at[0]), int(snapshots.at[-1]))
+    states = replay.states(min(n_threads, len(ranges)), int(snapshots.at[0]), int(snapshots.at[-1]))
 
     def compute(number: int) -> Block:
         state = states[number % len(states)]
-        return _compute_block(replay, state, users, snapshots, given, pieces[number])
+        return _compute_block(replay, state, users, snapshots, given, ranges[number])
 
     if len(states) == 1:
-        yield from map(compute, range(len(pieces)))
+        yield from map(compute, range(len(ranges)))
     else:
-        yield from _in_turns(compute, len(pieces), len(states))
+        yield from _run_in_order(compute, len(ranges), len(states))
     replay.keep(states)
 
 
-def _pieces(replay: EventReplay, snapshots: Snapshots, given: GivenCandidates) -> list[Piece]:
-    """At most BLOCK snapshots and BLOCK_ROWS candidates each, all with the same EASE solution."""
+def _plan_blocks(replay: EventReplay, snapshots: Snapshots, given: GivenCandidates) -> list[BlockRange]:
+    """Divide into blocks of at most BLOCK snapshots and BLOCK_ROWS candidates, one EASE solution each."""
     most = 0 if given.only else MAX_SOURCES * replay.rules.per_source
     most += int(np.diff(given.starts).max(initial=0))
     size = max(1, min(BLOCK, BLOCK_ROWS // max(most, 1)))
     solutions = replay.layout.ease.solutions_before(snapshots.at)
     edges = np.flatnonzero(np.diff(solutions, prepend=-1, append=-1))
     return [
-        Piece(first, min(first + size, int(end)), int(solutions[first]))
+        BlockRange(first, min(first + size, int(end)), int(solutions[first]))
         for begin, end in pairwise(edges)
         for first in range(begin, end, size)
     ]
 
 
-def _in_turns(compute: Callable[[int], Block], n: int, n_workers: int) -> Iterator[Block]:
+def _run_in_order(compute: Callable[[int], Block], n: int, n_workers: int) -> Iterator[Block]:
     """compute(0) … compute(n - 1), in order; a call starts after the one `n_workers` before it has ended."""
     with ThreadPoolExecutor(n_workers) as pool:
         running = deque(pool.submit(compute, number) for number in range(n_workers))
@@ -158,9 +158,9 @@ def _compute_block(
     users: UserLog,
     snapshots: Snapshots,
     given: GivenCandidates,
-    piece: Piece,
+    part: BlockRange,
 ) -> Block:
-    first, last = piece.first, piece.last
+    first, last = part.first, part.last
     n_rows = 0 if given.only else (last - first) * MAX_SOURCES * replay.rules.per_source
     if given.starts.size:
         n_rows += int(given.starts[last] - given.starts[first])
@@ -171,7 +171,7 @@ def _compute_block(
         np.empty(n_rows, np.bool_),
     )
     layout, scratch = replay.layout, replay.take_scratch()
-    ease = layout.ease.weights(piece.solution)
+    ease = layout.ease.weights(part.solution)
     fill_features(layout.log, state, users, replay.rules, ease, scratch, snapshots, given, (first, last), out)
     replay.return_scratch(scratch)
     n = out.indptr[-1]

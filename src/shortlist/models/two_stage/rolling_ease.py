@@ -74,7 +74,7 @@ class RollingEASE:
             (np.ones(int(kept.sum())), (owner[kept], row[item[kept]])),
             shape=(self.log.users.user_baskets.size - 1, items.size),
         )
-        return EASEWeights(row, items, _rounded(fit_item_weights(bought, REG)))
+        return EASEWeights(row, items, _round_weights(fit_item_weights(bought, REG)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_cache": {}, "_lock": None}
@@ -83,6 +83,6 @@ class RollingEASE:
         vars(self).update(state, _lock=Lock())
 
 
-def _rounded(weights: Floats) -> Floats:
-    """Three digits, so that the number of threads of the linear algebra has no influence."""
+def _round_weights(weights: Floats) -> Floats:
+    """Round to three digits, so that the number of threads of the linear algebra has no influence."""
     return weights.astype(np.float16).astype(np.float32)

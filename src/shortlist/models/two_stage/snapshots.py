@@ -44,7 +44,7 @@ class Layout(NamedTuple):
 
 
 def basket_times(data: Interactions) -> Longs:
-    """(n_baskets,) microseconds; without times, a user's baskets are a day apart."""
+    """(n_baskets,) microseconds; without timestamps, a user's baskets are a day apart."""
     if data.time is not None:
         return np.asarray(data.time[data.baskets[:-1]], np.int64)
     return (np.arange(data.n_baskets) - data.user_baskets[_owner(data)]) * DAY
@@ -70,7 +70,7 @@ def _user_log(data: Interactions, time: Longs, sales: SalesIndex, positions: Lon
     )
 
 
-def _lay_out(data: Interactions, rules: Rules) -> Layout:
+def _build_layout(data: Interactions, rules: Rules) -> Layout:
     time = basket_times(data)
     order, positions = np.argsort(time, kind="stable"), np.empty(time.size, np.int64)
     positions[order] = np.arange(time.size)
@@ -125,14 +125,14 @@ class EventReplay:
         """The history in order of time."""
         with self._lock:
             if self._layout is None:
-                self._layout = _lay_out(self.history, self.rules)
+                self._layout = _build_layout(self.history, self.rules)
             return self._layout
 
     def session_log(self, sessions: Interactions, at: Longs) -> UserLog:
         """Sessions as `fill_features` reads them; `at` (n_users,) is when each is predicted.
 
-        Sessions without times end just before the prediction. In a history without times, times do not
-        count: baskets are a day apart, as those of known users.
+        Sessions without timestamps end just before the prediction. If the history has no timestamps, those
+        of sessions are ignored: baskets are a day apart, as for known users.
         """
         sales = self.layout.sales
         if self.history.time is None:
@@ -149,16 +149,16 @@ class EventReplay:
         """n states from which times from `first` to `last` can be reached; hand them back with `keep`."""
         end = self.layout.end
         if first < end:
-            return [self._earlier(first) for _ in range(n)]
+            return [self._take_state(first) for _ in range(n)]
         with self._lock:
             if self._at_end is None:
-                state = self._earlier(end)
-                every = np.arange(self.history.n_items, dtype=np.int32)
-                replay_until(self.layout.log, state, self.rules, every, end)
+                state = self._take_state(end)
+                all_items = np.arange(self.history.n_items, dtype=np.int32)
+                replay_until(self.layout.log, state, self.rules, all_items, end)
                 self._at_end = state
         if last == end:
             return [self._at_end] * n  # nothing is written
-        return [_fork(self._at_end) for _ in range(n)]
+        return [_copy_state(self._at_end) for _ in range(n)]
 
     def keep(self, states: list[ReplayState]) -> None:
         """Keep states for later times."""
@@ -166,8 +166,8 @@ class EventReplay:
             before = [state for state in states if state.clock[0] < self.layout.end]
             self._states = [*before, *self._states][:MAX_STATES]
 
-    def _earlier(self, at: int) -> ReplayState:
-        """A state at or before `at`: a kept one, or one before all events."""
+    def _take_state(self, at: int) -> ReplayState:
+        """Take a state at or before `at`: a kept one, or a new one before all events."""
         with self._lock:
             for number, state in enumerate(self._states):
                 if state.clock[0] <= at:
@@ -178,7 +178,7 @@ class EventReplay:
             for entries in (layout.together, layout.after)
         )
         return ReplayState(
-            _no_stats(self.history.n_items, len(self.rules.windows)),
+            _empty_stats(self.history.n_items, len(self.rules.windows)),
             together,
             after,
             np.full((3, self.rules.per_source), -1, np.int32),
@@ -197,7 +197,7 @@ class EventReplay:
             self._scratch.append(scratch)
 
 
-def _fork(state: ReplayState) -> ReplayState:
+def _copy_state(state: ReplayState) -> ReplayState:
     """A copy that can advance beyond the last event, where only the windows change."""
     stats = state.item_stats
     copied = {name: getattr(stats, name).copy() for name in ("cursor", "recent", "total")}
@@ -206,7 +206,7 @@ def _fork(state: ReplayState) -> ReplayState:
     )
 
 
-def _no_stats(n: int, n_windows: int) -> ItemStats:
+def _empty_stats(n: int, n_windows: int) -> ItemStats:
     def zeros(*shape: int) -> Doubles:
         return np.zeros(shape)
 
@@ -241,12 +241,12 @@ def _new_scratch(n: int) -> Scratch:
         latest_weight=np.zeros(N_LATEST, np.float32),
         touched=np.zeros(n, np.int32),
         own_items=np.zeros(n, np.int32),
-        every=np.arange(n, dtype=np.int32),
+        all_items=np.arange(n, dtype=np.int32),
         mark=np.zeros(1, np.int64),
     )
 
 
-def last_snapshots(log: EventLog, most: int) -> Snapshots:
+def select_last_snapshots(log: EventLog, most: int) -> Snapshots:
     """Every user's last baskets as targets, in order of time; never a user's first basket.
 
     The same number of baskets for each user, as many as keep the sum within `most`, but at least one.

@@ -19,7 +19,7 @@ from shortlist.kernels.snapshots import Snapshots
 from shortlist.models.base import Recommender
 from shortlist.models.contract import FitOptions, ModelState
 from shortlist.models.two_stage.features import FEATURES, PROPOSED, Block, compute_features
-from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, last_snapshots
+from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, select_last_snapshots
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
@@ -29,7 +29,7 @@ BATCH = 4096  # users scored at once
 
 
 class Examples(NamedTuple):
-    """Training examples: candidates of snapshots, and the snapshots' users. Made by `compute_examples`."""
+    """Training examples: candidates of snapshots, and the snapshots' users; from `compute_examples`."""
 
     replay: EventReplay  # the data that the examples come from
     snapshots: Snapshots  # (n_snapshots,) users just before a basket
@@ -49,7 +49,7 @@ class TwoStageState(ModelState):
     replay: EventReplay
     ranker_texts: tuple[Text, ...]
     size_text: Text
-    ranker: TreeEnsemble  # log-odds that the user buys the candidate next
+    ranker: TreeEnsemble  # log-odds that the next basket contains the candidate
     size_trees: TreeEnsemble  # logarithm of the size of the next basket
 
 
@@ -69,7 +69,8 @@ class TwoStage(Recommender):
     Parameters
     ----------
     candidates_per_source
-        Candidates of each source. Own items may be twice as many, EASE items are half as many.
+        Maximum number of candidates of each source: twice as many for the user's own items, half as many for
+        EASE.
     transition_window
         How many baskets back a transition to a later basket may start.
     decay
@@ -162,7 +163,7 @@ class TwoStage(Recommender):
         data = self._check_data(train)
         replay, rng = EventReplay(data, self._rules(data)), np.random.default_rng(0)
         log = replay.layout.log
-        snapshots = last_snapshots(log, self.n_snapshots)
+        snapshots = select_last_snapshots(log, self.n_snapshots)
         used, parts = np.zeros(snapshots.user.size, np.bool_), []
         blocks = compute_features(replay, log.users, snapshots, n_threads=thread_count(self.n_threads))
         for block in blocks:
@@ -225,7 +226,7 @@ class TwoStage(Recommender):
         return self
 
     def predict_examples(self, examples: Examples) -> tuple[Doubles, Doubles]:
-        """Predict for examples, as for requests.
+        """Predict for examples as for the requests they stand for.
 
         Parameters
         ----------
@@ -304,7 +305,7 @@ class TwoStage(Recommender):
         state, n = request.state, len(request)
         owners, items, values = [np.empty(0, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
         sizes = np.ones(n)
-        order, blocks = _blocks(request, request.candidate_sets())
+        order, blocks = _compute_blocks(request, request.candidate_sets())
         for block in blocks:
             numbers = order[block.first : block.first + block.indptr.size - 1]
             log_odds = state.ranker.raw_scores(self._select(block.features), request.n_threads)
@@ -323,7 +324,7 @@ class TwoStage(Recommender):
 
     def contributions(self, request: RecommendRequest[TwoStageState], items: Ints) -> Contributions:
         """What each feature adds to the log-odds on the paths through the trees."""
-        _, blocks = _blocks(request, ItemSets(np.array([0, items.size]), items))
+        _, blocks = _compute_blocks(request, ItemSets(np.array([0, items.size]), items))
         names = [FEATURES[k] for k in self._used_features()]
         return [
             largest_first(names, row)
@@ -358,7 +359,7 @@ def _build_state(replay: EventReplay, texts: tuple[Text, ...], size_text: Text) 
     )
 
 
-def _blocks(
+def _compute_blocks(
     request: RecommendRequest[TwoStageState], candidates: ItemSets | None
 ) -> tuple[Longs, Iterator[Block]]:
     """(order, blocks): snapshot number k is that of user order[k] of the request."""
