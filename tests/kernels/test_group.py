@@ -61,7 +61,7 @@ def test_rows_come_out_sorted_and_keep_their_weights(table):
     to_user = np.repeat(np.arange(n_users), np.diff(indptr))
     before, after = plain_rows(user, item, time, basket), plain_rows(to_user, to_item, to_time, to_basket)
     assert after == sorted(before)
-    if weight.size:  # every weight was the number of its row: it must still sit beside the same keys
+    if weight.size:  # every weight was the number of its row: it must stay with its keys
         assert [before[int(number)] for number in to_weight] == after
         assert sorted(to_weight) == sorted(weight)
 
@@ -87,7 +87,7 @@ def test_sorted_log_is_sorted_within_equal_times():
 
 
 @given(tables())
-def test_equal_rows_fold_into_the_first_and_add_their_weights(table):
+def test_equal_rows_are_merged_and_their_weights_added(table):
     user, n_users, _, _, _, weight = table
     indptr, to_item, to_time, to_basket, to_weight = grouped(*table)
     to_user = np.repeat(np.arange(n_users), np.diff(indptr))
@@ -105,7 +105,7 @@ def test_equal_rows_fold_into_the_first_and_add_their_weights(table):
 
 
 @given(tables())
-def test_baskets_open_where_user_time_or_key_changes(table):
+def test_baskets_start_where_user_time_or_basket_id_changes(table):
     _, n_users, *_ = table
     indptr, to_item, to_time, to_basket, _ = grouped(*table)
     to_user = np.repeat(np.arange(n_users), np.diff(indptr))

@@ -155,7 +155,7 @@ def test_list_longer_than_the_buffer_is_complete():
     assert not found.truncated.any()
 
 
-def test_full_reports_lists_cut_by_the_limit():
+def test_truncated_marks_lists_cut_by_the_limit():
     items = np.array([[1.0], [2.0], [3.0]], np.float32)
     floors = np.array([0.0, 1.5, 2.5], np.float32)
     found = search_index(ItemIndex.build(items), np.ones((3, 1), np.float32), floors, no_sets(3), 2, 1)

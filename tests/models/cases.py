@@ -62,8 +62,8 @@ def model(name, **changed):
 
 def other_scores(data):
     """The scores of another ranker: 1 for items of the user, plus popularity."""
-    taken = data.to_csr().toarray() > 0
-    return (taken + 0.01 * taken.mean(0)).astype(np.float32)
+    has_item = data.to_csr().toarray() > 0
+    return (has_item + 0.01 * has_item.mean(0)).astype(np.float32)
 
 
 def fit(name, data, **changed):

@@ -49,11 +49,11 @@ def test_scores_have_one_row_per_user_and_one_column_per_item(name):
 def test_checkerboard_is_learned(name):
     data = checkerboard()
     scores = dense(fitted(name))
-    taken = data.to_csr().toarray() > 0
+    has_item = data.to_csr().toarray() > 0
     own = (np.arange(data.n_users)[:, None] + np.arange(data.n_items)) % 2 == 0
     right = 0
     for user in range(data.n_users):
-        missed = scores[user, own[user] & ~taken[user]]
+        missed = scores[user, own[user] & ~has_item[user]]
         right += (missed.min() > scores[user, ~own[user]]).mean()
     assert right / data.n_users > 0.95
 
@@ -62,8 +62,10 @@ def test_counting_models_count():
     data = checkerboard()
     frequency, popularity = dense(fitted("PersonalFrequency")), dense(fitted("Popularity"))
     assert (popularity == np.bincount(data.item)).all()
-    taken = data.to_csr().toarray() > 0
-    assert all(frequency[u, taken[u]].min() > frequency[u, ~taken[u]].max() for u in range(data.n_users))
+    has_item = data.to_csr().toarray() > 0
+    assert all(
+        frequency[u, has_item[u]].min() > frequency[u, ~has_item[u]].max() for u in range(data.n_users)
+    )
 
 
 @joint_model
@@ -92,10 +94,10 @@ def test_duplicate_rows_change_nothing(name):
 def test_weights_change_nothing(name):
     """As documented: weights are kept, and every row counts the same."""
     weight = np.random.default_rng(0).normal(size=checkerboard().n_rows) * 5
-    weighed = Interactions.from_frame(checkerboard().to_frame().with_columns(weight=weight))
-    assert weighed.weight is not None
+    weighted = Interactions.from_frame(checkerboard().to_frame().with_columns(weight=weight))
+    assert weighted.weight is not None
     one = fit(
-        name, weighed, **({"scores": other_scores(checkerboard())} if name == "PrecomputedScores" else {})
+        name, weighted, **({"scores": other_scores(checkerboard())} if name == "PrecomputedScores" else {})
     )
     assert bits(one) == bits(fitted(name))
     lists, plain = (each.recommend(N=5, fallback="popular") for each in (one, fitted(name)))
@@ -103,24 +105,24 @@ def test_weights_change_nothing(name):
 
 
 @every_model
-def test_the_order_of_rows_changes_nothing(name):
+def test_order_of_rows_changes_nothing(name):
     frame = checkerboard().to_frame().sample(fraction=1, shuffle=True, seed=3)
     assert bits(fit(name, Interactions.from_frame(frame))) == bits(fitted(name))
 
 
-EDGES = {
-    "user with everything": [("a", i, t) for t in range(2) for i in "xyz"] + [("b", "x", 0), ("b", "y", 1)],
+EDGE_CASES = {
+    "user with all items": [("a", i, t) for t in range(2) for i in "xyz"] + [("b", "x", 0), ("b", "y", 1)],
     "single item": [("a", "x", 0), ("b", "x", 0), ("a", "x", 1)],
     "one user": [("a", "x", 0), ("a", "y", 1), ("a", "z", 1)],
-    "one user with everything": [("a", "x", 0), ("a", "y", 1), ("a", "x", 2)],
-    "one row twice over": [("a", "x", 0), ("a", "x", 1)],
+    "one user with all items": [("a", "x", 0), ("a", "y", 1), ("a", "x", 2)],
+    "one item bought twice": [("a", "x", 0), ("a", "x", 1)],
 }
 
 
 @dense_model
-@pytest.mark.parametrize("edge", EDGES)
-def test_edges_end_in_finite_scores(name, edge):
-    data = Interactions.from_tuples(EDGES[edge])
+@pytest.mark.parametrize("case", EDGE_CASES)
+def test_edge_cases_give_finite_scores(name, case):
+    data = Interactions.from_tuples(EDGE_CASES[case])
     scores = dense(fit(name, data))
     assert scores.shape == (data.n_users, data.n_items)
     assert np.isfinite(scores).all()
@@ -167,7 +169,7 @@ def test_unfitted_model_raises(name):
 
 
 @every_model
-def test_data_without_rows_is_refused(name):
+def test_data_without_rows_is_rejected(name):
     data = checkerboard()
     with pytest.raises(DataError, match="at least one interaction"):
         fit(name, data.where(np.zeros(data.n_rows, bool)))
@@ -253,7 +255,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", [*JOINT, *COUNTING, *CLOSED])
-def test_bad_parameters_are_refused_by_name(name):
+def test_invalid_parameter_is_named(name):
     own = model(name).get_params()
     assert own.keys() - BAD.keys() <= {"bias"}
     for key in own.keys() & BAD.keys():
@@ -263,7 +265,7 @@ def test_bad_parameters_are_refused_by_name(name):
 
 
 @every_model
-def test_a_failed_fit_keeps_the_earlier_state(name):
+def test_failed_fit_keeps_the_earlier_state(name):
     one = fit(name, checkerboard())
     kept = bits(one)
     with pytest.raises(DataError):
@@ -301,7 +303,7 @@ def test_save_and_load_give_the_same_scores(name, ids, tmp_path):
 
 
 @every_model
-def test_loading_as_another_class_is_refused(name, tmp_path):
+def test_loading_as_another_class_is_rejected(name, tmp_path):
     fitted(name).save(tmp_path / "model")
     own = type(fitted(name))
     assert type(own.load(tmp_path / "model")) is own
@@ -312,7 +314,7 @@ def test_loading_as_another_class_is_refused(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", [*JOINT, *COUNTING, *CLOSED])
-def test_a_loaded_model_continues(name, tmp_path):
+def test_loaded_model_can_be_updated(name, tmp_path):
     """fold_in and partial_fit give the same on a loaded model."""
     one = fit(name, checkerboard())
     one.save(tmp_path / "model")
@@ -337,16 +339,16 @@ def test_lists_are_the_best_of_the_scores(name):
 
 
 @every_model
-def test_an_unknown_user_gets_an_empty_list(name):
-    lists = fitted(name).recommend(["nobody", "u00"], N=3)
-    assert list(lists["nobody"].items) == []
-    assert lists["nobody"].reason == "unknown_user"
+def test_unknown_user_gets_an_empty_list(name):
+    lists = fitted(name).recommend(["unknown", "u00"], N=3)
+    assert list(lists["unknown"].items) == []
+    assert lists["unknown"].reason == "unknown_user"
     assert len(lists["u00"].items) == 3
 
 
 @dense_model
-def test_a_user_with_everything_gets_nothing_new(name):
-    data = Interactions.from_tuples(EDGES["user with everything"])
+def test_user_with_all_items_gets_an_empty_list(name):
+    data = Interactions.from_tuples(EDGE_CASES["user with all items"])
     lists = fit(name, data).recommend(["a"], N=5, filter_seen=True)
     assert list(lists["a"].items) == []
 
@@ -389,7 +391,7 @@ def test_memory_file_and_batches_give_identical_lists(name, case, tmp_path, monk
 
 
 @every_model
-def test_the_saved_cutoff_is_the_default(name, tmp_path):
+def test_saved_cutoff_is_the_default(name, tmp_path):
     one = fit(name, checkerboard()).set_cutoff(FixedN(N=2))
     assert set(one.recommend().lengths.tolist()) == {2}
     back = load_model(one.save(tmp_path / "model"))
@@ -430,7 +432,7 @@ def test_unknown_items_of_a_session_are_skipped(name):
 
 
 @pytest.mark.parametrize("name", ["Popularity", "PersonalFrequency", "EASE", "TwoStage"])
-def test_the_session_of_a_known_history_gives_the_known_scores(name):
+def test_session_equal_to_a_known_history_gives_the_same_list(name):
     """Exact: the same baskets and times as a known user give the list of that user."""
     one, data = fitted(name), checkerboard()
     rows = data.to_frame().filter(pl.col("user_id") == "u04")
@@ -442,7 +444,7 @@ def test_the_session_of_a_known_history_gives_the_known_scores(name):
 
 
 @pytest.mark.parametrize("name", [*JOINT, *COUNTING, "EASE"])
-def test_a_session_equals_folding_in(name):
+def test_session_equals_fold_in(name):
     one, items = fit(name, checkerboard()), ["i00", "i02", "i06"]
     session = one.recommend(history={"guest": items}, N=6, filter_seen=True)["guest"]
     folded = one.fold_in({"guest": items}).recommend(["guest"], N=6, filter_seen=True)["guest"]

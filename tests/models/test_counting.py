@@ -1,4 +1,4 @@
-"""Counting models: by hand."""
+"""Counting models against scores computed by hand."""
 
 import numpy as np
 import pytest
@@ -23,33 +23,33 @@ def test_popularity_is_the_number_of_sales():
     assert scores.tolist() == [[3, 2, 1]] * 2
 
 
-def test_popularity_fades_by_its_half_life():
+def test_popularity_decays_with_the_half_life():
     scores = dense(Popularity(half_life=10).fit(Interactions.from_tuples(ROWS)), BOTH[:1])
     np.testing.assert_allclose(scores[0], [0.25 + 0.5 + 1, 0.25 + 1, 1])
 
 
 def test_personal_frequency_counts_baskets_back_from_the_last():
     scores = dense(PersonalFrequency(decay=0.5, popularity=6).fit(Interactions.from_tuples(ROWS)), BOTH)
-    item_stats = [3, 2, 1]  # shares of six sales, times six
-    np.testing.assert_allclose(scores[0], np.add(item_stats, [0.25 + 0.5 + 1, 0.25, 1]))
-    np.testing.assert_allclose(scores[1], np.add(item_stats, [0, 1, 0]))
+    popularity = [3, 2, 1]  # shares of six sales, times six
+    np.testing.assert_allclose(scores[0], np.add(popularity, [0.25 + 0.5 + 1, 0.25, 1]))
+    np.testing.assert_allclose(scores[1], np.add(popularity, [0, 1, 0]))
 
 
-def test_without_a_shelf_only_ones_own_counts():
+def test_zero_popularity_leaves_only_personal_counts():
     scores = dense(PersonalFrequency(popularity=0).fit(Interactions.from_tuples(ROWS)), BOTH)
     assert scores[1].tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("kind", [Popularity, PersonalFrequency])
-def test_half_lives_need_times(kind):
-    timeless = Interactions.from_tuples([row[:2] for row in ROWS])
-    kind().fit(timeless)
+def test_half_life_needs_timestamps(kind):
+    without_times = Interactions.from_tuples([row[:2] for row in ROWS])
+    kind().fit(without_times)
     with pytest.raises(ConfigError, match="half_life needs timestamps"):
-        kind(half_life=3).fit(timeless)
+        kind(half_life=3).fit(without_times)
 
 
 @pytest.mark.parametrize("kind", [Popularity, PersonalFrequency])
-def test_more_data_and_newcomers_are_counted_in(kind):
+def test_partial_fit_and_fold_in_count_new_data(kind):
     one = kind().fit(Interactions.from_tuples(ROWS))
     one.partial_fit(Interactions.from_tuples([("c", "new", 21 * DAY), ("a", "y", 21 * DAY)]))
     assert one.users_.values.to_list() == ["a", "b", "c"]

@@ -1,4 +1,4 @@
-"""EASE, against the optimum it claims to be."""
+"""EASE against the optimality conditions of its objective."""
 
 import numpy as np
 import pytest
@@ -8,28 +8,31 @@ from shortlist.models.ease import EASE
 from tests.models.cases import all_users, checkerboard, crowd, dense
 
 
-def taken(data):
+def interaction_matrix(data):
+    """(n_users, n_items) 1 where the user has the item."""
     return (data.to_csr().toarray() > 0).astype(float)
 
 
-def test_weights_minimise_the_squared_error_with_an_empty_diagonal():
-    """Without the diagonal the gradient of ‖X − XB‖² + reg·‖B‖² is zero, column by column."""
+def test_weights_minimize_the_squared_error_with_a_zero_diagonal():
+    """Outside the diagonal, the gradient of ‖X − XB‖² + reg·‖B‖² is zero."""
     data = crowd()
     weights = EASE(reg=20.0).fit(data)._state.weights.astype(float)
-    x = taken(data)
+    x = interaction_matrix(data)
     gradient = x.T @ (x @ weights - x) + 20.0 * weights
     np.fill_diagonal(gradient, 0.0)
     assert np.abs(gradient).max() < 1e-3 * np.abs(x.T @ x).max()
     assert (np.diag(weights) == 0).all()
 
 
-def test_scores_are_sums_over_what_was_taken():
+def test_scores_are_sums_over_the_users_items():
     data = crowd()
     one = EASE().fit(data)
-    np.testing.assert_allclose(dense(one), taken(data) @ one._state.weights, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        dense(one), interaction_matrix(data) @ one._state.weights, rtol=1e-4, atol=1e-5
+    )
 
 
-def test_with_decay_an_item_counts_as_of_its_last_basket():
+def test_decay_counts_baskets_since_the_last_one_with_the_item():
     data = checkerboard()
     one = EASE(decay=0.5).fit(data)
     rows = np.zeros((data.n_users, data.n_items))
@@ -40,7 +43,7 @@ def test_with_decay_an_item_counts_as_of_its_last_basket():
     np.testing.assert_allclose(dense(one), rows @ one._state.weights, rtol=1e-5, atol=1e-6)
 
 
-def test_folding_in_keeps_the_weights():
+def test_fold_in_keeps_the_weights():
     one = EASE().fit(checkerboard())
     weights = one._state.weights
     one.fold_in({"guest": ["i00", "i02"]})
@@ -50,6 +53,6 @@ def test_folding_in_keeps_the_weights():
 
 
 @pytest.mark.parametrize(("name", "value"), [("reg", 0), ("decay", 0), ("decay", 1.5)])
-def test_bad_parameters_are_refused_by_name(name, value):
+def test_invalid_parameter_is_named(name, value):
     with pytest.raises(ConfigError, match=f"^{name} must"):
         EASE(**{name: value}).fit(checkerboard())

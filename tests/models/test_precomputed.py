@@ -1,4 +1,4 @@
-"""PrecomputedScores: every form of scores gives the same lists, and wrong shapes are told."""
+"""PrecomputedScores: every form of scores gives the same lists, and wrong shapes are rejected."""
 
 import numpy as np
 import pytest
@@ -45,13 +45,13 @@ def test_all_forms_but_callables_are_saved(form, tmp_path):
     assert (answer(back, users).factors is None) == (answer(one, users).factors is None)
 
 
-def test_a_callable_cannot_be_saved(tmp_path):
+def test_callable_cannot_be_saved(tmp_path):
     with pytest.raises(ConfigError, match="function cannot be saved; save the array"):
         PrecomputedScores(scores=FORMS["callable"]).fit(checkerboard()).save(tmp_path / "m")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_sparse_matrix_does_not_store_is_never_shown():
+def test_entries_that_a_sparse_matrix_does_not_store_are_never_shown():
     few = csr_array(([0.5, 0.0], ([3, 3], [7, 2])), shape=DENSE.shape)
     one = PrecomputedScores(scores=few).fit(checkerboard())
     scores = dense(one, SOME)
@@ -66,12 +66,12 @@ def test_factors_are_read_only_and_the_same_array_each_time():
     first, second = answer(one, SOME).factors[1], answer(one, SOME).factors[1]
     assert first is second
     assert not first.flags.writeable
-    item[:] = 0  # the owner may go on with it
+    item[:] = 0  # the caller may change the array later
     np.testing.assert_array_equal(answer(one, SOME).factors[1], ITEM)
 
 
 @pytest.mark.parametrize(
-    ("scores", "error", "sentence"),
+    ("scores", "error", "message"),
     [
         (DENSE[:, :5], DataError, r"30 users × 20 items like the data, got \(30, 5\)"),
         ((USER[:3], ITEM), DataError, r"got \(3, 20\)"),
@@ -82,18 +82,18 @@ def test_factors_are_read_only_and_the_same_array_each_time():
         (None, ConfigError, "got NoneType"),
     ],
 )
-def test_wrong_scores_are_refused(scores, error, sentence):
-    with pytest.raises(error, match=sentence):
+def test_invalid_scores_are_rejected(scores, error, message):
+    with pytest.raises(error, match=message):
         PrecomputedScores(scores=scores).fit(checkerboard())
 
 
-def test_a_scorer_that_returns_another_shape_is_told():
+def test_function_that_returns_another_shape_is_rejected():
     one = PrecomputedScores(scores=lambda users: DENSE[users].T).fit(checkerboard())
     with pytest.raises(DataError, match=r"must return 3 × 20 scores, got \(20, 3\)"):
         dense(one, SOME)
 
 
-def test_implicit_models_are_understood():
+def test_implicit_models_are_wrapped():
     bpr = pytest.importorskip("implicit.cpu.bpr")
     theirs = bpr.BayesianPersonalizedRanking(factors=7, iterations=3, random_state=1, num_threads=1)
     data = checkerboard()

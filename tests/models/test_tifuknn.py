@@ -1,4 +1,4 @@
-"""TIFUKNN, against the vectors and the neighbours worked out one by one."""
+"""TIFUKNN against vectors and neighbors computed one by one."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tests.models.cases import all_users, checkerboard, crowd, dense
 
 
 def plain_vector(data, user, one):
-    """Baskets in groups from the newest back, each the fading mean of its baskets, then of the groups."""
+    """The decayed mean of groups of baskets, latest first; each is the decayed mean of its baskets."""
     baskets = [
         data.item[data.baskets[b] : data.baskets[b + 1]]
         for b in range(data.user_baskets[user], data.user_baskets[user + 1])
@@ -32,14 +32,14 @@ def test_scores_mix_own_and_nearest_vectors(group_size):
     users = np.array([3, 200, 17], np.int32)
     scores = dense(one, users)
     for row, user in enumerate(users):
-        far = ((vectors - vectors[user]) ** 2).sum(axis=1)
-        far[user] = np.inf
-        others = vectors[np.argsort(far, kind="stable")[:5]].mean(axis=0)
+        distance = ((vectors - vectors[user]) ** 2).sum(axis=1)
+        distance[user] = np.inf
+        others = vectors[np.argsort(distance, kind="stable")[:5]].mean(axis=0)
         np.testing.assert_allclose(scores[row], 0.6 * vectors[user] + 0.4 * others, atol=1e-6)
 
 
-def test_neighbours_bring_what_their_like_take():
-    """Even users take even items: what an even user has not taken yet still beats every odd item."""
+def test_neighbors_raise_the_scores_of_their_items():
+    """Even users buy even items, so unseen even items score above all odd items."""
     data = checkerboard()
     scores = dense(TIFUKNN(n_neighbors=10, own=0.5).fit(data))
     own = (np.arange(data.n_users)[:, None] + np.arange(data.n_items)) % 2 == 0
@@ -47,7 +47,7 @@ def test_neighbours_bring_what_their_like_take():
 
 
 @pytest.mark.parametrize("name", ["basket_decay", "group_decay", "own"])
-def test_shares_lie_between_0_and_1(name):
+def test_decays_and_own_must_lie_between_0_and_1(name):
     for value in (-0.1, 1.1):
         with pytest.raises(ConfigError, match=f"^{name} must"):
             TIFUKNN(**{name: value}).fit(checkerboard())

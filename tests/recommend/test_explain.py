@@ -59,7 +59,7 @@ def test_ranker_without_boundary_shows_the_first_items():
         assert frame[name].null_count() == 2
 
 
-def test_unknown_users_and_invalid_arguments_are_refused(toy):
+def test_unknown_users_and_invalid_arguments_are_rejected(toy):
     with pytest.raises(UnknownIdError, match="u77"):
         toy.explain("u77")
     with pytest.raises(ConfigError, match="n_contributions"):
@@ -118,7 +118,7 @@ def test_item_names_are_shown(vectors):
     assert vectors.similar_items("i0", 1).row(0)[:2] == ("i5", "thing 5")
 
 
-def test_similar_items_refuses_invalid_input(vectors):
+def test_similar_items_rejects_invalid_input(vectors):
     with pytest.raises(UnknownIdError, match="i77"):
         vectors.similar_items("i77")
     with pytest.raises(ConfigError, match="N must be at least 1, got 0"):

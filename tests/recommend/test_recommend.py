@@ -205,7 +205,7 @@ def test_all_users_one_user_and_no_users(toy):
         ({"n_threads": -1}, "n_threads"),
     ],
 )
-def test_invalid_options_are_refused(toy, options, word):
+def test_invalid_options_are_rejected(toy, options, word):
     toy.pair = toy.pair or (np.eye(4, dtype=np.float32), np.ones((6, 4), np.float32), None)
     with pytest.raises(ConfigError, match=word):
         recommend(toy, ["u0", "u1"], **options)
@@ -217,12 +217,12 @@ def test_ranker_without_boundary_needs_n_or_cutoff(toy):
         recommend(toy, ["u0"])
 
 
-def test_duplicate_users_are_refused(toy):
+def test_duplicate_users_are_rejected(toy):
     with pytest.raises(DataError, match="'u1'"):
         recommend(toy, ["u1", "u0", "u1"], N=1)
 
 
-def test_scores_of_the_wrong_shape_are_refused():
+def test_scores_of_the_wrong_shape_are_rejected():
     with pytest.raises(DataError, match=r"\(1, 6\)"):
         recommend(make_toy(history(ROWS), np.zeros((4, 5))), ["u1"], N=1)
 
@@ -241,9 +241,9 @@ def test_invariants_hold_for_any_options(data):
     cells = st.lists(value, min_size=n_users * n_items, max_size=n_users * n_items)
     scores = np.array(data.draw(cells), np.float32).reshape(n_users, n_items)
     pairs = st.tuples(st.integers(0, n_users - 1), st.integers(0, n_items - 1))
-    taken = data.draw(st.lists(pairs, min_size=1))
+    bought = data.draw(st.lists(pairs, min_size=1))
     toy = make_toy(
-        history(taken, n_users, n_items),
+        history(bought, n_users, n_items),
         scores,
         data.draw(st.lists(value, min_size=n_users, max_size=n_users)),
     )
@@ -265,7 +265,7 @@ def test_invariants_hold_for_any_options(data):
         fallback=fallback,
     )
     assert lists.users.values.to_list() == users
-    seen = {(f"u{u}", f"i{i}") for u, i in taken}
+    seen = {(f"u{u}", f"i{i}") for u, i in bought}
     for one in lists:
         allowed = set(toy.items_.values)
         if candidates is not None:

@@ -36,14 +36,14 @@ def test_one_time_per_user_and_times_of_a_test_set():
     ("at", "word"),
     [("tomorrow", "at must be a date"), ([1, 2], r"one per user \(3\), got 2"), (True, "at must")],
 )
-def test_invalid_times_are_refused(at, word):
+def test_invalid_times_are_rejected(at, word):
     with pytest.raises(ConfigError, match=word):
         request_times(DATA, USERS, at)
     with pytest.raises(ConfigError, match="fitted on data with timestamps"):
         request_times(Interactions.from_tuples([("a", "x")]), USERS, at)
 
 
-def test_a_session_is_one_basket_over_the_known_items():
+def test_session_is_one_basket_over_the_known_items():
     sessions = read_sessions(DATA, {"s": ["z", "x"], "t": ["y"], "empty": []}, None)
     assert sessions.items is DATA.items
     assert sessions.users.values.to_list() == ["s", "t", "empty"]

@@ -38,7 +38,7 @@ def test_same_lists_on_any_number_of_threads(toy, n_threads):
     assert same(recommend(toy, n_threads=n_threads), recommend(toy))
 
 
-def test_the_index_is_kept_for_later_requests(toy):
+def test_index_is_kept_for_later_requests(toy):
     recommend(toy, ["u1"])
     assert toy.index_cache.index is None
     recommend(toy)
@@ -48,7 +48,7 @@ def test_the_index_is_kept_for_later_requests(toy):
     assert toy.index_cache.index is first
 
 
-def test_an_index_of_some_candidates_is_not_kept(toy):
+def test_index_of_some_candidates_is_not_kept(toy):
     recommend(toy, candidates=[f"i{i}" for i in range(0, 300, 2)])
     assert toy.index_cache.index is None
 

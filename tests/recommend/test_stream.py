@@ -18,7 +18,7 @@ def toy():
 
 
 @pytest.mark.parametrize("options", [{}, {"N": 2}, {"fallback": "popular", "max_items": 3}])
-def test_the_file_holds_the_lists_of_recommend(toy, tmp_path, options):
+def test_file_holds_the_lists_of_recommend(toy, tmp_path, options):
     users = ["u3", "unknown", *(f"u{u}" for u in (0, 8, 1, 2))]
     seen = []
     path = toy.recommend_to_file(
@@ -43,7 +43,7 @@ def test_no_users_give_a_table_without_rows(toy, tmp_path):
     assert frame.schema == toy.recommend(N=1).to_frame().schema
 
 
-def test_a_failure_leaves_the_old_file(toy, tmp_path, monkeypatch):
+def test_failure_leaves_the_old_file(toy, tmp_path, monkeypatch):
     path = tmp_path / "lists.parquet"
     toy.recommend_to_file(path, N=1)
     before, score = path.read_bytes(), toy.score

@@ -1,4 +1,4 @@
-"""The joint engine: the same bits whoever runs it, limiting cases, going on, folding in, probabilities."""
+"""Factor models: reproducible bits, limiting cases, partial_fit, fold-in, probabilities."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ from tests.models.cases import (
 joint_model = pytest.mark.parametrize("name", JOINT)
 
 
-def test_the_crowd_fills_several_blocks():
+def test_crowd_fills_several_blocks():
     data = crowd()
     assert (
         schedule.choose_partition(data.item_sets[1].size, data.n_users, data.n_items, FACTORS).n_blocks >= 4
@@ -45,14 +45,14 @@ def test_the_crowd_fills_several_blocks():
 def test_same_seed_same_bits_on_any_number_of_threads(name, changed):
     one, two, four = (
         bits(fit(name, crowd(), n_epochs=7, lr=0.05, n_threads=n, **changed)) for n in (1, 2, 4)
-    )  # seven epochs: the items are relabelled once
+    )  # seven epochs: the items are relabeled once
     assert one == two == four
     other = bits(fit(name, crowd(), n_epochs=7, lr=0.05, seed=1, **changed))
     assert all(other[part] != one[part] for part in ("user", "item"))
 
 
 @pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
-def test_same_bits_where_a_block_works_through_several_ranges(name, monkeypatch):
+def test_same_bits_if_a_block_processes_several_ranges(name, monkeypatch):
     for constant, value in (
         ("RANGE_BYTES", 200),
         ("CELL_ROWS", 1),
@@ -68,7 +68,7 @@ def test_same_bits_where_a_block_works_through_several_ranges(name, monkeypatch)
 
 @pytest.mark.parametrize(("ranker", "joint"), [("BPRMF", "DKBPRMF"), ("HRM", "DKHRM")])
 @pytest.mark.parametrize("changed", [{}, {"loss": "hinge", "penalty": "l1"}])
-def test_without_examples_the_joint_model_is_the_ranker(ranker, joint, changed):
+def test_joint_model_with_alpha_0_equals_the_ranker(ranker, joint, changed):
     plain = bits(fit(ranker, crowd(), n_epochs=3))
     mixed = fit(joint, crowd(), n_epochs=3, alpha=0, **changed)
     for part in ("user", "item", "bias"):
@@ -79,7 +79,7 @@ def test_without_examples_the_joint_model_is_the_ranker(ranker, joint, changed):
     assert (mixed._state.parameters.boundary == mixed.t).all()
 
 
-def test_only_classifiers_move_boundaries_and_give_probabilities():
+def test_only_joint_models_learn_boundaries_and_only_logistic_losses_give_probabilities():
     users = np.arange(5, dtype=np.int32)
     for name in JOINT:
         one = fitted(name)
@@ -92,17 +92,15 @@ def test_only_classifiers_move_boundaries_and_give_probabilities():
 
 
 @pytest.mark.parametrize("penalty", ["l2", "l1"])
-def test_a_strong_penalty_holds_boundaries_at_t(penalty):
-    all_users(checkerboard())
-    free, held = (
-        fit("DKBPRMF", checkerboard(), t=0.7, lambda_t=force, penalty=penalty).boundaries()
-        for force in (0.0, 1e4)
+def test_strong_penalty_keeps_boundaries_at_t(penalty):
+    free, penalized = (
+        fit("DKBPRMF", checkerboard(), t=0.7, lambda_t=lambda_t, penalty=penalty).boundaries()
+        for lambda_t in (0.0, 1e4)
     )
-    assert np.abs(held - 0.7).max() < 1e-3 < np.abs(free - 0.7).max()
+    assert np.abs(penalized - 0.7).max() < 1e-3 < np.abs(free - 0.7).max()
 
 
-def test_stricter_sampling_lowers_scores_against_boundaries():
-    """More negatives per positive, fewer items above the boundary: that is what `negatives` means."""
+def test_more_negatives_leave_fewer_items_above_the_boundary():
     users = all_users(crowd())
     above = []
     for negatives in (0.5, 1.0, 2.0):
@@ -112,15 +110,15 @@ def test_stricter_sampling_lowers_scores_against_boundaries():
 
 
 # ------------------------------------------------------------------ probabilities
-def drawn(n_users=300, n_items=80, seed=2):
+def sample_interactions(n_users=300, n_items=80, seed=2):
     """Interactions from a known model of two factors; (data, the true probabilities)."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(n_users, 2)) @ rng.normal(size=(2, n_items)) + rng.normal(size=n_items) - 2
     truth = 1 / (1 + np.exp(-logits))
-    taken = rng.random(truth.shape) < truth
-    taken[np.arange(n_items), np.arange(n_items)] = True  # everybody and everything is there
-    taken[np.arange(n_users), np.arange(n_users) % n_items] = True
-    return Interactions.from_csr(taken.astype(np.float32)), truth
+    bought = rng.random(truth.shape) < truth
+    bought[np.arange(n_items), np.arange(n_items)] = True  # every user and every item occurs
+    bought[np.arange(n_users), np.arange(n_users) % n_items] = True
+    return Interactions.from_csr(bought.astype(np.float32)), truth
 
 
 @pytest.mark.parametrize(
@@ -134,23 +132,23 @@ def drawn(n_users=300, n_items=80, seed=2):
     ],
 )
 def test_probabilities_are_calibrated_on_data_from_a_known_model(name, changed):
-    data, truth = drawn()
+    data, truth = sample_interactions()
     one = fit(name, data, n_epochs=60, lr=0.05, reg=0.02, **changed)
     found = probabilities(one)
     assert found.mean() == pytest.approx(truth.mean(), rel=0.15)
     order = np.argsort(found, axis=None).reshape(5, -1)
-    for fifth in order[2:]:  # and not only on the whole
+    for fifth in order[2:]:  # the three highest fifths of the predictions
         assert found.flat[fifth].mean() == pytest.approx(truth.flat[fifth].mean(), rel=0.3)
 
 
-def test_probabilities_of_a_next_basket_average_to_its_size():
+def test_probabilities_of_the_next_basket_sum_to_its_mean_size():
     data = crowd()
     one = fit("DKHRM", data, n_epochs=15, lr=0.05, alpha=1.0, negatives=5.0, lambda_t=0.1, reg=0.02)
     expected = probabilities(one).sum(1).mean()
     assert expected == pytest.approx(data.n_rows / data.n_baskets, rel=0.25)
 
 
-def test_probabilities_stay_within_bounds_far_out():
+def test_probabilities_of_extreme_scores_are_0_and_1():
     one = fit("LogMF", checkerboard())
     bias = np.resize(np.array([1e4, -1e4], np.float32), 20)
     one._state = replace(one._state, parameters=one._state.parameters._replace(bias=bias))
@@ -159,7 +157,7 @@ def test_probabilities_stay_within_bounds_far_out():
     assert found[0, 1] == 0
 
 
-# ------------------------------------------------------------------ going on
+# ------------------------------------------------------------------ partial_fit and fold_in
 MORE = [
     ("u00", "new", 900),
     ("u00", "i02", 900),
@@ -172,7 +170,7 @@ MORE = [
 
 
 @joint_model
-def test_partial_fit_appends_and_leaves_the_untouched_alone(name):
+def test_partial_fit_appends_ids_and_changes_only_users_with_new_rows(name):
     one, data = fit(name, checkerboard()), checkerboard()
     old = one._state.parameters
     one.partial_fit(Interactions.from_tuples(MORE))
@@ -184,12 +182,12 @@ def test_partial_fit_appends_and_leaves_the_untouched_alone(name):
     assert (one._state.parameters.user[[0, 2, 4]] != old.user[[0, 2, 4]]).any(axis=1).all()
     scores = dense(one)
     even, odd = scores[0:30:2, -1].mean(), scores[1:30:2, -1].mean()
-    assert even > odd  # the new item was taken on the even side only
+    assert even > odd  # only even users bought the new item
     zed = scores[-1]
     assert zed[0:20:2].mean() > zed[1:20:2].mean()
 
 
-def test_partial_fit_may_be_short_and_needs_a_fit():
+def test_partial_fit_accepts_n_epochs_and_needs_a_fitted_model():
     one = fit("BPRMF", checkerboard())
     one.partial_fit(Interactions.from_tuples(MORE), n_epochs=2)
     assert one.n_epochs_ == 2
@@ -198,25 +196,26 @@ def test_partial_fit_may_be_short_and_needs_a_fit():
 
 
 @joint_model
-def test_folded_in_users_look_like_trained_ones(name):
-    """Users who leave and come back by folding in are scored as training scored them."""
-    data, gone = crowd(), [5, 17, 140]
+def test_folded_in_users_get_scores_like_trained_users(name):
+    """Users who were left out of training and then folded in get about the scores of a full fit."""
+    data, left_out = crowd(), [5, 17, 140]
     whole = fit(name, data, n_epochs=20, lr=0.05, reg=0.02)
-    rest = data.where(~np.isin(data.user, gone)).compact()
+    rest = data.where(~np.isin(data.user, left_out)).compact()
     part = fit(name, rest, n_epochs=20, lr=0.05, reg=0.02)
     users = data.users.values.to_list()
-    history = {users[u]: data.items.to_ids(data.item[data.user == u]).to_list() for u in gone}
+    history = {users[u]: data.items.to_ids(data.item[data.user == u]).to_list() for u in left_out}
     part.fold_in(history)
     assert part.items_.values.to_list() == whole.items_.values.to_list()
-    back = dense(part, part.users_.lookup([users[u] for u in gone]))
-    like = [
-        np.corrcoef(a, b)[0, 1] for a, b in zip(back, dense(whole, np.array(gone, np.int32)), strict=True)
+    folded = dense(part, part.users_.lookup([users[u] for u in left_out]))
+    correlations = [
+        np.corrcoef(a, b)[0, 1]
+        for a, b in zip(folded, dense(whole, np.array(left_out, np.int32)), strict=True)
     ]
-    assert min(like) > 0.7
+    assert min(correlations) > 0.7
 
 
 @joint_model
-def test_fold_in_moves_nobody_else(name):
+def test_fold_in_does_not_change_other_users(name):
     one = fit(name, checkerboard())
     old, users = one._state.parameters, all_users(checkerboard())
     scores = dense(one, users)
@@ -232,7 +231,7 @@ def test_fold_in_moves_nobody_else(name):
 
 
 @joint_model
-def test_folding_in_is_the_same_on_any_number_of_threads(name):
+def test_fold_in_gives_the_same_bits_on_any_number_of_threads(name):
     found = []
     for n_threads in (1, 3):
         one = fit(name, checkerboard(), n_threads=n_threads)
@@ -242,7 +241,7 @@ def test_folding_in_is_the_same_on_any_number_of_threads(name):
 
 
 @joint_model
-def test_fold_in_refuses_what_it_cannot_use(name):
+def test_fold_in_rejects_unknown_items_and_empty_histories(name):
     one = fitted(name)
     with pytest.raises(UnknownIdError, match="'i0O'"):
         one.fold_in({"ann": ["i0O"]})
@@ -253,7 +252,7 @@ def test_fold_in_refuses_what_it_cannot_use(name):
     assert "ann" not in one.users_
 
 
-def test_fold_in_of_somebody_with_everything():
+def test_fold_in_of_a_user_with_all_items_is_finite():
     one = fit("DKBPRMF", checkerboard())
-    one.fold_in({"hog": one.items_.values.to_list()})
-    assert np.isfinite(dense(one, one.users_.lookup(["hog"]))).all()
+    one.fold_in({"collector": one.items_.values.to_list()})
+    assert np.isfinite(dense(one, one.users_.lookup(["collector"]))).all()

@@ -1,4 +1,4 @@
-"""HRM: it reads the last basket, through windows and pools, and asks for baskets."""
+"""HRM: score vectors from the last baskets, for every window and pooling; data it needs."""
 
 import numpy as np
 import pytest
@@ -26,36 +26,38 @@ def test_score_vectors_pool_the_last_baskets(pools, window):
         np.testing.assert_allclose(vectors[user], wanted, atol=1e-6)
 
 
-def test_the_last_basket_matters():
-    """Users wander through three rooms and stay a while; only the last basket says where they are."""
+def test_scores_follow_the_last_basket():
+    """Users buy from three categories, one after the other; only the last basket shows the current one."""
     rng = np.random.default_rng(0)
     rows = []
     for user in range(90):
-        rooms = np.repeat(rng.permutation(3), 5)
-        rows += [(user, int(4 * room + rng.integers(4)), when) for when, room in enumerate(rooms)]
+        categories = np.repeat(rng.permutation(3), 5)
+        rows += [
+            (user, int(4 * category + rng.integers(4)), when) for when, category in enumerate(categories)
+        ]
     data = Interactions.from_tuples(rows)
     scores = dense(fit("HRM", data)).reshape(90, 3, 4).mean(2)
-    room = data.item[data.indptr[1:] - 1] // 4
-    assert (scores.argmax(1) == room).mean() > 0.9
-    blind = dense(fit("BPRMF", data)).reshape(90, 3, 4).mean(2)
-    assert (blind.argmax(1) == room).mean() < 0.6
+    category = data.item[data.indptr[1:] - 1] // 4
+    assert (scores.argmax(1) == category).mean() > 0.9
+    without_context = dense(fit("BPRMF", data)).reshape(90, 3, 4).mean(2)
+    assert (without_context.argmax(1) == category).mean() < 0.6
 
 
 @pytest.mark.parametrize("name", ["HRM", "DKHRM"])
-def test_data_without_a_second_basket_is_refused(name):
+def test_data_without_a_second_basket_is_rejected(name):
     for rows in ([("a", "x"), ("a", "y"), ("b", "x")], [("a", "x", 1), ("b", "y", 2)]):
         with pytest.raises(DataError, match=f"{name} learns from users with two baskets or more"):
             fit(name, Interactions.from_tuples(rows))
 
 
-def test_newcomers_of_one_basket_may_follow():
+def test_partial_fit_accepts_new_users_with_one_basket():
     one = fit("HRM", checkerboard())
     one.partial_fit(Interactions.from_tuples([("zed", "i02", 900)]), n_epochs=1)
     assert "zed" in one.users_
 
 
-def test_probabilities_are_those_of_a_basket():
+def test_groups_are_baskets_for_hrm_and_histories_for_mf():
     data = checkerboard()
-    taken = fitted("DKHRM").items_per_group(data, all_users(data))
-    assert taken.tolist() == [2.0] * 30
+    per_basket = fitted("DKHRM").items_per_group(data, all_users(data))
+    assert per_basket.tolist() == [2.0] * 30
     assert fitted("DKBPRMF").items_per_group(data, all_users(data)).tolist() == [8.0] * 30
