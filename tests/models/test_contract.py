@@ -404,6 +404,12 @@ def test_saved_cutoff_is_the_default(name, tmp_path):
             back.recommend(cutoff="boundary")
 
 
+@pytest.mark.parametrize("cutoff", ["ExpectedF1", FixedN])
+def test_set_cutoff_rejects_anything_but_a_cutoff(cutoff):
+    with pytest.raises(ConfigError, match="cutoff must be a fitted cutoff or None"):
+        fitted("Popularity").set_cutoff(cutoff)
+
+
 # ------------------------------------------------------------------ sessions
 @every_model
 def test_sessions_store_nothing_and_do_not_depend_on_each_other(name):

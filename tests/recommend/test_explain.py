@@ -64,8 +64,15 @@ def test_unknown_users_and_invalid_arguments_are_rejected(toy):
         toy.explain("u77")
     with pytest.raises(ConfigError, match="n_contributions"):
         toy.explain("u0", n_contributions=-1)
-    with pytest.raises(ConfigError, match="N must be at least 1"):
+    with pytest.raises(ConfigError, match="N must be a whole number of at least 1, got 0"):
         toy.explain("u0", N=0)
+
+
+@pytest.mark.parametrize("cutoff", ["expected_f1", FixedN, None])
+def test_invalid_cutoff_is_rejected_without_a_boundary_too(cutoff):
+    toy = make_toy(history([(0, 0)]), np.zeros((4, 6)))
+    with pytest.raises(ConfigError, match="cutoff must be"):
+        toy.explain("u0", cutoff=cutoff)
 
 
 @pytest.mark.parametrize("name", ALL_MODELS)
@@ -121,7 +128,7 @@ def test_item_names_are_shown(vectors):
 def test_similar_items_rejects_invalid_input(vectors):
     with pytest.raises(UnknownIdError, match="i77"):
         vectors.similar_items("i77")
-    with pytest.raises(ConfigError, match="N must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="N must be a whole number of at least 1, got 0"):
         vectors.similar_items("i0", N=0)
     with pytest.raises(ConfigError, match="Toy has none"):
         make_toy(history([(0, 0)]), np.zeros((4, 6))).similar_items("i0")

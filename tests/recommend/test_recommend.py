@@ -202,6 +202,8 @@ def test_all_users_one_user_and_no_users(toy):
         ({"at": "tomorrow"}, "at needs"),
         ({"candidates": "i1"}, "candidates must"),
         ({"candidates": [["i1"]]}, "one list per user"),
+        ({"candidates": 1}, "candidates must be a collection of item ids, got the int 1"),
+        ({"exclude": {"u0": "i1"}}, "exclude must be a collection of item ids, got the string 'i1'"),
         ({"n_threads": -1}, "n_threads"),
     ],
 )
@@ -209,6 +211,13 @@ def test_invalid_options_are_rejected(toy, options, word):
     toy.pair = toy.pair or (np.eye(4, dtype=np.float32), np.ones((6, 4), np.float32), None)
     with pytest.raises(ConfigError, match=word):
         recommend(toy, ["u0", "u1"], **options)
+
+
+@pytest.mark.parametrize("kind", [int, float, np.int64, np.float32])
+def test_whole_numbers_of_any_type_are_accepted(toy, kind):
+    options = {"N": kind(3), "max_items": kind(2), "min_items": kind(1)}
+    expected = recommend(toy, N=3, max_items=2, min_items=1)
+    assert shown(recommend(toy, **options)) == shown(expected)
 
 
 def test_ranker_without_boundary_needs_n_or_cutoff(toy):

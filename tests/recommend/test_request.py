@@ -6,9 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shortlist.data.id_map import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataWarning, UnknownIdError
-from shortlist.recommend.request import read_sessions, request_times
+from shortlist.models.contract import ModelState
+from shortlist.recommend.request import ListOptions, build_request, read_sessions, request_times
 
 ROWS = [("a", "x", 10), ("a", "y", 20), ("b", "x", 30), ("c", "z", 40)]
 DATA = Interactions.from_tuples(ROWS)
@@ -60,6 +62,17 @@ def test_sessions_from_a_table_keep_their_baskets():
     assert sessions.time.tolist() == [1_000_000, 2_000_000]
 
 
+def test_test_set_without_rows_means_after_the_last_event():
+    assert request_times(DATA, USERS, DATA.where(np.zeros(DATA.n_rows, bool))) is None
+
+
+def test_user_without_a_session_is_unknown():
+    for sessions in ({}, {"empty": []}, {"s": ["x"]}):
+        state = ModelState(history=DATA)
+        request = build_request(state, ["a"], options=ListOptions(N=1), history=sessions)
+        assert request.users.tolist() == [UNKNOWN]
+
+
 def test_unknown_items_are_skipped_with_a_warning():
     with pytest.warns(DataWarning, match="1 of 3 items in `history` are unknown"):
         sessions = read_sessions(DATA, {"s": ["x", "new", "z"]}, None)
@@ -70,4 +83,4 @@ def test_integer_ids_for_string_data_are_unknown():
     with pytest.warns(DataWarning):
         assert read_sessions(DATA, {"s": [1]}, None).n_rows == 0
     with pytest.raises(UnknownIdError):
-        DATA.users.index("nobody")
+        DATA.users.index("unknown")

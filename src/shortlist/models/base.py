@@ -183,6 +183,11 @@ class Recommender(RequestMethods):
         -------
         The model itself.
 
+        Raises
+        ------
+        ConfigError
+            If it is not a cutoff.
+
         Examples
         --------
         >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
@@ -190,6 +195,11 @@ class Recommender(RequestMethods):
         >>> len(model.recommend("u1")["u1"])
         5
         """
+        if not (cutoff is None or isinstance(cutoff, Cutoff)):
+            raise ConfigError(
+                f"cutoff must be a fitted cutoff or None, got {cutoff!r}; "
+                "for example ExpectedF1().fit(lists, truth)."
+            )
         with self._lock:
             self._state = replace(self._fitted_state(), cutoff=cutoff, selection=selection)
         return self

@@ -79,7 +79,7 @@ class FittedModel(Estimator, ABC):
 
     @abstractmethod
     def _to_arrays(self, state: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(arrays, notes) that `_from_arrays` needs beside the parameters and the history."""
+        """(arrays, notes) that `_from_arrays` needs in addition to the parameters and the history."""
 
     @abstractmethod
     def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What a fitted model answers: lists, files of lists, explanations and similar items."""
+"""Requests to a fitted model: lists, files of lists, explanations and similar items."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from shortlist.cutoff.base import Cutoff
+from shortlist.core.estimator import check_whole
 from shortlist.data.id_map import UNKNOWN
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError
@@ -215,10 +215,12 @@ class RequestMethods(FittedModel):
         >>> table["rank"].to_list()
         [1, 2, 3]
         """
-        if n_contributions < 0:
-            raise ConfigError(f"n_contributions must be at least 0, got {n_contributions}.")
-        ends = isinstance(cutoff, Cutoff) or self.cutoff_ is not None or self.has_boundary
-        options = ListOptions(cutoff=cutoff) if ends or cutoff == "boundary" else ListOptions(N=N or 10)
+        check_whole(0, n_contributions=n_contributions)
+        if N is not None:
+            check_whole(1, N=N)
+        is_auto = isinstance(cutoff, str) and cutoff == "auto"
+        has_length = self.cutoff_ is not None or self.has_boundary or not is_auto
+        options = ListOptions(cutoff=cutoff) if has_length else ListOptions(N=N or 10)
         recommender = self._recommender(
             [user_id],
             options,
@@ -259,6 +261,7 @@ class RequestMethods(FittedModel):
         >>> model.similar_items(data.items.values[0], N=3).height
         3
         """
+        check_whole(1, N=N)
         state = self._fitted_state()
         item = state.history.items.index(item_id)
         vectors = self._item_vectors(state)

@@ -82,6 +82,7 @@ class BatchRecommender(Generic[S]):
             yield self._recommend_batch(self.request.part(slice(start, start + size)))
 
     def _recommend_batch(self, request: RecommendRequest[S]) -> RankedLists:
+        """Lists of known and unknown users; the fallback replaces empty ones."""
         known = np.flatnonzero(request.users != UNKNOWN)
         if known.size == len(request):
             lists = self._recommend_known(request)

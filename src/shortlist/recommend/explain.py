@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.data.id_map import UNKNOWN
-from shortlist.errors import ConfigError, UnknownIdError
+from shortlist.errors import UnknownIdError
 from shortlist.types import Doubles, Floats, Ints
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ def explain_list(recommender: "BatchRecommender[Any]", N: int | None) -> tuple[p
     The rows are the first N candidates; without N, the whole list and the next few candidates.
     """
     request = recommender.request
-    if N is not None and N < 1:
-        raise ConfigError(f"N must be at least 1, got {N}.")
     if request.users[0] == UNKNOWN:
         user_id = request.user_ids[0]
         if not request.is_session:
@@ -73,8 +71,6 @@ def largest_first(names: list[str], amounts: Doubles) -> list[tuple[str, float]]
 
 def similar_items(item_factors: Floats, item: int, N: int) -> tuple[Ints, Floats]:
     """(items, cosines) of the N other items with the most similar vectors; equal ones by item index."""
-    if N < 1:
-        raise ConfigError(f"N must be at least 1, got {N}.")
     norms = np.linalg.norm(item_factors, axis=1) * np.linalg.norm(item_factors[item])
     cosine = np.divide(item_factors @ item_factors[item], norms, where=norms > 0, out=np.zeros_like(norms))
     nearest = np.argsort(-cosine, kind="stable")

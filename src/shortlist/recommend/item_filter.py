@@ -28,11 +28,10 @@ class ItemFilter:
         if given is None:
             return cls()
         if isinstance(given, Mapping):
+            for items_of_user in given.values():
+                _check_collection(name, items_of_user)
             return cls(own=given)
-        if isinstance(given, str):
-            raise ConfigError(
-                f"{name} must be a collection of item ids, got the string {given!r}; put it in a list."
-            )
+        _check_collection(name, given)
         listed = given if isinstance(given, pl.Series) else list(given)
         if len(listed) and not isinstance(listed[0], str) and isinstance(listed[0], Iterable):
             if len(listed) != len(users):
@@ -58,6 +57,15 @@ class ItemFilter:
 
 
 NO_FILTER = ItemFilter()
+
+
+def _check_collection(name: str, given: Any) -> None:
+    """Raise ConfigError for a single item id, whose characters would otherwise be read as item ids."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        kind = "string" if isinstance(given, str) else type(given).__name__
+        raise ConfigError(
+            f"{name} must be a collection of item ids, got the {kind} {given!r}; put it in a list."
+        )
 
 
 def join_sets(a: ItemSets, b: ItemSets) -> ItemSets:

@@ -57,7 +57,7 @@ class Factors(NamedTuple):
 class Scores:
     """A model's answer to a request: scores in one of three forms, and optional values per user.
 
-    Dense `values` (n, n_items); ragged `values` beside the `candidates` they belong to; or `factors`, which
+    Dense `values` (n, n_items); ragged `values` with the `candidates` they belong to; or `factors`, which
     are multiplied out only as far as needed. NaN and -inf are never recommended.
     """
 
@@ -105,6 +105,8 @@ class ListOptions:
             value = getattr(self, name)
             if value is not None and not _is_whole(value, minimum):
                 raise ConfigError(f"{name} must be a whole number of at least {minimum}, got {value!r}.")
+            if value is not None:
+                object.__setattr__(self, name, int(value))  # 3.0 is accepted as 3
         self._check_cutoff()
         if self.limit is not None and self.min_items > self.limit:
             raise ConfigError(
@@ -118,7 +120,7 @@ class ListOptions:
             )
 
     def _check_cutoff(self) -> None:
-        """Raise ConfigError unless the cutoff is "auto", "boundary" or a Cutoff, and "auto" beside N."""
+        """Raise ConfigError unless the cutoff is "auto", "boundary" or a Cutoff; with N, only "auto"."""
         cutoff = self.cutoff
         if isinstance(cutoff, type) and issubclass(cutoff, Cutoff):
             raise ConfigError(
@@ -222,7 +224,8 @@ def build_request(
         visible = read_sessions(known, history, at)
         user_ids = parse_users(visible, users)
         rows = visible.users.lookup(user_ids)
-        rows[np.diff(visible.indptr)[rows] == 0] = UNKNOWN  # no known item: nothing to recommend from
+        empty = np.append(np.diff(visible.indptr) == 0, True)  # the last entry is read for unknown users
+        rows[empty[rows]] = UNKNOWN  # no known item: nothing to recommend from
         timestamps = request_times(known, user_ids, at)
     return RecommendRequest(
         state=state,
@@ -259,7 +262,7 @@ def request_times(known: Interactions, user_ids: pl.Series, at: Any) -> Longs | 
     `at` is a date, an ISO 8601 string or an epoch number, one or one per user; or Interactions, whose first
     row of each user gives the time (a test set, for example). Users it does not name get the last event's.
     """
-    if at is None or (isinstance(at, Interactions) and at.time is None):
+    if at is None or (isinstance(at, Interactions) and (at.time is None or at.n_rows == 0)):
         return None
     if known.time is None:
         raise ConfigError(

@@ -81,11 +81,11 @@ class FactorModel(Recommender):
         """(n, n_factors) the score vectors of users after their history."""
 
     def side_data(self, history: Interactions) -> Any:
-        """What scores need beside the parameters, derived from the history once."""
+        """Derive from the history, once, what scores need in addition to the parameters."""
         return None
 
     def session_side_data(self, state: FactorState, history: Interactions) -> Any:
-        """The same for sessions: their own history, the items' statistics of the model."""
+        """The same for sessions: from their own history and the model's statistics of items."""
         return state.side
 
     def start_weights(self, data: Interactions) -> tuple[float | None, ...]:

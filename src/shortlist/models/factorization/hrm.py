@@ -31,7 +31,7 @@ POOLING = ("average", "max")
 
 
 class SideData(NamedTuple):
-    """What the repeat and trend terms need beside the parameters; None where a term is off."""
+    """Data for the repeat and trend terms; None where a term is off."""
 
     repeat_counts: Floats | None  # one per entry of history.item_sets
     trend: Trend | None

@@ -24,7 +24,7 @@ from shortlist.types import Floats, Ints, Longs
 
 
 class Representation(ABC):
-    """What training needs to know about score vectors: groups of rows, one round, and the vectors."""
+    """How training forms groups of rows, runs a round, and computes score vectors."""
 
     min_blocks = 4
 

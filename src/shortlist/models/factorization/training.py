@@ -31,7 +31,7 @@ LOSS_ROWS = 20_000
 LOSS, USERS, ITEMS = 3, 4, 5  # ids of random streams
 MAX_NORM = 1e6  # a longer parameter vector means divergence
 CHECKPOINT_SECONDS = 5.0
-TOL_EPOCHS = 3  # training stops when the loss has changed by less than tol over so many epochs
+TOL_EPOCHS = 3  # training stops when the loss has changed by less than tol over this many epochs
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from shortlist.types import Doubles, Ints, Longs
 
 WINDOWS = (1, 3, 7, 14, 30)  # days of recent sales
 TREND_WINDOW = WINDOWS[1] * DAY
-MAX_STATES = 2  # replay states kept for later times, beside the one at the end of the history
+MAX_STATES = 2  # replay states kept for later times, in addition to the one at the end of the history
 BEFORE_ALL = np.iinfo(np.int64).min
 
 
