@@ -197,4 +197,13 @@ def test_best_prefers_finished_trials():
     study = Study({})
     for number, (score, stopped) in enumerate([(0.9, "median"), (0.2, "done"), (0.2, "done")]):
         study.add(Trial(number, {}, score, 1, stopped, [[score]]))
-    assert study.best.number == 1
+    assert study.best(3).number == 1
+    assert study.best(1).number == 0
+
+
+def test_shorter_search_ignores_the_later_trials_of_a_study(data, tmp_path):
+    path, short = tmp_path / "study.jsonl", {"n_trials": 2, "n_jobs": 1, "seed": 1}
+    long = tune("PersonalFrequency", data, **(short | {"n_trials": 6}), study=path)
+    assert long.score > max(trial.score for trial in long.trials[:2])  # otherwise the test shows nothing
+    again = tune("PersonalFrequency", data, **short, study=path)
+    assert again == tune("PersonalFrequency", data, **short)

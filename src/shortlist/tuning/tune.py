@@ -200,7 +200,7 @@ def tune(
     with show_trials(n_trials, progress) as show:
         search = _Search(model, fixed, folds, store, show)
         search.run(SAMPLERS[sampler](wanted, seed), n_trials, thread_count(n_jobs))
-    best = store.best
+    best = store.best(n_trials)  # the file may contain the trials of a longer search
     if best.stopped == "diverged":
         raise TrainingError(f"every trial of {model} diverged; try smaller values of lr.")
     params = {**fixed, **best.params} | ({"n_epochs": best.n_epochs} if best.n_epochs else {})
