@@ -31,7 +31,7 @@ TRENDS = {"trend_half_life": (1.0, 3.0, 7.0, 14.0, 30.0)}
 def curve(model: object, truth: object) -> object:
     """Compute F1 and NDCG at each N over all users with truth."""
     users = truth.users.to_ids(truth.active_users)
-    lists = model.recommend(users, N=DEPTH[-1], filter_seen=not model.history.has_repeats, at=truth)
+    lists = model.recommend(users, N=DEPTH[-1], filter_seen=not model.history_.has_repeats, at=truth)
     return fixed_n_curve(lists, truth, DEPTH)
 
 
