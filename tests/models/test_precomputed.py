@@ -36,6 +36,14 @@ def test_all_forms_give_the_same_scores(form):
     assert lists.items.tolist() == np.argsort(-DENSE[3])[:5].tolist()
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_all_forms_have_a_short_representation(form):
+    text = repr(PrecomputedScores(scores=FORMS[form]))
+    assert text.startswith("PrecomputedScores(scores=")
+    assert len(text.splitlines()) == 1
+    assert len(text) < 80
+
+
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "callable"])
 def test_all_forms_but_callables_are_saved(form, tmp_path):
     one = PrecomputedScores(scores=FORMS[form]).fit(checkerboard())

@@ -8,7 +8,7 @@ updates the model.
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -182,7 +182,12 @@ class FittedModel(Estimator, ABC):
         return found
 
     def __repr__(self) -> str:
-        changed = {k: v for k, v in self.get_params().items() if v != getattr(type(self), k, None)}
+        defaults = {field.name: field.default for field in fields(self)}
+        changed = {
+            name: value
+            for name, value in self.get_params().items()
+            if value is not defaults[name] and (defaults[name] is None or value != defaults[name])
+        }  # a value whose default is None may be an array, which has no single truth value
         params = ", ".join(f"{name}={_short(value)}" for name, value in changed.items())
         return f"{type(self).__name__}({params})"
 
@@ -200,5 +205,6 @@ class FittedModel(Estimator, ABC):
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    """repr on one line, cut to 40 characters."""
+    text = " ".join(repr(value).split())
     return text if len(text) <= 40 else f"{text[:37]}…"
