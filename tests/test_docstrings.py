@@ -119,7 +119,8 @@ def test_parameters_section_matches_the_signature(path):
 
 
 @pytest.mark.parametrize("path", [path for path, value in OBJECTS.items() if ">>>" in doc_of(value)])
-def test_examples_run(path):
+def test_examples_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some examples write files
     doc = doc_of(OBJECTS[path])
     assert "+SKIP" not in doc
     test = doctest.DocTestParser().get_doctest(doc, {"sl": sl, "np": np, "pl": pl}, path, path, 0)
