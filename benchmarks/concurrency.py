@@ -1,7 +1,7 @@
 """Many threads on one model: 8 × 1,000 calls of recommend, sessions, fold_in and partial_fit, on every model.
 
-Every list made while the state did not change is compared with the list that a single thread makes from that
-state. At the end, every user that was added must be known. Results: results/concurrency.json.
+Every list computed while the state did not change is compared with the list that a single thread computes
+from that state. At the end, every user that was added must be known. Results: results/concurrency.json.
 """
 
 import argparse
@@ -16,7 +16,8 @@ from machine import describe, save_results
 
 import shortlist as sl
 
-THREADS, CALLS, CHECKED = 8, 1000, 100
+THREADS, CALLS = 8, 1000
+CHECKED = 100  # lists per thread that are compared
 MIX = (("recommend", 0.6), ("session", 0.3), ("fold_in", 0.095), ("partial_fit", 0.005))
 SMALL = {"n_factors": 8, "n_epochs": 3}
 
@@ -32,18 +33,18 @@ def models(data):
     yield sl.PrecomputedScores(scores=rng.random((data.n_users, data.n_items)))
 
 
-def one_thread(model, data, number, n_calls):
+def run_thread(model, data, number, n_calls):
     """(users added, samples of (state, call, lists)) of one thread's calls."""
     rng, items = random.Random(number), data.items.values.to_list()
     added, samples = [], []
-    learns = not isinstance(model, sl.PrecomputedScores)
+    can_learn = not isinstance(model, sl.PrecomputedScores)
     for call in range(n_calls):
         kind = rng.choices([name for name, _ in MIX], [share for _, share in MIX])[0]
-        if kind == "fold_in" and learns:
+        if kind == "fold_in" and can_learn:
             user = f"thread{number}-{call}"
             model.fold_in({user: rng.sample(items, 3)})
             added.append(user)
-        elif kind == "partial_fit" and learns:
+        elif kind == "partial_fit" and can_learn:
             user = f"thread{number}-{call}"
             rows = [(user, item, 2_000_000_000 + k) for k, item in enumerate(rng.sample(items, 3))]
             model.partial_fit(sl.Interactions.from_tuples(rows), n_epochs=1)
@@ -70,7 +71,7 @@ def check(model, data, n_calls):
     model.fit(data)
     start = time.perf_counter()
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda n: one_thread(model, data, n, n_calls), range(THREADS)))
+        found = list(pool.map(lambda n: run_thread(model, data, n, n_calls), range(THREADS)))
     added = [user for users, _ in found for user in users]
     alone, wrong, compared = copy.deepcopy(model), 0, 0
     for _, samples in found:

@@ -1,15 +1,15 @@
 """From a file to Interactions, against the same steps in pandas and SciPy.
 
     python benchmarks/data.py            # about three minutes on two cores
-    python benchmarks/data.py --quick    # a tenth of the rows, numbers not kept
+    python benchmarks/data.py --quick    # a tenth of the rows, results not saved
 
 Two files: Ta-Feng as it is published (CSV, string ids, dates by day), and a generated Parquet file of 20
-million rows in random order (integer ids, epoch seconds). Three contestants, each in a process of its own,
-imports and compilation before the clock:
+million rows in random order (integer ids, epoch seconds). Three programs, each in its own process;
+imports and compilation are not timed:
 
-shortlist     read(path): id maps, rows by user and time, repeats folded, baskets, CSR
-pandas steps  the same but for the baskets: drop_duplicates, sort_values, category codes, csr_matrix
-pandas short  category codes and csr_matrix only: no order, no times, no folding
+shortlist     read_interactions(path): id maps, rows by user and time, duplicates merged, baskets, CSR
+pandas steps  the same without baskets: drop_duplicates, sort_values, category codes, csr_matrix
+pandas short  category codes and csr_matrix only: no order, no times, no merging
 """
 
 import argparse
@@ -25,11 +25,11 @@ import numpy as np
 from machine import describe, peak_mib, save_results
 
 ROWS = 20_000_000
-CONTESTANTS = ("shortlist", "pandas steps", "pandas short")
+PROGRAMS = ("shortlist", "pandas steps", "pandas short")
 
 
 def generate(path: Path, n_rows: int) -> None:
-    """138,000 users and 27,000 items with long tails, twenty years of seconds, ids with gaps."""
+    """Write 138,000 users and 27,000 items with long tails, twenty years of timestamps, ids with gaps."""
     import polars as pl
 
     rng = np.random.default_rng(0)
@@ -58,7 +58,7 @@ def run_shortlist(path: Path) -> dict[str, object]:
 
 def run_pandas(path: Path, short: bool) -> dict[str, object]:
     import pandas as pd
-    import pyarrow.parquet  # noqa: F401  pandas would import it inside the clock
+    import pyarrow.parquet  # noqa: F401  otherwise pandas imports it while the clock runs
     from scipy.sparse import csr_matrix
 
     before, began = peak_mib(), (time.perf_counter(), time.process_time())
@@ -95,23 +95,23 @@ def measure(
     }
 
 
-def run_alone(contestant: str, path: Path) -> dict[str, object]:
-    """Run one library in a fresh process."""
-    command = [sys.executable, __file__, "--only", contestant, str(path)]
+def run_alone(program: str, path: Path) -> dict[str, object]:
+    """Run one program in its own process."""
+    command = [sys.executable, __file__, "--only", program, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit(f"{contestant} failed:\n{done.stderr}")
+        sys.exit(f"{program} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def contest(title: str, path: Path, repeats: int) -> dict[str, object]:
-    """Run every library on one file and take the fastest of the repeats; ratios are theirs over ours."""
+def compare(title: str, path: Path, repeats: int) -> dict[str, object]:
+    """Run every program on one file and keep the fastest of the repeats."""
     runs = {
         name: min((run_alone(name, path) for _ in range(repeats)), key=lambda run: run["seconds"])
-        for name in CONTESTANTS
+        for name in PROGRAMS
     }
     ours = runs["shortlist"]
-    assert ours["shape"] == runs["pandas steps"]["shape"], "the contestants found different users or items"
+    assert ours["shape"] == runs["pandas steps"]["shape"], "the programs found different users or items"
     print(title)
     for name, run in runs.items():
         print(
@@ -121,7 +121,7 @@ def contest(title: str, path: Path, repeats: int) -> dict[str, object]:
         )
     steps = runs["pandas steps"]
     return {
-        "contestants": runs,
+        "programs": runs,
         "pandas steps / shortlist": {
             key: round(steps[key] / ours[key], 2)
             for key in ("seconds", "cpu_seconds", "peak_mib", "grown_mib")
@@ -153,8 +153,8 @@ def main() -> None:
         parquet = Path(folder) / "events.parquet"
         generate(parquet, n_rows)
         result = {
-            "ta-feng csv": contest("Ta-Feng, CSV, 817,741 rows", csv, repeats=3),
-            "generated parquet": contest(f"generated, Parquet, {n_rows:,} rows", parquet, repeats=1),
+            "ta-feng csv": compare("Ta-Feng, CSV, 817,741 rows", csv, repeats=3),
+            "generated parquet": compare(f"generated, Parquet, {n_rows:,} rows", parquet, repeats=1),
             "machine": describe("pandas", "pyarrow"),
             "load_average": round(
                 os.getloadavg()[0], 1

@@ -22,7 +22,7 @@ from shortlist.evaluation import best_fixed_n, fixed_n_curve
 from shortlist.tuning.space import SPACES
 from shortlist.tuning.tune import tune
 
-DEPTH = range(1, 21)
+LENGTHS = range(1, 21)  # fixed N to try
 PEER = "implicit BPR"
 REPEATS = {"repeat_decay": 0.9}  # for data with repeats
 TRENDS = {"trend_half_life": (1.0, 3.0, 7.0, 14.0, 30.0)}
@@ -31,8 +31,8 @@ TRENDS = {"trend_half_life": (1.0, 3.0, 7.0, 14.0, 30.0)}
 def curve(model: object, truth: object) -> object:
     """Compute F1 and NDCG at each N over all users with truth."""
     users = truth.users.to_ids(truth.active_users)
-    lists = model.recommend(users, N=DEPTH[-1], filter_seen=not model.history_.has_repeats, at=truth)
-    return fixed_n_curve(lists, truth, DEPTH)
+    lists = model.recommend(users, N=LENGTHS[-1], filter_seen=not model.history_.has_repeats, at=truth)
+    return fixed_n_curve(lists, truth, LENGTHS)
 
 
 def list_models(split: object) -> dict[str, tuple[str, dict[str, object], dict[str, object]]]:
@@ -68,7 +68,7 @@ def evaluate_model(
 
 
 def implicit_bpr(split: object, trials: int, seeds: int) -> dict[str, object]:
-    """Do the same for implicit's BPR: same budget, its own parameters."""
+    """Tune and evaluate implicit's BPR with the same budget and its own parameters."""
     from implicit.bpr import BayesianPersonalizedRanking
     from scipy.sparse import csr_matrix
 

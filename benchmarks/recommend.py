@@ -59,7 +59,7 @@ def sales(n_users: int, n_items: int, n_rows: int, seed: int = 0) -> csr_matrix:
     return matrix
 
 
-def race(*tasks: Callable[[int], Any]) -> tuple[list[float], list[float]]:
+def time_in_turns(*tasks: Callable[[int], Any]) -> tuple[list[float], list[float]]:
     """Run the tasks in turns and return the best wall seconds on all threads and CPU seconds on one thread.
 
     CPU seconds are more reliable on a busy machine, because threads that wait for each other, as in a matrix
@@ -143,7 +143,7 @@ def top_n(model: Any, matrix: csr_matrix, train: Interactions, n_users: int) -> 
             model.recommend(users, rows, N=N, filter_already_liked_items=True)
 
     bare = bare_product(model.user_factors[users], model.item_factors)
-    wall, cpu = race(quick, peer, bare)
+    wall, cpu = time_in_turns(quick, peer, bare)
     return {
         "users_per_second": n_users / wall[0],
         "implicit_users_per_second": n_users / wall[1],
@@ -181,7 +181,9 @@ def dynamic(model: DKBPRMF, n_users: int, **options: Any) -> dict[str, float]:
     ids = np.sort(rng.choice(len(model.users_), n_users, replace=False))
     vectors, items, *_ = model.score(model.build_request(ids)).factors
     lists = model.recommend(ids, n_threads=N_THREADS, **options)
-    wall, cpu = race(lambda n: model.recommend(ids, n_threads=n, **options), bare_product(vectors, items))
+    wall, cpu = time_in_turns(
+        lambda n: model.recommend(ids, n_threads=n, **options), bare_product(vectors, items)
+    )
     return {
         "users_per_second": n_users / wall[0],
         "bare_product_users_per_second": n_users / wall[1],
@@ -262,20 +264,20 @@ def stream(n_known: int, n_items: int, n_users_served: int) -> None:
     model = PrecomputedScores(scores=pair).fit(Interactions.from_csr(matrix))
     sizes = [0.0]
 
-    def note(done: int, of: int) -> None:
+    def record_size(done: int, total: int) -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         sizes.append(pages * 4096 / 2**20)
 
     with tempfile.TemporaryDirectory() as folder:
         users = model.users_.values.head(n_users_served)
         model.recommend_to_file(
-            Path(folder) / "lists.parquet", users, N=10, n_threads=N_THREADS, progress=note
+            Path(folder) / "lists.parquet", users, N=10, n_threads=N_THREADS, progress=record_size
         )
     print(max(sizes))
 
 
-def walk(n_rows: int) -> dict[str, Any]:
-    """Evaluate trees as in TwoStage on one core, here and in LightGBM, with the same bits."""
+def evaluate_trees(n_rows: int) -> dict[str, Any]:
+    """Evaluate trees as in TwoStage on one core, here and in LightGBM; results must be the same bits."""
     import lightgbm
 
     rng = np.random.default_rng(0)
@@ -305,7 +307,7 @@ def walk(n_rows: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--part", choices=PARTS, help="measure only this again")
@@ -317,14 +319,14 @@ def main() -> None:
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="implicit")
     if given.quick:
         catalogue(3000, 2000, 60_000, 1000, 10, ("als", "bpr"))
-        record("memory", flat(20_000, 2000, 200_000))
-        record("trees", walk(20_000))
+        record("memory", streaming_memory(20_000, 2000, 200_000))
+        record("trees", evaluate_trees(20_000))
         return
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "items_27k": lambda: catalogue(60_000, 27_000, 2_500_000, 4096, 15, ("als", "bpr")),
         "items_1m": lambda: catalogue(60_000, 1_000_000, 4_000_000, 256, 8, ("als",)),
-        "memory": lambda: record("memory", flat(100_000, 27_000, 1_000_000)),
-        "trees": lambda: record("trees", walk(500_000)),
+        "memory": lambda: record("memory", streaming_memory(100_000, 27_000, 1_000_000)),
+        "trees": lambda: record("trees", evaluate_trees(500_000)),
     }
     before = RESULTS / "recommend.json"
     results = json.loads(before.read_text()) if given.part and before.exists() else {}
@@ -336,7 +338,7 @@ def main() -> None:
 
 
 def show(results: dict[str, Any], name: str = "") -> None:
-    """One number a line, under its dotted name."""
+    """Print one number per line, with its dotted name."""
     for key, value in results.items():
         if isinstance(value, dict):
             show(value, f"{name}{key}.")
@@ -344,8 +346,8 @@ def show(results: dict[str, Any], name: str = "") -> None:
             print(f"{name}{key:40} {value:,.3f}" if isinstance(value, float) else f"{name}{key:40} {value}")
 
 
-def flat(few: int, n_items: int, many: int) -> dict[str, float]:
-    """Peak memory of streaming few and many users of the same model."""
+def streaming_memory(few: int, n_items: int, many: int) -> dict[str, float]:
+    """Measure the peak memory of streaming the lists of few and of many users of the same model."""
     low, high = memory(many, n_items, few), memory(many, n_items, many)
     return {"users_few": few, "users_many": many, "mb_few": low, "mb_many": high, "growth": high / low - 1}
 

@@ -2,7 +2,7 @@
 
     python benchmarks/train.py            # about half an hour on two cores; mostly implicit's LMF
     python benchmarks/train.py --part dense
-    python benchmarks/train.py --quick    # one minute, small data, numbers not comparable
+    python benchmarks/train.py --quick    # one minute, small data, results not comparable
 
 Each library runs in its own process, on the same generated interactions, with the same number of factors,
 epochs, threads and held-out items. Updates per second = interactions × epochs / seconds of `fit`; on a busy
@@ -26,7 +26,7 @@ from machine import RESULTS, describe, peak_mib, reset_peak, save_results
 FACTORS = 64
 THREADS = 2
 TOPICS = 64
-HELD = 20_000  # users evaluated
+N_EVALUATED = 20_000  # users with a held-out item
 
 SHAPES = {  # users, items, rows
     "dense": (138_000, 27_000, 17_000_000),
@@ -43,7 +43,7 @@ class Spent(NamedTuple):
     mib: float
 
 
-class Watch:
+class Timer:
     """A timer that starts when created; memory is counted from `size` on, if given."""
 
     def __init__(self, size: float | None = None) -> None:
@@ -63,8 +63,8 @@ def generate(n_users: int, n_items: int, n_rows: int, seed: int = 1) -> tuple[np
     user = np.repeat(np.arange(n_users), lengths)
     own = rng.integers(TOPICS, size=(n_users, 4))
     topic = own[user, rng.integers(4, size=user.size)]
-    stray = rng.random(user.size) < 0.15
-    topic[stray] = rng.integers(TOPICS, size=int(stray.sum()))
+    off_topic = rng.random(user.size) < 0.15
+    topic[off_topic] = rng.integers(TOPICS, size=int(off_topic.sum()))
     per_topic = n_items // TOPICS
     weight = 1 / np.arange(1, per_topic + 1) ** 0.8
     rank = np.searchsorted(np.cumsum(weight) / weight.sum(), rng.random(user.size)).astype(np.int64)
@@ -77,7 +77,7 @@ def generate(n_users: int, n_items: int, n_rows: int, seed: int = 1) -> tuple[np
 def hold_out(indptr: np.ndarray, item: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Take one random item from each of some users: (indptr, item, users, their items)."""
     rng = np.random.default_rng(2)
-    users = np.sort(rng.choice(indptr.size - 1, min(HELD, (indptr.size - 1) // 2), replace=False))
+    users = np.sort(rng.choice(indptr.size - 1, min(N_EVALUATED, (indptr.size - 1) // 2), replace=False))
     at = indptr[users] + (rng.random(users.size) * (indptr[users + 1] - indptr[users])).astype(np.int64)
     keep_row = np.ones(item.size, bool)
     keep_row[at] = False
@@ -105,7 +105,7 @@ def quality(user: np.ndarray, items: np.ndarray, data: dict[str, np.ndarray]) ->
     return {"auc": round(auc, 4), "hit_rate_20": round(hits / some.size, 4)}
 
 
-def contest(name: str, data: dict[str, np.ndarray], n_items: int, epochs: int) -> dict[str, object]:
+def measure(name: str, data: dict[str, np.ndarray], n_items: int, epochs: int) -> dict[str, object]:
     """Train one model and evaluate it; compilation happens before the timer starts."""
     from scipy.sparse import csr_matrix
 
@@ -141,9 +141,9 @@ def fit_ours(cls: str, matrix: object, epochs: int) -> tuple[Spent, np.ndarray, 
     make(n_epochs=1).fit(warm)
     size = reset_peak()
     train = sl.Interactions.from_csr(matrix)
-    watch = Watch(size)
+    timer = Timer(size)
     model = make(n_epochs=epochs).fit(train)
-    spent = watch.read()
+    spent = timer.read()
     user, items, bias, _ = model.score(model.build_request()).factors
     return spent, np.hstack([user, np.ones((len(user), 1), "f4")]), np.hstack([items, bias[:, None]])
 
@@ -164,9 +164,9 @@ def fit_implicit(cls: str, matrix: object, epochs: int) -> tuple[Spent, np.ndarr
         from implicit.lmf import LogisticMatrixFactorization as Model
 
         model = Model(factors=FACTORS, iterations=epochs, num_threads=THREADS, random_state=1)
-    watch = Watch()
+    timer = Timer()
     model.fit(matrix, show_progress=False)
-    return watch.read(), model.user_factors, model.item_factors
+    return timer.read(), model.user_factors, model.item_factors
 
 
 def fit_cornac(matrix: object, epochs: int) -> tuple[Spent, np.ndarray, np.ndarray]:
@@ -178,16 +178,16 @@ def fit_cornac(matrix: object, epochs: int) -> tuple[Spent, np.ndarray, np.ndarr
     model = cornac.models.BPR(
         k=FACTORS, max_iter=epochs, learning_rate=0.05, lambda_reg=0.01, num_threads=THREADS, seed=1
     )
-    watch = Watch()
+    timer = Timer()
     model.fit(data)
-    spent = watch.read()
+    spent = timer.read()
     user = np.hstack([model.u_factors, np.ones((matrix.shape[0], 1), "f4")])
     return spent, user, np.hstack([model.i_factors, model.i_biases[:, None]])
 
 
-def child(name: str, path: str, epochs: int) -> dict[str, object]:
+def run_alone(name: str, path: str, epochs: int) -> dict[str, object]:
     """Run one library in its own process; report a failure."""
-    command = [sys.executable, __file__, "--contestant", name, "--data", path, "--epochs", str(epochs)]
+    command = [sys.executable, __file__, "--library", name, "--data", path, "--epochs", str(epochs)]
     env = {**os.environ, "OPENBLAS_NUM_THREADS": str(THREADS), "OMP_NUM_THREADS": str(THREADS)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1500, check=False)
     if done.returncode:
@@ -265,25 +265,25 @@ def main() -> None:
     parser.add_argument(
         "--part", action="append", help="dense, sparse, growth, …; the others stay as they are"
     )
-    parser.add_argument("--contestant")
-    parser.add_argument("--data")
+    parser.add_argument("--library", help=argparse.SUPPRESS)
+    parser.add_argument("--data", help=argparse.SUPPRESS)
     parser.add_argument("--epochs", type=int, default=5)
     options = parser.parse_args()
-    if options.contestant:
+    if options.library:
         stored = np.load(options.data)
         data = {name: stored[name] for name in ("indptr", "item", "users", "held")}
-        print(json.dumps(contest(options.contestant, data, int(stored["n_items"]), options.epochs)))
+        print(json.dumps(measure(options.library, data, int(stored["n_items"]), options.epochs)))
         return
     parts = {
-        "dense": lambda: race("dense", options.epochs),
-        "sparse": lambda: race("sparse", options.epochs),
+        "dense": lambda: compare("dense", options.epochs),
+        "sparse": lambda: compare("sparse", options.epochs),
         "hrm_updates_per_second": lambda: hrm_rate(20_000),
         "cold_start_seconds": cold_start,
         "growth": lambda: growth([1_000_000, 10_000_000, 100_000_000]),
     }
     if options.quick:
         parts = {
-            "quick": lambda: race("quick", options.epochs),
+            "quick": lambda: compare("quick", options.epochs),
             "growth": lambda: growth([300_000, 1_000_000]),
         }
     result = json.loads((RESULTS / "train.json").read_text()) if (RESULTS / "train.json").is_file() else {}
@@ -297,7 +297,7 @@ def main() -> None:
             print(save_results("train", result))
 
 
-def race(shape: str, epochs: int) -> dict[str, object]:
+def compare(shape: str, epochs: int) -> dict[str, object]:
     n_users, n_items, n_rows = SHAPES[shape]
     indptr, item, users, held = hold_out(*generate(n_users, n_items, n_rows))
     print(f"{shape}: {n_users:,} users, {n_items:,} items, {item.size:,} interactions, {epochs} epochs")
@@ -319,7 +319,7 @@ def race(shape: str, epochs: int) -> dict[str, object]:
         path = str(Path(folder) / "data.npz")
         np.savez(path, indptr=indptr, item=item, users=users, held=held, n_items=n_items)
         for name in names:
-            found = child(name, path, epochs)
+            found = run_alone(name, path, epochs)
             rows[name] = found
             if "failed" in found:
                 print(f"  {name:20} failed: {found['failed']}")

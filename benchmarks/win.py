@@ -18,12 +18,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
-import polars as pl
+from earlier_snapshots import N_CANDIDATES, EarlierSnapshots
 from machine import RESULTS, describe, save_results
-from scipy.special import expit
 
 import shortlist as sl
 from shortlist.auto.cutoff_choice import CutoffChoice, choose_cutoff, cross_validate, default_cutoffs
@@ -39,46 +37,26 @@ from shortlist.evaluation import (
     oracle,
     paired_test,
 )
-from shortlist.models.two_stage.features import FEATURES
 from shortlist.models.two_stage.two_stage import Examples, TwoStage
 
-M = 40  # candidates per cutoff
 COVERAGE = 0.7
-GROUPS = {
-    "recent sales": ("sales_1d", "sales_3d", "sales_7d", "sales_14d", "sales_30d", "trend_3d", "trend_14d"),
-    "own history": tuple(name for name in FEATURES if name.startswith("own_")),
-    "neighbors": tuple(name for name in FEATURES if name.startswith("together_")),
-    "transitions": tuple(name for name in FEATURES if name.startswith(("after_", "before_"))),
-    "reverse transitions": tuple(name for name in FEATURES if name.startswith("before_")),
-    "item-item score": ("ease",),
-    "item statistics": (
-        "sales",
-        "repeat_rate",
-        "repeat_gap",
-        "item_age",
-        "item_basket_size",
-        "sales_per_buyer",
-    ),
-    "experience": tuple(name for name in FEATURES if "experience" in name),
-    "user statistics": FEATURES[FEATURES.index("n_baskets") :],
-}
 CUTOFFS = {  # name: (cutoff, whether it uses the basket size that the ranker predicts)
-    "fixed N": (FixedN(n_candidates=M), False),
-    "threshold on score": (Threshold(n_candidates=M), False),
+    "fixed N": (FixedN(n_candidates=N_CANDIDATES), False),
+    "threshold on score": (Threshold(n_candidates=N_CANDIDATES), False),
     "expected F1, size from probabilities": (
-        ExpectedF1(n_candidates=M, calibration="features", size="probabilities"),
+        ExpectedF1(n_candidates=N_CANDIDATES, calibration="features", size="probabilities"),
         False,
     ),
     "expected F1, size from history": (
-        ExpectedF1(n_candidates=M, calibration="features", size="history"),
+        ExpectedF1(n_candidates=N_CANDIDATES, calibration="features", size="history"),
         False,
     ),
     "expected F1, size predicted, uncalibrated": (
-        ExpectedF1(n_candidates=M, calibration="none", size="history"),
+        ExpectedF1(n_candidates=N_CANDIDATES, calibration="none", size="history"),
         True,
     ),
     "expected F1, size from both, uncalibrated": (
-        ExpectedF1(n_candidates=M, calibration="none", size="both"),
+        ExpectedF1(n_candidates=N_CANDIDATES, calibration="none", size="both"),
         True,
     ),
 }
@@ -103,7 +81,7 @@ class Stage:
     def candidates(self, ranker: TwoStage) -> RankedLists:
         """The best candidates of the users to evaluate, each at the time of its true basket."""
         with self.clock(f"{self.name}: rank candidates"):
-            return ranker.recommend(self.truth.users.to_ids(self.users), N=M, at=self.truth)
+            return ranker.recommend(self.truth.users.to_ids(self.users), N=N_CANDIDATES, at=self.truth)
 
 
 class Clock:
@@ -130,7 +108,7 @@ def set_cutoffs(
     cutoffs: Cutoffs, before: Stage, lists: RankedLists, now: Stage, new: RankedLists
 ) -> tuple[dict[str, RankedLists], np.ndarray]:
     """Fit every cutoff on the earlier stage and apply it to the later; also return the expected F1."""
-    found, promise = {}, np.zeros(len(new))
+    found, expected_f1 = {}, np.zeros(len(new))
     for name, (cutoff, uses_sizes) in cutoffs.items():
         old = lists if uses_sizes else replace(lists, expected_sizes=None)
         with before.clock(f"apply: {name}"):
@@ -141,14 +119,14 @@ def set_cutoffs(
         if name == OURS and isinstance(fitted, ExpectedF1):
             curve = fitted.expected_utility(new, history=now.train)
             filled = np.diff(new.indptr) > 0
-            promise[filled] = np.maximum.reduceat(curve, new.indptr[:-1][filled])
-    return found, promise
+            expected_f1[filled] = np.maximum.reduceat(curve, new.indptr[:-1][filled])
+    return found, expected_f1
 
 
 def select_cutoff(stage: Stage, lists: RankedLists) -> CutoffChoice:
     """Choose the cutoff that is best on validation users it was not fitted on."""
     with stage.clock("choose the cutoff"):
-        choice = choose_cutoff(lists, stage.truth, stage.train, default_cutoffs(M))
+        choice = choose_cutoff(lists, stage.truth, stage.train, default_cutoffs(N_CANDIDATES))
     print(f"  {choice}", flush=True)
     return choice
 
@@ -177,9 +155,9 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0}
 
 
-def f1_of_confident(report: Report, lists: RankedLists, promise: np.ndarray) -> float:
+def f1_of_confident(report: Report, lists: RankedLists, expected_f1: np.ndarray) -> float:
     """Compute the mean F1 of the most confident users, a share of COVERAGE."""
-    confident = np.argsort(-promise, kind="stable")[: round(COVERAGE * len(lists))]
+    confident = np.argsort(-expected_f1, kind="stable")[: round(COVERAGE * len(lists))]
     row = sl.IdMap(report.user_ids).lookup(lists.users.values)
     return float(report.values("f1")[row[confident]].mean())
 
@@ -193,7 +171,7 @@ class Trial:
         self.before = Stage("valid", self.split.train, self.split.valid, self.clock)
         self.now = Stage("test", self.split.train_valid, self.split.test, self.clock)
         self.reports: dict[str, list[Report]] = {name: [] for name in (*CUTOFFS, OURS, FEW)}
-        self.ceilings: list[Report] = []
+        self.oracles: list[Report] = []
         self.confident: dict[str, list[float]] = {OURS: [], "fixed N": []}
         self.best_n: list[int] = []
 
@@ -201,31 +179,31 @@ class Trial:
         """Add a seed; the first one chooses the cutoff."""
         test = self.split.test
         ranked = self.before.candidates(self.before.ranker(seed))
-        if not self.ceilings:
+        if not self.oracles:
             self.choice = select_cutoff(self.before, ranked)
         new = self.now.candidates(self.now.ranker(seed))
-        lists, promise = set_cutoffs(with_choice(self.choice), self.before, ranked, self.now, new)
-        for name, made in lists.items():
-            self.reports[name].append(evaluate(made, test))
-        self.ceilings.append(oracle(new, test))
+        lists, expected_f1 = set_cutoffs(with_choice(self.choice), self.before, ranked, self.now, new)
+        for name, shown in lists.items():
+            self.reports[name].append(evaluate(shown, test))
+        self.oracles.append(oracle(new, test))
         for who, values in self.confident.items():
-            values.append(f1_of_confident(self.reports[who][-1], new, promise))
+            values.append(f1_of_confident(self.reports[who][-1], new, expected_f1))
         self.best_n.append(best_fixed_n(fixed_n_curve(ranked, self.split.valid)))
         print(f"  seed {seed}:", {d: round(r[-1].mean("f1"), 5) for d, r in self.reports.items()}, flush=True)
 
     def result(self) -> dict[str, object]:
         """Figures over the seeds so far."""
-        runs = zip(self.reports[OURS], self.reports["fixed N"], self.ceilings, strict=True)
+        runs = zip(self.reports[OURS], self.reports["fixed N"], self.oracles, strict=True)
         return {
             "users": int(self.now.users.size),
-            "seeds": len(self.ceilings),
+            "seeds": len(self.oracles),
             "N": self.best_n,
             "choice": {"name": self.choice.name, "tried_on_validation": self.choice.scores},
             "cutoffs": {
                 name: {key: spread([figures(r)[key] for r in found]) for key in figures(found[0])}
                 for name, found in self.reports.items()
             },
-            "oracle": spread([ceiling.mean("f1") for ceiling in self.ceilings]),
+            "oracle": spread([one.mean("f1") for one in self.oracles]),
             "gap_recovered": spread([gap_recovered(*run) for run in runs]),
             "most_confident_70%": {who: spread(values) for who, values in self.confident.items()},
             "same_users": same_users(self.reports),
@@ -294,7 +272,7 @@ def learning_curve(stage: Stage, cutoff: Cutoff) -> dict[str, dict[str, float]]:
         stage.examples = whole._replace(
             features=whole.features[k], labels=whole.labels[k], weight=whole.weight[k]
         )
-        found[f"{share:g}"] = both(stage, stage.candidates(stage.ranker(0)), cutoff)
+        found[f"{share:g}"] = fixed_and_dynamic(stage, stage.candidates(stage.ranker(0)), cutoff)
         print(f"  {share:g} of the examples: {found[f'{share:g}']}", flush=True)
     return found
 
@@ -307,7 +285,7 @@ def gap_in_simulation(lists: RankedLists, cutoff: Cutoff, stage: Stage, n_repeat
     fitted = cutoff.clone().fit(lists, stage.truth, history=stage.train)
     if not isinstance(fitted, ExpectedF1):
         return float("nan")
-    inside = np.arange(M) < np.diff(lists.indptr)[:, None]
+    inside = np.arange(N_CANDIDATES) < np.diff(lists.indptr)[:, None]
     lengths = np.diff(fitted.apply(lists, history=stage.train).indptr)
     p, rng, shares = np.zeros(inside.shape), np.random.default_rng(0), []
     uncalibrated = fitted.calibration == "none"
@@ -320,133 +298,21 @@ def gap_in_simulation(lists: RankedLists, cutoff: Cutoff, stage: Stage, n_repeat
         sizes = 1 + rng.poisson(more * rng.gamma(1 / spread, spread, more.size))
         sizes = np.maximum(sizes, hits.sum(axis=1))
         f1 = np.column_stack(
-            [np.zeros(sizes.size), 2 * hits.cumsum(axis=1) / (np.arange(1, M + 1) + sizes[:, None])]
+            [
+                np.zeros(sizes.size),
+                2 * hits.cumsum(axis=1) / (np.arange(1, N_CANDIDATES + 1) + sizes[:, None]),
+            ]
         )
         fixed, dynamic = f1.mean(axis=0).max(), f1[np.arange(sizes.size), lengths].mean()
         shares.append((dynamic - fixed) / (f1.max(axis=1).mean() - fixed))
     return float(np.mean(shares))
 
 
-def both(stage: Stage, lists: RankedLists, cutoff: Cutoff) -> dict[str, float]:
+def fixed_and_dynamic(stage: Stage, lists: RankedLists, cutoff: Cutoff) -> dict[str, float]:
     """F1 on validation at the best fixed N and with the dynamic lists."""
     dynamic = cross_validate(cutoff, lists, stage.truth, stage.train)
     curve = fixed_n_curve(lists, stage.truth)
     return {"fixed N": float(curve["f1"].max()), "dynamic": float(dynamic.mean())}
-
-
-class Earlier:
-    """Earlier snapshots of the same users: many more lists than in one validation or test set.
-
-    Trees are trained on half of the users and rank the candidates of the other half; a cutoff is fitted on
-    every other list and evaluated on the rest.
-    """
-
-    def __init__(self, train: Interactions, most: int = 15_000) -> None:
-        self.examples = TwoStage(negative_rate=1.0, n_snapshots=most).compute_examples(train)
-        users, target = self.examples.replay.layout.log.users, self.examples.snapshots.target
-        rows = [users.item[users.baskets[b] : users.baskets[b + 1]] for b in target]
-        rows_of = {"user_id": np.repeat(np.arange(target.size), self.examples.sizes.astype(int))}
-        self.truth = Interactions.from_frame(pl.DataFrame({**rows_of, "item_id": np.concatenate(rows)}))
-
-    @cached_property
-    def whole(self) -> RankedLists:
-        """Candidates ranked with all features."""
-        return self.candidates(())
-
-    def candidates(self, without: tuple[str, ...]) -> RankedLists:
-        """Rank all candidates with trees that were trained on the other half of the users."""
-        whole, rate = self.examples, TwoStage().negative_rate
-        user, owner, n = whole.snapshots.user, whole.owner, whole.sizes.size
-        kept = whole.labels | (np.random.default_rng(0).random(owner.size) < rate)
-        odds, sizes = np.empty(owner.size), np.empty(n)
-        for half in (0, 1):
-            mine = user % 2 == half
-            k, others = mine[owner] & kept, ~mine[owner]
-            part = whole._replace(
-                features=whole.features[k],
-                labels=whole.labels[k],
-                weight=np.where(whole.labels[k], 1.0, 1 / rate).astype(np.float32),
-                user_features=whole.user_features[mine],
-                sizes=whole.sizes[mine],
-            )
-            model = TwoStage(exclude_features=without).fit_from_examples(part)
-            log_odds, expected = model.predict_examples(whole)
-            odds[others], sizes[~mine] = log_odds[others], expected[~mine]
-        counts = np.bincount(owner, minlength=n)
-        starts = np.cumsum(counts) - counts
-        order = np.lexsort((whole.items, -odds, owner))
-        order = order[np.arange(order.size) - starts[owner[order]] < M]
-        return RankedLists(
-            users=sl.IdMap(pl.Series(np.arange(n))),
-            item_ids=sl.IdMap(pl.Series(np.arange(whole.replay.history.n_items))),
-            indptr=np.concatenate([[0], np.cumsum(np.minimum(counts, M))]),
-            items=whole.items[order],
-            scores=odds[order].astype(np.float32),
-            probabilities=expit(odds[order]),
-            expected_sizes=sizes,
-        )
-
-    def evaluate_cutoffs(self) -> dict[str, object]:
-        """Evaluate the fixed N and expected F1; the test pairs the means of each user's lists."""
-        lists, user = self.whole, self.examples.snapshots.user
-        fixed, seen = cross_validate(FixedN(n_candidates=M), lists, self.truth, None), np.bincount(user)
-        found: dict[str, object] = {"lists": user.size, "users": int((seen > 0).sum())}
-        found["fixed N"] = float(fixed.mean())
-        for size in ("history", "both"):
-            dynamic = cross_validate(
-                ExpectedF1(n_candidates=M, calibration="none", size=size), lists, self.truth, None
-            )
-            by_user = np.bincount(user, dynamic - fixed)[seen > 0] / seen[seen > 0]
-            test = paired_test(by_user, np.zeros(by_user.size))
-            found[f"expected F1, size from {size}"] = {
-                "f1": float(dynamic.mean()),
-                "difference_by_user": test.difference,
-                "low": test.low,
-                "high": test.high,
-                "p": test.p_bootstrap,
-            }
-        print(f"  earlier snapshots: {found}", flush=True)
-        return found
-
-    def evaluate_selection(self, n_draws: int = 40) -> dict[str, float]:
-        """Compute F1 on other lists when the cutoff is selected as in the library, or as the best one.
-
-        A draw uses one list of every user for selection and another for evaluation. If users have one list
-        each, half of them are used for selection.
-        """
-        ranked, user, rng = self.whole, self.examples.snapshots.user, np.random.default_rng(0)
-        cutoffs = {name: one for name, one in default_cutoffs(M).items() if "features" not in name}
-        found: dict[str, list[float]] = {"fixed N": [], "ours": [], "best": []}
-        for _ in range(n_draws):
-            order = rng.permutation(user.size)
-            turn = np.argsort(np.argsort(user[order], kind="stable")) - np.searchsorted(
-                np.sort(user), user[order]
-            )  # 0, 1, … among the user's lists in this order
-            some, others = order[turn == 0], order[turn == 1]
-            if others.size < some.size / 2:
-                some, others = order[::2], order[1::2]
-            lists, new = ranked.take(np.sort(some)), ranked.take(np.sort(others))
-            choice = choose_cutoff(lists, self.truth, None, cutoffs)
-            best = max(choice.scores, key=lambda name: choice.scores[name])
-            for how, name in (("fixed N", "fixed N"), ("ours", choice.name), ("best", best)):
-                made = cutoffs[name].clone().fit(lists, self.truth).apply(new)
-                found[how].append(float(evaluate(made, self.truth).values("f1")[np.sort(others)].mean()))
-        means = {how: float(np.mean(values)) for how, values in found.items()}
-        print(f"  cutoff selection: {means}", flush=True)
-        return {"n_draws": n_draws, **means}
-
-    def evaluate_ablation(self) -> dict[str, dict[str, float]]:
-        """Evaluate the fixed N and expected F1, with predicted n, without a group of features."""
-        found = {}
-        for group, names in {"none": (), **GROUPS}.items():
-            lists = self.candidates(names) if names else self.whole
-            dynamic = cross_validate(
-                ExpectedF1(n_candidates=M, calibration="none", size="history"), lists, self.truth, None
-            )
-            fixed = cross_validate(FixedN(n_candidates=M), lists, self.truth, None)
-            found[group] = {"fixed N": float(fixed.mean()), "dynamic": float(dynamic.mean())}
-            print(f"  without {group}: {found[group]}", flush=True)
-        return found
 
 
 def end_to_end(name: str) -> dict[str, float]:
@@ -458,8 +324,8 @@ def end_to_end(name: str) -> dict[str, float]:
         for train, truth in ((split.train, split.valid), (split.train_valid, split.test)):
             users = truth.active_users
             ids = truth.users.to_ids(users)
-            found.append(TwoStage().fit(train).recommend(ids, N=M, at=truth))
-        choice = choose_cutoff(found[0], split.valid, split.train, default_cutoffs(M))
+            found.append(TwoStage().fit(train).recommend(ids, N=N_CANDIDATES, at=truth))
+        choice = choose_cutoff(found[0], split.valid, split.train, default_cutoffs(N_CANDIDATES))
         choice.cutoff.apply(found[1], history=split.train_valid)
         spent = {"wall": time.perf_counter() - clock, "processor": time.process_time() - processor}
     print(f"  end to end: {spent}", flush=True)
@@ -471,7 +337,7 @@ def write(name: str, dataset: str, found: dict[str, object]) -> None:
     file = RESULTS / f"{name}.json"
     held = json.loads(file.read_text()) if file.is_file() else {}
     found = {**held.get(dataset, {}), **found}
-    save_results(name, {**held, "machine": describe("lightgbm"), "candidates": M, dataset: found})
+    save_results(name, {**held, "machine": describe("lightgbm"), "candidates": N_CANDIDATES, dataset: found})
 
 
 if __name__ == "__main__":
@@ -491,7 +357,7 @@ if __name__ == "__main__":
             continue
         if given.earlier:
             split = sl.split.last_basket(sl.load_dataset(dataset))
-            before = Earlier(split.train)
+            before = EarlierSnapshots(split.train)
             write(
                 given.name,
                 dataset,

@@ -11,7 +11,7 @@ from shortlist.core.charts import HEIGHT, STYLE, WIDTH, Series, length_chart, li
 
 HERE = Path(__file__).parent
 PICTURE = HERE / "pictures" / "lengths.svg"
-FOUND = HERE.parent / "results" / "ta-feng" / "results.json"
+RESULTS = HERE.parent / "results" / "ta-feng" / "results.json"
 MODEL = "PersonalFrequency"
 COLORS = """
 svg { --ink: #1a1a1a; --line: #d8d8d8; --page: #ffffff; --quiet: #666666; --s0: #0072b2; --s1: #d55e00; }
@@ -23,7 +23,7 @@ svg { --ink: #1a1a1a; --line: #d8d8d8; --page: #ffffff; --quiet: #666666; --s0: 
 
 def draw() -> str:
     """Return two charts side by side as one self-contained SVG file."""
-    found = json.loads(FOUND.read_text(encoding="utf-8"))["datasets"]["ta-feng"]
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))["datasets"]["ta-feng"]
     fixed, dynamic = (found["cutoffs"][MODEL][name] for name in ("fixed N", "expected F1"))
     curve, lengths = found["figure2"][MODEL], found["distributions"][MODEL]["K"]["expected F1"]
     best = round(fixed["length"])

@@ -223,11 +223,11 @@ def table(rows: Rows) -> str:
 
 
 def fill(name_of_page: str) -> str:
-    """Return the page with every table rewritten between its marks."""
+    """Return the page with every table rewritten between its comments."""
     page = Path(__file__).with_name(name_of_page).read_text(encoding="utf-8")
     for name, rows in TABLES[name_of_page].items():
-        mark = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
-        page, n = mark.subn(lambda found, rows=rows: found[1] + "\n" + table(rows()) + "\n" + found[2], page)
+        place = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+        page, n = place.subn(lambda found, rows=rows: found[1] + "\n" + table(rows()) + "\n" + found[2], page)
         if n != 1:
             raise SystemExit(f"{name_of_page}: expected one place for the table {name}, found {n}.")
     return page
