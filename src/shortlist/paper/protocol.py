@@ -15,7 +15,7 @@ DATASETS = ("ml-100k", "ta-feng")
 MODELS = ("BPRMF", "LogMF", "CRRMF", "DKBPRMF", "HRM", "DKHRM")
 TITLES = {"DKBPRMF": "DK-BPRMF", "DKHRM": "DK-HRM", "PersonalFrequency": "Personal frequency"}
 ORIGINAL = {"DKBPRMF": "BPRMF", "DKHRM": "HRM"}  # the top-N model that each dynamic model extends
-BASELINES = ("Popularity", "PersonalFrequency")  # strong baselines that the paper does not have
+BASELINES = ("Popularity", "PersonalFrequency")  # not in the paper
 SETTINGS = {
     "DKBPRMF": {"t": 1.0, "alpha": 0.5, "lambda_t": 1.0},
     "DKHRM": {"t": 2.0, "alpha": 0.5, "lambda_t": 1.0},
@@ -48,7 +48,7 @@ TABLE: dict[str, dict[str, Cells]] = {
         "DKHRM": Cells(0.035, 0.68, 0.12),
     },
 }
-DEFAULT_COVER_RATIO = 0.7  # target on datasets that the paper does not have
+DEFAULT_COVER_RATIO = 0.7  # target on datasets that the paper does not use
 
 
 def title(model: str) -> str:

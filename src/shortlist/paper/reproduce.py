@@ -12,6 +12,7 @@ from typing import Any
 
 from shortlist.core.estimator import check_whole
 from shortlist.core.files import atomic_write
+from shortlist.core.threads import thread_count
 from shortlist.errors import ConfigError
 from shortlist.paper import protocol, runs
 from shortlist.paper.findings import findings
@@ -30,7 +31,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Budget:
-    """The amount of work; part of the settings of every cached result that depends on it."""
+    """The amount of work; what a cached result depends on is part of its settings."""
 
     n_trials: int = 12  # per model
     n_epochs: int = 60  # at most
@@ -51,12 +52,11 @@ QUICK = Budget(
 def reproduce(
     dataset: str = "all",
     *,
-    quick: bool = False,
     out: str | Path = "results",
     n_seeds: int = 5,
     seed: int = 0,
     n_jobs: int = 0,
-    budget: Budget | None = None,
+    budget: Budget = FULL,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Run all experiments of the paper and write the results, a report and a table.
@@ -68,8 +68,6 @@ def reproduce(
     ----------
     dataset
         `"ml-100k"`, `"ta-feng"`, `"sample"`, or `"all"` for the two datasets of the paper.
-    quick
-        Use a small budget that takes minutes. Ignored if `budget` is given.
     out
         Folder to write to.
     n_seeds, seed
@@ -78,7 +76,7 @@ def reproduce(
     n_jobs
         Number of parallel runs; 0 uses all cores. The results do not depend on it.
     budget
-        The amount of tuning and training.
+        The amount of tuning and training: `FULL`, or `QUICK`, which takes minutes.
     progress
         Called with one line of text after each finished step.
 
@@ -96,7 +94,6 @@ def reproduce(
         raise ConfigError(f"dataset must be one of {', '.join(CHOICES)}, got {dataset!r}; choose one.")
     check_whole(1, n_seeds=n_seeds)
     check_whole(0, seed=seed, n_jobs=n_jobs)
-    budget = budget or (QUICK if quick else FULL)
     folder = Path(out)
     cache = ResultCache(folder / "cache", progress)
     results: dict[str, Any] = {
@@ -113,6 +110,8 @@ def reproduce(
 
 @dataclass(frozen=True)
 class _Reproduction:
+    """All experiments on one dataset."""
+
     experiment: Experiment
     budget: Budget
     cache: ResultCache
@@ -122,7 +121,7 @@ class _Reproduction:
     progress: Progress | None
 
     def run(self) -> dict[str, Any]:
-        """Everything about one dataset."""
+        """Tune, train and evaluate every model; return tables, figures and verdicts."""
         dynamic = {model: self._tune_dynamic(model) for model in protocol.ORIGINAL}
         params = {
             model: dynamic[model]["selected"] if model in dynamic else dict(self._tune(model).params)
@@ -146,7 +145,7 @@ class _Reproduction:
         return results | {"verdicts": verdicts(self.experiment.name, results)}
 
     def _tune_dynamic(self, model: str) -> dict[str, Any]:
-        """A dynamic model without item biases, as in the paper, and with them.
+        """Tune a dynamic model without item biases, as in the paper, and with them.
 
         The plain variant is selected if it can cover as many validation users as in the paper, else the one
         that comes closer.
@@ -247,16 +246,16 @@ class _Reproduction:
         }
 
     def _seeds(self, model: str) -> Iterable[int]:
-        """Counting models have no seed and run once."""
+        """The seeds of a model; counting models have none and run once."""
         return range(self.seed, self.seed + (self.n_seeds if model in protocol.MODELS else 1))
 
     def _map(self, job: Callable[[Any], Any], points: Iterable[Any]) -> list[Any]:
-        with ThreadPoolExecutor(self.n_jobs or os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(thread_count(self.n_jobs)) as pool:
             return list(pool.map(job, points))
 
 
 def _describe_machine(cache: ResultCache) -> dict[str, Any]:
-    """Versions and hardware, apart from the results, which do not depend on them."""
+    """Versions and hardware; stored separately, because the results do not depend on them."""
     return {
         "shortlist": version("shortlist"),
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""Finished results on disk, one JSON file each, named by a hash of their settings; runs can resume."""
+"""Finished results on disk, one JSON file each, named by a hash of its settings, so that runs can resume."""
 
 import base64
 import hashlib
@@ -54,7 +54,7 @@ class ResultCache:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """A complete entry, or None."""
+    """Read an entry; None if the file is missing or damaged."""
     try:
         entry = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -36,7 +36,7 @@ from shortlist.split.splits import Split, last_basket
 from shortlist.tuning.validation import Holdout, Validation, build_model, validate
 
 N_CANDIDATES = 100  # per user; no list is longer
-SUBSAMPLE_STREAM = 11  # distinguishes the random stream of the subsample
+SUBSAMPLE_STREAM = 11  # second seed of the subsample, so that it differs from other random streams
 TUNED_METRICS = ("f1", "ndcg", "ndcg_paper")  # metrics for which N is chosen on the validation set
 CURVE_POINTS = 50  # of a risk-coverage curve
 BINS = 30  # of the histogram of boundaries
@@ -73,14 +73,14 @@ class Experiment:
     def validate(
         self, model: str, params: dict[str, Any], history: Interactions, truth: Interactions
     ) -> Validation:
-        """Train for exactly `n_epochs` and rank for the users in `truth`, on one thread."""
+        """Train for exactly `n_epochs` on one thread; candidates are for the users in `truth`."""
         fresh = build_model(model, params)
         if fresh.uses_epochs:
             fresh.set_params(n_threads=1, tol=0.0)
         return validate(
             fresh,
             Holdout(history, truth, self.name),
-            depth=N_CANDIDATES,
+            n_candidates=N_CANDIDATES,
             filter_seen=self.filter_seen,
             n_threads=1,
             early_stopping=False,

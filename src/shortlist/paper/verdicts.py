@@ -37,7 +37,7 @@ def verdicts(dataset: str, results: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def verdict(all_users: bool, covered_users: bool) -> str:
-    """All users count an empty list as 0; covered users leave it out, as the paper does."""
+    """The verdict, given whether a claim holds over all users, and over covered users as in the paper."""
     return HOLDS if all_users else COVERED if covered_users else FAILS
 
 
@@ -100,12 +100,12 @@ def _rankings(pairs: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def above(row: dict[str, Any], metric: str) -> bool:
-    """Significantly better."""
+    """Whether the difference is positive and significant."""
     return bool(row[f"{metric}_difference"] > 0 and row[f"{metric}_p_holm"] <= P_LEVEL)
 
 
 def below(row: dict[str, Any], metric: str) -> bool:
-    """Significantly worse."""
+    """Whether the difference is negative and significant."""
     return bool(row[f"{metric}_difference"] < 0 and row[f"{metric}_p_holm"] <= P_LEVEL)
 
 
