@@ -158,8 +158,8 @@ def test_json_never_contains_nan(capsys):
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [0.5, 3], "c": None, "4": "ü"}
 
 
-@pytest.mark.parametrize("verb", app.VERBS)
-def test_summary_of_a_verb_is_the_first_line_of_its_help(capsys, verb):
-    assert main([verb, "--help"]) == 0
+@pytest.mark.parametrize("command", app.COMMANDS)
+def test_summary_of_a_command_is_the_first_line_of_its_help(capsys, command):
+    assert main([command, "--help"]) == 0
     _, _, rest = capsys.readouterr().out.partition("\n\n")
-    assert " ".join(rest.split("\n\n")[0].split()) == app.VERBS[verb]
+    assert " ".join(rest.split("\n\n")[0].split()) == app.COMMANDS[command]

@@ -39,7 +39,7 @@ def test_fetching_the_sample_says_there_is_nothing_to_fetch(capsys):
     assert "nothing to fetch" in err
 
 
-@pytest.mark.parametrize("verb", ["fetch", "show"])
-def test_unknown_name_suggests_the_nearest(capsys, verb):
-    assert main(["datasets", verb, "ml100k"]) == 2
+@pytest.mark.parametrize("command", ["fetch", "show"])
+def test_unknown_name_suggests_the_nearest(capsys, command):
+    assert main(["datasets", command, "ml100k"]) == 2
     assert "did you mean 'ml-100k'?" in capsys.readouterr().err

@@ -42,7 +42,7 @@ HUNGRY = (
     "folds",
     "seeds",
 )  # large values are valid, but slow
-VERBS = ("fit", "recommend", "evaluate", "compare", "tune", "inspect")
+COMMANDS = ("fit", "recommend", "evaluate", "compare", "tune", "inspect")
 
 
 @pytest.fixture(scope="module")
@@ -233,32 +233,32 @@ def test_damaged_files(world, place, capsys):
 
 
 # ------------------------------------------------------------------ random flags
-def flags_of(verb: str) -> list[str]:
-    """Every flag of a verb, as the parser knows it."""
+def flags_of(command: str) -> list[str]:
+    """Every flag of a command, as the parser knows it."""
     names = [
-        name for one in build()[verb].assemble_argument_collection() for name in one.parameter.name or ()
+        name for one in build()[command].assemble_argument_collection() for name in one.parameter.name or ()
     ]
     return sorted({name for name in names if name.startswith("--")})
 
 
 def test_random_flags(world, place, capsys):
     rng = random.Random(SEED + 1)
-    flags = {verb: flags_of(verb) for verb in VERBS}
+    flags = {command: flags_of(command) for command in COMMANDS}
     firsts = {
         "fit": ["events.csv"], "tune": ["events.csv"], "recommend": ["model"], "inspect": ["model"],
         "evaluate": ["lists.csv", "held.parquet"], "compare": ["lists.csv", "--truth", "held.parquet"],
     }  # fmt: skip
     for number in range(80 * TIMES):
         restore(world)
-        verb = rng.choice(VERBS)
-        words = [verb, *firsts[verb]]
-        if verb in ("fit", "tune"):
+        command = rng.choice(COMMANDS)
+        words = [command, *firsts[command]]
+        if command in ("fit", "tune"):
             words += rng.choice([SMALL, ["--model", "Popularity"], ["--model", "PersonalFrequency"]])
-            words += ["--trials", "1", "--jobs", "1"] if verb == "tune" else []
+            words += ["--trials", "1", "--jobs", "1"] if command == "tune" else []
         if rng.random() < 0.2:
-            words[1 : 1 + len(firsts[verb])] = [rng.choice(VALUES) for _ in range(rng.randrange(4))]
+            words[1 : 1 + len(firsts[command])] = [rng.choice(VALUES) for _ in range(rng.randrange(4))]
         for _ in range(rng.choice([1, 1, 2, 3])):
-            flag = rng.choice(flags[verb]) if rng.random() < 0.95 else "--" + rng.choice(VALUES)
+            flag = rng.choice(flags[command]) if rng.random() < 0.95 else "--" + rng.choice(VALUES)
             words.append(flag)
             if rng.random() < 0.85:
                 wild = flag.lstrip("-").replace("-", "_") not in HUNGRY
@@ -271,7 +271,7 @@ def test_random_flags(world, place, capsys):
 
 def test_random_words(place, capsys):
     rng = random.Random(SEED + 2)
-    known = [*VERBS, "datasets", "list", "show", "fetch", "--help", "--version", "-h", "--json"]
+    known = [*COMMANDS, "datasets", "list", "show", "fetch", "--help", "--version", "-h", "--json"]
     for _ in range(60 * TIMES):
         words = [rng.choice([*known, *VALUES]) for _ in range(rng.randrange(5))]
         if words[:2] != ["datasets", "fetch"]:

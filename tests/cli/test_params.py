@@ -1,4 +1,4 @@
-"""Hyper-parameters as flags: generated from the models, also read from the environment and from files."""
+"""Hyperparameters as flags: generated from the models, also read from the environment and from files."""
 
 import json
 from dataclasses import fields

@@ -27,7 +27,7 @@ def here(tmp_path, monkeypatch):
 
 
 def run_all(capsys, *source):
-    """(fingerprint of the data, evaluation) after all three verbs."""
+    """(fingerprint of the data, evaluation) after all three commands."""
     capsys.readouterr()
     assert main(["fit", *map(str, source), *FIT]) == 0
     about = json.loads(capsys.readouterr().out)

@@ -18,7 +18,7 @@ LOSSES = {"logistic": LOGISTIC, "hinge": HINGE, "squared": SQUARED}
 
 
 def hyperparameters(**changed):
-    """Hyper-parameters with a different strength of each regularization."""
+    """Hyperparameters with a different strength of each regularization."""
     plain = {
         "lr": 0.5, "reg_user": 0.1, "reg_item": 0.2, "reg_negative": 0.3, "alpha": 0.5, "positive_rate": 0.25,
         "positive_weight": 1.5, "t": 0.4, "lambda_t": 0.6, "loss": LOGISTIC, "penalty": L2,

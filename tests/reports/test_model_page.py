@@ -55,7 +55,7 @@ def report():
     names = [SCRIPT if item == popular else f"thing {item}" for item in range(data.n_items)]
     split = sl.split.last_basket(data.with_item_names(data.items.values, pl.Series(names)))
     holdout = Holdout(split.train, split.valid, "validation baskets")
-    validation = validate(sl.PersonalFrequency(), holdout, depth=100, filter_seen=False)
+    validation = validate(sl.PersonalFrequency(), holdout, n_candidates=100, filter_seen=False)
     fixed = validation.fit_cutoff(sl.cutoff.FixedN())
     expected = validation.fit_cutoff(sl.cutoff.ExpectedF1(coverage=0.6))
     return build_model_report(

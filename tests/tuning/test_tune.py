@@ -11,7 +11,7 @@ from shortlist.errors import ConfigError, DataError, TrainingError
 from shortlist.tuning import read_tuned, tune
 from shortlist.tuning.space import SPACES, TIMED, Range, default_space, draw
 from shortlist.tuning.study import Study, Trial
-from shortlist.tuning.tune import REFERENCES
+from shortlist.tuning.tune import N_REFERENCES
 
 FAST = {"n_factors": 8, "n_epochs": 8, "patience": 8}
 
@@ -93,11 +93,11 @@ def test_bad_trials_are_stopped_early(data):
     space = {"lr": lr}
     seed = next(
         s for s in range(200)
-        if [draw(space, s, k)["lr"] for k in range(REFERENCES + 1)] == [0.1] * REFERENCES + [1e-6]
+        if [draw(space, s, k)["lr"] for k in range(N_REFERENCES + 1)] == [0.1] * N_REFERENCES + [1e-6]
     )  # fmt: skip
-    done = tune("BPRMF", data, n_trials=REFERENCES + 1, space=space, fixed=FAST, seed=seed, n_jobs=2)
+    done = tune("BPRMF", data, n_trials=N_REFERENCES + 1, space=space, fixed=FAST, seed=seed, n_jobs=2)
     *references, last = done.trials
-    assert [trial.stopped for trial in references] == ["done"] * REFERENCES
+    assert [trial.stopped for trial in references] == ["done"] * N_REFERENCES
     assert last.stopped == "median"
     assert len(last.curves[0]) < FAST["n_epochs"]
     assert done.params["lr"] == 0.1

@@ -8,7 +8,7 @@ import pytest
 import shortlist as sl
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
-from shortlist.tuning.validation import HELD, build_model, hold_out, last_baskets, validate
+from shortlist.tuning.validation import HOLD_OUT_ONE_IN, build_model, hold_out, last_baskets, validate
 
 
 @cache
@@ -49,7 +49,7 @@ def test_random_items_are_held_out_where_users_do_not_return():
             set(part.item[part.indptr[user] : part.indptr[user + 1]].tolist()) for part in (history, truth)
         )
         assert not known & held  # an item is held out with all its rows
-        assert len(held) == max(1, (len(known) + len(held)) // HELD)
+        assert len(held) == max(1, (len(known) + len(held)) // HOLD_OUT_ONE_IN)
     assert (hold_out(data, 1).truth.item == truth.item).all()
     other = hold_out(data, 2).truth.item
     assert other.size != truth.item.size or (other != truth.item).any()
@@ -62,7 +62,7 @@ def test_too_little_data_is_refused():
 
 def test_validation_ranks_at_the_time_of_the_held_out_basket():
     holdout = hold_out(sample())
-    found = validate(sl.HRM(n_factors=4, n_epochs=2, trend_half_life=3.0), holdout, depth=7)
+    found = validate(sl.HRM(n_factors=4, n_epochs=2, trend_half_life=3.0), holdout, n_candidates=7)
     users = holdout.truth.users.to_ids(holdout.truth.active_users)
     expected = found.model.recommend(users, N=7, at=holdout.truth)
     assert found.candidates.items.tolist() == expected.items.tolist()
@@ -76,31 +76,31 @@ def test_epochs_are_chosen_by_early_stopping_and_refitted():
     holdout = hold_out(sample())
     model = sl.BPRMF(n_factors=4, n_epochs=8, patience=8, lr=0.2)
     epochs = []
-    found = validate(model, holdout, depth=10, progress=lambda state: epochs.append(state.score))
+    found = validate(model, holdout, n_candidates=10, progress=lambda state: epochs.append(state.score))
     assert found.n_epochs == 1 + int(np.argmax(epochs))
     final = found.refit(sample())
     assert final.get_params() == model.get_params() | {"n_epochs": found.n_epochs}
     assert final.history_.fingerprint == sample().fingerprint
     assert not model.is_fitted
-    fixed = validate(model, holdout, depth=10, early_stopping=False)
+    fixed = validate(model, holdout, n_candidates=10, early_stopping=False)
     assert fixed.n_epochs == 8
 
 
 def test_models_without_epochs_are_refitted_as_they_are():
-    found = validate(sl.Popularity(), hold_out(unordered()), depth=10)
+    found = validate(sl.Popularity(), hold_out(unordered()), n_candidates=10)
     assert found.n_epochs is None
     assert found.refit(unordered()).get_params() == sl.Popularity().get_params()
 
 
 def test_cutoff_is_fitted_on_a_clone():
-    found = validate(sl.PersonalFrequency(), hold_out(sample()), depth=10)
+    found = validate(sl.PersonalFrequency(), hold_out(sample()), n_candidates=10)
     cutoff = sl.cutoff.FixedN(n_candidates=10)
     assert found.fit_cutoff(cutoff).N_ == found.N
     assert not cutoff.fitted()
 
 
 def test_metric_selects_n():
-    found = validate(sl.PersonalFrequency(), hold_out(sample()), depth=10, metric="recall")
+    found = validate(sl.PersonalFrequency(), hold_out(sample()), n_candidates=10, metric="recall")
     assert (found.N, found.score) == (10, found.curve["recall"][-1])
 
 

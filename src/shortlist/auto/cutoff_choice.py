@@ -25,15 +25,15 @@ def default_cutoffs(
 ) -> dict[str, Cutoff]:
     """Return the unfitted cutoffs that `choose_cutoff` compares, by name.
 
-    A fixed N, and the expected metric under calibrations from the simplest to the richest. The first one that
-    is not a fixed N is the default choice.
+    They are a fixed N, and the expected metric with calibrations from the simplest to the most flexible. The
+    first one that is not a fixed N is the default choice.
 
     Parameters
     ----------
     n_candidates
         Number of candidates per user that each cutoff considers.
     probabilities
-        Whether the model predicts probabilities. If not, cutoffs without calibration are left out.
+        Whether the lists carry probabilities. If not, cutoffs without calibration are left out.
     metric
         Metric to maximize: `"f1"` or `"ndcg"`.
 
@@ -62,7 +62,7 @@ def default_cutoffs(
 
 
 def check_metric(metric: str) -> None:
-    """Refuse metrics that cutoffs cannot maximize."""
+    """Raise ConfigError for a metric that cutoffs cannot maximize."""
     if metric not in TARGETS:
         raise ConfigError(f"metric must be one of {', '.join(TARGETS)}, got {metric!r}; choose one.")
 
@@ -116,9 +116,9 @@ def choose_cutoff(
     lists
         Validation candidates of at least two users, such as `model.recommend(users, N=100, at=truth)`.
     truth
-        What the users interacted with after the lists were made.
+        What the users interacted with after the lists were computed.
     history
-        What was known when the lists were made.
+        Interactions that were known when the lists were computed.
     cutoffs
         Unfitted cutoffs by name; `default_cutoffs` if left out. A fixed N must be named `"fixed N"`.
     metric
@@ -150,12 +150,16 @@ def choose_cutoff(
     if cutoffs is None:
         cutoffs = default_cutoffs(probabilities=lists.probabilities is not None, metric=metric)
     if not cutoffs:
-        raise ConfigError("cutoffs must contain at least one cutoff, got none; leave it out.")
+        raise ConfigError(
+            "cutoffs must contain at least one cutoff, got none; leave it out for the defaults."
+        )
     if len(lists) < 2:
         raise DataError(
             f"choosing a cutoff needs lists of at least two users, got {len(lists)}; add validation users."
         )
-    by_user = {name: cross_validate(one, lists, truth, history, metric) for name, one in cutoffs.items()}
+    by_user = {
+        name: cross_validate(cutoff, lists, truth, history, metric) for name, cutoff in cutoffs.items()
+    }
     scores = {name: float(values.mean()) for name, values in by_user.items()}
     names = sorted(by_user, key=lambda one: one == FIXED)  # the default is the first that is not a fixed N
     name = names[choose_by_standard_error([by_user[one] for one in names])]
@@ -192,13 +196,13 @@ def cross_validate(
 ) -> Doubles:
     """(n_users with truth,) each user's metric under a cutoff fitted on the other half of the users."""
     halves = [np.arange(part, len(lists), 2) for part in (0, 1)]
-    found: Doubles | None = None
+    scores: Doubles | None = None
     for fitting, scoring in (halves, halves[::-1]):
         fitted = cutoff.clone().fit(lists.take(fitting), truth, history=history)
         report: Report = evaluate(fitted.apply(lists.take(scoring), history=history), truth)
-        found = np.zeros(report.n_users) if found is None else found
+        scores = np.zeros(report.n_users) if scores is None else scores
         row = IdMap(report.user_ids).lookup(lists.users.values.gather(scoring))
         known = row[row >= 0]
-        found[known] = report.values(metric)[known]
-    assert found is not None
-    return found
+        scores[known] = report.values(metric)[known]
+    assert scores is not None
+    return scores

@@ -26,13 +26,12 @@ from shortlist.tuning.space import SPACES, default_space, draw
 from shortlist.tuning.validation import Holdout, Validation, build_model, hold_out, validate
 
 TRIALS = {"quick": 1, "default": 4}
-DEPTH = 50  # candidates per user, and the largest fixed N
+N_CANDIDATES = 50  # per user; also the largest fixed N
 MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "HRM", "TIFUKNN", "EASE", "TwoStage")
-EASE_ITEMS = 6_000  # with more, its matrix takes minutes and gigabytes
+EASE_ITEMS = 6_000  # with more, its item-item matrix takes minutes and gigabytes
 TIFUKNN_USERS = 50_000  # with more, comparing all users takes longer than all other models together
 REPEAT_DECAY = 0.9  # first setting of HRM where users buy items repeatedly
 TREND_HALF_LIFE = 3.0  # first setting of HRM where there are timestamps
-MACHINE = ("seed", "n_threads")
 
 Models = str | Recommender | Iterable[str | Recommender]
 
@@ -55,7 +54,7 @@ def fit(
     Every candidate model is fitted on the rest, with its default settings and then with random ones, and
     the model with the highest metric at its best fixed N is selected. A cutoff is selected on the same data
     with `choose_cutoff`; a fixed N is used if no other cutoff is better. Finally the model is fitted on all
-    data, for the best number of epochs. The result is reproducible: it depends on data, seed and arguments.
+    data, for the best number of epochs. The result depends only on the data, the seed and the arguments.
 
     Parameters
     ----------
@@ -85,7 +84,7 @@ def fit(
     Returns
     -------
     Recommender
-        Fitted model with `cutoff_` set. `selection_` reports what was tried and why the choice was made.
+        Fitted model with the cutoff in `cutoff_`. `selection_` reports what was tried and why it was chosen.
 
     Raises
     ------
@@ -115,12 +114,14 @@ def fit(
     candidates = _candidates(models)
     data = Interactions.of(data)
     if not data.n_rows:
-        raise DataError("fit needs at least one interaction, got none; check the filters.")
-    depth = max(DEPTH, cutoff.candidates_needed()) if isinstance(cutoff, Cutoff) else DEPTH
+        raise DataError("fit needs at least one interaction, got none; check the file and the filters.")
+    n_candidates = N_CANDIDATES
+    if isinstance(cutoff, Cutoff):
+        n_candidates = max(n_candidates, cutoff.candidates_needed())
     with show_progress(progress) as display:
         holdout = hold_out(data, seed)
         display.line(f"validation: {holdout.description}")
-        search = _Search(holdout, depth, metric, filter_seen, n_trials, seed, n_threads, display)
+        search = _Search(holdout, n_candidates, metric, filter_seen, n_trials, seed, n_threads, display)
         best = search.run(candidates, optional=models is None)
         choice = None if cutoff is None else _select_cutoff(best, cutoff)
         if choice is not None:
@@ -134,7 +135,8 @@ def _n_trials(budget: str | int) -> int:
         return TRIALS[budget]
     if isinstance(budget, bool) or not isinstance(budget, (int, np.integer)) or budget < 1:
         raise ConfigError(
-            f"budget must be {', '.join(TRIALS)} or a positive number of settings per model, got {budget!r}."
+            f"budget must be {', '.join(TRIALS)} or a positive number of settings per model, got {budget!r}; "
+            "pass 'quick'."
         )
     return int(budget)
 
@@ -149,7 +151,9 @@ def _candidates(given: Models | None) -> list[str | Recommender]:
         if isinstance(one, str):
             build_model(one, {})
         elif not isinstance(one, Recommender):
-            raise ConfigError(f"models must be names or unfitted models, got {one!r}; pass 'BPRMF'.")
+            raise ConfigError(
+                f"models must be names or unfitted models, got {one!r}; pass 'BPRMF' or sl.BPRMF()."
+            )
     if not found:
         raise ConfigError("models must contain at least one model, got none; leave it out for the defaults.")
     return found
@@ -160,7 +164,7 @@ class _Search:
     """Validates candidates one after the other and remembers the best."""
 
     holdout: Holdout
-    depth: int
+    n_candidates: int
     metric: str
     filter_seen: bool | None
     n_trials: int
@@ -181,7 +185,7 @@ class _Search:
             self.display.update(f"validating {name}", number, len(candidates))
             if reason is None:
                 try:
-                    found, params = self._best_setting(one) if isinstance(one, str) else self._given(one)
+                    found, params = self._validate_candidate(one)
                 except (DataError, TrainingError) as error:
                     if len(candidates) == 1:
                         raise
@@ -195,20 +199,27 @@ class _Search:
             best = found if best is None or found.score > best.score else best
         if best is None:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in self.skipped.items())
-            raise DataError(f"no candidate model can be fitted on this data ({reasons[:200]}); add others.")
-        self.rows.sort(key=lambda row: -float(row["score"]))  # stable: the simpler of equals
+            raise DataError(
+                f"no candidate model can be fitted on this data ({reasons[:200]}); pass other models."
+            )
+        self.rows.sort(key=lambda row: -float(row["score"]))  # stable: the simpler of equals comes first
         return best
 
-    def _given(self, model: Recommender) -> tuple[Validation, dict[str, Any]]:
+    def _validate_candidate(self, one: str | Recommender) -> tuple[Validation, dict[str, Any]]:
+        return self._validate_settings(one) if isinstance(one, str) else self._validate_configured(one)
+
+    def _validate_configured(self, model: Recommender) -> tuple[Validation, dict[str, Any]]:
         """Validate a model as it was configured."""
         found = self._validate(model)
         defaults = {field.name: field.default for field in fields(model)}
         params = {name: value for name, value in model.get_params().items() if value is not defaults[name]}
         return found, self._with_epochs(params, found)
 
-    def _best_setting(self, name: str) -> tuple[Validation, dict[str, Any]]:
-        """Validate a model with default settings, then with random ones; the first of equals is kept."""
-        n = max(1, self.n_trials // 4) if name == "TwoStage" else self.n_trials  # it takes as long as many
+    def _validate_settings(self, name: str) -> tuple[Validation, dict[str, Any]]:
+        """Validate a model with default settings, then with random ones; of equal scores, the first wins."""
+        n = self.n_trials
+        if name == "TwoStage":
+            n = max(1, n // 4)  # it takes several times as long as the other models
         history = self.holdout.history
         own: dict[str, Any] = {}
         if name == "HRM":
@@ -216,28 +227,29 @@ class _Search:
                 **({"repeat_decay": REPEAT_DECAY} if history.has_repeats else {}),
                 **({} if history.time is None else {"trend_half_life": TREND_HALF_LIFE}),
             }
-        best = self._named(name, own)
+        best = self._validate_named(name, own)
         space = default_space(name, timed=history.time is not None) if name in SPACES else {}
         for number in range(1, n if space else 1):
             try:
-                other = self._named(name, {**own, **draw(space, self.seed, number)})
+                other = self._validate_named(name, {**own, **draw(space, self.seed, number)})
             except TrainingError:
                 continue
             best = other if other[0].score > best[0].score else best
         return best
 
-    def _named(self, name: str, params: dict[str, Any]) -> tuple[Validation, dict[str, Any]]:
+    def _validate_named(self, name: str, params: dict[str, Any]) -> tuple[Validation, dict[str, Any]]:
+        """Validate a model with these settings and the seed and threads of the search."""
         model = build_model(name, params)
-        machine = {"seed": self.seed, "n_threads": self.n_threads}
+        shared = {"seed": self.seed, "n_threads": self.n_threads}
         known = model.get_params()
-        found = self._validate(model.set_params(**{key: machine[key] for key in MACHINE if key in known}))
+        found = self._validate(model.set_params(**{key: shared[key] for key in shared if key in known}))
         return found, self._with_epochs(params, found)
 
     def _validate(self, model: Recommender) -> Validation:
         return validate(
             model,
             self.holdout,
-            depth=self.depth,
+            n_candidates=self.n_candidates,
             metric=self.metric,
             filter_seen=self.filter_seen,
             n_threads=self.n_threads,
@@ -273,7 +285,7 @@ def _select_cutoff(best: Validation, cutoff: Cutoff | Literal["auto"]) -> Cutoff
         score = evaluate(fitted.apply(lists, history=history), truth).mean(metric)
         reason = "set by the caller; its score is measured on the users it was fitted on"
         return CutoffChoice(name, fitted, {name: score}, reason, metric)
-    cutoffs = default_cutoffs(best.depth, probabilities=lists.probabilities is not None, metric=metric)
+    cutoffs = default_cutoffs(best.n_candidates, probabilities=lists.probabilities is not None, metric=metric)
     choice = choose_cutoff(lists, truth, history, cutoffs, metric=metric)
     if choice.name == FIXED:
         return choice

@@ -1,4 +1,4 @@
-"""The parser with all verbs, and how a command ends: with a result, or with one sentence and an exit code."""
+"""The parser of all commands, and how they end: with a result, or with one sentence and an exit code."""
 
 import difflib
 import os
@@ -19,16 +19,16 @@ INTERNAL_ERROR = 70  # EX_SOFTWARE
 INTERRUPTED = 130  # 128 + SIGINT
 PIPE_CLOSED = 141  # 128 + SIGPIPE
 PREFIX = "SHORTLIST_"  # of environment variables
-SIMILAR = 0.85  # a variable this similar to a parameter is a typo; other names belong to other programs
+SIMILAR = 0.85  # a variable this similar to a parameter is reported as a typo; others are ignored
 
-# Verbs are imported when they run, so these summaries are what `shortlist --help` shows.
-VERBS = {
+# Commands are imported when they run, so `shortlist --help` shows these summaries.
+COMMANDS = {
     "demo": "Train on MovieLens and compare dynamic list lengths with the best fixed N.",
     "fit": "Train a model, choose a stopping rule on validation data, and save both.",
     "recommend": "Recommend lists from a saved model.",
-    "evaluate": "Evaluate lists of any origin on what users did next.",
+    "evaluate": "Evaluate lists from any source against what users did next.",
     "compare": "Compare several files of lists, with confidence intervals and p-values.",
-    "tune": "Search the hyper-parameters of a model.",
+    "tune": "Search the hyperparameters of a model.",
     "reproduce": "Repeat the experiments of the paper.",
     "inspect": "Show what a saved model contains.",
 }
@@ -41,8 +41,8 @@ def version() -> str:
     return f"shortlist {shortlist.__version__}"
 
 
-def build(verb: str | None = None) -> App:
-    """Build the parser; `verb` shows its full help, the others only their summary."""
+def build(command: str | None = None) -> App:
+    """Build the parser; `command` gets its full help, the others only their summary."""
     app = App(
         name="shortlist",
         help="Recommendations that know when to stop.\n\nStart here:\n  shortlist demo",
@@ -53,17 +53,17 @@ def build(verb: str | None = None) -> App:
         suppress_keyboard_interrupt=False,
         config=(read_environment, check_whole_numbers),
     )
-    for name, summary in VERBS.items():
-        app.command(f"shortlist.cli.{name}:{name}", name=name, help=None if name == verb else summary)
+    for name, summary in COMMANDS.items():
+        app.command(f"shortlist.cli.{name}:{name}", name=name, help=None if name == command else summary)
     app.command(datasets)
     app.register_install_completion_command(
-        help="Install shell completion of verbs and flags for bash, zsh or fish."
+        help="Install shell completion of commands and flags for bash, zsh or fish."
     )
     return app
 
 
 def read_environment(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """SHORTLIST_N_FACTORS=64 sets --n_factors 64 unless the flag is given; output paths are never set."""
+    """Let SHORTLIST_N_FACTORS=64 set --n_factors 64 unless the flag is given; output paths are never set."""
     groups = {PARAMETERS.name, COLUMNS.name}
     settable = ArgumentCollection(  # type: ignore[no-untyped-call]
         one for one in arguments if one.name == "--model" or _group_names(one.parameter.group) & groups
@@ -91,7 +91,7 @@ def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: Argument
             except ValueError:  # not a number: the parser's own message is better
                 continue
             if not whole:
-                raise ConfigError(f"{argument.name} must be a whole number, got {token.value}.")
+                raise ConfigError(f"{argument.name} must be a whole number, got {token.value}; round it.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def report_failure(error: BaseException) -> int | None:
-    """Print a failure in one sentence and return its exit code; None where a traceback is wanted."""
+    """Print a failure in one sentence and return its exit code; None if a traceback was requested."""
     if is_interrupt(error):
         return print_error("interrupted by Ctrl-C.", INTERRUPTED)
     if isinstance(error, ShortlistError):
@@ -128,7 +128,7 @@ def report_failure(error: BaseException) -> int | None:
         place = error.filename or "operating system"
         return print_error(f"{place}: {error.strerror or error}.", INVALID_INPUT)
     if isinstance(error, MemoryError):
-        return print_error("not enough memory; try fewer rows, n_factors or n_threads.", INVALID_INPUT)
+        return print_error("not enough memory; use fewer rows, n_factors or n_threads.", INVALID_INPUT)
     if os.environ.get("SHORTLIST_TRACEBACK"):
         return None
     sentence = f"internal error: {type(error).__name__}: {error}"

@@ -12,15 +12,15 @@ from shortlist.errors import DataError
 
 
 def compare(
-    *lists: Annotated[str, Parameter(help="Files of lists, each as FILE or NAME=FILE.")],
-    truth: Annotated[str, Parameter(help="What the users did afterwards: a file, folder or database URI.")],
+    *lists: Annotated[str, Parameter(help="Files of lists, each given as FILE or NAME=FILE.")],
+    truth: Annotated[str, Parameter(help="What users did next: a file, a folder or a database URI.")],
     baseline: Annotated[
         str | None, Parameter(help="Name of the lists that the others are compared with; default: the first.")
     ] = None,
     max_items: Annotated[int, Parameter(help="Maximum length of a list, for metrics that need one.")] = 20,
     out: Annotated[
         Path | None,
-        Parameter(help="Write the table as .md, .tex, .csv, .json or .txt, do not print it."),
+        Parameter(help="Write the table as .md, .tex, .csv, .json or .txt, instead of printing it."),
     ] = None,
     reading: Reading = BY_NAME,
     json: Json = False,
@@ -36,9 +36,9 @@ def compare(
     files = dict(map(parse_name, lists))
     if len(files) < len(lists) or not files:
         raise DataError(f"lists must have different names, got {list(lists)}; write NAME=FILE for each.")
-    happened = read_source(truth, reading, training=False)
+    actual = read_source(truth, reading, training=False)
     results = {name: sl.RankedLists.read(path) for name, path in files.items()}
-    comparison = sl.compare(results, happened, baseline=baseline, max_items=max_items)
+    comparison = sl.compare(results, actual, baseline=baseline, max_items=max_items)
     if out is not None:
         print_note(f"table written to {comparison.write(out)}")
     if json:
@@ -48,6 +48,6 @@ def compare(
 
 
 def parse_name(text: str) -> tuple[str, Path]:
-    """NAME=FILE, or a file whose stem is the name."""
+    """Split NAME=FILE; without a name, use the stem of the file name."""
     name, equals, path = text.partition("=")
     return (name, Path(path)) if equals else (Path(text).stem, Path(text))

@@ -56,7 +56,7 @@ def fetch(name: Name, /, *, force: Force = False, json: Json = False) -> None:
 
 @datasets.command
 def show(name: Name, /, *, json: Json = False) -> None:
-    """Show the origin, terms and size of a dataset; it is downloaded if necessary.
+    """Show the source, terms of use and size of a dataset; it is downloaded if necessary.
 
     For example:
       shortlist datasets show sample
@@ -79,7 +79,7 @@ def show(name: Name, /, *, json: Json = False) -> None:
 
 
 def describe(dataset: "Dataset") -> dict[str, Any]:
-    """What is known without a download."""
+    """Facts about a dataset that need no download."""
     from shortlist.data.datasets import is_cached
 
     return {

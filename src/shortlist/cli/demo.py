@@ -21,8 +21,8 @@ N_EPOCHS = 40
 N_CANDIDATES = 100
 MAX_ITEMS = 20
 ROWS = 8  # printed items of a list
-WITHHELD = 3  # printed candidates below its end
-WIDTH = 79  # of a paragraph
+WITHHELD = 3  # printed candidates below the end of a list
+WIDTH = 79  # characters per line of a paragraph
 FIXED, BOUNDARY, EXPECTED = "best fixed N", "learned boundary", "expected F1"
 
 
@@ -55,7 +55,7 @@ def demo(
         validation = validate(
             sl.DKHRM(n_epochs=N_EPOCHS, seed=7),
             hold_out(split.train_valid),
-            depth=N_CANDIDATES,
+            n_candidates=N_CANDIDATES,
             filter_seen=filter_seen,
             progress=display.epochs("validating DKHRM"),
         )
@@ -99,7 +99,7 @@ def demo(
         candidates, relevant = rows_of(result.top_candidates[one.user_id]), items_of(one.user_id, split.test)
         show(list_table(one, candidates, data, relevant=relevant, max_rows=ROWS, max_withheld=WITHHELD))
     show_text(f"Report with ten more users: {report}")
-    return show_text("Next: run shortlist fit --help to find the best model for your own data.")
+    return show_text("Next: shortlist fit --help describes how to find the best model for your own data.")
 
 
 def load_data() -> "tuple[str, Interactions]":
@@ -112,7 +112,7 @@ def load_data() -> "tuple[str, Interactions]":
 
 
 def introduction(name: str, data: "Interactions", split: "Split") -> str:
-    """The size of the data and of the test set."""
+    """Describe the size of the data and of the test set."""
     n_users = split.test.active_users.size
     size = split.test.n_rows / n_users
     return (

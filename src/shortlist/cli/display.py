@@ -1,4 +1,4 @@
-"""Tables of lists and the summary of a model, as several verbs show them."""
+"""Tables of lists and the summary of a model, as several commands show them."""
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from shortlist.models.base import Recommender
 
 BOUNDARY_REASONS = ("boundary", "no_candidate_above_boundary")
-BAR = 40  # characters of the longest bar
+BAR = 40  # length of the longest bar, in characters
 Row = tuple[Any, float, float | None]  # item id, score, probability
 
 
 def parse_ids(words: Iterable[str], ids: "IdMap") -> list[Any]:
-    """Convert ids to integers if the ids of the model are integers."""
+    """Convert ids from text to integers if the model has integer ids."""
     if not ids.values.dtype.is_integer():
         return list(words)
     try:
         return [int(word) for word in words]
     except ValueError as error:
         raise DataError(
-            f"the ids of this model are integers, got {str(error).rpartition(': ')[2]}; pass a number."
+            f"the ids of this model are integers, got {str(error).rpartition(': ')[2]}; pass an integer."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""`shortlist evaluate`: lists of any origin against what happened."""
+"""`shortlist evaluate`: lists from any source against what users did next."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from shortlist.cli.source import BY_NAME, Reading, read_source
 Lists = Annotated[
     Path, Parameter(help="Lists as .parquet, .csv or .jsonl with user_id, item_id, and rank or score.")
 ]
-Truth = Annotated[str, Parameter(help="What the users did afterwards: a file, a folder or a database URI.")]
+Truth = Annotated[str, Parameter(help="What users did next: a file, a folder or a database URI.")]
 
 
 def evaluate(
@@ -21,13 +21,13 @@ def evaluate(
     /,
     *,
     history: Annotated[
-        str | None, Parameter(help="What was known when the lists were made; adds metrics on repeats.")
+        str | None, Parameter(help="Interactions before the lists were computed; adds metrics on repeats.")
     ] = None,
     max_items: Annotated[int, Parameter(help="Maximum length of a list, for metrics that need one.")] = 20,
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
-    """Evaluate lists of any origin on what users did next.
+    """Evaluate lists from any source against what users did next.
 
     The metrics are averages over all users in the truth; users without a list count as
     users with an empty list.
@@ -36,9 +36,9 @@ def evaluate(
       shortlist evaluate lists.parquet held.parquet
     """
     ranked = sl.RankedLists.read(lists)
-    happened = read_source(truth, reading, training=False)
+    actual = read_source(truth, reading, training=False)
     known = None if history is None else read_source(history, reading, training=False)
-    report = sl.evaluate(ranked, happened, history=known, max_items=max_items)
+    report = sl.evaluate(ranked, actual, history=known, max_items=max_items)
     if json:
         return show_json(report.to_dict())
     return show_text(str(report))

@@ -49,7 +49,7 @@ def fit(
     ] = "f1",
     cutoff: Annotated[
         CutoffName,
-        Parameter(help="Stopping rule; auto: the best on validation data, or ExpectedF1 for one model."),
+        Parameter(help="Stopping rule; auto: the best on validation data; for a single model, ExpectedF1."),
     ] = "auto",
     seen: Annotated[
         Literal["auto", "keep", "drop"], Parameter(help="Whether items from the history may be recommended.")
@@ -71,9 +71,9 @@ def fit(
 ) -> None:
     """Train a model, choose a stopping rule on validation data, and save both.
 
-    Without --model and hyper-parameters, all suitable models are compared on the
+    Without --model and hyperparameters, all suitable models are compared on the
     last baskets of the users and the best one is used, as by sl.fit in Python.
-    shortlist tune searches the hyper-parameters of one model.
+    shortlist tune searches the hyperparameters of one model.
 
     For example:
       shortlist fit sample --out shop.shortlist --test held.parquet
@@ -104,7 +104,7 @@ def fit(
 
 
 class _Settings:
-    """The flags that decide how a model is trained."""
+    """The flags that control training."""
 
     def __init__(
         self,
@@ -122,17 +122,17 @@ class _Settings:
         self.has_params = params.config is not None or bool(self.given.keys() - {"seed", "n_threads"})
 
     def check(self, report: Path | None) -> None:
-        """Refuse combinations that contradict each other."""
+        """Raise ConfigError for flags that contradict each other."""
         if report is not None and self.quick:
             raise ConfigError("--report needs validation, which --quick skips; drop one of them.")
         if self.budget is not None and (self.quick or self.has_params):
             raise ConfigError(
                 "--budget tries several settings, so it cannot be combined with --quick, --config or a "
-                "hyper-parameter; drop one of them."
+                "hyperparameter; drop one of them."
             )
 
     def train(self, rows: "Interactions", data: "Interactions") -> "Recommender":
-        """Train as the flags say."""
+        """Train on `rows`; the default model is chosen from all of `data`."""
         single = self.model is not None or self.has_params or self.quick
         models: Any = self.model
         if single and self.budget is None:
@@ -140,7 +140,7 @@ class _Settings:
         if self.quick:
             with show_progress(progress_lines()) as display:
                 return fit_model(models, rows, progress=display.epochs(f"training {type(models).__name__}"))
-        machine = {name: self.given[name] for name in ("seed", "n_threads") if name in self.given}
+        shared = {name: self.given[name] for name in ("seed", "n_threads") if name in self.given}
         return sl.fit(
             rows,
             models=models,
@@ -149,7 +149,7 @@ class _Settings:
             filter_seen=self.filter_seen,
             budget="quick" if self.budget is None else self.budget,
             progress=progress_lines(),
-            **machine,
+            **shared,
         )
 
     def _cutoff(self, single: bool) -> "Cutoff | Literal['auto'] | None":
@@ -182,7 +182,7 @@ def write_test_report(
 
 
 def print_summary(model: "Recommender", path: Path, report: Path | None, seconds: float, json: bool) -> None:
-    """Print what was trained, why, and how to look at it."""
+    """Print what was trained, why it was chosen, and the next command."""
     about = summarize_model(model, path) | {"seconds": seconds}
     if json:
         return show_json(about if report is None else about | {"report": str(report)})

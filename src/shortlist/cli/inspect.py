@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from shortlist.data.ranked_lists import RankedLists
     from shortlist.models.base import Recommender
 
-USERS = 2_000  # users whose lists are counted
+MAX_USERS = 2_000  # users whose list lengths are counted
 
 
 def inspect(model: Model, /, *, json: Json = False) -> None:
@@ -27,7 +27,7 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
     from shortlist.core.serialization import read_header
 
     fitted = sl.load_model(model)
-    lists = some_lists(fitted)
+    lists = sample_lists(fitted)
     lengths = {}
     if lists is not None:
         values, counts = np.unique(lists.lengths, return_counts=True)
@@ -51,11 +51,11 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
     return None
 
 
-def some_lists(model: "Recommender") -> "RankedLists | None":
+def sample_lists(model: "Recommender") -> "RankedLists | None":
     """Lists of the first users; None for a model without cutoff and boundary."""
     if model.cutoff_ is None and not model.has_boundary:
         return None
-    return model.recommend(model.users_.to_ids(model.history_.active_users[:USERS]))
+    return model.recommend(model.users_.to_ids(model.history_.active_users[:MAX_USERS]))
 
 
 def boundary_quantiles(model: "Recommender") -> dict[str, float]:

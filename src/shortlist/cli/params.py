@@ -1,4 +1,4 @@
-"""Hyper-parameters as flags, generated from the dataclass fields and docstrings of the models."""
+"""Hyperparameters as flags, generated from the dataclass fields and docstrings of the models."""
 
 import inspect
 import re
@@ -61,16 +61,18 @@ DEFAULTS: Params = Params()
 
 
 def given(params: Params) -> dict[str, Any]:
-    """The hyper-parameters that were set, by name."""
+    """The hyperparameters that were set, by name."""
     return {name: value for name, value in asdict(params).items() if name != "config" and value is not None}
 
 
 def choose_model(name: str | None, params: Params, data: "Interactions") -> tuple[str, dict[str, Any]]:
-    """(name, parameters) from flags and environment, then the file, then the default for the data."""
+    """(name, parameters): flags and environment first, then the file, then the default for the data."""
     from_file, tuned = None, dict[str, Any]()
     if params.config is not None:
         from_file, tuned = read_tuned(params.config)
         if name not in (None, from_file):
-            raise ConfigError(f"{params.config} has parameters of {from_file}, got model {name}; drop one.")
+            raise ConfigError(
+                f"{params.config} has parameters of {from_file}, got model {name}; drop --model or --config."
+            )
     default = "DKHRM" if data.n_baskets > data.active_users.size else "DKBPRMF"  # HRM needs baskets
     return name or from_file or default, tuned | given(params)

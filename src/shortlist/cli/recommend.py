@@ -1,4 +1,4 @@
-"""`shortlist recommend`: lists of a saved model, on the screen or in a file."""
+"""`shortlist recommend`: lists of a saved model, printed or written to a file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +104,7 @@ def recommend(
 
 
 def choose_cutoff(options: Options) -> "Cutoff | Literal['auto', 'boundary']":
-    """The cutoff of the request."""
+    """Load the cutoff given by a flag, or name the one to use."""
     if options.cutoff is not None:
         if options.boundary:
             raise ConfigError("--boundary and --cutoff exclude each other; drop one of them.")
@@ -132,11 +132,13 @@ def write_lists(
 
 
 def read_ids(path: Path, model: "Recommender") -> list[Any]:
-    """Item ids from a text file."""
+    """Read item ids from a text file."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; --candidates needs a text file with one item id per line.")
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError:
-        raise DataError(f"{path} must be UTF-8 text with one item id per line, got other bytes.") from None
+        raise DataError(
+            f"{path} must be UTF-8 text with one item id per line, got other bytes; convert it."
+        ) from None
     return parse_ids([line.strip() for line in lines if line.strip()], model.items_)

@@ -24,7 +24,7 @@ def reproduce(
     seed: Annotated[int, Parameter(help="First seed.")] = 0,
     trials: Annotated[int | None, Parameter(help="Tuning trials per model; 12, or 4 with --quick.")] = None,
     users: Annotated[int | None, Parameter(help="Maximum number of users; with --quick 2,000.")] = None,
-    jobs: Annotated[int, Parameter(help="Parallel runs; 0: one per core. The result is the same.")] = 0,
+    jobs: Annotated[int, Parameter(help="Parallel runs; 0: one per core. Does not affect the results.")] = 0,
     json: Json = False,
 ) -> None:
     """Repeat the experiments of the paper.

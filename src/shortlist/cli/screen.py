@@ -50,19 +50,21 @@ def show_json(value: Any) -> None:
 
 
 def _without_nan(value: Any) -> Any:
+    from numpy import generic
+
     if isinstance(value, dict):
         return {str(key): _without_nan(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_without_nan(part) for part in value]
-    if hasattr(value, "item") and not isinstance(value, str):
-        value = value.item()  # a NumPy scalar
+    if isinstance(value, generic):  # a NumPy scalar
+        value = value.item()
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     return value
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
-    """Print a ruled table: numbers to the right with thousands separators, everything else to the left."""
+    """Print a table: numbers right-aligned with thousands separators, everything else left-aligned."""
     from rich import box
     from rich.table import Table
 

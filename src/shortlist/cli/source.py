@@ -1,4 +1,4 @@
-"""Arguments that several verbs share: the source of interactions, its columns, and a saved model."""
+"""Arguments that several commands share: the source of interactions, its columns, and a saved model."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ Source = Annotated[
 Model = Annotated[Path, Parameter(help="File written by `shortlist fit` or `model.save`.")]
 COLUMNS = Group("Columns, if their names are not recognized", sort_key=9)
 PARAMETERS = Group(
-    "Hyper-parameters, if not the model's defaults",
+    "Hyperparameters, if not the model's defaults",
     help="Environment variables such as SHORTLIST_N_FACTORS=64 work too. Flags take precedence over the "
     "environment, and the environment over --config.",
     sort_key=8,
@@ -30,7 +30,7 @@ PARAMETERS = Group(
 @Parameter(name="*", group=COLUMNS)
 @dataclass(frozen=True)
 class Reading:
-    """How to read a source; None means by the usual names."""
+    """How to read a source; a column that is None is found by its usual names."""
 
     user_id: Annotated[str | None, Parameter(help="Column with the user.")] = None
     item_id: Annotated[str | None, Parameter(help="Column with the item.")] = None
@@ -48,11 +48,11 @@ BY_NAME = Reading()
 
 
 def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = True) -> "Interactions":
-    """Read interactions and print what was found; a bare word is the name of a dataset."""
-    bare = not Path(source).exists() and not any(mark in source for mark in "./\\:*")
+    """Read interactions and print what was found; a word without path characters is the name of a dataset."""
+    is_name = not Path(source).exists() and not any(character in source for character in "./\\:*")
     data = (
         sl.load_dataset(source, progress=print_note)
-        if bare
+        if is_name
         else sl.read_interactions(source, training=training, **asdict(reading))
     )
     merged = f"; {data.duplicates:,} duplicate rows merged" if data.duplicates else ""
@@ -72,7 +72,9 @@ def write_rows(data: "Interactions", path: Path) -> None:
     from shortlist.core.files import atomic_write
 
     if path.suffix not in (".parquet", ".csv"):
-        raise DataError(f"rows are written as .parquet or .csv, got {path.name!r}; change the file name.")
+        raise DataError(
+            f"held-out rows must be written as .parquet or .csv, got {path.name!r}; change the file name."
+        )
     frame = data.to_frame()
     with atomic_write(path) as temporary:
         if path.suffix == ".parquet":

@@ -1,4 +1,4 @@
-"""`shortlist tune`: search hyper-parameters and write the best ones to a file."""
+"""`shortlist tune`: search hyperparameters and write the best ones to a file."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -28,7 +28,7 @@ def tune(
         Literal["random", "tpe"], Parameter(help="tpe learns from earlier trials and needs optuna.")
     ] = "random",
     folds: Annotated[int, Parameter(help="Number of last baskets to validate on.")] = 1,
-    jobs: Annotated[int, Parameter(help="Parallel trials; 0: one per core. The result is the same.")] = 0,
+    jobs: Annotated[int, Parameter(help="Parallel trials; 0: one per core. Does not affect the result.")] = 0,
     study: Annotated[
         Path | None, Parameter(help="JSON Lines file of the trials; an interrupted search continues from it.")
     ] = None,
@@ -36,7 +36,7 @@ def tune(
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
-    """Search the hyper-parameters of a model.
+    """Search the hyperparameters of a model.
 
     Each trial is scored on validation data. Parameters given as flags stay fixed.
 

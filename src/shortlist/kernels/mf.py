@@ -17,7 +17,7 @@ Real = TypeVar("Real", np.float32, float)
 
 
 class Hyperparameters(NamedTuple, Generic[Real]):
-    """Hyper-parameters of the joint objective: float32 numbers for SGD, float64 numbers for fold-in."""
+    """Hyperparameters of the joint objective: float32 numbers for SGD, float64 numbers for fold-in."""
 
     lr: Real
     reg_user: Real

@@ -26,12 +26,10 @@ from shortlist.reports.model_report import MIN_USERS, P_LEVEL, ModelReport, item
 from shortlist.reports.page import render
 from shortlist.types import Doubles, Floats
 
-BINS = 24
-MAX_ROWS, WITHHELD, NAMED = (
-    8,
-    3,
-    3,
-)  # per example user: rows, rows below the line, names in the text
+BINS = 24  # of a histogram
+MAX_ROWS = 8  # items shown of an example user's list
+WITHHELD = 3  # candidates shown below the end of the list
+NAMED = 3  # items named of the history and of the test basket
 STYLES = {"helps": 2, "hurts": 1, "no clear difference": 7}
 
 
@@ -99,7 +97,7 @@ def _cards(report: ModelReport) -> list[dict[str, str]]:
 
 
 def _row(name: str, one: Report, report: ModelReport) -> dict[str, Any]:
-    """One stopping rule in the table of quality."""
+    """One row of the table "Quality of the lists"."""
     fixed = report.fixed.values("f1")[one.covered]
     return {
         "name": name,
@@ -132,7 +130,7 @@ def _slice_figure(report: ModelReport) -> dict[str, str]:
 
 
 def _distribution_figures(report: ModelReport) -> list[str]:
-    """Histograms of list lengths, boundaries and confidence, as far as the model has them."""
+    """Histograms of list lengths, and of boundaries and confidence if the model has them."""
     longest = report.max_items
     counts = np.bincount(np.minimum(report.selected.lengths, longest + 1), minlength=longest + 2)
     mark = (float(min(report.N, longest + 1)), f"fixed N = {report.N}")

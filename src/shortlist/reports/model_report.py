@@ -30,15 +30,15 @@ from shortlist.types import Bools, Doubles, Longs
 MIN_USERS = 20  # smaller slices are not tested
 N_CANDIDATES = 100  # ranked items per user from which cutoffs choose
 N_EXAMPLES = 10
-RESAMPLES = 2_000  # of the bootstrap of one slice
-P_LEVEL = 0.05  # after correction over all slices
+RESAMPLES = 2_000  # of the bootstrap test of one slice
+P_LEVEL = 0.05  # of p-values corrected over all slices
 
 RULES = {
     "ExpectedF1": "Each candidate has a probability of being in the next basket. The list stops where one "
     "more item would lower its expected F1.",
     "ExpectedNDCG": "Each candidate has a probability of being in the next basket. The list stops where one "
     "more item would lower its expected NDCG.",
-    "ExpectedValue": "The list stops where one more item would cost more than its expected gain.",
+    "ExpectedValue": "The list stops where one more item would cost more than it is expected to gain.",
     "Threshold": "The list stops at the first item below a threshold that is the same for all users.",
     "Boundary": "The list stops at the first item below the user's own boundary.",
     "FixedN": "All lists have the same length.",
@@ -172,7 +172,7 @@ class ModelReport:
 
     @property
     def stopping_rule(self) -> str:
-        """What ends the main lists, in words."""
+        """The stopping rule of the main lists, in words."""
         if self.cutoff == "boundary":
             return BOUNDARY_RULE
         name = type(self.cutoff).__name__

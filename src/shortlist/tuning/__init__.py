@@ -1,4 +1,4 @@
-"""Validation of models and hyper-parameter search."""
+"""Validation of models and hyperparameter search."""
 
 from shortlist.tuning.space import Range
 from shortlist.tuning.tune import Tuned, read_tuned, tune

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, lines in a notebook or for a callback, otherwise silent."""
+"""Progress of long operations: a bar on a terminal, lines in a notebook or for a callback, else nothing."""
 
 import sys
 import time
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shortlist.models.factorization.training import Progress as Epoch
 
-PAUSE = 5.0  # seconds between two lines about the same work
+MIN_INTERVAL = 5.0  # seconds between two lines about the same step
 
 
 class ProgressDisplay:
@@ -42,7 +42,7 @@ class LineProgress(ProgressDisplay):
         self.last = time.monotonic()
 
     def update(self, text: str, done: int, total: int) -> None:
-        if time.monotonic() - self.last >= PAUSE:
+        if time.monotonic() - self.last >= MIN_INTERVAL:
             self.line(f"{text} ({done:,} of {total:,})")
 
 
@@ -61,7 +61,7 @@ class BarProgress(ProgressDisplay):
 
 @contextmanager
 def show_progress(progress: Callable[[str], object] | None = None) -> Iterator[ProgressDisplay]:
-    """Display for a callable, or the one that fits where the program runs."""
+    """Yield a display that writes to the callable, or one that suits the terminal, notebook or pipe."""
     if progress is not None:
         yield LineProgress(progress)
     elif "ipykernel" in sys.modules:

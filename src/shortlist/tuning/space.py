@@ -9,7 +9,7 @@ import numpy as np
 from shortlist.errors import ConfigError
 
 DIGITS = 4  # significant digits of a sampled number; keeps parameter files readable
-ROUND = 4  # trials that a learning sampler proposes at once, however many run in parallel
+BATCH = 4  # trials that a learning sampler proposes at once, however many run in parallel
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,16 @@ class Range:
 
 Space = Mapping[str, "Range | tuple[Any, ...]"]  # a tuple lists the values to choose from
 
-_DESCENT: dict[str, Range | tuple[Any, ...]] = {
+_SGD: dict[str, Range | tuple[Any, ...]] = {
     "lr": Range(0.02, 0.2),
     "reg": Range(1e-3, 0.05),
     "init": (0.1, 1.0),
 }
-_RANKING = {**_DESCENT, "negative_draws": (1, 5, 20)}
+_RANKING = {**_SGD, "negative_draws": (1, 5, 20)}
 # The paper fixes t, alpha and lambda_t of its own models, so only the optimizer is searched here.
 SPACES: dict[str, Space] = {
     "BPRMF": _RANKING,
-    "LogMF": {**_DESCENT, "c": Range(0.5, 8), "negatives": Range(1, 16)},
+    "LogMF": {**_SGD, "c": Range(0.5, 8), "negatives": Range(1, 16)},
     "CRRMF": {**_RANKING, "alpha": Range(0.1, 0.9, log=False)},
     "HRM": _RANKING,
     "DKBPRMF": _RANKING,
@@ -132,7 +132,7 @@ class RandomSampler:
 class TPESampler:
     """Tree-structured Parzen estimator of optuna; a continued search replays the earlier scores."""
 
-    batch: int | None = ROUND
+    batch: int | None = BATCH
 
     def __init__(self, space: Space, seed: int) -> None:
         try:
@@ -144,12 +144,12 @@ class TPESampler:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.space = space
         self.study = optuna.create_study(
-            direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=2 * ROUND)
+            direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=2 * BATCH)
         )
-        self.open: dict[int, Any] = {}
+        self.pending: dict[int, Any] = {}  # optuna's trials whose scores are not known yet, by number
 
     def propose(self, number: int) -> dict[str, Any]:
-        trial = self.open[number] = self.study.ask()
+        trial = self.pending[number] = self.study.ask()
         return {
             name: round_digits(trial.suggest_float(name, values.low, values.high, log=values.log))
             if isinstance(values, Range)
@@ -158,7 +158,7 @@ class TPESampler:
         }
 
     def observe(self, number: int, score: float) -> None:
-        self.study.tell(self.open.pop(number), score)
+        self.study.tell(self.pending.pop(number), score)
 
 
 SAMPLERS: dict[str, type[RandomSampler] | type[TPESampler]] = {"random": RandomSampler, "tpe": TPESampler}

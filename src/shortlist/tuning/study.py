@@ -97,7 +97,7 @@ class Study:
             os.close(handle)
 
     def best(self, n_trials: int) -> Trial:
-        """The best of the first `n_trials`: finished trials first, then the highest score, then the earliest."""
+        """The best of the first `n_trials`: finished before stopped, then by score, then the earliest."""
         order = {"done": 0, "median": 1, "diverged": 2}
         trials = (self.trials[number] for number in range(n_trials))
         return min(trials, key=lambda trial: (order[trial.stopped], -trial.score, trial.number))

@@ -1,4 +1,4 @@
-"""tune: search the hyper-parameters of one model on validation data."""
+"""tune: search the hyperparameters of one model on validation data."""
 
 import itertools
 import json
@@ -24,9 +24,9 @@ from shortlist.tuning.space import SAMPLERS, SPACES, Sampler, Space, default_spa
 from shortlist.tuning.study import Study, Trial
 from shortlist.tuning.validation import Holdout, build_model, hold_out, last_baskets, validate
 
-REFERENCES = 4  # the first trials are never stopped; later ones are compared with their median
-GRACE = 3  # epochs before a trial can be stopped
-DEPTH = 20  # largest fixed N that validation considers
+N_REFERENCES = 4  # the first trials are never stopped early; later ones are compared with their median
+MIN_EPOCHS = 3  # epochs before a trial can be stopped
+N_CANDIDATES = 20  # per user; also the largest fixed N that validation considers
 
 TrialProgress = Callable[[Trial], None]
 
@@ -125,11 +125,11 @@ def tune(
     study: str | Path | None = None,
     progress: TrialProgress | None = None,
 ) -> Tuned:
-    """Search the hyper-parameters of one model on validation data.
+    """Search the hyperparameters of one model on validation data.
 
     Each trial fits the model without the last basket of each user (or without a random share of the items,
-    if few users return) and measures F1 at its best fixed N there. Trials whose score stays below the median
-    of the first trials are stopped early. The result depends on data, arguments and seed, not on `n_jobs`.
+    if few users return) and measures F1 at the best fixed N on the held-out data. Trials whose score stays
+    below the median of the first trials are stopped early. The result does not depend on `n_jobs`.
 
     Parameters
     ----------
@@ -184,13 +184,13 @@ def tune(
     build_model(model, fixed)
     if space is None and model not in SPACES:
         raise ConfigError(f"{model} has no default search space; pass space, or tune {', '.join(SPACES)}.")
-    wanted = space or default_space(model, timed=data.time is not None)
-    wanted = {name: values for name, values in wanted.items() if name not in fixed}
+    searched = space or default_space(model, timed=data.time is not None)
+    searched = {name: values for name, values in searched.items() if name not in fixed}
     identity = {
         "model": model,
         "data": data.fingerprint,
         "sampler": sampler,
-        "space": {name: repr(values) for name, values in wanted.items()},
+        "space": {name: repr(values) for name, values in searched.items()},
         "fixed": fixed,
         "n_folds": n_folds,
         "seed": seed,
@@ -199,7 +199,7 @@ def tune(
     folds = [hold_out(data, seed)] if n_folds == 1 else last_baskets(data, n_folds)
     with show_trials(n_trials, progress) as show:
         search = _Search(model, fixed, folds, store, show)
-        search.run(SAMPLERS[sampler](wanted, seed), n_trials, thread_count(n_jobs))
+        search.run(SAMPLERS[sampler](searched, seed), n_trials, thread_count(n_jobs))
     best = store.best(n_trials)  # the file may contain the trials of a longer search
     if best.stopped == "diverged":
         raise TrainingError(f"every trial of {model} diverged; try smaller values of lr.")
@@ -223,12 +223,14 @@ def show_trials(n_trials: int, progress: TrialProgress | None) -> Iterator[Trial
         yield show
 
 
-class HopelessError(Exception):
-    """A trial has fallen below the median of the reference trials."""
+class BelowMedianError(Exception):
+    """Stops a trial whose score is below the median of the reference trials."""
 
 
 @dataclass(frozen=True)
 class _Search:
+    """Runs the trials of one search and stores them in the study."""
+
     model: str
     fixed: dict[str, Any]
     folds: list[Holdout]
@@ -237,11 +239,11 @@ class _Search:
 
     def run(self, sampler: Sampler, n_trials: int, n_jobs: int) -> None:
         """Run the reference trials first, then the rest, in rounds if the sampler learns from scores."""
-        cuts = [0, min(REFERENCES, n_trials)]
-        while cuts[-1] < n_trials:
-            cuts.append(n_trials if sampler.batch is None else min(cuts[-1] + sampler.batch, n_trials))
+        bounds = [0, min(N_REFERENCES, n_trials)]
+        while bounds[-1] < n_trials:
+            bounds.append(n_trials if sampler.batch is None else min(bounds[-1] + sampler.batch, n_trials))
         with ThreadPoolExecutor(n_jobs) as pool:
-            for low, high in itertools.pairwise(cuts):
+            for low, high in itertools.pairwise(bounds):
                 proposed = [(number, sampler.propose(number)) for number in range(low, high)]
                 list(pool.map(self._run_once, proposed))
                 for number, _ in proposed:
@@ -257,14 +259,15 @@ class _Search:
         self.progress(trial)
 
     def _trial(self, number: int, params: dict[str, Any]) -> Trial:
+        """Validate the parameters on every fold; a stopped or diverged trial skips the later folds."""
         curves: list[list[float]] = []
         best_epochs, stopped = [], "done"
         for at, fold in enumerate(self.folds):
             curves.append([])
             model = build_model(self.model, {**self.fixed, **params})
             try:
-                best_epochs.append(_validate(model, fold, curves[-1], self._watch(number, at)))
-            except HopelessError:
+                best_epochs.append(_validate(model, fold, curves[-1], self._median_check(number, at)))
+            except BelowMedianError:
                 stopped = "median"
             except TrainingError:
                 stopped = "diverged"
@@ -274,37 +277,39 @@ class _Search:
         n_epochs = round(float(np.mean(best_epochs))) if best_epochs else 0
         return Trial(number, params, score, n_epochs, stopped, curves)
 
-    def _watch(self, number: int, fold: int) -> Callable[[list[float]], None]:
-        """Callback that raises HopelessError if a curve is below the references' median at the same epoch."""
-        references = [] if number < REFERENCES else [self.study.trials[k].curves for k in range(REFERENCES)]
-        rivals = [curves[fold] for curves in references if len(curves) > fold and curves[fold]]
+    def _median_check(self, number: int, fold: int) -> Callable[[list[float]], None]:
+        """Return a callback that raises if a curve is below the median of the references at its epoch."""
+        trials = [] if number < N_REFERENCES else [self.study.trials[k] for k in range(N_REFERENCES)]
+        references = [t.curves[fold] for t in trials if len(t.curves) > fold and t.curves[fold]]
 
-        def watch(curve: list[float]) -> None:
+        def check(curve: list[float]) -> None:
             epoch = len(curve)
-            if rivals and epoch > GRACE and max(curve) < np.median([max(rival[:epoch]) for rival in rivals]):
-                raise HopelessError
+            if not references or epoch <= MIN_EPOCHS:
+                return
+            if max(curve) < np.median([max(reference[:epoch]) for reference in references]):
+                raise BelowMedianError
 
-        return watch
+        return check
 
 
 def _validate(
-    model: Recommender, fold: Holdout, curve: list[float], watch: Callable[[list[float]], None]
+    model: Recommender, fold: Holdout, curve: list[float], check: Callable[[list[float]], None]
 ) -> int:
     """Fit and score on one fold; the curve grows by one score per epoch. Returns the best epoch or 0."""
 
-    def note(state: Progress) -> None:
+    def on_epoch(state: Progress) -> None:
         assert state.score is not None
         curve.append(state.score)
-        watch(curve)
+        check(curve)
 
     if "n_threads" in model.get_params():
-        model.set_params(n_threads=1)  # trials run side by side
-    found = validate(model, fold, depth=DEPTH, n_threads=1, progress=note)
+        model.set_params(n_threads=1)  # trials run in parallel
+    found = validate(model, fold, n_candidates=N_CANDIDATES, n_threads=1, progress=on_epoch)
     if found.n_epochs is None:
         curve.append(found.score)
     return found.n_epochs or 0
 
 
 def _toml(value: Any) -> str:
-    """Numbers, strings and booleans are written the same way in TOML and JSON."""
+    """A number, string or boolean in TOML, which writes them as JSON does."""
     return json.dumps(value)

@@ -20,8 +20,8 @@ from shortlist.split import last_basket
 from shortlist.types import Bools
 
 EpochProgress = Callable[[Progress], None]
-RETURNING = 0.1  # minimum share of users with two baskets for a hold-out of last baskets
-HELD = 5  # otherwise one item in HELD is held out
+MIN_RETURNING_SHARE = 0.1  # share of users with two baskets that a hold-out of last baskets needs
+HOLD_OUT_ONE_IN = 5  # otherwise one in this many items of each user is held out
 
 
 class Holdout(NamedTuple):
@@ -36,7 +36,7 @@ def hold_out(data: Interactions, seed: int = 0) -> Holdout:
     """Hold out each user's last basket where users return, else a random share of each user's items."""
     n_baskets = np.diff(data.user_baskets)
     returning = int((n_baskets > 1).sum())
-    if returning >= max(2, RETURNING * int((n_baskets > 0).sum())):
+    if returning >= max(2, MIN_RETURNING_SHARE * int((n_baskets > 0).sum())):
         return last_baskets(data)[0]
     held = _random_items(data, seed)
     history, truth = data.where(~held), data.where(held)
@@ -46,7 +46,9 @@ def hold_out(data: Interactions, seed: int = 0) -> Holdout:
             f"validation needs at least two users with two items each, got {n}; add more history, or fit "
             "one model without validation."
         )
-    return Holdout(history, truth, f"one item in {HELD} of {n:,} users, drawn at random (few users return)")
+    return Holdout(
+        history, truth, f"one item in {HOLD_OUT_ONE_IN} of {n:,} users, drawn at random (few users return)"
+    )
 
 
 def last_baskets(data: Interactions, n_folds: int = 1) -> list[Holdout]:
@@ -61,17 +63,17 @@ def last_baskets(data: Interactions, n_folds: int = 1) -> list[Holdout]:
 
 
 def _random_items(data: Interactions, seed: int) -> Bools:
-    """(n_rows,) whether the row's item is held out from its user; each user keeps at least one item."""
+    """(n_rows,) whether the row is held out; all rows of a held-out item are, and each user keeps an item."""
     indptr, items = data.item_sets
     sizes = np.diff(indptr)
     owner = np.repeat(np.arange(data.n_users), sizes)
     order = np.lexsort((np.random.default_rng(seed).random(items.size), owner))
-    place = np.empty(items.size, np.int64)
-    place[order] = np.arange(items.size) - indptr[owner]
-    n_held = np.where(sizes > 1, np.maximum(sizes // HELD, 1), 0)
+    position = np.empty(items.size, np.int64)  # in the random order of the user's items
+    position[order] = np.arange(items.size) - indptr[owner]
+    n_held = np.where(sizes > 1, np.maximum(sizes // HOLD_OUT_ONE_IN, 1), 0)
     keys = owner * data.n_items + items
     row = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
-    held: Bools = (place < n_held[owner])[row]
+    held: Bools = (position < n_held[owner])[row]
     return held
 
 
@@ -105,18 +107,18 @@ class Validation:
 
     model: Recommender
     holdout: Holdout
-    depth: int
+    n_candidates: int
     metric: str = "f1"
     filter_seen: bool | None = None
     n_threads: int = 0
 
     @cached_property
     def candidates(self) -> RankedLists:
-        """The top `depth` candidates at the time of each held-out basket."""
+        """The top `n_candidates` candidates at the time of each held-out basket."""
         truth = self.holdout.truth
         return self.model.recommend(
             truth.users.to_ids(truth.active_users),
-            N=self.depth,
+            N=self.n_candidates,
             filter_seen=self.filter_seen,
             n_threads=self.n_threads,
             at=truth,
@@ -124,8 +126,8 @@ class Validation:
 
     @cached_property
     def curve(self) -> pl.DataFrame:
-        """Metrics of every fixed N up to `depth`, averaged over all users in the truth."""
-        return fixed_n_curve(self.candidates, self.holdout.truth, range(1, self.depth + 1))
+        """Metrics of every fixed N up to `n_candidates`, averaged over all users in the truth."""
+        return fixed_n_curve(self.candidates, self.holdout.truth, range(1, self.n_candidates + 1))
 
     @property
     def N(self) -> int:  # noqa: N802
@@ -159,7 +161,7 @@ def validate(
     model: Recommender,
     holdout: Holdout,
     *,
-    depth: int,
+    n_candidates: int,
     metric: str = "f1",
     filter_seen: bool | None = None,
     n_threads: int = 0,
@@ -169,4 +171,4 @@ def validate(
     """Fit the model on the history of a hold-out; candidates and scores are computed on first use."""
     history, truth, _ = holdout
     fitted = fit_model(model, history, valid=truth if early_stopping else None, progress=progress)
-    return Validation(fitted, holdout, depth, metric, filter_seen, n_threads)
+    return Validation(fitted, holdout, n_candidates, metric, filter_seen, n_threads)

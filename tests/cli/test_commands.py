@@ -47,11 +47,11 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     app = build()
-    verbs = [[name] for name in app if not name.startswith("-")]
-    verbs += [["datasets", name] for name in app["datasets"] if not name.startswith("-")]
-    for verb in verbs:
-        examples = re.findall(r"^  (shortlist .*)$", run(capsys, *verb, "--help"), re.MULTILINE)
-        assert examples, f"shortlist {' '.join(verb)} --help has no example"
+    commands = [[name] for name in app if not name.startswith("-")]
+    commands += [["datasets", name] for name in app["datasets"] if not name.startswith("-")]
+    for command in commands:
+        examples = re.findall(r"^  (shortlist .*)$", run(capsys, *command, "--help"), re.MULTILINE)
+        assert examples, f"shortlist {' '.join(command)} --help has no example"
         for example in examples:
             words = shlex.split(example)[1:]
             shorter = QUICK if words[0] in ("fit", "tune") else []
