@@ -13,6 +13,7 @@ from shortlist.cli.screen import Json, print_note, progress_lines, show, show_js
 from shortlist.cli.source import BY_NAME, Reading, Source, read_source, write_rows
 from shortlist.core.files import check_writable
 from shortlist.core.serialization import check_model_path
+from shortlist.cutoff import Boundary, Cutoff, ExpectedF1, ExpectedNDCG, FixedN, Threshold
 from shortlist.errors import ConfigError
 from shortlist.reports.model_page import write_model_report
 from shortlist.reports.model_report import build_model_report
@@ -20,13 +21,15 @@ from shortlist.tuning.progress import show_progress
 from shortlist.tuning.validation import build_model, fit_model
 
 if TYPE_CHECKING:
-    from shortlist.cutoff.base import Cutoff
     from shortlist.data.interactions import Interactions
     from shortlist.models.base import Recommender
     from shortlist.split import Split
 
 Budget = int | Literal["quick", "default"]
 CutoffName = Literal["auto", "ExpectedF1", "ExpectedNDCG", "Threshold", "Boundary", "FixedN", "none"]
+CUTOFFS: dict[str, type[Cutoff]] = {
+    cls.__name__: cls for cls in (ExpectedF1, ExpectedNDCG, Threshold, Boundary, FixedN)
+}
 BOUNDARY = "learned boundary"
 
 
@@ -86,6 +89,8 @@ def fit(
         if path is not None:
             check_writable(path)
     data = read_source(source, reading)
+    if report is not None:
+        settings.check_stopping_rule(data)
     split = None if test is None and report is None else sl.split.last_basket(data)
     train = data
     if test is not None and split is not None:
@@ -131,11 +136,24 @@ class _Settings:
                 "hyperparameter; drop one of them."
             )
 
+    @property
+    def single(self) -> bool:
+        """Whether the flags determine the model, so that no models are compared."""
+        return self.model is not None or self.has_params or self.quick
+
+    def check_stopping_rule(self, data: "Interactions") -> None:
+        """Raise ConfigError if lists would end neither at a cutoff nor at a boundary."""
+        if self.cutoff != "none":
+            return
+        if not self.single or not build_model(*choose_model(self.model, self.params, data)).has_boundary:
+            raise ConfigError(
+                "--report needs a stopping rule, which --cutoff none removes; drop one of them."
+            )
+
     def train(self, rows: "Interactions", data: "Interactions") -> "Recommender":
         """Train on `rows`; the default model is chosen from all of `data`."""
-        single = self.model is not None or self.has_params or self.quick
         models: Any = self.model
-        if single and self.budget is None:
+        if self.single and self.budget is None:
             models = build_model(*choose_model(self.model, self.params, data))
         if self.quick:
             with show_progress(progress_lines()) as display:
@@ -145,22 +163,21 @@ class _Settings:
             rows,
             models=models,
             metric=self.metric,
-            cutoff=self._cutoff(single and self.budget is None),
+            cutoff=self._cutoff(self.single and self.budget is None),
             filter_seen=self.filter_seen,
             budget="quick" if self.budget is None else self.budget,
             progress=progress_lines(),
             **shared,
         )
 
-    def _cutoff(self, single: bool) -> "Cutoff | Literal['auto'] | None":
+    def _cutoff(self, single: bool) -> Cutoff | Literal["auto"] | None:
         """The unfitted cutoff; one model gets ExpectedF1 or ExpectedNDCG by default."""
         if self.cutoff == "none":
             return None
         if self.cutoff == "auto" and not single:
             return "auto"
         default = "ExpectedF1" if self.metric == "f1" else "ExpectedNDCG"
-        found: Cutoff = getattr(sl.cutoff, default if self.cutoff == "auto" else self.cutoff)()
-        return found
+        return CUTOFFS[default if self.cutoff == "auto" else self.cutoff]()
 
 
 def write_test_report(
@@ -169,7 +186,7 @@ def write_test_report(
     """Write the report on the held-out baskets: the model's cutoff, its boundary, and the best fixed N."""
     assert model.selection_ is not None
     N = model.selection_.models[0]["N"]
-    cutoffs: dict[str, Cutoff | Literal["boundary"]] = {f"best fixed N = {N}": sl.cutoff.FixedN(N=N)}
+    cutoffs: dict[str, Cutoff | Literal["boundary"]] = {f"best fixed N = {N}": FixedN(N=N)}
     if model.has_boundary:
         cutoffs[BOUNDARY] = "boundary"
     main = BOUNDARY
