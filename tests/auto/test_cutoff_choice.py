@@ -1,4 +1,4 @@
-"""Cutoff selection: users are scored by cutoffs fitted on others, and the fixed N is never beaten by luck."""
+"""Cutoff selection: users are scored by cutoffs fitted on others; the fixed N stays unless clearly beaten."""
 
 from functools import cache
 

@@ -25,9 +25,9 @@ def run_json(capsys, *words):
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory):
+def trained(tmp_path_factory):
     """A folder with a model, the held-out last baskets, and the events as CSV."""
-    folder = tmp_path_factory.mktemp("shop")
+    folder = tmp_path_factory.mktemp("trained")
     events = folder / "events.csv"
     sl.load_dataset("sample").to_frame().write_csv(events)
     words = [
@@ -55,29 +55,27 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
         for example in examples:
             words = shlex.split(example)[1:]
             shorter = QUICK if words[0] in ("fit", "tune") else []
-            if words[0] not in ("demo", "reproduce") and words[:2] != [
-                "datasets",
-                "fetch",
-            ]:  # minutes, or a network
-                assert main([*words, *shorter]) == 0, example
+            if words[0] in ("demo", "reproduce") or words[:2] == ["datasets", "fetch"]:
+                continue  # these take minutes or need a network
+            assert main([*words, *shorter]) == 0, example
 
 
-def test_fit_writes_the_held_out_rows(shop):
-    held, model = pl.read_parquet(shop / "held.parquet"), sl.load_model(shop / "model")
+def test_fit_writes_the_held_out_rows(trained):
+    held, model = pl.read_parquet(trained / "held.parquet"), sl.load_model(trained / "model")
     assert held.height + model.history_.n_rows == sl.load_dataset("sample").n_rows
     assert held["user_id"].n_unique() == 300
 
 
-def test_fit_recommend_evaluate(shop, capsys):
-    run(capsys, "recommend", shop / "model", "--out", shop / "lists.parquet")
-    found = run_json(capsys, "evaluate", shop / "lists.parquet", shop / "held.parquet")
+def test_fit_recommend_evaluate(trained, capsys):
+    run(capsys, "recommend", trained / "model", "--out", trained / "lists.parquet")
+    found = run_json(capsys, "evaluate", trained / "lists.parquet", trained / "held.parquet")
     assert found["users"] == 300
     assert found["all"]["f1"] > 0.05  # three epochs; random lists score .03
 
 
-def test_saved_cutoff_applies_unless_a_flag_sets_another(shop, capsys):
+def test_saved_cutoff_applies_unless_a_flag_sets_another(trained, capsys):
     reasons = [
-        {one["reason"] for one in run_json(capsys, "recommend", shop / "model", *flags)}
+        {one["reason"] for one in run_json(capsys, "recommend", trained / "model", *flags)}
         for flags in ([], ["--boundary"], ["--N", "3"])
     ]
     assert reasons[0] <= {"utility", "below_floor"}
@@ -86,33 +84,41 @@ def test_saved_cutoff_applies_unless_a_flag_sets_another(shop, capsys):
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_all_list_formats_evaluate_to_the_same_scores(shop, capsys, ending):
-    for out in (shop / f"same.{ending}", shop / "same.parquet"):
-        run(capsys, "recommend", shop / "model", "--out", out)
+def test_all_list_formats_evaluate_to_the_same_scores(trained, capsys, ending):
+    for out in (trained / f"same.{ending}", trained / "same.parquet"):
+        run(capsys, "recommend", trained / "model", "--out", out)
     one, other = (
-        run_json(capsys, "evaluate", shop / name, shop / "held.parquet")["all"]["f1"]
+        run_json(capsys, "evaluate", trained / name, trained / "held.parquet")["all"]["f1"]
         for name in (f"same.{ending}", "same.parquet")
     )
     assert one == pytest.approx(other)
 
 
-def test_candidates_limit_the_lists(shop, capsys):
-    (shop / "new.txt").write_text("i3\n\ni5\n")
+def test_candidates_limit_the_lists(trained, capsys):
+    (trained / "new.txt").write_text("i3\n\ni5\n")
     lists = run_json(
-        capsys, "recommend", shop / "model", "--N", "5", "--candidates", shop / "new.txt", "--seen", "keep"
+        capsys,
+        "recommend",
+        trained / "model",
+        "--N",
+        "5",
+        "--candidates",
+        trained / "new.txt",
+        "--seen",
+        "keep",
     )
     assert {item for one in lists for item in one["items"]} == {"i3", "i5"}
 
 
-def test_list_of_one_user_is_shown(shop, capsys):
-    out = run(capsys, "recommend", shop / "model", "--user", "u1", "--N", "2")
+def test_list_of_one_user_is_shown(trained, capsys):
+    out = run(capsys, "recommend", trained / "model", "--user", "u1", "--N", "2")
     assert "user u1: 2 items" in out
     assert "the list ends here" in out
 
 
-def test_displayed_probabilities_are_those_of_the_cutoff(shop, capsys):
-    model = sl.load_model(shop / "model")
-    out = run(capsys, "recommend", shop / "model", "--user", "u1", "--user", "u2")
+def test_displayed_probabilities_are_those_of_the_cutoff(trained, capsys):
+    model = sl.load_model(trained / "model")
+    out = run(capsys, "recommend", trained / "model", "--user", "u1", "--user", "u2")
     for user in ("u1", "u2"):
         rows = out.split(f"user {user}:")[1].split("user u")[0].splitlines()
         end = next(at for at, row in enumerate(rows) if "the list ends here" in row)
@@ -125,40 +131,40 @@ def test_displayed_probabilities_are_those_of_the_cutoff(shop, capsys):
         assert len([row for row in rows[end + 1 :] if "%" in row]) == 5
 
 
-def test_lists_are_the_same_on_screen_in_files_and_in_memory(shop, capsys):
-    flags = ["--candidates", shop / "some.txt", "--at", "2024-12-01", "--max_items", "4"]
-    model = sl.load_model(shop / "model")
+def test_lists_are_the_same_on_screen_in_files_and_in_memory(trained, capsys):
+    flags = ["--candidates", trained / "some.txt", "--at", "2024-12-01", "--max_items", "4"]
+    model = sl.load_model(trained / "model")
     items = model.items_.values[:60].to_list()
-    (shop / "some.txt").write_text("\n".join(items))
+    (trained / "some.txt").write_text("\n".join(items))
     expected = model.recommend(candidates=items, at="2024-12-01", max_items=4)
     for ending in ("parquet", "csv"):
-        run(capsys, "recommend", shop / "model", "--out", shop / f"at.{ending}", *flags)
-        lists = sl.RankedLists.read(shop / f"at.{ending}")
+        run(capsys, "recommend", trained / "model", "--out", trained / f"at.{ending}", *flags)
+        lists = sl.RankedLists.read(trained / f"at.{ending}")
         found = {one.user_id: one.items for one in lists if one.items}
         assert found == {one.user_id: one.items for one in expected if one.items}
-    printed = run_json(capsys, "recommend", shop / "model", *flags)
+    printed = run_json(capsys, "recommend", trained / "model", *flags)
     assert [one["items"] for one in printed] == [one.items for one in expected]
 
 
-def test_boundary_and_another_cutoff_exclude_each_other(shop, capsys):
-    cutoff = sl.load_model(shop / "model").cutoff_.save(shop / "cutoff")
-    ours = run_json(capsys, "recommend", shop / "model")
-    assert run_json(capsys, "recommend", shop / "model", "--cutoff", cutoff) == ours
-    assert main(["recommend", str(shop / "model"), "--boundary", "--cutoff", str(cutoff)]) == 2
+def test_boundary_and_another_cutoff_exclude_each_other(trained, capsys):
+    cutoff = sl.load_model(trained / "model").cutoff_.save(trained / "cutoff")
+    ours = run_json(capsys, "recommend", trained / "model")
+    assert run_json(capsys, "recommend", trained / "model", "--cutoff", cutoff) == ours
+    assert main(["recommend", str(trained / "model"), "--boundary", "--cutoff", str(cutoff)]) == 2
     assert "exclude each other" in capsys.readouterr().err
 
 
-def test_unknown_user_gets_an_empty_list_and_a_reason(shop, capsys):
-    (one,) = run_json(capsys, "recommend", shop / "model", "--user", "u999")
+def test_unknown_user_gets_an_empty_list_and_a_reason(trained, capsys):
+    (one,) = run_json(capsys, "recommend", trained / "model", "--user", "u999")
     assert (one["length"], one["reason"]) == (0, "unknown_user")
 
 
-def test_inspect_shows_what_was_trained(shop, capsys):
-    about = run_json(capsys, "inspect", shop / "model")
+def test_inspect_shows_what_was_trained(trained, capsys):
+    about = run_json(capsys, "inspect", trained / "model")
     assert (about["class"], about["cutoff"], about["params"]["n_factors"]) == ("DKHRM", "ExpectedF1", 8)
     assert about["boundary"]["lowest"] <= about["boundary"]["median"] <= about["boundary"]["highest"]
     assert sum(about["lengths"].values()) == 300
-    out = run(capsys, "inspect", shop / "model")
+    out = run(capsys, "inspect", trained / "model")
     assert "DKHRM" in out
     assert "300 lists" in out
 
@@ -179,6 +185,20 @@ def test_no_report_without_validation(capsys, tmp_path, monkeypatch):
     assert main(["fit", "sample", "--quick", "--report", "report.html"]) == 2
     assert "drop one of them" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("flags", [[], ["--model", "Popularity"]])
+def test_no_report_without_a_stopping_rule(capsys, tmp_path, monkeypatch, flags):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "sample", *flags, "--cutoff", "none", "--report", "r.html"]) == 2
+    assert "--report needs a stopping rule" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_report_without_a_cutoff_is_about_the_boundary(tmp_path, capsys):
+    words = ["fit", "sample", "--model", "DKBPRMF", *QUICK, "--cutoff", "none", "--out", tmp_path / "model"]
+    run(capsys, *words, "--report", tmp_path / "r.html")
+    assert "Learned boundary" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 def test_unordered_data_is_validated_on_random_items(tmp_path, capsys):
@@ -314,12 +334,12 @@ def test_model_without_cutoff_and_boundary_asks_for_n(capsys, tmp_path):
     assert "Stopping rule: none; recommend needs --N" in out
 
 
-def test_unwritable_path_is_refused_before_training(shop, capsys):
-    assert main(["fit", "sample", "--out", str(shop / "events.csv" / "model")]) == 2
+def test_unwritable_path_is_refused_before_training(trained, capsys):
+    assert main(["fit", "sample", "--out", str(trained / "events.csv" / "model")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1  # the data was not read
 
 
-def test_file_that_is_not_a_model_is_not_overwritten(shop, capsys):
-    assert main(["fit", "sample", "--quick", *QUICK, "--out", str(shop / "events.csv")]) == 2
+def test_file_that_is_not_a_model_is_not_overwritten(trained, capsys):
+    assert main(["fit", "sample", "--quick", *QUICK, "--out", str(trained / "events.csv")]) == 2
     assert "not a saved model" in capsys.readouterr().err
-    assert (shop / "events.csv").is_file()
+    assert (trained / "events.csv").is_file()

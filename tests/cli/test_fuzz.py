@@ -34,21 +34,14 @@ VALUES = (
     "/dev/null", "events.csv", "model", "lists.csv", "*", "**/*", "[", "%", "x" * 300, "sqlite:///events.csv",
     "postgresql://nobody@localhost:1/x", "http://x", "uniform", "auto", "none", "popular", "random", "tpe",
 )  # fmt: skip
-HUNGRY = (
-    "n_epochs",
-    "n_threads",
-    "trials",
-    "jobs",
-    "folds",
-    "seeds",
-)  # large values are valid, but slow
+SLOW = ("n_epochs", "n_threads", "trials", "jobs", "folds", "seeds")  # large values are valid, but slow
 COMMANDS = ("fit", "recommend", "evaluate", "compare", "tune", "inspect")
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def originals(tmp_path_factory):
     """Valid events, lists, models and parameters; tests damage copies."""
-    folder = tmp_path_factory.mktemp("world")
+    folder = tmp_path_factory.mktemp("originals")
     rng = random.Random(7)
     rows = [
         (f"u{user}", f"i{rng.randrange(12)}", day * 86_400 + user)
@@ -84,9 +77,9 @@ def world(tmp_path_factory):
 
 
 @pytest.fixture
-def place(world, tmp_path, monkeypatch):
+def workdir(originals, tmp_path, monkeypatch):
     """A fresh copy of all files as the working directory, without a network."""
-    shutil.copytree(world, tmp_path / "w")
+    shutil.copytree(originals, tmp_path / "w")
     monkeypatch.chdir(tmp_path / "w")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -94,11 +87,11 @@ def place(world, tmp_path, monkeypatch):
     return tmp_path / "w"
 
 
-def restore(world: Path) -> None:
+def restore(originals: Path) -> None:
     """Restore all files in the working directory."""
     for path in Path().iterdir():
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    shutil.copytree(world, Path(), dirs_exist_ok=True)
+    shutil.copytree(originals, Path(), dirs_exist_ok=True)
 
 
 def run(words: list[str], capsys, codes=(GOOD, INVALID_INPUT)) -> int:
@@ -145,49 +138,49 @@ TEMPLATES = [
 ]
 
 
-def flipped(body: bytes, rng: random.Random) -> bytes:
+def flip_bits(body: bytes, rng: random.Random) -> bytes:
     found = bytearray(body)
     for _ in range(rng.choice([1, 1, 3, 30])):
         found[rng.randrange(len(found))] ^= 1 << rng.randrange(8)
     return bytes(found)
 
 
-def inserted(body: bytes, rng: random.Random) -> bytes:
+def insert_bytes(body: bytes, rng: random.Random) -> bytes:
     at = rng.randrange(len(body) + 1)
     return body[:at] + rng.randbytes(rng.choice([1, 4, 60])) + body[at:]
 
 
-def dropped(body: bytes, rng: random.Random) -> bytes:
+def drop_bytes(body: bytes, rng: random.Random) -> bytes:
     at = rng.randrange(len(body))
     return body[:at] + body[at + rng.choice([1, 8, 200]) :]
 
 
-def shuffled(body: bytes, rng: random.Random) -> bytes:
+def shuffle_lines(body: bytes, rng: random.Random) -> bytes:
     lines = body.split(b"\n")
     rng.shuffle(lines)
     return b"\n".join(lines[: rng.randrange(len(lines) + 1)])
 
 
-def revalued(body: bytes, rng: random.Random) -> bytes:
+def replace_value(body: bytes, rng: random.Random) -> bytes:
     words = [b"", b"null", b"-1", b"1e400", b"9" * 30, b'"', b",,,,", b"{}", b"\xff\xfe", b"\x00", b"NaN"]
     cell = rng.choice(body.replace(b",", b"\n").split(b"\n")) or b"\n"
     return body.replace(cell, rng.choice(words))
 
 
-def swapped(_: bytes, rng: random.Random) -> bytes:
+def swap_file(_: bytes, rng: random.Random) -> bytes:
     return rng.choice([file for file in sorted(Path().rglob("*")) if file.is_file()]).read_bytes()
 
 
 DAMAGES = {
     "cut": lambda body, rng: body[: rng.randrange(len(body) + 1)],
-    "flip": flipped,
+    "flip": flip_bits,
     "noise": lambda _, rng: rng.randbytes(rng.choice([1, 7, 100, 4000])),
-    "insert": inserted,
-    "drop": dropped,
+    "insert": insert_bytes,
+    "drop": drop_bytes,
     "empty": lambda *_: b"",
-    "shuffle": shuffled,
-    "value": revalued,
-    "swap": swapped,
+    "shuffle": shuffle_lines,
+    "value": replace_value,
+    "swap": swap_file,
     "folder": None,
     "missing": None,
 }
@@ -206,11 +199,11 @@ def damage(path: Path, rng: random.Random) -> str:
     return f"{file}: {how}"
 
 
-def test_damaged_files(world, place, capsys):
+def test_damaged_files(originals, workdir, capsys):
     rng = random.Random(SEED)
     failed = 0
     for number in range(80 * TIMES):
-        restore(world)
+        restore(originals)
         template, slots = rng.choice(TEMPLATES)
         slot = rng.choice(slots)
         done = damage(Path(slot), rng)
@@ -241,7 +234,7 @@ def flags_of(command: str) -> list[str]:
     return sorted({name for name in names if name.startswith("--")})
 
 
-def test_random_flags(world, place, capsys):
+def test_random_flags(originals, workdir, capsys):
     rng = random.Random(SEED + 1)
     flags = {command: flags_of(command) for command in COMMANDS}
     firsts = {
@@ -249,7 +242,7 @@ def test_random_flags(world, place, capsys):
         "evaluate": ["lists.csv", "held.parquet"], "compare": ["lists.csv", "--truth", "held.parquet"],
     }  # fmt: skip
     for number in range(80 * TIMES):
-        restore(world)
+        restore(originals)
         command = rng.choice(COMMANDS)
         words = [command, *firsts[command]]
         if command in ("fit", "tune"):
@@ -261,7 +254,7 @@ def test_random_flags(world, place, capsys):
             flag = rng.choice(flags[command]) if rng.random() < 0.95 else "--" + rng.choice(VALUES)
             words.append(flag)
             if rng.random() < 0.85:
-                wild = flag.lstrip("-").replace("-", "_") not in HUNGRY
+                wild = flag.lstrip("-").replace("-", "_") not in SLOW
                 words.append(rng.choice(VALUES if wild else ("-1", "0", "x", "", "nan", "1")))
         try:
             run(words, capsys)
@@ -269,7 +262,7 @@ def test_random_flags(world, place, capsys):
             raise AssertionError(f"case {number} of seed {SEED}: {error}") from None
 
 
-def test_random_words(place, capsys):
+def test_random_words(workdir, capsys):
     rng = random.Random(SEED + 2)
     known = [*COMMANDS, "datasets", "list", "show", "fetch", "--help", "--version", "-h", "--json"]
     for _ in range(60 * TIMES):
@@ -297,7 +290,7 @@ def test_random_words(place, capsys):
         ["compare", "lists.csv", "--truth", "held.parquet", "--out", "model"],
     ],
 )
-def test_unwritable_paths(place, capsys, words, monkeypatch):
+def test_unwritable_paths(workdir, capsys, words, monkeypatch):
     monkeypatch.setattr(sl, "load_dataset", lambda name, **_: sl.read_interactions("events.csv"))
     before = contents(".")
     assert run(words, capsys) == INVALID_INPUT
@@ -323,13 +316,13 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_full_disk(world, place, capsys, name):
+def test_full_disk(originals, workdir, capsys, name):
     """No file may exceed a few bytes; the error is the one of a full disk."""
     words, target = WRITERS[name]
     assert run(words, capsys) == GOOD  # compiles everything
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     for limit in (0, 10, 300, 3000):
-        restore(world)
+        restore(originals)
         before = contents(target)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         try:
@@ -342,7 +335,7 @@ def test_full_disk(world, place, capsys, name):
 
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("call", ["mkdir", "replace", "rename"])
-def test_read_only_file_system(place, capsys, monkeypatch, name, call):
+def test_read_only_file_system(workdir, capsys, monkeypatch, name, call):
     """A folder that cannot be written to, or a file system that turns read-only during the run."""
     words, target = WRITERS[name]
     before = contents(target)
@@ -356,7 +349,7 @@ def test_read_only_file_system(place, capsys, monkeypatch, name, call):
     assert code == GOOD or contents(target) == before
 
 
-def test_full_disk_behind_a_pipe(place):
+def test_full_disk_behind_a_pipe(workdir):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "shortlist", "inspect", "model"],
@@ -369,7 +362,7 @@ def test_full_disk_behind_a_pipe(place):
 
 # ------------------------------------------------------------------ Ctrl-C
 @pytest.mark.parametrize("name", WRITERS)
-def test_interrupted_at_any_time(world, place, capsys, name):
+def test_interrupted_at_any_time(originals, workdir, capsys, name):
     """An alarm that acts like Ctrl-C, at times spread over the whole run."""
     words, target = WRITERS[name]
     rng, stopped = random.Random(SEED + 3), 0
@@ -380,7 +373,7 @@ def test_interrupted_at_any_time(world, place, capsys, name):
     usual = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         for _ in range(4 * TIMES):
-            restore(world)
+            restore(originals)
             signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.1, 1) * seconds)
             code = run(words, capsys, codes=(GOOD, INTERRUPTED))
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -393,7 +386,7 @@ def test_interrupted_at_any_time(world, place, capsys, name):
 
 
 @pytest.mark.parametrize("after", ["validating", "lists"])
-def test_ctrl_c_in_another_process(place, after):
+def test_ctrl_c_in_another_process(workdir, after):
     """A signal to a separate process, during training and during writing."""
     many = [
         "fit",

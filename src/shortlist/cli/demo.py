@@ -41,41 +41,14 @@ def demo(
     """
     from shortlist.core.files import check_writable
     from shortlist.reports.model_page import write_model_report
-    from shortlist.reports.model_report import build_model_report, items_of
-    from shortlist.tuning.progress import show_progress
-    from shortlist.tuning.validation import hold_out, validate
+    from shortlist.reports.model_report import items_of
 
     check_writable(report)
     name, data = load_data()
     split = sl.split.last_basket(data)
     if not json:
         show_text(introduction(name, data, split))
-    filter_seen = not data.has_repeats
-    with show_progress(progress_lines()) as display:
-        validation = validate(
-            sl.DKHRM(n_epochs=N_EPOCHS, seed=7),
-            hold_out(split.train_valid),
-            n_candidates=N_CANDIDATES,
-            filter_seen=filter_seen,
-            progress=display.epochs("validating DKHRM"),
-        )
-        display.line(f"DKHRM: {validation.n_epochs} epochs are best on validation data")
-        model = validation.refit(split.train_valid, progress=display.epochs("training DKHRM"))
-    fixed = sl.cutoff.FixedN(N=validation.N)
-    result = build_model_report(
-        name,
-        model,
-        split,
-        {
-            f"{FIXED} = {fixed.N}": fixed,
-            BOUNDARY: "boundary",
-            EXPECTED: validation.fit_cutoff(sl.cutoff.ExpectedF1()),
-        },
-        main=EXPECTED,
-        N=validation.N,
-        filter_seen=filter_seen,
-        max_items=MAX_ITEMS,
-    )
+    result, n_epochs = train_and_compare(name, split, filter_seen=not data.has_repeats)
     write_model_report(result, report)
     examples = choose_examples(result.lists[result.main])
     if json:
@@ -85,7 +58,7 @@ def demo(
                 "rows": data.n_rows,
                 "users": data.n_users,
                 "items": data.n_items,
-                "n_epochs": validation.n_epochs,
+                "n_epochs": n_epochs,
                 "results": result.comparison.table.to_dicts(),
                 "tests": result.comparison.tests.to_dicts(),
                 "examples": [list_as_json(one, data) for one in examples],
@@ -100,6 +73,40 @@ def demo(
         show(list_table(one, candidates, data, relevant=relevant, max_rows=ROWS, max_withheld=WITHHELD))
     show_text(f"Report with ten more users: {report}")
     return show_text("Next: shortlist fit --help describes how to find the best model for your own data.")
+
+
+def train_and_compare(name: str, split: "Split", *, filter_seen: bool) -> "tuple[ModelReport, int | None]":
+    """Train DKHRM and compare its stopping rules on the test set; also return the number of epochs."""
+    from shortlist.reports.model_report import build_model_report
+    from shortlist.tuning.progress import show_progress
+    from shortlist.tuning.validation import hold_out, validate
+
+    with show_progress(progress_lines()) as display:
+        validation = validate(
+            sl.DKHRM(n_epochs=N_EPOCHS, seed=7),
+            hold_out(split.train_valid),
+            n_candidates=N_CANDIDATES,
+            filter_seen=filter_seen,
+            progress=display.epochs("validating DKHRM"),
+        )
+        display.line(f"DKHRM: {validation.n_epochs} epochs are best on validation data")
+        model = validation.refit(split.train_valid, progress=display.epochs("training DKHRM"))
+    fixed = sl.cutoff.FixedN(N=validation.N)
+    report = build_model_report(
+        name,
+        model,
+        split,
+        {
+            f"{FIXED} = {fixed.N}": fixed,
+            BOUNDARY: "boundary",
+            EXPECTED: validation.fit_cutoff(sl.cutoff.ExpectedF1()),
+        },
+        main=EXPECTED,
+        N=validation.N,
+        filter_seen=filter_seen,
+        max_items=MAX_ITEMS,
+    )
+    return report, validation.n_epochs
 
 
 def load_data() -> "tuple[str, Interactions]":
