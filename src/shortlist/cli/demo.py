@@ -72,7 +72,7 @@ def demo(
         candidates, relevant = rows_of(result.top_candidates[one.user_id]), items_of(one.user_id, split.test)
         show(list_table(one, candidates, data, relevant=relevant, max_rows=ROWS, max_withheld=WITHHELD))
     show_text(f"Report with ten more users: {report}")
-    return show_text("Next: shortlist fit --help describes how to find the best model for your own data.")
+    return show_text("Next: shortlist fit --help shows how to find a model for your own data.")
 
 
 def train_and_compare(name: str, split: "Split", *, filter_seen: bool) -> "tuple[ModelReport, int | None]":
