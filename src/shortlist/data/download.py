@@ -46,7 +46,7 @@ def download_file(url: str, target: Path) -> None:
                 if time.monotonic() > deadline:
                     raise SourceError(f"{urlsplit(url).hostname} was too slow")
     except (OSError, ValueError) as error:
-        raise SourceError(f"{urlsplit(url).hostname} did not answer ({_reason(error)})") from None
+        raise SourceError(f"{urlsplit(url).hostname} did not send the file ({_reason(error)})") from None
 
 
 def download_wheel(requirement: str, folder: Path) -> Path:
@@ -118,6 +118,8 @@ def _copy(source: IO[bytes], target: Path) -> None:
 
 def _reason(error: BaseException) -> str:
     """A short description of an error, without URLs."""
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP status {error.code}"
     if isinstance(error, urllib.error.URLError) and isinstance(error.reason, BaseException):
         error = error.reason
     text = error.strerror if isinstance(error, OSError) else None
