@@ -321,3 +321,8 @@ def test_report_columns_are_aligned():
     lines = str(report).split("\n")
     assert lines[0] == "A(k=1), cutoff: d"
     assert len({len(line) for line in lines[3:5]}) == 1
+
+
+def test_a_model_class_is_refused():
+    with pytest.raises(ConfigError, match=r"got a class; pass EASE\(\)"):
+        sl.fit(sl.load_dataset("sample"), models=sl.EASE)

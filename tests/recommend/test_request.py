@@ -6,10 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shortlist.cutoff import FixedN
 from shortlist.data.id_map import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataWarning, UnknownIdError
 from shortlist.models.contract import ModelState
+from shortlist.models.counting import Popularity
 from shortlist.recommend.request import ListOptions, build_request, read_sessions, request_times
 
 ROWS = [("a", "x", 10), ("a", "y", 20), ("b", "x", 30), ("c", "z", 40)]
@@ -84,3 +86,42 @@ def test_integer_ids_for_string_data_are_unknown():
         assert read_sessions(DATA, {"s": [1]}, None).n_rows == 0
     with pytest.raises(UnknownIdError):
         DATA.users.index("unknown")
+        DATA.users.index("nobody")
+
+
+@pytest.mark.parametrize(
+    ("history", "word"),
+    [
+        ({"s": "x"}, "list of item ids, got 'x' for 's'"),
+        ({"s": 3}, "list of item ids, got 3"),
+        (["x"], "dictionary user id → item ids, Interactions or a table, got a list"),
+    ],
+)
+def test_invalid_sessions_are_refused(history, word):
+    with pytest.raises(ConfigError, match=word):
+        read_sessions(DATA, history, None)
+
+
+def test_users_beside_a_history_must_be_in_it():
+    model = Popularity().fit(DATA)
+    with pytest.raises(ConfigError, match="users must be users of `history`, got 'a'"):
+        model.recommend(["a", "s"], history={"s": ["x"]}, N=1)
+    assert model.recommend(["s"], history={"s": ["x"], "t": ["y"]}, N=1).users.values.to_list() == ["s"]
+
+
+def test_the_warning_points_at_the_caller():
+    with pytest.warns(DataWarning) as found:
+        Popularity().fit(DATA).recommend(history={"s": ["x", "new"]}, N=1)
+    assert found[0].filename == __file__
+
+
+def test_cutoff_classes_are_refused_when_they_are_set():
+    model = Popularity().fit(DATA)
+    with pytest.raises(ConfigError, match="got the class FixedN"):
+        model.set_cutoff(FixedN)
+    with pytest.raises(ConfigError, match="cutoff must be a fitted cutoff or None, got 'FixedN'"):
+        model.set_cutoff("FixedN")
+    with pytest.raises(ConfigError, match="Popularity learns no boundary; use cutoff='auto'"):
+        model.set_cutoff(FixedN(N=1)).recommend(cutoff="boundary")
+    with pytest.raises(ConfigError, match="filter_seen must be True, False or None, got 'no'"):
+        model.recommend(N=1, filter_seen="no")

@@ -147,6 +147,11 @@ def choose_cutoff(
     True
     """
     check_metric(metric)
+    if not isinstance(lists, RankedLists):
+        raise DataError(
+            f"lists must be RankedLists, got {type(lists).__name__}; use model.recommend(N=100), or wrap "
+            "the scores in PrecomputedScores."
+        )
     if cutoffs is None:
         cutoffs = default_cutoffs(probabilities=lists.probabilities is not None, metric=metric)
     if not cutoffs:

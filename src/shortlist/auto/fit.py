@@ -146,10 +146,12 @@ def _candidates(given: Models | None) -> list[str | Recommender]:
     """Names and unfitted models, checked before any data is read."""
     if given is None:
         return list(MODELS)
-    found = [given] if isinstance(given, str | Recommender) else list(given)
+    found = [given] if isinstance(given, str | Recommender | type) else list(given)
     for one in found:
         if isinstance(one, str):
             build_model(one, {})
+        elif isinstance(one, type):
+            raise ConfigError(f"models must be names or unfitted models, got a class; pass {one.__name__}().")
         elif not isinstance(one, Recommender):
             raise ConfigError(
                 f"models must be names or unfitted models, got {one!r}; pass 'BPRMF' or sl.BPRMF()."

@@ -15,6 +15,7 @@ from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.models.contract import FitOptions
 from shortlist.models.requests import RequestMethods
 from shortlist.models.selection import SelectionReport
+from shortlist.recommend.request import check_not_class
 
 # the built-in models, each imported when it is first needed
 MODEL_MODULES = {
@@ -195,6 +196,7 @@ class Recommender(RequestMethods):
         >>> len(model.recommend("u1")["u1"])
         5
         """
+        check_not_class(cutoff)
         if not (cutoff is None or isinstance(cutoff, Cutoff)):
             raise ConfigError(
                 f"cutoff must be a fitted cutoff or None, got {cutoff!r}; "

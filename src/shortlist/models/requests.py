@@ -78,7 +78,8 @@ class RequestMethods(FittedModel):
         max_items
             The maximum length of a list.
         at
-            The prediction time, for models that use time: a date, an ISO 8601 string or an epoch number, one
+            The prediction time: `TwoStage` uses only what happened before it, `HRM` uses it for the trend, and
+            other models ignore it. A date, an ISO 8601 string or an epoch number, one
             or one per user; or Interactions, whose first row of each user gives the time. None: just after
             the last known event.
         fallback

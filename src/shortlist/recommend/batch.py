@@ -247,6 +247,8 @@ def _resolve_cutoff(model: Scorer, request: RecommendRequest[S]) -> Cutoff | Non
         return wanted
     if wanted == "auto" and request.state.cutoff is not None:
         return request.state.cutoff
+    if not model.has_boundary and wanted == "boundary":
+        raise ConfigError(f"{name} learns no boundary; use cutoff='auto' or a fitted cutoff, or pass N=10.")
     if not model.has_boundary:
         raise ConfigError(
             f"{name} learns no boundary and has no cutoff; pass N=10 for a fixed length, or a fitted cutoff "

@@ -84,6 +84,15 @@ class Scores:
         return scores
 
 
+def check_not_class(cutoff: Any) -> None:
+    """Refuse a cutoff class where a fitted cutoff is needed."""
+    if isinstance(cutoff, type) and issubclass(cutoff, Cutoff):
+        raise ConfigError(
+            f"cutoff must be a fitted cutoff, got the class {cutoff.__name__}; "
+            f"pass {cutoff.__name__}().fit(lists, truth)."
+        )
+
+
 def _is_whole(value: Any, minimum: int) -> bool:
     """Whether the value is a whole number of at least `minimum`."""
     number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
@@ -122,11 +131,7 @@ class ListOptions:
     def _check_cutoff(self) -> None:
         """Raise ConfigError unless the cutoff is "auto", "boundary" or a Cutoff; with N, only "auto"."""
         cutoff = self.cutoff
-        if isinstance(cutoff, type) and issubclass(cutoff, Cutoff):
-            raise ConfigError(
-                f"cutoff must be a fitted cutoff, got the class {cutoff.__name__}; "
-                f"pass {cutoff.__name__}().fit(lists, truth)."
-            )
+        check_not_class(cutoff)
         if not (cutoff in ("auto", "boundary") if isinstance(cutoff, str) else isinstance(cutoff, Cutoff)):
             raise ConfigError(
                 f"cutoff must be 'auto', 'boundary' or a fitted cutoff, got {cutoff!r}; "
@@ -215,6 +220,8 @@ def build_request(
 ) -> RecommendRequest[S]:
     """Validate the arguments of `recommend` against the state of a model."""
     known = state.history
+    if not (filter_seen is None or isinstance(filter_seen, (bool, np.bool_))):
+        raise ConfigError(f"filter_seen must be True, False or None, got {filter_seen!r}.")
     if history is None:
         user_ids = parse_users(known, users)
         rows = known.users.lookup(user_ids)
@@ -224,6 +231,12 @@ def build_request(
         visible = read_sessions(known, history, at)
         user_ids = parse_users(visible, users)
         rows = visible.users.lookup(user_ids)
+        if (rows == UNKNOWN).any():
+            other = user_ids.gather(np.flatnonzero(rows == UNKNOWN))[0]
+            raise ConfigError(
+                f"users must be users of `history`, got {other!r}; leave users out, or make a second call "
+                "without history."
+            )
         empty = np.append(np.diff(visible.indptr) == 0, True)  # the last entry is read for unknown users
         rows[empty[rows]] = UNKNOWN  # no known item: nothing to recommend from
         timestamps = request_times(known, user_ids, at)
@@ -296,6 +309,11 @@ def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
     Interactions keeps its times and baskets.
     """
     if isinstance(history, Mapping):
+        for user_id, items in history.items():
+            if isinstance(items, str) or not isinstance(items, Iterable):
+                raise ConfigError(
+                    f"history must map each user id to a list of item ids, got {items!r} for {user_id!r}."
+                )
         users = id_series(list(history))
         rows = [list(items) for items in history.values()]
         user = np.repeat(np.arange(len(rows), dtype=np.int32), [len(row) for row in rows])
@@ -307,6 +325,11 @@ def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
             time = (end - 1)[user]
         basket, ids = NO_BASKET, IdMap.of(users)
     else:
+        if isinstance(history, (list, tuple, set, str)):
+            raise ConfigError(
+                "history must be a dictionary user id → item ids, Interactions or a table, "
+                f"got a {type(history).__name__}."
+            )
         data = Interactions.of(history)
         user, item = data.user, known.items.align(data.items)[data.item]
         time = NO_TIME if data.time is None or known.time is None else data.time
@@ -317,7 +340,7 @@ def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
         warnings.warn(
             f"{int((~found).sum())} of {found.size} items in `history` are unknown to the model and skipped.",
             DataWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return Interactions.from_dense(
         ids,

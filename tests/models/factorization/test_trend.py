@@ -192,3 +192,8 @@ def test_checkpoint_without_trend_parameter_is_rejected(tmp_path, monkeypatch):
 def test_invalid_time_is_rejected(at):
     with pytest.raises(ConfigError, match="at must be a date, an ISO 8601 string or an epoch number"):
         model("HRM", n_epochs=1, trend_half_life=2.0).fit(trending_data()).recommend(N=2, at=at)
+
+
+def test_times_before_all_events_have_no_trend():
+    one = fit("HRM", trending_data(), n_epochs=1, trend_half_life=2.0)
+    assert (one.recommend([0], N=3, at=5).lengths == 3).all()  # warnings are errors: nothing overflows

@@ -68,7 +68,7 @@ class Trend:
     def recent_share(self, days: Ints) -> Floats:
         """(n,) decayed sales divided by all sales, over all items before each day; 0 before any sale."""
         at = np.searchsorted(self.day, days) - 1  # the value at -1 is computed, then discarded
-        weight = np.exp(np.float64(self.sales.log_decay) * (days - 1 - self.day[at]))
+        weight = np.exp(np.float64(self.sales.log_decay) * np.maximum(days - 1 - self.day[at], 0))
         return np.where(at < 0, 0.0, self.decayed[at] * weight / self.total[at]).astype(np.float32)
 
     def for_baskets(self, timestamps: Longs) -> Sales:
