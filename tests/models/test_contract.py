@@ -497,3 +497,11 @@ def test_models_can_be_copied_and_pickled(name):
     one = fitted(name)
     for other in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
         assert other.recommend(["u03"], N=4)["u03"].items == one.recommend(["u03"], N=4)["u03"].items
+
+
+@every_model
+def test_repr_is_short_and_shows_changed_parameters(name):
+    assert repr(fitted(name)).startswith(f"{name}(")
+    assert "\n" not in repr(fitted(name))
+    assert len(repr(fitted(name))) < 200
+    assert repr(model("BPRMF", n_factors=8, seed=3)).endswith("seed=3)")

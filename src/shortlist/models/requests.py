@@ -78,9 +78,9 @@ class RequestMethods(FittedModel):
         max_items
             The maximum length of a list.
         at
-            The prediction time: `TwoStage` uses only what happened before it, `HRM` uses it for the trend, and
-            other models ignore it. A date, an ISO 8601 string or an epoch number, one
-            or one per user; or Interactions, whose first row of each user gives the time. None: just after
+            The prediction time. `TwoStage` uses only what happened before it, `HRM` uses it for the trend,
+            other models ignore it. A date, an ISO 8601 string or an epoch number, one or one per user; or
+            Interactions, whose first row of each user gives the time. None: just after
             the last known event.
         fallback
             What to show instead of an empty list: "popular", or a function from user id to item ids.
