@@ -13,6 +13,7 @@ from shortlist.cutoff import FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError, NotFittedError
 from shortlist.models.base import Recommender, load_model
+from shortlist.models.factorization.mf import BPRMF
 from tests.models.cases import (
     ALL_MODELS,
     CLOSED,
@@ -406,7 +407,7 @@ def test_saved_cutoff_is_the_default(name, tmp_path):
 
 @pytest.mark.parametrize("cutoff", ["ExpectedF1", FixedN])
 def test_set_cutoff_rejects_anything_but_a_cutoff(cutoff):
-    with pytest.raises(ConfigError, match="cutoff must be a fitted cutoff or None"):
+    with pytest.raises(ConfigError, match="cutoff must be a fitted cutoff"):
         fitted("Popularity").set_cutoff(cutoff)
 
 
@@ -504,4 +505,4 @@ def test_repr_is_short_and_shows_changed_parameters(name):
     assert repr(fitted(name)).startswith(f"{name}(")
     assert "\n" not in repr(fitted(name))
     assert len(repr(fitted(name))) < 200
-    assert repr(model("BPRMF", n_factors=8, seed=3)).endswith("seed=3)")
+    assert repr(BPRMF(n_factors=8, seed=3)) == "BPRMF(n_factors=8, seed=3)"

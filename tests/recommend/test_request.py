@@ -68,11 +68,15 @@ def test_test_set_without_rows_means_after_the_last_event():
     assert request_times(DATA, USERS, DATA.where(np.zeros(DATA.n_rows, bool))) is None
 
 
-def test_user_without_a_session_is_unknown():
-    for sessions in ({}, {"empty": []}, {"s": ["x"]}):
-        state = ModelState(history=DATA)
-        request = build_request(state, ["a"], options=ListOptions(N=1), history=sessions)
-        assert request.users.tolist() == [UNKNOWN]
+@pytest.mark.parametrize("sessions", [{}, {"empty": []}, {"s": ["x"]}])
+def test_user_without_a_session_is_refused(sessions):
+    with pytest.raises(ConfigError, match="users must be users of `history`, got 'a'"):
+        build_request(ModelState(history=DATA), ["a"], options=ListOptions(N=1), history=sessions)
+
+
+def test_session_without_known_items_is_unknown():
+    request = build_request(ModelState(history=DATA), options=ListOptions(N=1), history={"empty": []})
+    assert request.users.tolist() == [UNKNOWN]
 
 
 def test_unknown_items_are_skipped_with_a_warning():
@@ -86,7 +90,6 @@ def test_integer_ids_for_string_data_are_unknown():
         assert read_sessions(DATA, {"s": [1]}, None).n_rows == 0
     with pytest.raises(UnknownIdError):
         DATA.users.index("unknown")
-        DATA.users.index("nobody")
 
 
 @pytest.mark.parametrize(
