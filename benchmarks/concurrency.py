@@ -100,7 +100,7 @@ def main():
     data = data.where(data.user < 150).compact()
     results = {}
     for model in models(data):
-        name = repr(model)
+        name = repr(model) if not isinstance(model, sl.PrecomputedScores) else "PrecomputedScores()"
         results[name] = check(model, data, calls)
         print(name, results[name], flush=True)
     save_results("concurrency", {"machine": describe(), "threads": THREADS, "models": results})
