@@ -13,10 +13,10 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import Report, evaluate
+from shortlist.models.selection import METRIC_NAMES
 from shortlist.types import Doubles
 
 FIXED = "fixed N"
-METRIC_NAMES = {"f1": "F1", "ndcg": "NDCG"}
 EXPECTED = {"f1": ExpectedF1, "ndcg": ExpectedNDCG}
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from shortlist.auto.cutoff_choice import (
     FIXED,
-    METRIC_NAMES,
     CutoffChoice,
     check_metric,
     choose_cutoff,
@@ -20,7 +19,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, TrainingError
 from shortlist.evaluation import evaluate
 from shortlist.models.base import Recommender
-from shortlist.models.selection import SelectionReport
+from shortlist.models.selection import METRIC_NAMES, SelectionReport
 from shortlist.tuning.progress import ProgressDisplay, show_progress
 from shortlist.tuning.space import SPACES, default_space, draw
 from shortlist.tuning.validation import Holdout, Validation, build_model, hold_out, validate

@@ -8,13 +8,12 @@ import numpy as np
 from shortlist.core.estimator import check_fraction, check_number
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
+from shortlist.kernels.item_stats import DAY
 from shortlist.models.base import Recommender
 from shortlist.models.contract import FitOptions, ModelState
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints
-
-DAY = 86_400_000_000  # microseconds
 
 
 def count_interactions(data: Interactions, half_life: float | None = None) -> Doubles:
