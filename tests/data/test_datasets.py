@@ -203,7 +203,8 @@ def test_online_retail_keeps_purchases_of_products_by_day(tmp_path):
 
 def test_movielens_1m_has_titles_as_ids(tmp_path):
     (tmp_path / "ratings").write_text(
-        "user_id:token\titem_id:token\trating:float\ttimestamp:float\n1m_7\t'Night Mother (1986)\t5\t978300760\n"
+        "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
+        "1m_7\t'Night Mother (1986)\t5\t978300760\n"
     )
     (tmp_path / "movies").write_text(
         "item_id:token\tmovie_title:token\trelease_year:float\tgenre:token\n"
