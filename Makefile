@@ -5,8 +5,10 @@ EXTRAS := dev,sql,tune,trees
 BIN := .venv/bin
 READY := .venv/.ready
 JOBS ?= 2
+FUZZ ?= 50
+FUZZ_SECONDS ?= 3600
 
-.PHONY: demo test check fix bench docs
+.PHONY: demo test fuzz check fix bench docs
 
 demo: $(READY)  ## train on real data and print dynamic lists
 	@$(BIN)/shortlist demo
@@ -14,6 +16,11 @@ demo: $(READY)  ## train on real data and print dynamic lists
 test: check  ## everything that must pass before a change is merged
 	@cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
 	NUMBA_CACHE_DIR="$$cache" OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) $(ARGS)
+
+fuzz: $(READY)  ## all fuzz suites in full: FUZZ times the cases of `make test`, stopped after FUZZ_SECONDS
+	@cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
+	NUMBA_CACHE_DIR="$$cache" OMP_NUM_THREADS=1 SHORTLIST_FUZZ=$(FUZZ) \
+	timeout $(FUZZ_SECONDS) $(BIN)/pytest -q -m fuzz -n $(JOBS) $(ARGS)
 
 check: $(READY)  ## linter, formatter, type checker, import contract
 	$(BIN)/ruff check .

@@ -199,6 +199,7 @@ def damage(path: Path, rng: random.Random) -> str:
     return f"{file}: {how}"
 
 
+@pytest.mark.fuzz
 def test_damaged_files(originals, workdir, capsys):
     rng = random.Random(SEED)
     failed = 0
@@ -234,6 +235,7 @@ def flags_of(command: str) -> list[str]:
     return sorted({name for name in names if name.startswith("--")})
 
 
+@pytest.mark.fuzz
 def test_random_flags(originals, workdir, capsys):
     rng = random.Random(SEED + 1)
     flags = {command: flags_of(command) for command in COMMANDS}
@@ -262,6 +264,7 @@ def test_random_flags(originals, workdir, capsys):
             raise AssertionError(f"case {number} of seed {SEED}: {error}") from None
 
 
+@pytest.mark.fuzz
 def test_random_words(workdir, capsys):
     rng = random.Random(SEED + 2)
     known = [*COMMANDS, "datasets", "list", "show", "fetch", "--help", "--version", "-h", "--json"]
@@ -361,6 +364,7 @@ def test_full_disk_behind_a_pipe(workdir):
 
 
 # ------------------------------------------------------------------ Ctrl-C
+@pytest.mark.fuzz
 @pytest.mark.parametrize("name", WRITERS)
 def test_interrupted_at_any_time(originals, workdir, capsys, name):
     """An alarm that acts like Ctrl-C, at times spread over the whole run."""
