@@ -13,6 +13,7 @@ from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.models.contract import FitOptions
+from shortlist.models.observed import match_events, read_events
 from shortlist.models.requests import RequestMethods
 from shortlist.models.selection import SelectionReport
 from shortlist.recommend.request import check_not_class
@@ -168,6 +169,47 @@ class Recommender(RequestMethods):
             history = state.history.add_baskets(histories)
             users = history.users.lookup(list(histories))
             self._state = self._keep_cutoff(state, self._add_history(state, history, users))
+        return self
+
+    def observe(self, events: Interactions | Any) -> Self:
+        """Add events to what the model knows, without learning.
+
+        Histories, counts, trends and co-occurrences advance; factors, weights and trees stay. The lists are
+        those of a model with the same learned parameters and the joined history.
+
+        Parameters
+        ----------
+        events
+            Interactions to add, in any form that `fit` accepts, or a list of tuples. Users may be new.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        DataError
+            If the events have times and the history has none, or the reverse.
+
+        Warns
+        -----
+        DataWarning
+            If the model cannot score new items; their events are skipped.
+
+        Examples
+        --------
+        >>> model = sl.PersonalFrequency().fit(sl.load_dataset("sample"))
+        >>> model = model.observe([("u1", "i10", "2030-01-01"), ("new user", "i1", "2030-01-01")])
+        >>> "new user" in model.users_
+        True
+        """
+        found = read_events(events)
+        with self._lock:
+            state = self._fitted_state()
+            more = match_events(state.history, found, self.uses_new_items)
+            if more.n_rows:
+                history = state.history.concat(more)
+                self._state = self._keep_cutoff(state, self._observe(state, history))
         return self
 
     def set_cutoff(self, cutoff: Cutoff | None, selection: SelectionReport | None = None) -> Self:

@@ -49,6 +49,7 @@ class FittedModel(Estimator, ABC):
     """The contract between a model and the code that fits, queries and saves it."""
 
     kind: ClassVar[str] = "model"
+    uses_new_items: ClassVar[bool] = True  # whether items that `observe` brings can be recommended
     uses_epochs: ClassVar[bool] = False  # whether `fit` can stop early, report progress and keep checkpoints
 
     def __post_init__(self) -> None:
@@ -91,6 +92,10 @@ class FittedModel(Estimator, ABC):
 
     def _add_history(self, state: Any, history: Interactions, users: Ints) -> Any:
         """Add to the history of `users` without training; by default, learn from scratch."""
+        return self._learn(history, FitOptions())
+
+    def _observe(self, state: Any, history: Interactions) -> Any:
+        """Replace the history by a longer one without learning; by default, count all of it again."""
         return self._learn(history, FitOptions())
 
     def contributions(self, request: RecommendRequest[Any], items: Ints) -> Contributions:

@@ -1,7 +1,7 @@
 """EASE: a linear item–item model in closed form (Steck, 2019)."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -48,6 +48,8 @@ class EASE(Recommender):
     >>> lists = model.recommend(N=5)
     """
 
+    uses_new_items: ClassVar[bool] = False
+
     reg: float = 300.0
     decay: float = 1.0
 
@@ -64,6 +66,9 @@ class EASE(Recommender):
         return EASEState(history=history, weights=weights, recency=self._recency(history))
 
     def _add_history(self, state: EASEState, history: Interactions, users: Ints) -> EASEState:
+        return self._build_state(history, state.weights)
+
+    def _observe(self, state: EASEState, history: Interactions) -> EASEState:
         return self._build_state(history, state.weights)
 
     def score(self, request: RecommendRequest[EASEState]) -> Scores:

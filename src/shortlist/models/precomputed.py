@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -56,6 +56,8 @@ class PrecomputedScores(Recommender):
     >>> lists = model.recommend(N=5)
     """
 
+    uses_new_items: ClassVar[bool] = False
+
     scores: Any = None
 
     def _learn(self, train: Interactions, options: FitOptions) -> PrecomputedState:
@@ -73,6 +75,9 @@ class PrecomputedScores(Recommender):
                 "PrecomputedScores has no scores for new users; pass them to recommend(history=…) instead."
             )
         return replace(state, history=history)
+
+    def _observe(self, state: PrecomputedState, history: Interactions) -> PrecomputedState:
+        return self._add_history(state, history, history.active_users)
 
     def _learn_more(
         self, state: PrecomputedState, more: Interactions, options: FitOptions, n_epochs: int | None

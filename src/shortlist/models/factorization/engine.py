@@ -51,6 +51,7 @@ class FactorModel(Recommender):
     """Scores are inner products of user and item vectors, learned by stochastic gradient descent."""
 
     uses_epochs: ClassVar[bool] = True
+    uses_new_items: ClassVar[bool] = False
 
     n_factors: int = 50
     n_epochs: int = 100
@@ -151,6 +152,13 @@ class FactorModel(Recommender):
         }
         parameters = freeze(old._replace(user=user, boundary=boundary, **weights))
         return replace(state, history=history, parameters=parameters, side=self.side_data(history))
+
+    def _observe(self, state: FactorState, history: Interactions) -> FactorState:
+        """Vectors and boundaries of new users; those of known users stay."""
+        new = np.arange(state.history.n_users, history.n_users, dtype=np.int32)
+        if new.size:
+            return self._add_history(state, history, new)
+        return replace(state, history=history, side=self.side_data(history))
 
     def _fold(
         self, state: FactorState, history: Interactions, users: Ints, vectors: Floats, boundaries: Floats

@@ -292,6 +292,9 @@ class TwoStage(Recommender):
         rules = state.replay.rules._replace(has_repeats=history.has_repeats)
         return replace(state, history=history, replay=EventReplay(history, rules))
 
+    def _observe(self, state: TwoStageState, history: Interactions) -> TwoStageState:
+        return self._add_history(state, history, history.active_users)
+
     # ------------------------------------------------------------------ serving
     @property
     def proposes_candidates(self) -> bool:

@@ -1,0 +1,57 @@
+"""Events for `observe`: read, checked against the history of the model, and restricted to usable items."""
+
+import warnings
+from collections.abc import Sized
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from shortlist.data.grouping import NO_BASKET, NO_TIME, NO_WEIGHT
+from shortlist.data.id_map import UNKNOWN, IdMap
+from shortlist.data.interactions import Interactions
+from shortlist.errors import DataError, DataWarning
+
+NO_IDS = IdMap.of([])
+NO_EVENTS = Interactions.from_dense(NO_IDS, NO_IDS, NO_BASKET, NO_BASKET, NO_TIME, NO_BASKET, NO_WEIGHT)
+
+
+def read_events(events: Any) -> Interactions:
+    """Events as Interactions: any form that `fit` accepts, or a list of tuples."""
+    if isinstance(events, Interactions) or issparse(events):
+        return Interactions.of(events)
+    if isinstance(events, Sized) and len(events) == 0:
+        return NO_EVENTS
+    return Interactions.from_tuples(events) if isinstance(events, (list, tuple)) else Interactions.of(events)
+
+
+def match_events(known: Interactions, events: Interactions, uses_new_items: bool) -> Interactions:
+    """The events in the form of the history: with times if it has them, without items it cannot use."""
+    if events.n_rows and (known.time is None) != (events.time is None):
+        needed, got = ("no times", "times") if known.time is None else ("times", "no times")
+        raise DataError(
+            f"events must have {needed} like the data that the model was fitted on, got {got}; "
+            "pass the same columns."
+        )
+    if not events.n_rows:
+        return events
+    weight = events.weight
+    if known.weight is None:
+        weight = None
+    elif weight is None:
+        weight = np.ones(events.n_rows, np.float32)
+    events = replace(events, weight=weight)
+    if uses_new_items:
+        return events
+    is_known = known.items.align(events.items)[events.item] != UNKNOWN
+    if not is_known.all():
+        n_new = np.unique(events.item[~is_known]).size
+        warnings.warn(
+            f"{int((~is_known).sum())} of {is_known.size} events are skipped: the model cannot recommend "
+            f"their {n_new} new items before it learns them; fit it again or use partial_fit.",
+            DataWarning,
+            stacklevel=3,
+        )
+        events = events.where(is_known)
+    return events.compact()
