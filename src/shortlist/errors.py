@@ -10,8 +10,11 @@ ShortlistError
 └── InfeasibleError (ValueError)    no cutoff satisfies the requested guarantee
 
 `DataWarning` is a warning: part of the data was ignored. Any other exception is an internal error of
-shortlist.
+shortlist. A message never contains the password of a database or a control character, and has at most 500
+characters.
 """
+
+from shortlist.text import clean_message
 
 __all__ = [
     "ConfigError",
@@ -46,11 +49,11 @@ class ShortlistError(Exception):
     """
 
     def __init__(self, *args: object, parameter: str | None = None) -> None:
-        super().__init__(*args)
+        super().__init__(*([clean_message(" ".join(map(str, args)))] if args else []))
         self.parameter = parameter
 
     def __str__(self) -> str:
-        return " ".join(str(part) for part in self.args)  # KeyError would show the repr
+        return " ".join(self.args)  # KeyError would show the repr
 
 
 class ConfigError(ShortlistError, ValueError):
@@ -83,3 +86,6 @@ class InfeasibleError(ShortlistError, ValueError):
 
 class DataWarning(UserWarning):
     """Some of the data was ignored; the message says which part and why."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*([clean_message(" ".join(map(str, args)))] if args else []))

@@ -10,6 +10,7 @@ import pytest
 
 from shortlist.cli import app, main
 from shortlist.errors import ConfigError, DataError, UnknownIdError
+from tests.test_text import URIS
 
 SHORTLIST = [sys.executable, "-m", "shortlist"]
 
@@ -43,7 +44,7 @@ def one_sentence(capsys) -> str:
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [
-        (DataError("events.csv has no column user_id;\nname it."), 2, "has no column user_id; name it."),
+        (DataError("events.csv has no column user_id;\nname it."), 2, "has no column user_id;\\nname it."),
         (UnknownIdError("unknown id 'x'"), 2, "unknown id 'x'"),
         (ConfigError("N must be at least 1, got 0.", parameter="N"), 2, "got 0. (On the command line: --N.)"),
         (PermissionError(13, "Permission denied", "out.csv"), 2, "out.csv: Permission denied."),
@@ -71,11 +72,46 @@ def test_ctrl_c_is_recognized_behind_later_errors(failing, capsys):
     assert "interrupted by Ctrl-C" in one_sentence(capsys)
 
 
-def test_internal_errors_can_show_a_traceback(failing, monkeypatch):
+def test_internal_errors_can_show_a_traceback(failing, monkeypatch, capsys):
     monkeypatch.setenv("SHORTLIST_TRACEBACK", "1")
-    failing(ZeroDivisionError())
-    with pytest.raises(ZeroDivisionError):
+    failing(ZeroDivisionError("postgresql://me:hunter 2@host/db\x1b[31m"))
+    assert main(["postgresql://me:hunter 2@host/db"]) == 70
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert "ZeroDivisionError: postgresql://…\\x1b[31m" in err
+    assert "hunter" not in err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("can't start new thread"),
+        ImportError("libfoo.so: failed to map segment from shared object"),
+        PanicError("memory allocation of 8589934592 bytes failed"),
+        OSError(12, "Cannot allocate memory"),
+    ],
+)
+def test_exhausted_memory_is_one_sentence(failing, capsys, error):
+    failing(error)
+    assert main([]) == 2
+    assert "not enough memory" in one_sentence(capsys)
+
+
+def test_long_errors_are_bounded(failing, capsys):
+    for error in (DataError("x" * 9000 + "; advice."), OSError(2, "y" * 9000), ZeroDivisionError("z" * 9000)):
+        failing(error)
         main([])
+        assert len(one_sentence(capsys)) <= 500 + len("shortlist: \n")
+
+
+@pytest.mark.parametrize("uri", URIS)
+@pytest.mark.parametrize("make", [ValueError, lambda text: OSError(2, "No such file", text), KeyError])
+def test_no_error_shows_the_password_of_an_argument(failing, capsys, monkeypatch, uri, make):
+    monkeypatch.delenv("SHORTLIST_TRACEBACK", raising=False)
+    failing(make(uri))
+    for tokens in ([uri], ["fit", f"--x={uri}"]):
+        main(tokens)
+        assert "ter2" not in one_sentence(capsys)
 
 
 @pytest.mark.parametrize(

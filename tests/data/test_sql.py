@@ -1,14 +1,18 @@
 """Reading from SQLite and from a PostgreSQL server that the tests start."""
 
 import sqlite3
+import traceback
+from contextlib import closing
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 from shortlist.data.readers import read_interactions
 from shortlist.data.sql import is_uri, quote_table
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError, DataError, ShortlistError
 from tests.postgres import started
+from tests.test_text import URIS
 
 pytest.importorskip("adbc_driver_sqlite", reason="the extra 'sql' is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra 'sql' is not installed")
@@ -79,7 +83,7 @@ class TestSQLite:
 
     def test_unknown_table_and_wrong_query(self, uri):
         assert "no such table: event" in error_of(uri, table="event")
-        assert "syntax error" in error_of(uri, query="SELEC 1")
+        assert "syntax error" in error_of(uri, query="SELECT FROM WHERE")
 
     def test_columns_are_checked_as_in_files(self, uri):
         assert error_of(uri, table="events", weight="wt").startswith(
@@ -90,6 +94,51 @@ class TestSQLite:
     def test_exactly_one_of_query_and_table_is_required(self, uri):
         assert "got neither" in error_of(uri, error=ConfigError)
         assert "got both" in error_of(uri, query="SELECT 1", table="events", error=ConfigError)
+
+
+WRITES = [
+    "DELETE FROM events",
+    "ATTACH 'new.db' AS other",
+    "VACUUM INTO 'new.db'",
+    "SELECT * FROM events; DELETE FROM events",
+    "WITH old AS (SELECT 1) DELETE FROM events",
+    "INSERT INTO events DEFAULT VALUES RETURNING *",
+    "PRAGMA user_version = 3",
+    "CREATE TEMP TABLE copy AS SELECT 1",
+    "/* SELECT */ UPDATE events SET product_id = 1",
+    "",
+]
+
+
+@pytest.mark.parametrize("query", WRITES)
+def test_a_query_cannot_write_to_sqlite(tmp_path, monkeypatch, query):
+    monkeypatch.chdir(tmp_path)
+    with closing(sqlite3.connect("shop.db")) as database, database:
+        database.execute("CREATE TABLE events (customer_id, product_id)")
+        database.execute("INSERT INTO events VALUES ('ann', 7), ('bob', 8)")
+    before = Path("shop.db").read_bytes()
+    assert "a query must only read" in error_of("sqlite:///shop.db", query=query)
+    assert [path.name for path in Path().iterdir()] == ["shop.db"]
+    assert Path("shop.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["shop[1].db", "what?.db", "a*b.db", "100%.db", "a b#c.db"])
+def test_name_of_a_sqlite_file_is_literal(tmp_path, name):
+    with closing(sqlite3.connect(tmp_path / name)) as database, database:
+        database.execute("CREATE TABLE events (user_id, item_id)")
+        database.execute("INSERT INTO events VALUES ('ann', 7), ('bob', 8)")
+    assert read_interactions(f"sqlite:///{tmp_path}/{name}", table="events").n_rows == 2
+    assert read_interactions(f"sqlite:///{tmp_path}/{name}?mode=ro", table="events").n_rows == 2
+
+
+@pytest.mark.parametrize("uri", URIS)
+@pytest.mark.parametrize("given", [{"table": "events"}, {"query": "SELECT 1"}, {}])
+def test_no_error_shows_a_password(uri, given):
+    with pytest.raises(ShortlistError) as caught:
+        read_interactions(uri.replace("@host", "@localhost:1"), **given)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "ter2" not in str(caught.value)
+    assert "ter2" not in shown
 
 
 def test_unknown_scheme_is_rejected_without_its_password():
@@ -104,7 +153,7 @@ def test_error_for_a_missing_driver_says_what_to_install(monkeypatch, tmp_path):
     def absent(*args, **given):
         raise ModuleNotFoundError("adbc_driver_sqlite")
 
-    monkeypatch.setattr(pl, "read_database_uri", absent)
+    monkeypatch.setattr("shortlist.data.sql.import_module", absent)
     assert "pip install 'shortlist[sql]'" in error_of(f"sqlite:///{tmp_path}/a.db", table="events")
 
 
@@ -121,6 +170,7 @@ CREATE TABLE shop.events (customer_id text, product_id bigint, bought timestampt
 INSERT INTO shop.events VALUES
     ('ann', 7, '2024-01-01 01:00+01', 1, '{}'), ('ann', 8, '2024-01-01 00:01+00', 2, NULL),
     ('bob', 7, '2024-01-02 00:00+00', 3, '{}'), ('bob', 7, '2024-01-02 00:00+00', 4, NULL);
+CREATE SEQUENCE numbers;
 CREATE TABLE days (user_id integer, item_id varchar(9), date date, weight double precision);
 CREATE TABLE odd (user_id uuid, item_id smallint, timestamp numeric, weight numeric(6, 2));
 INSERT INTO odd VALUES ('00000000-0000-0000-0000-00000000000a', 1, 1700000000, 0.25),
@@ -168,6 +218,39 @@ class TestPostgreSQL:
         assert "cannot connect to the database" in message
         assert "secret" not in message
 
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "DELETE FROM days",
+            "DELETE FROM days RETURNING *",
+            "WITH gone AS (DELETE FROM days RETURNING *) SELECT * FROM gone",
+            "SELECT nextval('numbers')",
+            "COPY days TO '/nowhere/x.csv'",
+            "SET TRANSACTION READ WRITE",
+        ],
+    )
+    def test_a_query_cannot_write(self, server, query):
+        assert "a query must only read" in error_of(server, query=query)
+        assert read_interactions(server, table="days", weight="").n_rows == 2
+
+    def test_two_statements_are_refused(self, server):
+        assert "multiple commands" in error_of(server, query="SELECT 1; DELETE FROM days")
+
+    @pytest.mark.parametrize(
+        "more",
+        [
+            "&sslpassword=hunter2&none=1",
+            "&options=-c%20hunter2%3D1",
+            "&options=-c%20hunt%65r2%3D1",
+            "&x=hunter2",
+        ],
+    )
+    def test_errors_of_the_driver_do_not_show_secrets(self, server, more):
+        uri = server.replace("shop@", "shop:hunter2@") + more
+        message = error_of(uri, table="days")
+        assert "cannot connect to the database" in message
+        assert "hunter2" not in message
+
     def test_wrong_query_and_table(self, server):
-        assert "syntax error" in error_of(server, query="SELEC 1")
+        assert "syntax error" in error_of(server, query="SELECT FROM WHERE")
         assert 'relation "nothing" does not exist' in error_of(server, table="nothing")

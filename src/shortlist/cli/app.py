@@ -3,6 +3,7 @@
 import difflib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import get_args
 
@@ -13,11 +14,20 @@ from shortlist.cli.datasets import datasets
 from shortlist.cli.screen import print_error, print_note
 from shortlist.cli.source import COLUMNS, PARAMETERS
 from shortlist.errors import ConfigError, ShortlistError
+from shortlist.text import bounded, printable, redact, redact_uri
 
 INVALID_INPUT = 2  # flags, data, a full disk: the caller can fix it
 INTERNAL_ERROR = 70  # EX_SOFTWARE
 INTERRUPTED = 130  # 128 + SIGINT
 PIPE_CLOSED = 141  # 128 + SIGPIPE
+NO_MEMORY = (
+    "cannot allocate memory",
+    "can't start new thread",
+    "failed to map segment from shared object",
+    "memory allocation of",
+    "out of memory",
+    "std::bad_alloc",
+)
 PREFIX = "SHORTLIST_"  # of environment variables
 SIMILAR = 0.85  # a variable this similar to a parameter is reported as a typo; others are ignored
 
@@ -104,35 +114,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # a panic in Rust code is not an Exception
-        code = report_failure(error)
-        if code is None:
-            raise
-        return code
+        return report_failure(error, tokens)
     return 0
 
 
-def report_failure(error: BaseException) -> int | None:
-    """Print a failure in one sentence and return its exit code; None if a traceback was requested."""
-    if is_interrupt(error):
-        return print_error("interrupted by Ctrl-C.", INTERRUPTED)
-    if isinstance(error, ShortlistError):
-        flag = "" if error.parameter is None else f" (On the command line: --{error.parameter}.)"
-        return print_error(f"{error}{flag}", INVALID_INPUT)
-    if isinstance(error, CycloptsError):
-        return print_error(str(error), INVALID_INPUT)
+def report_failure(error: BaseException, tokens: Sequence[str] = ()) -> int:
+    """Print a failure in one sentence, without the passwords in the arguments, and return its exit code."""
     if isinstance(error, BrokenPipeError):
         # The reader of the pipe is closed (`| head`): exit silently, also when Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
+    sentence, code = explain_failure(error)
+    if code == INTERNAL_ERROR and os.environ.get("SHORTLIST_TRACEBACK"):
+        trace = "".join(traceback.format_exception(error))
+        sys.stderr.write(printable(redact(hide_arguments(trace, tokens)), keep="\n"))
+        return code
+    return print_error(hide_arguments(sentence, tokens), code)
+
+
+def explain_failure(error: BaseException) -> tuple[str, int]:
+    """One sentence about a failure, and the exit code."""
+    if is_interrupt(error):
+        return "interrupted by Ctrl-C.", INTERRUPTED
+    if is_out_of_memory(error):
+        return "not enough memory; use fewer rows, n_factors or n_threads.", INVALID_INPUT
+    if isinstance(error, ShortlistError):
+        flag = "" if error.parameter is None else f" (On the command line: --{error.parameter}.)"
+        return f"{error}{flag}", INVALID_INPUT
+    if isinstance(error, CycloptsError):
+        return str(error), INVALID_INPUT
     if isinstance(error, OSError):
-        place = error.filename or "operating system"
-        return print_error(f"{place}: {error.strerror or error}.", INVALID_INPUT)
-    if isinstance(error, MemoryError):
-        return print_error("not enough memory; use fewer rows, n_factors or n_threads.", INVALID_INPUT)
-    if os.environ.get("SHORTLIST_TRACEBACK"):
-        return None
-    sentence = f"internal error: {type(error).__name__}: {error}"
-    return print_error(f"{sentence} (set SHORTLIST_TRACEBACK=1 for the traceback).", INTERNAL_ERROR)
+        return f"{error.filename or 'operating system'}: {error.strerror or error}.", INVALID_INPUT
+    sentence = f"internal error: {type(error).__name__}: {bounded(str(error), 350)}"
+    return f"{sentence} (set SHORTLIST_TRACEBACK=1 for the traceback).", INTERNAL_ERROR
+
+
+def hide_arguments(text: str, tokens: Sequence[str]) -> str:
+    """The text without the passwords of URIs among the arguments, however they are written."""
+    for token in tokens:
+        for value in (token, token.partition("=")[2]):
+            shown = redact_uri(value)
+            if shown != value:
+                text = text.replace(value, shown).replace(repr(value)[1:-1], shown)
+    return text
 
 
 def is_interrupt(error: BaseException | None) -> bool:
@@ -141,4 +165,14 @@ def is_interrupt(error: BaseException | None) -> bool:
         if isinstance(error, KeyboardInterrupt) or "KeyboardInterrupt()" in str(error):
             return True
         error = error.__context__
+    return False
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory, or memory for another thread, ran out; libraries report it in their own classes."""
+    while error is not None:
+        text = "" if isinstance(error, ShortlistError) else str(error).lower()
+        if isinstance(error, MemoryError) or any(sign in text for sign in NO_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
     return False

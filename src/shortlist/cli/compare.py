@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import Json, print_note, show, show_text
+from shortlist.cli.screen import Json, print_note, show, show_json_text
 from shortlist.cli.source import BY_NAME, Reading, read_source
 from shortlist.errors import DataError
 
@@ -42,7 +42,7 @@ def compare(
     if out is not None:
         print_note(f"table written to {comparison.write(out)}")
     if json:
-        show_text(comparison.to_json().rstrip())
+        show_json_text(comparison.to_json().rstrip())
     elif out is None:
         show(comparison)
 

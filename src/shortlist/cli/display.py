@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from shortlist.data.reasons import REASON_TEXT
 from shortlist.errors import DataError
+from shortlist.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -72,7 +73,7 @@ def list_table(
 
     length = f"{len(one)} item{'' if len(one) == 1 else 's'}"
     title = f"user {one.user_id}: {length}; {REASON_TEXT.get(one.reason or '', '')}"
-    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=Text(printable(title)), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("", justify="right")
     table.add_column("item", overflow="fold", min_width=44)
     table.add_column("score", justify="right")
@@ -83,7 +84,7 @@ def list_table(
         item, score, probability = row
         mark = " ✓" if item in relevant else ""
         share = "" if probability is None else f"{probability:.1%}"
-        table.add_row(rank, Text(name(item) + mark), f"{score:.3f}", share, style=style)
+        table.add_row(rank, Text(printable(name(item)) + mark), f"{score:.3f}", share, style=style)
 
     by_item = {row[0]: row for row in (*rows_of(one), *candidates)}
     rows = [by_item[item] for item in one.items]

@@ -17,6 +17,7 @@ from shortlist.cutoff import Boundary, Cutoff, ExpectedF1, ExpectedNDCG, FixedN,
 from shortlist.errors import ConfigError
 from shortlist.reports.model_page import write_model_report
 from shortlist.reports.model_report import build_model_report
+from shortlist.text import printable, redact_uri
 from shortlist.tuning.progress import show_progress
 from shortlist.tuning.validation import build_model, fit_model
 
@@ -103,7 +104,7 @@ def fit(
         if test is None:
             print_note("training once more without the last baskets, for the report")
         tested = fitted if test is not None else settings.train(split.train_valid, data)
-        write_test_report(report, source, tested, split, settings.filter_seen)
+        write_test_report(report, redact_uri(source), tested, split, settings.filter_seen)
     fitted.save(out)
     print_summary(fitted, out, report, round(time.perf_counter() - start, 2), json)
 
@@ -205,9 +206,10 @@ def print_summary(model: "Recommender", path: Path, report: Path | None, seconds
         return show_json(about if report is None else about | {"report": str(report)})
     if model.selection_ is not None:
         show(model.selection_)
+    name = printable(path)
     rule = about["cutoff"] or ("learned boundary" if model.has_boundary else "none; recommend needs --N")
-    show_text(f"{about['class']} trained on {about['rows']:,} rows in {seconds} s: {path}")
+    show_text(f"{about['class']} trained on {about['rows']:,} rows in {seconds} s: {name}")
     show_text(f"Stopping rule: {rule}")
     if report is not None:
-        show_text(f"Report: {report}")
-    return show_text(f"Next: shortlist inspect {path}")
+        show_text(f"Report: {printable(report)}")
+    return show_text(f"Next: shortlist inspect {name}")

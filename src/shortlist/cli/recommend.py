@@ -11,6 +11,7 @@ from shortlist.cli.display import Row, lengths_table, list_as_json, list_table, 
 from shortlist.cli.screen import Json, show, show_json, show_text
 from shortlist.cli.source import Model
 from shortlist.errors import ConfigError, DataError
+from shortlist.text import printable
 
 if TYPE_CHECKING:
     from shortlist.cutoff.base import Cutoff
@@ -128,7 +129,7 @@ def write_lists(
     n = len(model.users_) if users is None else len(users)
     if json:
         return show_json({"lists": n, "out": str(out)})
-    return show_text(f"{n:,} lists written to {out}")
+    return show_text(f"{n:,} lists written to {printable(out)}")
 
 
 def read_ids(path: Path, model: "Recommender") -> list[Any]:

@@ -7,19 +7,21 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from shortlist.text import clean_message, json_safe, printable
+
 Json = Annotated[bool, Parameter(help="Print one JSON document, for scripts.", show_default=False)]
 PLAIN_WIDTH = 120  # a pipe has no width; wide enough that no table wraps
 
 
 def print_error(sentence: str, code: int) -> int:
     """Print one line on stderr; returns the exit code for the caller to return."""
-    sys.stderr.write(f"shortlist: {' '.join(sentence.split())}\n")
+    sys.stderr.write(f"shortlist: {clean_message(' '.join(sentence.split()))}\n")
     return code
 
 
 def print_note(sentence: str) -> None:
     """Print a line on stderr, so that stdout contains only the result."""
-    sys.stderr.write(f"{sentence}\n")
+    sys.stderr.write(f"{printable(sentence)}\n")
     sys.stderr.flush()
 
 
@@ -31,22 +33,30 @@ def progress_lines() -> Callable[[str], None] | None:
 def show(*parts: Any) -> None:
     """Print rich text or tables on stdout: colored and fitted on a terminal, plain and wide elsewhere."""
     from rich.console import Console
+    from rich.segment import Segment, Segments
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     with console.capture() as captured:  # rich would exit by itself if the pipe is closed
         for part in parts:
-            console.print(part)
+            lines = console.render_lines(part, pad=False, new_lines=True)
+            clean = [Segment(printable(one.text, "\n"), one.style) for line in lines for one in line]
+            console.print(Segments(clean), end="")
     sys.stdout.write(captured.get())
 
 
 def show_text(text: str) -> None:
     """Print lines on stdout as they are: no markup, no wrapping."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{printable(text, keep=chr(10))}\n")
 
 
 def show_json(value: Any) -> None:
     """Print one JSON document on stdout; NaN and infinity become null."""
-    sys.stdout.write(json.dumps(_without_nan(value), indent=2, ensure_ascii=False, default=str) + "\n")
+    show_json_text(json.dumps(_without_nan(value), indent=2, ensure_ascii=False, default=str))
+
+
+def show_json_text(text: str) -> None:
+    """Print JSON on stdout, without raw control characters; the values stay the same."""
+    sys.stdout.write(f"{json_safe(text)}\n")
 
 
 def _without_nan(value: Any) -> Any:
@@ -89,4 +99,4 @@ def _cell(value: Any) -> str:
         return f"{value:.4g}"
     from rich.markup import escape
 
-    return escape(str(value))
+    return escape(printable(value))

@@ -9,6 +9,7 @@ from cyclopts import Group, Parameter
 import shortlist as sl
 from shortlist.cli.screen import print_note
 from shortlist.errors import DataError
+from shortlist.text import redact_uri
 
 if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
@@ -56,7 +57,9 @@ def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = Tru
         else sl.read_interactions(source, training=training, **asdict(reading))
     )
     merged = f"; {data.duplicates:,} duplicate rows merged" if data.duplicates else ""
-    print_note(f"{source}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{merged}")
+    print_note(
+        f"{redact_uri(source)}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{merged}"
+    )
     if merged and training and data.n_baskets == data.active_users.size and data.time is None:
         print_note(
             "without times or baskets a repeated purchase looks like a duplicate; if users buy items "

@@ -10,6 +10,7 @@ from shortlist.cli.params import DEFAULTS, ModelName, Params, choose_model
 from shortlist.cli.screen import Json, print_note, progress_lines, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, Source, read_source
 from shortlist.core.files import check_writable
+from shortlist.text import printable, redact_uri
 from shortlist.tuning.study import Trial
 
 
@@ -68,4 +69,4 @@ def tune(
         return show_json(about | {"params": tuned.params})
     best = ", ".join(f"{key} {value}" for key, value in tuned.params.items())
     show_text(f"{name}: validation F1 {tuned.score:.4f} with {best}")
-    return show_text(f"Next: shortlist fit {source} --config {path}")
+    return show_text(f"Next: shortlist fit {printable(redact_uri(source))} --config {printable(path)}")

@@ -7,11 +7,11 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 from shortlist.core.files import atomic_write
 from shortlist.errors import DataError
+from shortlist.text import escape_html as escape
 
 WIDTH, HEIGHT = 420, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 30, 46

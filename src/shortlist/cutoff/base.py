@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -16,6 +15,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.data.reasons import REASON_CODE
 from shortlist.errors import ConfigError, DataError
+from shortlist.text import escape_html as escape
 from shortlist.types import Doubles, Floats, Ints
 
 MAX_CHARS = 60  # of one parameter in a repr

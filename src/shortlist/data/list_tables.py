@@ -12,6 +12,7 @@ from shortlist.core.ragged import starts
 from shortlist.data.columns import REQUIRED, ColumnNames, find_column, match_columns
 from shortlist.data.grouping import encode
 from shortlist.data.id_map import IdMap, id_series
+from shortlist.data.sources import open_sources
 from shortlist.errors import DataError
 from shortlist.kernels.group import find_repeated_item
 from shortlist.types import Floats, Ints, Longs
@@ -121,29 +122,31 @@ def _encode_items(column: pl.Series, item_ids: IdMap | None) -> tuple[IdMap, Int
 
 
 def read_table(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
-    """Read a file of lists."""
+    """Read a file of lists; its name is never a pattern."""
     if not source.is_file():
         raise DataError(f"no file of lists at {source}; check the path.")
-    readers: dict[str, Callable[[Path], pl.DataFrame]] = {
-        ".parquet": pl.read_parquet,
+    readers: dict[str, Callable[[Any], pl.DataFrame]] = {
+        ".parquet": partial(pl.read_parquet, glob=False),
         ".csv": partial(_read_csv, item_ids=item_ids),
         ".jsonl": partial(pl.read_ndjson, infer_schema_length=None),  # a file may start with empty lists
     }
     if source.suffix not in readers:
         raise DataError(f"a file of lists must end in {', '.join(FORMATS)}, got {source.name!r}; rename it.")
     try:
-        return readers[source.suffix](source)
-    except (pl.exceptions.PolarsError, OSError) as error:
+        (opened,) = open_sources([source], source.suffix.removeprefix("."))
+        return readers[source.suffix](opened)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DataError(
             f"{source} is not a readable {source.suffix} file ({str(error)[:150]}); write it again."
         ) from None
 
 
-def _read_csv(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
+def _read_csv(source: Path | bytes, item_ids: IdMap | None) -> pl.DataFrame:
     """Ids become integers only if all of them are written as integers: 007 stays a string."""
-    names = pl.read_csv(source, n_rows=0).columns
+    names = pl.read_csv(source, n_rows=0, glob=False).columns
     roles = {name: role for role in REQUIRED if (name := find_column(role, names))}
-    frame = pl.read_csv(source, infer_schema_length=None, schema_overrides=dict.fromkeys(roles, pl.String))
+    texts = dict.fromkeys(roles, pl.String)
+    frame = pl.read_csv(source, infer_schema_length=None, schema_overrides=texts, glob=False)
     for name, role in roles.items():
         numbers = frame[name].cast(pl.Int64, strict=False)
         known_strings = role == "item_id" and item_ids is not None and item_ids.values.dtype == pl.String

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from shortlist.errors import DataError
+from shortlist.text import printable
 
 if TYPE_CHECKING:
     import pandas
@@ -20,7 +21,7 @@ def html_table(title: str, frame: pl.DataFrame, n_total: int | None = None) -> s
     body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in frame.iter_rows())
     more = f"<p>… {n_total - len(frame):,} more rows</p>" if n_total and n_total > len(frame) else ""
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<div><p><b>{escape(title)}</b></p>{table}{more}</div>"
+    return f"<div><p><b>{escape(printable(title))}</b></p>{table}{more}</div>"
 
 
 def _cells(tag: str, values: Sequence[Any]) -> str:
@@ -28,7 +29,7 @@ def _cells(tag: str, values: Sequence[Any]) -> str:
 
 
 def _shorten(value: Any) -> str:
-    text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else printable(value)
     return text if len(text) <= MAX_CHARS else f"{text[: MAX_CHARS - 1]}…"
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -12,14 +13,14 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.sources import (
     FORMATS,
     Format,
-    decompress,
     detect_format,
     explain_read_error,
     find_files,
-    is_compressed,
+    open_sources,
 )
 from shortlist.data.sql import is_uri, read_sql
 from shortlist.errors import ConfigError, DataError
+from shortlist.text import redact_uri
 
 SEPARATORS = {"csv": ",", "tsv": "\t", "inter": "\t"}  # inter: atomic file of RecBole
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -93,23 +94,25 @@ def read_interactions(
             rows = read_sql(source, query, table, lambda names: list(match_columns(names, given).values()))
             return Table(rows, given, time_format=time_format)
 
-        return _build(query_table, source.partition("://")[0] + " database", training)
+        return _build(query_table, source.partition(":")[0] + " database", training)
     if query is not None or table is not None:
         raise ConfigError(
-            f"query and table need a database such as sqlite:///shop.db, got {str(source)[:80]!r}; omit them."
+            "query and table need a database such as sqlite:///shop.db, got "
+            f"{redact_uri(source)[:80]!r}; omit them."
         )
     paths = find_files(source)
     kind = format or detect_format(paths)
     label = str(paths[0] if len(paths) == 1 or not isinstance(source, (str, Path)) else source)
 
     def scan_table() -> Table:
-        scan = _scan(paths, kind, separator, header)
+        scan = _scan(sources, kind, separator, header)
         rows = _parse_text(scan, given) if kind in SEPARATORS else scan
         return Table(rows, given, time_format=time_format, columnar=kind == "parquet")
 
     try:
+        sources = open_sources(paths, kind)
         return _build(scan_table, label, training)
-    except (pl.exceptions.PolarsError, OSError, EOFError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise explain_read_error(error, paths, kind, separator or SEPARATORS.get(kind)) from None
 
 
@@ -142,14 +145,12 @@ def parse_integers(ids: pl.Series) -> pl.Series:
     return ids if unusual.any() else whole
 
 
-def _scan(paths: list[Path], kind: str, separator: str | None, header: Sequence[str] | None) -> pl.LazyFrame:
-    """A lazy table over the files; only headers are read."""
+def _scan(sources: Any, kind: str, separator: str | None, header: Sequence[str] | None) -> pl.LazyFrame:
+    """A lazy table over what `open_sources` returned; only headers are read."""
     if kind == "parquet":
-        if any(map(is_compressed, paths)):
-            return pl.scan_parquet([decompress(path) for path in paths])
-        return pl.scan_parquet(paths)
+        return pl.scan_parquet(sources, glob=False)
     if kind == "jsonl":
-        return pl.scan_ndjson(paths, infer_schema_length=None)
+        return pl.scan_ndjson(sources, infer_schema_length=None)
     if kind not in SEPARATORS:
         raise ConfigError(f"format must be one of {sorted(set(FORMATS.values()))}, got {kind!r}; choose one.")
     separator = separator or SEPARATORS[kind]
@@ -157,7 +158,8 @@ def _scan(paths: list[Path], kind: str, separator: str | None, header: Sequence[
         raise ConfigError(f"separator must be one ASCII character, got {separator!r}; pass ',' or ';'.")
     # Read as text until the roles of the columns are known: 007 is not 7, and errors can name the row.
     frame = pl.scan_csv(
-        paths,
+        sources,
+        glob=False,
         separator=separator,
         infer_schema=False,
         has_header=header is None,

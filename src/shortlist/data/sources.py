@@ -2,18 +2,25 @@
 
 import csv
 import glob
-import gzip
+import io
 import json
 from collections.abc import Sequence
 from difflib import get_close_matches
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 import polars as pl
 
+from shortlist.data.compression import (
+    COMPRESSED,
+    ZSTD,
+    damaged_error,
+    decompress,
+    is_compressed,
+    plain_sources,
+)
 from shortlist.errors import DataError
+from shortlist.text import redact_uri
 
 Format = Literal["csv", "tsv", "inter", "parquet", "jsonl"]
 FORMATS: dict[str, Format] = {
@@ -26,7 +33,6 @@ FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
 }
-COMPRESSED = (".gz", ".zst", ".zstd")
 KNOWN = ", ".join(FORMATS) + ", each also .gz or .zst"
 
 
@@ -37,20 +43,49 @@ def find_files(source: str | Path | Sequence[str | Path]) -> list[Path]:
         if not found:
             raise DataError("a list of files must have at least one entry, got an empty list; add one.")
         return found
-    path = Path(source).expanduser()
+    path = _expand_user(Path(source))
     if path.is_file():
         return [_check_not_empty(path)]
     if path.is_dir():
         return _files_in(path)
-    names = glob.glob(str(path), recursive=True)  # noqa: PTH207  Path.glob takes no absolute pattern
-    found = sorted(Path(name) for name in names if Path(name).is_file())
+    found = _match(path)
     if found:
         return list(map(_check_not_empty, found))
     if glob.has_magic(str(path)):
         raise DataError(
-            f"{path}: a pattern must match at least one file, got none; check the folder and the extension."
+            f"{redact_uri(path)}: a pattern must match at least one file, got none; check the folder and the "
+            "extension."
         )
-    raise DataError(f"{path}: no such file; {_suggest(path)}")
+    raise DataError(f"{redact_uri(path)}: no such file; {_suggest(path)}")
+
+
+def _expand_user(path: Path) -> Path:
+    """The path with ~ replaced by the home folder, unless a folder or file has that very name."""
+    try:
+        return path if Path(*path.parts[:1]).exists() else path.expanduser()
+    except (RuntimeError, OSError):  # no such user; a name that is too long
+        return path
+
+
+def _match(pattern: Path) -> list[Path]:
+    """The files that match a pattern; folders at its beginning that exist are taken literally."""
+    literal, parts = Path(), []
+    for part in pattern.parts:
+        literal = literal / part
+        parts.append(glob.escape(part) if literal.is_dir() else part)
+    names = glob.glob(str(Path(*parts)), recursive=True)  # noqa: PTH207  Path.glob takes no absolute pattern
+    return sorted(Path(name) for name in names if Path(name).is_file())
+
+
+def open_sources(paths: list[Path], kind: str) -> list[Path] | list[str] | list[bytes]:
+    """What polars scans without treating a name as a pattern: paths, or the contents of compressed files."""
+    whole = list(map(Path.absolute, paths))
+    if kind == "parquet":
+        return list(map(decompress, whole)) if any(map(is_compressed, whole)) else whole
+    sources = plain_sources(whole)
+    if kind == "jsonl" and sources is whole:  # scan_ndjson has no glob=False
+        return [glob.escape(str(path)) for path in whole]
+    return sources
 
 
 def _check_not_empty(path: Path) -> Path:
@@ -76,7 +111,7 @@ def _files_in(folder: Path) -> list[Path]:
 def _suggest(path: Path) -> str:
     """Similar names, or the missing folder."""
     if not path.parent.is_dir():
-        return f"the folder {path.parent} does not exist either; check the path."
+        return f"the folder {redact_uri(path.parent)} does not exist either; check the path."
     near = get_close_matches(path.name, [other.name for other in path.parent.iterdir()], n=2)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else "check the path."
 
@@ -104,41 +139,20 @@ def detect_format(paths: list[Path]) -> Format:
     return next(kind for kind in kinds if kind)
 
 
-def is_compressed(path: Path) -> bool:
-    """Whether the file name has a compression suffix."""
-    return path.suffix.lower() in COMPRESSED
-
-
-def decompress(path: Path) -> bytes:
-    """The bytes of a file, compressed or not."""
-    if path.suffix.lower() == ".gz":
-        with gzip.open(path) as file:
-            return file.read()
-    if not is_compressed(path):
-        return path.read_bytes()
-    for module in ("compression.zstd", "zstandard"):  # the first is in the standard library since Python 3.14
-        if find_spec(module.partition(".")[0]) is not None:
-            return bytes(import_module(module).decompress(path.read_bytes()))
-    if find_spec("pyarrow") is not None:
-        with import_module("pyarrow").input_stream(path, compression="zstd") as stream:
-            return bytes(stream.read())
-    raise DataError(
-        "a zstd-compressed Parquet file needs the package zstandard; install it, or decompress the file."
-    )
-
-
-def explain_read_error(error: Exception, paths: list[Path], kind: str, separator: str | None) -> DataError:
+def explain_read_error(
+    error: BaseException, paths: list[Path], kind: str, separator: str | None
+) -> DataError:
     """The error of a reader as a DataError that names the file and the problem."""
     path = next((path for path in paths if not _is_readable(path)), paths[0])
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, PermissionError):
         return DataError(f"{path}: no permission to read the file; change its permissions.")
-    if is_compressed(path) and not _is_readable(path):
-        return DataError(f"{path}: the compressed file is truncated or damaged; download or export it again.")
+    if not _is_readable(path):
+        return damaged_error(path)
     if isinstance(error, pl.exceptions.NoDataError) or "empty" in reason.lower():
         return _empty_error(path)
     if kind == "parquet":
-        return DataError(f"{path}: the file is not valid Parquet ({reason}); check how it was written.")
+        return DataError(f"{path}: the file is not valid Parquet ({reason[:200]}); check how it was written.")
     if "utf-8" in reason or "utf8" in reason:
         return DataError(f"{path}: the file must be UTF-8 text, got other bytes; convert it first.")
     if "schema" in reason.lower() and len(paths) > 1:
@@ -152,41 +166,48 @@ def explain_read_error(error: Exception, paths: list[Path], kind: str, separator
 
 
 def _is_readable(path: Path) -> bool:
-    """Whether a compressed file can be read to its end."""
+    """Whether a zstd file can be read to its end; others have been read already."""
     try:
-        if path.suffix.lower() == ".gz":
-            with gzip.open(path) as file:
-                while file.read(1 << 20):
-                    pass
-        elif is_compressed(path):
-            pl.read_csv(path, has_header=False, separator="\x01", quote_char=None, infer_schema=False)
+        with path.open("rb") as file:
+            if file.read(4) != ZSTD:
+                return True
+        pl.read_csv(
+            path.absolute(),
+            glob=False,
+            has_header=False,
+            separator="\x01",
+            quote_char=None,
+            infer_schema=False,
+        )
         return True
-    except (OSError, EOFError, pl.exceptions.PolarsError):
+    except (OSError, pl.exceptions.PolarsError):
         return False
 
 
 def _find_long_row(path: Path, separator: str) -> str:
     """A sentence about the first row with more fields than the header, or nothing."""
-    if path.suffix.lower() in COMPRESSED[1:]:
-        return ""
-    with gzip.open(path, "rt") if is_compressed(path) else path.open(newline="") as file:
-        rows = csv.reader(file, delimiter=separator)
+    lines = io.StringIO(decompress(path).decode(errors="replace"), newline="")
+    try:
+        rows = csv.reader(lines, delimiter=separator)
         width = len(next(rows))
         for number, row in enumerate(rows, start=1):
             if len(row) > width:
                 return f"row {number}: a row must have as many fields as the header ({width}), got {len(row)}"
+    except (csv.Error, StopIteration, ValueError, TypeError):  # a separator or text that this module refuses
+        pass
     return ""
 
 
 def _find_invalid_json(path: Path) -> str:
     """A sentence about the first line that is not a JSON object, or nothing."""
     for number, line in enumerate(decompress(path).splitlines(), start=1):
+        got = line[:60].decode(errors="replace")
         try:
-            good = not line.strip() or isinstance(json.loads(line), dict)
+            if not line.strip() or isinstance(json.loads(line), dict):
+                continue
+        except RecursionError:
+            return f"row {number}: a JSON object must not be nested deeply, got {got!r}"
         except ValueError:
-            good = False
-        if not good:
-            return (
-                f"row {number}: every line must be a JSON object, got {line[:60].decode(errors='replace')!r}"
-            )
+            pass
+        return f"row {number}: every line must be a JSON object, got {got!r}"
     return ""

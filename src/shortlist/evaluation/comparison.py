@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from shortlist.evaluation.tables import (
     rich_table,
     without_nan,
 )
+from shortlist.text import escape_html as escape
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -1,9 +1,11 @@
 """Tables as plain text, Markdown, LaTeX, HTML, rich tables and JSON."""
 
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+
+from shortlist.text import escape_html as escape
+from shortlist.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,7 +19,7 @@ def cell_text(value: Any) -> str:
     """One cell: four decimals for a float, nothing for null and NaN."""
     if value is None or value != value:
         return ""
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return f"{value:.4f}" if isinstance(value, float) else printable(value)
 
 
 def plain(table: pl.DataFrame) -> str:
@@ -80,7 +82,9 @@ def rich_table(table: pl.DataFrame, title: str) -> "Table":
 
     shown = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
     for k, name in enumerate(table.columns):
-        shown.add_column(name, justify="right" if k else "left", overflow="fold", no_wrap=k > 0)
+        shown.add_column(
+            Text(printable(name)), justify="right" if k else "left", overflow="fold", no_wrap=k > 0
+        )
     for row in table.rows():
         shown.add_row(*(Text(cell_text(cell)) for cell in row))
     return shown

@@ -9,7 +9,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,6 +20,7 @@ from shortlist.errors import NotFittedError
 from shortlist.models.selection import SelectionReport
 from shortlist.recommend.explain import Contributions
 from shortlist.recommend.request import RecommendRequest, Scores
+from shortlist.text import escape_html as escape
 from shortlist.types import Floats, Ints
 
 DENSE_CELLS = 1 << 24  # scores in memory at once

@@ -1,8 +1,9 @@
 """SelectionReport: which model and cutoff were selected, what else was tried, and why."""
 
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Any
+
+from shortlist.text import escape_html as escape
 
 if TYPE_CHECKING:
     from rich.console import Group

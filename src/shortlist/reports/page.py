@@ -6,11 +6,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from shortlist.core import charts
 from shortlist.evaluation.significance import PairedTest
+from shortlist.text import printable
 
 
 def render(template: str, **context: Any) -> str:
-    """Fill one template; every value is escaped unless the template marks it safe."""
-    return _ENVIRONMENT.get_template(template).render(context)
+    """Fill one template; values are escaped unless the template marks them safe; no control characters."""
+    return printable(_ENVIRONMENT.get_template(template).render(context), keep="\n\t")
 
 
 def format_decimal(value: float | None, digits: int = 4) -> str:

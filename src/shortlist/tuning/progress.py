@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from shortlist.text import printable
+
 if TYPE_CHECKING:
     from shortlist.models.factorization.training import Progress as Epoch
 
@@ -38,7 +40,7 @@ class LineProgress(ProgressDisplay):
         self.write, self.last = write, time.monotonic()
 
     def line(self, text: str) -> None:
-        self.write(text)
+        self.write(printable(text))
         self.last = time.monotonic()
 
     def update(self, text: str, done: int, total: int) -> None:
@@ -53,10 +55,10 @@ class BarProgress(ProgressDisplay):
         self.bar, self.task = bar, bar.add_task("", total=None)
 
     def line(self, text: str) -> None:
-        self.bar.console.print(text, markup=False, highlight=False)
+        self.bar.console.print(printable(text), markup=False, highlight=False)
 
     def update(self, text: str, done: int, total: int) -> None:
-        self.bar.update(self.task, description=text, completed=done, total=total)
+        self.bar.update(self.task, description=printable(text), completed=done, total=total)
 
 
 @contextmanager
