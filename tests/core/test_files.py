@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from shortlist.core import files
 from shortlist.core.files import atomic_write, check_writable
 from shortlist.errors import DataError
 
@@ -105,17 +104,57 @@ with atomic_write(Path(sys.argv[1])) as temporary:
 """
 
 
-def test_next_write_removes_leftovers_of_dead_processes_only(tmp_path, monkeypatch):
+WRITE_SLOWLY = """
+import sys
+from pathlib import Path
+from shortlist.core.files import atomic_write
+with atomic_write(Path(sys.argv[1])) as temporary:
+    temporary.write_text("from another process")
+    print(temporary.name, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs file locks")
+def test_next_write_removes_leftovers_of_dead_processes_only(tmp_path):
     target = tmp_path / "report.json"
     subprocess.run([sys.executable, "-c", CRASH, str(target)], timeout=60, check=False)
     (leftover,) = names(tmp_path)
-    running = leftover.replace(f"-{leftover.split('-')[1]}-", f"-{os.getppid()}-")
-    foreign = [".report.json.tmp", ".report.json.other-1-aa.tmp", ".other.json" + leftover[12:], running]
-    for name in foreign:
+    reused = leftover.replace(f"-{leftover.split('-')[1]}-", f"-{os.getppid()}-")  # a running process
+    own = leftover.replace(f"-{leftover.split('-')[1]}-", f"-{os.getpid()}-")
+    foreign = [".report.json.tmp", ".report.json.other-1-aa.tmp", ".other.json" + leftover[12:]]
+    for name in (*foreign, reused, own):
         (tmp_path / name).touch()
     with atomic_write(target) as temporary:
         check_writable(target)  # does not remove what this process is writing
         temporary.write_text("new")
         assert sorted([*foreign, temporary.name]) == names(tmp_path)
     assert names(tmp_path) == sorted([*foreign, "report.json"])
-    assert not files._ACTIVE
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs file locks")
+def test_file_of_a_running_writer_is_not_removed(tmp_path):
+    target = tmp_path / "report.json"
+    command = [sys.executable, "-c", WRITE_SLOWLY, str(target)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        being_written = other.stdout.readline().strip()
+        with atomic_write(target) as temporary:
+            temporary.write_text("from this process")
+        assert names(tmp_path) == sorted([being_written, "report.json"])
+        other.communicate("")
+    assert other.returncode == 0
+    assert target.read_text() == "from another process"
+    assert names(tmp_path) == ["report.json"]
+
+
+def test_empty_file_can_be_written(tmp_path):
+    with atomic_write(tmp_path / "lists.jsonl") as temporary:
+        temporary.open("wb").close()
+    assert (tmp_path / "lists.jsonl").read_bytes() == b""
+
+
+def test_file_has_the_usual_permissions(tmp_path):
+    with atomic_write(tmp_path / "new") as temporary:
+        temporary.write_text("new")
+    (tmp_path / "plain").write_text("plain")
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -260,9 +260,8 @@ def test_parameters_work_as_in_scikit_learn(name):
 def test_failed_fit_leaves_the_cutoff_unchanged():
     lists, truth, _ = plain_world()
     cut = FixedN().fit(lists, truth)
-    cut.target = "recall"
-    with pytest.raises(ConfigError, match="target must be one of f1, ndcg"):
-        cut.fit(lists, truth)
+    with pytest.raises(DataError, match="at least one user who has a list"):
+        cut.fit(lists, Interactions.from_tuples([("unknown", "item")]))
     assert cut.N_ > 0
 
 
@@ -372,19 +371,55 @@ def test_calibration_must_be_a_name_or_an_instance(calibration):
 
 
 @pytest.mark.parametrize(
-    ("cut", "message"),
+    ("cut", "name", "value", "message"),
     [
-        (FixedN(N="3"), "N must be a whole number of at least 0, got '3'"),
-        (FixedN(N=-1), "N must be a whole number of at least 0, got -1"),
-        (FixedN(n_candidates=2.5), "n_candidates must be a whole number"),
-        (Threshold(threshold="high"), "threshold must be a number"),
-        (Threshold(coverage="half"), r"coverage must be a number in \[0, 1\], got 'half'"),
-        (ExpectedF1(floor=None), "floor must be a number"),
-        (ExpectedValue(gain="1"), "gain must be a number"),
-        (Guarantee(min_precision="0.5"), "min_precision must be a number"),
+        (FixedN(), "N", "3", "N must be a whole number of at least 0, got '3'"),
+        (FixedN(), "N", -1, "N must be a whole number of at least 0, got -1"),
+        pytest.param(FixedN(), "N", 10**5000, "got int with too many digits", id="digits"),
+        (FixedN(), "n_candidates", 2.5, "n_candidates must be a whole number"),
+        (FixedN(), "target", np.array(["f1", "f1"]), "target must be one of f1, ndcg"),
+        (Threshold(), "threshold", "high", "threshold must be a number"),
+        (Threshold(), "coverage", "half", r"coverage must be a number in \[0, 1\], got 'half'"),
+        (Threshold(), "calibration", "magic", "calibration must be one of"),
+        (ExpectedF1(), "floor", None, "floor must be a number"),
+        (ExpectedF1(), "floor", 10**400, "floor must be a number"),
+        (ExpectedF1(), "size", "huge", "size must be one of"),
+        (ExpectedValue(), "gain", "1", "gain must be a number"),
+        (Boundary(), "scale", 0, "scale must be a number"),
+        (Boundary(), "negatives", "all", "negatives must be a positive number"),
+        (Guarantee(min_precision=0.5), "min_precision", "0.5", "min_precision must be a number"),
+        (Guarantee(min_precision=0.5), "max_empty", 0.5, "exactly one of min_precision and max_empty"),
+        (Guarantee(max_empty=0.5), "fallback", "empty", "fallback must be None"),
+        (Calibration(), "method", "magic", "method must be one of"),
+        (Calibration(), "seed", -1, "seed must be a whole number"),
     ],
 )
-def test_parameters_of_the_wrong_type_are_refused(cut, message):
+def test_invalid_parameter_is_refused_wherever_it_is_set(cut, name, value, message):
+    before = cut.get_params()
+    with pytest.raises(ConfigError, match=message) as constructed:
+        type(cut)(**before | {name: value})
+    for change in (lambda: setattr(cut, name, value), lambda: cut.set_params(**{name: value})):
+        with pytest.raises(ConfigError) as caught:
+            change()
+        assert str(caught.value) == str(constructed.value)
+        assert cut.get_params() == before
+
+
+def test_parameters_that_depend_on_each_other_are_set_together():
+    cut = Guarantee(min_precision=0.5, fallback="empty")
+    with pytest.raises(ConfigError, match="exactly one"):
+        cut.set_params(max_empty=0.1, confidence=0.5)
+    assert (cut.max_empty, cut.confidence) == (None, 0.95)
+    cut.set_params(min_precision=None, max_empty=0.1, fallback=None)
+    assert (cut.min_precision, cut.max_empty) == (None, 0.1)
+
+
+def test_assigned_parameter_makes_the_cutoff_unfitted():
     lists, truth, _ = plain_world()
-    with pytest.raises(ConfigError, match=message):
-        cut.fit(lists, truth)
+    cut = FixedN().fit(lists, truth)
+    with pytest.raises(ConfigError, match="target must be one of"):
+        cut.target = "recall"
+    assert cut.N_ > 0
+    cut.target = "ndcg"
+    assert cut.fitted() == {}
+    assert cut.get_params()["target"] == "ndcg"

@@ -3,13 +3,14 @@
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import polars as pl
 import pytest
 from scipy.sparse import csr_array
 
-from shortlist.cutoff import FixedN
+from shortlist.cutoff import Boundary, ExpectedF1, FixedN, Guarantee, Threshold
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError, NotFittedError
 from shortlist.models.base import Recommender, load_model
@@ -261,8 +262,51 @@ def test_invalid_parameter_is_named(name):
     assert own.keys() - BAD.keys() <= {"bias"}
     for key in own.keys() & BAD.keys():
         for value in BAD[key]:
-            with pytest.raises(ConfigError, match=rf"^{key}\b"):
-                model(name).set_params(**{key: value}).fit(checkerboard())
+            one = model(name)
+            with pytest.raises(ConfigError, match=rf"^{key}\b") as constructed:
+                type(one)(**own | {key: value})
+            for change in (partial(setattr, one, key, value), partial(one.set_params, **{key: value})):
+                with pytest.raises(ConfigError) as caught:
+                    change()
+                assert str(caught.value) == str(constructed.value)
+                assert one.get_params() == own
+
+
+@every_model
+def test_assigned_parameter_makes_the_model_unfitted(name):
+    for key, value in fitted(name).get_params().items():
+        one = copy.copy(fitted(name))
+        setattr(one, key, value)
+        assert one.is_fitted == (key == "n_threads"), key
+        assert fitted(name).is_fitted
+
+
+@pytest.mark.parametrize(
+    "cut", [FixedN(), Threshold(), ExpectedF1(), Guarantee(min_precision=0.1), Boundary()], ids=repr
+)
+def test_cutoff_that_needs_fit_is_not_set(cut):
+    one = copy.copy(fitted("Popularity"))
+    with pytest.raises(NotFittedError, match=f"set_cutoff needs a fitted cutoff, got {type(cut).__name__}"):
+        one.set_cutoff(cut)
+    assert one.cutoff_ is None
+
+
+def test_cutoff_that_needs_no_fit_is_set():
+    for cut in (FixedN(N=3), Threshold(threshold=0.5), Boundary(t=0.5)):
+        assert copy.copy(fitted("Popularity")).set_cutoff(cut).cutoff_ is cut
+    cut = Boundary()  # uses the boundaries that the model learned
+    one = copy.copy(fitted("DKBPRMF")).set_cutoff(cut)
+    assert one.recommend(N=5).boundary is not None
+
+
+@every_model
+def test_copies_keep_parameters_and_fit(name):
+    one = fit(name, checkerboard())
+    for copied in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+        assert copied.get_params().keys() == one.get_params().keys()
+        assert copied.is_fitted
+        copied.set_params()
+        assert one.is_fitted
 
 
 @every_model

@@ -1,5 +1,6 @@
 """Base class of cutoffs, calibrations and size models: parameters, cloning, saving and loading."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -10,21 +11,68 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from shortlist.core.checks import check_names, check_text, file_error
 from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
 from shortlist.errors import ConfigError, ModelFileError, NotFittedError
 
 Array = npt.NDArray[Any]
+FITTED_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}_")
+MAX_WHOLE = 2**31 - 1
+MAX_SEED = 2**63 - 1
+# what a file whose values have the wrong type or size can raise
+FILE_ERRORS = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
 
 @dataclass(kw_only=True, eq=False)
 class Estimator:
-    """The dataclass fields are the parameters; attributes that end in `_` hold what `fit` learned."""
+    """The dataclass fields are the parameters; attributes that end in `_` hold what `fit` learned.
+
+    Parameters are checked together whenever one of them is set: by the constructor, by `set_params` and by
+    assignment. A parameter that is set afterwards makes the object unfitted.
+    """
 
     kind: ClassVar[str] = "estimator"
+    keeps_fit: ClassVar[frozenset[str]] = frozenset({"n_threads"})  # parameters that change no result
     registry: ClassVar[dict[str, type["Estimator"]]] = {}  # by name, to restore saved objects
 
     def __init_subclass__(cls) -> None:
         Estimator.registry[cls.__name__] = cls
+
+    def __post_init__(self) -> None:
+        self._check_params()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in type(self).__dataclass_fields__:
+            object.__setattr__(self, name, value)
+        elif name in vars(self):
+            self._replace_params({name: value})
+        else:  # in the constructor, which checks the parameters when all are set
+            vars(self)[name] = self._convert_param(name, value)
+
+    def _replace_params(self, changes: dict[str, Any]) -> None:
+        """Set parameters if they are valid together with the others; else nothing changes."""
+        changes = {name: self._convert_param(name, value) for name, value in changes.items()}
+        trial = object.__new__(type(self))
+        vars(trial).update(self.get_params() | changes)
+        trial._check_params()
+        vars(self).update(changes)
+        if not changes.keys() <= self.keeps_fit:
+            self._forget()
+
+    def _convert_param(self, name: str, value: Any) -> Any:
+        """The value in the form in which the parameter is stored."""
+        return value
+
+    def _check_params(self) -> None:
+        """Raise ConfigError for an invalid parameter or combination of parameters."""
+
+    def _check_fitted(self) -> None:
+        """Raise ModelFileError if what was loaded from a file is not what `fit` could have learned."""
+
+    def _forget(self) -> None:
+        """Remove what `fit` learned."""
+        for name in self.fitted():
+            delattr(self, name)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name.
@@ -34,10 +82,13 @@ class Estimator:
         deep
             Ignored; accepted for compatibility with scikit-learn.
         """
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        known = vars(self)
+        return {field.name: known[field.name] for field in fields(self)}
 
     def set_params(self, **params: Any) -> Self:
         """Change parameters by name; the object becomes unfitted.
+
+        The new values are checked together. If one of them is invalid, nothing changes.
 
         Parameters
         ----------
@@ -50,10 +101,8 @@ class Estimator:
                 near = get_close_matches(name, known, 1)
                 advice = f"did you mean {near[0]!r}?" if near else f"its parameters are {', '.join(known)}."
                 raise ConfigError(f"{type(self).__name__} has no parameter {name!r}; {advice}")
-        for name, value in params.items():
-            setattr(self, name, value)
-        for name in self.fitted():
-            delattr(self, name)
+        self._replace_params(params)
+        self._forget()
         return self
 
     def clone(self) -> Self:
@@ -111,10 +160,8 @@ class Estimator:
         }
         try:
             loaded = unpack(packed, artifact.arrays, artifact.series)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(
-                f"{path} holds a {cls.kind} this version cannot load ({error!r}); fit and save it again."
-            ) from None
+        except FILE_ERRORS as error:
+            raise describe_error(path, error) from None
         if not isinstance(loaded, cls):
             raise ModelFileError(
                 f"{path} holds a {artifact.name}, not a {cls.__name__}; use {artifact.name}.load."
@@ -150,33 +197,53 @@ def unpack(packed: Any, arrays: Arrays, series: Mapping[str, pl.Series]) -> Any:
         return tuple(packed)
     if not isinstance(packed, dict):
         return packed
-    if "array" in packed:
+    if packed.keys() == {"array"}:
         return arrays[packed["array"]]
-    if "series" in packed:
+    if packed.keys() == {"series"}:
         return series[packed["series"]]
-    if "float" in packed:
-        return float(packed["float"])
-    estimator = Estimator.registry[packed["class"]](
-        **{name: unpack(value, arrays, series) for name, value in packed["params"].items()}
+    if packed.keys() == {"float"}:
+        return float(check_text(packed, "float", ("inf", "-inf", "nan")))
+    check_names(packed, ("class", "params", "fitted"))
+    name = check_text(packed, "class", Estimator.registry)
+    params, fitted = (
+        {key: unpack(value, arrays, series) for key, value in packed[part].items()}
+        for part in ("params", "fitted")
     )
-    for name, value in packed["fitted"].items():
-        setattr(estimator, name, unpack(value, arrays, series))
+    estimator = Estimator.registry[name](**params)
+    for key, value in fitted.items():
+        if not FITTED_NAME.fullmatch(key) or key in dir(type(estimator)):
+            raise file_error(key, "cannot be a fitted attribute")
+        vars(estimator)[key] = value
+    if fitted:
+        estimator._check_fitted()
     return estimator
+
+
+def describe_error(path: str | Path, error: BaseException) -> ModelFileError:
+    """One sentence that names the file, for an error in its content."""
+    if isinstance(error, ModelFileError):
+        return ModelFileError(f"cannot load {path}: {error}")
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())[:150]!s}"
+    return ModelFileError(f"cannot load {path}: its content is invalid ({reason}); save the model again.")
 
 
 def check_number(minimum: float, **values: Any) -> None:
     """Raise ConfigError for a value that is not a finite number of at least `minimum`."""
     for name, value in values.items():
-        number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-        if not number or not minimum <= value < np.inf:
-            raise ConfigError(f"{name} must be a number of at least {minimum}, got {value!r}.")
+        if not is_finite(value) or not minimum <= value:
+            raise ConfigError(f"{name} must be a number of at least {minimum}, got {short_repr(value)}.")
 
 
-def check_whole(minimum: int, **values: Any) -> None:
-    """Raise ConfigError for a value that is not a whole number of at least `minimum`."""
+def check_whole(minimum: int, maximum: int = MAX_WHOLE, /, **values: Any) -> None:
+    """Raise ConfigError for a value that is not a whole number from `minimum` to `maximum`."""
     for name, value in values.items():
-        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < minimum:
-            raise ConfigError(f"{name} must be a whole number of at least {minimum}, got {value!r}.")
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not whole or value < minimum:
+            raise ConfigError(
+                f"{name} must be a whole number of at least {minimum}, got {short_repr(value)}."
+            )
+        if value > maximum:
+            raise ConfigError(f"{name} must be at most {maximum}, got {short_repr(value)}.")
 
 
 def check_fraction(**values: Any) -> None:
@@ -185,3 +252,31 @@ def check_fraction(**values: Any) -> None:
         check_number(0, **{name: value})
         if not 0 < value <= 1:
             raise ConfigError(f"{name} must be above 0 and at most 1, got {value!r}.")
+
+
+def check_flag(**values: Any) -> None:
+    """Raise ConfigError for a value that is not True or False."""
+    for name, value in values.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise ConfigError(f"{name} must be True or False, got {short_repr(value)}.")
+
+
+def is_number(value: Any) -> bool:
+    """Whether the value is a number in the range of floats; True and False are none."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) < 1 << 1000
+    return isinstance(value, (float, np.integer, np.floating))
+
+
+def is_finite(value: Any) -> bool:
+    """Whether the value is a finite number."""
+    return is_number(value) and bool(np.isfinite(value))
+
+
+def short_repr(value: object) -> str:
+    """repr, cut to 60 characters; an integer of thousands of digits has no repr."""
+    try:
+        text = repr(value)
+    except ValueError:
+        text = f"{type(value).__name__} with too many digits"
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,19 +1,29 @@
 """Atomic file writes: readers see the old file or the new file, never a part of either."""
 
+import errno
 import os
 import platform
 import secrets
 import stat
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
 from shortlist.errors import DataError
 
-_ACTIVE: set[str] = set()  # temporary files of this process that are being written
+UNTOUCHED = 0  # modification time of a temporary file before anything is written to it
+
+
+class _Temporary(NamedTuple):
+    """A temporary file beside its target; while a process holds its lock, nobody removes it."""
+
+    path: Path
+    lock: int  # descriptor; -1 where the system has no locks
 
 
 @contextmanager
@@ -27,8 +37,10 @@ def atomic_write(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise DataError(f"cannot write {target}: {error.strerror or error}; choose another path.") from None
     try:
-        yield temporary
-        temporary.replace(target)
+        yield temporary.path
+        if temporary.path.stat().st_mtime_ns == UNTOUCHED:
+            raise FileNotFoundError(errno.ENOENT, "nothing was written")
+        temporary.path.replace(target)
     except OSError as error:
         raise _write_error(target, error.strerror or str(error)) from None
     except pl.exceptions.PolarsError as error:
@@ -45,60 +57,84 @@ def check_writable(target: Path) -> None:
         raise DataError(f"cannot write {target}: it is a folder; pass the path of a file.")
     try:
         temporary = _reserve(target)
-        temporary.touch()
     except OSError as error:
         raise DataError(f"cannot write {target}: {error.strerror or error}; choose another path.") from None
     _discard(temporary)
 
 
-def _reserve(target: Path) -> Path:
-    """Register a new temporary path for `target` before the file exists, so that no interrupt leaks it."""
+def _reserve(target: Path) -> _Temporary:
+    """Create an empty temporary file for `target`, and lock it."""
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         if not stat.S_ISREG(mode := target.stat().st_mode) and not stat.S_ISDIR(mode):
             raise DataError(f"cannot write {target}: it is not a regular file; choose another path.")
     target.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}.{zlib.crc32(platform.node().encode()):08x}-"
     _remove_leftovers(target.parent, prefix)
-    temporary = target.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}.tmp"
-    _ACTIVE.add(str(temporary))
-    return temporary
+    while True:
+        path = target.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}.tmp"
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            _lock(lock, wait=True)
+            if not _is_same_file(path, lock):  # another process removed it before it was locked
+                os.close(lock)
+                continue
+            os.utime(path, ns=(UNTOUCHED, UNTOUCHED))
+        except BaseException:
+            _discard(_Temporary(path, lock))
+            raise
+        if sys.platform == "win32":  # an open file cannot be renamed there
+            os.close(lock)
+            lock = -1
+        return _Temporary(path, lock)
 
 
 def _remove_leftovers(folder: Path, prefix: str) -> None:
-    """Remove temporary files of dead processes on this host."""
+    """Remove temporary files that no process has locked: their writers ended without removing them."""
     with os.scandir(folder) as entries:
         names = [e.name for e in entries if e.name.startswith(prefix) and e.name.endswith(".tmp")]
-    for name in names:
-        pid = name.removeprefix(prefix).partition("-")[0]
-        path = folder / name
-        if pid.isdecimal() and str(path) not in _ACTIVE and not _is_running(int(pid)):
-            path.unlink(missing_ok=True)
+    for name in names if sys.platform != "win32" else ():
+        with suppress(OSError):
+            lock = os.open(folder / name, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                if _lock(lock, wait=False):
+                    (folder / name).unlink()
+            finally:
+                os.close(lock)
 
 
-def _is_running(pid: int) -> bool:
-    """Whether another process has this id; assumed on Windows, where `os.kill` would send a signal."""
-    if os.name == "nt":
-        return True
-    if pid == os.getpid():
-        return False  # left by an earlier process with this id: files of this process are in _ACTIVE
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
+def _lock(descriptor: int, *, wait: bool) -> bool:
+    """Lock an open file for this process; the system releases the lock when the process ends.
+
+    Return whether it was locked. File systems without locks lock nothing.
+    """
+    if sys.platform == "win32":
         return False
-    except PermissionError:
-        pass
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
     return True
 
 
-def _discard(temporary: Path) -> None:
+def _is_same_file(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _discard(temporary: _Temporary) -> None:
     """Remove the temporary file if it is still there, even when Ctrl-C arrives here."""
     try:
-        temporary.unlink(missing_ok=True)
+        temporary.path.unlink(missing_ok=True)
     except KeyboardInterrupt:
-        temporary.unlink(missing_ok=True)
+        temporary.path.unlink(missing_ok=True)
         raise
     finally:
-        _ACTIVE.discard(str(temporary))
+        if temporary.lock >= 0:
+            os.close(temporary.lock)
 
 
 def _write_error(target: Path, reason: str) -> DataError:

@@ -9,8 +9,16 @@ from scipy.linalg import lapack
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-from shortlist.core.estimator import Estimator
-from shortlist.errors import DataError, TrainingError
+from shortlist.core.checks import check_array, check_float_value, check_names, check_starts
+from shortlist.core.estimator import (
+    MAX_SEED,
+    Estimator,
+    check_fraction,
+    check_number,
+    check_whole,
+    short_repr,
+)
+from shortlist.errors import ConfigError, DataError, TrainingError
 from shortlist.kernels.glm import add_curvature, add_hinges, fill_hinges
 from shortlist.types import Doubles, Floats
 
@@ -98,10 +106,19 @@ class AdditiveLogistic(Estimator):
     If there are more than `n_rows` rows with outcome 0, a sample of them is used with larger weights.
     """
 
-    quantiles: tuple[float, ...] = ()  # of each column, where its slope may change
+    quantiles: Any = ()  # of each column, where its slope may change
     ridge: float = 1.0
     n_rows: int = 100_000
     seed: int = 0
+
+    def _check_params(self) -> None:
+        check_number(0, ridge=self.ridge)
+        check_whole(1, n_rows=self.n_rows)
+        check_whole(0, MAX_SEED, seed=self.seed)
+        if not isinstance(self.quantiles, tuple) or len(self.quantiles) > 100:
+            raise ConfigError(f"quantiles must be a short tuple, got {short_repr(self.quantiles)}.")
+        for quantile in self.quantiles:
+            check_fraction(quantiles=quantile)
 
     def fit(self, columns: Doubles, y: Doubles) -> Self:
         """Fit to columns (n_rows, n_columns) and outcomes y (n_rows,) in {0, 1}."""
@@ -123,6 +140,18 @@ class AdditiveLogistic(Estimator):
         self.slopes_ = np.where(spread > 1e-9, beta[1:] / scale, 0.0)
         self.intercept_ = float(beta[0] - self.slopes_ @ center)
         return self
+
+    def check_columns(self, n_columns: int) -> None:
+        """Raise ModelFileError unless what was learned belongs to this many columns."""
+        known = vars(self)
+        edges = ("edges_",) if self.quantiles else ()
+        check_names(self.fitted(), ("starts_", "knots_", "slopes_", "intercept_", *edges))
+        n_knots = check_array(known, "knots_", np.float64, (None,)).size
+        check_starts(known, "starts_", n_columns, n_knots)
+        check_array(known, "slopes_", np.float64, (n_columns + n_knots,))
+        check_float_value(known, "intercept_", -1e300, 1e300)
+        if edges:
+            check_array(known, "edges_", np.float64, (2, n_columns))
 
     def log_odds(self, columns: Doubles) -> Doubles:
         """(n_rows,) log-odds of outcome 1."""

@@ -1,5 +1,6 @@
 """Boosted trees: trained by LightGBM, stored in its text format, evaluated by a kernel to the same bits."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,18 @@ from shortlist.types import Bools, Doubles, Floats
 Text = npt.NDArray[np.uint8]
 MAX_BIN = 127
 BATCH = 8192  # rows per task of a thread
-LINKS = {"binary": expit, "poisson": np.exp}  # from sums over the trees to predictions
+MAX_RAW = 50.0  # keeps exp finite
+MAX_LEAF = 1e6  # a larger value in a leaf is not the result of training
+
+
+def _exp(raw: Doubles) -> Doubles:
+    return np.exp(np.minimum(raw, MAX_RAW))
+
+
+LINKS: dict[str, Callable[[Doubles], Doubles]] = {
+    "binary": expit,
+    "poisson": _exp,
+}  # from sums over the trees to predictions
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,7 @@ def fit_trees(columns: Floats, y: Bools | Doubles, weight: Floats | None, params
         "deterministic": True,
         "force_row_wise": True,
         "num_threads": 1,
-        "seed": params.seed,
+        "seed": params.seed % 2**31,
         "verbose": -1,
     }
     data = lightgbm.Dataset(columns, y, weight=weight, params={"max_bin": MAX_BIN, "verbose": -1})
@@ -67,8 +79,15 @@ class TreeEnsemble:
             self._link = LINKS[_field(parts[0], "objective").split()[0]]
             self._n_columns = int(_field(parts[0], "max_feature_idx")) + 1
             self._forest = _join([tree for part in parts for tree in _trees(part, self._n_columns)])
-        except (ValueError, KeyError, IndexError) as error:
+        except (ArithmeticError, ValueError, KeyError, IndexError) as error:
             raise ModelFileError(f"the trees cannot be read ({error}); fit the model again.") from None
+
+    def check_kind(self, objective: str, n_columns: int) -> None:
+        """Raise ModelFileError if the trees have another objective or need more columns."""
+        if self._link is not LINKS[objective] or self._n_columns > n_columns:
+            raise ModelFileError(
+                f"the trees must be {objective} with at most {n_columns} columns; fit the model again."
+            )
 
     @property
     def base(self) -> float:
@@ -151,6 +170,8 @@ def _tree(text: str, n_columns: int) -> Forest:
         and np.array_equal(np.sort(~node[~inner]), np.arange(leaves.size))
         and (children > np.arange(children.size) // 2)[inner[1:]].all()
         and ((feature >= 0) & (feature < n_columns)).all()
+        and (np.abs(np.concatenate([leaves, inner_value])) <= MAX_LEAF).all()  # False for NaN
+        and not np.isnan(bound).any()
     ):
         raise ValueError("an invalid tree")
     # bits 2 and 3 are the missing type; 2 sends NaN to the default side, the others treat NaN as 0

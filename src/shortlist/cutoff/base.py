@@ -8,7 +8,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from shortlist.core.estimator import Estimator, check_whole
+from shortlist.core.checks import check_ids
+from shortlist.core.estimator import Estimator, check_whole, is_number, short_repr
 from shortlist.cutoff.candidates import Labels, Scores, label_candidates, top_candidates
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
@@ -18,6 +19,7 @@ from shortlist.errors import ConfigError, DataError
 from shortlist.text import escape_html as escape
 from shortlist.types import Doubles, Floats, Ints
 
+FITTED_IDS = ("user_ids_", "item_ids_")  # of scores without ids
 MAX_CHARS = 60  # of one parameter in a repr
 
 
@@ -83,6 +85,7 @@ class Cutoff(Summarized):
     n_candidates: int = 100
 
     kind: ClassVar[str] = "cutoff"
+    uses_boundaries: ClassVar[bool] = False  # whether it can use the boundaries that lists carry
     reason: ClassVar[str] = "threshold"
     empty_reason: ClassVar[str] = "threshold"
 
@@ -131,7 +134,6 @@ class Cutoff(Summarized):
         >>> sl.cutoff.FixedN().fit(np.array([[0.9, 0.8], [0.1, 0.7]]), truth).N_
         1
         """
-        self._check()
         truth, history = Interactions.of(truth), None if history is None else Interactions.of(history)
         labels = label_candidates(scores, truth, history, users, self.candidates_needed())
         ids = labels.lists.users.values
@@ -146,9 +148,8 @@ class Cutoff(Summarized):
         fresh._fit_labels(labels, history)
         if not isinstance(scores, RankedLists):
             known = truth if history is None else history
-            fresh.user_ids_, fresh.item_ids_ = known.users.values, known.items.values  # type: ignore[attr-defined]
-        for name in self.fitted():
-            delattr(self, name)
+            fresh.user_ids_, fresh.item_ids_ = known.users.values, known.items.values
+        self._forget()
         vars(self).update(fresh.fitted())
         return self
 
@@ -321,16 +322,27 @@ class Cutoff(Summarized):
         """
         return self.n_candidates
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the cutoff can be applied: it is fitted, or its parameters make `fit` unnecessary."""
+        return True
+
     def _candidates(self, scores: Scores, history: Interactions | None) -> RankedLists:
         """Rank the candidates; scores without ids use those of the history, else those seen in `fit`."""
-        fitted = (vars(self).get(name) for name in ("user_ids_", "item_ids_"))
+        fitted = (vars(self).get(name) for name in FITTED_IDS)
         user_ids, item_ids = (None if found is None else IdMap(found) for found in fitted)
         ids = (user_ids, item_ids) if history is None else history
         return top_candidates(scores, ids=ids, n_candidates=self.candidates_needed())
 
-    def _check(self) -> None:
+    def _check_params(self) -> None:
         """Raise ConfigError for invalid parameters."""
         check_whole(1, n_candidates=self.n_candidates)
+
+    def _check_fitted(self) -> None:
+        """Check the ids that `fit` stores for scores without ids; subclasses check the rest."""
+        for name in FITTED_IDS:
+            if name in vars(self):
+                check_ids(vars(self), name)
 
     @abstractmethod
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
@@ -345,16 +357,15 @@ def check_interval(
     name: str, value: object, *, low: float, high: float, advice: str, ends: bool = True
 ) -> None:
     """Raise ConfigError unless the value is a number in [low, high], or in (low, high) without `ends`."""
-    ok = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not ok or not (low <= value <= high if ends else low < value < high):  # type: ignore[operator]
+    if not is_number(value) or not (low <= value <= high if ends else low < value < high):  # type: ignore[operator]
         left, right = ("[", "]") if ends else ("(", ")")
         raise ConfigError(
-            f"{name} must be a number in {left}{low:g}, {high:g}{right}, got {value!r}; {advice}"
+            f"{name} must be a number in {left}{low:g}, {high:g}{right}, got {short_repr(value)}; {advice}"
         )
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Raise ConfigError unless the value is one of the choices."""
     choices = tuple(choices)
-    if value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {value!r:.60}; choose one.")
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {short_repr(value)}; choose one.")

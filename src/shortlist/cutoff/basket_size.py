@@ -5,7 +5,8 @@ from typing import Self
 
 import numpy as np
 
-from shortlist.core.estimator import Estimator
+from shortlist.core.checks import check_array, check_bool, check_float_value, check_names
+from shortlist.core.estimator import Estimator, check_number
 from shortlist.core.glm import POISSON, glm_fit
 from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.features import mean_basket, recent_basket
@@ -14,6 +15,7 @@ from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import DataError
 from shortlist.types import Doubles, Ints
 
+N_HISTORY_COLUMNS = 4
 MAX_MEAN = 250.0  # predicted means are limited: no list is that long
 
 
@@ -22,6 +24,19 @@ class BasketSize(Estimator):
     """Predicts a count per user: items in the next basket, or relevant items that are not candidates."""
 
     ridge: float = 1.0
+
+    def _check_params(self) -> None:
+        check_number(0, ridge=self.ridge)
+
+    def _check_fitted(self) -> None:
+        known = vars(self)
+        names = ("center_", "scale_", "beta_", "uses_history_", "uses_expected_sizes_", "dispersion_")
+        check_names(self.fitted(), names)
+        n = N_HISTORY_COLUMNS * check_bool(known, "uses_history_") + check_bool(known, "uses_expected_sizes_")
+        check_array(known, "center_", np.float64, (n,))
+        check_array(known, "scale_", np.float64, (n,), low=1e-9)
+        check_array(known, "beta_", np.float64, (n + 1,))
+        check_float_value(known, "dispersion_", 0, 1e300)
 
     def fit(self, labels: Labels, counts: Ints, history: Interactions | None) -> Self:
         """Fit a Poisson regression of counts (n_lists,) of labeled users, and the dispersion around it."""

@@ -6,8 +6,10 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit
 
+from shortlist.core.checks import check_array, check_float_value, check_ids, check_names
+from shortlist.core.estimator import short_repr
 from shortlist.core.glm import LOGISTIC, glm_fit
-from shortlist.cutoff.base import CutLists, Cutoff, check_interval
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_interval
 from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.features import bounded_scores, score_range
 from shortlist.cutoff.search import best_threshold, count_above, running_minimum
@@ -66,11 +68,12 @@ class Boundary(Cutoff):
     negatives: float | str | None = None
     scale: float | None = None
 
+    uses_boundaries = True
     reason = "boundary"
     empty_reason = "no_candidate_above_boundary"
 
-    def _check(self) -> None:
-        super()._check()
+    def _check_params(self) -> None:
+        super()._check_params()
         check_interval("lambda_t", self.lambda_t, low=0, high=np.inf, ends=False, advice="10 is usual.")
         if self.t is not None:
             check_interval("t", self.t, low=-np.inf, high=np.inf, advice="pass None to learn it.")
@@ -82,7 +85,7 @@ class Boundary(Cutoff):
             if self.negatives != "uniform":
                 raise ConfigError(
                     f"negatives must be a positive number, 'uniform' or None, "
-                    f"got {self.negatives!r:.60}; 3 is usual."
+                    f"got {short_repr(self.negatives)}; 3 is usual."
                 )
         elif self.negatives is not None:
             check_interval(
@@ -94,10 +97,24 @@ class Boundary(Cutoff):
                 advice="3 is usual.",
             )
 
+    @property
+    def is_ready(self) -> bool:
+        return self.t is not None or "boundaries_" in vars(self)
+
     def _summary(self) -> str:
         if "boundaries_" not in vars(self):
             return ""
         return f"boundaries of {self.boundaries_.size:,} users, t={self.t_:.6g} for others"
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        known = vars(self)
+        names = ("scale_", "t_", "negative_weight_", "users_", "boundaries_")
+        check_names(self.fitted(), names, FITTED_IDS)
+        check_float_value(known, "scale_", 0, 1e300)
+        check_float_value(known, "t_", -1e300, 1e300)
+        check_float_value(known, "negative_weight_", 0)
+        check_array(known, "boundaries_", np.float64, (len(check_ids(known, "users_")),))
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         part = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))
@@ -156,7 +173,6 @@ class Boundary(Cutoff):
         return float(brentq(derivative, low, high, xtol=1e-11, rtol=1e-12))
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
-        self._check()
         boundary = self._boundary(lists)
         unknown = np.flatnonzero(np.isnan(boundary)).astype(np.int32)
         threshold = np.where(np.isnan(boundary), np.inf, boundary.astype(np.float64))

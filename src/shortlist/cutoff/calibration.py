@@ -8,12 +8,26 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 from scipy.special import expit
 
-from shortlist.core.estimator import check_whole
+from shortlist.core.checks import (
+    check_array,
+    check_bool,
+    check_float_value,
+    check_names,
+    check_text,
+    file_error,
+)
+from shortlist.core.estimator import MAX_SEED, check_whole, short_repr
 from shortlist.core.glm import AdditiveLogistic, log_loss
 from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.cutoff.base import Cutoff, Summarized, check_choice
 from shortlist.cutoff.candidates import Labels, Scores, label_candidates, top_candidates
-from shortlist.cutoff.features import bounded_scores, candidate_features, score_range
+from shortlist.cutoff.features import (
+    HISTORY_FEATURES,
+    RANK_FEATURES,
+    bounded_scores,
+    candidate_features,
+    score_range,
+)
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
@@ -23,6 +37,13 @@ QUANTILES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.995)  # dense at the top, wh
 BLOCK = 1 << 20  # candidates per batch of features
 METHODS = ("platt", "isotonic", "features", "trees", "none", "auto")
 AUTO_METHODS = ("platt", "isotonic", "features")  # compared by "auto"
+LEARNED = {  # the attributes of each method
+    "platt": ("logistic_",),
+    "isotonic": ("steps_", "heights_"),
+    "features": ("logistic_",),
+    "trees": ("text_",),
+    "none": (),
+}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -105,7 +126,6 @@ class Calibration(Summarized):
         >>> sl.cutoff.Calibration(method="platt").fit(np.array([[0.9, 0.8], [0.1, 0.7]]), truth)
         Calibration(method='platt') fitted: platt
         """
-        self._check()
         return self.fit_labels(label_candidates(scores, truth, history, users, self.n_candidates), history)
 
     def fit_labels(self, labels: Labels, history: Interactions | None) -> Self:
@@ -118,7 +138,6 @@ class Calibration(Summarized):
         history
             As in `fit`.
         """
-        self._check()
         if self.method != "none" and not labels.rows.any():
             raise DataError(
                 "calibration needs at least one candidate of a user with truth rows, got none; "
@@ -231,9 +250,30 @@ class Calibration(Summarized):
         uses = " with history" if self.uses_history_ and self.method_ in ("features", "trees") else ""
         return f"{self.method_}{uses}"
 
-    def _check(self) -> None:
+    def _check_params(self) -> None:
         check_choice("method", self.method, METHODS)
         check_whole(1, n_candidates=self.n_candidates)
+        check_whole(0, MAX_SEED, seed=self.seed)
+
+    def _check_fitted(self) -> None:
+        known = vars(self)
+        method = check_text(known, "method_", [one for one in METHODS if one != "auto"])
+        names = ("method_", "low_", "high_", "uses_history_")
+        check_names(self.fitted(), (*names, *LEARNED[method]))
+        low, high = check_float_value(known, "low_", -1e300, 1e300), check_float_value(known, "high_")
+        if not low <= high <= 1e300:
+            raise file_error("high_", "must not be below low_")
+        uses_history = check_bool(known, "uses_history_")
+        n_columns = len(RANK_FEATURES) + (len(HISTORY_FEATURES) if uses_history else 0)
+        if method == "isotonic":
+            n = check_array(known, "steps_", np.float64, (None,), strict=True).size
+            check_array(known, "heights_", np.float64, (max(n, 1),), low=0, high=1, ascending=True)
+        elif method == "trees":
+            TreeEnsemble(check_array(known, "text_", np.uint8, (None,))).check_kind("binary", n_columns)
+        elif method != "none":
+            if not isinstance(self.logistic_, AdditiveLogistic):
+                raise file_error("logistic_", "must be an AdditiveLogistic")
+            self.logistic_.check_columns(1 if method == "platt" else n_columns)
 
     def _choose(self, labels: Labels, history: Interactions | None) -> str:
         """Choose the method with the lowest log loss in two-fold cross-validation over users."""
@@ -273,15 +313,21 @@ class CalibratedCutoff(Cutoff):
 
     calibration: str | Calibration = "auto"
 
-    def _check(self) -> None:
-        super()._check()
+    def _check_params(self) -> None:
+        super()._check_params()
         if not isinstance(self.calibration, Calibration | str):
             raise ConfigError(
-                f"calibration must be a method name or a Calibration, got {self.calibration!r:.60}; "
+                f"calibration must be a method name or a Calibration, got {short_repr(self.calibration)}; "
                 "pass 'auto' or Calibration(method=...)."
             )
         if isinstance(self.calibration, str):
             check_choice("calibration", self.calibration, METHODS)
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        found = vars(self).get("calibration_")
+        if found is not None and (not isinstance(found, Calibration) or "method_" not in vars(found)):
+            raise file_error("calibration_", "must be a fitted Calibration")
 
     def _calibrate(self, labels: Labels, history: Interactions | None) -> None:
         """Fit the calibration on labeled candidates."""

@@ -5,8 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from shortlist.core.checks import check_float_value, check_names, check_text, file_error
 from shortlist.core.metrics import ideal_dcg
-from shortlist.cutoff.base import CutLists, check_choice, check_interval
+from shortlist.cutoff.base import FITTED_IDS, CutLists, check_choice, check_interval
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.candidates import Labels
@@ -42,8 +43,8 @@ class ExpectedUtility(CalibratedCutoff):
     empty_reason = "below_floor"
     target: ClassVar[str] = TARGETS[0]
 
-    def _check(self) -> None:
-        super()._check()
+    def _check_params(self) -> None:
+        super()._check_params()
         check_choice("size", self.size, (*SIZES, "auto"))
         check_interval(
             "floor",
@@ -55,11 +56,26 @@ class ExpectedUtility(CalibratedCutoff):
         if self.coverage is not None:
             check_interval("coverage", self.coverage, low=0, high=1, advice="pass a share of users.")
 
+    @property
+    def is_ready(self) -> bool:
+        return "size_" in vars(self)
+
     def _summary(self) -> str:
         if "size_" not in vars(self):
             return ""
         floor = f", floor {self.floor_:.4g}" if self.floor_ else ""
         return f"{self._calibration_summary()}, number of relevant items from {self.size_}{floor}"
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        names = ("calibration_", "next_size_", "n_missed_", "size_", "floor_")
+        check_names(self.fitted(), names, FITTED_IDS)
+        check_text(vars(self), "size_", SIZES)
+        check_float_value(vars(self), "floor_")
+        for name in ("next_size_", "n_missed_"):
+            found = vars(self)[name]
+            if not isinstance(found, BasketSize) or not found.fitted():
+                raise file_error(name, "must be a fitted BasketSize")
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         self._calibrate(labels, history)
@@ -81,7 +97,6 @@ class ExpectedUtility(CalibratedCutoff):
         return SIZES[choose_by_standard_error([user_utilities(labels, one, self.target) for one in lengths])]
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
-        self._check()
         floor = self.need("floor_")
         p = self._probabilities(lists, history)
         curve, lengths = self._curve(lists, p, history, self.size_)
@@ -246,19 +261,26 @@ class ExpectedValue(CalibratedCutoff):
     reason = "value"
     empty_reason = "value"
 
-    def _check(self) -> None:
-        super()._check()
+    def _check_params(self) -> None:
+        super()._check_params()
         check_interval("gain", self.gain, low=0, high=np.inf, ends=False, advice="use the same unit as cost.")
         check_interval("cost", self.cost, low=0, high=1e300, advice="use the same unit as gain.")
 
+    @property
+    def is_ready(self) -> bool:
+        return self.calibration == "none" or "calibration_" in vars(self)
+
     def _summary(self) -> str:
         return self._calibration_summary()
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        check_names(self.fitted(), ("calibration_",), FITTED_IDS)
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         self._calibrate(labels, history)
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
-        self._check()
         p = self._probabilities(lists, history)
         threshold = self.cost / (self.gain + self.cost)
         return CutLists(count_above(running_minimum(p, lists), lists, threshold), p)

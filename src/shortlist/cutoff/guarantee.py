@@ -11,8 +11,9 @@ import numpy as np
 from scipy.special import xlogy
 from scipy.stats import binom
 
-from shortlist.core.estimator import check_whole
-from shortlist.cutoff.base import CutLists, check_choice, check_interval
+from shortlist.core.checks import check_array, check_float_value, check_names, check_text
+from shortlist.core.estimator import MAX_SEED, check_whole, short_repr
+from shortlist.cutoff.base import FITTED_IDS, CutLists, check_choice, check_interval
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.search import count_above, running_minimum
@@ -84,12 +85,12 @@ class Guarantee(CalibratedCutoff):
     reason = "guarantee"
     empty_reason = "guarantee"
 
-    def _check(self) -> None:
-        super()._check()
+    def _check_params(self) -> None:
+        super()._check_params()
         if (self.min_precision is None) == (self.max_empty is None):
             raise ConfigError(
-                f"pass exactly one of min_precision and max_empty, got {self.min_precision!r} and "
-                f"{self.max_empty!r}; use two cutoffs for two guarantees."
+                f"pass exactly one of min_precision and max_empty, got {short_repr(self.min_precision)} and "
+                f"{short_repr(self.max_empty)}; use two cutoffs for two guarantees."
             )
         levels = {"min_precision": self.min_precision, "max_empty": self.max_empty}
         levels["confidence"] = self.confidence
@@ -98,14 +99,30 @@ class Guarantee(CalibratedCutoff):
                 check_interval(name, level, low=0, high=1, ends=False, advice="pass a share, such as 0.95.")
         check_choice("over", self.over, OVER)
         check_choice("on", self.on, ON)
-        check_whole(1, n_thresholds=self.n_thresholds)
-        if self.fallback not in ((None, "empty") if self.max_empty is None else (None,)):
+        check_whole(1, 10_000, n_thresholds=self.n_thresholds)
+        check_whole(0, MAX_SEED, seed=self.seed)
+        if self.fallback is not None and (self.fallback != "empty" or self.max_empty is not None):
             raise ConfigError(
-                f"fallback must be None, or 'empty' with min_precision, got {self.fallback!r}; choose one."
+                f"fallback must be None, or 'empty' with min_precision, got {short_repr(self.fallback)}; "
+                "choose one."
             )
+
+    @property
+    def is_ready(self) -> bool:
+        return "threshold_" in vars(self)
 
     def _summary(self) -> str:
         return f"{self.on} > {self.threshold_:.6g}; {self.promise_}" if "promise_" in vars(self) else ""
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        calibrated = ("calibration_",) if self.on == "probability" else ()
+        names = ("grid_", "p_values_", "threshold_", "promise_", *calibrated)
+        check_names(self.fitted(), names, FITTED_IDS)
+        grid = check_array(vars(self), "grid_", np.float64, (None,), finite=False)
+        check_array(vars(self), "p_values_", np.float64, grid.shape, low=0, high=1)
+        check_float_value(vars(self), "threshold_")
+        check_text(vars(self), "promise_")
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         numbers = np.flatnonzero(labels.labeled).astype(np.int32)
@@ -153,7 +170,6 @@ class Guarantee(CalibratedCutoff):
         return self.p_values_ <= delta / self.p_values_.size  # Bonferroni: strict thresholds cover few users
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
-        self._check()
         threshold = self.need("threshold_")
         p = self._probabilities(lists, history) if self.on == "probability" else None
         return CutLists(count_above(self._values(lists, history), lists, threshold), p)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shortlist.core.estimator import check_whole
-from shortlist.cutoff.base import CutLists, Cutoff, check_choice, check_interval
+from shortlist.core.checks import check_float_value, check_names, check_whole_value
+from shortlist.core.estimator import MAX_WHOLE, check_whole
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_choice, check_interval
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.search import (
@@ -53,20 +54,28 @@ class FixedN(Cutoff):
     def candidates_needed(self) -> int:
         return max(self.n_candidates, self.N or 0)
 
-    def _check(self) -> None:
-        super()._check()
+    def _check_params(self) -> None:
+        super()._check_params()
         if self.N is not None:
             check_whole(0, N=self.N)
         check_choice("target", self.target, TARGETS)
 
+    @property
+    def is_ready(self) -> bool:
+        return self.N is not None or "N_" in vars(self)
+
     def _summary(self) -> str:
         return f"N={self.N_}" if "N_" in vars(self) else ""
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        check_names(self.fitted(), ("N_",), FITTED_IDS)
+        check_whole_value(vars(self), "N_", 0, MAX_WHOLE)
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         self.N_ = best_length(labels, self.target) if self.N is None else self.N
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
-        self._check()
         N = self.need("N_") if self.N is None else self.N
         return CutLists(np.minimum(np.diff(lists.indptr), N).astype(np.int32))
 
@@ -104,8 +113,8 @@ class Threshold(CalibratedCutoff):
     coverage: float | None = None
     threshold: float | None = None
 
-    def _check(self) -> None:
-        super()._check()
+    def _check_params(self) -> None:
+        super()._check_params()
         check_choice("on", self.on, ON)
         check_choice("target", self.target, TARGETS)
         if self.coverage is not None:
@@ -115,8 +124,18 @@ class Threshold(CalibratedCutoff):
                 "threshold", self.threshold, low=-np.inf, high=np.inf, advice="pass None to choose it."
             )
 
+    @property
+    def is_ready(self) -> bool:
+        return (self.on == "score" and self.threshold is not None) or "threshold_" in vars(self)
+
     def _summary(self) -> str:
         return f"{self.on} > {self.threshold_:.6g}" if "threshold_" in vars(self) else ""
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        calibrated = ("calibration_",) if self.on == "probability" else ()
+        check_names(self.fitted(), ("threshold_", *calibrated), FITTED_IDS)
+        check_float_value(vars(self), "threshold_")
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         lists, probabilities = labels.lists, None
@@ -133,7 +152,6 @@ class Threshold(CalibratedCutoff):
             self.threshold_ = best_threshold(values, labels, self.target)
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
-        self._check()
         given = self.threshold if self.on == "score" else None
         threshold = self.need("threshold_") if given is None else float(given)
         probabilities = self._probabilities(lists, history) if self.on == "probability" else None

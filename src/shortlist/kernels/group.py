@@ -233,6 +233,33 @@ def build_sets(indptr: Longs, item: Ints, out_indptr: Longs, out: Ints) -> None:
 
 
 @kernel
+def find_invalid_row(
+    indptr: Longs, baskets: Longs, item: Ints, time: Longs, n_items: int, max_time: int
+) -> int:
+    """Return the first row that breaks the order of Interactions, or whose item or time is out of range.
+
+    `indptr` and `baskets` are valid; `time` has length 0 if absent. -1 if there is no such row.
+    """
+    user = 0
+    for b in range(baskets.size - 1):
+        start, end = baskets[b], baskets[b + 1]
+        if start == end:
+            return int(start)  # an empty basket
+        while indptr[user + 1] <= start:
+            user += 1
+        for row in range(start, end):
+            if item[row] < 0 or item[row] >= n_items or (row > start and item[row] <= item[row - 1]):
+                return int(row)
+            if time.size and (time[row] < -max_time or time[row] > max_time):
+                return int(row)
+            if time.size and row > start and time[row] != time[row - 1]:
+                return int(row)
+        if time.size and start > indptr[user] and time[start] < time[start - 1]:
+            return int(start)
+    return -1
+
+
+@kernel
 def find_repeated_item(indptr: Longs, items: Ints, last_list: Ints) -> int:
     """Return where an item first repeats within its list, or -1; last_list (n_items,) is all -1."""
     for number in range(indptr.size - 1):

@@ -3,15 +3,17 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
+from inspect import isabstract
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from shortlist.core.estimator import pack, unpack
-from shortlist.core.serialization import Artifact, load_artifact, save_artifact
+from shortlist.core.checks import file_error
+from shortlist.core.estimator import FILE_ERRORS, describe_error, pack, unpack
+from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
 from shortlist.cutoff.base import Cutoff
-from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError, DataError, ModelFileError
+from shortlist.data.restore import restore_interactions
+from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from shortlist.models.contract import FitOptions
 from shortlist.models.observed import match_events, read_events
 from shortlist.models.requests import RequestMethods
@@ -230,6 +232,8 @@ class Recommender(RequestMethods):
         ------
         ConfigError
             If it is not a cutoff.
+        NotFittedError
+            If the cutoff needs `fit` first.
 
         Examples
         --------
@@ -244,6 +248,11 @@ class Recommender(RequestMethods):
                 f"cutoff must be a fitted cutoff or None, got {cutoff!r}; "
                 "for example ExpectedF1().fit(lists, truth)."
             )
+        if cutoff is not None and not cutoff.is_ready and not (cutoff.uses_boundaries and self.has_boundary):
+            raise NotFittedError(
+                f"set_cutoff needs a fitted cutoff, got {type(cutoff).__name__} before fit; "
+                "call cutoff.fit(lists, truth) first."
+            )
         with self._lock:
             self._state = replace(self._fitted_state(), cutoff=cutoff, selection=selection)
         return self
@@ -254,8 +263,7 @@ class Recommender(RequestMethods):
         return replace(new, cutoff=old.cutoff, selection=old.selection)
 
     def _check_data(self, data: Any) -> Interactions:
-        """Check the parameters, and return the data as Interactions with at least one row."""
-        self._check_params()
+        """The data as Interactions with at least one row."""
         found = Interactions.of(data)
         if not found.n_rows:
             raise DataError("fit needs at least one interaction, got none; check the filters.")
@@ -263,6 +271,9 @@ class Recommender(RequestMethods):
 
     def set_params(self, **params: Any) -> Self:
         """Change parameters by name; a fitted model becomes unfitted.
+
+        The new values are checked together; if one is invalid, nothing changes. Assignment
+        (`model.n_factors = 32`) does the same for one parameter, except that a new `n_threads` keeps the fit.
 
         Parameters
         ----------
@@ -276,16 +287,14 @@ class Recommender(RequestMethods):
         Raises
         ------
         ConfigError
-            If there is no such parameter.
+            If there is no such parameter, or a value is invalid.
 
         Examples
         --------
         >>> sl.BPRMF().set_params(n_factors=32).n_factors
         32
         """
-        super().set_params(**params)
-        self._state = None
-        return self
+        return super().set_params(**params)
 
     def save(self, path: str | Path) -> Path:
         """Save the model, its cutoff and its history to one file; nothing in it is pickled.
@@ -358,6 +367,12 @@ class Recommender(RequestMethods):
         return model
 
 
+def _is_model(name: str) -> bool:
+    return name in MODEL_MODULES or (
+        name in Recommender.classes and not isabstract(Recommender.classes[name])
+    )
+
+
 def find_model_class(name: str) -> type[Recommender]:
     """The class of a model by name."""
     if name in MODEL_MODULES:
@@ -390,33 +405,31 @@ def load_model(path: str | Path) -> Recommender:
     ...     same = sl.load_model(model.save(folder + "/shop.shortlist"))
     """
     artifact = load_artifact(path, "model")
-    if artifact.name not in Recommender.classes and artifact.name not in MODEL_MODULES:
+    if not _is_model(artifact.name):
         raise ModelFileError(f"{path} holds a {artifact.name}, unknown to this version; update shortlist.")
     try:
         return _restore(artifact)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, ModelFileError):
-            raise
-        raise ModelFileError(
-            f"{path} cannot be used by this version ({type(error).__name__}: {error}); save the model again."
-        ) from None
+    except FILE_ERRORS as error:
+        raise describe_error(path, error) from None
 
 
 def _restore(artifact: Artifact) -> Recommender:
     """The model that an artifact describes."""
     model = find_model_class(artifact.name)(**artifact.params)
     arrays, series, notes = artifact.arrays, artifact.series, artifact.notes
-    history = Interactions(
-        users=IdMap(series["users"]),
-        items=IdMap(series["items"]),
-        item_names=series.get("item_names"),
-        **{name: arrays.get(f"history.{name}") for name in HISTORY_ARRAYS},  # type: ignore[arg-type]
-    )
+    history = restore_interactions(arrays, series)
     own = {n.removeprefix("model."): a for n, a in arrays.items() if n.startswith("model.")}
     state = model._from_arrays(history, own, notes)
     if "cutoff" in notes:
-        state = replace(state, cutoff=unpack(notes["cutoff"], arrays, series))
+        state = replace(state, cutoff=_restore_cutoff(notes["cutoff"], arrays, series))
     if "selection" in notes:
-        state = replace(state, selection=SelectionReport(**notes["selection"]))
+        state = replace(state, selection=SelectionReport.from_notes(notes["selection"]))
     model._state = state
     return model
+
+
+def _restore_cutoff(packed: Any, arrays: Arrays, series: Mapping[str, Any]) -> Cutoff:
+    cutoff = unpack(packed, arrays, series)
+    if not isinstance(cutoff, Cutoff):
+        raise file_error("cutoff", "must be a cutoff")
+    return cutoff

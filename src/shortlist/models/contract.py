@@ -55,6 +55,7 @@ class FittedModel(Estimator, ABC):
     def __post_init__(self) -> None:
         self._state: Any | None = None
         self._lock = threading.RLock()
+        super().__post_init__()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
@@ -139,8 +140,8 @@ class FittedModel(Estimator, ABC):
         """The parameters that JSON can hold; `_to_arrays` stores the rest."""
         return self.get_params()
 
-    def _check_params(self) -> None:
-        """Raise ConfigError for an invalid parameter."""
+    def _forget(self) -> None:
+        self._state = None
 
     # ------------------------------------------------------------------ fitted attributes
     @property

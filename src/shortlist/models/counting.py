@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.core.checks import check_array
 from shortlist.core.estimator import check_fraction, check_number
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
@@ -91,7 +92,8 @@ class Popularity(Recommender):
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> PopularityState:
-        return PopularityState(history=history, popularity=arrays["popularity"])
+        popularity = check_array(arrays, "popularity", np.float32, (history.n_items,), low=0)
+        return PopularityState(history=history, popularity=popularity)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -166,4 +168,8 @@ class PersonalFrequency(Recommender):
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> FrequencyState:
-        return FrequencyState(history=history, popularity=arrays["popularity"], counts=arrays["counts"])
+        return FrequencyState(
+            history=history,
+            popularity=check_array(arrays, "popularity", np.float32, (history.n_items,), low=0),
+            counts=check_array(arrays, "counts", np.float32, (history.item_sets[1].size,), low=0),
+        )

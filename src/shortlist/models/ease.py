@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
+from shortlist.core.checks import check_array
 from shortlist.core.estimator import check_fraction, check_number
 from shortlist.core.glm import fit_item_weights
 from shortlist.core.ragged import take_rows
@@ -110,4 +111,5 @@ class EASE(Recommender):
         return {"weights": state.weights}, {}
 
     def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> EASEState:
-        return self._build_state(history, arrays["weights"])
+        shape = (history.n_items, history.n_items)
+        return self._build_state(history, check_array(arrays, "weights", np.float32, shape))

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from shortlist.core.checks import check_array, check_names, check_starts, check_text, file_error
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.models.base import Recommender
@@ -16,6 +17,7 @@ from shortlist.recommend.index import ItemIndexCache
 from shortlist.recommend.request import Factors, RecommendRequest, Scores
 from shortlist.types import Floats, Ints
 
+ARRAYS_OF_FORM = {"factors": ("user", "item"), "csr": ("data", "indices", "indptr"), "dense": ("dense",)}
 NEIGHBORS = 100  # users whose scores are averaged for a session
 
 
@@ -59,6 +61,10 @@ class PrecomputedScores(Recommender):
     uses_new_items: ClassVar[bool] = False
 
     scores: Any = None
+
+    def _check_params(self) -> None:
+        if self.scores is not None:
+            self._shape()
 
     def _learn(self, train: Interactions, options: FitOptions) -> PrecomputedState:
         shape = self._shape()
@@ -181,14 +187,28 @@ class PrecomputedScores(Recommender):
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> PrecomputedState:
-        if notes["form"] == "factors":
-            self.scores = (arrays["user"], arrays["item"])
-        elif notes["form"] == "csr":
-            shape = tuple(notes["shape"])
-            self.scores = csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
-        else:
-            self.scores = arrays["dense"]
+        self.scores = _restore_scores(history, arrays, notes)
         return _build_state(history, self.scores)
+
+
+def _restore_scores(history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> Any:
+    """The scores of a file, if they have one row per user and one column per item."""
+    n_users, n_items = history.n_users, history.n_items
+    form = check_text(notes, "form", ARRAYS_OF_FORM)
+    check_names(arrays, ARRAYS_OF_FORM[form])
+    if form == "dense":
+        return check_array(arrays, "dense", None, (n_users, n_items))
+    if form == "factors":
+        user = check_array(arrays, "user", np.float32, (n_users, None), finite=False)
+        return user, check_array(arrays, "item", np.float32, (n_items, user.shape[1]), finite=False)
+    indices = check_array(arrays, "indices", None, (None,), low=0, high=n_items - 1)
+    if indices.dtype not in (np.int32, np.int64):
+        raise file_error("indices", f"must have type int32 or int64, got {indices.dtype}")
+    indptr = check_starts(arrays, "indptr", n_users, indices.size, indices.dtype)
+    data = check_array(arrays, "data", None, indices.shape)
+    if notes.get("shape") != [n_users, n_items]:
+        raise file_error("shape", f"must be {n_users} × {n_items}")
+    return csr_array((data, indices, indptr), shape=(n_users, n_items))
 
 
 def _build_state(history: Interactions, scores: Any) -> PrecomputedState:

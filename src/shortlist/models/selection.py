@@ -1,8 +1,9 @@
 """SelectionReport: which model and cutoff were selected, what else was tried, and why."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
 
+from shortlist.core.checks import check_float_value, check_names, check_text, file_error
 from shortlist.text import escape_html as escape
 
 if TYPE_CHECKING:
@@ -45,6 +46,34 @@ class SelectionReport:
     skipped: dict[str, str] = field(default_factory=dict)
     reason: str = ""
     metric: str = "f1"
+
+    @classmethod
+    def from_notes(cls, notes: Any) -> Self:
+        """The report in the notes of a saved model.
+
+        Parameters
+        ----------
+        notes
+            What `dataclasses.asdict` returned.
+
+        Raises
+        ------
+        ModelFileError
+            If it is not the description of a report.
+        """
+        if not isinstance(notes, dict):
+            raise file_error("selection", "must be an object")
+        check_names(notes, [one.name for one in fields(cls)])
+        for name in ("validation", "reason", "metric"):
+            check_text(notes, name)
+        skipped, models = notes["skipped"], notes["models"]
+        if not isinstance(skipped, dict) or not all(isinstance(reason, str) for reason in skipped.values()):
+            raise file_error("skipped", "must hold texts")
+        _check_rows(models, "model", {"params", "N"})
+        _check_rows(notes["cutoffs"], "cutoff", set())
+        if not models or any(not isinstance(row["params"], dict) for row in models):
+            raise file_error("models", "must have at least one row with params")
+        return cls(**notes)
 
     def __str__(self) -> str:
         lines = [self.title, f"Validation: {self.validation}.", ""]
@@ -98,6 +127,17 @@ class SelectionReport:
             parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>")
             parts += [f"<p>{escape(note)}</p>" for note in notes]
         return "".join(parts)
+
+
+def _check_rows(rows: Any, name: str, others: set[str]) -> None:
+    """Raise ModelFileError unless every row has a name, a score and the other keys."""
+    if not isinstance(rows, list):
+        raise file_error(f"{name}s", "must be a list")
+    for row in rows:
+        if not isinstance(row, dict) or not row.keys() >= others:
+            raise file_error(f"{name}s", f"must hold {name}, score and {', '.join(sorted(others))}")
+        check_text(row, name)
+        check_float_value(row, "score")
 
 
 def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:

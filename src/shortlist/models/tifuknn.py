@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from shortlist.core.checks import check_array
 from shortlist.core.estimator import check_number, check_whole
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
@@ -131,7 +132,8 @@ class TIFUKNN(Recommender):
     ) -> TIFUKNNState:
         indptr, items = history.item_sets
         shape = (history.n_users, history.n_items)
-        return _build_state(history, csr_array((arrays["weights"], items, indptr), shape=shape))
+        weights = check_array(arrays, "weights", np.float64, (items.size,), low=0, high=1.001)
+        return _build_state(history, csr_array((weights, items, indptr), shape=shape))
 
 
 def _build_state(history: Interactions, vectors: csr_array) -> TIFUKNNState:

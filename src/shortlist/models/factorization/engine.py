@@ -6,7 +6,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shortlist.core.estimator import check_number, check_whole
+from shortlist.core.checks import (
+    check_floats,
+    check_names,
+    check_text,
+    check_whole_value,
+    file_error,
+)
+from shortlist.core.estimator import MAX_SEED, MAX_WHOLE, check_flag, check_number, check_whole
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
 from shortlist.kernels.fold import USER_ONLY
@@ -15,14 +22,15 @@ from shortlist.models.base import Recommender
 from shortlist.models.contract import MAX_BATCH, FitOptions, ModelState
 from shortlist.models.factorization.fold_in import fold_in
 from shortlist.models.factorization.objective import Objective, single_precision
-from shortlist.models.factorization.representation import Representation
-from shortlist.models.factorization.training import (
-    TrainingOptions,
+from shortlist.models.factorization.parameters import (
     extend_values,
     freeze,
     initialize_parameters,
-    train,
+    load_parameters,
+    parameter_shapes,
 )
+from shortlist.models.factorization.representation import Representation
+from shortlist.models.factorization.training import STOPPED, TrainingOptions, train
 from shortlist.models.factorization.validation import build_evaluator
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.index import ItemIndexCache
@@ -92,6 +100,11 @@ class FactorModel(Recommender):
     def start_weights(self, data: Interactions) -> tuple[float | None, ...]:
         """For each of TERMS, the initial weight of a user; None where the term is off."""
         return (None,) * len(TERMS)
+
+    @property
+    def terms_on(self) -> tuple[bool, ...]:
+        """Whether the model has each of TERMS."""
+        return (False,) * len(TERMS)
 
     def item_offsets(self, state: FactorState) -> Floats:
         """(n_items,) or (0,) what is added to the inner product in the score of a new user."""
@@ -254,7 +267,9 @@ class FactorModel(Recommender):
             n_epochs=self.n_epochs,
             patience=self.patience,
         )
-        check_whole(0, seed=self.seed, n_threads=self.n_threads)
+        check_whole(0, n_threads=self.n_threads)
+        check_whole(0, MAX_SEED, seed=self.seed)
+        check_flag(bias=self.bias)
         check_number(0, lr=self.lr, reg=self.reg, tol=self.tol, init=self.init)
         for name in ("reg_user", "reg_item", "reg_negative"):
             if getattr(self, name) is not None:
@@ -365,40 +380,21 @@ class FactorModel(Recommender):
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> FactorState:
-        parameters = freeze(Parameters(*(arrays[name] for name in Parameters._fields)))
+        check_names(arrays, Parameters._fields)
+        start = check_floats(notes, "start_weights", optional=True)
+        if tuple(weight is not None for weight in start) != self.terms_on:
+            raise file_error("start_weights", "must have a weight for each term of the model")
+        shapes = parameter_shapes(history, self.n_factors, self.bias, self.terms_on)
+        parameters = load_parameters(arrays, shapes)
         return FactorState(
             history=history,
-            parameters=parameters,
+            parameters=freeze(parameters),
             objective=self.objective(),
-            start_weights=tuple(notes["start_weights"]),
+            start_weights=start,
             mean_user=parameters.user.mean(axis=0),
             side=self.side_data(history),
-            n_epochs=notes["n_epochs"],
-            losses=tuple(notes["losses"]),
-            valid_scores=tuple(notes["valid_scores"]),
-            stopped=notes["stopped"],
-        )
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class DynamicK(FactorModel):
-    """The parameters that joint models add to their ranker: classification examples, personal boundaries."""
-
-    alpha: float = 0.5
-    t: float = 1.0
-    lambda_t: float = 1.0
-    negatives: float | str = 10.0
-    loss: str = "logistic"
-    penalty: str = "l2"
-
-    def objective(self) -> Objective:
-        """The joint loss."""
-        return Objective(
-            alpha=self.alpha,
-            t=self.t,
-            lambda_t=self.lambda_t,
-            negatives=self.negatives,
-            loss=self.loss,
-            penalty=self.penalty,
-            learn_boundary=True,
+            n_epochs=check_whole_value(notes, "n_epochs", 0, MAX_WHOLE),
+            losses=check_floats(notes, "losses"),
+            valid_scores=check_floats(notes, "valid_scores"),
+            stopped=check_text(notes, "stopped", STOPPED),
         )

@@ -1,10 +1,11 @@
 """HRM and DKHRM: a user's long-term preferences and the last baskets, pooled into one vector (paper §3.3)."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from shortlist.core.checks import file_error
 from shortlist.core.estimator import check_fraction, check_number, check_whole
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
@@ -14,7 +15,8 @@ from shortlist.kernels.item_stats import DAY
 from shortlist.kernels.mf import Parameters
 from shortlist.models.contract import FitOptions
 from shortlist.models.counting import decayed_counts
-from shortlist.models.factorization.engine import DynamicK, FactorModel, FactorState
+from shortlist.models.factorization.dynamic_k import DynamicK
+from shortlist.models.factorization.engine import FactorModel, FactorState
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import (
     HybridFactors,
@@ -186,6 +188,17 @@ class HRM(FactorModel):
     def start_weights(self, data: Interactions) -> tuple[float | None, ...]:
         repeats = None if self.repeat_decay is None else initial_repeat_weight(data, self.repeat_decay)
         return repeats, None if self.trend_half_life is None else float(USER_TREND_START)
+
+    @property
+    def terms_on(self) -> tuple[bool, ...]:
+        return self.repeat_decay is not None, self.trend_half_life is not None
+
+    def _from_arrays(
+        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
+    ) -> FactorState:
+        if self.trend_half_life is not None and history.time is None:
+            raise file_error("history.time", "is missing, but the model has a trend term")
+        return super()._from_arrays(history, arrays, notes)
 
     @property
     def pooling(self) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shortlist.core.estimator import is_finite, short_repr
 from shortlist.errors import ConfigError
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
 from shortlist.kernels.mf import Hyperparameters
@@ -27,32 +28,37 @@ class Objective:
     learn_boundary: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
+        if not is_finite(self.alpha) or not 0 <= self.alpha <= 1:
             raise ConfigError(
-                f"alpha must be between 0 (only ranking) and 1 (only classification), got {self.alpha}."
+                "alpha must be between 0 (only ranking) and 1 (only classification), "
+                f"got {short_repr(self.alpha)}."
             )
-        if self.negatives != "uniform" and not (
-            isinstance(self.negatives, (int, float)) and self.negatives > 0
-        ):
+        if isinstance(self.negatives, str):
+            valid = self.negatives == "uniform"
+        else:
+            valid = is_finite(self.negatives) and self.negatives > 0
+        if not valid:
             raise ConfigError(
-                f'negatives must be a number above 0 or "uniform", got {self.negatives!r}; '
+                f'negatives must be a number above 0 or "uniform", got {short_repr(self.negatives)}; '
                 "4 means four negative examples per positive example."
             )
         for name, value, allowed in (("loss", self.loss, LOSSES), ("penalty", self.penalty, PENALTIES)):
-            if value not in allowed:
-                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}.")
+            if not any(value == one for one in allowed):
+                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {short_repr(value)}.")
         if self.learn_boundary and self.loss == "squared":
             raise ConfigError(
                 "loss must be logistic or hinge if a boundary is learned, got 'squared'; use CRRMF for it."
             )
-        if not self.lambda_t >= 0:
-            raise ConfigError(f"lambda_t must be at least 0, got {self.lambda_t}; 0 does not regularize.")
-        if not self.weight > 0:
+        if not is_finite(self.lambda_t) or self.lambda_t < 0:
             raise ConfigError(
-                f"c, the weight of positive examples, must be above 0, got {self.weight}; try 1."
+                f"lambda_t must be at least 0, got {short_repr(self.lambda_t)}; 0 does not regularize."
             )
-        if not np.isfinite(self.t):
-            raise ConfigError(f"t must be a finite number, got {self.t}; try 1.")
+        if not is_finite(self.weight) or self.weight <= 0:
+            raise ConfigError(
+                f"c, the weight of positive examples, must be above 0, got {short_repr(self.weight)}; try 1."
+            )
+        if not is_finite(self.t):
+            raise ConfigError(f"t must be a finite number, got {short_repr(self.t)}; try 1.")
 
     def hyperparameters(
         self, *, lr: float, reg_user: float, reg_item: float, reg_negative: float, negative_draws: int

@@ -13,24 +13,27 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.core.checks import check_floats, check_text, check_whole_value
+from shortlist.core.estimator import FILE_ERRORS, MAX_WHOLE, describe_error
 from shortlist.core.serialization import Artifact, check_replaceable, load_artifact, save_artifact
 from shortlist.core.threads import thread_count
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, TrainingError
 from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters
-from shortlist.kernels.rng import fill_uniform, stream
 from shortlist.kernels.sets import find_members
 from shortlist.kernels.strata import permute_rows
 from shortlist.models.factorization.objective import Objective
+from shortlist.models.factorization.parameters import freeze, load_parameters
 from shortlist.models.factorization.representation import Representation
 from shortlist.models.factorization.schedule import Schedule, choose_partition
 from shortlist.types import Doubles, Floats, Ints
 
 BY_ITEM = ("item", "bias", *(by_item for _, by_item in TERMS))  # parameters in the order of the labels
 LOSS_ROWS = 20_000
-LOSS, USERS, ITEMS = 3, 4, 5  # ids of random streams
+LOSS = 3  # id of a random stream
 MAX_NORM = 1e6  # a longer parameter vector means divergence
 CHECKPOINT_SECONDS = 5.0
+STOPPED = ("n_epochs", "tol", "patience", "interrupted")
 TOL_EPOCHS = 3  # training stops when the loss has changed by less than tol over this many epochs
 
 
@@ -88,44 +91,6 @@ class TrainingState:
         return self.theta._replace(**by_item)
 
 
-def initialize_parameters(
-    n_users: int,
-    n_items: int,
-    n_factors: int,
-    init: float,
-    *,
-    t: float,
-    bias: bool,
-    start_weights: tuple[float | None, ...],  # for each of TERMS, of a user; None where the term is off
-    seed: int,
-) -> Parameters:
-    """Small random factors; row n depends only on the seed and n, so that rows can be appended later."""
-    scale = np.float32(init * np.sqrt(3 / n_factors))  # standard deviation init / √n_factors
-
-    def draw(name: int, n: int) -> Floats:
-        factors = np.empty((n, n_factors), np.float32)
-        fill_uniform(stream(seed, name)[0], scale, factors.reshape(-1))
-        return factors
-
-    terms: list[Floats] = []
-    for weight in start_weights:
-        on = weight is not None
-        terms.append(np.full(n_users if on else 0, weight or 0, np.float32))
-        terms.append(np.zeros(n_items if on else 0, np.float32))
-    return Parameters(
-        draw(USERS, n_users),
-        np.full(n_users, t, np.float32),
-        draw(ITEMS, n_items),
-        np.zeros(n_items if bias else 0, np.float32),
-        *terms,
-    )
-
-
-def extend_values(known: Floats, n: int, value: float) -> Floats:
-    """(n,) the known values, then `value`."""
-    return np.concatenate([known, np.full(n - known.size, value, np.float32)])
-
-
 def train(
     theta: Parameters,
     data: Interactions,
@@ -135,7 +100,7 @@ def train(
     options: TrainingOptions,
 ) -> TrainingState:
     """Train from `theta`, or from the checkpoint, until a stopping criterion is met."""
-    state = _load_checkpoint(options) or TrainingState(theta)
+    state = _load_checkpoint(options, theta) or TrainingState(theta)
     n_threads, lr = thread_count(options.n_threads), float(hyper.lr)
     with ThreadPoolExecutor(n_threads) as pool:
         indptr, item, group_starts = representation.groups(data)
@@ -203,13 +168,6 @@ def _relabel(state: TrainingState, label: Ints | None) -> None:
         if name in BY_ITEM and array.size:
             permute_rows(array.reshape(target.size, -1), target, np.empty(target.size, np.bool_))
     state.label = label
-
-
-def freeze(theta: Parameters) -> Parameters:
-    """Make the arrays read-only, so that an index built on them stays valid."""
-    for array in theta:
-        array.flags.writeable = False
-    return theta
 
 
 def _check_norms(theta: Parameters, lr: float, epoch: int) -> None:
@@ -304,7 +262,8 @@ def _save_checkpoint(state: TrainingState, options: TrainingOptions) -> None:
     )
 
 
-def _load_checkpoint(options: TrainingOptions) -> TrainingState | None:
+def _load_checkpoint(options: TrainingOptions, start: Parameters) -> TrainingState | None:
+    """The state in the checkpoint, if there is one; its arrays have the shapes of `start`."""
     if options.checkpoint is None:
         return None
     check_replaceable(options.checkpoint)
@@ -318,23 +277,30 @@ def _load_checkpoint(options: TrainingOptions) -> TrainingState | None:
             f"the checkpoint {options.checkpoint} belongs to another run ({', '.join(changed)} differ); "
             "pass the same parameters and data, or another checkpoint path."
         )
-    if parts.notes["epoch"] > options.n_epochs:
+    try:
+        state = _restore_state(parts, start)
+    except FILE_ERRORS as error:
+        raise describe_error(options.checkpoint, error) from None
+    if state.epoch > options.n_epochs:
         raise ConfigError(
-            f"n_epochs must be at least {parts.notes['epoch']}, the epoch of the checkpoint "
+            f"n_epochs must be at least {state.epoch}, the epoch of the checkpoint "
             f"{options.checkpoint}, got {options.n_epochs}; raise n_epochs or pass another checkpoint path."
         )
 
-    def parameters(prefix: str) -> Parameters:
-        return Parameters(*(np.require(parts.arrays[f"{prefix}.{n}"], None, "W") for n in Parameters._fields))
+    return state
 
+
+def _restore_state(parts: Artifact, start: Parameters) -> TrainingState:
     notes = parts.notes
-    best = freeze(parameters("best")) if notes["best_epoch"] else None
+    best_epoch = check_whole_value(notes, "best_epoch", 0, MAX_WHOLE)
+
+    shapes = {name: array.shape for name, array in start._asdict().items()}
     return TrainingState(
-        parameters("theta"),
-        notes["epoch"],
-        notes["losses"],
-        notes["scores"],
-        best,
-        notes["best_epoch"],
-        notes["stopped"],
+        load_parameters(parts.arrays, shapes, "theta."),
+        check_whole_value(notes, "epoch", best_epoch, MAX_WHOLE),
+        list(check_floats(notes, "losses")),
+        list(check_floats(notes, "scores")),
+        freeze(load_parameters(parts.arrays, shapes, "best.")) if best_epoch else None,
+        best_epoch,
+        check_text(notes, "stopped", STOPPED),
     )

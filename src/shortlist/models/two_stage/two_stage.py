@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from shortlist.core.estimator import check_number, check_whole
+from shortlist.core.checks import check_array, check_names
+from shortlist.core.estimator import MAX_SEED, check_number, check_whole, short_repr
 from shortlist.core.ragged import ItemSets, read_only, starts
 from shortlist.core.threads import thread_count
 from shortlist.core.trees import Text, TreeEnsemble, TreeParams, fit_trees
@@ -18,7 +19,7 @@ from shortlist.kernels.item_stats import DAY, Rules
 from shortlist.kernels.snapshots import Snapshots
 from shortlist.models.base import Recommender
 from shortlist.models.contract import FitOptions, ModelState
-from shortlist.models.two_stage.features import FEATURES, PROPOSED, Block, compute_features
+from shortlist.models.two_stage.features import FEATURES, PROPOSED, USER_FEATURES, Block, compute_features
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, select_last_snapshots
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
@@ -113,27 +114,30 @@ class TwoStage(Recommender):
     seed: int = 0
     n_threads: int = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.exclude_features = tuple(self.exclude_features)
+    def _convert_param(self, name: str, value: Any) -> Any:
+        return tuple(value) if name == "exclude_features" and isinstance(value, list) else value
 
     def _check_params(self) -> None:
         check_whole(1, candidates_per_source=self.candidates_per_source, n_snapshots=self.n_snapshots)
         check_whole(1, transition_window=self.transition_window, n_rounds=self.n_rounds)
-        check_whole(1, min_leaf=self.min_leaf, n_bags=self.n_bags)
+        check_whole(1, min_leaf=self.min_leaf)
+        check_whole(1, 1000, n_bags=self.n_bags)
         check_whole(2, n_leaves=self.n_leaves)
-        check_whole(0, seed=self.seed, n_threads=self.n_threads)
+        check_whole(0, n_threads=self.n_threads)
+        check_whole(0, MAX_SEED, seed=self.seed)
         check_number(0, decay=self.decay, lr=self.lr, negative_rate=self.negative_rate)
         if not 0 < self.negative_rate <= 1:
             raise ConfigError(
                 f"negative_rate must be above 0 and at most 1, got {self.negative_rate}; 1 keeps all."
             )
-        for name in self.exclude_features:
-            if name not in FEATURES:
-                raise ConfigError(
-                    f"exclude_features must name features, got {name!r}; the features are listed in "
-                    "shortlist.models.two_stage.features.FEATURES."
-                )
+        if not isinstance(self.exclude_features, tuple):
+            raise ConfigError(f"exclude_features must be a list, got {short_repr(self.exclude_features)}.")
+        unknown = [name for name in self.exclude_features if name not in FEATURES]
+        if unknown:
+            raise ConfigError(
+                f"exclude_features must name features, got {short_repr(unknown[0])}; the features are listed "
+                "in shortlist.models.two_stage.features.FEATURES."
+            )
 
     # ------------------------------------------------------------------ training
     def compute_examples(self, train: Interactions | Any) -> Examples:
@@ -215,7 +219,6 @@ class TwoStage(Recommender):
         >>> examples = model.compute_examples(sl.load_dataset("sample"))
         >>> model = model.fit_from_examples(examples)
         """
-        self._check_params()
         if examples.replay.rules[1:] != self._rules(examples.replay.history)[1:]:
             raise ConfigError(
                 "examples must be computed with the same candidates_per_source, transition_window and decay; "
@@ -275,7 +278,7 @@ class TwoStage(Recommender):
     def _rules(self, history: Interactions) -> Rules:
         return Rules(
             np.array(WINDOWS, np.int64) * DAY,
-            self.candidates_per_source,
+            min(self.candidates_per_source, 2 * history.n_items),  # half of it are still all items
             self.transition_window,
             self.decay,
             history.has_repeats,
@@ -343,12 +346,17 @@ class TwoStage(Recommender):
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> TwoStageState:
-        if tuple(notes.get("features", ())) != FEATURES:
+        if notes.get("features") != list(FEATURES):
             raise ModelFileError(
                 "this TwoStage was trained on other features than this release computes; fit it again."
             )
-        texts = tuple(arrays[f"trees.{bag}"] for bag in range(self.n_bags))
-        return _build_state(EventReplay(history, self._rules(history)), texts, arrays["sizes"])
+        names = [f"trees.{bag}" for bag in range(min(self.n_bags, len(arrays)))]
+        check_names(arrays, (*names, "sizes"))
+        *texts, size_text = (check_array(arrays, name, np.uint8, (None,)) for name in (*names, "sizes"))
+        state = _build_state(EventReplay(history, self._rules(history)), tuple(texts), size_text)
+        state.ranker.check_kind("binary", len(self._used_features()))
+        state.size_trees.check_kind("poisson", len(FEATURES[USER_FEATURES]))
+        return state
 
 
 def _build_state(replay: EventReplay, texts: tuple[Text, ...], size_text: Text) -> TwoStageState:

@@ -1,0 +1,86 @@
+"""The parameters of factor models: their shapes, their start, and their form in a file."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shortlist.core.checks import check_array
+from shortlist.data.interactions import Interactions
+from shortlist.kernels.mf import TERMS, Parameters
+from shortlist.kernels.rng import fill_uniform, stream
+from shortlist.types import Floats
+
+USERS, ITEMS = 4, 5  # ids of random streams
+MAX_SIZE = 1e12  # of a number in a file; inner products of larger ones could overflow
+
+
+def initialize_parameters(
+    n_users: int,
+    n_items: int,
+    n_factors: int,
+    init: float,
+    *,
+    t: float,
+    bias: bool,
+    start_weights: tuple[float | None, ...],  # for each of TERMS, of a user; None where the term is off
+    seed: int,
+) -> Parameters:
+    """Small random factors; row n depends only on the seed and n, so that rows can be appended later."""
+    scale = np.float32(init * np.sqrt(3 / n_factors))  # standard deviation init / √n_factors
+
+    def draw(name: int, n: int) -> Floats:
+        factors = np.empty((n, n_factors), np.float32)
+        fill_uniform(stream(seed, name)[0], scale, factors.reshape(-1))
+        return factors
+
+    terms: list[Floats] = []
+    for weight in start_weights:
+        on = weight is not None
+        terms.append(np.full(n_users if on else 0, weight or 0, np.float32))
+        terms.append(np.zeros(n_items if on else 0, np.float32))
+    return Parameters(
+        draw(USERS, n_users),
+        np.full(n_users, t, np.float32),
+        draw(ITEMS, n_items),
+        np.zeros(n_items if bias else 0, np.float32),
+        *terms,
+    )
+
+
+def parameter_shapes(
+    data: Interactions, n_factors: int, bias: bool, terms_on: tuple[bool, ...]
+) -> dict[str, tuple[int, ...]]:
+    """The shape of each of the parameters."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "user": (data.n_users, n_factors),
+        "boundary": (data.n_users,),
+        "item": (data.n_items, n_factors),
+        "bias": (data.n_items if bias else 0,),
+    }
+    for (by_user, by_item), on in zip(TERMS, terms_on, strict=True):
+        shapes |= {by_user: (data.n_users if on else 0,), by_item: (data.n_items if on else 0,)}
+    return shapes
+
+
+def extend_values(known: Floats, n: int, value: float) -> Floats:
+    """(n,) the known values, then `value`."""
+    return np.concatenate([known, np.full(n - known.size, value, np.float32)])
+
+
+def freeze(theta: Parameters) -> Parameters:
+    """Make the arrays read-only, so that an index built on them stays valid."""
+    for array in theta:
+        array.flags.writeable = False
+    return theta
+
+
+def load_parameters(
+    arrays: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], prefix: str = ""
+) -> Parameters:
+    """The parameters of a file, writable, if they have these shapes and are finite."""
+    found = (
+        check_array(arrays, prefix + name, np.float32, shape, limit=MAX_SIZE)
+        for name, shape in shapes.items()
+    )
+    return Parameters(*(np.require(array, None, "W") for array in found))
