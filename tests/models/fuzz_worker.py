@@ -60,7 +60,7 @@ def use_model(path, outcome):
     }
     for name, call in calls.items():
         check_lists(outcome, name, attempt(outcome, name, call), history.n_items)
-    attempt(outcome, "explain", lambda: model.explain(user, items=items))
+    attempt(outcome, "explain", lambda: model.explain(user, N=2))
     attempt(outcome, "similar", lambda: model.similar_items(items[0], 3))
     attempt(outcome, "describe", lambda: (repr(model), str(model.selection_), repr(model.cutoff_)))
     saved = attempt(outcome, "save", lambda: model.save(path + ".again"))
