@@ -14,7 +14,9 @@ from shortlist.auto.cutoff_choice import (
     choose_cutoff,
     default_cutoffs,
 )
+from shortlist.auto.promise import deploy, keep_back
 from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, TrainingError
 from shortlist.evaluation import evaluate
@@ -66,7 +68,9 @@ def fit(
         Metric for selecting the model and the cutoff: `"f1"` or `"ndcg"`.
     cutoff
         `"auto"` selects a cutoff; an unfitted cutoff is fitted on the validation lists; None sets no cutoff,
-        so that lists end at the model's boundary if it has one.
+        so that lists end at the model's boundary if it has one. A `Guarantee` is tested on 30% of the users,
+        drawn with `seed`: their held-out interactions train, tune and stop no model. The deployed model is
+        the tested one; the held-out interactions are only added to its histories with `observe`.
     filter_seen
         Whether items from a user's history are excluded from the validation lists. By default they are
         excluded unless users buy items repeatedly.
@@ -119,13 +123,19 @@ def fit(
         n_candidates = max(n_candidates, cutoff.candidates_needed())
     with show_progress(progress) as display:
         holdout = hold_out(data, seed)
+        kept = keep_back(data, holdout, seed) if isinstance(cutoff, Guarantee) else None
+        holdout = holdout if kept is None else kept.selection
         display.line(f"validation: {holdout.description}")
         search = _Search(holdout, n_candidates, metric, filter_seen, n_trials, seed, n_threads, display)
         best = search.run(candidates, optional=models is None)
-        choice = None if cutoff is None else _select_cutoff(best, cutoff)
+        epochs = display.epochs(f"training {type(best.model).__name__}")
+        if kept is not None and isinstance(cutoff, Guarantee):
+            model, choice = deploy(best, kept, cutoff, epochs)
+        else:
+            choice = None if cutoff is None else _select_cutoff(best, cutoff)
+            model = best.refit(data, progress=epochs)
         if choice is not None:
             display.line(f"cutoff: {choice.name} ({choice.reason})")
-        model = best.refit(data, progress=display.epochs(f"training {type(best.model).__name__}"))
     return model.set_cutoff(None if choice is None else choice.cutoff, _report(search, choice))
 
 

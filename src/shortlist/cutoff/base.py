@@ -327,6 +327,15 @@ class Cutoff(Summarized):
         """Whether the cutoff can be applied: it is fitted, or its parameters make `fit` unnecessary."""
         return True
 
+    def check_source(self, source: str | None) -> None:
+        """Raise ConfigError if the cutoff must not be used on the lists of this model.
+
+        Parameters
+        ----------
+        source
+            Fingerprint of the model; None for lists from elsewhere.
+        """
+
     def _candidates(self, scores: Scores, history: Interactions | None) -> RankedLists:
         """Rank the candidates; scores without ids use those of the history, else those seen in `fit`."""
         fitted = (vars(self).get(name) for name in FITTED_IDS)

@@ -5,6 +5,7 @@ with a p-value that is valid for any number of users. Only thresholds that pass,
 are used.
 """
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from shortlist.cutoff.search import count_above, running_minimum
 from shortlist.cutoff.threshold import ON
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
-from shortlist.errors import ConfigError, InfeasibleError
+from shortlist.errors import ConfigError, DataWarning, InfeasibleError
 from shortlist.types import Bools, Doubles, Ints
 
 OVER = ("covered", "users")
@@ -140,7 +141,43 @@ class Guarantee(CalibratedCutoff):
         # the loosest threshold that keeps the precision, the strictest that avoids empty lists
         at = (passed[-1] if self.max_empty is None else passed[0]) if passed.size else None
         self.threshold_ = np.inf if at is None else float(self.grid_[at])
+        self.source_ = labels.lists.source
         self.promise_ = self._promise(len(test_half.lists), feasible=at is not None)
+
+    def check_source(self, source: str | None) -> None:
+        """Raise ConfigError unless the model is the one that the guarantee was tested on.
+
+        Parameters
+        ----------
+        source
+            Fingerprint of the model; None for lists from elsewhere.
+
+        Raises
+        ------
+        ConfigError
+            If the guarantee was tested on another model, or on this one before it was fitted again.
+
+        Warns
+        -----
+        DataWarning
+            If only one of the two fingerprints is known, so that they cannot be compared.
+        """
+        tested = self.need("source_")
+        if tested == source:
+            return
+        again = "guarantee.fit(model.recommend(users, N=100, at=truth), truth)"
+        if tested is not None and source is not None:
+            raise ConfigError(
+                f"this guarantee was tested on the model {tested[:8]}, got the model {source[:8]}: another model, "
+                f"or the same one after fit or partial_fit; test it again with {again}, or pass another cutoff."
+            )
+        what = "tested on lists of no known model" if tested is None else f"tested on the model {tested[:8]}"
+        warnings.warn(
+            f"the guarantee was {what} and is used on {'lists of no known model' if source is None else 'a model'}; "
+            f"it holds only if these are the same. If in doubt, test it again with {again}.",
+            DataWarning,
+            stacklevel=3,
+        )
 
     def _values(self, lists: RankedLists, history: Interactions | None) -> Doubles:
         """What is compared with the threshold; it never rises along a list."""
@@ -171,6 +208,7 @@ class Guarantee(CalibratedCutoff):
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         threshold = self.need("threshold_")
+        self.check_source(lists.source)
         p = self._probabilities(lists, history) if self.on == "probability" else None
         return CutLists(count_above(self._values(lists, history), lists, threshold), p)
 
@@ -186,9 +224,10 @@ class Guarantee(CalibratedCutoff):
     def _promise(self, n_users: int, *, feasible: bool) -> str:
         if not feasible:
             return f"nothing is shown: no threshold guarantees that {self._target()}"
+        what = "lists" if self.source_ is None else f"model {self.source_[:8]}"
         return (
             f"{self._target()}, with confidence {self.confidence:.1%} (tested on {n_users:,} users), "
-            "as long as users stay exchangeable with them"
+            f"for the {what} it was tested on, as long as users stay exchangeable with them"
         )
 
     def _infeasible_message(self, n_users: int) -> str:

@@ -98,6 +98,8 @@ class RankedLists:
         (n_lists,) predicted number of relevant items, such as the size of the next basket.
     item_names
         (n_items,) display names, in the order of `item_ids`.
+    source
+        Fingerprint of the model that made the lists; None for lists from elsewhere.
 
     Raises
     ------
@@ -123,6 +125,7 @@ class RankedLists:
     reason: Codes | None = None
     expected_sizes: Doubles | None = None
     item_names: pl.Series | None = None
+    source: str | None = None
 
     def __post_init__(self) -> None:
         n, n_items = len(self.users), len(self.item_ids)

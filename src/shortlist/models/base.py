@@ -99,7 +99,7 @@ class Recommender(RequestMethods):
         held_out = None if valid is None else Interactions.of(valid)
         options = FitOptions(held_out, progress, None if checkpoint is None else Path(checkpoint))
         with self._lock:
-            self._state = self._learn(data, options)
+            self._state = self._with_fingerprint(self._learn(data, options))
         return self
 
     def partial_fit(
@@ -136,7 +136,8 @@ class Recommender(RequestMethods):
         with self._lock:
             state = self._fitted_state()
             options = FitOptions(None, progress, None)
-            self._state = self._keep_cutoff(state, self._learn_more(state, data, options, n_epochs))
+            learned = self._with_fingerprint(self._learn_more(state, data, options, n_epochs))
+            self._state = replace(learned, cutoff=state.cutoff, selection=state.selection)
         return self
 
     def fold_in(self, histories: Mapping[Any, Iterable[Any]]) -> Self:
@@ -231,7 +232,7 @@ class Recommender(RequestMethods):
         Raises
         ------
         ConfigError
-            If it is not a cutoff.
+            If it is not a cutoff, or a `Guarantee` that was tested on another model.
         NotFittedError
             If the cutoff needs `fit` first.
 
@@ -254,13 +255,18 @@ class Recommender(RequestMethods):
                 "call cutoff.fit(lists, truth) first."
             )
         with self._lock:
-            self._state = replace(self._fitted_state(), cutoff=cutoff, selection=selection)
+            state = self._fitted_state()
+            if cutoff is not None:
+                cutoff.check_source(state.fingerprint)
+            self._state = replace(state, cutoff=cutoff, selection=selection)
         return self
 
     @staticmethod
     def _keep_cutoff(old: Any, new: Any) -> Any:
-        """The new state with the cutoff and the selection report of the old one."""
-        return replace(new, cutoff=old.cutoff, selection=old.selection)
+        """The new state with the cutoff, the selection report and the fingerprint of the old one."""
+        return replace(
+            new, cutoff=old.cutoff, selection=old.selection, fingerprint=old.fingerprint
+        )
 
     def _check_data(self, data: Any) -> Interactions:
         """The data as Interactions with at least one row."""
@@ -327,6 +333,7 @@ class Recommender(RequestMethods):
         if history.item_names is not None:
             series["item_names"] = history.item_names
         notes = {**notes, "data": history.fingerprint, "rows": history.n_rows}
+        notes["fingerprint"] = state.fingerprint
         if state.cutoff is not None:
             notes["cutoff"] = pack(state.cutoff, "cutoff", arrays, series)
         if state.selection is not None:
@@ -419,7 +426,7 @@ def _restore(artifact: Artifact) -> Recommender:
     arrays, series, notes = artifact.arrays, artifact.series, artifact.notes
     history = restore_interactions(arrays, series)
     own = {n.removeprefix("model."): a for n, a in arrays.items() if n.startswith("model.")}
-    state = model._from_arrays(history, own, notes)
+    state = replace(model._from_arrays(history, own, notes), fingerprint=notes.get("fingerprint"))
     if "cutoff" in notes:
         state = replace(state, cutoff=_restore_cutoff(notes["cutoff"], arrays, series))
     if "selection" in notes:

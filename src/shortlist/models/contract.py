@@ -5,18 +5,22 @@ every request reads the state once. Any number of threads may therefore request 
 updates the model.
 """
 
+import hashlib
+import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from shortlist.core.estimator import Estimator
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.errors import NotFittedError
+from shortlist.errors import ConfigError, NotFittedError
 from shortlist.models.selection import SelectionReport
 from shortlist.recommend.explain import Contributions
 from shortlist.recommend.request import RecommendRequest, Scores
@@ -34,6 +38,7 @@ class ModelState:
     history: Interactions
     cutoff: Cutoff | None = None
     selection: SelectionReport | None = None
+    fingerprint: str | None = None  # of what was learned; `observe` and `fold_in` keep it
 
 
 class FitOptions(NamedTuple):
@@ -186,6 +191,30 @@ class FittedModel(Estimator, ABC):
         """How the model and the cutoff were chosen; None if they were not chosen by `shortlist.fit`."""
         found: SelectionReport | None = self._fitted_state().selection
         return found
+
+    @property
+    def fingerprint_(self) -> str | None:
+        """Fingerprint of the parameters and of what was learned; None if the scores are a function.
+
+        It is the same after `observe` and `fold_in`, which add histories, and another one after `fit` and
+        `partial_fit`. A `Guarantee` belongs to the model with the fingerprint it was tested on.
+        """
+        found: str | None = self._fitted_state().fingerprint
+        return found
+
+    def _with_fingerprint(self, state: Any) -> Any:
+        """The state with the fingerprint of what was just learned."""
+        try:
+            arrays, notes = self._to_arrays(state)
+        except ConfigError:  # scores given as a function have no bytes to compare
+            return replace(state, fingerprint=None)
+        digest = hashlib.blake2b(type(self).__name__.encode(), digest_size=16)
+        digest.update(json.dumps([self._json_params(), notes], sort_keys=True, default=str).encode())
+        for name in sorted(arrays):
+            array = np.ascontiguousarray(arrays[name])
+            digest.update(f"{name}{array.dtype}{array.shape}".encode())
+            digest.update(array.data)
+        return replace(state, fingerprint=digest.hexdigest())
 
     def __repr__(self) -> str:
         defaults = {field.name: field.default for field in fields(self)}

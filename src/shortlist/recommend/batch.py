@@ -69,8 +69,8 @@ class BatchRecommender(Generic[S]):
         """The lists of all users of the request."""
         parts = list(self.batches())
         lists = concat_lists(parts) if parts else empty_lists(self.request.user_ids, self.item_ids, "top_n")
-        names = self.request.state.history.item_names
-        return lists if names is None else replace(lists, item_names=names)
+        state = self.request.state
+        return replace(lists, item_names=state.history.item_names, source=state.fingerprint)
 
     def batches(self) -> Iterator[RankedLists]:
         """The lists batch by batch, in the order of the users."""
@@ -108,6 +108,7 @@ class BatchRecommender(Generic[S]):
         elif self.cutoff is not None:
             needed = max(self.cutoff.candidates_needed(), options.min_items)
             top = self._select_top(request, scores, own, excluded, needed)
+            top = replace(top, source=request.state.fingerprint)
             lists = truncate_lists(self.cutoff.apply(top, history=request.history), options.limit)
         else:
             lists = self._select_above_boundary(request, scores, own, excluded)

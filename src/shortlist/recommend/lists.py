@@ -84,6 +84,7 @@ def concat_lists(parts: Sequence[RankedLists]) -> RankedLists:
         boundary=concat("boundary", "users", np.float32),
         reason=np.concatenate([part.reason for part in parts if part.reason is not None]),
         expected_sizes=concat("expected_sizes", "users", np.float64),
+        source=parts[0].source,
     )
 
 

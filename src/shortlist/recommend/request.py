@@ -40,6 +40,10 @@ class State(Protocol):
     def cutoff(self) -> Cutoff | None:
         """The cutoff saved with the model."""
 
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of what the model learned."""
+
 
 S = TypeVar("S", bound=State)
 
