@@ -26,7 +26,7 @@ class KeptBack(NamedTuple):
 
 
 def keep_back(data: Interactions, holdout: Holdout, seed: int) -> KeptBack:
-    """Keep back some of the held-out users: nobody trains, tunes or stops early on their truth."""
+    """Keep back some of the held-out users: no model trains, tunes or stops early on their truth."""
     users = holdout.truth.active_users
     kept = draw_like_served(np.diff(data.user_baskets), np.diff(holdout.history.user_baskets), users, seed)
     if kept.size < 2 or users.size - kept.size < 2:
@@ -107,9 +107,7 @@ def deploy(
     if best.n_epochs is not None:
         fresh.set_params(n_epochs=best.n_epochs)
     model = fit_model(fresh, training, progress=progress)
-    tested = Validation(
-        model, kept.tested, best.n_candidates, best.metric, best.filter_seen, best.n_threads
-    )
+    tested = Validation(model, kept.tested, best.n_candidates, best.metric, best.filter_seen, best.n_threads)
     fitted = tested.fit_cutoff(guarantee)
     lists = fitted.apply(tested.candidates, history=training)
     score = evaluate(lists, truth).mean(best.metric)

@@ -168,13 +168,15 @@ class Guarantee(CalibratedCutoff):
         again = "guarantee.fit(model.recommend(users, N=100, at=truth), truth)"
         if tested is not None and source is not None:
             raise ConfigError(
-                f"this guarantee was tested on the model {tested[:8]}, got the model {source[:8]}: another model, "
-                f"or the same one after fit or partial_fit; test it again with {again}, or pass another cutoff."
+                f"this guarantee was tested on the model {tested[:8]}, got the model {source[:8]}: another "
+                f"one, or the same one after fit or partial_fit; test it again with {again}."
             )
-        what = "tested on lists of no known model" if tested is None else f"tested on the model {tested[:8]}"
+        was, now = (
+            "lists of no known model" if one is None else f"model {one[:8]}" for one in (tested, source)
+        )
         warnings.warn(
-            f"the guarantee was {what} and is used on {'lists of no known model' if source is None else 'a model'}; "
-            f"it holds only if these are the same. If in doubt, test it again with {again}.",
+            f"the guarantee was tested on {was} and is used on {now}; it holds only if these are "
+            f"the same. If in doubt, test it again with {again}.",
             DataWarning,
             stacklevel=3,
         )

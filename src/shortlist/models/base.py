@@ -264,9 +264,7 @@ class Recommender(RequestMethods):
     @staticmethod
     def _keep_cutoff(old: Any, new: Any) -> Any:
         """The new state with the cutoff, the selection report and the fingerprint of the old one."""
-        return replace(
-            new, cutoff=old.cutoff, selection=old.selection, fingerprint=old.fingerprint
-        )
+        return replace(new, cutoff=old.cutoff, selection=old.selection, fingerprint=old.fingerprint)
 
     def _check_data(self, data: Any) -> Interactions:
         """The data as Interactions with at least one row."""

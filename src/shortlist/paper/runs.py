@@ -156,7 +156,7 @@ def _apply_cutoffs(
     calibration = Calibration(n_candidates=n_candidates).fit(valid, split.valid, history=split.train)
     valid = calibration.apply(valid, history=split.train)
     test = calibration.apply(test, history=split.train_valid)
-    # the protocol refits the model between the two sets, so the guarantee is not kept: without the fingerprints
+    # the protocol refits the model between the two sets, so the guarantee is not kept: without fingerprints,
     # its threshold is compared like any other
     valid, test = (replace(lists, source=None) for lists in (valid, test))
     return {

@@ -1,0 +1,163 @@
+"""fit with a Guarantee: what the promise is tested on trains no model, and the tested model is deployed."""
+
+import numpy as np
+import pytest
+
+import shortlist as sl
+from shortlist.auto import promise
+from shortlist.cutoff import Guarantee
+from shortlist.errors import ConfigError, DataError, DataWarning
+from shortlist.tuning.validation import hold_out
+
+DATA = sl.load_dataset("sample")
+PROMISE = Guarantee(min_precision=0.05, confidence=0.8)
+
+
+def fitted(**options):
+    return sl.fit(DATA, models="PersonalFrequency", budget="quick", cutoff=PROMISE, **options)
+
+
+def test_kept_back_users_train_nothing_but_their_history():
+    kept = promise.keep_back(DATA, hold_out(DATA), seed=0)
+    training, truth, _ = kept.tested
+    users = truth.active_users
+    assert 0.2 * DATA.n_users < users.size < 0.4 * DATA.n_users
+    assert training.n_rows + truth.n_rows == DATA.n_rows
+    assert not np.isin(kept.selection.truth.active_users, users).any()
+    for user in users[:20]:
+        n = np.diff(training.indptr)[user]
+        rows = slice(int(DATA.indptr[user]), int(DATA.indptr[user + 1]))
+        np.testing.assert_array_equal(DATA.item[rows][:n], training.item[training.user == user])
+        np.testing.assert_array_equal(DATA.item[rows][n:], truth.item[truth.user == user])
+
+
+def test_what_is_tested_changes_no_learned_value():
+    """Other items in the tested baskets give the same model; only the threshold may differ."""
+    holdout = hold_out(DATA)
+    kept = promise.keep_back(DATA, holdout, seed=0)
+    tested = kept.tested.truth
+    rows = np.isin(DATA.user, tested.active_users) & ~promise.in_history(DATA, holdout.history)
+    item = DATA.item.copy()
+    item[rows] = (item[rows] + 7) % DATA.n_items
+    other = sl.Interactions.from_dense(
+        DATA.users, DATA.items, DATA.user, item, DATA.time, np.empty(0, np.int32), np.empty(0, np.float32)
+    )
+    one, two = (
+        sl.fit(data, models="EASE", budget="quick", cutoff=Guarantee(max_empty=0.5, confidence=0.6))
+        for data in (DATA, other)
+    )
+    assert one.fingerprint_ == two.fingerprint_
+
+
+def test_the_deployed_model_is_the_tested_one_and_knows_all_events():
+    model = fitted()
+    assert model.cutoff_.source_ == model.fingerprint_
+    assert model.history_.n_rows == DATA.n_rows
+    assert model.fingerprint_[:8] in model.cutoff_.promise_
+    assert model.recommend().lengths.sum() > 0
+    assert "kept back" in model.selection_.validation
+
+
+def test_same_seed_same_promise():
+    one, two, other = fitted(), fitted(), fitted(seed=1)
+    assert one.cutoff_.threshold_ == two.cutoff_.threshold_
+    assert one.fingerprint_ == two.fingerprint_
+    assert one.fingerprint_ != other.fingerprint_
+
+
+def test_users_are_drawn_with_histories_as_long_as_those_of_returning_users():
+    rng = np.random.default_rng(0)
+    n_baskets = rng.geometric(0.3, 20_000)
+    users = np.flatnonzero(n_baskets > 1).astype(np.int32)
+    drawn = promise.draw_like_served(n_baskets, n_baskets - 1, users, seed=0)
+    assert drawn.size == pytest.approx(0.3 * users.size, rel=0.01)
+    returned = n_baskets[rng.random(n_baskets.size) < 0.7]  # every user returns with probability 0.7
+    for short in (1, 2):
+        share = (n_baskets[drawn] - 1 == short).mean()
+        assert share == pytest.approx((returned == short).mean(), abs=0.02)
+
+
+def test_short_histories_are_not_left_out_when_old_users_dominate():
+    n_baskets = np.repeat([1, 2, 20], [500, 100, 400])  # most served users have one basket
+    users = np.flatnonzero(n_baskets > 1).astype(np.int32)
+    drawn = promise.draw_like_served(n_baskets, n_baskets - 1, users, seed=0)
+    short = (n_baskets[drawn] == 2).mean()
+    assert short > 100 / 500
+
+
+def test_few_returning_users_are_held_out_by_item():
+    one_basket = sl.Interactions.from_tuples(
+        [(u, (u * 7 + k * k) % 40) for u in range(200) for k in range(8)]
+    )
+    kept = promise.keep_back(one_basket, hold_out(one_basket), seed=0)
+    assert kept.tested.history.n_rows + kept.tested.truth.n_rows == one_basket.n_rows
+
+
+def test_too_few_users_are_refused():
+    data = sl.Interactions.from_tuples([(u, i, f"2024-01-0{i + 1}") for u in range(3) for i in range(3)])
+    with pytest.raises(DataError, match="a guarantee needs at least two users"):
+        sl.fit(data, models="Popularity", cutoff=PROMISE)
+
+
+# ------------------------------------------------------------------ a guarantee and its model
+def test_another_model_is_refused():
+    model = fitted()
+    other = sl.PersonalFrequency(decay=0.5).fit(DATA)
+    with pytest.raises(ConfigError, match="this guarantee was tested on the model"):
+        other.set_cutoff(model.cutoff_)
+    with pytest.raises(ConfigError, match="after fit or partial_fit"):
+        other.recommend(cutoff=model.cutoff_)
+    with pytest.raises(ConfigError, match="tested on the model"):
+        model.cutoff_.apply(other.recommend(N=50))
+
+
+def test_partial_fit_ends_the_promise_and_observe_does_not():
+    model = fitted()
+    before = model.fingerprint_
+    model.observe([("u1", "i10", "2030-01-01")])
+    model.fold_in({"new": ["i1", "i2"]})
+    assert model.fingerprint_ == before
+    model.recommend()
+    model.partial_fit(sl.Interactions.from_tuples([("u1", "i10", "2030-01-02")]))
+    assert model.fingerprint_ != before
+    with pytest.raises(ConfigError, match="test it again with"):
+        model.recommend()
+
+
+def test_promise_is_tested_again_on_demand():
+    split = sl.split.last_basket(DATA)
+    model = sl.PersonalFrequency().fit(split.train)
+    guarantee = PROMISE.clone().fit(model.recommend(N=50, at=split.valid), split.valid)
+    model.set_cutoff(guarantee)
+    model.partial_fit(split.valid)
+    again = guarantee.clone().fit(model.recommend(N=50, at=split.test), split.test)
+    assert model.set_cutoff(again).recommend().lengths.sum() > 0
+
+
+def test_fingerprint_survives_a_file(tmp_path):
+    model = fitted()
+    same = sl.load_model(model.save(tmp_path / "model"))
+    assert same.fingerprint_ == model.fingerprint_
+    assert same.cutoff_.source_ == model.fingerprint_
+    np.testing.assert_array_equal(same.recommend().items, model.recommend().items)
+
+
+def test_lists_of_no_model_keep_their_promise_and_a_mixture_warns():
+    split = sl.split.last_basket(DATA)
+    model = sl.PersonalFrequency().fit(split.train)
+    lists = model.recommend(N=50)
+    outside = sl.RankedLists.from_frame(lists.to_frame())
+    guarantee = PROMISE.clone().fit(outside, split.valid)
+    assert "for the lists it was tested on" in guarantee.promise_
+    guarantee.apply(outside)
+    with pytest.warns(DataWarning, match="tested on lists of no known model"):
+        guarantee.apply(lists)
+    bound = PROMISE.clone().fit(lists, split.valid)
+    with pytest.warns(DataWarning, match="is used on lists of no known model"):
+        bound.apply(outside)
+
+
+def test_scores_given_as_a_function_have_no_fingerprint():
+    scores = np.random.default_rng(0).random((DATA.n_users, DATA.n_items), np.float32)
+    assert sl.PrecomputedScores(scores=lambda users: scores[users]).fit(DATA).fingerprint_ is None
+    assert sl.PrecomputedScores(scores=scores).fit(DATA).fingerprint_ is not None
