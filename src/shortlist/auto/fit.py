@@ -129,6 +129,7 @@ def fit(
         search = _Search(holdout, n_candidates, metric, filter_seen, n_trials, seed, n_threads, display)
         best = search.run(candidates, optional=models is None)
         epochs = display.epochs(f"training {type(best.model).__name__}")
+        choice: CutoffChoice | None
         if kept is not None and isinstance(cutoff, Guarantee):
             model, choice = deploy(best, kept, cutoff, epochs)
         else:

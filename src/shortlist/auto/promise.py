@@ -80,8 +80,9 @@ def _weight_of_strata(n_baskets: Longs) -> Doubles:
     at_least = np.cumsum(counts[::-1])[::-1]  # users with at least so many baskets
     later = np.append(at_least[1:], 0)
     returns = counts * later / np.maximum(at_least, 1)
-    lengths = np.arange(counts.size)
-    return np.bincount(_stratum(lengths[1:]), returns[1:], STRATA.size)
+    weights = np.zeros(STRATA.size)
+    np.add.at(weights, _stratum(np.arange(1, counts.size)), returns[1:])
+    return weights
 
 
 def _stratum(n_baskets: Longs) -> Longs:
