@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from shortlist.models.factorization.mf import CRRMF as CRRMF
     from shortlist.models.factorization.mf import DKBPRMF as DKBPRMF
     from shortlist.models.factorization.mf import LogMF as LogMF
+    from shortlist.models.over_time import evaluate_over_time as evaluate_over_time
     from shortlist.models.precomputed import PrecomputedScores as PrecomputedScores
     from shortlist.models.precomputed import from_implicit as from_implicit
     from shortlist.models.tifuknn import TIFUKNN as TIFUKNN
@@ -62,6 +63,7 @@ _MODULES = {
     "default_cutoffs": "shortlist.auto.cutoff_choice",
     "errors": "shortlist.errors",
     "evaluate": "shortlist.evaluation.evaluator",
+    "evaluate_over_time": "shortlist.models.over_time",
     "filters": "shortlist.data.filters",
     "fit": "shortlist.auto.fit",
     "from_implicit": "shortlist.models.precomputed",

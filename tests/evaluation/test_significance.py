@@ -42,7 +42,39 @@ def test_large_difference_is_significant_and_none_is_not():
     assert (test.p_bootstrap, test.p_t, test.p_wilcoxon) == (1, 1, 1)
 
 
-def test_false_positive_rate_is_about_five_percent():
+def test_groups_of_one_value_are_a_plain_test():
+    values, baseline = pair(4, 0.02)
+    assert paired_test(values, baseline, groups=np.arange(values.size)) == paired_test(values, baseline)
+
+
+def test_copies_of_a_value_within_a_group_are_no_evidence():
+    values, baseline = pair(5, 0.02)
+    plain = paired_test(values, baseline)
+    copied = np.repeat(values, 4), np.repeat(baseline, 4)
+    grouped = paired_test(*copied, groups=np.repeat(np.arange(values.size), 4))
+    assert grouped.difference == pytest.approx(plain.difference)
+    assert (grouped.low, grouped.high) == (pytest.approx(plain.low), pytest.approx(plain.high))
+    assert (grouped.p_t, grouped.p_wilcoxon) == (pytest.approx(plain.p_t), pytest.approx(plain.p_wilcoxon))
+    assert paired_test(*copied).high - paired_test(*copied).low < 0.6 * (plain.high - plain.low)
+
+
+def test_false_positive_rate_holds_for_correlated_groups_of_different_sizes():
+    found = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        groups = np.repeat(np.arange(120), rng.integers(1, 8, 120))
+        change = rng.normal(0, 1, 120)[groups] + rng.normal(0, 0.3, groups.size)
+        test = paired_test(change, np.zeros(groups.size), groups=groups, resamples=500)
+        found.append((test.p_bootstrap, test.p_t))
+    assert ((np.mean(np.array(found) <= 0.05, axis=0) <= 0.10)).all()
+
+
+def test_groups_must_fit_the_values():
+    with pytest.raises(DataError, match="one number per value"):
+        paired_test(*pair(0), groups=np.zeros(3, np.int32))
+
+
+def test_false_positive_rate_is_is_about_five_percent():
     p = [paired_test(*pair(seed), resamples=500).p_bootstrap for seed in range(200)]
     assert 0.01 <= np.mean(np.array(p) <= 0.05) <= 0.10
 

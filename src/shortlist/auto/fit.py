@@ -24,7 +24,7 @@ from shortlist.models.base import Recommender
 from shortlist.models.selection import METRIC_NAMES, SelectionReport
 from shortlist.tuning.progress import ProgressDisplay, show_progress
 from shortlist.tuning.space import SPACES, default_space, draw
-from shortlist.tuning.validation import Holdout, Validation, build_model, hold_out, validate
+from shortlist.tuning.validation import Holdout, Validating, Validation, build_model, hold_out, validate
 
 TRIALS = {"quick": 1, "default": 4}
 N_CANDIDATES = 50  # per user; also the largest fixed N
@@ -45,13 +45,15 @@ def fit(
     cutoff: Cutoff | Literal["auto"] | None = "auto",
     filter_seen: bool | None = None,
     budget: str | int = "default",
+    validation: Validating = "last_basket",
     seed: int = 0,
     n_threads: int = 0,
     progress: Callable[[str], object] | None = None,
 ) -> Recommender:
     """Fit a model whose lists have a suitable length for each user.
 
-    The last basket of each user is held out (or a random share of each user's items, if few users return).
+    The last basket of each user is held out (or a random share of each user's items, if few users return);
+    `validation` selects another way.
     Every candidate model is fitted on the rest, with its default settings and then with random ones, and
     the model with the highest metric at its best fixed N is selected. A cutoff is selected on the same data
     with `choose_cutoff`; a fixed N is used if no other cutoff is better. Finally the model is fitted on all
@@ -76,6 +78,12 @@ def fit(
         excluded unless users buy items repeatedly.
     budget
         Number of settings per model: `"quick"` (1), `"default"` (4) or a positive integer.
+    validation
+        `"last_basket"`: predict the last basket of each user; other users' later events may be in the
+        training data. `"by_time"`: strict global time. Models learn from the events before the last fifth of
+        the rows, observe the later ones day by day, and predict the first later basket of each user. Or a
+        `Split` whose `train_valid` is `data`: learn from its `train`, predict its `valid`, also under strict
+        time if the split is by time.
     seed
         Seed of the random settings, of the models given by name, and of a random hold-out.
     n_threads
@@ -122,7 +130,7 @@ def fit(
     if isinstance(cutoff, Cutoff):
         n_candidates = max(n_candidates, cutoff.candidates_needed())
     with show_progress(progress) as display:
-        holdout = hold_out(data, seed)
+        holdout = hold_out(data, seed, validation)
         kept = keep_back(data, holdout, seed) if isinstance(cutoff, Guarantee) else None
         holdout = holdout if kept is None else kept.selection
         display.line(f"validation: {holdout.description}")
@@ -291,7 +299,8 @@ def unsuitable(name: str, history: Interactions) -> str | None:
 # ------------------------------------------------------------------ cutoffs
 def _select_cutoff(best: Validation, cutoff: Cutoff | Literal["auto"]) -> CutoffChoice:
     """Fit the given cutoff, or select one that beats the fixed N on other users and on all of validation."""
-    lists, (history, truth, _), metric = best.candidates, best.holdout, best.metric
+    lists, metric = best.candidates, best.metric
+    history, truth = best.holdout.history, best.holdout.truth
     if cutoff != "auto":
         fitted, name = best.fit_cutoff(cutoff), type(cutoff).__name__
         score = evaluate(fitted.apply(lists, history=history), truth).mean(metric)

@@ -8,7 +8,15 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.display import summarize_model
-from shortlist.cli.params import DEFAULTS, ModelName, Params, choose_model, given
+from shortlist.cli.params import (
+    DEFAULTS,
+    VALIDATIONS,
+    ModelName,
+    Params,
+    ValidationName,
+    choose_model,
+    given,
+)
 from shortlist.cli.screen import Json, print_note, progress_lines, show, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, Source, read_source, write_rows
 from shortlist.core.files import check_writable
@@ -58,6 +66,10 @@ def fit(
     seen: Annotated[
         Literal["auto", "keep", "drop"], Parameter(help="Whether items from the history may be recommended.")
     ] = "auto",
+    validation: Annotated[
+        ValidationName,
+        Parameter(help="by-time: choose under strict time, from events before a cut, tested on later ones."),
+    ] = "last-basket",
     test: Annotated[
         Path | None, Parameter(help="Hold out the last basket of each user and write it to this file.")
     ] = None,
@@ -83,7 +95,7 @@ def fit(
       shortlist fit sample --out shop.shortlist --test held.parquet
     """
     start = time.perf_counter()
-    settings = _Settings(model, budget, metric, cutoff, seen, quick, params)
+    settings = _Settings(model, budget, metric, cutoff, seen, validation, quick, params)
     settings.check(report)
     check_model_path(out)
     for path in (test, report):
@@ -119,11 +131,13 @@ class _Settings:
         metric: str,
         cutoff: str,
         seen: str,
+        validation: str,
         quick: bool,
         params: Params,
     ) -> None:
         self.model, self.budget, self.metric, self.cutoff, self.quick = model, budget, metric, cutoff, quick
         self.params, self.given = params, given(params)
+        self.validation = VALIDATIONS[validation]
         self.filter_seen = None if seen == "auto" else seen == "drop"
         self.has_params = params.config is not None or bool(self.given.keys() - {"seed", "n_threads"})
 
@@ -131,6 +145,8 @@ class _Settings:
         """Raise ConfigError for flags that contradict each other."""
         if report is not None and self.quick:
             raise ConfigError("--report needs validation, which --quick skips; drop one of them.")
+        if self.validation == "by_time" and self.quick:
+            raise ConfigError("--validation needs validation, which --quick skips; drop one of them.")
         if self.budget is not None and (self.quick or self.has_params):
             raise ConfigError(
                 "--budget tries several settings, so it cannot be combined with --quick, --config or a "
@@ -167,6 +183,7 @@ class _Settings:
             cutoff=self._cutoff(self.single and self.budget is None),
             filter_seen=self.filter_seen,
             budget="quick" if self.budget is None else self.budget,
+            validation=self.validation,
             progress=progress_lines(),
             **shared,
         )

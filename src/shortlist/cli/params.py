@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
 
 CLASSES = [find_model_class(name) for name in MODEL_MODULES if name != "PrecomputedScores"]
+ValidationName = Literal["last-basket", "by-time"]
+VALIDATIONS: dict[str, Literal["last_basket", "by_time"]] = {
+    "last-basket": "last_basket",
+    "by-time": "by_time",
+}
 CONFIG_HELP = "TOML file with a model and its parameters, as written by tune; flags take precedence."
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.params import DEFAULTS, ModelName, Params, choose_model
+from shortlist.cli.params import DEFAULTS, VALIDATIONS, ModelName, Params, ValidationName, choose_model
 from shortlist.cli.screen import Json, print_note, progress_lines, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, Source, read_source
 from shortlist.core.files import check_writable
@@ -29,6 +29,9 @@ def tune(
         Literal["random", "tpe"], Parameter(help="tpe learns from earlier trials and needs optuna.")
     ] = "random",
     folds: Annotated[int, Parameter(help="Number of last baskets to validate on.")] = 1,
+    validation: Annotated[
+        ValidationName, Parameter(help="by-time: learn before a cut, score later baskets.")
+    ] = "last-basket",
     jobs: Annotated[int, Parameter(help="Parallel trials; 0: one per core. Does not affect the result.")] = 0,
     study: Annotated[
         Path | None, Parameter(help="JSON Lines file of the trials; an interrupted search continues from it.")
@@ -58,6 +61,7 @@ def tune(
         sampler=sampler,
         fixed=fixed,
         n_folds=folds,
+        validation=VALIDATIONS[validation],
         seed=fixed.get("seed", 0),
         n_jobs=jobs,
         study=study,

@@ -1,5 +1,8 @@
 """Parse timestamps in common formats to microseconds since 1970 UTC."""
 
+import re
+from datetime import timedelta
+
 import numpy as np
 import polars as pl
 
@@ -19,6 +22,8 @@ FORMATS = (
 )
 ZONED = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?\s?(Z|UTC|[+-]\d\d:?\d\d)$"
 NUMBER = r"^[+-]?\d+(\.\d*)?([eE][+-]?\d+)?$"
+DURATION_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}  # seconds
+MAX_SECONDS = 10**11  # as for epoch seconds; more would overflow microseconds
 
 
 def parse_times(series: pl.Series, time_format: str | None = None) -> Longs:
@@ -46,6 +51,21 @@ def parse_times(series: pl.Series, time_format: str | None = None) -> Longs:
         f"column {series.name!r}: timestamps must be epoch numbers, ISO strings, dates or datetimes, "
         f"got {series.dtype}; cast the column first."
     )
+
+
+def parse_duration(name: str, value: str | timedelta) -> int:
+    """Microseconds of a timedelta or of a text such as 12h, 1d or 2w; `name` is the argument's."""
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    else:
+        found = re.fullmatch(r"(\d{1,12})([smhdw])", str(value).strip())
+        seconds = 0.0 if found is None else float(int(found[1]) * DURATION_UNITS[found[2]])
+    if not 1e-6 <= seconds <= MAX_SECONDS:
+        raise ConfigError(
+            f"{name} must be a positive duration: a timedelta, or a whole number with s, m, h, d or w, "
+            f"got {repr(value)[:40]}; write '1d'."
+        )
+    return round(seconds * 1e6)
 
 
 def _row_error(series: pl.Series, bad: pl.Series, rule: str) -> DataError:

@@ -6,6 +6,7 @@ from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.evaluator import compare, evaluate
 from shortlist.evaluation.report import METRICS, Report
 from shortlist.evaluation.significance import PairedTest, holm, paired_test
+from shortlist.evaluation.timed_report import TimedReport
 
 __all__ = [
     "METRICS",
@@ -13,6 +14,7 @@ __all__ = [
     "PairedTest",
     "Report",
     "RiskCoverage",
+    "TimedReport",
     "best_fixed_n",
     "compare",
     "evaluate",

@@ -23,6 +23,7 @@ from shortlist.evaluation.ground_truth import (
 )
 from shortlist.evaluation.report import METRICS, Report
 from shortlist.evaluation.significance import paired_test
+from shortlist.evaluation.timed_report import TimedReport
 from shortlist.kernels.metrics import (
     PerUserSums,
     Truth,
@@ -159,7 +160,7 @@ def compare(
     reports = {name: _reports(name, one, truth, max_items) for name, one in results.items()}
     first = reports[baseline][0]
     for name, runs in reports.items():
-        if not all(run.user_ids.equals(first.user_ids) and run.max_items == first.max_items for run in runs):
+        if not all(_same_lists(run, first) for run in runs):
             raise DataError(
                 "models must be evaluated on the same users with the same max_items, got others for "
                 f"{name!r}; evaluate all of them on one truth."
@@ -168,6 +169,7 @@ def compare(
         (name, metric): paired_test(
             _per_user(runs, metric),
             _per_user(reports[baseline], metric),
+            groups=first.groups if isinstance(first, TimedReport) else None,
             resamples=resamples,
             level=level,
             seed=seed,
@@ -177,6 +179,15 @@ def compare(
         for metric in metrics
     }
     return Comparison(reports, baseline, tuple(metrics), level, found)
+
+
+def _same_lists(one: Report, other: Report) -> bool:
+    """Whether two reports are on the same users, and at the same times if they have times."""
+    if not one.user_ids.equals(other.user_ids) or one.max_items != other.max_items:
+        return False
+    if not (isinstance(one, TimedReport) and isinstance(other, TimedReport)):
+        return type(one) is type(other)
+    return np.array_equal(one.times, other.times)
 
 
 def _reports(name: str, given: Any, truth: Interactions | None, max_items: int) -> list[Report]:

@@ -8,7 +8,7 @@ import numpy as np
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.metrics import resample_means
 from shortlist.kernels.rng import stream
-from shortlist.types import Doubles
+from shortlist.types import Doubles, Ints
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,13 @@ class PairedTest:
 
 
 def paired_test(
-    values: Doubles, baseline: Doubles, *, resamples: int = 10_000, level: float = 0.95, seed: int = 0
+    values: Doubles,
+    baseline: Doubles,
+    *,
+    groups: Ints | None = None,
+    resamples: int = 10_000,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> PairedTest:
     """Test the mean of `values - baseline` over users: paired bootstrap, paired t-test, Wilcoxon signed-rank.
 
@@ -55,6 +61,10 @@ def paired_test(
     ----------
     values, baseline
         Shape (n_users,): one value per user, users in the same order, as `Report.values` returns them.
+    groups
+        Shape (n_values,): a number from 0 for each value, such as the user of each list if users have several
+        lists. Values of one group are not independent: the bootstrap samples whole groups, and the other
+        tests use the sum of each group. None: every value is independent.
     resamples
         Number of bootstrap samples.
     level
@@ -94,8 +104,17 @@ def paired_test(
             "the usual values are 10000 and 0.95."
         )
     change = np.ascontiguousarray(values, np.float64) - np.ascontiguousarray(baseline, np.float64)
-    means = bootstrap_means(change, resamples, seed)
     mean = float(change.mean())
+    if groups is None:
+        means = bootstrap_means(change, resamples, seed)
+    else:
+        if groups.shape != values.shape:
+            raise DataError(f"groups must hold one number per value, got {groups.size} for {values.size}.")
+        counts = np.bincount(groups)
+        sizes: Doubles = counts[counts > 0].astype(np.float64)
+        sums: Doubles = np.bincount(groups, change)[counts > 0].astype(np.float64)
+        means = bootstrap_means(sums, resamples, seed) / bootstrap_means(sizes, resamples, seed)
+        change = sums / sizes.mean()
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     # under the null hypothesis the means vary around 0 as the bootstrap means vary around the observed mean
     as_far = int((np.abs(means - mean) >= abs(mean) * (1 - 1e-12)).sum())

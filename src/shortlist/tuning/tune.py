@@ -19,10 +19,19 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, TrainingError
 from shortlist.models.base import Recommender
 from shortlist.models.factorization.training import Progress
+from shortlist.split import Split
 from shortlist.tuning.progress import show_progress
 from shortlist.tuning.space import SAMPLERS, SPACES, Sampler, Space, default_space
 from shortlist.tuning.study import Study, Trial
-from shortlist.tuning.validation import Holdout, build_model, hold_out, last_baskets, validate
+from shortlist.tuning.validation import (
+    Holdout,
+    Validating,
+    build_model,
+    hold_out,
+    last_baskets,
+    strict_folds,
+    validate,
+)
 
 N_REFERENCES = 4  # the first trials are never stopped early; later ones are compared with their median
 MIN_EPOCHS = 3  # epochs before a trial can be stopped
@@ -120,6 +129,7 @@ def tune(
     space: Space | None = None,
     fixed: dict[str, Any] | None = None,
     n_folds: int = 1,
+    validation: Validating = "last_basket",
     seed: int = 0,
     n_jobs: int = 0,
     study: str | Path | None = None,
@@ -146,7 +156,10 @@ def tune(
     fixed
         Parameters that keep the given value.
     n_folds
-        Number of last baskets to validate on, each predicted from the baskets before it.
+        Number of last baskets to validate on, each predicted from the baskets before it. By time: number of
+        periods, each predicted from the events before it. A `Split` has one fold.
+    validation
+        As in `fit`.
     seed
         Seed of the sampler and of a random hold-out.
     n_jobs
@@ -194,9 +207,10 @@ def tune(
         "fixed": fixed,
         "n_folds": n_folds,
         "seed": seed,
+        **({} if validation == "last_basket" else {"validation": _identify(validation)}),
     }
     store = Study(identity, None if study is None else Path(study))
-    folds = [hold_out(data, seed)] if n_folds == 1 else last_baskets(data, n_folds)
+    folds = _folds(data, n_folds, validation, seed)
     with show_trials(n_trials, progress) as show:
         search = _Search(model, fixed, folds, store, show)
         search.run(SAMPLERS[sampler](searched, seed), n_trials, thread_count(n_jobs))
@@ -205,6 +219,19 @@ def tune(
         raise TrainingError(f"every trial of {model} diverged; try smaller values of lr.")
     params = {**fixed, **best.params} | ({"n_epochs": best.n_epochs} if best.n_epochs else {})
     return Tuned(model, params, best.score, [store.trials[number] for number in range(n_trials)])
+
+
+def _folds(data: Interactions, n_folds: int, validation: Validating, seed: int) -> list[Holdout]:
+    if n_folds == 1:
+        return [hold_out(data, seed, validation)]
+    if isinstance(validation, Split):
+        raise ConfigError(f"n_folds must be 1 if validation is a Split, got {n_folds}; leave n_folds out.")
+    return strict_folds(data, n_folds) if validation == "by_time" else last_baskets(data, n_folds)
+
+
+def _identify(validation: Validating) -> str:
+    """The validation in the identity of a study."""
+    return validation.train.fingerprint if isinstance(validation, Split) else str(validation)
 
 
 @contextmanager

@@ -1,27 +1,35 @@
 """Hold out, fit, rank, refit: the one implementation behind `sl.fit`, `sl.tune` and the command line."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from shortlist.cutoff.base import Cutoff
+from shortlist.data.grouping import NO_BASKET, NO_TIME, NO_WEIGHT
+from shortlist.data.id_map import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import best_fixed_n, fixed_n_curve
+from shortlist.kernels.item_stats import DAY
 from shortlist.models.base import MODEL_MODULES, Recommender, find_model_class
 from shortlist.models.factorization.training import Progress
-from shortlist.split import last_basket
+from shortlist.models.over_time import find_visits, lists_over_time
+from shortlist.recommend.lists import concat_lists
+from shortlist.split import Split, last_basket
 from shortlist.types import Bools
 
 EpochProgress = Callable[[Progress], None]
 MIN_RETURNING_SHARE = 0.1  # share of users with two baskets that a hold-out of last baskets needs
-HOLD_OUT_ONE_IN = 5  # otherwise one in this many items of each user is held out
+HOLD_OUT_ONE_IN = 5  # otherwise one in this many items of each user is held out; by time, of all rows
+VALIDATIONS = ("last_basket", "by_time")
+
+Validating = Literal["last_basket", "by_time"] | Split
 
 
 class Holdout(NamedTuple):
@@ -30,9 +38,22 @@ class Holdout(NamedTuple):
     history: Interactions
     truth: Interactions
     description: str
+    later: Interactions | None = None  # under strict time: all events after the history, to be observed
 
 
-def hold_out(data: Interactions, seed: int = 0) -> Holdout:
+def hold_out(data: Interactions, seed: int = 0, validation: Validating = "last_basket") -> Holdout:
+    """Hold out what `validation` says; a split must be one of `data`."""
+    if isinstance(validation, Split):
+        return _hold_out_split(data, validation)
+    if validation not in VALIDATIONS:
+        raise ConfigError(
+            f"validation must be one of {', '.join(VALIDATIONS)} or a Split, got {repr(validation)[:80]}; "
+            "choose one."
+        )
+    return by_time(data) if validation == "by_time" else _last_or_random(data, seed)
+
+
+def _last_or_random(data: Interactions, seed: int) -> Holdout:
     """Hold out each user's last basket where users return, else a random share of each user's items."""
     n_baskets = np.diff(data.user_baskets)
     returning = int((n_baskets > 1).sum())
@@ -59,6 +80,61 @@ def last_baskets(data: Interactions, n_folds: int = 1) -> list[Holdout]:
         n = split.test.active_users.size
         folds.append(Holdout(split.train_valid, split.test, f"the last baskets of {n:,} users"))
         data = split.train_valid
+    return folds
+
+
+def by_time(data: Interactions, cut: int | None = None) -> Holdout:
+    """Hold out each user's first basket at or after a cut, by default at the last fifth of the rows.
+
+    Only users with events before the cut are held out. Users and items without such events are unknown.
+    """
+    if data.time is None or not data.n_rows:
+        raise DataError(
+            "validation by time needs timestamps, got none; pass the timestamp column when reading, or "
+            "validation='last_basket'."
+        )
+    if cut is None:
+        cut = int(np.sort(data.time)[data.n_rows - -(-data.n_rows // HOLD_OUT_ONE_IN)])
+    before = data.time < cut
+    history, later = data.where(before).compact(), data.where(~before)
+    assert later.time is not None
+    known = history.users.align(later.users) != UNKNOWN
+    first = later.time == later.time[np.minimum(later.indptr[:-1], later.n_rows - 1)][later.user]
+    truth = later.where(first & known[later.user])
+    n = truth.active_users.size
+    day = str(np.datetime64(cut, "us").astype("datetime64[s]"))
+    if n < 2:
+        raise DataError(
+            f"validation by time needs at least two users with events before and after {day}, got {n}; "
+            "add more history, or pass validation='last_basket'."
+        )
+    return Holdout(history, truth, f"the first baskets of {n:,} users from {day} on, strict time", later)
+
+
+def _hold_out_split(data: Interactions, split: Split) -> Holdout:
+    """The validation part of a split of `data`, under strict time if all of it is later than the training."""
+    if data.fingerprint != split.train_valid.fingerprint:
+        raise ConfigError(
+            "validation must be a split whose train_valid is the data, got another one; call "
+            "sl.fit(split.train_valid, validation=split)."
+        )
+    train, valid = split.train, split.valid
+    n = valid.active_users.size
+    if n < 2 or not train.n_rows:
+        raise DataError(
+            f"validation needs at least two users in the split's valid part, got {n}; cut earlier."
+        )
+    if train.time is not None and valid.time is not None and train.time.max() < valid.time.min():
+        return by_time(data, int(train.time.max()) + 1)
+    return Holdout(train, valid, f"the validation part of the split, {n:,} users")
+
+
+def strict_folds(data: Interactions, n_folds: int) -> list[Holdout]:
+    """Hold out by time; every further fold does the same on the events before the cut."""
+    folds = []
+    for _ in range(n_folds):
+        folds.append(by_time(data))
+        data = folds[-1].history
     return folds
 
 
@@ -116,6 +192,8 @@ class Validation:
     def candidates(self) -> RankedLists:
         """The top `n_candidates` candidates at the time of each held-out basket."""
         truth = self.holdout.truth
+        if self.holdout.later is not None:
+            return self._candidates_over_time(self.holdout.later)
         return self.model.recommend(
             truth.users.to_ids(truth.active_users),
             N=self.n_candidates,
@@ -123,6 +201,25 @@ class Validation:
             n_threads=self.n_threads,
             at=truth,
         )
+
+    def _candidates_over_time(self, later: Interactions) -> RankedLists:
+        """The candidates of a model that has observed, once a day, what happened before."""
+        visits = find_visits(self.holdout.truth, "first")
+        parts = list(
+            lists_over_time(
+                self.model,
+                later,
+                visits,
+                every=DAY,
+                N=self.n_candidates,
+                filter_seen=self.filter_seen,
+                n_threads=self.n_threads,
+            )
+        )
+        numbers = np.concatenate([numbers for numbers, _ in parts])
+        items = parts[-1][1].item_ids  # known ids keep their index, new ones follow
+        lists = concat_lists([replace(part, item_ids=items, item_names=None) for _, part in parts])
+        return lists.take(np.argsort(visits.users[numbers]))
 
     @cached_property
     def curve(self) -> pl.DataFrame:
@@ -146,7 +243,7 @@ class Validation:
 
     def fit_cutoff(self, cutoff: Cutoff) -> Cutoff:
         """Fit a clone of the cutoff on the candidates."""
-        history, truth, _ = self.holdout
+        history, truth = self.holdout.history, self.holdout.truth
         return cutoff.clone().fit(self.candidates, truth, history=history)
 
     def refit(self, data: Interactions, *, progress: EpochProgress | None = None) -> Recommender:
@@ -169,6 +266,19 @@ def validate(
     progress: EpochProgress | None = None,
 ) -> Validation:
     """Fit the model on the history of a hold-out; candidates and scores are computed on first use."""
-    history, truth, _ = holdout
+    history, truth = holdout.history, holdout.truth
+    if truth.users != history.users or truth.items != history.items:
+        truth = _over_ids(truth, history)
     fitted = fit_model(model, history, valid=truth if early_stopping else None, progress=progress)
     return Validation(fitted, holdout, n_candidates, metric, filter_seen, n_threads)
+
+
+def _over_ids(truth: Interactions, history: Interactions) -> Interactions:
+    """The rows of `truth` whose users and items the history knows, over the ids of the history."""
+    user = history.users.align(truth.users)[truth.user]
+    item = history.items.align(truth.items)[truth.item]
+    rows = (user != UNKNOWN) & (item != UNKNOWN)
+    time = NO_TIME if truth.time is None else truth.time[rows]
+    return Interactions.from_dense(
+        history.users, history.items, user[rows], item[rows], time, NO_BASKET, NO_WEIGHT
+    )
