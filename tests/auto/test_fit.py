@@ -15,7 +15,7 @@ from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import evaluate, fixed_n_curve
 from shortlist.models.selection import SelectionReport
 from shortlist.tuning.progress import ProgressDisplay
-from shortlist.tuning.validation import hold_out
+from shortlist.tuning.validation import by_time, hold_out
 from tests.models.cases import bits, checkerboard
 
 DAY = 86_400
@@ -127,7 +127,7 @@ def validated(name, data):
 @pytest.mark.parametrize("data", [shoppers, checkerboard, lambda: shoppers(5)])
 def test_never_worse_than_the_best_fixed_n_on_validation(model, data):
     found = validated(model, data())
-    (history, truth, _), lists = found.holdout, found.candidates
+    (history, truth, *_), lists = found.holdout, found.candidates
     cutoff = auto._select_cutoff(found, "auto").cutoff
     ours = evaluate(cutoff.apply(lists, history=history), truth).mean("f1")
     assert ours >= fixed_n_curve(lists, truth, range(1, 51))["f1"].max() - 1e-12
@@ -326,3 +326,31 @@ def test_report_columns_are_aligned():
 def test_a_model_class_is_refused():
     with pytest.raises(ConfigError, match=r"got a class; pass EASE\(\)"):
         sl.fit(sl.load_dataset("sample"), models=sl.EASE)
+
+
+def test_choices_under_strict_time_use_events_before_the_cut_to_learn(few_models):
+    data = sl.load_dataset("sample")
+    model = sl.fit(data, budget="quick", models=["Popularity", "PersonalFrequency"], validation="by_time")
+    assert "strict time" in model.selection_.validation
+    assert model.history_.fingerprint == data.fingerprint  # the final model is fitted on everything
+    held = by_time(data)
+    best = model.selection_.models[0]
+    assert best["model"] == "PersonalFrequency"
+    truth, later = held.truth, held.later
+    fitted = sl.PersonalFrequency().fit(held.history)
+    report = sl.evaluate_over_time(
+        fitted, later, baskets="first", users=truth.users.to_ids(truth.active_users), N=best["N"]
+    )
+    assert report.n_users == truth.active_users.size
+    assert report.f1 == pytest.approx(best["score"])
+    again = sl.fit(data, budget="quick", models=["Popularity", "PersonalFrequency"], validation="by_time")
+    assert again.selection_ == model.selection_
+
+
+def test_split_is_used_for_validation_and_its_test_set_is_not():
+    split = sl.split.by_time(sl.load_dataset("sample"), "2024-06-01")
+    model = sl.fit(split.train_valid, models="PersonalFrequency", budget="quick", validation=split)
+    assert "2024-05" in model.selection_.validation
+    assert model.history_.fingerprint == split.train_valid.fingerprint
+    with pytest.raises(ConfigError, match=r"sl\.fit\(split\.train_valid, validation=split\)"):
+        sl.fit(split.data, models="PersonalFrequency", validation=split)

@@ -321,6 +321,18 @@ def test_named_model_is_tried_with_a_budget(capsys, tmp_path):
     assert sl.load_model(tmp_path / "m").selection_ == expected
 
 
+def test_validation_by_time_is_passed_to_sl_fit(capsys, tmp_path):
+    words = ["--model", "PersonalFrequency", "--budget", "quick", "--validation", "by-time"]
+    run(capsys, "fit", "sample", "--out", tmp_path / "m", *words)
+    report = sl.load_model(tmp_path / "m").selection_
+    expected = sl.fit(
+        sl.load_dataset("sample"), models="PersonalFrequency", budget="quick", validation="by_time"
+    )
+    assert report == expected.selection_
+    assert main(["fit", "sample", "--quick", "--validation", "by-time", "--out", str(tmp_path / "q")]) == 2
+    assert "--validation needs validation" in capsys.readouterr().err
+
+
 def test_no_cutoff_leaves_the_boundary(capsys, tmp_path):
     out = run(
         capsys, "fit", "sample", "--model", "DKBPRMF", *QUICK, "--cutoff", "none", "--out", tmp_path / "m"

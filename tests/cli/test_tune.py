@@ -61,3 +61,12 @@ def test_compare_prints_and_writes_the_same_table(tmp_path, capsys):
     assert "| good" in (tmp_path / "table.md").read_text()
     assert main(["compare", str(lists), str(lists), "--truth", str(truth)]) == 2
     assert "different names" in capsys.readouterr().err
+
+
+def test_tune_under_strict_time(tmp_path, capsys):
+    command = ["tune", "sample", "--model", "PersonalFrequency", "--trials", "1", "--json",
+               "--validation", "by-time", "--out", str(tmp_path / "t.toml")]  # fmt: skip
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    data = sl.load_dataset("sample")
+    assert found["score"] == sl.tune("PersonalFrequency", data, n_trials=1, validation="by_time").score

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.data.times import parse_times
+from shortlist.data.times import parse_duration, parse_times
 from shortlist.errors import ConfigError, DataError
 
 TIME = datetime(2024, 5, 31, 22, 59, 30, tzinfo=UTC)
@@ -117,3 +117,26 @@ def test_nulls_are_named_and_counted(known):
 def test_other_types_are_rejected():
     with pytest.raises(DataError, match="got Boolean; cast the column"):
         parse_times(pl.Series("when", [True]))
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("90s", 90),
+        ("30m", 1800),
+        ("12h", 43_200),
+        ("1d", 86_400),
+        ("2w", 1_209_600),
+        (timedelta(hours=1), 3600),
+    ],
+)
+def test_durations(value, seconds):
+    assert parse_duration("every", value) == seconds * 1_000_000
+
+
+@pytest.mark.parametrize(
+    "value", ["", "d", "1", "-1d", "0d", "1.5d", "1 day", timedelta(0), 7, None, "9" * 12 + "w"]
+)
+def test_invalid_durations_are_refused(value):
+    with pytest.raises(ConfigError, match="every must be a positive duration"):
+        parse_duration("every", value)

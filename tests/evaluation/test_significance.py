@@ -66,7 +66,7 @@ def test_false_positive_rate_holds_for_correlated_groups_of_different_sizes():
         change = rng.normal(0, 1, 120)[groups] + rng.normal(0, 0.3, groups.size)
         test = paired_test(change, np.zeros(groups.size), groups=groups, resamples=500)
         found.append((test.p_bootstrap, test.p_t))
-    assert ((np.mean(np.array(found) <= 0.05, axis=0) <= 0.10)).all()
+    assert (np.mean(np.array(found) <= 0.05, axis=0) <= 0.10).all()
 
 
 def test_groups_must_fit_the_values():

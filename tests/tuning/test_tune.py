@@ -207,3 +207,15 @@ def test_shorter_search_ignores_the_later_trials_of_a_study(data, tmp_path):
     assert long.score > max(trial.score for trial in long.trials[:2])  # otherwise the test shows nothing
     again = tune("PersonalFrequency", data, **short, study=path)
     assert again == tune("PersonalFrequency", data, **short)
+
+
+def test_trials_are_scored_under_strict_time_on_request(tmp_path):
+    data, study = sl.load_dataset("sample"), tmp_path / "study.jsonl"
+    tuned = sl.tune("PersonalFrequency", data, n_trials=2, validation="by_time", n_folds=2, study=study)
+    assert [len(trial.curves) for trial in tuned.trials] == [2, 2]
+    assert tuned.score != sl.tune("PersonalFrequency", data, n_trials=2, n_folds=2).score
+    with pytest.raises(ConfigError, match="different validation"):
+        sl.tune("PersonalFrequency", data, n_trials=2, n_folds=2, study=study)
+    split = sl.split.last_basket(data)
+    with pytest.raises(ConfigError, match="n_folds must be 1"):
+        sl.tune("PersonalFrequency", split.train_valid, n_folds=2, validation=split)

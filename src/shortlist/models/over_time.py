@@ -213,9 +213,14 @@ def lists_over_time(
 
 
 def observe_between(model: Recommender, events: Interactions, low: int, high: int) -> Recommender:
-    """The model after the events from `low` to just before `high`; ids without such events stay unknown."""
+    """The model after the events from `low` to just before `high`; ids without such events stay unknown.
+
+    Events of items that the model cannot use are left out; `observe` would warn about them at every step.
+    """
     assert events.time is not None
     rows = (events.time >= low) & (events.time < high)
+    if not model.uses_new_items:
+        rows &= (model.items_.align(events.items) != UNKNOWN)[events.item]
     return model.observe(events.where(rows).compact()) if rows.any() else model
 
 

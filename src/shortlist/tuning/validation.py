@@ -10,8 +10,6 @@ import numpy as np
 import polars as pl
 
 from shortlist.cutoff.base import Cutoff
-from shortlist.data.grouping import NO_BASKET, NO_TIME, NO_WEIGHT
-from shortlist.data.id_map import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
@@ -86,7 +84,7 @@ def last_baskets(data: Interactions, n_folds: int = 1) -> list[Holdout]:
 def by_time(data: Interactions, cut: int | None = None) -> Holdout:
     """Hold out each user's first basket at or after a cut, by default at the last fifth of the rows.
 
-    Only users with events before the cut are held out. Users and items without such events are unknown.
+    Only users with events before the cut are held out. All parts share the ids of `data`.
     """
     if data.time is None or not data.n_rows:
         raise DataError(
@@ -96,9 +94,9 @@ def by_time(data: Interactions, cut: int | None = None) -> Holdout:
     if cut is None:
         cut = int(np.sort(data.time)[data.n_rows - -(-data.n_rows // HOLD_OUT_ONE_IN)])
     before = data.time < cut
-    history, later = data.where(before).compact(), data.where(~before)
+    history, later = data.where(before), data.where(~before)
     assert later.time is not None
-    known = history.users.align(later.users) != UNKNOWN
+    known = np.diff(history.indptr) > 0
     first = later.time == later.time[np.minimum(later.indptr[:-1], later.n_rows - 1)][later.user]
     truth = later.where(first & known[later.user])
     n = truth.active_users.size
@@ -267,18 +265,5 @@ def validate(
 ) -> Validation:
     """Fit the model on the history of a hold-out; candidates and scores are computed on first use."""
     history, truth = holdout.history, holdout.truth
-    if truth.users != history.users or truth.items != history.items:
-        truth = _over_ids(truth, history)
     fitted = fit_model(model, history, valid=truth if early_stopping else None, progress=progress)
     return Validation(fitted, holdout, n_candidates, metric, filter_seen, n_threads)
-
-
-def _over_ids(truth: Interactions, history: Interactions) -> Interactions:
-    """The rows of `truth` whose users and items the history knows, over the ids of the history."""
-    user = history.users.align(truth.users)[truth.user]
-    item = history.items.align(truth.items)[truth.item]
-    rows = (user != UNKNOWN) & (item != UNKNOWN)
-    time = NO_TIME if truth.time is None else truth.time[rows]
-    return Interactions.from_dense(
-        history.users, history.items, user[rows], item[rows], time, NO_BASKET, NO_WEIGHT
-    )
