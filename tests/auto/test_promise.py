@@ -19,7 +19,7 @@ def fitted(**options):
 
 def test_kept_back_users_train_nothing_but_their_history():
     kept = promise.keep_back(DATA, hold_out(DATA), seed=0)
-    training, truth, _ = kept.tested
+    training, truth, *_ = kept.tested
     users = truth.active_users
     assert 0.2 * DATA.n_users < users.size < 0.4 * DATA.n_users
     assert training.n_rows + truth.n_rows == DATA.n_rows
@@ -56,6 +56,18 @@ def test_the_deployed_model_is_the_tested_one_and_knows_all_events():
     assert model.fingerprint_[:8] in model.cutoff_.promise_
     assert model.recommend().lengths.sum() > 0
     assert "kept back" in model.selection_.validation
+
+
+def test_under_strict_time_the_deployed_model_learns_before_the_cut_and_knows_all_events():
+    kept = promise.keep_back(DATA, hold_out(DATA, validation="by_time"), seed=0)
+    assert kept.tested.history is kept.selection.history
+    assert kept.tested.later is kept.selection.later
+    assert not np.isin(kept.selection.truth.active_users, kept.tested.truth.active_users).any()
+    model = fitted(validation="by_time")
+    assert model.cutoff_.source_ == model.fingerprint_
+    assert model.history_.n_rows == DATA.n_rows
+    learned = sl.PersonalFrequency().fit(kept.tested.history).observe(kept.tested.later)
+    assert model.recommend(N=5).items.tolist() == learned.recommend(N=5).items.tolist()
 
 
 def test_same_seed_same_promise():

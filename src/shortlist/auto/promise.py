@@ -26,7 +26,10 @@ class KeptBack(NamedTuple):
 
 
 def keep_back(data: Interactions, holdout: Holdout, seed: int) -> KeptBack:
-    """Keep back some of the held-out users: no model trains, tunes or stops early on their truth."""
+    """Keep back some of the held-out users: no model trains, tunes or stops early on their truth.
+
+    Under strict time, the deployed model learns from the history alone and observes everything later.
+    """
     users = holdout.truth.active_users
     kept = draw_like_served(np.diff(data.user_baskets), np.diff(holdout.history.user_baskets), users, seed)
     if kept.size < 2 or users.size - kept.size < 2:
@@ -39,7 +42,7 @@ def keep_back(data: Interactions, holdout: Holdout, seed: int) -> KeptBack:
     known = in_history(data, holdout.history)
     truth = holdout.truth
     others = truth.where(~is_kept[truth.user])
-    training = data.where(known | ~is_kept[data.user])
+    training = holdout.history if holdout.later is not None else data.where(known | ~is_kept[data.user])
     n_kept, n_others = kept.size, others.active_users.size
     return KeptBack(
         Holdout(
@@ -47,8 +50,14 @@ def keep_back(data: Interactions, holdout: Holdout, seed: int) -> KeptBack:
             others,
             f"{holdout.description}, of which {n_kept:,} are kept back to test the guarantee and "
             f"{n_others:,} select the model",
+            holdout.later,
         ),
-        Holdout(training, truth.where(is_kept[truth.user]), f"{n_kept:,} users who were kept back"),
+        Holdout(
+            training,
+            truth.where(is_kept[truth.user]),
+            f"{n_kept:,} users who were kept back",
+            holdout.later,
+        ),
     )
 
 
@@ -103,7 +112,7 @@ def deploy(
     best: Validation, kept: KeptBack, guarantee: Guarantee, progress: EpochProgress | None
 ) -> tuple[Recommender, CutoffChoice]:
     """Train without the tested interactions, test the promise, and add those interactions as history only."""
-    training, truth, description = kept.tested
+    training, truth, description, later = kept.tested
     fresh = best.model.clone()
     if best.n_epochs is not None:
         fresh.set_params(n_epochs=best.n_epochs)
@@ -114,5 +123,5 @@ def deploy(
     score = evaluate(lists, truth).mean(best.metric)
     reason = f"set by the caller; tested on {description}, whose tested interactions trained no model"
     name = type(guarantee).__name__
-    model.observe(truth)
+    model.observe(truth if later is None else later)
     return model, CutoffChoice(name, fitted, {name: score}, reason, best.metric)
