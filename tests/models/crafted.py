@@ -191,6 +191,8 @@ def rename(parts, donor, rng):
 
 def change_param(parts, donor, rng):
     params = parts.description["params"]
+    if not isinstance(params, dict):
+        return "no params"
     name = pick(rng, [*params, "extra"])
     params[name] = pick(rng, JSON_VALUES)
     if rng.random() < 0.1:
@@ -202,7 +204,7 @@ def change_notes(parts, donor, rng):
     """One value anywhere in the notes."""
     where, path = parts.description["notes"], []
     while True:
-        if not where:
+        if not where or not isinstance(where, (dict, list)):
             return "no notes"
         key = pick(rng, where if isinstance(where, dict) else range(len(where)))
         path.append(str(key))
@@ -224,7 +226,7 @@ def change_header(parts, donor, rng):
         found[key] = pick(
             rng, [donor.description["class"], "FactorModel", "Recommender", "object", "../TwoStage"]
         )
-    elif key == "series":
+    elif key == "series" and isinstance(found[key], dict):
         series = found[key]
         name = pick(rng, [*series, "extra"])
         series[name] = pick(rng, ["String", "Int64", "UInt8", "Float64", 3, "Object"])
