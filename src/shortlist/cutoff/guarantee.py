@@ -118,12 +118,14 @@ class Guarantee(CalibratedCutoff):
     def _check_fitted(self) -> None:
         super()._check_fitted()
         calibrated = ("calibration_",) if self.on == "probability" else ()
-        names = ("grid_", "p_values_", "threshold_", "promise_", *calibrated)
+        names = ("grid_", "p_values_", "threshold_", "promise_", "source_", *calibrated)
         check_names(self.fitted(), names, FITTED_IDS)
         grid = check_array(vars(self), "grid_", np.float64, (None,), finite=False)
         check_array(vars(self), "p_values_", np.float64, grid.shape, low=0, high=1)
         check_float_value(vars(self), "threshold_")
         check_text(vars(self), "promise_")
+        if self.source_ is not None:
+            check_text(vars(self), "source_")
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         numbers = np.flatnonzero(labels.labeled).astype(np.int32)

@@ -7,7 +7,7 @@ from inspect import isabstract
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from shortlist.core.checks import file_error
+from shortlist.core.checks import check_text, file_error
 from shortlist.core.estimator import FILE_ERRORS, describe_error, pack, unpack
 from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
 from shortlist.cutoff.base import Cutoff
@@ -424,13 +424,17 @@ def _restore(artifact: Artifact) -> Recommender:
     arrays, series, notes = artifact.arrays, artifact.series, artifact.notes
     history = restore_interactions(arrays, series)
     own = {n.removeprefix("model."): a for n, a in arrays.items() if n.startswith("model.")}
-    state = replace(model._from_arrays(history, own, notes), fingerprint=notes.get("fingerprint"))
+    state = replace(model._from_arrays(history, own, notes), fingerprint=_fingerprint(notes))
     if "cutoff" in notes:
         state = replace(state, cutoff=_restore_cutoff(notes["cutoff"], arrays, series))
     if "selection" in notes:
         state = replace(state, selection=SelectionReport.from_notes(notes["selection"]))
     model._state = state
     return model
+
+
+def _fingerprint(notes: dict[str, Any]) -> str | None:
+    return None if notes.get("fingerprint") is None else check_text(notes, "fingerprint")
 
 
 def _restore_cutoff(packed: Any, arrays: Arrays, series: Mapping[str, Any]) -> Cutoff:

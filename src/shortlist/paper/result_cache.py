@@ -14,6 +14,7 @@ import numpy as np
 from shortlist.core.files import atomic_write
 from shortlist.types import Doubles
 
+MAX_BYTES = 1 << 30  # of one unpacked array
 LAYOUT = 2  # increased when the content of a result changes, so that older files are not reused
 
 
@@ -57,9 +58,10 @@ def _read(path: Path) -> dict[str, Any] | None:
     """Read an entry; None if the file is missing or damaged."""
     try:
         entry = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, RecursionError, ValueError):
         return None
-    return entry if isinstance(entry, dict) and {"result", "seconds"} <= entry.keys() else None
+    valid = isinstance(entry, dict) and isinstance(entry.get("result"), dict)
+    return entry if valid and isinstance(entry.get("seconds"), int | float) else None
 
 
 def pack(values: Doubles) -> str:
@@ -69,4 +71,5 @@ def pack(values: Doubles) -> str:
 
 def unpack(text: str) -> Doubles:
     """The inverse of `pack`."""
-    return np.frombuffer(zlib.decompress(base64.b85decode(text)), "<f4").astype(np.float64)
+    raw = zlib.decompressobj().decompress(base64.b85decode(text), MAX_BYTES)
+    return np.frombuffer(raw, "<f4").astype(np.float64)

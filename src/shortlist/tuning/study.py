@@ -7,7 +7,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from shortlist.core.checks import check_float_value, check_floats, check_text, check_whole_value
+from shortlist.core.estimator import MAX_WHOLE
 from shortlist.errors import ConfigError, DataError
+
+STOPPED = ("done", "median", "diverged")  # the best first
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,20 @@ class Trial:
         return f"validation F1 {self.score:.4f}{early.get(self.stopped, '')}"
 
 
+def _check_trial(trial: Trial) -> Trial:
+    """The trial, if its values have the types that `tune` writes."""
+    values = {"number": trial.number, "n_epochs": trial.n_epochs, "score": trial.score}
+    for name in ("number", "n_epochs"):
+        check_whole_value(values, name, 0, MAX_WHOLE)
+    check_float_value(values, "score", -1e300, 1e300)
+    check_text({"stopped": trial.stopped}, "stopped", STOPPED)
+    if not isinstance(trial.params, dict) or not isinstance(trial.curves, list):
+        raise TypeError("params must be an object and curves a list")
+    for curve in trial.curves:
+        check_floats({"curves": curve}, "curves")
+    return trial
+
+
 class Study:
     """The trials of one search; without a path they are only held in memory."""
 
@@ -61,10 +79,11 @@ class Study:
         whole = text[: text.rfind(b"\n") + 1]
         try:
             rows = [json.loads(line) for line in whole.splitlines()]
-            known = rows[0]["study"] if rows else identity
-            trials = [Trial(**row) for row in rows[1:]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} is not a study ({error}); use another file or remove it.") from None
+            known = dict(rows[0]["study"]) if rows else identity
+            trials = [_check_trial(Trial(**row)) for row in rows[1:]]
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {error}"[:150]
+            raise DataError(f"{path} is not a study ({reason}); use another file or remove it.") from None
         wanted = json.loads(json.dumps(identity))
         if known != wanted:
             changed = sorted(key for key in wanted.keys() | known.keys() if wanted.get(key) != known.get(key))
@@ -98,6 +117,5 @@ class Study:
 
     def best(self, n_trials: int) -> Trial:
         """The best of the first `n_trials`: finished before stopped, then by score, then the earliest."""
-        order = {"done": 0, "median": 1, "diverged": 2}
         trials = (self.trials[number] for number in range(n_trials))
-        return min(trials, key=lambda trial: (order[trial.stopped], -trial.score, trial.number))
+        return min(trials, key=lambda trial: (STOPPED.index(trial.stopped), -trial.score, trial.number))
