@@ -53,10 +53,9 @@ def _check_trial(trial: Trial) -> Trial:
         check_whole_value(values, name, 0, MAX_WHOLE)
     check_float_value(values, "score", -1e300, 1e300)
     check_text({"stopped": trial.stopped}, "stopped", STOPPED)
-    if not isinstance(trial.params, dict) or not isinstance(trial.curves, list):
-        raise TypeError("params must be an object and curves a list")
     for curve in trial.curves:
         check_floats({"curves": curve}, "curves")
+    dict(**trial.params)  # raises TypeError unless it has names
     return trial
 
 
