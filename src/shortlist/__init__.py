@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shortlist.auto.cutoff_choice import choose_cutoff as choose_cutoff
     from shortlist.auto.cutoff_choice import default_cutoffs as default_cutoffs
     from shortlist.auto.fit import fit as fit
+    from shortlist.cutoff.monitor import PromiseMonitor as PromiseMonitor
     from shortlist.data import filters as filters
     from shortlist.data.datasets import load_dataset as load_dataset
     from shortlist.data.id_map import IdMap as IdMap
@@ -54,6 +55,7 @@ _MODULES = {
     "PersonalFrequency": "shortlist.models.counting",
     "Popularity": "shortlist.models.counting",
     "PrecomputedScores": "shortlist.models.precomputed",
+    "PromiseMonitor": "shortlist.cutoff.monitor",
     "RankedLists": "shortlist.data.ranked_lists",
     "TIFUKNN": "shortlist.models.tifuknn",
     "TwoStage": "shortlist.models.two_stage.two_stage",

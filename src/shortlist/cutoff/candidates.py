@@ -100,6 +100,7 @@ def _gather(lists: RankedLists, indptr: Longs, rows: Longs) -> RankedLists:
         items=lists.items[rows],
         scores=lists.scores[rows],
         probabilities=None if lists.probabilities is None else lists.probabilities[rows],
+        propensities=None if lists.propensities is None else lists.propensities[rows],
     )
 
 

@@ -15,8 +15,8 @@ from scipy.stats import binom
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text
 from shortlist.core.estimator import MAX_SEED, check_whole, short_repr
 from shortlist.cutoff.base import FITTED_IDS, CutLists, check_choice, check_interval
-from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.candidates import Labels
+from shortlist.cutoff.online import ONLINE, OnlineCutoff
 from shortlist.cutoff.search import count_above, running_minimum
 from shortlist.cutoff.threshold import ON
 from shortlist.data.interactions import Interactions
@@ -29,7 +29,7 @@ MIN_ITEMS = 0.02  # the strictest threshold shows about this many items per user
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Guarantee(CalibratedCutoff):
+class Guarantee(OnlineCutoff):
     """Guarantee a minimum precision, or a maximum share of empty lists, with a stated confidence.
 
     The guarantee holds while users are exchangeable with those it was fitted on: the same product, the same
@@ -45,11 +45,14 @@ class Guarantee(CalibratedCutoff):
         Guarantee at least this mean precision and show as much as possible. Pass this or `max_empty`.
     max_empty
         Guarantee at most this share of empty lists and show as little as possible.
-    confidence
-        Probability that the guarantee holds.
     over
         Users over whom precision is averaged: "covered" users, who get a non-empty list, or all "users",
         where an empty list has precision 1.
+    step
+        How far `update` moves the threshold after a batch: 1 moves it from one end to the other if the
+        shortfall is as large as possible. A larger step gives a tighter bound and less steady lists.
+    confidence
+        Probability that the guarantee holds.
     on
         What is compared with the threshold: "score" or "probability".
     n_thresholds
@@ -64,6 +67,9 @@ class Guarantee(CalibratedCutoff):
     Angelopoulos, Bates, Candès, Jordan and Lei, "Learn then Test: Calibrating Predictive Algorithms to
     Achieve Risk Control", 2021 (arXiv 2110.01052). The p-value is Hoeffding–Bentkus: Bates, Angelopoulos,
     Lei, Malik and Jordan, "Distribution-Free, Risk-Controlling Prediction Sets", Journal of the ACM 2021.
+    `update`: Gibbs and Candès, "Adaptive Conformal Inference Under Distribution Shift", NeurIPS 2021;
+    Feldman, Ringel, Bates and Romano, "Achieving Risk Control in Online Learning Settings", TMLR 2023;
+    Angelopoulos, Candès and Tibshirani, "Conformal PID Control for Time Series Prediction", NeurIPS 2023.
 
     Examples
     --------
@@ -74,10 +80,7 @@ class Guarantee(CalibratedCutoff):
     mean precision over covered users is at least 10.0%, with confidence 95.0%
     """
 
-    min_precision: float | None = None
-    max_empty: float | None = None
     confidence: float = 0.95
-    over: str = "covered"
     on: str = "score"
     n_thresholds: int = 25
     fallback: str | None = None
@@ -119,7 +122,7 @@ class Guarantee(CalibratedCutoff):
         super()._check_fitted()
         calibrated = ("calibration_",) if self.on == "probability" else ()
         names = ("grid_", "p_values_", "threshold_", "promise_", "source_", *calibrated)
-        check_names(self.fitted(), names, FITTED_IDS)
+        check_names(self.fitted(), names, (*FITTED_IDS, *ONLINE))
         grid = check_array(vars(self), "grid_", np.float64, (None,), finite=False)
         check_array(vars(self), "p_values_", np.float64, grid.shape, low=0, high=1)
         check_float_value(vars(self), "threshold_")

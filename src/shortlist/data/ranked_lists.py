@@ -98,6 +98,8 @@ class RankedLists:
         (n_lists,) predicted number of relevant items, such as the size of the next basket.
     item_names
         (n_items,) display names, in the order of `item_ids`.
+    propensities
+        (n_shown,) probability that the item was shown: 1, or less for items that were added to explore.
     source
         Fingerprint of the model that made the lists; None for lists from elsewhere.
 
@@ -125,6 +127,7 @@ class RankedLists:
     reason: Codes | None = None
     expected_sizes: Doubles | None = None
     item_names: pl.Series | None = None
+    propensities: Doubles | None = None
     source: str | None = None
 
     def __post_init__(self) -> None:
@@ -135,6 +138,7 @@ class RankedLists:
             "items": (self.items.size, shown),
             "scores": (self.scores.size, shown),
             "probabilities": (shown if self.probabilities is None else self.probabilities.size, shown),
+            "propensities": (shown if self.propensities is None else self.propensities.size, shown),
             "boundary": (n if self.boundary is None else self.boundary.size, n),
             "reason": (n if self.reason is None else self.reason.size, n),
             "expected_sizes": (n if self.expected_sizes is None else self.expected_sizes.size, n),
@@ -233,6 +237,7 @@ class RankedLists:
             items=self.items[rows],
             scores=self.scores[rows],
             probabilities=None if self.probabilities is None else self.probabilities[rows],
+            propensities=None if self.propensities is None else self.propensities[rows],
             boundary=None if self.boundary is None else self.boundary[index],
             reason=None if self.reason is None else self.reason[index],
             expected_sizes=None if self.expected_sizes is None else self.expected_sizes[index],
@@ -268,6 +273,7 @@ class RankedLists:
             items=self.items[rows],
             scores=self.scores[rows],
             probabilities=None if self.probabilities is None else self.probabilities[rows],
+            propensities=None if self.propensities is None else self.propensities[rows],
             reason=self.reason if reason is None else reason,
         )
 

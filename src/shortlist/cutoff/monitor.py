@@ -1,0 +1,384 @@
+"""PromiseMonitor: an alarm when a promised mean no longer holds, however often one looks."""
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+
+from shortlist.cutoff.base import check_choice, check_interval
+from shortlist.cutoff.betting import Evidence, bet_sizes, log_growth
+from shortlist.cutoff.guarantee import OVER, Guarantee
+from shortlist.cutoff.outcomes import PROMISES, list_values
+from shortlist.data.interactions import Interactions
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.errors import ConfigError, DataError
+from shortlist.types import Doubles
+
+MAX_TRACE = 512  # updates kept for the plot; older ones are thinned
+MAX_LABEL = 80  # characters
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update of a monitor."""
+
+    number: int
+    at: str
+    n: int  # values
+    mean: float | None
+    log_e_value: float
+
+
+@dataclass(frozen=True, eq=False)
+class MonitorState:
+    """What a monitor has seen; never modified, only replaced."""
+
+    evidence: Evidence
+    n_values: int = 0
+    total: float = 0.0
+    log_peak: float = 0.0  # largest log e-value so far
+    starts: tuple[str, ...] = ()  # label of `Evidence.best_start`, one per bet
+    alarm_at: str | None = None
+    since: str | None = None
+    trace: tuple[Update, ...] = ()
+
+
+class PromiseMonitor:
+    """Raise an alarm when a promised mean no longer holds.
+
+    If the promise holds, the probability that the monitor ever raises an alarm is at most `false_alarms`,
+    however often it is updated and looked at. The alarm names the update since which the promise seems to be
+    broken, and stays until a new monitor is made. Memory does not grow with the number of updates.
+
+    Parameters
+    ----------
+    level
+        The promised level: the smallest mean precision, or the largest share of empty lists. Not used for
+        "calibration".
+    promise
+        What is promised. "precision": the mean precision is at least `level`. "empty": the share of empty
+        lists is at most `level`. "calibration": predicted probabilities and observed rates of shown items
+        agree up to `tolerance`.
+    over
+        For "precision": "covered" users, or all "users", where an empty list has precision 1.
+    false_alarms
+        The largest probability of an alarm while the promise holds.
+    tolerance
+        For "calibration": how far the mean prediction and the observed rate may differ.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is invalid.
+
+    References
+    ----------
+    Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024. Shin,
+    Ramdas and Rinaldo, "E-detectors: a nonparametric framework for sequential change detection", 2022.
+    Ville, "Étude critique de la notion de collectif", 1939.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> monitor = sl.PromiseMonitor(0.3)
+    >>> for day in range(30):
+    ...     rate = 0.35 if day < 20 else 0.15
+    ...     monitor = monitor.update(rng.random(200) < rate, at=f"day {day}")
+    >>> monitor.status, monitor.since
+    ('alarm', 'day 20')
+    """
+
+    def __init__(
+        self,
+        level: float | None = None,
+        *,
+        promise: str = "precision",
+        over: str = "covered",
+        false_alarms: float = 0.05,
+        tolerance: float = 0.01,
+    ) -> None:
+        check_choice("promise", promise, PROMISES)
+        check_choice("over", over, OVER)
+        if promise == "calibration":
+            if level is not None:
+                raise ConfigError(
+                    "level is not used with promise='calibration', got one; leave it out and set tolerance."
+                )
+        else:
+            check_interval("level", level, low=0, high=1, ends=False, advice="pass the promised share.")
+        check_interval("false_alarms", false_alarms, low=0, high=1, ends=False, advice="0.05 is usual.")
+        check_interval("tolerance", tolerance, low=0, high=1, advice="0.01 is usual.")
+        self.level, self.promise, self.over = level, promise, over
+        self.false_alarms, self.tolerance = false_alarms, tolerance
+        lowest = {"precision": (level or 0.0) - 1, "empty": -(level or 0.0), "calibration": -1 - tolerance}
+        self._bets = bet_sizes(lowest[promise])
+        n_bets = self._bets.size * (2 if promise == "calibration" else 1)
+        self._state = MonitorState(Evidence.start(n_bets), starts=("",) * n_bets)
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, guarantee: Guarantee, *, false_alarms: float = 0.05) -> Self:
+        """Build the monitor of a guarantee.
+
+        Parameters
+        ----------
+        guarantee
+            The guarantee, whose level is watched.
+        false_alarms
+            The largest probability of an alarm while the promise holds.
+
+        Returns
+        -------
+        PromiseMonitor
+            A monitor without updates.
+
+        Examples
+        --------
+        >>> sl.PromiseMonitor.of(sl.cutoff.Guarantee(max_empty=0.2))
+        PromiseMonitor(share of empty lists at most 20.0%): no data yet
+        """
+        if guarantee.max_empty is not None:
+            return cls(guarantee.max_empty, promise="empty", false_alarms=false_alarms)
+        return cls(guarantee.min_precision, over=guarantee.over, false_alarms=false_alarms)
+
+    def update(
+        self,
+        values: RankedLists | Any,
+        truth: Interactions | Any = None,
+        *,
+        users: Iterable[Any] | None = None,
+        at: Any = None,
+    ) -> Self:
+        """Add what happened since the last update.
+
+        Parameters
+        ----------
+        values
+            The lists as they were shown, or one number per list: its precision, whether it was empty, or the
+            observed minus the predicted rate of its items.
+        truth
+            What the users interacted with, if lists are given. Truth about the shown items is enough. Not
+            needed for "empty".
+        users
+            Ids of users who count even if they interacted with nothing, if lists are given.
+        at
+            A label, such as the date; the number of the update by default.
+
+        Returns
+        -------
+        PromiseMonitor
+            The monitor itself.
+
+        Raises
+        ------
+        DataError
+            If a value is out of range, or truth or probabilities are missing.
+
+        Examples
+        --------
+        >>> sl.PromiseMonitor(0.2, promise="empty").update([0, 0, 1, 0], at="2011-11-01").status
+        'holds'
+        """
+        if isinstance(values, RankedLists):
+            found = list_values(values, truth, users, self.promise, self.over)
+        else:
+            found = self._check_values(values)
+        with self._lock:
+            self._state = self._next(self._state, found, at)
+        return self
+
+    def _check_values(self, values: Any) -> Doubles:
+        """(n,) the values as numbers in their range."""
+        try:
+            found = np.asarray(values, np.float64)
+        except (TypeError, ValueError):
+            found = np.full(1, np.nan)
+        low = -1.0 if self.promise == "calibration" else 0.0
+        if found.ndim != 1 or not ((found >= low) & (found <= 1)).all():
+            raise DataError(
+                f"values must be RankedLists or a list of numbers from {low:g} to 1, got something else; "
+                "pass one number per list."
+            )
+        return found
+
+    def _next(self, state: MonitorState, found: Doubles, at: Any) -> MonitorState:
+        """The state after one batch."""
+        evidence = state.evidence.add(self._growth(found))
+        number = evidence.n_batches
+        label = str(number if at is None else at)[:MAX_LABEL]
+        starts = tuple(
+            label if start == number else old
+            for start, old in zip(evidence.best_start, state.starts, strict=True)
+        )
+        log_e = evidence.log_e_value
+        alarm = log_e >= -np.log(self.false_alarms)
+        alarm_at, since = state.alarm_at, state.since
+        if alarm and alarm_at is None:
+            alarm_at, since = label, starts[int(np.argmax(evidence.log_best))]
+        mean = float(found.mean()) if found.size else None
+        trace = (*state.trace, Update(number, label, found.size, mean, log_e))
+        return replace(
+            state,
+            evidence=evidence,
+            n_values=state.n_values + found.size,
+            total=state.total + float(found.sum()),
+            log_peak=max(state.log_peak, log_e),
+            starts=starts,
+            alarm_at=alarm_at,
+            since=since,
+            trace=trace if len(trace) <= MAX_TRACE else trace[1::2],
+        )
+
+    def _growth(self, found: Doubles) -> Doubles:
+        """(n_bets,) log growth of each bet; a shortfall makes it positive."""
+        if self.promise == "calibration":
+            sides = (found - self.tolerance, -found - self.tolerance)
+            return np.concatenate([log_growth(side, self._bets) for side in sides])
+        level = self.level or 0.0
+        return log_growth(level - found if self.promise == "precision" else found - level, self._bets)
+
+    @property
+    def status(self) -> str:
+        """ "no data", "holds" or "alarm"."""
+        state = self._state
+        return "alarm" if state.alarm_at is not None else "holds" if state.n_values else "no data"
+
+    @property
+    def alarm_at(self) -> str | None:
+        """Label of the update that raised the alarm."""
+        return self._state.alarm_at
+
+    @property
+    def since(self) -> str | None:
+        """Label of the update since which the promise seems to be broken; None without an alarm."""
+        return self._state.since
+
+    @property
+    def mean(self) -> float | None:
+        """Mean of all values so far."""
+        state = self._state
+        return state.total / state.n_values if state.n_values else None
+
+    @property
+    def p_value(self) -> float:
+        """Anytime-valid p-value: the probability of so much evidence at any time if the promise holds."""
+        return float(np.exp(-max(self._state.log_peak, 0.0)))
+
+    @property
+    def trace(self) -> pl.DataFrame:
+        """One row per update: number, at, n, mean, log_e_value. At most 512; older ones are thinned."""
+        columns: dict[str, Any] = {
+            "number": pl.Int64,
+            "at": pl.String,
+            "n": pl.Int64,
+            "mean": pl.Float64,
+            "log_e_value": pl.Float64,
+        }
+        return pl.DataFrame([vars(one) for one in self._state.trace], schema=columns)
+
+    def summary(self) -> str:
+        """Describe the state in one sentence.
+
+        Returns
+        -------
+        str
+            What is promised, what was seen, and whether there is an alarm.
+
+        Examples
+        --------
+        >>> sl.PromiseMonitor(0.3).update([1, 0, 0, 1]).summary()
+        'mean precision at least 30.0%: holds after 1 update with 4 lists, mean 50.0%, p = 1'
+        """
+        state, mean = self._state, self.mean
+        if mean is None:
+            return f"{self._target()}: no data yet"
+        n = state.evidence.n_batches
+        seen = f"{n:,} update{'s' if n > 1 else ''} with {state.n_values:,} lists, mean {mean:.1%}"
+        if state.alarm_at is None:
+            return f"{self._target()}: holds after {seen}, p = {self.p_value:.2g}"
+        return (
+            f"{self._target()}: broken since {state.since}, alarm at {state.alarm_at}; {seen}, "
+            f"p = {self.p_value:.2g} (false alarms at most {self.false_alarms:.1%})"
+        )
+
+    def _target(self) -> str:
+        if self.promise == "calibration":
+            return f"predicted and observed rates within {self.tolerance:.1%}"
+        if self.promise == "empty":
+            return f"share of empty lists at most {self.level:.1%}"
+        return f"mean precision at least {self.level:.1%}"
+
+    def __repr__(self) -> str:
+        target, _, state = self.summary().partition(": ")
+        return f"PromiseMonitor({target}): {state}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parameters and the state, ready for JSON.
+
+        Returns
+        -------
+        dict
+            What `from_dict` reads.
+
+        Examples
+        --------
+        >>> monitor = sl.PromiseMonitor(0.3).update([1, 0, 0, 1])
+        >>> sl.PromiseMonitor.from_dict(monitor.to_dict()).mean
+        0.5
+        """
+        state = self._state
+        own = {name: value for name, value in vars(state).items() if name not in ("evidence", "trace")}
+        return {
+            "params": {
+                name: vars(self)[name] for name in ("level", "promise", "over", "false_alarms", "tolerance")
+            },
+            "state": {**own, "starts": list(state.starts), "evidence": state.evidence.to_dict()},
+            "trace": [vars(one) for one in state.trace],
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Build a monitor from what `to_dict` returned.
+
+        Parameters
+        ----------
+        values
+            The dictionary, also after a round trip through JSON.
+
+        Returns
+        -------
+        PromiseMonitor
+            A monitor that continues where the other one was.
+
+        Raises
+        ------
+        DataError
+            If it is not such a dictionary.
+
+        Examples
+        --------
+        >>> import json
+        >>> text = json.dumps(sl.PromiseMonitor(0.3).update([0, 1]).to_dict())
+        >>> sl.PromiseMonitor.from_dict(json.loads(text)).status
+        'holds'
+        """
+        try:
+            monitor = cls(**values["params"])
+            state = dict(values["state"])
+            evidence, starts = Evidence.from_dict(state.pop("evidence")), tuple(state.pop("starts"))
+            trace = tuple(Update(**one) for one in values["trace"])
+            found = MonitorState(evidence, starts=starts, trace=trace, **state)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(
+                f"a monitor must be a dictionary from to_dict, got something else ({error!r:.80}); "
+                "make a new monitor."
+            ) from None
+        if evidence.log_capital.size != monitor._state.evidence.log_capital.size or len(starts) != len(
+            evidence.best_start
+        ):
+            raise DataError("a monitor must be a dictionary from to_dict, got other sizes; make a new one.")
+        monitor._state = found
+        return monitor
