@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ NO_MEMORY = (
     "out of memory",
     "std::bad_alloc",
 )
+SECRET = re.compile(r"(?<=[?&])(?:[^=&]*=)([^&]{3,})")  # values of options in a URI
 PREFIX = "SHORTLIST_"  # of environment variables
 SIMILAR = 0.85  # a variable this similar to a parameter is reported as a typo; others are ignored
 
@@ -156,6 +158,8 @@ def hide_arguments(text: str, tokens: Sequence[str]) -> str:
             shown = redact_uri(value)
             if shown != value:
                 text = text.replace(value, shown).replace(repr(value)[1:-1], shown)
+                for secret in SECRET.findall(value):  # a part alone, such as FILE of NAME=FILE
+                    text = text.replace(secret, "…")
     return text
 
 

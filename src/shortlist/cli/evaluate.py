@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import Json, show_json, show_text
+from shortlist.cli.screen import Json, hide_panics, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, read_source
 
 Lists = Annotated[
@@ -35,7 +35,8 @@ def evaluate(
     For example:
       shortlist evaluate lists.parquet held.parquet
     """
-    ranked = sl.RankedLists.read(lists)
+    with hide_panics(lists):
+        ranked = sl.RankedLists.read(lists)
     actual = read_source(truth, reading, training=False)
     known = None if history is None else read_source(history, reading, training=False)
     report = sl.evaluate(ranked, actual, history=known, max_items=max_items)

@@ -1,8 +1,12 @@
 """Output: results on stdout, notes and errors on stderr."""
 
 import json
+import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -23,6 +27,31 @@ def print_note(sentence: str) -> None:
     """Print a line on stderr, so that stdout contains only the result."""
     sys.stderr.write(f"{printable(sentence)}\n")
     sys.stderr.flush()
+
+
+@contextmanager
+def hide_panics(source: str | Path) -> Iterator[None]:
+    """Drop what polars prints on stderr if a damaged Parquet file makes it panic: an error follows anyway."""
+    if Path(source).suffix.lower() not in (".parquet", ".pq", ".gz", ".zst") and not Path(source).is_dir():
+        yield
+        return
+    try:
+        saved = os.dup(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):  # stderr is not a file
+        yield
+        return
+    with tempfile.TemporaryFile() as held:
+        sys.stderr.flush()
+        os.dup2(held.fileno(), sys.stderr.fileno())
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, sys.stderr.fileno())
+            os.close(saved)
+            held.seek(0)
+            text = held.read().decode(errors="replace")
+            sys.stderr.write("" if "panicked at" in text else text)
 
 
 def progress_lines() -> Callable[[str], None] | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import print_note
+from shortlist.cli.screen import hide_panics, print_note
 from shortlist.errors import DataError
 from shortlist.text import redact_uri
 
@@ -51,11 +51,11 @@ BY_NAME = Reading()
 def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = True) -> "Interactions":
     """Read interactions and print what was found; a word without path characters is the name of a dataset."""
     is_name = not Path(source).exists() and not any(character in source for character in "./\\:*")
-    data = (
-        sl.load_dataset(source, progress=print_note)
-        if is_name
-        else sl.read_interactions(source, training=training, **asdict(reading))
-    )
+    if is_name:
+        data = sl.load_dataset(source, progress=print_note)
+    else:
+        with hide_panics(source):
+            data = sl.read_interactions(source, training=training, **asdict(reading))
     merged = f"; {data.duplicates:,} duplicate rows merged" if data.duplicates else ""
     print_note(
         f"{redact_uri(source)}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{merged}"

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 NUMBERS = ("rank", "score", "probability", "boundary")
 IDS_ONLY = ColumnNames(timestamp="", weight="", basket_id="", item_name="")
+NATIVE = (
+    *(pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64),
+    *(pl.Float32, pl.Float64),
+)
 FORMATS = (".parquet", ".csv", ".jsonl")
 
 
@@ -64,7 +68,7 @@ def parse_lists(frame: pl.DataFrame, item_ids: IdMap | None) -> ListTable:
 def _parse_numbers(frame: pl.DataFrame, name: str) -> pl.Series:
     """A column as numbers; text is converted."""
     column = frame[name]
-    if column.dtype.is_numeric():
+    if column.dtype in NATIVE:
         return column
     try:
         numbers = column.cast(pl.Float64, strict=False)

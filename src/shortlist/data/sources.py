@@ -44,11 +44,15 @@ def find_files(source: str | Path | Sequence[str | Path]) -> list[Path]:
             raise DataError("a list of files must have at least one entry, got an empty list; add one.")
         return found
     path = _expand_user(Path(source))
-    if path.is_file():
-        return [_check_not_empty(path)]
-    if path.is_dir():
-        return _files_in(path)
-    found = _match(path)
+    try:
+        if path.is_file():
+            return [_check_not_empty(path)]
+        if path.is_dir():
+            return _files_in(path)
+        found = _match(path)
+    except (OSError, ValueError) as error:  # a name that is too long, a null byte, no permission
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"{redact_uri(path)}: {reason}; check the path.") from None
     if found:
         return list(map(_check_not_empty, found))
     if glob.has_magic(str(path)):
@@ -63,7 +67,7 @@ def _expand_user(path: Path) -> Path:
     """The path with ~ replaced by the home folder, unless a folder or file has that very name."""
     try:
         return path if Path(*path.parts[:1]).exists() else path.expanduser()
-    except (RuntimeError, OSError):  # no such user; a name that is too long
+    except (RuntimeError, OSError, ValueError):  # no such user; a name that is too long or has a null byte
         return path
 
 

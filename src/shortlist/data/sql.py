@@ -1,5 +1,6 @@
 """Read tables and queries from a database through ADBC, read-only and without showing the password."""
 
+import os
 import re
 import sqlite3
 from collections.abc import Callable
@@ -90,9 +91,9 @@ def _sqlite_file(uri: str) -> Path:
     """The file of a SQLite URI; a missing one is an error, because SQLite would create it."""
     text = re.sub(r"^sqlite:/{0,3}", "", uri, flags=re.IGNORECASE)
     forms = (text, text.rpartition("?")[0], text.partition("?")[0])
-    path = next((path for path in map(Path, forms) if path.is_file()), Path(forms[2]))
-    if not path.is_file():
-        shown = "the file" if "@" in text else path
+    path = next((path for path in map(Path, forms) if os.path.isfile(path)), None)  # noqa: PTH113  never raises
+    if path is None:
+        shown = "the file" if "@" in text else forms[2]
         raise DataError(
             f"{shown}: no such database; sqlite:///shop.db is a file in this folder, sqlite:////data/shop.db "
             "is an absolute path; check it."

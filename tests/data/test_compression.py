@@ -1,0 +1,140 @@
+"""Compressed files: bounded in size, recognized by their first bytes."""
+
+import gzip
+import io
+import subprocess
+import sys
+import zlib
+
+import polars as pl
+import pytest
+
+import shortlist as sl
+from shortlist.data import compression
+from shortlist.data.compression import decompress, zstd_bound
+from shortlist.data.readers import read_interactions
+from shortlist.errors import DataError
+
+TABLE = b"user_id,item_id\na,x\nb,y\n"
+ZSTD = bytes.fromhex("28b52ffd")
+
+
+def gzip_bomb(size):
+    """Members that each expand to 16 MB."""
+    return gzip.compress(b"user_id,item_id\n") + gzip.compress(b"\0" * (16 << 20)) * (size >> 24)
+
+
+def zstd_frame(blocks):
+    """A frame with a window of 1 MB from (kind, size, content) blocks."""
+    parts = [ZSTD, b"\x00\x50"]
+    for number, (kind, size, content) in enumerate(blocks):
+        last = number == len(blocks) - 1
+        parts.append((size << 3 | kind << 1 | last).to_bytes(3, "little") + content)
+    return b"".join(parts)
+
+
+def zstd_bomb(size):
+    return zstd_frame([(1, 128 << 10, b"\0")] * (size >> 17))
+
+
+BOMBS = {"gz": gzip_bomb, "zst": zstd_bomb}
+CODE = """
+import resource, sys
+import shortlist as sl
+try:
+    sl.read_interactions(sys.argv[1])
+except sl.errors.DataError as error:
+    print(error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+@pytest.mark.parametrize("name", ["bomb.csv.{}", "bomb.jsonl.{}", "bomb.parquet.{}", "bomb.csv"])
+def test_bombs_are_refused_before_they_fill_the_memory(tmp_path, kind, name):
+    path = tmp_path / name.format(kind)
+    path.write_bytes(BOMBS[kind](3 << 30))
+    done = subprocess.run([sys.executable, "-c", CODE, path], capture_output=True, text=True, timeout=100)
+    if name == "bomb.parquet.zst":
+        pytest.importorskip("pyarrow", reason="needs something that reads zstd")
+    message, megabytes = done.stdout.splitlines()
+    assert "must not expand to more than 100 times its size" in message
+    assert "decompress it and read the result" in message
+    assert int(megabytes) < 1200
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_bombs_among_lists_are_refused(tmp_path, kind):
+    path = tmp_path / "lists.csv"
+    path.write_bytes(BOMBS[kind](1 << 30))
+    with pytest.raises(DataError, match="must not expand"):
+        sl.RankedLists.read(path)
+
+
+def test_the_absolute_limit(tmp_path, monkeypatch):
+    path = tmp_path / "e.csv.gz"
+    path.write_bytes(gzip.compress(TABLE))
+    assert read_interactions(path).n_rows == 2
+    monkeypatch.setattr(compression, "MAX_BYTES", len(TABLE) - 1)
+    with pytest.raises(DataError, match="must not expand to more than"):
+        read_interactions(path)
+
+
+def test_the_content_decides_not_the_name(tmp_path):
+    (tmp_path / "e.csv").write_bytes(gzip.compress(TABLE))
+    (tmp_path / "e.csv.gz").write_bytes(TABLE)
+    assert read_interactions(tmp_path / "e.csv").n_rows == 2
+    assert read_interactions(tmp_path / "e.csv.gz").n_rows == 2
+
+
+def test_double_compression_and_zlib_are_refused(tmp_path):
+    (tmp_path / "e.csv.gz").write_bytes(gzip.compress(gzip.compress(TABLE)))
+    (tmp_path / "z.csv").write_bytes(zlib.compress(TABLE))
+    with pytest.raises(DataError, match="compressed twice"):
+        read_interactions(tmp_path / "e.csv.gz")
+    with pytest.raises(DataError, match="zlib-compressed files are not supported"):
+        read_interactions(tmp_path / "z.csv")
+
+
+def test_bound_of_a_zstd_file(tmp_path):
+    stored = zstd_frame([(0, len(TABLE), TABLE), (1, 1000, b"\n")])
+    skipped = bytes.fromhex("502a4d18") + (5).to_bytes(4, "little") + b"x" * 5
+    assert zstd_bound(io.BytesIO(stored + skipped + stored)) == 2 * (len(TABLE) + 1000)
+    assert zstd_bound(io.BytesIO(stored[:9])) == len(TABLE)
+    pa = pytest.importorskip("pyarrow", reason="needs something that writes zstd")
+    path = tmp_path / "e.csv.zst"
+    rows = TABLE * 40_000
+    with pa.CompressedOutputStream(str(path), "zstd") as stream:
+        stream.write(rows)
+    with path.open("rb") as file:
+        assert len(rows) <= zstd_bound(file) <= len(rows) + 2 * (128 << 10)
+    assert decompress(path) == rows
+
+
+def test_many_small_blocks_are_no_bomb(tmp_path, monkeypatch):
+    """The bound of the headers is too high for them, so the file is decompressed to count."""
+    pytest.importorskip("pyarrow", reason="needs something that reads zstd")
+    monkeypatch.setattr(compression, "ALWAYS_ALLOWED", 1 << 20)
+    pa = pytest.importorskip("pyarrow")
+    body = io.BytesIO()
+    for line in TABLE.splitlines(keepends=True) + [b"c,%d\n" % number for number in range(20)]:
+        body.write(pa.compress(line, codec="zstd", asbytes=True))
+    path = tmp_path / "e.csv.zst"
+    path.write_bytes(body.getvalue())
+    assert read_interactions(path).n_rows == 22
+
+
+def test_deeply_nested_json(tmp_path):
+    path = tmp_path / "deep.jsonl"
+    for depth in (3_000, 100_000):
+        path.write_text('{"user_id": "a", "item_id": ' + "[" * depth + "]" * depth + "}\n")
+        with pytest.raises(DataError, match="must not be nested deeply"):
+            read_interactions(path)
+        with pytest.raises(DataError, match="not a readable"):
+            sl.RankedLists.read(path)
+
+
+def test_plain_files_are_not_read_twice(tmp_path):
+    pl.DataFrame({"user_id": ["a", "b"], "item_id": [1, 2]}).write_csv(tmp_path / "e.csv")
+    paths = [tmp_path / "e.csv"]
+    assert compression.plain_sources(paths) is paths
