@@ -122,7 +122,7 @@ def test_cutoff_classes_are_refused_when_they_are_set():
     model = Popularity().fit(DATA)
     with pytest.raises(ConfigError, match="got the class FixedN"):
         model.set_cutoff(FixedN)
-    with pytest.raises(ConfigError, match="cutoff must be a fitted cutoff or None, got 'FixedN'"):
+    with pytest.raises(ConfigError, match="cutoff must be None or a fitted cutoff, got 'FixedN'"):
         model.set_cutoff("FixedN")
     with pytest.raises(ConfigError, match="Popularity learns no boundary; use cutoff='auto'"):
         model.set_cutoff(FixedN(N=1)).recommend(cutoff="boundary")

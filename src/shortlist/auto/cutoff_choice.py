@@ -63,8 +63,9 @@ def default_cutoffs(
 
 def check_metric(metric: str) -> None:
     """Raise ConfigError for a metric that cutoffs cannot maximize."""
-    if metric not in TARGETS:
-        raise ConfigError(f"metric must be one of {', '.join(TARGETS)}, got {metric!r}; choose one.")
+    given: object = metric
+    if not isinstance(given, str) or given not in TARGETS:
+        raise ConfigError(f"metric must be one of {', '.join(TARGETS)}, got {metric!r:.60}; choose one.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +155,12 @@ def choose_cutoff(
         )
     if cutoffs is None:
         cutoffs = default_cutoffs(probabilities=lists.probabilities is not None, metric=metric)
+    given: object = cutoffs
+    if not isinstance(given, Mapping) or not all(isinstance(one, Cutoff) for one in given.values()):
+        raise ConfigError(
+            f"cutoffs must be a dictionary from names to unfitted cutoffs, got a {type(cutoffs).__name__}; "
+            "pass {'expected F1': sl.cutoff.ExpectedF1()}."
+        )
     if not cutoffs:
         raise ConfigError(
             "cutoffs must contain at least one cutoff, got none; leave it out for the defaults."

@@ -15,13 +15,15 @@ from shortlist.auto.cutoff_choice import (
     default_cutoffs,
 )
 from shortlist.auto.promise import deploy, keep_back
-from shortlist.cutoff.base import Cutoff
+from shortlist.core.calls import explain_call
+from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, TrainingError
 from shortlist.evaluation import evaluate
 from shortlist.models.base import Recommender
 from shortlist.models.selection import METRIC_NAMES, SelectionReport
+from shortlist.recommend.lists import warn_if_all_empty
 from shortlist.tuning.progress import ProgressDisplay, show_progress
 from shortlist.tuning.space import SPACES, default_space, draw
 from shortlist.tuning.validation import Holdout, Validating, Validation, build_model, hold_out, validate
@@ -37,6 +39,7 @@ TREND_HALF_LIFE = 3.0  # first setting of HRM where there are timestamps
 Models = str | Recommender | Iterable[str | Recommender]
 
 
+@explain_call
 def fit(
     data: Interactions | Any,
     *,
@@ -120,12 +123,17 @@ def fit(
     """
     n_trials = _n_trials(budget)
     check_metric(metric)
-    if cutoff not in ("auto", None) and not isinstance(cutoff, Cutoff):
-        raise ConfigError(f"cutoff must be 'auto', None or an unfitted cutoff, got {cutoff!r}; choose one.")
+    if not (cutoff is None or (isinstance(cutoff, str) and cutoff == "auto")):
+        check_cutoff(cutoff, "'auto', None or an unfitted cutoff")
     candidates = _candidates(models)
     data = Interactions.of(data)
     if not data.n_rows:
         raise DataError("fit needs at least one interaction, got none; check the file and the filters.")
+    if np.unique(data.item).size < 2:
+        raise DataError(
+            "fit needs at least two items to choose a model and a cutoff, got 1; check the item column, or "
+            "fit one model, such as sl.Popularity().fit(data)."
+        )
     n_candidates = N_CANDIDATES
     if isinstance(cutoff, Cutoff):
         n_candidates = max(n_candidates, cutoff.candidates_needed())
@@ -145,6 +153,7 @@ def fit(
             model = best.refit(data, progress=epochs)
         if choice is not None:
             display.line(f"cutoff: {choice.name} ({choice.reason})")
+        _warn_if_all_empty(best, choice)
     return model.set_cutoff(None if choice is None else choice.cutoff, _report(search, choice))
 
 
@@ -318,6 +327,17 @@ def _select_cutoff(best: Validation, cutoff: Cutoff | Literal["auto"]) -> Cutoff
         f"{best.score:.4f}; the scores in the table come from halves that are too small to rely on"
     )
     return CutoffChoice(FIXED, best.fit_cutoff(cutoffs[FIXED]), choice.scores, reason, metric)
+
+
+def _warn_if_all_empty(best: Validation, choice: CutoffChoice | None) -> None:
+    """Issue a DataWarning if no validation user would get a list."""
+    name, (history, truth, _) = type(best.model).__name__, best.holdout
+    if choice is not None:
+        lists = choice.cutoff.apply(best.candidates, history=history)
+        warn_if_all_empty(name, lists.reason, lists.items.size)
+    elif best.model.has_boundary:
+        users = truth.users.to_ids(truth.active_users)
+        best.model.recommend(users, filter_seen=best.filter_seen, at=truth)  # warns by itself
 
 
 def _report(search: _Search, choice: CutoffChoice | None) -> SelectionReport:

@@ -5,16 +5,18 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import get_args
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, get_args
 
-from cyclopts import App, ArgumentCollection, CycloptsError, Group, Parameter
+from cyclopts import App, ArgumentCollection, CycloptsError, Group, MissingArgumentError, Parameter
 from cyclopts.config import Env
 
 from shortlist.cli.datasets import datasets
 from shortlist.cli.screen import print_error, print_note
 from shortlist.cli.source import COLUMNS, PARAMETERS
-from shortlist.errors import ConfigError, ShortlistError
+from shortlist.errors import ConfigError, DataWarning, ShortlistError
 from shortlist.text import bounded, printable, redact, redact_uri
 
 INVALID_INPUT = 2  # flags, data, a full disk: the caller can fix it
@@ -111,13 +113,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     tokens = list(sys.argv[1:] if argv is None else argv)
     try:
         app = build(tokens[0] if tokens else None)
-        app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        with print_warnings():
+            app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except (SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # a panic in Rust code is not an Exception
         return report_failure(error, tokens)
     return 0
+
+
+@contextmanager
+def print_warnings() -> Iterator[None]:
+    """Print every DataWarning as one line on stderr, without the place in the code that issued it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DataWarning)
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **rest: Any) -> None:
+            if issubclass(category, DataWarning):
+                print_note(f"warning: {' '.join(str(message).split())}")
+            else:
+                usual(message, category, *place, **rest)
+
+        warnings.showwarning = show
+        yield
 
 
 def report_failure(error: BaseException, tokens: Sequence[str] = ()) -> int:
@@ -143,6 +163,9 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
     if isinstance(error, ShortlistError):
         flag = "" if error.parameter is None else f" (On the command line: --{error.parameter}.)"
         return f"{error}{flag}", INVALID_INPUT
+    if isinstance(error, MissingArgumentError) and "MODEL" in str(error):
+        hint = "write the file of the model first, as in shortlist recommend shop.shortlist --user u1 u2"
+        return f"{error} If it follows --user, {hint}.", INVALID_INPUT
     if isinstance(error, CycloptsError):
         return str(error), INVALID_INPUT
     if isinstance(error, OSError):

@@ -9,6 +9,7 @@ from shortlist.errors import DataError
 from shortlist.text import printable
 
 if TYPE_CHECKING:
+    import polars as pl
     from rich.table import Table
 
     from shortlist.data.id_map import IdMap
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from shortlist.models.base import Recommender
 
 BOUNDARY_REASONS = ("boundary", "no_candidate_above_boundary")
+MAX_USERS = 2_000  # users whose lists are counted
 BAR = 40  # length of the longest bar, in characters
 Row = tuple[Any, float, float | None]  # item id, score, probability
 
@@ -124,6 +126,29 @@ def lengths_table(lists: "RankedLists") -> "Table":
         label = f"{low}" if high <= low else f"{low}–{high}"
         table.add_row(label, f"{heights[at]:,}", "█" * round(BAR * heights[at] / max(heights.max(), 1)))
     return table
+
+
+def sample_lists(model: "Recommender") -> "RankedLists | None":
+    """Lists of the first users; None for a model without cutoff and boundary."""
+    if model.cutoff_ is None and not model.has_boundary:
+        return None
+    return model.recommend(model.users_.to_ids(model.history_.active_users[:MAX_USERS]))
+
+
+def count_empty(summary: "pl.DataFrame") -> dict[str, int]:
+    """Number of empty lists by reason, from a table with length and reason; most frequent first."""
+    import polars as pl
+
+    empty = summary.filter(pl.col("length") == 0)["reason"].fill_null("no reason").value_counts()
+    return dict(sorted(empty.rows(), key=lambda row: (-row[1], row[0])))
+
+
+def describe_empty(empty: dict[str, int], n_lists: int) -> str:
+    """How many users get a list, and why the others get none."""
+    total = sum(empty.values())
+    reasons = "; ".join(f"{count:,} {name} ({REASON_TEXT.get(name, name)})" for name, count in empty.items())
+    text = f"{n_lists - total:,} of {n_lists:,} users get a list"
+    return f"{text}; {total:,} get none: {reasons}" if total else text
 
 
 def summarize_model(model: "Recommender", path: Path) -> dict[str, Any]:

@@ -1,13 +1,17 @@
 """`shortlist evaluate`: lists from any source against what users did next."""
 
+import csv
+from json import loads
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import Json, hide_panics, show_json, show_text
+from shortlist.cli.screen import Json, hide_panics, print_note, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, read_source
+from shortlist.data.columns import find_column
+from shortlist.errors import DataError
 
 Lists = Annotated[
     Path, Parameter(help="Lists as .parquet, .csv or .jsonl with user_id, item_id, and rank or score.")
@@ -35,6 +39,7 @@ def evaluate(
     For example:
       shortlist evaluate lists.parquet held.parquet
     """
+    check_order(lists, Path(truth))
     with hide_panics(lists):
         ranked = sl.RankedLists.read(lists)
     actual = read_source(truth, reading, training=False)
@@ -43,3 +48,49 @@ def evaluate(
     if json:
         return show_json(report.to_dict())
     return show_text(str(report))
+
+
+def check_order(lists: Path, truth: Path) -> None:
+    """Raise DataError if the truth is a file of lists; warn if the lists look like interactions."""
+    columns = read_columns(truth)
+    if {"rank", "item_id"} <= columns and columns & {"length", "reason", "score"}:
+        raise DataError(
+            f"the lists come first and the truth second, but {truth} is a file of lists (it has the column "
+            "rank); write shortlist evaluate LISTS TRUTH."
+        )
+    columns = read_columns(lists)
+    if columns and not columns & {"rank", "score"} and has_times(columns):
+        print_note(
+            f"warning: {lists} has times but neither rank nor score, so it looks like interactions; lists "
+            "come first and the truth second"
+        )
+
+
+def has_times(columns: set[str]) -> bool:
+    """Whether a column has the name of a time."""
+    try:
+        return find_column("timestamp", sorted(columns)) is not None
+    except DataError:  # several columns do
+        return True
+
+
+def read_columns(path: Path) -> set[str]:
+    """The column names of a file; empty if it is not a table that lists are written as."""
+    import polars as pl
+
+    readers: dict[str, Any] = {".parquet": pl.read_parquet_schema, ".csv": _read_header}
+    if not path.is_file() or path.suffix not in (*readers, ".jsonl"):
+        return set()
+    try:
+        if path.suffix == ".jsonl":
+            with path.open(encoding="utf-8") as file:
+                row = loads(file.readline())
+            return set(row) if isinstance(row, dict) else set()
+        return set(readers[path.suffix](path))
+    except (OSError, ValueError, pl.exceptions.PolarsError):
+        return set()  # the reader explains what is wrong with the file
+
+
+def _read_header(path: Path) -> list[str]:
+    with path.open(encoding="utf-8") as file:
+        return next(csv.reader([file.readline()]), [])

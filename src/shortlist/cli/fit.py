@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.display import summarize_model
+from shortlist.cli.display import count_empty, describe_empty, sample_lists, summarize_model
 from shortlist.cli.params import (
     DEFAULTS,
     VALIDATIONS,
@@ -19,10 +19,11 @@ from shortlist.cli.params import (
 )
 from shortlist.cli.screen import Json, print_note, progress_lines, show, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, Source, read_source, write_rows
+from shortlist.cli.stopping import NONE, CutoffName, Stopping, build_cutoff, parse_cutoff_name
 from shortlist.core.files import check_writable
 from shortlist.core.serialization import check_model_path
-from shortlist.cutoff import Boundary, Cutoff, ExpectedF1, ExpectedNDCG, FixedN, Threshold
-from shortlist.errors import ConfigError
+from shortlist.cutoff import Cutoff, ExpectedF1, ExpectedNDCG, FixedN
+from shortlist.errors import ConfigError, InfeasibleError
 from shortlist.reports.model_page import write_model_report
 from shortlist.reports.model_report import build_model_report
 from shortlist.text import printable, redact_uri
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
     from shortlist.split import Split
 
 Budget = int | Literal["quick", "default"]
-CutoffName = Literal["auto", "ExpectedF1", "ExpectedNDCG", "Threshold", "Boundary", "FixedN", "none"]
-CUTOFFS: dict[str, type[Cutoff]] = {
-    cls.__name__: cls for cls in (ExpectedF1, ExpectedNDCG, Threshold, Boundary, FixedN)
-}
 BOUNDARY = "learned boundary"
 
 
@@ -61,7 +58,10 @@ def fit(
     ] = "f1",
     cutoff: Annotated[
         CutoffName,
-        Parameter(help="Stopping rule; auto: the best on validation data; for a single model, ExpectedF1."),
+        Parameter(
+            help="Stopping rule; auto: the best on validation data; for a single model, ExpectedF1.",
+            converter=parse_cutoff_name,
+        ),
     ] = "auto",
     seen: Annotated[
         Literal["auto", "keep", "drop"], Parameter(help="Whether items from the history may be recommended.")
@@ -81,6 +81,7 @@ def fit(
         bool,
         Parameter(help="Train one model once, without validation and cutoff.", show_default=False),
     ] = False,
+    stopping: Stopping = NONE,
     params: Params = DEFAULTS,
     reading: Reading = BY_NAME,
     json: Json = False,
@@ -93,9 +94,12 @@ def fit(
 
     For example:
       shortlist fit sample --out shop.shortlist --test held.parquet
+      shortlist fit sample --coverage 0.7
+      shortlist fit sample --gain 3 --cost 1
+      shortlist fit sample --min_precision 0.1 --confidence 0.9
     """
     start = time.perf_counter()
-    settings = _Settings(model, budget, metric, cutoff, seen, validation, quick, params)
+    settings = _Settings(model, budget, metric, cutoff, stopping, seen, validation, quick, params)
     settings.check(report)
     check_model_path(out)
     for path in (test, report):
@@ -130,12 +134,14 @@ class _Settings:
         budget: Budget | None,
         metric: str,
         cutoff: str,
+        stopping: Stopping,
         seen: str,
         validation: str,
         quick: bool,
         params: Params,
     ) -> None:
         self.model, self.budget, self.metric, self.cutoff, self.quick = model, budget, metric, cutoff, quick
+        self.stopping, self.chosen = stopping, build_cutoff(cutoff, stopping, metric)
         self.params, self.given = params, given(params)
         self.validation = VALIDATIONS[validation]
         self.filter_seen = None if seen == "auto" else seen == "drop"
@@ -147,6 +153,9 @@ class _Settings:
             raise ConfigError("--report needs validation, which --quick skips; drop one of them.")
         if self.validation == "by_time" and self.quick:
             raise ConfigError("--validation needs validation, which --quick skips; drop one of them.")
+        if self.quick and self.chosen is not None:
+            flag = next(iter(self.stopping.given()), "cutoff")
+            raise ConfigError(f"--{flag} needs validation, which --quick skips; drop one of them.")
         if self.budget is not None and (self.quick or self.has_params):
             raise ConfigError(
                 "--budget tries several settings, so it cannot be combined with --quick, --config or a "
@@ -176,26 +185,31 @@ class _Settings:
             with show_progress(progress_lines()) as display:
                 return fit_model(models, rows, progress=display.epochs(f"training {type(models).__name__}"))
         shared = {name: self.given[name] for name in ("seed", "n_threads") if name in self.given}
-        return sl.fit(
-            rows,
-            models=models,
-            metric=self.metric,
-            cutoff=self._cutoff(self.single and self.budget is None),
-            filter_seen=self.filter_seen,
-            budget="quick" if self.budget is None else self.budget,
-            validation=self.validation,
-            progress=progress_lines(),
-            **shared,
-        )
+        try:
+            return sl.fit(
+                rows,
+                models=models,
+                metric=self.metric,
+                cutoff=self._cutoff(self.single and self.budget is None),
+                filter_seen=self.filter_seen,
+                budget="quick" if self.budget is None else self.budget,
+                validation=self.validation,
+                progress=progress_lines(),
+                **shared,
+            )
+        except InfeasibleError as error:
+            rule = str(error).partition(";")[0]
+            raise InfeasibleError(
+                f"{rule}; lower --min_precision or --confidence, or use more data."
+            ) from None
 
     def _cutoff(self, single: bool) -> Cutoff | Literal["auto"] | None:
         """The unfitted cutoff; one model gets ExpectedF1 or ExpectedNDCG by default."""
-        if self.cutoff == "none":
-            return None
-        if self.cutoff == "auto" and not single:
+        if self.chosen is not None or self.cutoff == "none":
+            return self.chosen
+        if not single:
             return "auto"
-        default = "ExpectedF1" if self.metric == "f1" else "ExpectedNDCG"
-        return CUTOFFS[default if self.cutoff == "auto" else self.cutoff]()
+        return ExpectedF1() if self.metric == "f1" else ExpectedNDCG()
 
 
 def write_test_report(
@@ -218,7 +232,9 @@ def write_test_report(
 
 def print_summary(model: "Recommender", path: Path, report: Path | None, seconds: float, json: bool) -> None:
     """Print what was trained, why it was chosen, and the next command."""
+    lists = sample_lists(model)
     about = summarize_model(model, path) | {"seconds": seconds}
+    about["empty_lists"] = None if lists is None else count_empty(lists.summary())
     if json:
         return show_json(about if report is None else about | {"report": str(report)})
     if model.selection_ is not None:
@@ -227,6 +243,8 @@ def print_summary(model: "Recommender", path: Path, report: Path | None, seconds
     rule = about["cutoff"] or ("learned boundary" if model.has_boundary else "none; recommend needs --N")
     show_text(f"{about['class']} trained on {about['rows']:,} rows in {seconds} s: {name}")
     show_text(f"Stopping rule: {rule}")
+    if lists is not None:
+        show_text(describe_empty(about["empty_lists"], len(lists)))
     if report is not None:
         show_text(f"Report: {printable(report)}")
     return show_text(f"Next: shortlist inspect {name}")

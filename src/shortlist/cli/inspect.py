@@ -3,15 +3,12 @@
 from typing import TYPE_CHECKING
 
 import shortlist as sl
-from shortlist.cli.display import lengths_table, summarize_model
+from shortlist.cli.display import lengths_table, sample_lists, summarize_model
 from shortlist.cli.screen import Json, show, show_json, show_table
 from shortlist.cli.source import Model
 
 if TYPE_CHECKING:
-    from shortlist.data.ranked_lists import RankedLists
     from shortlist.models.base import Recommender
-
-MAX_USERS = 2_000  # users whose list lengths are counted
 
 
 def inspect(model: Model, /, *, json: Json = False) -> None:
@@ -49,13 +46,6 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
     if fitted.selection_ is not None:
         show(fitted.selection_)
     return None
-
-
-def sample_lists(model: "Recommender") -> "RankedLists | None":
-    """Lists of the first users; None for a model without cutoff and boundary."""
-    if model.cutoff_ is None and not model.has_boundary:
-        return None
-    return model.recommend(model.users_.to_ids(model.history_.active_users[:MAX_USERS]))
 
 
 def boundary_quantiles(model: "Recommender") -> dict[str, float]:

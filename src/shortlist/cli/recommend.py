@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.display import Row, lengths_table, list_as_json, list_table, parse_ids
-from shortlist.cli.screen import Json, show, show_json, show_text
+from shortlist.cli.display import (
+    Row,
+    count_empty,
+    describe_empty,
+    lengths_table,
+    list_as_json,
+    list_table,
+    parse_ids,
+)
+from shortlist.cli.screen import Json, print_note, show, show_json, show_text
 from shortlist.cli.source import Model
-from shortlist.errors import ConfigError, DataError
+from shortlist.cli.stopping import NONE, Stopping, adjust_cutoff
+from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.text import printable
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from shortlist.cutoff.base import Cutoff
     from shortlist.models.base import Recommender
 
@@ -56,27 +67,36 @@ def recommend(
     user: Annotated[
         tuple[str, ...],
         Parameter(
-            help="User id; repeat the flag for more users.", show_default=False, consume_multiple=False
+            help="One or more user ids; the file of the model comes first.",
+            show_default=False,
+            consume_multiple=True,
         ),
     ] = (),
     out: Annotated[
         Path | None, Parameter(help="Write the lists as .parquet, .csv or .jsonl; all users without --user.")
     ] = None,
     options: Options = DEFAULTS,
+    stopping: Stopping = NONE,
     json: Json = False,
 ) -> None:
     """Recommend lists from a saved model.
 
     The length of each list is chosen for the user, and each list has a reason why it ends.
 
+    Lists may be empty: --coverage, --floor, --gain and --cost change the saved stopping rule
+    without training again.
+
     For example:
-      shortlist recommend shop.shortlist --user u1
+      shortlist recommend shop.shortlist --user u1 u2
       shortlist recommend shop.shortlist --out lists.parquet
+      shortlist recommend shop.shortlist --coverage 0.7
+      shortlist recommend shop.shortlist --gain 3 --cost 1
     """
     fitted = sl.load_model(model)
     users = parse_ids(user, fitted.users_) or None
+    check_users(fitted, users, served=options.fallback != "none")
     which: dict[str, Any] = {
-        "cutoff": choose_cutoff(options),
+        "cutoff": choose_cutoff(fitted, options, stopping),
         "candidates": None if options.candidates is None else read_ids(options.candidates, fitted),
         "filter_seen": None if options.seen == "auto" else options.seen == "drop",
         "at": options.at,
@@ -93,7 +113,8 @@ def recommend(
     if json:
         return show_json([list_as_json(one, fitted.history_) for one in lists])
     if users is None:
-        return show(lengths_table(lists))
+        show(lengths_table(lists))
+        return show_text(describe_empty(count_empty(lists.summary()), len(lists)))
     data = fitted.history_
     for one in lists:
         rows: list[Row] = []
@@ -104,13 +125,55 @@ def recommend(
     return None
 
 
-def choose_cutoff(options: Options) -> "Cutoff | Literal['auto', 'boundary']":
-    """Load the cutoff given by a flag, or name the one to use."""
-    if options.cutoff is not None:
-        if options.boundary:
-            raise ConfigError("--boundary and --cutoff exclude each other; drop one of them.")
-        return sl.cutoff.Cutoff.load(options.cutoff)
-    return "boundary" if options.boundary else "auto"
+def check_users(model: "Recommender", users: list[Any] | None, *, served: bool) -> None:
+    """Name unknown users on stderr; raise UnknownIdError if no user is known and none is served."""
+    unknown = [user for user in users or () if user not in model.users_]
+    if not unknown:
+        return
+    shown = ", ".join(repr(user)[:40] for user in unknown[:5]) + (", …" if len(unknown) > 5 else "")
+    text = f"unknown user{'' if len(unknown) == 1 else 's'} {shown}"
+    if len(unknown) == len(users or ()) and not served:
+        known = ", ".join(map(repr, model.users_.values.head(3).to_list()))
+        raise UnknownIdError(
+            f"--user needs a user of this model, got the {text}; known users are {known}, … Or pass "
+            "--fallback popular."
+        )
+    print_note(f"warning: {text}: {'the fallback is shown' if served else 'no list'}")
+
+
+def choose_cutoff(
+    model: "Recommender", options: Options, stopping: Stopping
+) -> "Cutoff | Literal['auto', 'boundary']":
+    """Load the cutoff given by a flag, or name the one to use; other flags adjust it."""
+    flags = [f"--{name}" for name in stopping.given()][:1]
+    lengths = {
+        "--N": options.N is not None,
+        "--boundary": options.boundary,
+        "--cutoff": options.cutoff is not None,
+    }
+    given = [flag for flag, is_given in lengths.items() if is_given]
+    clash = given if len(given) > 1 else [flag for flag in given if flag != "--cutoff" and flags] + flags
+    if len(clash) > 1:
+        raise ConfigError(f"{clash[0]} and {clash[1]} both set the length of lists; drop one of them.")
+    if options.cutoff is not None and not options.cutoff.exists():
+        raise ConfigError(
+            f"--cutoff needs a file with a fitted cutoff, got {str(options.cutoff)!r:.80}, which is no file; "
+            "to choose a stopping rule by name, run shortlist fit --cutoff."
+        )
+    cutoff = model.cutoff_ if options.cutoff is None else sl.cutoff.Cutoff.load(options.cutoff)
+    if options.boundary or options.N is not None:
+        if options.boundary and not model.has_boundary:
+            raise ConfigError(
+                f"--boundary needs a learned boundary, which {type(model).__name__} has not; drop it."
+            )
+        return "boundary" if options.boundary else "auto"
+    found = adjust_cutoff(model, cutoff, stopping)
+    if found is None and not model.has_boundary:
+        raise ConfigError(
+            f"this {type(model).__name__} has no stopping rule; pass --N 10 for lists of one length, or run "
+            "shortlist fit with --cutoff ExpectedF1."
+        )
+    return "auto" if found is None else found
 
 
 def write_lists(
@@ -127,9 +190,20 @@ def write_lists(
     else:
         model.recommend(users, **request).write(out)
     n = len(model.users_) if users is None else len(users)
+    empty = count_empty(read_empty(out))
     if json:
-        return show_json({"lists": n, "out": str(out)})
-    return show_text(f"{n:,} lists written to {printable(out)}")
+        return show_json({"lists": n, "out": str(out), "empty_lists": empty})
+    return show_text(f"{n:,} lists written to {printable(out)}: {describe_empty(empty, n)}")
+
+
+def read_empty(path: Path) -> "pl.DataFrame":
+    """The empty lists of a file: length and reason."""
+    import polars as pl
+
+    scans: dict[str, Any] = {".parquet": pl.scan_parquet, ".csv": pl.scan_csv, ".jsonl": pl.scan_ndjson}
+    rows = scans[path.suffix](path, glob=False) if path.suffix != ".jsonl" else pl.scan_ndjson(path)
+    found: pl.DataFrame = rows.filter(pl.col("rank") == 0).select("length", "reason").collect()
+    return found
 
 
 def read_ids(path: Path, model: "Recommender") -> list[Any]:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.checks import check_names, check_text, file_error
+from shortlist.core.keywords import check_keywords
 from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
 from shortlist.errors import ConfigError, ModelFileError, NotFittedError
 
@@ -37,6 +37,17 @@ class Estimator:
 
     def __init_subclass__(cls) -> None:
         Estimator.registry[cls.__name__] = cls
+
+    def __new__(cls, *args: Any, **params: Any) -> Self:
+        """Refuse unknown parameters with a sentence, before the generated `__init__` sees them."""
+        names = [field.name for field in fields(cls)]
+        if args:
+            raise ConfigError(
+                f"{cls.__name__} takes its parameters by name, got {args[0]!r:.60} without one; "
+                f"write {cls.__name__}({names[0] if names else ''}=…)."
+            )
+        check_keywords(cls.__name__, params, names)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         self._check_params()
@@ -95,12 +106,7 @@ class Estimator:
         **params
             New values by parameter name.
         """
-        known = self.get_params()
-        for name in params:
-            if name not in known:
-                near = get_close_matches(name, known, 1)
-                advice = f"did you mean {near[0]!r}?" if near else f"its parameters are {', '.join(known)}."
-                raise ConfigError(f"{type(self).__name__} has no parameter {name!r}; {advice}")
+        check_keywords(type(self).__name__, params, self.get_params())
         self._replace_params(params)
         self._forget()
         return self

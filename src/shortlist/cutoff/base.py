@@ -3,11 +3,13 @@
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from shortlist.core.calls import explain_call
 from shortlist.core.checks import check_ids
 from shortlist.core.estimator import Estimator, check_whole, is_number, short_repr
 from shortlist.cutoff.candidates import Labels, Scores, label_candidates, top_candidates
@@ -89,6 +91,7 @@ class Cutoff(Summarized):
     reason: ClassVar[str] = "threshold"
     empty_reason: ClassVar[str] = "threshold"
 
+    @explain_call
     def fit(
         self,
         scores: Scores,
@@ -153,6 +156,7 @@ class Cutoff(Summarized):
         vars(self).update(fresh.fitted())
         return self
 
+    @explain_call
     def lengths(self, scores: Scores, *, history: Interactions | None = None) -> Ints:
         """Compute the length of every list.
 
@@ -183,6 +187,7 @@ class Cutoff(Summarized):
         """
         return self._cut(self._candidates(scores, history), history).lengths
 
+    @explain_call
     def apply(self, scores: Scores, *, history: Interactions | None = None) -> RankedLists:
         """Cut every list at its length.
 
@@ -360,6 +365,24 @@ class Cutoff(Summarized):
     @abstractmethod
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         """The lengths, between 0 and the number of candidates."""
+
+
+def check_cutoff(cutoff: Any, rule: str, call: str = "()") -> None:
+    """Raise ConfigError unless this is a cutoff object; the advice names a similar class."""
+    if isinstance(cutoff, Cutoff):
+        return
+    name = cutoff.__name__ if isinstance(cutoff, type) else str(cutoff)[:60]
+    classes = [
+        one for one, cls in Cutoff.registry.items() if issubclass(cls, Cutoff) and cls.__subclasses__() == []
+    ]
+    known = {one.lower(): one for one in classes}
+    near = get_close_matches(name.lower().replace("_", "").replace("-", ""), known, 1)
+    got = f"the class {name}" if isinstance(cutoff, type) else f"{cutoff!r:.60}"
+    raise ConfigError(
+        f"cutoff must be {rule}, got {got}; pass an object, such as "
+        f"sl.cutoff.{known[near[0]] if near else 'ExpectedF1'}{call}.",
+        parameter="cutoff",
+    )
 
 
 def check_interval(

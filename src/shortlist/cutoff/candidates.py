@@ -13,6 +13,7 @@ from shortlist.core.metrics import prefix_f1, prefix_hits, prefix_ndcg
 from shortlist.core.ragged import starts, take_rows
 from shortlist.data.id_map import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions
+from shortlist.data.overlap import warn_if_trained_on
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import DataError
 from shortlist.kernels.features import mark_members
@@ -258,6 +259,8 @@ def label_candidates(
     n_candidates: int,
 ) -> Labels:
     """Candidates and labels of all users with truth rows, and of `users`."""
+    origin = scores.origin if isinstance(scores, RankedLists) else None
+    warn_if_trained_on((origin, history), truth, "the cutoff expects too much of every list")
     known = truth if history is None else history
     wanted = known.users.align(truth.users)[truth.active_users]
     wanted = wanted[wanted != UNKNOWN]

@@ -1,13 +1,13 @@
 """ExpectedF1, ExpectedNDCG and ExpectedValue: cutoffs that maximize an expectation."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
-from shortlist.core.checks import check_float_value, check_names, check_text, file_error
+from shortlist.core.checks import check_array, check_float_value, check_names, check_text, file_error
 from shortlist.core.metrics import ideal_dcg
-from shortlist.cutoff.base import FITTED_IDS, CutLists, check_choice, check_interval
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_choice, check_interval
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.candidates import Labels
@@ -24,6 +24,7 @@ from shortlist.data.ranked_lists import RankedLists
 from shortlist.kernels.expected import compute_independent_utilities, compute_joint_utilities
 from shortlist.types import Doubles, Ints
 
+N_QUANTILES = 1001  # of the expected utilities of validation lists, to choose a floor later
 SIZES = ("both", "history", "probabilities")
 
 
@@ -68,10 +69,11 @@ class ExpectedUtility(CalibratedCutoff):
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
-        names = ("calibration_", "next_size_", "n_missed_", "size_", "floor_")
+        names = ("calibration_", "next_size_", "n_missed_", "size_", "floor_", "utility_quantiles_")
         check_names(self.fitted(), names, FITTED_IDS)
         check_text(vars(self), "size_", SIZES)
         check_float_value(vars(self), "floor_")
+        check_array(vars(self), "utility_quantiles_", np.float64, (None,), ascending=True)
         for name in ("next_size_", "n_missed_"):
             found = vars(self)[name]
             if not isinstance(found, BasketSize) or not found.fitted():
@@ -85,11 +87,13 @@ class ExpectedUtility(CalibratedCutoff):
         self.next_size_ = BasketSize().fit(active, active.n_relevant - 1, history)
         self.n_missed_ = BasketSize().fit(labels, labels.n_relevant - labels.n_retrieved, history)
         self.size_ = self._choose(labels, p, history) if self.size == "auto" else self.size
+        best = _best_utilities(lists, *self._curve(lists, p, history, self.size_))
+        self.utility_quantiles_ = np.sort(best)
+        if best.size > N_QUANTILES:
+            self.utility_quantiles_ = np.quantile(best, np.linspace(0, 1, N_QUANTILES))
         self.floor_ = float(self.floor)
         if self.coverage is not None:
-            curve, lengths = self._curve(lists, p, history, self.size_)
-            best = curve[(lists.indptr[:-1] + lengths - 1)[lengths > 0]]
-            self.floor_ = coverage_threshold(best, len(lists), self.coverage)
+            self.floor_ = coverage_threshold(best[best > 0], best.size, self.coverage)
 
     def _choose(self, labels: Labels, p: Doubles, history: Interactions | None) -> str:
         """Choose "both", unless another size is better on validation data by more than one standard error."""
@@ -100,9 +104,75 @@ class ExpectedUtility(CalibratedCutoff):
         floor = self.need("floor_")
         p = self._probabilities(lists, history)
         curve, lengths = self._curve(lists, p, history, self.size_)
-        best = np.zeros(len(lists))
-        best[lengths > 0] = curve[(lists.indptr[:-1] + lengths - 1)[lengths > 0]]
+        best = _best_utilities(lists, curve, lengths)
         return CutLists(np.where(best < floor, 0, lengths).astype(np.int32), probabilities=p)
+
+    def with_floor(self, floor: float) -> Self:
+        """Return a fitted copy with another floor.
+
+        Parameters
+        ----------
+        floor
+            Lists with a lower expected utility stay empty.
+
+        Returns
+        -------
+        ExpectedUtility
+            A copy; the cutoff itself does not change.
+
+        Raises
+        ------
+        ConfigError
+            If the floor is not a number.
+        NotFittedError
+            If `fit` has not been called.
+
+        Examples
+        --------
+        >>> data = sl.load_dataset("sample")
+        >>> model = sl.fit(data, models="PersonalFrequency", cutoff=sl.cutoff.ExpectedF1())
+        >>> strict = model.cutoff_.with_floor(0.5)
+        >>> bool(model.recommend(cutoff=strict).cover_ratio < model.recommend().cover_ratio)
+        True
+        """
+        self.need("floor_")
+        changed = self.clone().set_params(floor=floor, coverage=None)
+        vars(changed).update(self.fitted() | {"floor_": float(floor)})
+        return changed
+
+    def with_coverage(self, coverage: float) -> Self:
+        """Return a fitted copy whose floor gives this share of the validation users a list.
+
+        Parameters
+        ----------
+        coverage
+            Share of users who get a list; the least certain users get none.
+
+        Returns
+        -------
+        ExpectedUtility
+            A copy; the cutoff itself does not change.
+
+        Raises
+        ------
+        ConfigError
+            If the coverage is not a share.
+        NotFittedError
+            If `fit` has not been called.
+
+        Examples
+        --------
+        >>> data = sl.load_dataset("sample")
+        >>> model = sl.fit(data, models="PersonalFrequency", cutoff=sl.cutoff.ExpectedF1())
+        >>> half = model.cutoff_.with_coverage(0.5)
+        >>> bool(0.4 < model.recommend(cutoff=half).cover_ratio < 0.6)
+        True
+        """
+        quantiles = self.need("utility_quantiles_")
+        changed = self.clone().set_params(coverage=coverage)
+        floor = coverage_threshold(quantiles[quantiles > 0], quantiles.size, coverage)
+        vars(changed).update(self.fitted() | {"floor_": floor})
+        return changed
 
     def expected_utility(self, lists: RankedLists, *, history: Interactions | None = None) -> Doubles:
         """Compute the expected utility of every prefix.
@@ -151,6 +221,13 @@ class ExpectedUtility(CalibratedCutoff):
             missed, dispersion = self.n_missed_.predict(lists, history), self.n_missed_.dispersion_
         compute_joint_utilities(lists.indptr, p, missed, dispersion, False, ndcg, ideal, curve, lengths)
         return curve, lengths
+
+
+def _best_utilities(lists: RankedLists, curve: Doubles, lengths: Ints) -> Doubles:
+    """(n_lists,) expected utility of the best prefix; 0 for an empty list."""
+    best = np.zeros(len(lists))
+    best[lengths > 0] = curve[(lists.indptr[:-1] + lengths - 1)[lengths > 0]]
+    return best
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -279,6 +356,28 @@ class ExpectedValue(CalibratedCutoff):
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         self._calibrate(labels, history)
+
+    def reuse_calibration(self, other: Cutoff | None, *, has_probabilities: bool) -> bool:
+        """Take the calibration of another fitted cutoff, or the probabilities of the lists if they have any.
+
+        Parameters
+        ----------
+        other
+            A fitted cutoff.
+        has_probabilities
+            Whether the lists carry probabilities.
+
+        Returns
+        -------
+        bool
+            Whether there are probabilities.
+        """
+        self.calibration = "none"
+        if isinstance(other, CalibratedCutoff) and "calibration_" in vars(other):
+            self.calibration, self.n_candidates = other.calibration, other.n_candidates
+            self.calibration_ = other.calibration_
+            return other.calibration != "none" or has_probabilities
+        return has_probabilities
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         p = self._probabilities(lists, history)

@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 
+from shortlist.core.estimator import check_whole
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Longs
@@ -54,12 +55,11 @@ def minimum(
     >>> sl.filters.minimum(data, users_per_item=10, items_per_user=10).n_users <= data.n_users
     True
     """
-    for name, value in (("users_per_item", users_per_item), ("items_per_user", items_per_user)):
-        if value < 0:
-            raise ConfigError(f"{name} must be at least 0, got {value!r}; 0 drops nothing.")
-    if count not in ("rows", "distinct"):
-        raise ConfigError(f"count must be 'rows' or 'distinct', got {count!r}; choose one of them.")
-    left = data
+    check_whole(0, users_per_item=users_per_item, items_per_user=items_per_user)
+    given: object = count
+    if not isinstance(given, str) or given not in ("rows", "distinct"):
+        raise ConfigError(f"count must be 'rows' or 'distinct', got {count!r:.60}; choose one of them.")
+    left = data = Interactions.of(data)
     while True:
         before = left.n_rows
         left = left.where(_users_per_item(left)[left.item] >= users_per_item)

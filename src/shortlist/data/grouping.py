@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.threads import rows_thread_count, run_each
-from shortlist.data.id_map import IdMap, id_series
+from shortlist.data.id_map import IdMap, id_series, is_id_list
 from shortlist.errors import DataError
 from shortlist.kernels.group import (
     fill_basket_starts,
@@ -140,7 +140,15 @@ def rows_of_matrix(
     """(users, items, rows) of a SciPy users × items matrix."""
     from scipy.sparse import csr_array
 
-    csr = csr_array(matrix)
+    try:
+        csr = csr_array(matrix)
+    except (TypeError, ValueError):
+        csr = None
+    if csr is None or csr.ndim != 2:
+        raise DataError(
+            f"a matrix of interactions must be a SciPy users × items matrix, got a {type(matrix).__name__}; "
+            "use scipy.sparse.csr_array."
+        )
     if not csr.data.all():
         csr = csr.copy()
         csr.eliminate_zeros()
@@ -164,6 +172,13 @@ def rows_of_baskets(
     data: "Interactions", baskets: Mapping[Any, Iterable[Any]]
 ) -> tuple[IdMap, IdMap, GroupedRows]:
     """(users, items, rows) of one basket of known items per user, just after the last event of `data`."""
+    given: object = baskets
+    if not isinstance(given, Mapping) or not all(map(is_id_list, given.values())):
+        got = "other values" if isinstance(given, Mapping) else f"a {type(given).__name__}"
+        raise DataError(
+            f"baskets must be a dictionary from user ids to lists of item ids, got {got}; "
+            "pass {user_id: [item_id, …]}."
+        )
     contents = {user_id: list(items) for user_id, items in baskets.items()}
     empty = [user_id for user_id, items in contents.items() if not items]
     if empty or not contents:

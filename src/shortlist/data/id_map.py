@@ -1,6 +1,6 @@
 """IdMap: the ids of users or items, and their dense indices."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -13,6 +13,7 @@ from shortlist.errors import DataError, UnknownIdError
 from shortlist.types import Ints, Longs
 
 UNKNOWN = -1
+ID_TYPES = (str, int, np.integer, type(None))  # None is reported as a missing id
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +114,12 @@ class IdMap:
             return found["at"].fill_null(UNKNOWN).to_numpy().astype(np.int32)
         values = ids.to_list() if isinstance(ids, pl.Series) else ids
         positions = self.positions
-        return np.array([positions.get(_plain(one), UNKNOWN) for one in values], np.int32)
+        try:
+            return np.array([positions.get(_plain(one), UNKNOWN) for one in values], np.int32)
+        except TypeError:
+            raise DataError(
+                "ids must be strings or integers, got a list or another collection; pass one list of ids."
+            ) from None
 
     def align(self, other: "IdMap") -> Ints:
         """Return the index in this map of each id of another map.
@@ -209,11 +215,34 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def is_id_list(value: Any) -> bool:
+    """Whether a value may be a collection of ids: not a text, one value, a dictionary or a table."""
+    if isinstance(value, (str, bytes, Mapping)) or type(value).__name__ == "DataFrame":
+        return False
+    return isinstance(value, Iterable) and not (isinstance(value, np.ndarray) and value.ndim != 1)
+
+
 def id_series(ids: Iterable[Any]) -> pl.Series:
     """Ids as a series of strings or integers; categories become strings."""
-    series = (
-        ids if isinstance(ids, pl.Series) else pl.Series(ids if isinstance(ids, np.ndarray) else list(ids))
-    )
+    if isinstance(ids, pl.Series):
+        series = ids
+    elif not is_id_list(ids):
+        raise DataError(
+            f"ids must be a list of strings or integers, got a {type(ids).__name__}; pass a list."
+        )
+    else:
+        values = ids if isinstance(ids, np.ndarray) else list(ids)
+        kinds = {type(one) for one in values} if isinstance(values, list) or values.dtype == object else set()
+        other = sorted(kind.__name__ for kind in kinds if not issubclass(kind, ID_TYPES))
+        if other:
+            raise DataError(f"ids must be strings or integers, got a {other[0]}; pass one list of ids.")
+        try:
+            series = pl.Series(values)
+        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+            reason = str(error).splitlines()[0][:100]
+            raise DataError(
+                f"ids must be all strings or all integers, got others ({reason}); cast them."
+            ) from None
     if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
         series = series.cast(pl.String)
     if len(series) == 0 and series.dtype == pl.Null:

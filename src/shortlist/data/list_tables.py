@@ -42,6 +42,10 @@ class ListTable(NamedTuple):
 
 def parse_lists(frame: pl.DataFrame, item_ids: IdMap | None) -> ListTable:
     """Group a table by user and sort each list by rank, else by descending score, else keep its order."""
+    if not isinstance(frame, pl.DataFrame):
+        raise DataError(
+            f"a table of lists must be a polars table, got a {type(frame).__name__}; convert it first."
+        )
     roles = match_columns(frame.columns, IDS_ONLY)
     frame = frame.rename({roles[role]: role for role in REQUIRED})
     if frame["user_id"].null_count():

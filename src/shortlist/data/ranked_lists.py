@@ -12,6 +12,7 @@ import polars as pl
 from shortlist.core.files import atomic_write
 from shortlist.core.ragged import starts, take_rows
 from shortlist.data.id_map import IdMap
+from shortlist.data.interactions import Interactions
 from shortlist.data.list_tables import (
     FORMATS,
     build_frame,
@@ -102,6 +103,8 @@ class RankedLists:
         (n_shown,) probability that the item was shown: 1, or less for items that were added to explore.
     source
         Fingerprint of the model that made the lists; None for lists from elsewhere.
+    origin
+        The interactions that the model had learned from when it made the lists. It is not written to files.
 
     Raises
     ------
@@ -129,6 +132,10 @@ class RankedLists:
     item_names: pl.Series | None = None
     propensities: Doubles | None = None
     source: str | None = None
+    origin: Interactions | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"origin": None}  # a copy for another process must not carry all interactions
 
     def __post_init__(self) -> None:
         n, n_items = len(self.users), len(self.item_ids)

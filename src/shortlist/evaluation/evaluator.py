@@ -6,9 +6,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from shortlist.core.calls import explain_call
+from shortlist.core.estimator import check_fraction, check_whole
 from shortlist.core.metrics import discounts
 from shortlist.core.ragged import read_only
 from shortlist.data.interactions import Interactions
+from shortlist.data.overlap import warn_if_trained_on
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.comparison import Comparison
@@ -36,6 +39,7 @@ from shortlist.types import Bools, Doubles, Ints
 CELLS = 1024  # resolution of predicted probabilities when calibration is measured
 
 
+@explain_call
 def evaluate(
     lists: ListsOrChunks,
     truth: Interactions | Any,
@@ -88,15 +92,18 @@ def evaluate(
     >>> sl.evaluate({"ann": ["tea", "rice"]}, truth, users=["cat"]).n_users
     3
     """
-    if max_items < 1:
-        raise ConfigError(f"max_items must be at least 1, got {max_items}; pass the longest list allowed.")
+    check_whole(1, max_items=max_items)
     history = None if history is None else Interactions.of(history)
+    truth = Interactions.of(truth)
     metrics = MetricAccumulator(GroundTruth(truth, history, users), history, max_items)
-    for chunk in as_chunks(lists):
+    for number, chunk in enumerate(as_chunks(lists)):
         metrics.add(chunk)
+        if number == 0:
+            warn_if_trained_on((chunk.origin,), truth, "the metrics are too high")
     return metrics.report()
 
 
+@explain_call
 def compare(
     results: Mapping[str, Lists | Report | Sequence[Lists | Report]],
     truth: Interactions | Any = None,
@@ -147,15 +154,25 @@ def compare(
     >>> found.tests.select("model", "metric", "difference").rows()
     [('B', 'f1', 0.5), ('B', 'ndcg', 0.5)]
     """
+    given: object = results
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"results must be a dictionary from names to lists or reports, got a {type(results).__name__}; "
+            "pass {name: lists}."
+        )
     if not results:
         raise ConfigError("results must name at least one model, got none; pass {name: lists or report}.")
     baseline = next(iter(results)) if baseline is None else baseline
     if baseline not in results:
         raise ConfigError(f"baseline must be one of {', '.join(results)}, got {baseline!r}; choose one.")
-    if not metrics or any(metric not in METRICS for metric in metrics):
+    asked: object = metrics
+    named = isinstance(asked, Sequence) and not isinstance(asked, str) and len(asked) > 0
+    if not named or not all(one in METRICS for one in map(str, metrics)):
         raise ConfigError(
-            f"metrics must be among {', '.join(METRICS)}, got {list(metrics)}; choose from them."
+            f"metrics must be a list of some of {', '.join(METRICS)}, got {metrics!r:.60}; choose from them."
         )
+    check_fraction(level=level)
+    check_whole(1, resamples=resamples, max_items=max_items)
     truth = None if truth is None else Interactions.of(truth)
     reports = {name: _reports(name, one, truth, max_items) for name, one in results.items()}
     first = reports[baseline][0]

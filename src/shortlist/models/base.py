@@ -7,10 +7,11 @@ from inspect import isabstract
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from shortlist.core.calls import explain_call
 from shortlist.core.checks import check_text, file_error
 from shortlist.core.estimator import FILE_ERRORS, describe_error, pack, unpack
 from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
-from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.interactions import Interactions
 from shortlist.data.restore import restore_interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
@@ -18,7 +19,6 @@ from shortlist.models.contract import FitOptions
 from shortlist.models.observed import match_events, read_events
 from shortlist.models.requests import RequestMethods
 from shortlist.models.selection import SelectionReport
-from shortlist.recommend.request import check_not_class
 
 # the built-in models, each imported when it is first needed
 MODEL_MODULES = {
@@ -51,6 +51,7 @@ class Recommender(RequestMethods):
         super().__init_subclass__()
         Recommender.classes[cls.__name__] = cls
 
+    @explain_call
     def fit(
         self,
         train: Interactions | Any,
@@ -102,6 +103,7 @@ class Recommender(RequestMethods):
             self._state = self._with_fingerprint(self._learn(data, options))
         return self
 
+    @explain_call
     def partial_fit(
         self,
         more: Interactions | Any,
@@ -140,6 +142,7 @@ class Recommender(RequestMethods):
             self._state = replace(learned, cutoff=state.cutoff, selection=state.selection)
         return self
 
+    @explain_call
     def fold_in(self, histories: Mapping[Any, Iterable[Any]]) -> Self:
         """Add users, or one more basket of known users, without training again.
 
@@ -174,6 +177,7 @@ class Recommender(RequestMethods):
             self._state = self._keep_cutoff(state, self._add_history(state, history, users))
         return self
 
+    @explain_call
     def observe(self, events: Interactions | Any) -> Self:
         """Add events to what the model knows, without learning.
 
@@ -215,6 +219,7 @@ class Recommender(RequestMethods):
                 self._state = self._keep_cutoff(state, self._observe(state, history))
         return self
 
+    @explain_call
     def set_cutoff(self, cutoff: Cutoff | None, selection: SelectionReport | None = None) -> Self:
         """Set the cutoff that `recommend` uses by default; it is saved with the model.
 
@@ -243,12 +248,8 @@ class Recommender(RequestMethods):
         >>> len(model.recommend("u1")["u1"])
         5
         """
-        check_not_class(cutoff)
-        if not (cutoff is None or isinstance(cutoff, Cutoff)):
-            raise ConfigError(
-                f"cutoff must be a fitted cutoff or None, got {cutoff!r}; "
-                "for example ExpectedF1().fit(lists, truth)."
-            )
+        if cutoff is not None:
+            check_cutoff(cutoff, "None or a fitted cutoff", "().fit(lists, truth)")
         if cutoff is not None and not cutoff.is_ready and not (cutoff.uses_boundaries and self.has_boundary):
             raise NotFittedError(
                 f"set_cutoff needs a fitted cutoff, got {type(cutoff).__name__} before fit; "

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
+from shortlist.core.calls import explain_call
 from shortlist.core.estimator import check_whole
 from shortlist.data.id_map import UNKNOWN
 from shortlist.data.ranked_lists import RankedLists
@@ -30,6 +31,7 @@ from shortlist.types import Floats
 class RequestMethods(FittedModel):
     """The public methods of a fitted model; all of them take the same request path."""
 
+    @explain_call
     def recommend(
         self,
         users: Any = None,
@@ -116,6 +118,7 @@ class RequestMethods(FittedModel):
             n_threads=n_threads,
         ).lists()
 
+    @explain_call
     def recommend_to_file(
         self,
         path: str | Path,
@@ -173,6 +176,7 @@ class RequestMethods(FittedModel):
         )
         return write_lists(path, recommender, progress)
 
+    @explain_call
     def explain(
         self,
         user_id: Any,
@@ -236,6 +240,7 @@ class RequestMethods(FittedModel):
         found = self.contributions(recommender.request, items)
         return frame.with_columns(contributions_column(found, n_contributions))
 
+    @explain_call
     def similar_items(self, item_id: Any, N: int = 10) -> pl.DataFrame:
         """The items with the most similar vectors, for factor models.
 
@@ -276,6 +281,7 @@ class RequestMethods(FittedModel):
         names = state.history.item_names
         return frame if names is None else frame.insert_column(1, names.gather(nearest).alias("item_name"))
 
+    @explain_call
     def boundaries(self, users: Any = None) -> Floats | None:
         """The personal boundaries t_u that the model learned.
 
@@ -302,6 +308,7 @@ class RequestMethods(FittedModel):
             self.users_.index(unknown)  # raises and names similar ids
         return self.score(request).boundaries
 
+    @explain_call
     def prepare(self, *, n_threads: int = 0) -> Self:
         """Build the item index of a factor model now, so that the first request does not wait for it.
 

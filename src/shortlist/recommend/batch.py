@@ -1,6 +1,6 @@
 """BatchRecommender: answers one request in batches of users, so that memory stays bounded."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from polars.io.plugins import register_io_source
 from shortlist.core.files import atomic_write
 from shortlist.core.ragged import ItemSets, starts
 from shortlist.cutoff.base import Cutoff
-from shortlist.data.id_map import UNKNOWN
+from shortlist.data.id_map import UNKNOWN, is_id_list
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.data.reasons import REASON_CODE
 from shortlist.errors import ConfigError
@@ -25,6 +25,7 @@ from shortlist.recommend.lists import (
     replace_lists,
     same_reason,
     truncate_lists,
+    warn_if_all_empty,
 )
 from shortlist.recommend.request import Factors, RecommendRequest, Scores, State
 from shortlist.recommend.retrieval import Hits
@@ -70,7 +71,10 @@ class BatchRecommender(Generic[S]):
         parts = list(self.batches())
         lists = concat_lists(parts) if parts else empty_lists(self.request.user_ids, self.item_ids, "top_n")
         state = self.request.state
-        return replace(lists, item_names=state.history.item_names, source=state.fingerprint)
+        warn_if_all_empty(type(self.model).__name__, lists.reason, lists.items.size)
+        return replace(
+            lists, item_names=state.history.item_names, source=state.fingerprint, origin=state.history
+        )
 
     def batches(self) -> Iterator[RankedLists]:
         """The lists batch by batch, in the order of the users."""
@@ -207,13 +211,24 @@ class BatchRecommender(Generic[S]):
         for number, user_id in enumerate(request.user_ids.to_list()):
             allowed = self.request.candidates.shared if own is None else own.row(number)
             banned = set(excluded.row(number).tolist())
-            named = dict.fromkeys(self.item_ids.index(item_id) for item_id in fallback(user_id))
+            named = dict.fromkeys(self.item_ids.index(one) for one in _fallback_items(fallback, user_id))
             kept = (item for item in named if item not in banned and (allowed is None or item in allowed))
             rows.append(np.fromiter(islice(kept, request.options.fallback_limit), np.int32))
         indptr = starts(np.array([row.size for row in rows], np.int64))
         items: Ints = np.concatenate([np.empty(0, np.int32), *rows])
         order = (np.repeat(indptr[:-1], np.diff(indptr)) - np.arange(items.size)).astype(np.float32)
         return Hits(indptr, items, order, np.zeros(len(request), np.bool_))
+
+
+def _fallback_items(fallback: Callable[[Any], Any], user_id: Any) -> Iterable[Any]:
+    """The item ids that the function returns for a user."""
+    items: Iterable[Any] = fallback(user_id)
+    if not is_id_list(items):
+        raise ConfigError(
+            f"fallback must return a list of item ids, got {items!r:.60} for user {user_id!r:.60}; "
+            "return [] for an empty list."
+        )
+    return items
 
 
 def write_lists(
@@ -226,16 +241,21 @@ def write_lists(
     request = recommender.request
     schema = empty_lists(request.user_ids.head(0), recommender.item_ids, "top_n").to_frame().schema
 
+    reasons, n_items = [same_reason(0, "top_n")], [0]
+
     def frames(columns: Any, predicate: Any, n_rows: Any, batch: Any) -> Iterator[pl.DataFrame]:
         done = 0
         for lists in recommender.batches():
             yield lists.to_frame().cast(schema)
+            reasons.append(same_reason(0, "top_n") if lists.reason is None else lists.reason)
+            n_items.append(lists.items.size)
             done += len(lists)
             if progress is not None:
                 progress(done, len(request))
 
     with atomic_write(target) as temporary:
         register_io_source(frames, schema=schema).sink_parquet(temporary, maintain_order=True)
+    warn_if_all_empty(type(recommender.model).__name__, np.concatenate(reasons), sum(n_items))
     return target
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.ragged import ItemSets, read_only, starts
-from shortlist.data.id_map import UNKNOWN, IdMap
+from shortlist.data.id_map import UNKNOWN, IdMap, is_id_list
 from shortlist.errors import ConfigError
 from shortlist.kernels.sets import count_common, unite_sets
 from shortlist.types import Ints, Longs
@@ -33,7 +33,16 @@ class ItemFilter:
             return cls(own=given)
         _check_collection(name, given)
         listed = given if isinstance(given, pl.Series) else list(given)
-        if len(listed) and not isinstance(listed[0], str) and isinstance(listed[0], Iterable):
+        kinds = {type(listed[0])} if isinstance(listed, pl.Series) and len(listed) else set(map(type, listed))
+        nested = [issubclass(kind, Iterable) and not issubclass(kind, (str, bytes)) for kind in kinds]
+        if any(nested):
+            if not all(nested):
+                raise ConfigError(
+                    f"{name} must be a list of item ids or a list of lists, got a mixture of both; "
+                    "pass one of them."
+                )
+            for one in listed:
+                _check_collection(name, one)
             if len(listed) != len(users):
                 raise ConfigError(
                     f"{name} must hold one list per user ({len(users)}), got {len(listed)}; "
@@ -60,12 +69,11 @@ NO_FILTER = ItemFilter()
 
 
 def _check_collection(name: str, given: Any) -> None:
-    """Raise ConfigError for a single item id, whose characters would otherwise be read as item ids."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    """Raise ConfigError for a single id, whose characters would be read as ids, a table or a dictionary."""
+    if not is_id_list(given):
         kind = "string" if isinstance(given, str) else type(given).__name__
-        raise ConfigError(
-            f"{name} must be a collection of item ids, got the {kind} {given!r}; put it in a list."
-        )
+        got = f"the {kind} {given!r:.60}" if isinstance(given, (str, bytes, int, float)) else f"a {kind}"
+        raise ConfigError(f"{name} must be a collection of item ids, got {got}; put the ids in a list.")
 
 
 def join_sets(a: ItemSets, b: ItemSets) -> ItemSets:

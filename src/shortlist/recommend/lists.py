@@ -8,15 +8,33 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
+from shortlist.core.calls import warn
 from shortlist.core.ragged import starts
 from shortlist.data.id_map import IdMap
 from shortlist.data.ranked_lists import RankedLists
-from shortlist.data.reasons import REASON_CODE, Codes
+from shortlist.data.reasons import REASON_CODE, REASON_TEXT, REASONS, Codes
 from shortlist.recommend.retrieval import Hits
 from shortlist.types import Bools, Longs
 
+MANY_LISTS = 10  # fewer lists may all be empty by chance
+NO_DOUBT = {"unknown_user", "no_candidates"}  # reasons that say all there is to say
+
 if TYPE_CHECKING:
     from shortlist.recommend.request import Scores
+
+
+def warn_if_all_empty(model: str, codes: Codes | None, n_items: int) -> None:
+    """Issue a DataWarning if the lists of many users are all empty although there were candidates."""
+    if n_items or codes is None or codes.size < MANY_LISTS:
+        return
+    reasons = {REASONS[code] for code in np.unique(codes)} - NO_DOUBT
+    if not reasons:
+        return
+    advice = "lower the floor or the threshold of the cutoff, or pass N=10"
+    if "no_candidate_above_boundary" in reasons:
+        advice = f"train {model} for more epochs, let sl.fit choose a cutoff, or pass N=10"
+    text = "; ".join(REASON_TEXT[reason] for reason in sorted(reasons))
+    warn(f"all {codes.size:,} lists of {model} are empty: {text}; {advice}.")
 
 
 def same_reason(n: int, reason: str) -> Codes:
@@ -85,6 +103,7 @@ def concat_lists(parts: Sequence[RankedLists]) -> RankedLists:
         reason=np.concatenate([part.reason for part in parts if part.reason is not None]),
         expected_sizes=concat("expected_sizes", "users", np.float64),
         source=parts[0].source,
+        origin=parts[0].origin,
     )
 
 

@@ -4,7 +4,6 @@ Everything a model needs to answer travels in the request: the state of the mode
 prediction times and candidates. A model answers with one `Scores` object.
 """
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
@@ -13,13 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from shortlist.core.calls import warn
+from shortlist.core.estimator import check_whole
 from shortlist.core.ragged import ItemSets, no_sets, same_sets
-from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.grouping import NO_BASKET, NO_TIME, NO_WEIGHT
-from shortlist.data.id_map import UNKNOWN, IdMap, id_series
+from shortlist.data.id_map import UNKNOWN, IdMap, id_series, is_id_list
 from shortlist.data.interactions import Interactions
 from shortlist.data.times import parse_times
-from shortlist.errors import ConfigError, DataError, DataWarning
+from shortlist.errors import ConfigError, DataError
 from shortlist.recommend.index import ItemIndexCache
 from shortlist.recommend.item_filter import NO_FILTER, ItemFilter, join_sets
 from shortlist.types import Doubles, Floats, Ints, Longs
@@ -27,6 +28,7 @@ from shortlist.types import Doubles, Floats, Ints, Longs
 Fallback = Literal["popular"] | Callable[[Any], Iterable[Any]]
 CutoffChoice = Literal["auto", "boundary"] | Cutoff
 FALLBACK_ITEMS = 10  # length of a fallback list when nothing else limits it
+LONGEST = 2**31 - 1  # a larger limit is the same as this one
 
 
 class State(Protocol):
@@ -88,19 +90,12 @@ class Scores:
         return scores
 
 
-def check_not_class(cutoff: Any) -> None:
-    """Refuse a cutoff class where a fitted cutoff is needed."""
-    if isinstance(cutoff, type) and issubclass(cutoff, Cutoff):
-        raise ConfigError(
-            f"cutoff must be a fitted cutoff, got the class {cutoff.__name__}; "
-            f"pass {cutoff.__name__}().fit(lists, truth)."
-        )
-
-
 def _is_whole(value: Any, minimum: int) -> bool:
     """Whether the value is a whole number of at least `minimum`."""
-    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    return bool(number and np.isfinite(value) and int(value) == value and value >= minimum)
+    if isinstance(value, (bool, np.bool_, complex, np.complexfloating)):
+        return False
+    number = isinstance(value, (int, float, np.number))
+    return bool(number and minimum <= value < np.inf and int(value) == value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,33 +111,39 @@ class ListOptions:
     def __post_init__(self) -> None:
         for name, minimum in (("N", 1), ("max_items", 1), ("min_items", 0)):
             value = getattr(self, name)
-            if value is not None and not _is_whole(value, minimum):
-                raise ConfigError(f"{name} must be a whole number of at least {minimum}, got {value!r}.")
-            if value is not None:
-                object.__setattr__(self, name, int(value))  # 3.0 is accepted as 3
+            if value is None and name != "min_items":
+                continue
+            if not _is_whole(value, minimum):
+                raise ConfigError(
+                    f"{name} must be a whole number of at least {minimum}, got {value!r:.60}; pass "
+                    f"{name}={max(minimum, 10) if name == 'N' else minimum}, or leave it out.",
+                    parameter=name,
+                )
+            object.__setattr__(self, name, min(int(value), LONGEST))  # 3.0 is accepted as 3
         self._check_cutoff()
         if self.limit is not None and self.min_items > self.limit:
             raise ConfigError(
                 f"min_items must not exceed N and max_items, got {self.min_items} and {self.limit}; "
                 "lower min_items or raise the limit."
             )
-        if not (self.fallback is None or callable(self.fallback) or self.fallback == "popular"):
+        is_name = isinstance(self.fallback, str) and self.fallback == "popular"
+        is_function = callable(self.fallback) and not isinstance(self.fallback, type)
+        if not (self.fallback is None or is_function or is_name):
             raise ConfigError(
                 "fallback must be None, 'popular' or a function from user id to item ids, "
-                f"got {self.fallback!r}."
+                f"got {self.fallback!r:.60}; choose one."
             )
 
     def _check_cutoff(self) -> None:
         """Raise ConfigError unless the cutoff is "auto", "boundary" or a Cutoff; with N, only "auto"."""
         cutoff = self.cutoff
-        check_not_class(cutoff)
-        if not (cutoff in ("auto", "boundary") if isinstance(cutoff, str) else isinstance(cutoff, Cutoff)):
-            raise ConfigError(
-                f"cutoff must be 'auto', 'boundary' or a fitted cutoff, got {cutoff!r}; "
-                "for example cutoff=ExpectedF1().fit(lists, truth)."
-            )
+        if not (isinstance(cutoff, str) and cutoff in ("auto", "boundary")):
+            check_cutoff(cutoff, "'auto', 'boundary' or a fitted cutoff", "().fit(lists, truth)")
         if self.N is not None and cutoff != "auto":
-            raise ConfigError("N and cutoff both set the length of lists, got both; pass one of them.")
+            raise ConfigError(
+                f"N and cutoff both set the length of lists, got N={self.N} and {cutoff!r:.60}; "
+                "pass one of them, or max_items for a limit."
+            )
 
     @property
     def limit(self) -> int | None:
@@ -225,7 +226,10 @@ def build_request(
     """Validate the arguments of `recommend` against the state of a model."""
     known = state.history
     if not (filter_seen is None or isinstance(filter_seen, (bool, np.bool_))):
-        raise ConfigError(f"filter_seen must be True, False or None, got {filter_seen!r}.")
+        raise ConfigError(
+            f"filter_seen must be True, False or None, got {filter_seen!r:.60}; pass one of them."
+        )
+    check_whole(0, n_threads=n_threads)
     if history is None:
         user_ids = parse_users(known, users)
         rows = known.users.lookup(user_ids)
@@ -264,6 +268,11 @@ def parse_users(known: Interactions, users: Any) -> pl.Series:
     if users is None:
         return known.users.values
     single = isinstance(users, (str, int, np.integer))
+    if not single and not is_id_list(users):
+        raise DataError(
+            f"users must be one user id or a list of them, got a {type(users).__name__}; "
+            "pass users=['u1', 'u2'] or one column of the table."
+        )
     found = id_series([users] if single else users)
     if len(found) == 0:
         return known.users.values.head(0)
@@ -292,18 +301,35 @@ def request_times(known: Interactions, user_ids: pl.Series, at: Any) -> Longs | 
         named = (rows != UNKNOWN) & (at.indptr[rows + 1] > first)
         found: Longs = np.where(named, at.time[np.minimum(first, at.n_rows - 1)], 0)
         return found if named.all() else np.where(named, found, known.end_time)
-    single = isinstance(at, str) or not isinstance(at, Iterable)
+    single = isinstance(at, (str, bytes)) or not isinstance(at, Iterable)
     try:
-        values = np.asarray([at]) if isinstance(at, np.generic) else [at] if single else at
-        given = parse_times(pl.Series("at", values))
-    except (DataError, TypeError, pl.exceptions.PolarsError):
-        got = repr(at)[:80] if single else "a list with other values"
+        given = parse_times(_time_series([at] if single else at))
+    except (DataError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        got = repr(at)[:60] if single else f"a {type(at).__name__} with other values"
         raise ConfigError(
-            f"at must be a date, an ISO 8601 string or an epoch number, one or one per user, got {got}."
+            "at must be a date, an ISO 8601 string or an epoch number, one or one per user, "
+            f"got {got}; write at='2024-05-01'.",
+            parameter="at",
         ) from None
     if given.size not in (1, len(user_ids)):
-        raise ConfigError(f"at must be one time or one per user ({len(user_ids)}), got {given.size}.")
+        raise ConfigError(
+            f"at must be one time or one per user ({len(user_ids)}), got {given.size} times; pass one."
+        )
     return np.ascontiguousarray(np.broadcast_to(given, len(user_ids)))
+
+
+def _time_series(values: Any) -> pl.Series:
+    """Times as one column; NumPy times of any unit, and no tables, mappings or durations."""
+    if isinstance(values, (Mapping, pl.DataFrame)):
+        raise DataError("at must not be a table")
+    if not isinstance(values, pl.Series):
+        values = list(values)
+        if values and all(isinstance(one, np.datetime64) for one in values):
+            values = np.array(values, "datetime64[us]")
+    series = pl.Series("at", values)
+    if series.dtype == pl.Boolean or series.dtype == pl.Duration:
+        raise DataError("at must hold times")
+    return series
 
 
 def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
@@ -314,9 +340,10 @@ def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
     """
     if isinstance(history, Mapping):
         for user_id, items in history.items():
-            if isinstance(items, str) or not isinstance(items, Iterable):
+            if not is_id_list(items):
                 raise ConfigError(
-                    f"history must map each user id to a list of item ids, got {items!r} for {user_id!r}."
+                    f"history must map each user id to a list of item ids, got {items!r:.60} for "
+                    f"{user_id!r:.60}; pass {{user_id: [item_id, …]}}."
                 )
         users = id_series(list(history))
         rows = [list(items) for items in history.values()]
@@ -341,10 +368,8 @@ def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
         ids = data.users
     found = item != UNKNOWN
     if not found.all():
-        warnings.warn(
-            f"{int((~found).sum())} of {found.size} items in `history` are unknown to the model and skipped.",
-            DataWarning,
-            stacklevel=5,
+        warn(
+            f"{int((~found).sum())} of {found.size} items in `history` are unknown to the model and skipped."
         )
     return Interactions.from_dense(
         ids,

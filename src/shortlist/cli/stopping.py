@@ -1,0 +1,172 @@
+"""Flags that decide who gets an empty list: coverage, floor, gain and cost, precision and confidence."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from cyclopts import Group, Parameter, Token
+
+from shortlist.cutoff import (
+    Boundary,
+    Cutoff,
+    ExpectedF1,
+    ExpectedNDCG,
+    ExpectedValue,
+    FixedN,
+    Guarantee,
+    Threshold,
+)
+from shortlist.cutoff.expected import ExpectedUtility
+from shortlist.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shortlist.models.base import Recommender
+
+CutoffName = Literal[
+    "auto",
+    "ExpectedF1",
+    "ExpectedNDCG",
+    "ExpectedValue",
+    "Guarantee",
+    "Threshold",
+    "Boundary",
+    "FixedN",
+    "none",
+]
+CLASSES = (ExpectedF1, ExpectedNDCG, ExpectedValue, Guarantee, Threshold, Boundary, FixedN)
+CUTOFFS: dict[str, type[Cutoff]] = {cls.__name__: cls for cls in CLASSES}
+GROUP = Group("Empty lists, for users whom no list is likely to help", sort_key=7)
+# the flags that belong together, and the cutoffs that have them
+RULES = {
+    ("coverage",): ("ExpectedF1", "ExpectedNDCG", "Threshold"),
+    ("floor",): ("ExpectedF1", "ExpectedNDCG"),
+    ("gain", "cost"): ("ExpectedValue",),
+    ("min_precision", "confidence"): ("Guarantee",),
+}
+
+
+@Parameter(name="*", group=GROUP)
+@dataclass(frozen=True)
+class Stopping:
+    """Which users get an empty list."""
+
+    coverage: Annotated[
+        float | None,
+        Parameter(help="Share of users who get a list, such as 0.7; the least certain get none."),
+    ] = None
+    floor: Annotated[
+        float | None, Parameter(help="Lists with a lower expected F1 (or NDCG) stay empty, such as 0.2.")
+    ] = None
+    gain: Annotated[
+        float | None, Parameter(help="Value of an item that the user takes; with --cost, as ExpectedValue.")
+    ] = None
+    cost: Annotated[
+        float | None, Parameter(help="Cost of an item that the user does not take, in the unit of --gain.")
+    ] = None
+    min_precision: Annotated[
+        float | None, Parameter(help="Guarantee this mean precision, such as 0.2; other users get no list.")
+    ] = None
+    confidence: Annotated[float | None, Parameter(help="Confidence of the guarantee; default: 0.95.")] = None
+
+    def given(self) -> dict[str, float]:
+        """The flags that were set."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def rule(self) -> tuple[str, ...]:
+        """The cutoffs that have the flags; empty without flags. Raises ConfigError for a contradiction."""
+        given = self.given()
+        found = {names: [name for name in names if name in given] for names in RULES}
+        groups = [names for names, flags in found.items() if flags]
+        if len(groups) > 1:
+            flags = [f"--{found[names][0]}" for names in groups]
+            raise ConfigError(f"{' and '.join(flags)} exclude each other; drop one of them.")
+        if self.confidence is not None and self.min_precision is None:
+            raise ConfigError(
+                "--confidence needs the precision to guarantee, got none; add --min_precision 0.2."
+            )
+        return RULES[groups[0]] if groups else ()
+
+
+NONE = Stopping()
+
+
+def build_cutoff(name: str, flags: Stopping, metric: str) -> Cutoff | None:
+    """The unfitted cutoff that the flags of `fit` describe; None if they leave the choice open."""
+    allowed, given = flags.rule(), flags.given()
+    default = "ExpectedF1" if metric == "f1" else "ExpectedNDCG"
+    if allowed and name not in ("auto", *allowed):
+        raise ConfigError(
+            f"--{next(iter(given))} belongs to {' or '.join(allowed)}, got --cutoff {name}; drop one of them."
+        )
+    if name == "Guarantee" and flags.min_precision is None:
+        raise ConfigError(
+            "--cutoff Guarantee needs the precision to guarantee, got none; add --min_precision 0.2."
+        )
+    if name == "auto" and not allowed:
+        return None
+    chosen = name if name != "auto" else default if default in allowed else allowed[0]
+    if chosen == "none":
+        return None
+    values: dict[str, Any] = dict(given)
+    return CUTOFFS[chosen](**values)
+
+
+def adjust_cutoff(model: "Recommender", cutoff: Cutoff | None, flags: Stopping) -> Cutoff | None:
+    """The fitted cutoff with the flags of `recommend`; it uses what was learned on validation data."""
+    if not flags.rule():
+        return cutoff
+    name = "no cutoff" if cutoff is None else type(cutoff).__name__
+    again = " ".join(f"--{flag} {value:g}" for flag, value in flags.given().items())
+    if flags.min_precision is not None:
+        if isinstance(cutoff, Guarantee) and _is_guaranteed(cutoff, flags):
+            return cutoff
+        raise ConfigError(
+            "--min_precision needs a saved guarantee of at least this precision and confidence, got "
+            f"{_guarantee(cutoff) if isinstance(cutoff, Guarantee) else name}; run shortlist fit {again}."
+        )
+    if flags.gain is not None or flags.cost is not None:
+        found = ExpectedValue().set_params(**flags.given())
+        if not found.reuse_calibration(cutoff, has_probabilities=_has_probabilities(model)):
+            raise ConfigError(f"--gain and --cost need probabilities, got {name}; run shortlist fit {again}.")
+        return found
+    if not isinstance(cutoff, ExpectedUtility):
+        raise ConfigError(
+            f"--{next(iter(flags.given()))} needs a model with ExpectedF1 or ExpectedNDCG, got {name}; "
+            f"run shortlist fit {again}."
+        )
+    if flags.coverage is not None:
+        return cutoff.with_coverage(flags.coverage)
+    assert flags.floor is not None
+    return cutoff.with_floor(flags.floor)
+
+
+def _is_guaranteed(cutoff: Guarantee, flags: Stopping) -> bool:
+    """Whether the saved guarantee is at least as strong as the one asked for."""
+    precision, confidence = flags.min_precision, flags.confidence or cutoff.confidence
+    return (
+        precision is not None and (cutoff.min_precision or 0) >= precision and cutoff.confidence >= confidence
+    )
+
+
+def _guarantee(cutoff: Guarantee) -> str:
+    return f"min_precision={cutoff.min_precision} with confidence {cutoff.confidence}"
+
+
+def _has_probabilities(model: "Recommender") -> bool:
+    """Whether the lists of the model carry probabilities."""
+    ids = model.users_.to_ids(model.history_.active_users[:1])
+    return model.recommend(ids, N=1).probabilities is not None
+
+
+def parse_cutoff_name(kind: Any, tokens: Sequence[Token]) -> str:
+    """The name of a cutoff, in any spelling: ExpectedF1, expected-f1, expected_f1."""
+    names = get_args(CutoffName)
+    plain: dict[str, str] = {_plain(name): name for name in names}
+    text = tokens[0].value
+    if _plain(text) not in plain:
+        raise ConfigError(f"it must be one of {', '.join(names)}, got {text[:60]!r}; choose one.")
+    return plain[_plain(text)]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
