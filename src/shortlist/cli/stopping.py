@@ -141,7 +141,7 @@ def adjust_cutoff(model: "Recommender", cutoff: Cutoff | None, flags: Stopping) 
 
 
 def _is_guaranteed(cutoff: Guarantee, flags: Stopping) -> bool:
-    """Whether the saved guarantee is at least as strong as the one asked for."""
+    """Whether the saved guarantee is at least as strong as the requested one."""
     precision, confidence = flags.min_precision, flags.confidence or cutoff.confidence
     return (
         precision is not None and (cutoff.min_precision or 0) >= precision and cutoff.confidence >= confidence

@@ -30,7 +30,7 @@ def overlap_share(trained: Interactions, truth: Interactions) -> float:
     """The share of the rows of `truth` that `trained` contains.
 
     Rows are the same if user, item and time are; an item that was bought again later is another row. Without
-    times, a repeat cannot be told from the same row. Then only a truth that `trained` contains as a whole
+    times, a repeat looks like the same row. Then only a truth that `trained` contains as a whole
     counts.
     """
     rows = np.unique(np.linspace(0, truth.n_rows - 1, min(truth.n_rows, MAX_ROWS)).astype(np.int64))

@@ -165,8 +165,8 @@ def compare(
     baseline = next(iter(results)) if baseline is None else baseline
     if baseline not in results:
         raise ConfigError(f"baseline must be one of {', '.join(results)}, got {baseline!r}; choose one.")
-    asked: object = metrics
-    named = isinstance(asked, Sequence) and not isinstance(asked, str) and len(asked) > 0
+    wanted: object = metrics
+    named = isinstance(wanted, Sequence) and not isinstance(wanted, str) and len(wanted) > 0
     if not named or not all(one in METRICS for one in map(str, metrics)):
         raise ConfigError(
             f"metrics must be a list of some of {', '.join(METRICS)}, got {metrics!r:.60}; choose from them."
