@@ -22,6 +22,8 @@ class Toy(Recommender):
     pair: Any = None  # (user factors, item factors, bias)
     users_per_batch: int = 8192
 
+    keeps_fit = frozenset({"scores", "boundary", "shift", "pair", "users_per_batch"})  # tests change them
+
     def _learn(self, train, options):
         self.index_cache = ItemIndexCache()
         return ModelState(history=train)
