@@ -331,7 +331,7 @@ def _select_cutoff(best: Validation, cutoff: Cutoff | Literal["auto"]) -> Cutoff
 
 def _warn_if_all_empty(best: Validation, choice: CutoffChoice | None) -> None:
     """Issue a DataWarning if no validation user would get a list."""
-    name, (history, truth, _) = type(best.model).__name__, best.holdout
+    name, history, truth = type(best.model).__name__, best.holdout.history, best.holdout.truth
     if choice is not None:
         lists = choice.cutoff.apply(best.candidates, history=history)
         warn_if_all_empty(name, lists.reason, lists.items.size)
