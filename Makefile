@@ -8,7 +8,7 @@ JOBS ?= 2
 FUZZ ?= 50
 FUZZ_SECONDS ?= 3600
 
-.PHONY: demo test fuzz check fix bench docs
+.PHONY: demo test fuzz check fix bench mutants docs
 
 demo: $(READY)  ## train on real data and print dynamic lists
 	@$(BIN)/shortlist demo
@@ -35,6 +35,10 @@ fix: $(READY)  ## apply automatic fixes
 bench: $(READY)  ## compare with other libraries in one run and print the ratios
 	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
 	@for script in $$(grep -l __main__ benchmarks/*.py); do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+mutants: $(READY)  ## change the source in many places and list the changes that no test notices; N=50 for fewer
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[mutants]'
+	@nice -n 10 $(BIN)/python -m tests.mutants.run --n $(or $(N),500) --jobs $(JOBS) $(ARGS)
 
 docs: $(READY)  ## build the documentation site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.sparse import csr_array
 from scipy.special import expit
 
-from shortlist.core.glm import LOGISTIC, POISSON, AdditiveLogistic, glm_fit
-from shortlist.errors import TrainingError
+from shortlist.core.glm import LOGISTIC, POISSON, AdditiveLogistic, fit_item_weights, glm_fit
+from shortlist.errors import DataError, TrainingError
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -85,3 +86,14 @@ def test_log_odds_are_constant_beyond_the_data():
     x = rng.normal(size=(5000, 1))
     model = AdditiveLogistic(quantiles=(0.2, 0.5, 0.8)).fit(x, (rng.random(5000) < 0.1).astype(float))
     assert model.log_odds(np.array([[99.0]])) == model.log_odds(np.array([[9.0]]))
+
+
+def test_item_weights_by_hand():
+    """The inverse of [[2, 1], [1, 2]] is [[2, -1], [-1, 2]] / 3."""
+    weights = fit_item_weights(csr_array(np.ones((1, 2))), 1.0)
+    np.testing.assert_allclose(weights, [[0, 0.5], [0.5, 0]], atol=1e-7)
+
+
+def test_item_weights_without_a_solution_are_refused():
+    with pytest.raises(DataError, match="not positive definite; raise reg"):
+        fit_item_weights(csr_array(np.ones((1, 2))), 0.0)

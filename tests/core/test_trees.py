@@ -152,3 +152,57 @@ def test_too_few_columns_are_rejected():
     text = fit_trees(*table(), None, TreeParams(n_rounds=2))
     with pytest.raises(ModelFileError, match="need 6 columns, got 2"):
         TreeEnsemble(text).raw_scores(np.zeros((3, 2), np.float32))
+
+
+HAND = """tree
+objective=binary sigmoid:1
+max_feature_idx=1
+
+Tree=0
+num_leaves=3
+num_cat=0
+split_feature=0 1
+threshold=0.5 2
+decision_type=2 2
+left_child=-1 -2
+right_child=1 -3
+leaf_value=1 2 3
+internal_value=0.5 2.5
+
+end of trees
+"""
+
+
+def read_by_hand(old="", new=""):
+    assert old in HAND
+    return TreeEnsemble(np.frombuffer(HAND.replace(old, new, 1).encode(), np.uint8))
+
+
+def test_tree_worked_out_by_hand():
+    columns = np.array([[0.5, 9], [0.6, 2], [0.6, 2.1]], np.float32)
+    assert read_by_hand().raw_scores(columns).tolist() == [1, 2, 3]
+    assert read_by_hand().base == 0.5
+    assert read_by_hand().contributions(columns).tolist() == [[0.5, 0], [2, -0.5], [2, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("split_feature=0 1", "split_feature=0 2"),  # one column too far
+        ("split_feature=0 1", "split_feature=0 -1"),
+        ("left_child=-1 -2\nright_child=1 -3", "left_child=-1 1\nright_child=-2 -3"),  # its own child
+        ("leaf_value=1 2 3", "leaf_value=1 2"),
+        ("threshold=0.5 2", "threshold=0.5"),
+        ("decision_type=2 2", "decision_type=2"),
+    ],
+)
+def test_tree_that_would_read_outside_its_arrays_is_rejected(old, new):
+    with pytest.raises(ModelFileError, match="an invalid tree"):
+        read_by_hand(old, new)
+
+
+def test_each_tree_uses_its_share_of_the_rows():
+    columns, y = table()
+    texts = {fit_trees(columns, y, None, TreeParams(n_rounds=2, rows=rows)).tobytes() for rows in (1.0, 0.5)}
+    trees = {text.partition(b"\nend of trees")[0] for text in texts}
+    assert len(trees) == 2

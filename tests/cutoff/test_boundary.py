@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
 from shortlist.cutoff import Boundary, Threshold, top_candidates
 from shortlist.cutoff.candidates import label_lists
@@ -106,3 +106,19 @@ def test_lists_are_empty_if_no_candidate_is_relevant():
 def test_invalid_parameters_are_refused(params, message):
     with pytest.raises(ConfigError, match=message):
         Boundary(**params).fit(SCORES, TRUTH)
+
+
+def test_t_of_two_candidates():
+    """With a huge penalty t_u = t, which minimizes log(1 + e^(t - 1)) + 0.5 · log(1 + e^(-1 - t))."""
+    cut = Boundary(lambda_t=1e9, negatives=0.5, scale=1).fit(
+        np.array([[1.0, -1.0]]), Interactions.from_csr(np.array([[1, 0]]))
+    )
+    best = minimize_scalar(lambda t: np.logaddexp(0, t - 1) + 0.5 * np.logaddexp(0, -1 - t))
+    assert cut.negative_weight_ == 0.5
+    assert cut.t_ == pytest.approx(best.x, abs=1e-5)
+
+
+def test_equal_scores_have_scale_1():
+    cut = Boundary().fit(np.full((4, 3), 2.0), Interactions.from_csr(np.eye(4, 3) + np.eye(4, 3, -1)))
+    assert cut.scale_ == 1.0
+    assert np.isfinite(cut.boundaries_).all()

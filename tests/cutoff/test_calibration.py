@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 from shortlist.cutoff import Calibration, correct_prior, reliability, top_candidates
-from shortlist.cutoff.calibration import isotonic_fit, isotonic_predict
+from shortlist.cutoff.calibration import AUTO_METHODS, isotonic_fit, isotonic_predict
 from shortlist.cutoff.candidates import label_lists
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
@@ -122,6 +122,8 @@ def test_none_uses_the_probabilities_of_the_lists():
     lists = top_candidates(np.array([[3.0, 2.0, 1.0]]))
     carried = replace(lists, probabilities=np.array([0.9, np.nan, 0.1]))
     assert Calibration(method="none").probabilities(carried).tolist() == [0.9, 0.0, 0.1]
+    rounded = replace(lists, probabilities=np.array([1 + 1e-9, 0.5, -1e-9]))
+    assert Calibration(method="none").probabilities(rounded).tolist() == [1.0, 0.5, 0.0]
     with pytest.raises(DataError, match="needs lists with probabilities"):
         Calibration(method="none").probabilities(lists)
 
@@ -184,3 +186,22 @@ def test_reliability_needs_probabilities_and_truth():
         reliability(calibrated, Interactions.from_tuples([("x", "y")]))
     with pytest.raises(ConfigError, match="n_bins must be at least 1"):
         reliability(calibrated, truth, n_bins=0)
+
+
+def test_auto_has_the_lowest_loss_in_cross_validation():
+    """Each method is fitted on every second user and tested on the others, and the reverse."""
+    chosen = set()
+    for seed in range(6):
+        scores, _, truth, _ = world(seed, n_users=16)
+        lists = top_candidates(scores)
+        halves = [label_lists(lists.take(np.arange(start, 16, 2)), truth) for start in (0, 1)]
+        losses = {}
+        for method in AUTO_METHODS:
+            losses[method] = 0.0
+            for train, test in (halves, halves[::-1]):
+                p = Calibration(method=method).fit_labels(train, None).probabilities(test.lists)
+                p = np.clip(p, 1e-6, 1 - 1e-6)
+                losses[method] -= np.log(np.where(test.relevant, p, 1 - p)).sum()
+        chosen.add(Calibration().fit(scores, truth).method_)
+        assert Calibration().fit(scores, truth).method_ == min(losses, key=losses.get)
+    assert len(chosen) > 1

@@ -133,6 +133,8 @@ def test_items_are_shown_while_their_expected_value_is_positive():
     assert ExpectedValue(gain=1, cost=0, calibration="none").lengths(lists).tolist() == [4]
     with pytest.raises(ConfigError, match=r"gain must be a number in \(0, inf\)"):
         ExpectedValue(gain=0).lengths(lists)
+    with pytest.raises(ConfigError, match=r"cost must be a number in \[0, 1e\+300\]"):
+        ExpectedValue(cost=-0.5).lengths(lists)
 
 
 def test_list_ends_at_the_first_item_without_positive_value():

@@ -151,3 +151,23 @@ def test_p_values_are_valid(risk):
 def test_invalid_parameters_are_refused(params, message):
     with pytest.raises(ConfigError, match=message):
         Guarantee(**params).fit(np.eye(2), Interactions.from_csr(np.eye(2)))
+
+
+@pytest.mark.parametrize(
+    "params", [{"min_precision": 0.38}, {"min_precision": 0.6, "over": "users"}, {"max_empty": 0.3}]
+)
+def test_threshold_follows_from_the_p_values(params):
+    """The loosest threshold that passes with a Bonferroni correction, or the last of a fixed sequence."""
+    lists, truth = world(np.random.default_rng(0), 200)
+    cut = Guarantee(n_thresholds=12, confidence=0.8, **params).fit(lists, truth)
+    p = cut.p_values_.tolist()
+    if "max_empty" in params:  # from the loosest threshold, the last one
+        passed = [at for at in range(len(p)) if max(p[at:]) <= 0.2 + 1e-12]
+        at = passed[0]
+    elif "over" in params:  # from the strictest threshold, the first one
+        at = [at for at in range(len(p)) if max(p[: at + 1]) <= 0.2 + 1e-12][-1]
+    else:
+        at = [at for at in range(len(p)) if p[at] <= (0.2 + 1e-12) / len(p)][-1]
+        assert any(0.2 / len(p) < one <= 0.2 for one in p)  # the correction matters
+    assert cut.threshold_ == cut.grid_[at]
+    assert (np.diff(cut.grid_) < 0).all()

@@ -56,6 +56,12 @@ def test_basket_sizes():
     np.testing.assert_allclose(recent_basket(HISTORY, users, 2), [2, 1, 5 / 4])
 
 
+def test_basket_sizes_without_any_basket_are_1():
+    nothing = HISTORY.where(np.zeros(HISTORY.n_rows, np.bool_))
+    assert mean_basket(nothing, np.array([0, 1, -1], np.int32)).tolist() == [1, 1, 1]
+    assert recent_basket(nothing, np.array([0, -1], np.int32), 0).tolist() == [1, 1]
+
+
 rows = st.lists(st.integers(-1, 6), max_size=6)
 
 
