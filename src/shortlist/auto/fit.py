@@ -153,7 +153,8 @@ def fit(
             model = best.refit(data, progress=epochs)
         if choice is not None:
             display.line(f"cutoff: {choice.name} ({choice.reason})")
-        _warn_if_all_empty(best, choice)
+        if kept is None:  # a guarantee accepts only lists of the model that it was tested on
+            _warn_if_all_empty(best, choice)
     return model.set_cutoff(None if choice is None else choice.cutoff, _report(search, choice))
 
 
