@@ -74,3 +74,81 @@ def test_postgresql(events, expected, capsys):
         with started(schema, f"\\copy events from '{file.name}' csv header") as uri:
             assert run_all(capsys, uri, "--table", "events") == expected
             assert run_all(capsys, uri, "--query", "SELECT * FROM events ORDER BY item_id") == expected
+
+
+ORDERS = "order_no,customer,sku,purchased_at,qty,price\n" + "".join(
+    f"{10 * user + n},c{user},s{(user + n) % 5},2024-05-{n + 1:02d},{-1 if n == 4 else 1},2\n"
+    for user in range(20)
+    for n in range(6)
+)
+MAPPING = (
+    "columns: user_id = customer, item_id = sku, timestamp = purchased_at, weight = qty, basket_id = order_no"
+    "; not used: price\n"
+)
+RETURNS = "note: 20 of 120 rows have a negative weight (column 'qty')"
+
+
+class TestWhatWasRead:
+    def test_every_command_says_it_on_stderr(self, here, capsys):
+        Path("orders.csv").write_text(ORDERS)
+        train = ["--model", "PersonalFrequency", "--out", "shop.shortlist", "--json"]
+        assert main(["fit", "orders.csv", "--test", "held.csv", *train]) == 0
+        out, err = capsys.readouterr()
+        assert err.count(MAPPING) == 1
+        assert err.count(RETURNS) == 1
+        assert "columns" in json.loads(out)
+        assert main(["inspect", "shop.shortlist", "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)["columns"]
+        assert f"columns: {shown}\n" == MAPPING
+        assert main(["recommend", "shop.shortlist", "--out", "lists.csv"]) == 0
+        capsys.readouterr()
+        assert main(["evaluate", "lists.csv", "held.csv", "--history", "orders.csv", "--json"]) == 0
+        out, err = capsys.readouterr()
+        json.loads(out)
+        assert "lists.csv: 20 lists" in err
+        assert "sorted by rank" in err
+        assert "columns: user_id = user_id, item_id = item_id, timestamp = timestamp" in err
+        assert MAPPING in err
+        assert main(["compare", "lists.csv", "--truth", "orders.csv"]) == 0
+        assert MAPPING in capsys.readouterr().err
+        assert main(["tune", "orders.csv", "--model", "BPRMF", "--n_epochs", "1", "--trials", "1"]) == 0
+        assert MAPPING in capsys.readouterr().err
+
+    def test_returns_can_be_kept(self, here, capsys):
+        Path("orders.csv").write_text(ORDERS)
+        assert (
+            main(["fit", "orders.csv", "--quick", "--model", "Popularity", "--negative_weights", "keep"]) == 0
+        )
+        err = capsys.readouterr().err
+        assert "orders.csv: 120 rows" in err
+        assert "and were kept" in err
+
+    def test_unused_time_names_the_flag(self, here, capsys):
+        Path("orders.csv").write_text(ORDERS.replace("purchased_at", "purchased"))
+        assert main(["fit", "orders.csv", "--quick", "--model", "Popularity"]) == 0
+        assert "(--timestamp purchased)" in capsys.readouterr().err
+        assert (
+            main(["fit", "orders.csv", "--quick", "--model", "Popularity", "--timestamp", "purchased"]) == 0
+        )
+        assert "looks like a time" not in capsys.readouterr().err
+
+    def test_order_numbers_without_times_are_refused_if_they_are_no_numbers(self, here, capsys):
+        rows = [line.split(",") for line in ORDERS.splitlines()]
+        Path("orders.csv").write_text(
+            "".join(f"A{row[0]},{row[1]},{row[2]}\n" for row in rows).replace("Aorder", "order")
+        )
+        assert main(["fit", "orders.csv", "--model", "Popularity"]) == 2
+        err = capsys.readouterr().err
+        assert "last_basket needs the order of the baskets" in err
+        assert "--timestamp" in err
+
+    def test_unknown_candidates_are_a_warning_without_a_place_in_the_code(self, here, capsys):
+        Path("orders.csv").write_text(ORDERS)
+        assert main(["fit", "orders.csv", "--model", "Popularity"]) == 0
+        Path("stock.txt").write_text("s1\ns2\nnew\n")
+        capsys.readouterr()
+        assert main(["recommend", "model.shortlist", "--user", "c1", "--candidates", "stock.txt"]) == 0
+        assert capsys.readouterr().err == (
+            "warning: 1 of 3 item ids in `candidates` are unknown to the model and are ignored, "
+            "such as 'new'.\n"
+        )

@@ -137,7 +137,7 @@ def test_history_is_required_if_fitted_with_one():
 
 def test_truth_of_unknown_users_is_refused():
     with pytest.raises(DataError, match="at least one candidate of a user with truth rows"):
-        Calibration().fit(top_candidates(np.eye(2)), Interactions.from_tuples([("unknown", 1)]))
+        Calibration().fit(top_candidates(np.eye(2)), Interactions.from_tuples([(99, 1)]))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_reliability_needs_probabilities_and_truth():
         reliability(lists, truth)
     calibrated = replace(lists, probabilities=np.full(4, 0.5))
     with pytest.raises(DataError, match="users in truth"):
-        reliability(calibrated, Interactions.from_tuples([("x", "y")]))
+        reliability(calibrated, Interactions.from_tuples([(98, 99)]))
     with pytest.raises(ConfigError, match="n_bins must be at least 1"):
         reliability(calibrated, truth, n_bins=0)
 

@@ -267,7 +267,7 @@ def test_failed_fit_leaves_the_cutoff_unchanged():
 
 def test_truth_of_unknown_users_is_refused():
     with pytest.raises(ValueError, match="at least one user who has a list"):
-        FixedN().fit(plain_world()[0], Interactions.from_tuples([("unknown", "item")]))
+        FixedN().fit(plain_world()[0], Interactions.from_tuples([(10**6, 10**6)]))
 
 
 def test_file_of_another_class_is_refused(tmp_path):

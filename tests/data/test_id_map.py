@@ -68,14 +68,35 @@ def test_numpy_scalars_are_found():
 
 def test_integers_and_strings_of_digits_are_different_ids():
     ids = IdMap.of([1, 2])
-    assert ids.lookup(["1"]).tolist() == [UNKNOWN]
-    assert ids.lookup(pl.Series(["1"] * 2000)).max() == UNKNOWN
+    for wanted in (["1"], [2, "1"], pl.Series(["1"] * 2000), np.array(["1"])):
+        with pytest.raises(UnknownIdError, match=r"^ids are integers, got the string '1'; pass 1\.$"):
+            ids.lookup(wanted)
+    with pytest.raises(UnknownIdError, match=r"^user ids are strings, got the integer 5; pass '5'\.$"):
+        IdMap.of(["5"]).lookup(np.array([5]), "user id")
+    with pytest.raises(UnknownIdError, match="pass an integer, such as 1"):
+        ids.lookup(["one"])
+
+
+@pytest.mark.parametrize("bad", [True, 1.0, None, ("a",), ["a"], b"1", float("nan")])
+def test_values_that_are_no_ids_are_not_looked_up(bad):
+    for ids in (IdMap.of([1, 2]), IdMap.of(["1", "b"])):
+        with pytest.raises(UnknownIdError, match=f"got a {type(bad).__name__}"):
+            ids.lookup([bad])
+        with pytest.raises(UnknownIdError, match="got a"):
+            ids.index(bad)
+
+
+def test_an_empty_map_knows_no_type():
+    assert IdMap.of([]).lookup(["a"]).tolist() == [UNKNOWN]
+    assert IdMap.of([]).lookup(["a"] * 2000).max() == UNKNOWN
 
 
 def test_error_for_an_unknown_id_names_similar_ids():
     with pytest.raises(UnknownIdError, match=r"unknown id 'appel'.*did you mean 'apple'\?$"):
         IdMap.of(["apple", "pear"]).index("appel")
-    with pytest.raises(UnknownIdError, match="each of the 2 known ids is an integer"):
+    with pytest.raises(UnknownIdError, match="none of the 2 known ids is similar"):
+        IdMap.of(["apple", "pear"]).index("1")
+    with pytest.raises(UnknownIdError, match="ids are integers, got the string '1'; pass 1"):
         IdMap.of([1, 2]).index("1")
 
 
@@ -99,7 +120,7 @@ def test_align_gives_the_index_of_each_id_in_this_map():
     assert ids.align(IdMap.of([1, 2])).tolist() == [-1, -1]
 
 
-@pytest.mark.parametrize("bad", [[1.5, 2.0], [True, False], [None, None]])
+@pytest.mark.parametrize("bad", [[1.5, 2.0], [True, False], [None, None], ["a", None], [1, True], [1, "1"]])
 def test_other_types_are_rejected(bad):
     with pytest.raises(DataError, match="ids must be strings or integers"):
         id_series(bad)

@@ -40,7 +40,7 @@ def test_rows_are_sorted_by_user_time_and_item():
 
 
 row_lists = st.lists(
-    st.tuples(st.text(max_size=3), st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=60
+    st.tuples(st.text(min_size=1, max_size=3), st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=60
 )
 
 

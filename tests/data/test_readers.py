@@ -215,10 +215,10 @@ class TestInvalidFiles:
         assert "at least one row, got a header" in error_of(tmp_path / "e.parquet")
 
     def test_missing_column_names_the_file(self, write):
-        path = write("e.csv", "user_id,article_no\na,b\n")
+        path = write("e.csv", "user_id,articel_no\na,b\n")
         message = error_of(path)
         assert message.startswith(f"{path}: the table must have a column 'item_id'")
-        assert "'article_no'" in message
+        assert "'articel_no'" in message
 
     def test_ambiguous_columns(self, write):
         message = error_of(write("e.csv", "user,item,movie\na,b,c\n"))

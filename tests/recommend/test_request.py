@@ -85,9 +85,9 @@ def test_unknown_items_are_skipped_with_a_warning():
     assert sessions.n_rows == 2
 
 
-def test_integer_ids_for_string_data_are_unknown():
-    with pytest.warns(DataWarning):
-        assert read_sessions(DATA, {"s": [1]}, None).n_rows == 0
+def test_integer_ids_for_string_data_are_refused():
+    with pytest.raises(UnknownIdError, match="history: item ids are strings, got the integer 1; pass '1'"):
+        read_sessions(DATA, {"s": [1]}, None)
     with pytest.raises(UnknownIdError):
         DATA.users.index("unknown")
 

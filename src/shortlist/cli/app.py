@@ -125,14 +125,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def print_warnings() -> Iterator[None]:
-    """Print every DataWarning as one line on stderr, without the place in the code that issued it."""
+    """Print every DataWarning once, as one line on stderr, without the place in the code that issued it."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", DataWarning)
-        usual = warnings.showwarning
+        usual, printed = warnings.showwarning, set()
 
         def show(message: Warning | str, category: type[Warning], *place: Any, **rest: Any) -> None:
             if issubclass(category, DataWarning):
-                print_note(f"warning: {' '.join(str(message).split())}")
+                if str(message) not in printed:
+                    print_note(f"warning: {' '.join(str(message).split())}")
+                printed.add(str(message))
             else:
                 usual(message, category, *place, **rest)
 

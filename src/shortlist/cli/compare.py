@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import Json, print_note, show, show_json_text
-from shortlist.cli.source import BY_NAME, Reading, read_source
+from shortlist.cli.source import BY_NAME, Reading, read_lists, read_source
 from shortlist.errors import DataError
 
 
@@ -37,7 +37,7 @@ def compare(
     if len(files) < len(lists) or not files:
         raise DataError(f"lists must have different names, got {list(lists)}; write NAME=FILE for each.")
     actual = read_source(truth, reading, training=False)
-    results = {name: sl.RankedLists.read(path) for name, path in files.items()}
+    results = {name: read_lists(path) for name, path in files.items()}
     comparison = sl.compare(results, actual, baseline=baseline, max_items=max_items)
     if out is not None:
         print_note(f"table written to {comparison.write(out)}")

@@ -165,6 +165,7 @@ def summarize_model(model: "Recommender", path: Path) -> dict[str, Any]:
         "users": data.n_users,
         "items": data.n_items,
         "data": data.fingerprint,
+        "columns": None if data.source is None else data.source.describe().removeprefix("columns: "),
         **training,
         "params": model.get_params(),
         "reason": None if model.selection_ is None else model.selection_.reason,

@@ -1,18 +1,20 @@
 """Arguments that several commands share: the source of interactions, its columns, and a saved model."""
 
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import hide_panics, print_note
-from shortlist.errors import DataError
+from shortlist.errors import DataError, DataWarning
 from shortlist.text import redact_uri
 
 if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
+    from shortlist.data.ranked_lists import RankedLists
 
 Source = Annotated[
     str,
@@ -40,6 +42,9 @@ class Reading:
     basket_id: Annotated[str | None, Parameter(help="Column with the basket; default: equal times.")] = None
     item_name: Annotated[str | None, Parameter(help="Column with the name of the item.")] = None
     time_format: Annotated[str | None, Parameter(help="Format of the times, such as %d.%m.%Y.")] = None
+    negative_weights: Annotated[
+        Literal["drop", "keep"], Parameter(help="Rows with a negative weight, such as returns.")
+    ] = "drop"
     separator: Annotated[str | None, Parameter(help="Separator of the fields in a text file.")] = None
     query: Annotated[str | None, Parameter(help="SQL query, if the source is a database.")] = None
     table: Annotated[str | None, Parameter(help="Table to read, if the source is a database.")] = None
@@ -51,15 +56,20 @@ BY_NAME = Reading()
 def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = True) -> "Interactions":
     """Read interactions and print what was found; a word without path characters is the name of a dataset."""
     is_name = not Path(source).exists() and not any(character in source for character in "./\\:*")
-    if is_name:
-        data = sl.load_dataset(source, progress=print_note)
-    else:
-        with hide_panics(source):
-            data = sl.read_interactions(source, training=training, **asdict(reading))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # printed below
+        if is_name:
+            data = sl.load_dataset(source, progress=print_note)
+        else:
+            with hide_panics(source):
+                data = sl.read_interactions(source, training=training, **asdict(reading))
     merged = f"; {data.duplicates:,} duplicate rows merged" if data.duplicates else ""
-    print_note(
-        f"{redact_uri(source)}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{merged}"
-    )
+    label = redact_uri(source)
+    print_note(f"{label}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{merged}")
+    if data.source is not None:
+        print_note(data.source.describe())
+        for note in data.source.notes:
+            print_note(f"note: {note}")
     if merged and training and data.n_baskets == data.active_users.size and data.time is None:
         print_note(
             "without times or baskets a repeated purchase looks like a duplicate; if users buy items "
@@ -68,6 +78,16 @@ def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = Tru
     if data.weight is not None and training:
         print_note("weights (ratings, quantities, …) are stored, but no model uses them")
     return data
+
+
+def read_lists(path: Path) -> "RankedLists":
+    """Read a file of lists and print its columns."""
+    from shortlist.data.list_tables import describe_columns, read_table
+
+    frame = read_table(path, None)
+    lists = sl.RankedLists.from_frame(frame)
+    print_note(f"{path}: {len(lists):,} lists, {lists.items.size:,} items; {describe_columns(frame.columns)}")
+    return lists
 
 
 def write_rows(data: "Interactions", path: Path) -> None:

@@ -237,6 +237,12 @@ class Labels:
 def label_lists(lists: RankedLists, truth: Interactions, users: Iterable[Any] | None = None) -> Labels:
     """Match users and items by id. `users`: ids of users who count even if they have no truth rows."""
     indptr, items = truth.item_sets
+    for known_ids, ids, kind in (
+        (truth.users, lists.users, "user id"),
+        (truth.items, lists.item_ids, "item id"),
+    ):
+        if len(ids):
+            known_ids.check_type(ids.values[0], f"truth: {kind}")
     user, item = truth.users.align(lists.users), truth.items.align(lists.item_ids)
     known = user != UNKNOWN
     n_relevant = np.where(known, np.diff(indptr)[user] if indptr.size > 1 else 0, 0).astype(np.int32)

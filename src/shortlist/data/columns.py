@@ -3,43 +3,30 @@
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
-from shortlist.data.id_map import id_series
+from shortlist.data.aliases import (
+    ROLE_WORDS,
+    TYPE_SUFFIX,
+    ColumnNames,
+    belongs_to_other_role,
+    is_alias,
+    looks_like_time,
+    name_words,
+    plain_name,
+)
+from shortlist.data.data_source import DataSource
+from shortlist.data.id_map import id_kind, id_series
 from shortlist.data.times import parse_times
-from shortlist.errors import DataError
+from shortlist.errors import ConfigError, DataError
 from shortlist.types import Floats, Longs
 
-
-class ColumnNames(NamedTuple):
-    """The name of each column in a table; None finds it by its conventional name or an alias, "" omits it."""
-
-    user_id: str | None = None
-    item_id: str | None = None
-    timestamp: str | None = None
-    weight: str | None = None
-    basket_id: str | None = None
-    item_name: str | None = None
-
-
-# Compared in lower case without punctuation: userId, USER_ID and "user id:token" all become `userid`.
-# The first alias is the conventional name.
-ALIASES = ColumnNames(
-    user_id="userid user uid username customerid customer custid clientid visitorid memberid accountid "
-    "reviewerid shopperid householdkey householdid",
-    item_id="itemid item iid productid product movieid movie articleid article sku trackid track songid song "
-    "artistid artist bookid book asin parentasin newsid videoid gameid businessid poiid venueid stockcode",
-    timestamp="timestamp time datetime date ts eventtime unixtime unixreviewtime createdat transactiondate "
-    "transactiondt transactiontime orderdate invoicedate purchasedate tdat day",
-    weight="weight rating ratings stars count quantity qty plays playcount strength",
-    basket_id="basketid basket orderid order invoiceid invoiceno invoice receiptid",
-    item_name="itemname title itemtitle productname movietitle trackname booktitle",
-)
 REQUIRED = ("user_id", "item_id")
-TYPE_SUFFIX = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole writes the type into the header
+PREVIEW_ROWS = 100  # of the unused columns, to find one that looks like a time
+NegativeWeights = Literal["drop", "keep"]
 
 
 class Table:
@@ -52,12 +39,54 @@ class Table:
         *,
         time_format: str | None = None,
         columnar: bool = False,
+        negative_weights: NegativeWeights = "drop",
+        label: str = "table",
+        whole: pl.LazyFrame | None = None,
     ) -> None:
-        """`columnar` collects a lazy table one column at a time: good for Parquet, wasteful for text."""
-        self.roles = match_columns(_names(frame), given)
-        self.time_format = time_format
+        """`columnar` collects a lazy table one column at a time: good for Parquet, wasteful for text.
+
+        `whole` has all columns of the source if `frame` has only the needed ones.
+        """
+        check_option(negative_weights)
+        names = column_names(frame if whole is None else whole)
+        self.roles = match_columns(names, given)
+        self.time_format, self.label, self.negative_weights = time_format, label, negative_weights
+        self.unused = tuple(name for name in names if name not in self.roles.values())
+        self.notes: list[str] = []
+        self.doubts: list[str] = []  # notes that are also warnings
+        if "timestamp" not in self.roles and given.timestamp != "" and self.unused:
+            self._find_times(frame if whole is None else whole)
         self._lazy = frame if columnar else None
         self._frame = None if columnar else _collect(frame, list(self.roles.values()))
+
+    def _find_times(self, frame: Any) -> None:
+        """Doubt that a table has no times if an unused column looks like one."""
+        preview = _collect(_head(frame), list(self.unused))
+        found = [name for name in self.unused if looks_like_time(preview[name])]
+        if found:
+            listed = " and ".join(map(repr, found[:3]))
+            looks = (
+                "columns {} look like times and are"
+                if len(found) > 1
+                else "column {} looks like a time and is"
+            )
+            self.doubt(
+                f"{looks.format(listed)} not used; if it is when the user interacted, pass timestamp="
+                f'{found[0]!r} (--timestamp {found[0]}), otherwise timestamp="".'
+            )
+
+    def note(self, sentence: str) -> None:
+        """Keep a sentence about what was done for `Interactions.source`."""
+        self.notes.append(sentence)
+
+    def doubt(self, sentence: str) -> None:
+        """Keep a note that is also a warning."""
+        self.notes.append(sentence)
+        self.doubts.append(sentence)
+
+    def source(self) -> DataSource:
+        """What was read."""
+        return DataSource(self.label, dict(self.roles), self.unused, tuple(self.notes))
 
     def ids(self, role: str) -> pl.Series | None:
         """The ids of an optional column, without nulls."""
@@ -102,15 +131,31 @@ def tuples_to_frame(rows: Iterable[tuple[Any, ...]]) -> pl.DataFrame:
     if not table or len(widths) != 1 or not widths <= {2, 3, 4}:
         got = "no rows" if not table else f"lengths {sorted(widths)[:5]}"
         raise DataError(f"tuples must all be (user, item[, timestamp[, weight]]), got {got}; use one length.")
-    try:  # ids strictly: 1 and "1" must not become equal
-        return pl.DataFrame(
-            [
-                pl.Series(name, column, strict=name in REQUIRED)
-                for name, column in zip(ColumnNames._fields, zip(*table, strict=True), strict=False)
-            ]
-        )
+    columns = dict(zip(ColumnNames._fields, zip(*table, strict=True), strict=False))
+    for name in REQUIRED:
+        check_id_values(name, columns[name])
+    try:
+        return pl.DataFrame([pl.Series(name, column, strict=False) for name, column in columns.items()])
     except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"ids must have one type, got a mixture ({_first_line(error)}); cast them.") from None
+        raise DataError(f"tuples must hold plain values ({_first_line(error)}); convert them.") from None
+
+
+def check_id_values(name: str, values: Iterable[Any]) -> None:
+    """Raise DataError with the row of the first value that is no id, or has another type than the first."""
+    first: tuple[str, Any] | None = None
+    for row, value in enumerate(values, start=1):
+        kind = id_kind(value)
+        if kind is None or value == "":
+            got = "an empty string" if value == "" else repr(value)[:60]
+            raise DataError(
+                f"{name}, row {row}: an id must be a string or an integer, got {got}; drop the row."
+            )
+        first = (kind, value) if first is None else first
+        if kind != first[0]:
+            raise DataError(
+                f"{name}, row {row}: ids must have one type, got {value!r:.60} after {first[1]!r:.60}; write "
+                "all of them as strings, or all as integers."
+            )
 
 
 def match_columns(names: list[str], given: ColumnNames) -> dict[str, str]:
@@ -131,11 +176,6 @@ def match_columns(names: list[str], given: ColumnNames) -> dict[str, str]:
     return roles
 
 
-def _plain(name: str) -> str:
-    """A column name without case, punctuation and RecBole type."""
-    return re.sub(r"[^a-z0-9]", "", TYPE_SUFFIX.sub("", name).lower())
-
-
 def _check_given(role: str, name: str, names: list[str]) -> str | None:
     """The column that the caller named, or None for ""; its RecBole type may be omitted."""
     if name == "" and role not in REQUIRED:
@@ -145,7 +185,7 @@ def _check_given(role: str, name: str, names: list[str]) -> str | None:
     typed = [other for other in names if TYPE_SUFFIX.sub("", other) == name]
     if len(typed) == 1:
         return typed[0]
-    message = f"{role} must name a column of the table, got {name!r}; {_advice(name, names)}"
+    message = f"{role} must name a column of the table, got {name!r}; {_advice(role, name, names)}"
     raise DataError(message, parameter=role)
 
 
@@ -153,9 +193,8 @@ def find_column(role: str, names: list[str]) -> str | None:
     """The column with the conventional name of this role, or with an alias; ambiguity is an error."""
     if role in names:
         return role
-    aliases = ALIASES._asdict()[role].split()
-    found = [name for name in names if _plain(name) in aliases]
-    exact = [name for name in found if _plain(name) == aliases[0]]
+    found = [name for name in names if is_alias(name, role)]
+    exact = [name for name in found if plain_name(name) == role.replace("_", "")]
     found = exact or found
     if len(found) > 1:
         listed = " or ".join(map(repr, found))
@@ -168,30 +207,60 @@ def find_column(role: str, names: list[str]) -> str | None:
 def _missing_message(role: str, names: list[str]) -> str:
     """The error message for a missing required column."""
     rule = f"the table must have a column {role!r} (or an alias of it), got none"
-    return f"{rule}; {_advice(role, names)} Pass {role}='…' to name it."
+    return f"{rule}; {_advice(role, role, names)} Pass {role}='…' to name it."
 
 
-def _advice(name: str, names: list[str]) -> str:
-    """Similar column names, or all of them."""
-    plain = {_plain(other): other for other in names}
-    near = [plain[key] for key in get_close_matches(_plain(name), plain, n=2, cutoff=0.6)]
+def _advice(role: str, name: str, names: list[str]) -> str:
+    """Columns that can have this role, by their words or a similar name; otherwise all columns."""
+    possible = {plain_name(other): other for other in names if not belongs_to_other_role(other, role)}
+    words = set(ROLE_WORDS.get(role, "").split())
+    near = [other for other in possible.values() if words & set(name_words(other))]
+    near += [possible[key] for key in get_close_matches(plain_name(name), possible, n=2, cutoff=0.6)]
     if near:
-        return f"did you mean {' or '.join(map(repr, near))}?"
+        return f"did you mean {' or '.join(map(repr, dict.fromkeys(near[:2])))}?"
     shown = ", ".join(map(repr, names[:12])) + (", …" if len(names) > 12 else "")
     return f"the columns are {shown}." if names else "the table has no columns."
 
 
-def _names(frame: Any) -> list[str]:
+def check_option(negative_weights: Any) -> None:
+    """Raise ConfigError unless negative weights are to be dropped or kept."""
+    if negative_weights not in ("drop", "keep"):
+        raise ConfigError(
+            f"negative_weights must be 'drop' or 'keep', got {negative_weights!r}; choose one.",
+            parameter="negative_weights",
+        )
+
+
+def check_distinct(names: list[str]) -> list[str]:
+    """Raise DataError if a column name occurs twice; columns without a name may."""
+    seen: set[str] = set()
+    for name in names:
+        original = re.sub(r"_duplicated_\d+$", "", name)  # polars renames the second column
+        twice = name in seen or (original != name and original in seen)
+        if twice and original:
+            raise DataError(
+                f"every column must have its own name, got {original!r} twice; rename or remove one of them."
+            )
+        seen.add(name)
+    return names
+
+
+def column_names(frame: Any) -> list[str]:
     """Column names of any table, without collecting it."""
     if isinstance(frame, pl.LazyFrame):
-        return frame.collect_schema().names()
+        return check_distinct(frame.collect_schema().names())
     names = getattr(frame, "column_names", None) or getattr(frame, "columns", None)  # Arrow, then the others
     if names is None or not (hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__dataframe__")):
         raise DataError(
             "interactions must be a polars, pandas or Arrow table or a SciPy matrix, got "
             f"{type(frame).__name__}; use read_interactions, Interactions.from_tuples or from_csr."
         )
-    return [str(name) for name in names]
+    return check_distinct([str(name) for name in names])
+
+
+def _head(frame: Any) -> Any:
+    """The first rows of any table."""
+    return frame.slice(0, PREVIEW_ROWS) if hasattr(frame, "column_names") else frame.head(PREVIEW_ROWS)
 
 
 def _collect(frame: Any, wanted: list[str]) -> pl.DataFrame:
@@ -223,16 +292,21 @@ def _first_line(error: Exception) -> str:
 
 
 def _check_ids(series: pl.Series) -> pl.Series:
-    """Strings or integers, without nulls."""
-    if series.null_count():
-        row = int(series.is_null().arg_max() or 0) + 1
+    """Strings or integers, none of them empty."""
+    empty = series.is_null()
+    if not empty.any() and series.dtype == pl.String:
+        empty = series == ""
+    if empty.any():
+        row = int(empty.arg_max() or 0)
+        got = "null" if series[row] is None else "an empty string"
         raise DataError(
-            f"column {series.name!r}, row {row}: an id must not be empty, got null; drop or fill such rows."
+            f"column {series.name!r}, row {row + 1}: an id must not be empty, got {got}; "
+            "drop or fill such rows."
         )
     try:
         return id_series(series)
     except DataError as error:
-        raise DataError(f"column {series.name!r}: {error}") from None
+        raise DataError(f"column {series.name!r}, row 1: {error}") from None
 
 
 def _check_weights(series: pl.Series) -> Floats:

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -52,13 +53,20 @@ def load_dataset(name: str, *, raw: bool = False, progress: Progress | None = No
     """
     dataset = find_dataset(name)
     if dataset.is_generated:
-        return Interactions.from_frame(sample())
+        return _label(Interactions.from_frame(sample()), name)
     folder = fetch(name, progress=progress)
     rows, items = (pl.read_parquet(folder / table) for table in TABLES)
-    data = Interactions.from_frame(rows, weight=None if raw else "")
+    data = Interactions.from_frame(rows, weight=None if raw else "", negative_weights="keep")
     if not raw:
         data = minimum(data, users_per_item=dataset.minimum, items_per_user=dataset.minimum)
+    data = _label(data, name)
     return data if items.is_empty() else data.with_item_names(items["item_id"], items["item_name"])
+
+
+def _label(data: Interactions, name: str) -> Interactions:
+    """The same data with the name of the dataset as its source."""
+    assert data.source is not None
+    return replace(data, source=replace(data.source, label=name))
 
 
 def list_datasets() -> list[Dataset]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from shortlist.core.calls import warn
 from shortlist.core.threads import rows_thread_count, run_each
 from shortlist.data.id_map import IdMap, id_series, is_id_list
 from shortlist.errors import DataError
@@ -121,21 +122,77 @@ def filter_starts(starts: Longs, keep: Bools) -> Longs:
     return before[starts]
 
 
-def rows_of_table(table: "Table") -> tuple[IdMap, IdMap, pl.Series | None, GroupedRows]:
-    """(users, items, item names, rows) of a table."""
+class TableRows(NamedTuple):
+    """The rows of a table, grouped by user."""
+
+    users: IdMap
+    items: IdMap
+    item_names: pl.Series | None
+    rows: GroupedRows
+    has_basket_order: bool
+    dropped: int  # rows with negative weights
+
+
+def rows_of_table(table: "Table") -> TableRows:
+    """Read, encode and group the columns of a table."""
     users, user = encode(table.required_ids("user_id"))
     items, item = encode(table.required_ids("item_id"))
     labels = table.labels()
     names = None if labels is None else first_names(items, item, labels)
     basket_id, weight, time = table.ids("basket_id"), table.weights(), table.times()
-    basket = NO_BASKET if basket_id is None else encode(basket_id)[1]
-    time = NO_TIME if time is None else _basket_times(user, basket, time)
-    weight = NO_WEIGHT if weight is None else weight
-    return users, items, names, group_by_user(len(users), user, item, time, basket, weight)
+    basket, ordered = (NO_BASKET, True) if basket_id is None else _encode_baskets(table, basket_id, time)
+    time, weight = NO_TIME if time is None else time, NO_WEIGHT if weight is None else weight
+    keep = _kept_rows(table, weight)
+    if keep is not None:
+        user, item, weight = user[keep], item[keep], weight[keep]
+        time, basket = (time[keep] if time.size else time), (basket[keep] if basket.size else basket)
+    time = _basket_times(user, basket, time)
+    rows = group_by_user(len(users), user, item, time, basket, weight)
+    return TableRows(users, items, names, rows, ordered, 0 if keep is None else int((~keep).sum()))
+
+
+def _encode_baskets(table: "Table", ids: pl.Series, time: Longs | None) -> tuple[Ints, bool]:
+    """(n_rows,) basket numbers, and whether their order is known: from times, or from numbers as ids."""
+    if time is not None:
+        return encode(ids)[1], True
+    name = table.roles["basket_id"]
+    if ids.dtype == pl.String and ids.str.contains(r"^\d{1,18}$").all():
+        numbers = ids.cast(pl.Int64)
+        ids = numbers if numbers.n_unique() == ids.n_unique() else ids  # 7 and 007 are two baskets
+    if ids.dtype == pl.String:
+        table.doubt(
+            f"the order of the baskets is unknown: there are no times, and column {name!r} holds strings; "
+            'pass the column with the times, or basket_id="" to ignore baskets.'
+        )
+        return encode(ids)[1], False
+    table.note(f"there are no times; the baskets of a user are ordered by the number in column {name!r}.")
+    return encode(ids)[1], True
+
+
+def _kept_rows(table: "Table", weight: Floats) -> Bools | None:
+    """(n_rows,) the rows without negative weight; None if all are kept."""
+    negative = weight < 0
+    n, name = int(negative.sum()), table.roles.get("weight")
+    if not n:
+        return None
+    shown = f"{n:,} of {weight.size:,} rows have a negative weight (column {name!r})"
+    if table.negative_weights == "keep":
+        table.note(f"{shown} and were kept; models count them like any other row.")
+        return None
+    if n == weight.size:
+        raise DataError(
+            f'{shown}, which leaves none; pass negative_weights="keep", or weight="" to ignore the column.',
+            parameter="negative_weights",
+        )
+    table.doubt(
+        f"{shown}, such as a return or a dislike, and were dropped; the earlier purchase stays. Pass "
+        'negative_weights="keep" (--negative_weights keep) to keep them.'
+    )
+    return ~negative
 
 
 def rows_of_matrix(
-    matrix: Any, user_ids: Iterable[Any] | None, item_ids: Iterable[Any] | None
+    matrix: Any, user_ids: Iterable[Any] | None, item_ids: Iterable[Any] | None, negative_weights: str
 ) -> tuple[IdMap, IdMap, GroupedRows]:
     """(users, items, rows) of a SciPy users × items matrix."""
     from scipy.sparse import csr_array
@@ -148,6 +205,14 @@ def rows_of_matrix(
         raise DataError(
             f"a matrix of interactions must be a SciPy users × items matrix, got a {type(matrix).__name__}; "
             "use scipy.sparse.csr_array."
+        )
+    n = int((csr.data < 0).sum())
+    if n and negative_weights == "drop":
+        csr = csr.copy()
+        csr.data[csr.data < 0] = 0
+        warn(
+            f"{n:,} negative values of the matrix, such as returns or dislikes, were dropped; pass "
+            'negative_weights="keep" to keep them.'
         )
     if not csr.data.all():
         csr = csr.copy()
@@ -185,9 +250,11 @@ def rows_of_baskets(
         got = f"none for {repr(empty[0])[:80]}" if empty else "no users"
         raise DataError(f"every user must have at least one item, got {got}; omit users without items.")
     item_ids = [item for items in contents.values() for item in items]
-    unknown = data.items.lookup(item_ids) < 0
+    unknown = data.items.lookup(item_ids, "item id") < 0
     if unknown.any():
-        data.items.index(item_ids[int(np.argmax(unknown))])  # raises and names similar ids
+        data.items.index(item_ids[int(np.argmax(unknown))], "item id")  # raises and names similar ids
+    for user_id in contents:
+        data.users.check_type(user_id, "user id")
     sizes = [len(items) for items in contents.values()]
     users, user = encode(id_series(list(contents)).gather(np.repeat(np.arange(len(sizes)), sizes)))
     items, item = encode(id_series(item_ids))
@@ -247,7 +314,7 @@ def _baskets_follow_time(data: "Interactions") -> bool:
 
 def _basket_times(user: Ints, basket: Ints, time: Longs) -> Longs:
     """(n_rows,) the earliest time of each row's basket: all rows of a basket share one time."""
-    if basket.size == 0:
+    if basket.size == 0 or time.size == 0:
         return time
     frame = pl.DataFrame({"user": user, "basket": basket, "time": time})
     return frame.select(pl.col("time").min().over("user", "basket"))["time"].to_numpy()

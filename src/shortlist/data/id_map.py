@@ -1,5 +1,6 @@
 """IdMap: the ids of users or items, and their dense indices."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,7 +14,6 @@ from shortlist.errors import DataError, UnknownIdError
 from shortlist.types import Ints, Longs
 
 UNKNOWN = -1
-ID_TYPES = (str, int, np.integer, type(None))  # None is reported as a missing id
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,17 +84,24 @@ class IdMap:
         """Id → dense index."""
         return {value: index for index, value in enumerate(self.values.to_list())}
 
-    def lookup(self, ids: Iterable[Any]) -> Ints:
+    def lookup(self, ids: Iterable[Any], kind: str = "id") -> Ints:
         """Return the dense index of each id.
 
         Parameters
         ----------
         ids
             Ids in any order, known or not.
+        kind
+            What the ids are called in messages, such as "user id".
 
         Returns
         -------
         (n,) indices, -1 for an unknown id.
+
+        Raises
+        ------
+        UnknownIdError
+            If an id is an integer and these are strings, or the reverse.
 
         Examples
         --------
@@ -105,7 +112,8 @@ class IdMap:
             ids = list(ids)
         if len(ids) > 1000:  # a dictionary answers faster, but takes longer to build than a join
             wanted = id_series(ids)
-            if wanted.dtype.is_integer() != self.values.dtype.is_integer():
+            self.check_type(wanted[0], kind)
+            if not len(self):
                 return np.full(len(wanted), UNKNOWN, np.int32)
             table = pl.DataFrame({"id": self.values, "at": np.arange(len(self), dtype=np.int32)})
             if wanted.dtype != self.values.dtype:
@@ -114,12 +122,37 @@ class IdMap:
             return found["at"].fill_null(UNKNOWN).to_numpy().astype(np.int32)
         values = ids.to_list() if isinstance(ids, pl.Series) else ids
         positions = self.positions
-        try:
-            return np.array([positions.get(_plain(one), UNKNOWN) for one in values], np.int32)
-        except TypeError:
-            raise DataError(
-                "ids must be strings or integers, got a list or another collection; pass one list of ids."
-            ) from None
+        if not set(map(type, values)) <= {str if self.kind == "string" else int}:  # also NumPy scalars
+            for one in values:
+                self.check_type(one, kind)
+        return np.array([positions.get(_plain(one), UNKNOWN) for one in values], np.int32)
+
+    def check_type(self, value: Any, kind: str = "id") -> None:
+        """Raise UnknownIdError if a value cannot be one of these ids because of its type.
+
+        Parameters
+        ----------
+        value
+            Any value.
+        kind
+            As in `lookup`.
+        """
+        if not len(self) or id_kind(value) == self.kind:
+            return
+        known = "strings" if self.kind == "string" else "integers"
+        raise UnknownIdError(f"{kind}s are {known}, got {_describe(value)}; {self._advice(value)}.")
+
+    @cached_property
+    def kind(self) -> str:
+        """The type of the ids: "string" or "integer"."""
+        return "string" if self.values.dtype == pl.String else "integer"
+
+    def _advice(self, value: Any) -> str:
+        if self.kind == "string" and id_kind(value) == "integer":
+            return f"pass {str(value)!r}"
+        if self.kind == "integer" and isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value):
+            return f"pass {int(value)}"
+        return f"pass {'a string' if self.kind == 'string' else 'an integer'}, such as {self.values[0]!r:.60}"
 
     def align(self, other: "IdMap") -> Ints:
         """Return the index in this map of each id of another map.
@@ -135,15 +168,19 @@ class IdMap:
         """
         if other is self or (len(other) == len(self) and other == self):
             return np.arange(len(self), dtype=np.int32)
+        if other.kind != self.kind:
+            return np.full(len(other), UNKNOWN, np.int32)
         return self.lookup(other.values)
 
-    def index(self, value: Any) -> int:
+    def index(self, value: Any, kind: str = "id") -> int:
         """Return the dense index of one id.
 
         Parameters
         ----------
         value
             A known id.
+        kind
+            As in `lookup`.
 
         Raises
         ------
@@ -155,15 +192,15 @@ class IdMap:
         >>> sl.IdMap.of(["ann", "bob"]).index("ann")
         0
         """
+        self.check_type(value, kind)
         found = self.positions.get(_plain(value))
         if found is not None:
             return found
-        kind = "a string" if self.values.dtype == pl.String else "an integer"
-        hint = f"each of the {len(self):,} known ids is {kind}."
-        if isinstance(value, str) and self.values.dtype == pl.String:
-            near = get_close_matches(value, self.values.head(100_000).to_list(), n=3)
+        hint = f"none of the {len(self):,} known ids is similar."
+        if self.kind == "string":
+            near = get_close_matches(str(value), self.values.head(100_000).to_list(), n=3)
             hint = f"did you mean {', '.join(map(repr, near))}?" if near else hint
-        raise UnknownIdError(f"unknown id {repr(value)[:80]}; {hint}")
+        raise UnknownIdError(f"unknown {kind} {repr(value)[:80]}; {hint}")
 
     def to_ids(self, indices: Ints | Longs) -> pl.Series:
         """Return the ids at dense indices.
@@ -210,6 +247,22 @@ class IdMap:
         return IdMap(pl.concat([self.values, new.cast(self.values.dtype)])) if len(new) else self
 
 
+def id_kind(value: Any) -> str | None:
+    """The type of an id, "string" or "integer"; None if the value cannot be an id."""
+    if isinstance(value, str):
+        return "string"
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return "integer" if is_integer else None
+
+
+def _describe(value: Any) -> str:
+    """A value with its type, for messages."""
+    kind = {"string": "the string", "integer": "the integer"}.get(
+        id_kind(value) or "", f"a {type(value).__name__},"
+    )
+    return f"{kind} {str(value) if id_kind(value) == 'integer' else repr(_plain(value))[:60]}"
+
+
 def _plain(value: Any) -> Any:
     """A NumPy scalar as a Python value."""
     return value.item() if isinstance(value, np.generic) else value
@@ -223,30 +276,35 @@ def is_id_list(value: Any) -> bool:
 
 
 def id_series(ids: Iterable[Any]) -> pl.Series:
-    """Ids as a series of strings or integers; categories become strings."""
-    if isinstance(ids, pl.Series):
-        series = ids
-    elif not is_id_list(ids):
-        raise DataError(
-            f"ids must be a list of strings or integers, got a {type(ids).__name__}; pass a list."
-        )
-    else:
-        values = ids if isinstance(ids, np.ndarray) else list(ids)
-        kinds = {type(one) for one in values} if isinstance(values, list) or values.dtype == object else set()
-        other = sorted(kind.__name__ for kind in kinds if not issubclass(kind, ID_TYPES))
-        if other:
-            raise DataError(f"ids must be strings or integers, got a {other[0]}; pass one list of ids.")
-        try:
-            series = pl.Series(values)
-        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
-            reason = str(error).splitlines()[0][:100]
-            raise DataError(
-                f"ids must be all strings or all integers, got others ({reason}); cast them."
-            ) from None
+    """Ids as a series of strings or integers without nulls; categories become strings."""
+    series = _as_series(ids)
     if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
         series = series.cast(pl.String)
     if len(series) == 0 and series.dtype == pl.Null:
         series = series.cast(pl.Int64)
     if series.dtype != pl.String and not series.dtype.is_integer():
-        raise DataError(f"ids must be strings or integers, got {series.dtype}; cast the column.")
+        raise DataError(f"ids must be strings or integers, got {str(series.dtype)[:60]}; cast the column.")
+    if series.null_count():
+        raise DataError("an id must be a string or an integer, got null; remove it.")
     return series
+
+
+def _as_series(ids: Iterable[Any]) -> pl.Series:
+    """Ids as a series; a list of several types is refused, because 1, True and "1" would become equal."""
+    if isinstance(ids, pl.Series):
+        return ids
+    if not is_id_list(ids):
+        raise DataError(
+            f"ids must be a list of strings or integers, got a {type(ids).__name__}; pass a list."
+        )
+    values = ids if isinstance(ids, np.ndarray) else list(ids)
+    if isinstance(values, list) or values.dtype == object:
+        kinds = {id_kind(value) for value in values}
+        if len(kinds) > 1 or None in kinds:
+            other = next((v for v in values if id_kind(v) is None), None)
+            got = "a mixture" if None not in kinds else f"{type(other).__name__} {repr(other)[:60]}"
+            raise DataError(f"ids must be strings or integers, all of one type, got {got}; cast them.")
+    try:
+        return pl.Series(values)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        raise DataError("ids must be strings or integers below 2**64; cast them.") from None

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
-from shortlist.data.columns import ColumnNames, Table, tuples_to_frame
+from shortlist.core.calls import warn
+from shortlist.data.aliases import ColumnNames
+from shortlist.data.columns import NegativeWeights, Table, check_option, tuples_to_frame
+from shortlist.data.data_source import DataSource
 from shortlist.data.grouping import (
     build_arrays,
     concat_rows,
@@ -56,6 +59,11 @@ class Interactions:
         (n_items,) display names.
     duplicates
         Number of rows that were merged into an equal row.
+    has_basket_order
+        Whether the order of a user's baskets is known, from times or from numbers as basket ids.
+    source
+        What was read: columns, unused columns and what was dropped. Filters and splits keep it, `concat`
+        keeps that of the first part; None for matrices and arrays.
 
     Examples
     --------
@@ -74,6 +82,8 @@ class Interactions:
     weight: Floats | None = None
     item_names: pl.Series | None = None
     duplicates: int = 0
+    has_basket_order: bool = True
+    source: DataSource | None = None
 
     def __post_init__(self) -> None:
         for array in (self.indptr, self.item, self.baskets, self.user_baskets, self.time, self.weight):
@@ -117,6 +127,7 @@ class Interactions:
         basket_id: str | None = None,
         item_name: str | None = None,
         time_format: str | None = None,
+        negative_weights: NegativeWeights = "drop",
     ) -> Self:
         """Build from a polars (also lazy), pandas or Arrow table.
 
@@ -129,6 +140,8 @@ class Interactions:
             `customer_id`; "" ignores an optional column.
         time_format
             Format of timestamps that are neither numbers nor ISO 8601, such as "%d.%m.%Y".
+        negative_weights
+            Whether to drop rows with a negative weight, such as returns, with a warning, or to keep them.
 
         Raises
         ------
@@ -142,7 +155,7 @@ class Interactions:
         Interactions(2 rows, 2 users, 2 items, 2 baskets)
         """
         names = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)
-        return cls.from_table(Table(frame, names, time_format=time_format))
+        return cls.from_table(Table(frame, names, time_format=time_format, negative_weights=negative_weights))
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -153,8 +166,18 @@ class Interactions:
         table
             A table of the readers.
         """
-        users, items, names, rows = rows_of_table(table)
-        return cls(users=users, items=items, item_names=names, **build_arrays(rows)._asdict())
+        found = rows_of_table(table)
+        data = cls(
+            users=found.users,
+            items=found.items,
+            item_names=found.item_names,
+            has_basket_order=found.has_basket_order,
+            source=table.source(),
+            **build_arrays(found.rows)._asdict(),
+        )
+        for doubt in table.doubts:
+            warn(doubt)
+        return data.compact() if found.dropped else data
 
     @classmethod
     def from_tuples(cls, rows: Iterable[tuple[Any, ...]]) -> Self:
@@ -179,7 +202,12 @@ class Interactions:
 
     @classmethod
     def from_csr(
-        cls, csr: Any, user_ids: Iterable[Any] | None = None, item_ids: Iterable[Any] | None = None
+        cls,
+        csr: Any,
+        user_ids: Iterable[Any] | None = None,
+        item_ids: Iterable[Any] | None = None,
+        *,
+        negative_weights: NegativeWeights = "drop",
     ) -> Self:
         """Build from a SciPy users × items matrix.
 
@@ -189,6 +217,8 @@ class Interactions:
             Stored nonzero values are interactions; they become weights unless all are 1.
         user_ids, item_ids
             Ids of the rows and columns. None uses row and column numbers.
+        negative_weights
+            Whether to drop negative values, with a warning, or to keep them.
 
         Raises
         ------
@@ -201,7 +231,8 @@ class Interactions:
         >>> sl.Interactions.from_csr(scipy.sparse.eye_array(3, format="csr"), user_ids=["a", "b", "c"])
         Interactions(3 rows, 3 users, 3 items, 3 baskets)
         """
-        users, items, rows = rows_of_matrix(csr, user_ids, item_ids)
+        check_option(negative_weights)
+        users, items, rows = rows_of_matrix(csr, user_ids, item_ids, negative_weights)
         return cls(users=users, items=items, **build_arrays(rows)._asdict())
 
     @classmethod
@@ -390,7 +421,13 @@ class Interactions:
         if (self.time is None) != (more.time is None) or (self.weight is None) != (more.weight is None):
             raise DataError("both tables must have times and weights, or neither; pass the same columns.")
         users, items, rows = concat_rows(self, more)
-        data = type(self)(users=users, items=items, **build_arrays(rows)._asdict())
+        data = type(self)(
+            users=users,
+            items=items,
+            has_basket_order=self.has_basket_order and more.has_basket_order,
+            source=self.source,
+            **build_arrays(rows)._asdict(),
+        )
         if self.item_names is None:
             return data
         ids, names = self.items.values, self.item_names

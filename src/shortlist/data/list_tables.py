@@ -9,9 +9,12 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.ragged import starts
-from shortlist.data.columns import REQUIRED, ColumnNames, find_column, match_columns
+from shortlist.data.aliases import ColumnNames
+from shortlist.data.columns import REQUIRED, check_distinct, find_column, match_columns
+from shortlist.data.data_source import DataSource
 from shortlist.data.grouping import encode
 from shortlist.data.id_map import IdMap, id_series
+from shortlist.data.json_ids import check_converted, explain_json_error
 from shortlist.data.sources import open_sources
 from shortlist.errors import DataError
 from shortlist.kernels.group import find_repeated_item
@@ -48,7 +51,9 @@ def parse_lists(frame: pl.DataFrame, item_ids: IdMap | None) -> ListTable:
         )
     roles = match_columns(frame.columns, IDS_ONLY)
     frame = frame.rename({roles[role]: role for role in REQUIRED})
-    if frame["user_id"].null_count():
+    if frame["user_id"].null_count() or (
+        frame["user_id"].dtype == pl.String and (frame["user_id"] == "").any()
+    ):
         raise DataError("user_id must be filled in every row of a list table, got a null; drop those rows.")
     frame = frame.with_columns(_parse_numbers(frame, name) for name in NUMBERS if name in frame.columns)
     users, number = _encode_in_order(frame["user_id"])
@@ -67,6 +72,16 @@ def parse_lists(frame: pl.DataFrame, item_ids: IdMap | None) -> ListTable:
         )
     first_rows = np.searchsorted(number, np.arange(len(users)))
     return ListTable(users, found, indptr, items, shown, frame[pl.Series(first_rows)])
+
+
+def describe_columns(names: list[str]) -> str:
+    """The columns of a list table in one line: those used, those not used, and what sorts the lists."""
+    roles = match_columns(names, IDS_ONLY)
+    key = next((name for name in ("rank", "score") if name in names), None)
+    used = {*roles.values(), *NUMBERS, "reason", "length"}
+    unused = tuple(name for name in names if name not in used)
+    order = "in the order of the rows" if key is None else f"sorted by {key}"
+    return f"{DataSource('lists', roles, unused).describe()}; {order}"
 
 
 def _parse_numbers(frame: pl.DataFrame, name: str) -> pl.Series:
@@ -136,7 +151,7 @@ def read_table(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
     readers: dict[str, Callable[[Any], pl.DataFrame]] = {
         ".parquet": partial(pl.read_parquet, glob=False),
         ".csv": partial(_read_csv, item_ids=item_ids),
-        ".jsonl": partial(pl.read_ndjson, infer_schema_length=None),  # a file may start with empty lists
+        ".jsonl": partial(_read_jsonl, path=source),
     }
     if source.suffix not in readers:
         raise DataError(f"a file of lists must end in {', '.join(FORMATS)}, got {source.name!r}; rename it.")
@@ -149,9 +164,20 @@ def read_table(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
         ) from None
 
 
+def _read_jsonl(source: Any, path: Path) -> pl.DataFrame:
+    """1 and "1" are different ids."""
+    try:
+        frame = pl.read_ndjson(source, infer_schema_length=None)  # a file may start with empty lists
+    except pl.exceptions.PolarsError:
+        explain_json_error([path], IDS_ONLY)
+        raise
+    check_converted([path], frame, [name for role in REQUIRED if (name := find_column(role, frame.columns))])
+    return frame
+
+
 def _read_csv(source: Path | bytes, item_ids: IdMap | None) -> pl.DataFrame:
     """Ids become integers only if all of them are written as integers: 007 stays a string."""
-    names = pl.read_csv(source, n_rows=0, glob=False).columns
+    names = check_distinct(pl.read_csv(source, n_rows=0, glob=False).columns)
     roles = {name: role for role in REQUIRED if (name := find_column(role, names))}
     texts = dict.fromkeys(roles, pl.String)
     frame = pl.read_csv(source, infer_schema_length=None, schema_overrides=texts, glob=False)

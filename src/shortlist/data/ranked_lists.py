@@ -222,7 +222,7 @@ class RankedLists:
         """Return the list of a user id, or the lists of a slice of list numbers."""
         if isinstance(user_id, slice):
             return self.take(np.arange(len(self))[user_id])
-        return self.at(self.users.index(user_id))
+        return self.at(self.users.index(user_id, "user id"))
 
     def __iter__(self) -> Iterator[RankedList]:
         return (self.at(number) for number in range(len(self)))

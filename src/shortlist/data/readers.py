@@ -7,9 +7,11 @@ from typing import Any
 
 import polars as pl
 
-from shortlist.data.columns import REQUIRED, ColumnNames, Table, match_columns
+from shortlist.data.aliases import ColumnNames
+from shortlist.data.columns import REQUIRED, NegativeWeights, Table, check_distinct, match_columns
 from shortlist.data.filters import check_trainable
 from shortlist.data.interactions import Interactions
+from shortlist.data.json_ids import check_json_ids
 from shortlist.data.sources import (
     FORMATS,
     Format,
@@ -39,6 +41,7 @@ def read_interactions(
     basket_id: str | None = None,
     item_name: str | None = None,
     time_format: str | None = None,
+    negative_weights: NegativeWeights = "drop",
     format: Format | None = None,  # noqa: A002  the usual name of this option
     separator: str | None = None,
     header: Sequence[str] | None = None,
@@ -58,6 +61,8 @@ def read_interactions(
         "" ignores an optional column. Weights are stored with the rows; no model uses them.
     time_format
         Format of timestamps that are neither numbers nor ISO 8601, such as "%d.%m.%Y".
+    negative_weights
+        Whether to drop rows with a negative weight, such as returns, with a warning, or to keep them.
     format
         File format, for files without a known extension.
     separator
@@ -89,12 +94,26 @@ def read_interactions(
     """
     given = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)
     if isinstance(source, str) and is_uri(source):
+        label = source.partition(":")[0] + " database"
 
         def query_table() -> Table:
-            rows = read_sql(source, query, table, lambda names: list(match_columns(names, given).values()))
-            return Table(rows, given, time_format=time_format)
+            names: list[str] = []  # of all columns, if only those needed are fetched
 
-        return _build(query_table, source.partition(":")[0] + " database", training)
+            def needed(found: list[str]) -> list[str]:
+                names.extend(found)
+                return list(match_columns(check_distinct(found), given).values())
+
+            rows = read_sql(source, query, table, needed)
+            return Table(
+                rows,
+                given,
+                time_format=time_format,
+                negative_weights=negative_weights,
+                label=label,
+                whole=pl.LazyFrame(schema=dict.fromkeys(names, pl.Null)) if names else None,
+            )
+
+        return _build(query_table, label, training)
     if query is not None or table is not None:
         raise ConfigError(
             "query and table need a database such as sqlite:///shop.db, got "
@@ -107,7 +126,17 @@ def read_interactions(
     def scan_table() -> Table:
         scan = _scan(sources, kind, separator, header)
         rows = _parse_text(scan, given) if kind in SEPARATORS else scan
-        return Table(rows, given, time_format=time_format, columnar=kind == "parquet")
+        if kind == "jsonl":
+            rows = check_json_ids(paths, scan, given)
+        return Table(
+            rows,
+            given,
+            time_format=time_format,
+            columnar=kind == "parquet",
+            negative_weights=negative_weights,
+            label=label,
+            whole=scan,
+        )
 
     try:
         sources = open_sources(paths, kind)
@@ -172,7 +201,7 @@ def _scan(sources: Any, kind: str, separator: str | None, header: Sequence[str] 
 
 
 def _check_header(names: list[str], separator: str) -> None:
-    """Raise DataError if the header has another separator, is a row of data, or is not UTF-8."""
+    """Raise DataError if the header has another separator, repeats a name, is a row of data, or not UTF-8."""
     if any("\0" in name for name in names):
         raise DataError("the file must be UTF-8 text, got UTF-16 or binary; convert it first.")
     if len(names) > 1 and all(NUMBER.match(name) for name in names):
@@ -180,6 +209,7 @@ def _check_header(names: list[str], separator: str) -> None:
             f"the first line must name the columns, got {', '.join(names[:4])}; "
             "pass header=['user_id', 'item_id', …] for a file without a header."
         )
+    check_distinct(names)
     other = max((mark for mark in SEPARATOR_NAMES if mark != separator), key=names[0].count)
     if len(names) == 1 and other in names[0]:
         own = SEPARATOR_NAMES.get(separator, repr(separator))

@@ -166,6 +166,8 @@ def explain_read_error(
     if separator is not None:
         rule = _find_long_row(path, separator) or f"a text table must be well formed, got {reason[:150]!r}"
         return DataError(f"{path}: {rule}; correct the file, or pass another separator.")
+    if "DepthLimitExceeded" in reason:
+        return DataError(f"{path}: a line must not be nested hundreds of levels deep; export flat rows.")
     return DataError(f"{path}: {_find_invalid_json(path) or reason[:200]}; correct the file.")
 
 

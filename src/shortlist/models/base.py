@@ -12,6 +12,7 @@ from shortlist.core.checks import check_text, file_error
 from shortlist.core.estimator import FILE_ERRORS, describe_error, pack, unpack
 from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
 from shortlist.cutoff.base import Cutoff, check_cutoff
+from shortlist.data.data_source import source_from_notes, source_to_notes
 from shortlist.data.interactions import Interactions
 from shortlist.data.restore import restore_interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
@@ -331,7 +332,7 @@ class Recommender(RequestMethods):
         series = {"users": history.users.values, "items": history.items.values}
         if history.item_names is not None:
             series["item_names"] = history.item_names
-        notes = {**notes, "data": history.fingerprint, "rows": history.n_rows}
+        notes = {**notes, "data": history.fingerprint, "rows": history.n_rows, **source_to_notes(history)}
         notes["fingerprint"] = state.fingerprint
         if state.cutoff is not None:
             notes["cutoff"] = pack(state.cutoff, "cutoff", arrays, series)
@@ -423,7 +424,11 @@ def _restore(artifact: Artifact) -> Recommender:
     """The model that an artifact describes."""
     model = find_model_class(artifact.name)(**artifact.params)
     arrays, series, notes = artifact.arrays, artifact.series, artifact.notes
-    history = restore_interactions(arrays, series)
+    history = replace(
+        restore_interactions(arrays, series),
+        source=source_from_notes(notes),
+        has_basket_order=notes.get("has_basket_order") is not False,
+    )
     own = {n.removeprefix("model."): a for n, a in arrays.items() if n.startswith("model.")}
     state = replace(model._from_arrays(history, own, notes), fingerprint=_fingerprint(notes))
     if "cutoff" in notes:

@@ -44,6 +44,8 @@ def match_events(known: Interactions, events: Interactions, uses_new_items: bool
     events = replace(events, weight=weight)
     if uses_new_items:
         return events
+    if events.n_items:
+        known.items.check_type(events.items.values[0], "item id")
     is_known = known.items.align(events.items)[events.item] != UNKNOWN
     if not is_known.all():
         n_new = np.unique(events.item[~is_known]).size

@@ -65,7 +65,7 @@ class RequestMethods(FittedModel):
             learned boundary. Or a fitted cutoff.
         candidates
             The item ids that may be recommended: one collection for all users, a dictionary from user id to
-            item ids, or one list per user. None: all items. Unknown ids are ignored.
+            item ids, or one list per user. None: all items. Unknown ids are ignored with a warning.
         exclude
             Item ids that must not be recommended, in the same forms.
         history
@@ -97,6 +97,9 @@ class RequestMethods(FittedModel):
         ------
         ConfigError
             If an argument is invalid, or nothing decides the length.
+        UnknownIdError
+            If ids are integers and those of the data are strings, or the reverse; if no candidate or excluded
+            item is known.
 
         Examples
         --------
@@ -269,7 +272,7 @@ class RequestMethods(FittedModel):
         """
         check_whole(1, N=N)
         state = self._fitted_state()
-        item = state.history.items.index(item_id)
+        item = state.history.items.index(item_id, "item id")
         vectors = self._item_vectors(state)
         if vectors is None:
             raise ConfigError(
@@ -305,7 +308,7 @@ class RequestMethods(FittedModel):
             return None
         if (request.users == UNKNOWN).any():
             unknown = request.user_ids.gather(np.flatnonzero(request.users == UNKNOWN))[0]
-            self.users_.index(unknown)  # raises and names similar ids
+            self.users_.index(unknown, "user id")  # raises and names similar ids
         return self.score(request).boundaries
 
     @explain_call

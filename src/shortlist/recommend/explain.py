@@ -25,7 +25,7 @@ def explain_list(recommender: "BatchRecommender[Any]", N: int | None) -> tuple[p
     if request.users[0] == UNKNOWN:
         user_id = request.user_ids[0]
         if not request.is_session:
-            request.state.history.users.index(user_id)  # raises and names similar ids
+            request.state.history.users.index(user_id, "user id")  # raises and names similar ids
         raise UnknownIdError(f"the session {user_id!r} has no item that the model knows; nothing to explain.")
     shown = recommender.lists()
     n_shown = int(shown.lengths[0])

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from shortlist.core.calls import warn
 from shortlist.core.ragged import ItemSets, read_only, starts
 from shortlist.data.id_map import UNKNOWN, IdMap, is_id_list
-from shortlist.errors import ConfigError
+from shortlist.errors import ConfigError, UnknownIdError
 from shortlist.kernels.sets import count_common, unite_sets
-from shortlist.types import Ints, Longs
+from shortlist.types import Bools, Ints, Longs
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class ItemFilter:
     """The same items for all users, or items per user; an empty filter restricts nothing."""
 
     shared: Ints | None = None  # ascending, distinct
-    own: Mapping[Any, Iterable[Any]] | None = None  # user id → item ids
+    own: Mapping[Any, Ints] | None = None  # user id → known items
 
     @classmethod
     def build(cls, name: str, given: Any, users: pl.Series, items: IdMap) -> "ItemFilter":
@@ -28,9 +29,10 @@ class ItemFilter:
         if given is None:
             return cls()
         if isinstance(given, Mapping):
-            for items_of_user in given.values():
-                _check_collection(name, items_of_user)
-            return cls(own=given)
+            if len(users):
+                for user_id in given:
+                    IdMap(users.head(1)).check_type(user_id, f"{name}: user id")
+            return cls(own=_own_items(name, given, items))
         _check_collection(name, given)
         listed = given if isinstance(given, pl.Series) else list(given)
         kinds = {type(listed[0])} if isinstance(listed, pl.Series) and len(listed) else set(map(type, listed))
@@ -48,24 +50,47 @@ class ItemFilter:
                     f"{name} must hold one list per user ({len(users)}), got {len(listed)}; "
                     "pass a flat list to share it, or a dictionary user_id → item ids."
                 )
-            return cls(own=dict(zip(users.to_list(), listed, strict=True)))
-        found = np.unique(items.lookup(listed))
-        return cls(shared=found[found != UNKNOWN])
+            return cls(own=_own_items(name, dict(zip(users.to_list(), listed, strict=True)), items))
+        return cls(shared=np.unique(_known_items(name, listed, items)[0]))
 
     def sets(self, users: pl.Series, items: IdMap) -> ItemSets | None:
         """The sets of these users; None if the filter is not per user."""
         if self.own is None:
             return None
-        rows = [list(self.own.get(user_id, ())) for user_id in users.to_list()]
-        owner = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-        item = items.lookup(list(chain.from_iterable(rows)))
-        known = item != UNKNOWN
-        keys = np.unique(owner[known] * len(items) + item[known])  # by user, then item, each once
+        empty = np.empty(0, np.int32)
+        rows = [self.own.get(user_id, empty) for user_id in users.to_list()]
+        owner = np.repeat(np.arange(len(rows)), [row.size for row in rows])
+        item = np.concatenate([empty, *rows])
+        keys = np.unique(owner * len(items) + item)  # by user, then item, each once
         lengths = np.bincount(keys // max(len(items), 1), minlength=len(rows))
         return ItemSets(starts(lengths), (keys % max(len(items), 1)).astype(np.int32))
 
 
 NO_FILTER = ItemFilter()
+
+
+def _own_items(name: str, given: Mapping[Any, Iterable[Any]], items: IdMap) -> dict[Any, Ints]:
+    """User id → known items."""
+    for items_of_user in given.values():
+        _check_collection(name, items_of_user)
+    rows = [list(items_of_user) for items_of_user in given.values()]
+    found, known = _known_items(name, list(chain.from_iterable(rows)), items)
+    ends = np.append(0, np.cumsum(known))[np.cumsum([0, *map(len, rows)])]  # in `found`
+    return {user_id: found[ends[at] : ends[at + 1]] for at, user_id in enumerate(given)}
+
+
+def _known_items(name: str, listed: Any, items: IdMap) -> tuple[Ints, Bools]:
+    """(known items, whether each id is known); some unknown ids are a warning, only unknown ids an error."""
+    found = items.lookup(listed, f"{name}: item id")
+    known: Bools = found != UNKNOWN
+    n_unknown = int((~known).sum())
+    if n_unknown:
+        first = listed[int(np.argmin(known))]
+        count = f"{n_unknown:,} of {known.size:,} item ids in `{name}` are unknown to the model"
+        if n_unknown == known.size:
+            raise UnknownIdError(f"{count}, such as {first!r:.60}; pass ids of items in the training data.")
+        warn(f"{count} and are ignored, such as {first!r:.60}.")
+    return found[known], known
 
 
 def _check_collection(name: str, given: Any) -> None:

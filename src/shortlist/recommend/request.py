@@ -232,13 +232,13 @@ def build_request(
     check_whole(0, n_threads=n_threads)
     if history is None:
         user_ids = parse_users(known, users)
-        rows = known.users.lookup(user_ids)
+        rows = known.users.lookup(user_ids, "user id")
         timestamps = request_times(known, user_ids, at)
         visible = known
     else:
         visible = read_sessions(known, history, at)
         user_ids = parse_users(visible, users)
-        rows = visible.users.lookup(user_ids)
+        rows = visible.users.lookup(user_ids, "history: user id")
         if (rows == UNKNOWN).any():
             other = user_ids.gather(np.flatnonzero(rows == UNKNOWN))[0]
             raise ConfigError(
@@ -296,7 +296,7 @@ def request_times(known: Interactions, user_ids: pl.Series, at: Any) -> Longs | 
         )
     if isinstance(at, Interactions):
         assert at.time is not None
-        rows = at.users.lookup(user_ids)
+        rows = at.users.align(IdMap(user_ids))
         first = at.indptr[rows]
         named = (rows != UNKNOWN) & (at.indptr[rows + 1] > first)
         found: Longs = np.where(named, at.time[np.minimum(first, at.n_rows - 1)], 0)
@@ -348,7 +348,7 @@ def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
         users = id_series(list(history))
         rows = [list(items) for items in history.values()]
         user = np.repeat(np.arange(len(rows), dtype=np.int32), [len(row) for row in rows])
-        item = known.items.lookup([one for row in rows for one in row])
+        item = known.items.lookup([one for row in rows for one in row], "history: item id")
         time = NO_TIME
         if known.time is not None:
             times = request_times(known, users, at)
@@ -362,6 +362,8 @@ def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
                 f"got a {type(history).__name__}."
             )
         data = Interactions.of(history)
+        if data.n_items:
+            known.items.check_type(data.items.values[0], "history: item id")
         user, item = data.user, known.items.align(data.items)[data.item]
         time = NO_TIME if data.time is None or known.time is None else data.time
         basket = np.repeat(np.arange(data.n_baskets, dtype=np.int32), np.diff(data.baskets))

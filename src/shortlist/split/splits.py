@@ -84,7 +84,8 @@ def last_basket(data: Interactions | Any) -> Split:
     Raises
     ------
     DataError
-        If there are neither times nor baskets, or no user has two baskets.
+        If there are neither times nor baskets, there are no times and basket ids are strings, or no user has
+        two baskets.
 
     Examples
     --------
@@ -122,7 +123,8 @@ def last_items(data: Interactions | Any, n: int = 1) -> Split:
     Raises
     ------
     DataError
-        If there are neither times nor baskets, or no user has more than `n` rows.
+        If there are neither times nor baskets, there are no times and basket ids are strings, or no user has
+        more than `n` rows.
     ConfigError
         If `n` is less than 1.
 
@@ -235,6 +237,13 @@ def _check_order(source: Interactions | Any, name: str) -> Interactions:
         raise DataError(
             f"{name} needs timestamps or baskets to find the last rows, got neither; "
             "pass the timestamp or basket column when reading."
+        )
+    if not data.has_basket_order:
+        raise DataError(
+            f"{name} needs the order of the baskets, got no times and basket ids that are strings, where '9' "
+            "follows '10'; pass the timestamp column, basket ids that are numbers, or basket_id=\"\" to "
+            "ignore baskets.",
+            parameter="timestamp",
         )
     return data
 
