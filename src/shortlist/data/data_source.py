@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shortlist.core.checks import file_error
+from shortlist.text import printable
 
 if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
@@ -51,8 +52,8 @@ MAX_SHOWN = 12  # unused columns that are listed
 
 
 def _short(name: str) -> str:
-    """A column name on one line, without control characters."""
-    text = "".join(character if character.isprintable() else "?" for character in name)
+    """A column name of bounded length, without control characters."""
+    text = printable(name)
     return text if len(text) <= 40 else text[:39] + "…"
 
 
@@ -73,8 +74,7 @@ def source_from_notes(notes: Mapping[str, Any]) -> DataSource | None:
         raise file_error("source", "must be an object")
     columns, lists = found.get("columns"), [found.get("unused"), found.get("notes")]
     is_valid = isinstance(columns, dict) and all(isinstance(texts, list) for texts in lists)
-    if not is_valid or not all(
-        isinstance(text, str) for text in (*columns, *columns.values(), *lists[0], *lists[1])
-    ):
+    texts = [*columns, *columns.values(), *lists[0], *lists[1]] if is_valid else [None]
+    if not all(isinstance(text, str) for text in texts):
         raise file_error("source", "must hold names of columns")
     return DataSource("", columns, tuple(lists[0]), tuple(lists[1]))
