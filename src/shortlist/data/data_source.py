@@ -72,9 +72,9 @@ def source_from_notes(notes: Mapping[str, Any]) -> DataSource | None:
         return None
     if not isinstance(found, dict):
         raise file_error("source", "must be an object")
-    columns, lists = found.get("columns"), [found.get("unused"), found.get("notes")]
-    is_valid = isinstance(columns, dict) and all(isinstance(texts, list) for texts in lists)
-    texts = [*columns, *columns.values(), *lists[0], *lists[1]] if is_valid else [None]
-    if not all(isinstance(text, str) for text in texts):
+    columns, unused, sentences = found.get("columns"), found.get("unused"), found.get("notes")
+    if not (isinstance(columns, dict) and isinstance(unused, list) and isinstance(sentences, list)):
         raise file_error("source", "must hold names of columns")
-    return DataSource("", columns, tuple(lists[0]), tuple(lists[1]))
+    if not all(isinstance(text, str) for text in (*columns, *columns.values(), *unused, *sentences)):
+        raise file_error("source", "must hold names of columns")
+    return DataSource("", columns, tuple(unused), tuple(sentences))

@@ -11,8 +11,8 @@ import polars as pl
 
 from shortlist.data.aliases import ColumnNames
 from shortlist.data.columns import match_columns
+from shortlist.data.compression import decompress, is_compressed
 from shortlist.data.id_map import id_kind
-from shortlist.data.sources import decompress, is_compressed
 from shortlist.errors import DataError
 
 ID_ROLES = ("user_id", "item_id", "basket_id")
