@@ -140,3 +140,9 @@ def test_durations(value, seconds):
 def test_invalid_durations_are_refused(value):
     with pytest.raises(ConfigError, match="every must be a positive duration"):
         parse_duration("every", value)
+
+
+@pytest.mark.parametrize("value", [1e30, -1e30, 2.0**63])
+def test_numbers_beyond_64_bits_are_refused(value):
+    with pytest.raises(DataError, match=r"a timestamp must be a number below 2\^63"):
+        parse_times(pl.Series("date", [value, value]), None)

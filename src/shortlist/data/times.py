@@ -97,6 +97,9 @@ def _from_numbers(series: pl.Series, shown: pl.Series | None = None) -> Longs:
         raise _row_error(
             shown, (size < below) | (size >= above), f"all times must be in one unit ({unit} in row 1)"
         )
+    if max(abs(low), abs(high)) >= 2.0**63:
+        size = series.cast(pl.Float64).abs()
+        raise _row_error(shown, size >= 2.0**63, "a timestamp must be a number below 2^63")
     if unit == "nanoseconds":
         return (series.cast(pl.Int64) // 1_000).to_numpy()
     if series.dtype.is_float():
