@@ -82,7 +82,8 @@ def mutate(parts, donor, rng):
     done = []
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         change = rng.choice(CHANGES if parts.arrays else [change_param, change_notes, change_header])
-        done.append(f"{change.__name__}: {change(parts, donor, rng)}")
+        with np.errstate(all="ignore"):
+            done.append(f"{change.__name__}: {change(parts, donor, rng)}")
     return done
 
 
@@ -110,8 +111,7 @@ def set_elements(parts, donor, rng):
     else:
         low, high = (0, 1) if flat.dtype == bool else (np.iinfo(flat.dtype).min, np.iinfo(flat.dtype).max)
         value = pick(rng, [v for v in (*WHOLE, flat.size, int(flat.max()) + 1) if low <= v <= high])
-    with np.errstate(over="ignore"):
-        flat[at] = value
+    flat[at] = value
     return f"{name}[{at[:3]}] = {value}"
 
 
@@ -122,8 +122,7 @@ def nudge_elements(parts, donor, rng):
     if not flat.size:
         return f"{name} is empty"
     at, step = rng.integers(flat.size, size=pick(rng, [1, 2, 5])), pick(rng, [-1, 1, 2])
-    with np.errstate(over="ignore"):
-        flat[at] = (flat[at].astype(np.int64) + step).astype(flat.dtype)
+    flat[at] = (flat[at].astype(np.int64) + step).astype(flat.dtype)
     return f"{name}[{at}] += {step}"
 
 
@@ -154,11 +153,10 @@ def retype(parts, donor, rng):
     """Another type, by conversion or by the same bytes."""
     name, dtype = pick_array(parts, rng), np.dtype(pick(rng, DTYPES.values()))
     array = parts.arrays[name]
-    with np.errstate(all="ignore"):
-        if rng.random() < 0.5 and array.nbytes % dtype.itemsize == 0 and array.ndim == 1:
-            parts.arrays[name] = array.view(dtype)
-        else:
-            parts.arrays[name] = array.astype(dtype)
+    if rng.random() < 0.5 and array.nbytes % dtype.itemsize == 0 and array.ndim == 1:
+        parts.arrays[name] = array.view(dtype)
+    else:
+        parts.arrays[name] = array.astype(dtype)
     return f"{name} to {dtype}"
 
 

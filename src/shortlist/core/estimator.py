@@ -210,7 +210,9 @@ def unpack(packed: Any, arrays: Arrays, series: Mapping[str, pl.Series]) -> Any:
     if packed.keys() == {"float"}:
         return float(check_text(packed, "float", ("inf", "-inf", "nan")))
     check_names(packed, ("class", "params", "fitted"))
-    name = check_text(packed, "class", Estimator.registry)
+    name = check_text(packed, "class")
+    if name not in Estimator.registry:
+        raise file_error("class", "must be a known class")
     params, fitted = (
         {key: unpack(value, arrays, series) for key, value in packed[part].items()}
         for part in ("params", "fitted")

@@ -20,7 +20,7 @@ UNTOUCHED = 0  # modification time of a temporary file before anything is writte
 
 
 class _Temporary(NamedTuple):
-    """A temporary file beside its target; while a process holds its lock, nobody removes it."""
+    """A temporary file beside its target; it is not removed while a process holds its lock."""
 
     path: Path
     lock: int  # descriptor; -1 where the system has no locks

@@ -325,8 +325,10 @@ class CalibratedCutoff(Cutoff):
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
-        found = vars(self).get("calibration_")
-        if found is not None and (not isinstance(found, Calibration) or "method_" not in vars(found)):
+        if "calibration_" not in vars(self):
+            return
+        found: Any = self.calibration_
+        if not isinstance(found, Calibration) or "method_" not in vars(found):
             raise file_error("calibration_", "must be a fitted Calibration")
 
     def _calibrate(self, labels: Labels, history: Interactions | None) -> None:

@@ -3,10 +3,12 @@
 import copy
 import pickle
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
+from multiprocessing import get_context
+from operator import methodcaller
 
 import numpy as np
 import polars as pl
@@ -443,3 +445,15 @@ def test_contributions_sum_to_the_scores():
     best = model.explain("u07", N=1)["contributions"][0].to_list()
     assert best[0]["source"].startswith("own_")
     assert best[0]["amount"] > 0
+
+
+def test_model_goes_to_a_spawned_process():
+    one = fitted()
+    users = one.users_.values.head(3)
+    ask = methodcaller("recommend", users, N=3, n_threads=1)
+    expected = ask(one)
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        found = pool.submit(ask, one).result()
+    for lists in (found, ask(copy.deepcopy(one)), ask(pickle.loads(pickle.dumps(one)))):
+        np.testing.assert_array_equal(lists.items, expected.items)
+        np.testing.assert_array_equal(lists.scores, expected.scores)
