@@ -373,6 +373,7 @@ WORDS = ["", ".", "..", "/", "~", "~x", "*", "**", "[", "[1]", "?", "a.csv", "\0
 @pytest.mark.fuzz
 def test_source_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "a.csv").write_text("user_id,item_id\na,x\nb,y\n")
     rng = random.Random(f"{SEED} names")
     for number in range(5 * CASES * TIMES):
