@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from shortlist.models.precomputed import from_implicit as from_implicit
     from shortlist.models.tifuknn import TIFUKNN as TIFUKNN
     from shortlist.models.two_stage.two_stage import TwoStage as TwoStage
+    from shortlist.recommend.explore import Exploration as Exploration
     from shortlist.tuning.tune import tune as tune
 
 # public name -> module that defines it; a module that is itself public maps to its own path
@@ -48,6 +49,7 @@ _MODULES = {
     "DKBPRMF": "shortlist.models.factorization.mf",
     "DKHRM": "shortlist.models.factorization.hrm",
     "EASE": "shortlist.models.ease",
+    "Exploration": "shortlist.recommend.explore",
     "HRM": "shortlist.models.factorization.hrm",
     "IdMap": "shortlist.data.id_map",
     "Interactions": "shortlist.data.interactions",

@@ -12,7 +12,7 @@ import numpy as np
 from shortlist.core.calls import explain_call
 from shortlist.core.checks import check_ids
 from shortlist.core.estimator import Estimator, check_whole, is_number, short_repr
-from shortlist.cutoff.candidates import Labels, Scores, label_candidates, top_candidates
+from shortlist.cutoff.candidates import Labels, Scores, label_candidates, limit_to_shown, top_candidates
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
@@ -99,6 +99,7 @@ class Cutoff(Summarized):
         *,
         history: Interactions | Any = None,
         users: Iterable[Any] | None = None,
+        shown: RankedLists | None = None,
     ) -> Self:
         """Learn from the interactions that followed the scores. A failed fit leaves the cutoff unchanged.
 
@@ -117,6 +118,10 @@ class Cutoff(Summarized):
         users
             Ids of the users who received a list or were eligible for one. They count even if they interacted
             with nothing. By default only users with rows in `truth` count.
+        shown
+            The lists that users saw, if `truth` is only known for shown items. All their users count. Items
+            that were shown with a propensity below 1 (`recommend(explore=…)`) get a larger weight. A cutoff
+            that needs outcomes of other items is refused.
 
         Returns
         -------
@@ -126,7 +131,7 @@ class Cutoff(Summarized):
         Raises
         ------
         ConfigError
-            If a parameter is invalid.
+            If a parameter is invalid, or the cutoff cannot learn from shown items.
         DataError
             If no user of `truth` has a list, or the scores have the wrong shape.
 
@@ -138,7 +143,12 @@ class Cutoff(Summarized):
         1
         """
         truth, history = Interactions.of(truth), None if history is None else Interactions.of(history)
+        if shown is not None:
+            self._check_learns_from_shown()
+            users = shown.users.values if users is None else users
         labels = label_candidates(scores, truth, history, users, self.candidates_needed())
+        if shown is not None:
+            labels = limit_to_shown(labels, shown)
         ids = labels.lists.users.values
         if not ids.is_sorted():  # so that the order of users does not change the result, even in the last bit
             labels = labels.take(ids.arg_sort().to_numpy())
@@ -358,6 +368,9 @@ class Cutoff(Summarized):
             if name in vars(self):
                 check_ids(vars(self), name)
 
+    def _check_learns_from_shown(self) -> None:
+        """Raise ConfigError if outcomes of shown items are not enough to fit the cutoff."""
+
     @abstractmethod
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         """Set the fitted attributes from labeled candidates."""
@@ -382,6 +395,14 @@ def check_cutoff(cutoff: Any, rule: str, call: str = "()") -> None:
         f"cutoff must be {rule}, got {got}; pass an object, such as "
         f"sl.cutoff.{known[near[0]] if near else 'ExpectedF1'}{call}.",
         parameter="cutoff",
+    )
+
+
+def needs_all_outcomes(what: str, advice: str) -> ConfigError:
+    """The error of a cutoff that cannot learn from shown items."""
+    return ConfigError(
+        f"{what} needs the relevant items that were not shown, and truth about shown items does not contain "
+        f"them; {advice}."
     )
 
 

@@ -9,7 +9,7 @@ from scipy.special import expit
 from shortlist.core.checks import check_array, check_float_value, check_ids, check_names
 from shortlist.core.estimator import short_repr
 from shortlist.core.glm import LOGISTIC, glm_fit
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_interval
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_interval, needs_all_outcomes
 from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.features import bounded_scores, score_range
 from shortlist.cutoff.search import best_threshold, count_above, running_minimum
@@ -115,6 +115,9 @@ class Boundary(Cutoff):
         check_float_value(known, "t_", -1e300, 1e300)
         check_float_value(known, "negative_weight_", 0)
         check_array(known, "boundaries_", np.float64, (len(check_ids(known, "users_")),))
+
+    def _check_learns_from_shown(self) -> None:
+        raise needs_all_outcomes("Boundary", "use ExpectedValue or ExpectedF1(size='probabilities')")
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         part = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))

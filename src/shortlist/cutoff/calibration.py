@@ -20,7 +20,7 @@ from shortlist.core.estimator import MAX_SEED, check_whole, short_repr
 from shortlist.core.glm import AdditiveLogistic, log_loss
 from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.cutoff.base import Cutoff, Summarized, check_choice
-from shortlist.cutoff.candidates import Labels, Scores, label_candidates, top_candidates
+from shortlist.cutoff.candidates import Labels, Scores, label_candidates, limit_to_shown, top_candidates
 from shortlist.cutoff.features import (
     HISTORY_FEATURES,
     RANK_FEATURES,
@@ -31,7 +31,7 @@ from shortlist.cutoff.features import (
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.types import Doubles
+from shortlist.types import Doubles, Floats
 
 QUANTILES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.995)  # dense at the top, where most hits are
 BLOCK = 1 << 20  # candidates per batch of features
@@ -92,6 +92,7 @@ class Calibration(Summarized):
         *,
         history: Interactions | None = None,
         users: Iterable[Any] | None = None,
+        shown: RankedLists | None = None,
     ) -> Self:
         """Learn from the interactions that followed the scores.
 
@@ -106,6 +107,8 @@ class Calibration(Summarized):
         users
             Ids of the users who received a list or were eligible for one. They count even if they interacted
             with nothing.
+        shown
+            The lists that users saw, if `truth` is only known for shown items; see `Cutoff.fit`.
 
         Returns
         -------
@@ -126,7 +129,9 @@ class Calibration(Summarized):
         >>> sl.cutoff.Calibration(method="platt").fit(np.array([[0.9, 0.8], [0.1, 0.7]]), truth)
         Calibration(method='platt') fitted: platt
         """
-        return self.fit_labels(label_candidates(scores, truth, history, users, self.n_candidates), history)
+        users = shown.users.values if shown is not None and users is None else users
+        labels = label_candidates(scores, truth, history, users, self.n_candidates)
+        return self.fit_labels(labels if shown is None else limit_to_shown(labels, shown), history)
 
     def fit_labels(self, labels: Labels, history: Interactions | None) -> Self:
         """Fit on candidates that are already labeled.
@@ -138,7 +143,7 @@ class Calibration(Summarized):
         history
             As in `fit`.
         """
-        if self.method != "none" and not labels.rows.any():
+        if self.method != "none" and not labels.n_outcomes:
             raise DataError(
                 "calibration needs at least one candidate of a user with truth rows, got none; "
                 "pass the interactions that followed the scores, with the same user ids."
@@ -148,18 +153,21 @@ class Calibration(Summarized):
         self.low_, self.high_ = score_range(part.lists)
         self.uses_history_ = history is not None
         scores, y = bounded_scores(part.lists, self.low_, self.high_), part.relevant.astype(np.float64)
+        seen = slice(None) if part.weights is None else part.weights > 0
+        weight = None if part.weights is None else part.weights[seen]
+        y = y[seen]
         if method == "platt":
-            self.logistic_ = _fit_platt(scores, y)
+            self.logistic_ = _fit_platt(scores[seen], y, weight)
         elif method == "isotonic":
-            self.steps_, self.heights_ = isotonic_fit(scores, y)
+            self.steps_, self.heights_ = isotonic_fit(scores[seen], y, weight)
         elif method in ("features", "trees"):
-            columns = candidate_features(part.lists, scores, history)
+            columns = candidate_features(part.lists, scores, history)[seen]
             if method == "trees":
                 params = TreeParams(n_leaves=15, l2=1.0, seed=self.seed)
-                self.text_ = fit_trees(columns.astype(np.float32), y, None, params)
+                self.text_ = fit_trees(columns.astype(np.float32), y, _float32(weight), params)
             else:
                 self.logistic_ = AdditiveLogistic(quantiles=QUANTILES, ridge=10.0, seed=self.seed).fit(
-                    columns, y
+                    columns, y, weight
                 )
         self.method_ = method
         return self
@@ -279,7 +287,7 @@ class Calibration(Summarized):
         """Choose the method with the lowest log loss in two-fold cross-validation over users."""
         numbers = np.flatnonzero(labels.labeled).astype(np.int32)
         halves = [labels.take(numbers[::2]), labels.take(numbers[1::2])]
-        if not all(half.rows.any() for half in halves):
+        if not all(half.n_outcomes for half in halves):
             return "platt"
         losses = []
         for method in AUTO_METHODS:
@@ -287,7 +295,8 @@ class Calibration(Summarized):
             for train, test in (halves, halves[::-1]):
                 fitted = self.clone().set_params(method=method).fit_labels(train, history)
                 p = np.clip(fitted.probabilities(test.lists, history=history), 1e-6, 1 - 1e-6)
-                loss += float(log_loss(np.log(p / (1 - p)), test.relevant.astype(np.float64)).sum())
+                losses_of = log_loss(np.log(p / (1 - p)), test.relevant.astype(np.float64))
+                loss += float((losses_of if test.weights is None else losses_of * test.weights).sum())
             losses.append(loss)
         return AUTO_METHODS[int(np.argmin(losses))]
 
@@ -351,17 +360,22 @@ class CalibratedCutoff(Cutoff):
         return f"probabilities {self.calibration_._summary()}" if "calibration_" in vars(self) else ""
 
 
-def _fit_platt(scores: Doubles, y: Doubles) -> AdditiveLogistic:
+def _float32(weight: Doubles | None) -> Floats | None:
+    return None if weight is None else weight.astype(np.float32)
+
+
+def _fit_platt(scores: Doubles, y: Doubles, weight: Doubles | None = None) -> AdditiveLogistic:
     """Logistic regression on the score; a negative slope becomes 0: a higher score is never worse."""
-    model = AdditiveLogistic().fit(scores[:, None], y)
-    return model if model.slopes_[0] >= 0 else model.fit(np.zeros((y.size, 1)), y)
+    model = AdditiveLogistic().fit(scores[:, None], y, weight)
+    return model if model.slopes_[0] >= 0 else model.fit(np.zeros((y.size, 1)), y, weight)
 
 
-def isotonic_fit(x: Doubles, y: Doubles) -> tuple[Doubles, Doubles]:
+def isotonic_fit(x: Doubles, y: Doubles, weights: Doubles | None = None) -> tuple[Doubles, Doubles]:
     """((n_steps,) where each step begins, (n_steps,) its height), at least half a case away from 0 and 1."""
     values, which = np.unique(x, return_inverse=True)
-    weight = np.bincount(which).astype(np.float64)
-    heights = isotonic_regression(np.bincount(which, y) / weight, weights=weight).x
+    each = np.ones(y.size) if weights is None else weights
+    weight = np.bincount(which, each)
+    heights = isotonic_regression(np.bincount(which, y * each) / weight, weights=weight).x
     first = np.flatnonzero(np.append(True, heights[1:] > heights[:-1]))
     edge = 0.5 / y.size
     return values[first], np.clip(heights[first], edge, 1 - edge)

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array, issparse
 from shortlist.core.estimator import check_whole
 from shortlist.core.metrics import prefix_f1, prefix_hits, prefix_ndcg
 from shortlist.core.ragged import starts, take_rows
+from shortlist.data.exposure import find_propensities
 from shortlist.data.id_map import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.overlap import warn_if_trained_on
@@ -197,11 +198,17 @@ class Labels:
     relevant: Bools  # (n_candidates,)
     n_relevant: Ints  # (n_lists,) distinct truth items, whether they are candidates or not
     labeled: Bools  # (n_lists,) whether the user has truth rows, or is known to have none
+    weights: Doubles | None = None  # (n_candidates,) 1 / propensity, 0 if not shown; None: all were shown
 
     @cached_property
     def rows(self) -> Bools:
         """(n_candidates,) whether the candidate's user is labeled."""
         return np.repeat(self.labeled, np.diff(self.lists.indptr))
+
+    @property
+    def n_outcomes(self) -> int:
+        """Number of candidates whose outcome is known."""
+        return int((self.rows if self.weights is None else self.rows & (self.weights > 0)).sum())
 
     @cached_property
     def list_number(self) -> Ints:
@@ -223,7 +230,8 @@ class Labels:
         """The labels of these lists."""
         lists = self.lists.take(numbers)
         rows = take_rows(self.lists.indptr, numbers)[1]
-        return Labels(lists, self.relevant[rows], self.n_relevant[numbers], self.labeled[numbers])
+        weights = None if self.weights is None else self.weights[rows]
+        return Labels(lists, self.relevant[rows], self.n_relevant[numbers], self.labeled[numbers], weights)
 
     def f1(self) -> Doubles:
         """(n_candidates,) F1 of the list that ends with this candidate; NaN for unlabeled users."""
@@ -255,6 +263,18 @@ def label_lists(lists: RankedLists, truth: Interactions, users: Iterable[Any] | 
             raise DataError("users must name users who have lists, got none; pass the ids used in the lists.")
         labeled[found[found != UNKNOWN]] = True
     return Labels(lists, relevant, n_relevant, labeled)
+
+
+def limit_to_shown(labels: Labels, shown: RankedLists) -> Labels:
+    """Outcomes of shown items only: users with a list are labeled, other items count as not relevant."""
+    propensities = find_propensities(labels.lists, shown)
+    seen = propensities > 0
+    weights = np.divide(1.0, propensities, where=seen, out=np.zeros(seen.size))
+    relevant = labels.relevant & seen
+    total = np.concatenate([[0], np.cumsum(relevant)])
+    n_relevant = np.diff(total[labels.lists.indptr]).astype(np.int32)
+    labeled: Bools = shown.users.align(labels.lists.users) != UNKNOWN
+    return Labels(labels.lists, relevant, n_relevant, labeled, weights)
 
 
 def label_candidates(

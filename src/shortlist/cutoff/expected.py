@@ -7,7 +7,14 @@ import numpy as np
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text, file_error
 from shortlist.core.metrics import ideal_dcg
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_choice, check_interval
+from shortlist.cutoff.base import (
+    FITTED_IDS,
+    CutLists,
+    Cutoff,
+    check_choice,
+    check_interval,
+    needs_all_outcomes,
+)
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.candidates import Labels
@@ -79,6 +86,10 @@ class ExpectedUtility(CalibratedCutoff):
             if not isinstance(found, BasketSize) or not found.fitted():
                 raise file_error(name, "must be a fitted BasketSize")
 
+    def _check_learns_from_shown(self) -> None:
+        if self.size in ("both", "history"):
+            raise needs_all_outcomes(f"size={self.size!r}", "pass size='probabilities'")
+
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         self._calibrate(labels, history)
         lists, p = labels.lists, self._probabilities(labels.lists, history)
@@ -86,7 +97,9 @@ class ExpectedUtility(CalibratedCutoff):
         active = labels.take(np.flatnonzero(labels.n_relevant).astype(np.int32))
         self.next_size_ = BasketSize().fit(active, active.n_relevant - 1, history)
         self.n_missed_ = BasketSize().fit(labels, labels.n_relevant - labels.n_retrieved, history)
-        self.size_ = self._choose(labels, p, history) if self.size == "auto" else self.size
+        self.size_ = self.size
+        if self.size == "auto":
+            self.size_ = "probabilities" if labels.weights is not None else self._choose(labels, p, history)
         best = _best_utilities(lists, *self._curve(lists, p, history, self.size_))
         self.utility_quantiles_ = np.sort(best)
         if best.size > N_QUANTILES:

@@ -150,6 +150,7 @@ class PromiseMonitor:
         truth: Interactions | Any = None,
         *,
         users: Iterable[Any] | None = None,
+        shown: bool = False,
         at: Any = None,
     ) -> Self:
         """Add what happened since the last update.
@@ -160,10 +161,11 @@ class PromiseMonitor:
             The lists as they were shown, or one number per list: its precision, whether it was empty, or the
             observed minus the predicted rate of its items.
         truth
-            What the users interacted with, if lists are given. Truth about the shown items is enough. Not
-            needed for "empty".
+            What the users interacted with, if lists are given. Not needed for "empty".
         users
             Ids of users who count even if they interacted with nothing, if lists are given.
+        shown
+            Whether `truth` is what is known about the shown items. Then all users with a list count.
         at
             A label, such as the date; the number of the update by default.
 
@@ -183,6 +185,7 @@ class PromiseMonitor:
         'holds'
         """
         if isinstance(values, RankedLists):
+            users = values.users.values if shown and users is None else users
             found = list_values(values, truth, users, self.promise, self.over)
         else:
             found = self._check_values(values)

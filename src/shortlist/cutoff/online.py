@@ -87,6 +87,7 @@ class OnlineCutoff(CalibratedCutoff):
         truth: Interactions | Any = None,
         *,
         users: Iterable[Any] | None = None,
+        shown: bool = False,
     ) -> Self:
         """Move the threshold after a batch of lists, so that the long-run mean meets the level.
 
@@ -99,10 +100,11 @@ class OnlineCutoff(CalibratedCutoff):
             The lists as they were shown, cut by this guarantee. Items that were shown for exploration do not
             count; lists from a fallback count as empty.
         truth
-            What the users interacted with. Not needed with `max_empty`. Truth about the shown items is
-            enough.
+            What the users interacted with. Not needed with `max_empty`.
         users
             Ids of users who count even if they interacted with nothing.
+        shown
+            Whether `truth` is what is known about the shown items. Then all users with a list count.
 
         Returns
         -------
@@ -127,6 +129,7 @@ class OnlineCutoff(CalibratedCutoff):
         self._check_params()
         self.need("threshold_")
         self.check_source(lists.source)
+        users = lists.users.values if shown and users is None else users
         rate = self.batch_rate(lists, truth, users=users)
         level, scale, safe = self._level()
         rate = safe if rate is None else rate

@@ -6,7 +6,14 @@ import numpy as np
 
 from shortlist.core.checks import check_float_value, check_names, check_whole_value
 from shortlist.core.estimator import MAX_WHOLE, check_whole
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_choice, check_interval
+from shortlist.cutoff.base import (
+    FITTED_IDS,
+    CutLists,
+    Cutoff,
+    check_choice,
+    check_interval,
+    needs_all_outcomes,
+)
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.search import (
@@ -72,6 +79,10 @@ class FixedN(Cutoff):
         check_names(self.fitted(), ("N_",), FITTED_IDS)
         check_whole_value(vars(self), "N_", 0, MAX_WHOLE)
 
+    def _check_learns_from_shown(self) -> None:
+        if self.N is None:
+            raise needs_all_outcomes(f"the best N for {self.target}", "pass N, or use ExpectedValue")
+
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         self.N_ = best_length(labels, self.target) if self.N is None else self.N
 
@@ -136,6 +147,12 @@ class Threshold(CalibratedCutoff):
         calibrated = ("calibration_",) if self.on == "probability" else ()
         check_names(self.fitted(), ("threshold_", *calibrated), FITTED_IDS)
         check_float_value(vars(self), "threshold_")
+
+    def _check_learns_from_shown(self) -> None:
+        if self.coverage is None and self.threshold is None:
+            raise needs_all_outcomes(
+                f"the best threshold for {self.target}", "pass coverage or threshold, or use ExpectedValue"
+            )
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         lists, probabilities = labels.lists, None

@@ -23,7 +23,7 @@ from shortlist.types import Floats, Ints, Longs
 if TYPE_CHECKING:
     from shortlist.data.ranked_lists import RankedLists
 
-NUMBERS = ("rank", "score", "probability", "boundary")
+NUMBERS = ("rank", "score", "probability", "propensity", "boundary")
 IDS_ONLY = ColumnNames(timestamp="", weight="", basket_id="", item_name="")
 NATIVE = (
     *(pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64),
@@ -235,6 +235,8 @@ def build_frame(lists: "RankedLists", names: bool) -> pl.DataFrame:
             "reason": per_list["reason"].gather(pl.Series(number)),
         }
     )
+    if lists.propensities is not None:
+        frame = frame.with_columns(shown(pl.Series(lists.propensities)).alias("propensity"))
     if not names or lists.item_names is None:
         return frame
     return frame.with_columns(shown(lists.item_names.gather(pl.Series(lists.items))).alias("item_name"))

@@ -24,7 +24,7 @@ from shortlist.data.list_tables import (
 from shortlist.data.notebook import html_table, to_pandas
 from shortlist.data.reasons import REASONS, Codes, parse_reasons, reason_names
 from shortlist.errors import DataError
-from shortlist.types import Doubles, Floats, Ints, Longs
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 if TYPE_CHECKING:
     import pandas
@@ -185,6 +185,14 @@ class RankedLists:
         first = np.repeat(self.indptr[:-1], np.diff(self.indptr))
         return (np.arange(self.items.size) - first).astype(np.int32)
 
+    @property
+    def explored(self) -> Bools:
+        """(n_lists,) whether items were added to the list to explore."""
+        if self.propensities is None:
+            return np.zeros(len(self), np.bool_)
+        added = np.concatenate([[0], np.cumsum(self.propensities < 1)])
+        return np.diff(added[self.indptr]) > 0
+
     def reason_of(self, number: int) -> str | None:
         """Return why a list ends.
 
@@ -294,7 +302,7 @@ class RankedLists:
 
         Returns
         -------
-        Columns user_id, rank, item_id, score, probability, length, boundary, reason[, item_name].
+        Columns user_id, rank, item_id, score, probability, length, boundary, reason[, propensity, item_name].
         """
         return build_frame(self, names)
 
@@ -352,6 +360,7 @@ class RankedLists:
             items=found.items,
             scores=scores_of(found.shown, found.indptr),
             probabilities=numeric_column(found.shown, "probability", np.float64),
+            propensities=numeric_column(found.shown, "propensity", np.float64),
             boundary=numeric_column(found.first, "boundary", np.float32),
             reason=parse_reasons(found.first),
         )

@@ -4,6 +4,7 @@ from shortlist.evaluation.analysis import RiskCoverage, risk_coverage, slice_met
 from shortlist.evaluation.baselines import best_fixed_n, fixed_n_curve, gap_recovered, match_baselines, oracle
 from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.evaluator import compare, evaluate
+from shortlist.evaluation.exposure import ExposureReport
 from shortlist.evaluation.report import METRICS, Report
 from shortlist.evaluation.significance import PairedTest, holm, paired_test
 from shortlist.evaluation.timed_report import TimedReport
@@ -11,6 +12,7 @@ from shortlist.evaluation.timed_report import TimedReport
 __all__ = [
     "METRICS",
     "Comparison",
+    "ExposureReport",
     "PairedTest",
     "Report",
     "RiskCoverage",

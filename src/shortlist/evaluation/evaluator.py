@@ -1,7 +1,7 @@
 """evaluate and compare: lists of any model and truth in, a report or a comparison out."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from shortlist.data.overlap import warn_if_trained_on
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.comparison import Comparison
+from shortlist.evaluation.exposure import ExposureReport, evaluate_shown
 from shortlist.evaluation.ground_truth import (
     LIST_TYPES,
     GroundTruth,
@@ -39,6 +40,18 @@ from shortlist.types import Bools, Doubles, Ints
 CELLS = 1024  # resolution of predicted probabilities when calibration is measured
 
 
+@overload
+def evaluate(
+    lists: ListsOrChunks,
+    truth: Interactions | Any,
+    *,
+    history: Interactions | Any = None,
+    users: Iterable[Any] | None = None,
+    max_items: int = 20,
+    shown: None = None,
+) -> Report: ...
+@overload
+def evaluate(lists: RankedLists, truth: Interactions | Any, *, shown: RankedLists) -> ExposureReport: ...
 @explain_call
 def evaluate(
     lists: ListsOrChunks,
@@ -47,7 +60,8 @@ def evaluate(
     history: Interactions | Any = None,
     users: Iterable[Any] | None = None,
     max_items: int = 20,
-) -> Report:
+    shown: RankedLists | None = None,
+) -> Report | ExposureReport:
     """Evaluate lists over every user with truth; a user without a list counts as one with an empty list.
 
     Parameters
@@ -67,11 +81,15 @@ def evaluate(
     max_items
         Length of the longest list that would ever be shown. Every user's NDCG and average precision are
         normalized by the ideal list of this length.
+    shown
+        The lists that users saw, if `truth` is only known for shown items; `lists` are then `RankedLists`,
+        the same or others. `history`, `users` and `max_items` are not used.
 
     Returns
     -------
     Report
-        Metrics per user, and their means over all users and over covered users.
+        Metrics per user, and their means over all users and over covered users. With `shown`, an
+        `ExposureReport`: precision and calibration, and why the other metrics cannot be estimated.
 
     Raises
     ------
@@ -93,6 +111,10 @@ def evaluate(
     3
     """
     check_whole(1, max_items=max_items)
+    if shown is not None:
+        if not isinstance(lists, RankedLists):
+            raise DataError("lists must be RankedLists if shown is given; use RankedLists.from_frame(table).")
+        return evaluate_shown(lists, truth, shown)
     history = None if history is None else Interactions.of(history)
     truth = Interactions.of(truth)
     metrics = MetricAccumulator(GroundTruth(truth, history, users), history, max_items)

@@ -16,6 +16,7 @@ from shortlist.errors import ConfigError
 from shortlist.models.contract import FittedModel
 from shortlist.recommend.batch import BatchRecommender, write_lists
 from shortlist.recommend.explain import contributions_column, explain_list, similar_items
+from shortlist.recommend.explore import Exploration, read_exploration
 from shortlist.recommend.request import (
     CutoffChoice,
     Fallback,
@@ -46,6 +47,7 @@ class RequestMethods(FittedModel):
         max_items: int | None = None,
         at: Any = None,
         fallback: Fallback | None = None,
+        explore: float | Exploration = 0.0,
         n_threads: int = 0,
     ) -> RankedLists:
         """Recommend a list to each user, best item first; equal scores are ordered by item.
@@ -86,6 +88,10 @@ class RequestMethods(FittedModel):
             the last known event.
         fallback
             What to show instead of an empty list: "popular", or a function from user id to item ids.
+        explore
+            Share of lists that run a few items longer than the cutoff allows, so that a cutoff can learn from
+            the log; `Exploration` sets the details. The lists carry `propensities`, which are below 1 for the
+            added items.
         n_threads
             Number of threads; 0 uses every core. The lists do not depend on it.
 
@@ -112,7 +118,14 @@ class RequestMethods(FittedModel):
         """
         return self._recommender(
             users,
-            ListOptions(N=N, cutoff=cutoff, min_items=min_items, max_items=max_items, fallback=fallback),
+            ListOptions(
+                N=N,
+                cutoff=cutoff,
+                min_items=min_items,
+                max_items=max_items,
+                fallback=fallback,
+                explore=read_exploration(explore),
+            ),
             candidates=candidates,
             exclude=exclude,
             history=history,
@@ -137,6 +150,7 @@ class RequestMethods(FittedModel):
         max_items: int | None = None,
         at: Any = None,
         fallback: Fallback | None = None,
+        explore: float | Exploration = 0.0,
         n_threads: int = 0,
         progress: Callable[[int, int], None] | None = None,
     ) -> Path:
@@ -150,7 +164,7 @@ class RequestMethods(FittedModel):
             A file name that ends in .parquet.
         users, N, cutoff, candidates, exclude, history, filter_seen, min_items, max_items
             As in `recommend`.
-        at, fallback, n_threads
+        at, fallback, explore, n_threads
             As in `recommend`.
         progress
             Called after each batch with the number of lists written and the total.
@@ -169,7 +183,14 @@ class RequestMethods(FittedModel):
         """
         recommender = self._recommender(
             users,
-            ListOptions(N=N, cutoff=cutoff, min_items=min_items, max_items=max_items, fallback=fallback),
+            ListOptions(
+                N=N,
+                cutoff=cutoff,
+                min_items=min_items,
+                max_items=max_items,
+                fallback=fallback,
+                explore=read_exploration(explore),
+            ),
             candidates=candidates,
             exclude=exclude,
             history=history,

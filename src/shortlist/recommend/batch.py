@@ -17,6 +17,7 @@ from shortlist.data.id_map import UNKNOWN, is_id_list
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.data.reasons import REASON_CODE
 from shortlist.errors import ConfigError
+from shortlist.recommend.explore import draw_explored, extend_lists
 from shortlist.recommend.item_filter import ItemFilter, count_candidates
 from shortlist.recommend.lists import (
     build_lists,
@@ -27,7 +28,7 @@ from shortlist.recommend.lists import (
     truncate_lists,
     warn_if_all_empty,
 )
-from shortlist.recommend.request import Factors, RecommendRequest, Scores, State
+from shortlist.recommend.request import Factors, ListOptions, RecommendRequest, Scores, State
 from shortlist.recommend.retrieval import Hits
 from shortlist.recommend.retriever import Retriever
 from shortlist.types import Floats, Ints
@@ -68,7 +69,7 @@ class BatchRecommender(Generic[S]):
 
     def lists(self) -> RankedLists:
         """The lists of all users of the request."""
-        parts = list(self.batches())
+        parts = [with_propensities(part, self.request.options) for part in self.batches()]
         lists = concat_lists(parts) if parts else empty_lists(self.request.user_ids, self.item_ids, "top_n")
         state = self.request.state
         warn_if_all_empty(type(self.model).__name__, lists.reason, lists.items.size)
@@ -117,6 +118,7 @@ class BatchRecommender(Generic[S]):
         else:
             lists = self._select_above_boundary(request, scores, own, excluded)
         lists = self._extend_short_lists(lists, request, scores, own, excluded)
+        lists = self._explore(lists, request, scores, own, excluded)
         if (np.diff(lists.indptr) == 0).any():
             shared = self.request.candidates.shared
             none_left = count_candidates(shared, own, excluded, len(self.item_ids)) <= 0
@@ -177,6 +179,36 @@ class BatchRecommender(Generic[S]):
         grown = np.flatnonzero(longer.lengths > lists.lengths[short])
         return replace_lists(lists, short[grown], longer.take(grown))
 
+    def _explore(
+        self,
+        lists: RankedLists,
+        request: RecommendRequest[S],
+        scores: Scores,
+        own: ItemSets | None,
+        excluded: ItemSets,
+    ) -> RankedLists:
+        """The lists with propensities; those drawn to explore run a few candidates longer."""
+        options = request.options
+        if options.explore is None:
+            return lists
+        lists = replace(lists, propensities=np.ones(lists.items.size))
+        drawn = np.flatnonzero(draw_explored(request.user_ids, request.timestamps, options.explore))
+        if drawn.size == 0:
+            return lists
+        base = lists.take(drawn)
+        n_extra = np.full(drawn.size, options.explore.extra_items, np.int64)
+        if options.max_items is not None:
+            n_extra = np.minimum(n_extra, np.maximum(options.max_items - base.lengths, 0))
+        needed = int((base.lengths + n_extra).max())
+        if self.cutoff is not None:
+            needed = max(needed, self.cutoff.candidates_needed())
+        top = self._select_top(request, scores, own, excluded, needed).take(drawn)
+        if self.cutoff is not None:
+            top = replace(top, source=request.state.fingerprint)
+            top = self.cutoff.with_probabilities(top, history=request.history)
+        longer = extend_lists(base, top, n_extra, options.explore.share)
+        return replace_lists(lists, drawn, longer)
+
     # ------------------------------------------------------------------ fallback
     def _recommend_fallback(self, request: RecommendRequest[S]) -> RankedLists:
         """Fallback lists within the candidates and without excluded items; they may still be empty."""
@@ -231,6 +263,13 @@ def _fallback_items(fallback: Callable[[Any], Any], user_id: Any) -> Iterable[An
     return items
 
 
+def with_propensities(lists: RankedLists, options: ListOptions) -> RankedLists:
+    """Lists of unknown users and from a fallback are never explored: their items have propensity 1."""
+    if options.explore is None or lists.propensities is not None:
+        return lists
+    return replace(lists, propensities=np.ones(lists.items.size))
+
+
 def write_lists(
     path: str | Path, recommender: BatchRecommender[Any], progress: Callable[[int, int], None] | None = None
 ) -> Path:
@@ -239,14 +278,17 @@ def write_lists(
     if target.suffix != ".parquet":
         raise ConfigError(f"path must end in .parquet, got {target.name!r}; change the suffix.")
     request = recommender.request
-    schema = empty_lists(request.user_ids.head(0), recommender.item_ids, "top_n").to_frame().schema
+    nothing = empty_lists(request.user_ids.head(0), recommender.item_ids, "top_n")
+    if request.options.explore is not None:
+        nothing = replace(nothing, propensities=np.empty(0))
+    schema = nothing.to_frame().schema
 
     reasons, n_items = [same_reason(0, "top_n")], [0]
 
     def frames(columns: Any, predicate: Any, n_rows: Any, batch: Any) -> Iterator[pl.DataFrame]:
         done = 0
         for lists in recommender.batches():
-            yield lists.to_frame().cast(schema)
+            yield with_propensities(lists, request.options).to_frame().cast(schema)
             reasons.append(same_reason(0, "top_n") if lists.reason is None else lists.reason)
             n_items.append(lists.items.size)
             done += len(lists)

@@ -75,16 +75,16 @@ def empty_lists(users: pl.Series, item_ids: IdMap, reason: str) -> RankedLists:
 
 
 def concat_lists(parts: Sequence[RankedLists]) -> RankedLists:
-    """All lists, one part after the other; NaN where a part lacks probabilities, boundaries or sizes."""
+    """All lists, one part after the other; values that a part lacks are NaN, propensities 1."""
     if len(parts) == 1:
         return parts[0]
 
-    def concat(name: str, n_missing: str, kind: type) -> Any:
+    def concat(name: str, n_missing: str, kind: type, missing: float = np.nan) -> Any:
         """One optional column over all parts."""
         if all(getattr(part, name) is None for part in parts):
             return None
         columns = [
-            np.full(len(getattr(part, n_missing)), np.nan, kind)
+            np.full(len(getattr(part, n_missing)), missing, kind)
             if (own := getattr(part, name)) is None
             else own
             for part in parts
@@ -102,6 +102,7 @@ def concat_lists(parts: Sequence[RankedLists]) -> RankedLists:
         boundary=concat("boundary", "users", np.float32),
         reason=np.concatenate([part.reason for part in parts if part.reason is not None]),
         expected_sizes=concat("expected_sizes", "users", np.float64),
+        propensities=concat("propensities", "items", np.float64, 1.0),
         source=parts[0].source,
         origin=parts[0].origin,
     )

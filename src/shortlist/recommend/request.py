@@ -21,6 +21,7 @@ from shortlist.data.id_map import UNKNOWN, IdMap, id_series, is_id_list
 from shortlist.data.interactions import Interactions
 from shortlist.data.times import parse_times
 from shortlist.errors import ConfigError, DataError
+from shortlist.recommend.explore import Exploration
 from shortlist.recommend.index import ItemIndexCache
 from shortlist.recommend.item_filter import NO_FILTER, ItemFilter, join_sets
 from shortlist.types import Doubles, Floats, Ints, Longs
@@ -107,6 +108,7 @@ class ListOptions:
     min_items: int = 0
     max_items: int | None = None
     fallback: Fallback | None = None
+    explore: Exploration | None = None
 
     def __post_init__(self) -> None:
         for name, minimum in (("N", 1), ("max_items", 1), ("min_items", 0)):

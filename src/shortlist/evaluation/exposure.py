@@ -1,0 +1,261 @@
+"""ExposureReport: what truth about shown items says about lists, and what it cannot say."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from shortlist.core.metrics import calibration_error
+from shortlist.data.exposure import find_propensities
+from shortlist.data.id_map import UNKNOWN
+from shortlist.data.interactions import Interactions
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.errors import ConfigError, DataError
+from shortlist.evaluation.ground_truth import GroundTruth
+from shortlist.evaluation.tables import plain
+from shortlist.types import Bools, Doubles, Ints
+
+NOT_ESTIMABLE = ("recall", "f1", "ndcg", "ndcg_paper", "average_precision")
+UNKNOWN_RELEVANT = "needs the relevant items that were not shown; truth about shown items lacks them"
+NO_PROPENSITY = "some items of the lists were never shown to their users; show them, or log with explore="
+BINS = 10
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExposureReport:
+    """Evaluation of lists when the truth is only known for items that were shown.
+
+    Precision and calibration can be estimated. Recall, F1, NDCG and average precision cannot: they depend on
+    relevant items that were not shown. `not_estimable` says so, and `mean` refuses to return a number.
+
+    Parameters
+    ----------
+    user_ids
+        Ids of the users who have a list and were shown one. All arrays below have one value per user.
+    lengths
+        Length of the evaluated list.
+    hits, unseen
+        Hits among its items that were shown, and number of items that were not shown to the user.
+    weighted_hits
+        Hits divided by the probability with which the item was shown.
+    n_added
+        Items that exploration adds to a list; 0 without exploration.
+    probabilities, outcomes, weights
+        Shape (n_seen,): predicted probability, whether it was a hit, and 1 / propensity of the evaluated
+        items that were shown; empty for lists without probabilities.
+
+    Examples
+    --------
+    >>> shown = sl.PersonalFrequency().fit(sl.load_dataset("sample")).recommend(["u1", "u2"], N=4)
+    >>> truth = sl.Interactions.from_tuples([("u1", shown["u1"].items[0])])
+    >>> report = sl.evaluate(shown, truth, shown=shown)
+    >>> report.precision
+    0.125
+    >>> sorted(report.not_estimable)
+    ['average_precision', 'f1', 'ndcg', 'ndcg_paper', 'recall']
+    """
+
+    user_ids: pl.Series
+    lengths: Ints
+    hits: Ints
+    unseen: Ints
+    weighted_hits: Doubles
+    n_added: int
+    probabilities: Doubles
+    outcomes: Bools
+    weights: Doubles
+
+    @property
+    def n_users(self) -> int:
+        """Number of users who have a list and were shown one."""
+        return int(self.lengths.size)
+
+    @property
+    def covered(self) -> Bools:
+        """Shape (n_users,): whether the evaluated list has any items."""
+        return self.lengths > 0
+
+    @property
+    def cover_ratio(self) -> float:
+        """Share of users whose evaluated list has any items."""
+        return float(self.covered.mean())
+
+    @property
+    def unseen_share(self) -> float:
+        """Share of the evaluated items that were not shown to their user."""
+        return float(self.unseen.sum() / max(int(self.lengths.sum()), 1))
+
+    @cached_property
+    def precision(self) -> float | None:
+        """Mean precision over covered users; None if it cannot be estimated.
+
+        Exact if every item was shown. Else the Horvitz–Thompson estimate with the propensities of the log,
+        which is unbiased if exploration could have shown every item of the lists.
+        """
+        return None if "precision" in self.not_estimable else self._over_covered(self.weighted_hits)
+
+    @property
+    def precision_bounds(self) -> tuple[float, float]:
+        """Mean precision over covered users if no unseen item is relevant, and if all of them are."""
+        return self._over_covered(self.hits), self._over_covered(self.hits + self.unseen)
+
+    def _over_covered(self, hits: Any) -> float:
+        on = self.covered
+        return float((hits[on] / self.lengths[on]).mean()) if on.any() else float("nan")
+
+    @cached_property
+    def not_estimable(self) -> dict[str, str]:
+        """Metrics that cannot be estimated, and why."""
+        found = dict.fromkeys(NOT_ESTIMABLE, UNKNOWN_RELEVANT)
+        if not self.covered.any():
+            found["precision"] = "no evaluated list has items"
+        elif self.unseen.any() and self.unseen.max() > self.n_added:
+            found["precision"] = NO_PROPENSITY
+        if not self.probabilities.size:
+            found["calibration_error"] = "needs lists with probabilities of which some items were shown"
+        return found
+
+    def mean(self, metric: str) -> float:
+        """Return the mean of a metric over covered users.
+
+        Parameters
+        ----------
+        metric
+            "precision" or "length".
+
+        Returns
+        -------
+        float
+            The mean.
+
+        Raises
+        ------
+        DataError
+            If the metric cannot be estimated from shown items.
+        ConfigError
+            If the metric is unknown.
+
+        Examples
+        --------
+        >>> shown = sl.PersonalFrequency().fit(sl.load_dataset("sample")).recommend(["u1", "u2"], N=4)
+        >>> truth = sl.Interactions.from_tuples([("u1", shown["u1"].items[0])])
+        >>> sl.evaluate(shown, truth, shown=shown).mean("length")
+        4.0
+        """
+        if metric in self.not_estimable:
+            raise DataError(f"{metric} cannot be estimated: it {self.not_estimable[metric]}."[:300])
+        if metric == "precision" and self.precision is not None:
+            return self.precision
+        if metric == "length":
+            return float(self.lengths[self.covered].mean())
+        raise ConfigError(f"metric must be precision or length, got {metric!r:.60}; choose one.")
+
+    @cached_property
+    def calibration(self) -> pl.DataFrame | None:
+        """Predicted probability and observed hit rate of shown items in bins; None without probabilities."""
+        if not self.probabilities.size:
+            return None
+        order = np.argsort(self.probabilities, kind="stable")
+        p, y, w = self.probabilities[order], self.outcomes[order], self.weights[order]
+        middle = np.cumsum(w) - w / 2
+        bins = np.minimum((middle * BINS / w.sum()).astype(np.int64), BINS - 1)
+        n, predicted, observed = (np.bincount(bins, column, BINS) for column in (w, w * p, w * y))
+        filled = n > 0
+        return pl.DataFrame(
+            {
+                "weight": n[filled],
+                "predicted": predicted[filled] / n[filled],
+                "observed": observed[filled] / n[filled],
+            }
+        )
+
+    @property
+    def calibration_error(self) -> float | None:
+        """Expected calibration error of shown items; None for lists without probabilities."""
+        if self.calibration is None:
+            return None
+        return calibration_error(*(self.calibration[name].to_numpy() for name in self.calibration.columns))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the estimates and the reasons for missing ones, ready for JSON.
+
+        Returns
+        -------
+        dict
+            Metrics that cannot be estimated are None, and `not_estimable` says why.
+
+        Examples
+        --------
+        >>> shown = sl.PersonalFrequency().fit(sl.load_dataset("sample")).recommend(["u1", "u2"], N=4)
+        >>> truth = sl.Interactions.from_tuples([("u1", shown["u1"].items[0])])
+        >>> sl.evaluate(shown, truth, shown=shown).to_dict()["recall"] is None
+        True
+        """
+        found: dict[str, Any] = {
+            "users": self.n_users,
+            "cover_ratio": self.cover_ratio,
+            "unseen_share": self.unseen_share,
+            "precision": self.precision,
+            "precision_bounds": self.precision_bounds if self.covered.any() else None,
+            "calibration_error": self.calibration_error,
+        }
+        return {**found, **dict.fromkeys(NOT_ESTIMABLE), "not_estimable": self.not_estimable}
+
+    def __repr__(self) -> str:
+        precision = "unknown" if self.precision is None else f"{self.precision:.4f}"
+        return (
+            f"ExposureReport({self.n_users:,} users, precision {precision}, {self.cover_ratio:.0%} covered)"
+        )
+
+    def __str__(self) -> str:
+        low, high = self.precision_bounds
+        known = {"precision": self.precision, "calibration_error": self.calibration_error}
+        rows = {name: value for name, value in known.items() if value is not None}
+        lines = [
+            plain(pl.DataFrame({"metric": list(rows), "estimate": list(rows.values())})),
+            f"{self.n_users:,} users, {self.cover_ratio:.1%} covered, {self.unseen_share:.1%} of items not "
+            f"shown; precision between {low:.4f} and {high:.4f}",
+        ]
+        reasons: dict[str, list[str]] = {}
+        for name, reason in self.not_estimable.items():
+            reasons.setdefault(reason, []).append(name)
+        return "\n".join([*lines, *(f"not estimated: {', '.join(n)} ({why})" for why, n in reasons.items())])
+
+
+def evaluate_shown(lists: RankedLists, truth: Interactions | Any, shown: RankedLists) -> ExposureReport:
+    """Evaluate lists with truth that is only known for shown items."""
+    propensities = find_propensities(lists, shown)
+    ground = GroundTruth(truth, None, lists.users.values)
+    chunk = ground.chunk(lists)
+    seen = propensities > 0
+    relevant = ground.relevant(chunk) & seen
+    known = shown.users.align(lists.users) != UNKNOWN
+    if not known.any():
+        raise DataError(
+            f"lists must belong to users who were shown something, got {len(lists)} lists of other users; "
+            "check the user ids."
+        )
+    weights = np.divide(1.0, propensities, where=seen, out=np.zeros(seen.size))
+
+    def per_list(values: Any) -> Any:
+        total = np.concatenate([[0], np.cumsum(values)])
+        return np.diff(total[lists.indptr])[known]
+
+    rows = seen & np.repeat(known, np.diff(lists.indptr))
+    p = lists.probabilities
+    rows = rows & ~np.isnan(p) if p is not None else np.zeros(seen.size, np.bool_)
+    added = np.zeros(shown.items.size) if shown.propensities is None else shown.propensities < 1
+    n_added = np.diff(np.concatenate([[0], np.cumsum(added)])[shown.indptr]).max(initial=0)
+    return ExposureReport(
+        user_ids=lists.users.to_ids(np.flatnonzero(known)),
+        lengths=np.diff(lists.indptr)[known].astype(np.int32),
+        hits=per_list(relevant).astype(np.int32),
+        unseen=per_list(~seen).astype(np.int32),
+        weighted_hits=per_list(relevant * weights),
+        n_added=int(n_added),
+        probabilities=np.empty(0) if p is None else p[rows],
+        outcomes=relevant[rows],
+        weights=weights[rows],
+    )
