@@ -27,6 +27,7 @@ from tests.models.crafted import mutate, read_parts, write_parts
 
 pytestmark = [
     pytest.mark.fuzz,
+    pytest.mark.filterwarnings("ignore:.* of the rows of truth"),
     pytest.mark.skipif(sys.platform == "win32", reason="needs select on pipes"),
 ]
 TIMES = int(os.environ.get("SHORTLIST_FUZZ", "1"))
