@@ -81,7 +81,7 @@ def test_error_if_nothing_is_left_states_the_parameters():
 
 def test_parameters_are_checked():
     data = Interactions.from_tuples(ROWS)
-    with pytest.raises(ConfigError, match="users_per_item must be at least 0, got -1"):
+    with pytest.raises(ConfigError, match="users_per_item must be a whole number of at least 0, got -1"):
         minimum(data, users_per_item=-1)
     with pytest.raises(ConfigError, match="count must be 'rows' or 'distinct', got 'pairs'"):
         minimum(data, count="pairs")

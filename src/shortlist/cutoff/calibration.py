@@ -129,6 +129,7 @@ class Calibration(Summarized):
         >>> sl.cutoff.Calibration(method="platt").fit(np.array([[0.9, 0.8], [0.1, 0.7]]), truth)
         Calibration(method='platt') fitted: platt
         """
+        truth, history = Interactions.of(truth), None if history is None else Interactions.of(history)
         users = shown.users.values if shown is not None and users is None else users
         labels = label_candidates(scores, truth, history, users, self.n_candidates)
         return self.fit_labels(labels if shown is None else limit_to_shown(labels, shown), history)

@@ -67,6 +67,10 @@ def top_candidates(
     [1, 2]
     """
     check_whole(1, n_candidates=n_candidates)
+    if not (ids is None or isinstance(ids, (Interactions, tuple))):
+        raise DataError(
+            f"history must be Interactions, got a {type(ids).__name__}; use Interactions.from_frame."
+        )
     if isinstance(scores, RankedLists):
         return _from_lists(scores, n_candidates)
     user_ids, item_ids = (ids.users, ids.items) if isinstance(ids, Interactions) else (ids or (None, None))

@@ -178,6 +178,9 @@ def match_columns(names: list[str], given: ColumnNames) -> dict[str, str]:
 
 def _check_given(role: str, name: str, names: list[str]) -> str | None:
     """The column that the caller named, or None for ""; its RecBole type may be omitted."""
+    given: object = name
+    if not isinstance(given, str):
+        raise DataError(f"{role} must be the name of a column, got a {type(given).__name__}; pass a string.")
     if name == "" and role not in REQUIRED:
         return None
     if name in names:

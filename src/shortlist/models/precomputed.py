@@ -136,7 +136,14 @@ class PrecomputedScores(Recommender):
             owner = np.repeat(np.arange(users.size), np.diff(rows.indptr))
             dense[owner, rows.indices] = rows.data
             return dense
-        found = np.asarray(state.scores(users) if callable(state.scores) else state.scores[users], np.float32)
+        rows = state.scores(users) if callable(state.scores) else state.scores[users]
+        try:
+            found = np.asarray(rows, np.float32)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"the function must return an array of numbers, got a {type(rows).__name__} of others; "
+                "return one row of scores per user."
+            ) from None
         if found.shape != (users.size, state.history.n_items):
             raise DataError(
                 f"the function must return {users.size} × {state.history.n_items} scores, got {found.shape}; "

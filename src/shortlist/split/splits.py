@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.core.estimator import check_whole, is_number, short_repr
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Bools
@@ -135,8 +136,7 @@ def last_items(data: Interactions | Any, n: int = 1) -> Split:
     True
     """
     data = _check_order(data, "last_items")
-    if n < 1:
-        raise ConfigError(f"n must be at least 1, got {n}; pass the number of items to hold out.")
+    check_whole(1, n=n)
 
     def last(part: Interactions) -> tuple[Bools, int]:
         lengths = np.diff(part.indptr)
@@ -262,9 +262,10 @@ def _parse_time(time: datetime | date | str | float) -> int:
         return round(aware.timestamp() * 1e6)
     if isinstance(time, date):
         return _parse_time(datetime(time.year, time.month, time.day, tzinfo=UTC))
-    if not abs(time) < 1e11:  # NaN fails too
+    if not is_number(time) or not abs(time) < 1e11:  # NaN fails too
         raise ConfigError(
-            f"a time in epoch seconds must be below 1e11, got {time}; divide milliseconds by 1000."
+            f"a time must be ISO 8601, a date or epoch seconds below 1e11, got {short_repr(time)}; "
+            "write '2001-02-01', or divide milliseconds by 1000."
         )
     return round(time * 1e6)
 
