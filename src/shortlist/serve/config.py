@@ -1,0 +1,151 @@
+"""Settings of the service, from flags, environment variables and a TOML file."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from shortlist.errors import ConfigError
+
+PREFIX = "SHORTLIST_SERVE_"
+EVENTS_SUFFIX = ".events.sqlite"
+KINDS = {int: "a whole number", float: "a number", str: "a text"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeConfig:
+    """All settings of the service; a flag overrides the environment, which overrides the file."""
+
+    model: str  # path of the model that is served first
+    db: str = ""  # SQLAlchemy address of the event store; empty: a SQLite file beside the model
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    token_file: str = ""  # written by `shortlist token`; needed to listen on anything but loopback
+    max_body: int = 4 << 20  # bytes of a request body
+    max_users: int = 1_000  # lists per request
+    max_events: int = 10_000  # events per request
+    max_candidates: int = 100_000  # item ids per request
+    timeout: float = 10.0  # seconds until a request is given up
+    log_share: float = 1.0  # share of lists that are logged
+    poll: float = 0.3  # seconds between two looks for new events and activations
+    cors: str = ""  # origins that browsers may call from, separated by commas; empty: none
+    refit: str = ""  # "daily@03:00" or empty
+    keep_models: int = 3  # refitted models that are kept
+
+    def __post_init__(self) -> None:
+        limits = {
+            "port": (1, 65_535),
+            "workers": (1, 64),
+            "max_body": (1_024, 1 << 30),
+            "max_users": (1, 100_000),
+            "max_events": (1, 1_000_000),
+            "max_candidates": (1, 10_000_000),
+            "timeout": (0.1, 3_600),
+            "log_share": (0, 1),
+            "poll": (0.02, 60),
+            "keep_models": (1, 1_000),
+        }
+        for name, (low, high) in limits.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(
+                    f"{name} must be between {low} and {high}, got {value}; change the setting."
+                )
+        if self.refit:
+            parse_refit_time(self.refit)
+        if not self.token_file and not is_loopback(self.host):
+            raise ConfigError(
+                f"a token file is needed to listen on {self.host}, because anybody on the network could "
+                "read lists and add events; create one with `shortlist token`, or listen on 127.0.0.1."
+            )
+
+    @property
+    def model_path(self) -> Path:
+        """The file of the model that is served first."""
+        return Path(self.model)
+
+    @property
+    def model_folder(self) -> Path:
+        """The folder whose models can be activated by name."""
+        return self.model_path.resolve().parent
+
+    @property
+    def database(self) -> str:
+        """SQLAlchemy address of the event store."""
+        if not self.db:
+            path = self.model_path.resolve()
+            return f"sqlite:///{path.with_name(path.stem + EVENTS_SUFFIX)}"
+        scheme, _, rest = self.db.partition("://")
+        return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else self.db
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def parse_refit_time(text: str) -> tuple[int, int]:
+    """(hour, minute) of "daily@03:00"."""
+    word, _, clock = text.partition("@")
+    hour, _, minute = clock.partition(":")
+    if word == "daily" and hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60:
+        return int(hour), int(minute)
+    raise ConfigError(f"refit must be daily@HH:MM, got {text!r}; for example daily@03:00.")
+
+
+def load_config(
+    flags: Mapping[str, Any], *, file: Path | None = None, environment: Mapping[str, str] = os.environ
+) -> ServeConfig:
+    """Combine flags (None: not given), environment variables and the TOML file."""
+    types = {field.name: type(field.default) for field in fields(ServeConfig)} | {"model": str}
+    found: dict[str, Any] = {}
+    if file is not None:
+        found |= _checked(_read_file(file), types, str(file))
+    variables = {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in environment.items()
+        if name.startswith(PREFIX)
+    }
+    found |= _checked(variables, types, "the environment")
+    found |= {name: value for name, value in flags.items() if value is not None}
+    if not found.get("model"):
+        raise ConfigError("the service needs a model file; pass `shortlist serve shop.shortlist`.")
+    return ServeConfig(**found)
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"config file {path} does not exist; check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config file {path} is not valid TOML: {error}; correct it.") from None
+
+
+def _checked(given: Mapping[str, Any], types: Mapping[str, type], place: str) -> dict[str, Any]:
+    """The settings in their types; unknown names and other types are errors."""
+    found = {}
+    for name, value in given.items():
+        if name not in types:
+            raise ConfigError(
+                f"{place} has the unknown setting {name!r}; known are {', '.join(sorted(types))}."
+            )
+        kind = types[name]
+        if isinstance(value, bool) or not isinstance(value, (str, kind, int)):
+            raise ConfigError(f"{name} in {place} must be {KINDS[kind]}, got {value!r}; correct it.")
+        try:
+            found[name] = kind(value)
+        except ValueError:
+            raise ConfigError(
+                f"{name} in {place} must be {KINDS[kind]}, got {value!r}; correct it."
+            ) from None
+    return found

@@ -1,0 +1,218 @@
+"""The model that is served: loading, activation, roll-back, and events that reach it through `observe`."""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from shortlist.core.serialization import read_header
+from shortlist.cutoff.base import Cutoff
+from shortlist.data.interactions import Interactions
+from shortlist.errors import DataError, ModelFileError, ShortlistError
+from shortlist.models.base import Recommender, load_model
+from shortlist.serve.ids import id_column
+from shortlist.serve.store import Activation, EventStore
+
+SUFFIX = ".shortlist"
+DAY = 86_400_000_000  # microseconds
+EVENTS_AT_ONCE = 50_000
+TRIAL_USERS = 16  # users whose lists are computed before a model is activated
+
+
+@dataclass(frozen=True)
+class Served:
+    """The model in service; replaced as a whole."""
+
+    number: int  # of the activation
+    name: str
+    model: Recommender
+    by_day: bool  # whether the history knows only the day of an event
+    loaded: float
+    cutoff_name: str
+
+
+class Deployment:
+    """Keeps one model in service and follows the activations and events in the store."""
+
+    def __init__(self, folder: Path, store: EventStore) -> None:
+        self._folder = folder
+        self._store = store
+        self._lock = threading.Lock()
+        self._served: Served | None = None
+        self._last_event = 0
+        self._failed = 0  # number of an activation that could not be loaded
+        self.events_skipped = 0
+        self.last_look = 0.0  # time of the last successful look into the store
+        self.error: str | None = None
+
+    @property
+    def served(self) -> Served:
+        """The model in service."""
+        if self._served is None:
+            raise DataError("no model is loaded yet; repeat the request in a few seconds.")
+        return self._served
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a model is in service."""
+        return self._served is not None
+
+    def start(self, path: Path) -> None:
+        """Serve the latest activated model; activate the given file if it is new or has changed."""
+        name, checksum = path.name.removesuffix(SUFFIX), file_checksum(path)
+        history = self._store.activations()
+        if not any((one.model, one.checksum) == (name, checksum) for one in history):
+            self.activate(name, "given at the start")
+            return
+        for activation in history:  # newest first; a file may have been deleted meanwhile
+            try:
+                self._swap(*self._prepare(activation))
+            except ShortlistError as error:
+                self.error = str(error)
+            else:
+                return
+        self.activate(name, "the earlier models cannot be loaded")
+
+    def model_names(self) -> list[str]:
+        """Models in the folder, newest first."""
+        found = [path for path in self._folder.glob(f"*{SUFFIX}") if path.is_file()]
+        found.sort(key=lambda path: (-path.stat().st_mtime, path.name))
+        return [path.name.removesuffix(SUFFIX) for path in found]
+
+    def path_of(self, name: str) -> Path:
+        """The file of a model in the folder; a name that is not listed there is never used as a path."""
+        if name not in self.model_names():
+            raise DataError(f"there is no model named {name[:80]!r}; GET /v1/model lists the names.")
+        return self._folder / f"{name}{SUFFIX}"
+
+    def activate(self, name: str, note: str, cutoff: Cutoff | None = None) -> Served:
+        """Load and try a model, then serve it here and, through the store, in every worker."""
+        path = self.path_of(name)
+        with self._lock:
+            checksum = file_checksum(path)
+            until = next(
+                (
+                    one.events_until
+                    for one in self._store.activations()
+                    if (one.model, one.checksum) == (name, checksum)
+                ),
+                0,
+            )
+            content = None if cutoff is None else cutoff_bytes(cutoff)
+            trial = Activation(0, name, checksum, until, content, time.time(), note)
+            served, last = self._prepare(trial)
+            number = self._store.add_activation(name, checksum, until, note, content)
+            self._swap(replace(served, number=number), last)
+        return self.served
+
+    def follow(self) -> None:
+        """Serve what was activated elsewhere and let new events reach the model."""
+        with self._lock:
+            latest = self._store.activations(1)
+            current = -1 if self._served is None else self._served.number
+            if latest and latest[0].number not in (current, self._failed):
+                try:
+                    self._swap(*self._prepare(latest[0]))
+                    self.error = None
+                except ShortlistError as error:  # the model in service stays
+                    self._failed = latest[0].number
+                    self.error = f"model {latest[0].model!r} could not be activated: {error}"
+            if self._served is not None:
+                self._last_event = self._observe(self._served, self._last_event)
+            self.last_look = time.time()
+
+    def _swap(self, served: Served, last_event: int) -> None:
+        self._served, self._last_event = served, last_event
+
+    def _prepare(self, activation: Activation) -> tuple[Served, int]:
+        """Load a model, add the events that its file does not contain, and compute a few lists."""
+        path = self.path_of(activation.model)
+        if file_checksum(path) != activation.checksum:
+            raise ModelFileError(f"the file of model {activation.model!r} has changed; activate it again.")
+        model = load_model(path)
+        if activation.cutoff is not None:
+            model.set_cutoff(cutoff_from_bytes(activation.cutoff), model.selection_)
+        if model.cutoff_ is None and not model.has_boundary:
+            raise ModelFileError(
+                f"model {activation.model!r} has no cutoff and no boundary; save it with one, "
+                "for example with `shortlist fit`."
+            )
+        served = Served(
+            number=activation.number,
+            name=activation.model,
+            model=model,
+            by_day=_knows_only_days(model.history_),
+            loaded=time.time(),
+            cutoff_name="boundary" if model.cutoff_ is None else type(model.cutoff_).__name__,
+        )
+        last = self._observe(served, activation.events_until)
+        model.prepare()
+        users = model.users_.values
+        model.recommend(users.gather_every(max(len(users) // TRIAL_USERS, 1)).head(TRIAL_USERS))
+        return served, last
+
+    def _observe(self, served: Served, after: int) -> int:
+        """Let the model observe all events after a number; return the number of the last one."""
+        while rows := self._store.events_after(after, EVENTS_AT_ONCE):
+            events, skipped = build_events(rows, served)
+            self.events_skipped += skipped
+            if events is not None:
+                served.model.observe(events)
+            after = int(rows[-1].seq)
+            if len(rows) < EVENTS_AT_ONCE:
+                break
+        return after
+
+
+def build_events(rows: Sequence[Any], served: Served) -> tuple[Interactions | None, int]:
+    """Events of the store in the form that the model knows, and how many cannot be converted."""
+    history = served.model.history_
+    times = np.array([row.time for row in rows], np.int64)
+    frame = pl.DataFrame(
+        {
+            "user_id": id_column((row.user_id for row in rows), history.users),
+            "item_id": id_column((row.item_id for row in rows), history.items),
+        }
+    )
+    if history.time is not None:
+        frame = frame.with_columns(
+            pl.Series("timestamp", times - times % DAY if served.by_day else times).cast(pl.Datetime("us"))
+        )
+    if history.weight is not None:
+        frame = frame.with_columns(
+            pl.Series("weight", [1.0 if row.weight is None else row.weight for row in rows])
+        )
+    valid = frame.drop_nulls(["user_id", "item_id"])
+    return (Interactions.from_frame(valid) if valid.height else None), frame.height - valid.height
+
+
+def _knows_only_days(history: Interactions) -> bool:
+    return history.time is not None and not (history.time % DAY).any()
+
+
+def file_checksum(path: Path) -> str:
+    """The checksum in the header of a model file."""
+    return str(read_header(path)["checksum"])
+
+
+def cutoff_bytes(cutoff: Cutoff) -> bytes:
+    """A fitted cutoff as the bytes of its file."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        return cutoff.save(Path(folder) / "cutoff.shortlist").read_bytes()
+
+
+def cutoff_from_bytes(content: bytes) -> Cutoff:
+    """A fitted cutoff from the bytes of its file."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cutoff.shortlist"
+        path.write_bytes(content)
+        return Cutoff.load(path)

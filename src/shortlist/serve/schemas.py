@@ -1,0 +1,184 @@
+"""The bodies of requests and answers; they are also the schema in /docs."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+
+Id = Annotated[
+    StrictStr | StrictInt,
+    Field(description="An id, in the type that the model uses.", examples=["u42"]),
+]
+Length = Annotated[StrictInt, Field(ge=0, le=1_000)]
+Probability = Annotated[StrictFloat, Field(ge=0, le=1)]
+Number = StrictFloat | StrictInt
+Name = Annotated[StrictStr, Field(min_length=1, max_length=200)]
+
+
+class Body(BaseModel):
+    """A request body: unknown fields are refused, so that a typing error is never ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class RecommendBody(Body):
+    """Who needs lists, and what may be on them."""
+
+    users: list[Id] | None = Field(None, description="Known users; an unknown user gets an empty list.")
+    history: dict[str, list[Id]] | None = Field(
+        None, description="Sessions: item ids by a key of your choice. Nothing is stored."
+    )
+    candidates: list[Id] | None = Field(None, description="Only these items may be recommended.")
+    exclude: list[Id] | None = Field(None, description="These items may not be recommended.")
+    N: Length | None = Field(None, description="The same length for all lists, instead of a cutoff.")
+    min_items: Length = 0
+    max_items: Length | None = None
+    cutoff: StrictStr = Field("auto", description='"auto", "boundary" or a `cutoff_id`.', max_length=200)
+    at: StrictStr | None = Field(
+        None, description="Time of the lists, ISO 8601; default: the last event.", max_length=40
+    )
+    explain: StrictBool = Field(False, description="Add the sources of each score; for one user only.")
+    withheld: Annotated[StrictInt, Field(ge=0, le=50)] = Field(
+        0, description="Also return this many candidates below the end of each list."
+    )
+
+
+class ListItem(BaseModel):
+    """One item of a list."""
+
+    item_id: str | int
+    name: str | None = None
+    score: float
+    probability: float | None = None
+    contributions: list[tuple[str, float]] | None = None
+
+
+class ListAnswer(BaseModel):
+    """One list."""
+
+    user_id: str | int
+    items: list[ListItem]
+    reason: str | None
+    explanation: str | None = Field(description="The reason in words.")
+    boundary: float | None
+    list_id: str = Field(description="Send it with events that the list led to.")
+    withheld: list[ListItem] | None = None
+
+
+class RecommendAnswer(BaseModel):
+    """Lists in the order of the request."""
+
+    lists: list[ListAnswer]
+    model: str
+    cutoff: str
+    notes: list[str] = Field(description="What was ignored, such as unknown items of a session.")
+
+
+class EventBody(Body):
+    """One interaction."""
+
+    user_id: Id
+    item_id: Id
+    time: StrictStr | None = Field(
+        None, description="ISO 8601; default: now. Events of a user at the same time form a basket."
+    )
+    event_id: Annotated[StrictStr, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="An event with a known id is stored once. Default: derived from the content."
+    )
+    weight: Annotated[Number, Field(ge=0)] | None = None
+    list_id: Annotated[StrictStr, Field(max_length=64)] | None = None
+
+
+class EventsBody(Body):
+    """Up to 10,000 events; application/x-ndjson with one event per line is accepted too."""
+
+    events: list[dict[str, Any]]
+
+
+class Rejection(BaseModel):
+    """An event that was not stored."""
+
+    index: int
+    reason: str
+
+
+class EventsAnswer(BaseModel):
+    """What happened to each event; stored events are durable."""
+
+    accepted: int
+    duplicates: int
+    rejected: list[Rejection]
+
+
+class ScoredItem(Body):
+    """A candidate of any ranker."""
+
+    item_id: Id
+    score: Number
+    probability: Probability | None = None
+
+
+class ScoredList(Body):
+    """The candidates of one user, in any order."""
+
+    user_id: Id
+    items: list[ScoredItem]
+
+
+class CutBody(Body):
+    """Scores of any ranker, to be cut."""
+
+    lists: list[ScoredList]
+    cutoff: StrictStr = Field(description="A `cutoff_id` from /v1/cut/fit.", max_length=200)
+
+
+class CutList(BaseModel):
+    """A list after the cut."""
+
+    user_id: str | int
+    items: list[ListItem]
+    reason: str | None
+    withheld: int
+
+
+class CutAnswer(BaseModel):
+    """Lists after the cut, in the order of the request."""
+
+    lists: list[CutList]
+
+
+class Outcome(Body):
+    """The items of a user that turned out to be relevant."""
+
+    user_id: Id
+    items: list[Id]
+
+
+class CutFitBody(Body):
+    """Scores and outcomes to learn a cutoff from."""
+
+    lists: list[ScoredList]
+    outcomes: list[Outcome]
+    cutoff: Literal["ExpectedF1", "ExpectedNDCG", "ExpectedValue", "Threshold", "Guarantee"] = "ExpectedF1"
+    params: dict[str, Number | StrictStr | None] = {}
+
+
+class CutFitAnswer(BaseModel):
+    """The fitted cutoff."""
+
+    cutoff_id: str
+    description: str
+
+
+class ModelBody(Body):
+    """Which model to serve."""
+
+    name: Name = Field(description="A name from GET /v1/model.")
+    cutoff: StrictStr | None = Field(None, max_length=200, description="A `cutoff_id`; default: its own.")
+
+
+class ErrorAnswer(BaseModel):
+    """Every error has this form."""
+
+    error: str
+    rule: str
+    hint: str

@@ -1,0 +1,322 @@
+"""The event store: events, logged lists, activations and counters in SQLite or PostgreSQL."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from shortlist.errors import ConfigError, ShortlistError
+
+BUSY_SECONDS = 10  # how long a SQLite writer waits for another process
+EVENTS_LOCK = 0x51_0E_57  # advisory lock of PostgreSQL: events become visible in the order of `seq`
+DISK_FULL = ("disk is full", "No space left", "could not extend file", "disk full")
+
+metadata = sa.MetaData()
+Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite numbers only INTEGER keys by itself
+
+events = sa.Table(
+    "events",
+    metadata,
+    sa.Column("seq", Id, primary_key=True, autoincrement=True),
+    sa.Column("event_id", sa.Text, nullable=False, unique=True),
+    sa.Column("user_id", sa.Text, nullable=False),
+    sa.Column("item_id", sa.Text, nullable=False),
+    sa.Column("time", sa.BigInteger, nullable=False),  # microseconds since 1970 UTC
+    sa.Column("weight", sa.Float),
+    sa.Column("list_id", sa.Text),  # the list that led to the event, if the sender knows it
+    sa.Column("received", sa.Float, nullable=False),
+    sqlite_autoincrement=True,  # a number is never used twice
+)
+lists = sa.Table(
+    "lists",
+    metadata,
+    sa.Column("list_id", sa.Text, primary_key=True),
+    sa.Column("user_id", sa.Text),  # null for a session
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("cutoff", sa.Text),
+    sa.Column("made", sa.Float, nullable=False),
+    sa.Column("items", sa.Text, nullable=False),  # JSON: item ids in order
+    sa.Column("probabilities", sa.Text),  # JSON
+    sa.Column("reason", sa.Text),
+    sa.Column("share", sa.Float, nullable=False),  # of the lists that are logged
+)
+sa.Index("lists_made", lists.c.made)
+sa.Index("lists_user", lists.c.user_id, lists.c.made)
+sa.Index("events_user", events.c.user_id, events.c.time)
+activations = sa.Table(
+    "activations",
+    metadata,
+    sa.Column("number", Id, primary_key=True, autoincrement=True),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("checksum", sa.Text, nullable=False),  # of the model file
+    sa.Column("events_until", sa.BigInteger, nullable=False),  # events up to this one are in the file
+    sa.Column("cutoff", sa.LargeBinary),  # a cutoff that replaces the one of the file
+    sa.Column("activated", sa.Float, nullable=False),
+    sa.Column("note", sa.Text, nullable=False),
+    sqlite_autoincrement=True,
+)
+cutoffs = sa.Table(
+    "cutoffs",
+    metadata,
+    sa.Column("cutoff_id", sa.Text, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+    sa.Column("created", sa.Float, nullable=False),
+)
+counters = sa.Table(
+    "counters",
+    metadata,
+    sa.Column("minute", sa.BigInteger, primary_key=True),
+    sa.Column("worker", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.Float, nullable=False),
+)
+settings = sa.Table(
+    "settings",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+
+
+class StoreError(ShortlistError, RuntimeError):
+    """The event store cannot be reached now; the request can be repeated."""
+
+
+class StoreFullError(StoreError):
+    """The disk of the event store is full."""
+
+
+class Activation(NamedTuple):
+    """One row of the table of activations."""
+
+    number: int
+    model: str
+    checksum: str
+    events_until: int
+    cutoff: bytes | None
+    activated: float
+    note: str
+
+
+class EventStore:
+    """Access to the tables; every method is one transaction and may be called from any thread."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            self.url = sa.make_url(url)
+        except sa.exc.ArgumentError:
+            raise ConfigError(
+                "db must be an address such as sqlite:///events.sqlite or postgresql://user@host/name; "
+                "check its form."
+            ) from None
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        if not self.is_sqlite and self.url.get_backend_name() != "postgresql":
+            raise ConfigError(
+                f"db must be SQLite or PostgreSQL, got {self.url.get_backend_name()}; use one of them."
+            )
+        options: dict[str, Any] = {"pool_pre_ping": True, "hide_parameters": True}
+        if self.is_sqlite:
+            options["connect_args"] = {"timeout": BUSY_SECONDS, "check_same_thread": False}
+        else:
+            options["connect_args"] = {"connect_timeout": 5}
+        self._engine = sa.create_engine(self.url, **options)
+        if self.is_sqlite:
+            sa.event.listen(self._engine, "connect", _prepare_sqlite)
+            sa.event.listen(self._engine, "begin", _begin_immediately)
+        self._insert = sqlite.insert if self.is_sqlite else postgresql.insert
+
+    def create(self) -> None:
+        """Create the tables that do not exist yet."""
+        with self._begin() as connection:
+            if not self.is_sqlite:  # two workers may start at the same time
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
+            metadata.create_all(connection)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _begin(self) -> Iterator[sa.Connection]:
+        """A transaction; errors of the database carry no address and no data."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except sa.exc.DBAPIError as error:
+            raise _store_error(error) from None
+        except sa.exc.TimeoutError:
+            raise StoreError("the event store is busy; repeat the request in a few seconds.") from None
+
+    @contextmanager
+    def _read(self) -> Iterator[sa.Connection]:
+        """A connection without a transaction of its own, so that readers never wait for a writer."""
+        try:
+            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                yield connection
+        except sa.exc.DBAPIError as error:
+            raise _store_error(error) from None
+        except sa.exc.TimeoutError:
+            raise StoreError("the event store is busy; repeat the request in a few seconds.") from None
+
+    # ------------------------------------------------------------------ events
+    def add_events(self, batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[int]:
+        """Store several batches in one transaction; return how many events of each were new."""
+        insert = self._insert(events).on_conflict_do_nothing(index_elements=["event_id"])
+        with self._begin() as connection:
+            if not self.is_sqlite:
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
+            return [connection.execute(insert, list(rows)).rowcount if rows else 0 for rows in batches]
+
+    def events_after(self, seq: int, limit: int) -> list[Any]:
+        """Up to `limit` events with larger numbers, in order."""
+        query = sa.select(events).where(events.c.seq > seq).order_by(events.c.seq).limit(limit)
+        with self._read() as connection:
+            return list(connection.execute(query))
+
+    def last_event(self) -> int:
+        """The number of the newest event, 0 for none."""
+        with self._read() as connection:
+            return int(connection.scalar(sa.select(sa.func.max(events.c.seq))) or 0)
+
+    def count_events(self, since: float) -> int:
+        """Number of events received since a time in seconds."""
+        query = sa.select(sa.func.count()).select_from(events).where(events.c.received >= since)
+        with self._read() as connection:
+            return int(connection.scalar(query) or 0)
+
+    # ------------------------------------------------------------------ lists
+    def add_lists(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Log lists."""
+        if rows:
+            insert = self._insert(lists).on_conflict_do_nothing(index_elements=["list_id"])
+            with self._begin() as connection:
+                connection.execute(insert, list(rows))
+
+    def lists_between(self, start: float, end: float, limit: int) -> list[Any]:
+        """Logged lists of known users, oldest first."""
+        query = (
+            sa.select(lists)
+            .where(lists.c.made >= start, lists.c.made < end, lists.c.user_id.is_not(None))
+            .order_by(lists.c.made, lists.c.list_id)
+            .limit(limit)
+        )
+        with self._read() as connection:
+            return list(connection.execute(query))
+
+    def events_of_users(self, user_ids: Sequence[str], start: int, end: int) -> list[Any]:
+        """(user_id, item_id, time) of events between two times in microseconds."""
+        found: list[Any] = []
+        columns = sa.select(events.c.user_id, events.c.item_id, events.c.time)
+        with self._read() as connection:
+            for first in range(0, len(user_ids), 500):  # SQLite limits the number of variables
+                part = user_ids[first : first + 500]
+                query = columns.where(events.c.user_id.in_(part), events.c.time >= start, events.c.time < end)
+                found += connection.execute(query)
+        return found
+
+    def remove_old(self, before: float) -> int:
+        """Delete logged lists and counters from before a time in seconds; events are never deleted."""
+        with self._begin() as connection:
+            removed = connection.execute(sa.delete(lists).where(lists.c.made < before)).rowcount
+            connection.execute(sa.delete(counters).where(counters.c.minute < before // 60))
+        return removed
+
+    # ------------------------------------------------------------------ activations and cutoffs
+    def add_activation(
+        self, model: str, checksum: str, events_until: int, note: str, cutoff: bytes | None = None
+    ) -> int:
+        """Record which model is served from now on; every worker follows."""
+        values = {
+            "model": model,
+            "checksum": checksum,
+            "events_until": events_until,
+            "cutoff": cutoff,
+            "activated": time.time(),
+            "note": note,
+        }
+        with self._begin() as connection:
+            key = connection.execute(sa.insert(activations).values(values)).inserted_primary_key
+            return int(key[0]) if key is not None else 0
+
+    def activations(self, limit: int = 50) -> list[Activation]:
+        """The latest activations, newest first."""
+        query = sa.select(activations).order_by(activations.c.number.desc()).limit(limit)
+        with self._read() as connection:
+            return [Activation(*row) for row in connection.execute(query)]
+
+    def add_cutoff(self, cutoff_id: str, content: bytes) -> None:
+        """Store a fitted cutoff under its id."""
+        values = {"cutoff_id": cutoff_id, "content": content, "created": time.time()}
+        insert = self._insert(cutoffs).values(values).on_conflict_do_nothing(index_elements=["cutoff_id"])
+        with self._begin() as connection:
+            connection.execute(insert)
+
+    def cutoff(self, cutoff_id: str) -> bytes | None:
+        """The content of a stored cutoff."""
+        with self._read() as connection:
+            return connection.scalar(sa.select(cutoffs.c.content).where(cutoffs.c.cutoff_id == cutoff_id))
+
+    # ------------------------------------------------------------------ counters and settings
+    def put_counters(self, worker: str, minute: int, values: Mapping[str, float]) -> None:
+        """Replace the counters of one worker and minute."""
+        rows = [
+            {"minute": minute, "worker": worker, "name": name, "value": value}
+            for name, value in values.items()
+        ]
+        if rows:
+            insert = self._insert(counters)
+            upsert = insert.on_conflict_do_update(
+                index_elements=["minute", "worker", "name"], set_={"value": insert.excluded.value}
+            )
+            with self._begin() as connection:
+                connection.execute(upsert, rows)
+
+    def counters_since(self, minute: int) -> list[Any]:
+        """(minute, name, value) summed over workers."""
+        total = sa.func.sum(counters.c.value).label("value")
+        query = (
+            sa.select(counters.c.minute, counters.c.name, total)
+            .where(counters.c.minute >= minute)
+            .group_by(counters.c.minute, counters.c.name)
+            .order_by(counters.c.minute, counters.c.name)
+        )
+        with self._read() as connection:
+            return list(connection.execute(query))
+
+    def put_setting(self, name: str, value: str) -> None:
+        """Store a text under a name."""
+        insert = self._insert(settings).values({"name": name, "value": value})
+        upsert = insert.on_conflict_do_update(index_elements=["name"], set_={"value": insert.excluded.value})
+        with self._begin() as connection:
+            connection.execute(upsert)
+
+    def setting(self, name: str) -> str | None:
+        """The text stored under a name."""
+        with self._read() as connection:
+            return connection.scalar(sa.select(settings.c.value).where(settings.c.name == name))
+
+
+def _prepare_sqlite(connection: Any, _: Any) -> None:
+    """Readers do not block the writer, and a commit is on the disk before it returns."""
+    connection.isolation_level = None  # transactions begin where `_begin_immediately` says
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.close()
+
+
+def _begin_immediately(connection: sa.Connection) -> None:
+    """Take the write lock first, so that a transaction waits for others instead of failing midway."""
+    if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _store_error(error: sa.exc.DBAPIError) -> StoreError:
+    """A sentence without address, query or data."""
+    text = str(error.orig)
+    if any(word in text for word in DISK_FULL):
+        return StoreFullError("the disk of the event store is full; free space and repeat the request.")
+    return StoreError("the event store cannot be reached; repeat the request in a few seconds.")

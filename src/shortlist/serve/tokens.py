@@ -1,0 +1,93 @@
+"""Bearer tokens with scopes; the token file holds only their SHA-256 hashes."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from shortlist.core.files import atomic_write
+from shortlist.errors import ConfigError
+
+SCOPES = ("read", "events", "admin")
+
+
+@dataclass(frozen=True)
+class Token:
+    """Who may do what; the secret itself is not known."""
+
+    name: str
+    scopes: frozenset[str]
+    digest: str
+
+
+def create_token(path: Path, name: str, scopes: Iterable[str]) -> str:
+    """Add a token to the file and return its secret, which is stored nowhere."""
+    wanted = _check_scopes(scopes, "scopes")
+    if not name or any(c.isspace() or not c.isprintable() for c in name):
+        raise ConfigError(f"name must be a word without spaces, got {name!r}; for example `shop`.")
+    known = read_tokens(path) if path.exists() else []
+    if any(token.name == name for token in known):
+        raise ConfigError(f"{path.name} already has a token named {name!r}; choose another name.")
+    secret = secrets.token_urlsafe(32)
+    lines = [_line(token) for token in (*known, Token(name, frozenset(wanted), _digest(secret)))]
+    with atomic_write(path) as temporary:
+        temporary.touch(mode=0o600)
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return secret
+
+
+def read_tokens(path: Path) -> list[Token]:
+    """The tokens of a file: one line `name scopes sha256:…` each; # starts a comment."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise ConfigError(f"token file {path} does not exist; create it with `shortlist token`.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"token file {path} is not a text file; create it with `shortlist token`."
+        ) from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 3 or not words[2].startswith("sha256:") or len(words[2]) != 71:
+            # the line may hold a secret, so it is not shown
+            raise ConfigError(
+                f"line {number} of token file {path} must be `name scopes sha256:…`; "
+                "add tokens with `shortlist token`."
+            )
+        scopes = _check_scopes(words[1].split(","), f"line {number} of token file {path}")
+        found.append(Token(words[0], frozenset(scopes), words[2].removeprefix("sha256:")))
+    return found
+
+
+def find_token(tokens: Iterable[Token], secret: str) -> Token | None:
+    """The token of a secret; every token is compared in constant time."""
+    digest = _digest(secret)
+    found = None
+    for token in tokens:
+        if hmac.compare_digest(token.digest, digest):
+            found = token
+    return found
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _line(token: Token) -> str:
+    return f"{token.name} {','.join(sorted(token.scopes))} sha256:{token.digest}"
+
+
+def _check_scopes(scopes: Iterable[str], place: str) -> list[str]:
+    found = list(scopes)
+    wrong = [scope for scope in found if scope not in SCOPES]
+    if wrong or not found:
+        raise ConfigError(
+            f"{place}: a scope must be one of {', '.join(SCOPES)}, got {', '.join(wrong) or 'none'}; "
+            "choose at least one."
+        )
+    return found
