@@ -174,6 +174,116 @@ class ModelBody(Body):
 
     name: Name = Field(description="A name from GET /v1/model.")
     cutoff: StrictStr | None = Field(None, max_length=200, description="A `cutoff_id`; default: its own.")
+    activation: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        None, description="Go back to this activation of the model, with the cutoff it had then."
+    )
+
+
+class ActivationRow(BaseModel):
+    """When a model was activated, and why."""
+
+    number: int
+    model: str
+    activated: float
+    note: str
+
+
+class ModelAnswer(BaseModel):
+    """The model in service."""
+
+    name: str
+    class_: str = Field(alias="class")
+    cutoff: str
+    cutoff_description: str | None
+    n_users: int
+    n_items: int
+    loaded: float
+    available: list[str]
+    activations: list[ActivationRow]
+    error: str | None
+    report: str | None = Field(description="How the model and its cutoff were chosen.")
+    version: str
+
+
+class TradeoffBody(Body):
+    """The share of users who get a list."""
+
+    coverage: Annotated[Number, Field(gt=0, le=1)]
+
+
+class TradeoffPoint(BaseModel):
+    """What to expect if only the most certain users get a list."""
+
+    coverage: float
+    precision: float
+    items_per_list: float
+    relevant_per_1000_users: float
+    items_per_1000_users: float
+
+
+class TradeoffAnswer(BaseModel):
+    """Points by growing coverage."""
+
+    points: list[TradeoffPoint]
+    n_users: int
+    can_activate: bool
+    note: str
+
+
+class UserEvent(BaseModel):
+    """One event of a user; the time is in microseconds since 1970 UTC."""
+
+    item_id: str | int
+    name: str | None
+    time: int | None
+
+
+class UserAnswer(BaseModel):
+    """What the model knows about a user; events are newest first."""
+
+    user_id: str | int
+    n_events: int
+    n_baskets: int
+    events: list[UserEvent]
+
+
+class SimilarItem(BaseModel):
+    """A similar item."""
+
+    item_id: str | int
+    score: float
+
+
+class SimilarAnswer(BaseModel):
+    """Most similar first."""
+
+    items: list[SimilarItem]
+
+
+class StateAnswer(BaseModel):
+    """Whether the service works."""
+
+    status: str
+
+
+class CheckRow(BaseModel):
+    """One check: ok, warning, bad or unknown."""
+
+    name: str
+    state: str
+    value: str
+    sentence: str
+    action: str
+
+
+class StatusAnswer(BaseModel):
+    """The last hour of all workers."""
+
+    now: float
+    model: dict[str, Any]
+    minutes: list[dict[str, Any]]
+    lengths: dict[str, dict[str, float]]
+    checks: list[CheckRow]
 
 
 class ErrorAnswer(BaseModel):

@@ -1,0 +1,58 @@
+"""Users and models as the answers show them."""
+
+from typing import Any
+
+from shortlist import __version__
+from shortlist.errors import UnknownIdError
+from shortlist.serve.deployment import Served
+from shortlist.serve.ids import check_id
+from shortlist.serve.service import Service
+
+HISTORY_ROWS = 200  # latest events of a user that are shown
+
+
+def describe_user(served: Served, text: str) -> dict[str, Any]:
+    """The latest events of a user, newest first."""
+    model = served.model
+    user_id = check_id(text, model.users_, "user_id")
+    if user_id not in model.users_:
+        raise UnknownIdError(f"there is no user {text[:80]!r}; check the id.")
+    history = model.history_
+    number = history.users.index(user_id)
+    rows = slice(int(history.indptr[number]), int(history.indptr[number + 1]))
+    items = history.item[rows][::-1][:HISTORY_ROWS]
+    ids = history.items.to_ids(items).to_list()
+    names = [None] * len(ids) if history.item_names is None else [history.item_names[int(i)] for i in items]
+    times = [None] * len(ids) if history.time is None else history.time[rows][::-1][:HISTORY_ROWS].tolist()
+    return {
+        "user_id": user_id,
+        "n_events": rows.stop - rows.start,
+        "n_baskets": int(history.user_baskets[number + 1] - history.user_baskets[number]),
+        "events": [
+            {"item_id": one, "name": name, "time": time_of}
+            for one, name, time_of in zip(ids, names, times, strict=True)
+        ],
+    }
+
+
+def describe_models(service: Service) -> dict[str, Any]:
+    """The model in service, the available ones and the latest activations."""
+    served = service.deployment.served
+    model = served.model
+    return {
+        "name": served.name,
+        "class": type(model).__name__,
+        "cutoff": served.cutoff_name,
+        "cutoff_description": None if model.cutoff_ is None else repr(model.cutoff_),
+        "n_users": len(model.users_),
+        "n_items": len(model.items_),
+        "loaded": served.loaded,
+        "available": service.deployment.model_names(),
+        "activations": [
+            {"number": one.number, "model": one.model, "activated": one.activated, "note": one.note}
+            for one in service.store.activations(20)
+        ],
+        "error": service.deployment.error,
+        "report": None if model.selection_ is None else str(model.selection_),
+        "version": __version__,
+    }

@@ -1,0 +1,113 @@
+"""What the routes of one worker share: model, store, writer, batches and metrics."""
+
+import random
+import threading
+import time
+from contextlib import suppress
+from typing import Literal
+
+from shortlist.cutoff.base import Cutoff
+from shortlist.errors import ShortlistError
+from shortlist.serve.batching import BatchRunner
+from shortlist.serve.config import ServeConfig
+from shortlist.serve.deployment import Deployment, cutoff_from_bytes
+from shortlist.serve.gate import RequestError, write_log
+from shortlist.serve.lists import ListJob, ListResult, answer_jobs
+from shortlist.serve.metrics import Metrics
+from shortlist.serve.status import sample_lengths
+from shortlist.serve.store import EventStore
+from shortlist.serve.writer import StoreWriter
+
+FLUSH_SECONDS = 2.0  # between two writes of the counters
+
+
+class Service:
+    """What the routes share: one worker's model, store, writer, batches and metrics."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self.config = config
+        self.store = EventStore(config.database)
+        self.deployment = Deployment(config.model_folder, self.store)
+        self.metrics = Metrics(many_workers=config.workers > 1)
+        self.worker = random.randbytes(6).hex()
+        self.started = time.time()
+        self._cutoffs: dict[str, Cutoff] = {}
+        self._stop = threading.Event()
+        self._usual: tuple[int, list[int]] = (-1, [])
+
+    def open(self) -> None:
+        """Create the tables, load the model and begin to follow the store."""
+        self.store.create()
+        self.deployment.start(self.config.model_path)
+        self.writer = StoreWriter(self.store)
+        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs)
+        self._follower = threading.Thread(target=self._follow, name="store-follower", daemon=True)
+        self._follower.start()
+
+    def close(self) -> None:
+        """Finish what has begun; acknowledged events are already stored."""
+        self._stop.set()
+        self._follower.join()
+        self.lists.close()
+        self.writer.close()
+        with suppress(ShortlistError):
+            self.store.put_counters(self.worker, *self.metrics.take_minute())
+        self.store.close()
+
+    def _follow(self) -> None:
+        """Look for activations and events, and write the counters."""
+        flushed = 0.0
+        while not self._stop.wait(self.config.poll):
+            try:
+                self.deployment.follow()
+                if time.time() - flushed > FLUSH_SECONDS:
+                    self.store.put_counters(self.worker, *self.metrics.take_minute())
+                    flushed = time.time()
+            except ShortlistError as error:
+                self.deployment.error = str(error)
+            except Exception as error:  # the service goes on; the log names the place
+                write_log({"level": "error", "problem": type(error).__name__, "task": "follow"})
+            if self.deployment.is_ready:
+                self.metrics.model_loaded.set(self.deployment.served.loaded)
+            self.metrics.events_skipped.set(self.deployment.events_skipped)
+
+    @property
+    def usual_lengths(self) -> list[int]:
+        """Lengths of lists when the model in service was loaded; computed once per activation."""
+        served = self.deployment.served
+        if self._usual[0] != served.number:
+            self._usual = (served.number, sample_lengths(served))
+        return self._usual[1]
+
+    def activate(self, name: str, cutoff_id: str | None, number: int | None) -> None:
+        """Serve another model, with its own cutoff, a stored one, or the one of an earlier activation."""
+        cutoff: Cutoff | str | None = None if cutoff_id is None else self.cutoff(cutoff_id)
+        if isinstance(cutoff, str) or (cutoff is not None and number is not None):
+            raise RequestError(422, "invalid_request", "cutoff must be a cutoff_id", "leave it out")
+        note = "by request"
+        if number is not None:
+            earlier = [one for one in self.store.activations() if (one.number, one.model) == (number, name)]
+            if not earlier:
+                raise RequestError(404, "not_found", "there is no such activation", "see GET /v1/model")
+            note = f"back to activation {number}"
+            if earlier[0].cutoff is not None:
+                cutoff = cutoff_from_bytes(earlier[0].cutoff)
+        self.deployment.activate(name, note, cutoff)
+
+    def cutoff(self, name: str) -> Cutoff | Literal["auto", "boundary"]:
+        """The cutoff that a request names."""
+        if name == "auto":
+            return "auto"
+        if name == "boundary":
+            return "boundary"
+        if name not in self._cutoffs:
+            content = self.store.cutoff(name)
+            if content is None:
+                raise RequestError(
+                    404,
+                    "unknown_cutoff",
+                    'cutoff must be "auto", "boundary" or a known cutoff_id',
+                    "POST /v1/cut/fit returns one",
+                )
+            self._cutoffs[name] = cutoff_from_bytes(content)
+        return self._cutoffs[name]
