@@ -1,7 +1,7 @@
 # Start with `make demo` and `make test`; both create .venv.
 
 PYTHON ?=
-EXTRAS := dev,sql,tune,trees
+EXTRAS := dev,sql,tune,trees,serve
 BIN := .venv/bin
 READY := .venv/.ready
 JOBS ?= 2

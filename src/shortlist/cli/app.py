@@ -45,6 +45,9 @@ COMMANDS = {
     "tune": "Search the hyperparameters of a model.",
     "reproduce": "Repeat the experiments of the paper.",
     "inspect": "Show what a saved model contains.",
+    "serve": "Serve a model over HTTP, with a page to look at.",
+    "refit": "Fit the served model again with the stored events, and activate it if it is not worse.",
+    "token": "Create an access token for the service.",
 }
 
 

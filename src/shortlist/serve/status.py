@@ -99,8 +99,8 @@ def _shares(lengths: Counter[int]) -> dict[str, float]:
 
 
 def _last_event(served: Served) -> float | None:
-    end = served.model.history_.end_time
-    return None if end is None else end / 1e6
+    history = served.model.history_
+    return None if history.time is None else history.end_time / 1e6
 
 
 def _checks(

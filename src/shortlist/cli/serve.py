@@ -1,0 +1,70 @@
+"""`shortlist serve`: lists over HTTP, events in, and a page to look at."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from shortlist.cli.screen import print_note
+from shortlist.errors import ConfigError
+
+
+def serve(
+    model: Annotated[str | None, Parameter(help="A saved model, such as shop.shortlist.")] = None,
+    /,
+    *,
+    db: Annotated[
+        str | None,
+        Parameter(help="Event store: sqlite:///file or postgresql://…; default: a file beside the model."),
+    ] = None,
+    host: Annotated[str | None, Parameter(help="Address to listen on; default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, Parameter(help="Port to listen on; default: 8000.")] = None,
+    workers: Annotated[int | None, Parameter(help="Processes that answer requests; default: 1.")] = None,
+    token_file: Annotated[
+        str | None, Parameter(help="File of hashed tokens, from `shortlist token`; needed beyond loopback.")
+    ] = None,
+    refit: Annotated[
+        str | None, Parameter(help="When to refit, such as daily@03:00 (time of this machine).")
+    ] = None,
+    log_share: Annotated[float | None, Parameter(help="Share of lists that are logged; default: 1.")] = None,
+    config: Annotated[Path | None, Parameter(help="TOML file with any of the settings.")] = None,
+    demo: Annotated[
+        bool, Parameter(help="Train on the Online Retail data and serve it.", show_default=False)
+    ] = False,
+) -> None:
+    """Serve a model over HTTP, with a page at / and the API at /docs.
+
+    Flags override variables such as SHORTLIST_SERVE_PORT, which override the file of --config.
+
+    For example:
+      shortlist serve shop.shortlist
+      shortlist serve shop.shortlist --db postgresql://shop@db/events --workers 2
+      shortlist serve --demo
+    """
+    try:
+        from shortlist.serve.config import load_config
+        from shortlist.serve.run import serve as run
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"the service needs {error.name}, which is not installed; run pip install 'shortlist[serve]'."
+        ) from None
+    if demo:
+        from shortlist.cli.serve_demo import prepare_demo
+
+        folder = prepare_demo(print_note)
+        model, token_file = model or str(folder / "demo.shortlist"), token_file or str(folder / "tokens")
+    settings = load_config(
+        {
+            "model": model,
+            "db": db,
+            "host": host,
+            "port": port,
+            "workers": workers,
+            "token_file": token_file,
+            "refit": refit,
+            "log_share": log_share,
+        },
+        file=config,
+    )
+    print_note(f"shortlist serves {settings.model_path.name} at http://{settings.host}:{settings.port}/")
+    run(settings)
