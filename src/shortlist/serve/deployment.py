@@ -1,5 +1,6 @@
 """The model that is served: loading, activation, roll-back, and events that reach it through `observe`."""
 
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -159,7 +160,7 @@ class Deployment:
     def _observe(self, served: Served, after: int) -> int:
         """Let the model observe all events after a number; return the number of the last one."""
         while rows := self._store.events_after(after, EVENTS_AT_ONCE):
-            events, skipped = build_events(rows, served)
+            events, skipped = build_events(rows, served.model.history_, by_day=served.by_day)
             self.events_skipped += skipped
             if events is not None:
                 served.model.observe(events)
@@ -169,9 +170,36 @@ class Deployment:
         return after
 
 
-def build_events(rows: Sequence[Any], served: Served) -> tuple[Interactions | None, int]:
+def stored_events(store: EventStore, model: Recommender, after: int) -> tuple[Interactions | None, int]:
+    """All events after a number, and the number of the last one."""
+    parts, last = [], after
+    while rows := store.events_after(last, EVENTS_AT_ONCE):
+        events, _ = build_events(rows, model.history_, by_day=_knows_only_days(model.history_))
+        parts += [] if events is None else [events]
+        last = int(rows[-1].seq)
+    if not parts:
+        return None, last
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = joined.concat(part)
+    return joined, last
+
+
+def remove_old_models(store: EventStore, folder: Path, base: str, keep: int) -> list[Path]:
+    """Delete refitted models except the latest `keep`; the given model and the one in service stay."""
+    pattern = re.compile(re.escape(base) + r"-\d{8}-\d{6}" + re.escape(SUFFIX))
+    found = sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
+    active = {one.model for one in store.activations(1)}
+    old = [path for path in found[:-keep] if path.name.removesuffix(SUFFIX) not in active]
+    for path in old:
+        path.unlink(missing_ok=True)
+    return old
+
+
+def build_events(
+    rows: Sequence[Any], history: Interactions, *, by_day: bool
+) -> tuple[Interactions | None, int]:
     """Events of the store in the form that the model knows, and how many cannot be converted."""
-    history = served.model.history_
     times = np.array([row.time for row in rows], np.int64)
     frame = pl.DataFrame(
         {
@@ -181,7 +209,7 @@ def build_events(rows: Sequence[Any], served: Served) -> tuple[Interactions | No
     )
     if history.time is not None:
         frame = frame.with_columns(
-            pl.Series("timestamp", times - times % DAY if served.by_day else times).cast(pl.Datetime("us"))
+            pl.Series("timestamp", times - times % DAY if by_day else times).cast(pl.Datetime("us"))
         )
     if history.weight is not None:
         frame = frame.with_columns(
