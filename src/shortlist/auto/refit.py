@@ -52,9 +52,9 @@ def refit(
     running = copy(old).observe(before)  # the state is shared, so the copy is cheap
     reports = [evaluate_over_time(model, latest) for model in (running, trial)]
     old_f1, new_f1 = (one.f1 for one in reports)
-    test = paired_test(reports[1].per_list["f1"], reports[0].per_list["f1"])
-    n_lists = len(reports[0])
-    if new_f1 < old_f1 and test.p < LEVEL:
+    test = paired_test(reports[1].values("f1"), reports[0].values("f1"))
+    n_lists = reports[0].n_users
+    if new_f1 < old_f1 and test.p_bootstrap < LEVEL:
         return Refit(None, old_f1, new_f1, n_lists, "the new model is worse on the latest day")
     report("fitting on everything")
     return Refit(_fit_again(old, data, progress), old_f1, new_f1, n_lists, "the new model is not worse")

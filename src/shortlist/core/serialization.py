@@ -139,7 +139,7 @@ def _write_header(artifact: Artifact, arrays: Arrays, sha256: str) -> bytes:
         "class": artifact.name,
         "params": artifact.params,
         "notes": artifact.notes,
-        "library": _library_version(),
+        "library": library_version(),
         "series": {name: str(series.dtype) for name, series in artifact.series.items()},
         "sha256": sha256,
     }
@@ -164,7 +164,8 @@ def _write_header(artifact: Artifact, arrays: Arrays, sha256: str) -> bytes:
     return raw.replace(ZEROS.encode(), hashlib.sha256(raw).hexdigest().encode(), 1)
 
 
-def _library_version() -> str:
+def library_version() -> str:
+    """The version of the installed package."""
     try:
         return version("shortlist")
     except PackageNotFoundError:

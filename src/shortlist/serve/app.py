@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from shortlist import __version__
+from shortlist.core.serialization import library_version
 from shortlist.errors import DataWarning, ShortlistError
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.gate import Gate, RequestError, describe_error
@@ -39,7 +39,7 @@ def create_app(config: ServeConfig) -> Gate:
 
     app = FastAPI(
         title="shortlist",
-        version=__version__,
+        version=library_version(),
         description="Recommendations that know when to stop.",
         lifespan=lifespan,
         docs_url=None,

@@ -6,8 +6,10 @@ from typing import Any
 
 import polars as pl
 
-from shortlist import cutoff as cutoffs
 from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.expected import ExpectedF1, ExpectedNDCG, ExpectedValue
+from shortlist.cutoff.guarantee import Guarantee
+from shortlist.cutoff.threshold import Threshold
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.data.reasons import REASON_TEXT
@@ -16,11 +18,7 @@ from shortlist.serve.schemas import CutBody, CutFitBody, ScoredList
 
 MIN_LISTS = 20  # to fit a cutoff on
 KINDS: dict[str, type[Cutoff]] = {
-    "ExpectedF1": cutoffs.ExpectedF1,
-    "ExpectedNDCG": cutoffs.ExpectedNDCG,
-    "ExpectedValue": cutoffs.ExpectedValue,
-    "Threshold": cutoffs.Threshold,
-    "Guarantee": cutoffs.Guarantee,
+    kind.__name__: kind for kind in (ExpectedF1, ExpectedNDCG, ExpectedValue, Threshold, Guarantee)
 }
 
 

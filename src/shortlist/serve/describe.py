@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shortlist import __version__
+from shortlist.core.serialization import library_version
 from shortlist.errors import UnknownIdError
 from shortlist.serve.deployment import Served
 from shortlist.serve.ids import check_id
@@ -54,5 +54,5 @@ def describe_models(service: Service) -> dict[str, Any]:
         ],
         "error": service.deployment.error,
         "report": None if model.selection_ is None else str(model.selection_),
-        "version": __version__,
+        "version": library_version(),
     }
