@@ -14,6 +14,7 @@ from shortlist.serve.deployment import Deployment, cutoff_from_bytes
 from shortlist.serve.gate import RequestError, write_log
 from shortlist.serve.lists import ListJob, ListResult, answer_jobs
 from shortlist.serve.metrics import Metrics
+from shortlist.serve.schedule import RefitSchedule
 from shortlist.serve.status import sample_lengths
 from shortlist.serve.store import EventStore
 from shortlist.serve.writer import StoreWriter
@@ -43,10 +44,13 @@ class Service:
         self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs)
         self._follower = threading.Thread(target=self._follow, name="store-follower", daemon=True)
         self._follower.start()
+        self._schedule = RefitSchedule(self.config, self.store) if self.config.refit else None
 
     def close(self) -> None:
         """Finish what has begun; acknowledged events are already stored."""
         self._stop.set()
+        if self._schedule is not None:
+            self._schedule.close()
         self._follower.join()
         self.lists.close()
         self.writer.close()

@@ -293,6 +293,12 @@ class EventStore:
         with self._begin() as connection:
             connection.execute(upsert)
 
+    def claim(self, name: str) -> bool:
+        """Whether this call is the first with this name, of all workers."""
+        insert = self._insert(settings).values({"name": name, "value": str(time.time())})
+        with self._begin() as connection:
+            return connection.execute(insert.on_conflict_do_nothing()).rowcount == 1
+
     def setting(self, name: str) -> str | None:
         """The text stored under a name."""
         with self._read() as connection:
