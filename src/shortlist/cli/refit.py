@@ -14,14 +14,14 @@ def refit(
     /,
     *,
     db: Annotated[
-        str, Parameter(help="Event store of the service; default: the file beside the model.")
-    ] = "",
-    keep: Annotated[int, Parameter(help="Number of refitted models to keep.")] = 3,
+        str | None, Parameter(help="Event store of the service; default: the file beside the model.")
+    ] = None,
+    keep: Annotated[int | None, Parameter(help="Number of refitted models to keep; default: 3.")] = None,
     json: Json = False,
 ) -> None:
     """Fit the served model again with the events in the store; run it from cron or let serve --refit do it.
 
-    The new model is checked against the one in service on the latest day. If it is not worse, it is saved
+    The settings SHORTLIST_SERVE_… of the service are read too. The new model is checked against the one in service on the latest day. If it is not worse, it is saved
     beside it and activated; running services switch to it without a restart.
 
     For example:
@@ -30,7 +30,7 @@ def refit(
     """
     from shortlist.auto.refit import refit as fit_again
     from shortlist.models.base import load_model
-    from shortlist.serve.config import ServeConfig
+    from shortlist.serve.config import load_config
     from shortlist.serve.deployment import (
         SUFFIX,
         cutoff_from_bytes,
@@ -40,7 +40,7 @@ def refit(
     )
     from shortlist.serve.store import EventStore
 
-    config = ServeConfig(model=str(model), db=db, keep_models=keep)
+    config = load_config({"model": str(model), "db": db, "keep_models": keep})
     store = EventStore(config.database)
     store.create()
     active = next(iter(store.activations(1)), None)
@@ -57,7 +57,7 @@ def refit(
         path = folder / f"{base}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}{SUFFIX}"
         result.model.save(path)
         store.add_activation(path.name.removesuffix(SUFFIX), file_checksum(path), last, "refit")
-        remove_old_models(store, folder, base, keep)
+        remove_old_models(store, folder, base, config.keep_models)
     store.close()
     about = {
         "model": None if path is None else path.name,

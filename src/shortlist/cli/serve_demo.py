@@ -16,7 +16,7 @@ VERSION = 1  # a folder of another version is built again
 MODEL, TOKENS, NOTE = "demo.shortlist", "tokens", "demo.json"
 
 
-def prepare_demo(report: Callable[[str], object]) -> Path:
+def prepare_demo(report: Callable[[str], None]) -> Path:
     """The folder of the demo; the model is fitted once and kept in the cache."""
     folder = cache_home() / "serve-demo"
     note = folder / NOTE
@@ -34,7 +34,7 @@ def prepare_demo(report: Callable[[str], object]) -> Path:
     return folder
 
 
-def _build(folder: Path, report: Callable[[str], object]) -> None:
+def _build(folder: Path, report: Callable[[str], None]) -> None:
     """Fit a model on all but the last weeks, and put those into the event store."""
     try:
         data, name = sl.load_dataset("online-retail", progress=report), "online-retail"
