@@ -21,8 +21,9 @@ def refit(
 ) -> None:
     """Fit the served model again with the events in the store; run it from cron or let serve --refit do it.
 
-    The settings SHORTLIST_SERVE_… of the service are read too. The new model is checked against the one in service on the latest day. If it is not worse, it is saved
-    beside it and activated; running services switch to it without a restart.
+    The new model is checked against the one in service on the latest day. If it is not worse, it is saved
+    beside it and activated; running services switch to it without a restart. Variables of the service,
+    such as SHORTLIST_SERVE_DB, are read too.
 
     For example:
       shortlist refit shop.shortlist
