@@ -146,7 +146,10 @@ async def connection(port: int, bodies: list[bytes], end: float, times: list[tup
 def request_bytes(user: str) -> bytes:
     """A complete request for the list of one user."""
     body = json.dumps({"users": [user]}).encode()
-    head = f"POST /v1/recommend HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        "POST /v1/recommend HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
     return head.encode() + body
 
 
