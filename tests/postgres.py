@@ -18,32 +18,63 @@ def programs() -> Path | None:
     return Path(found).parent if found else None
 
 
+class PostgresServer:
+    """A fresh server on a socket of its own, run by another user where we are root, as it demands."""
+
+    def __init__(self) -> None:
+        home = programs()
+        if home is None:
+            pytest.skip("no PostgreSQL server binary here (Debian: apt-get install postgresql)")
+        self.home = home
+        self.room = Path(tempfile.mkdtemp(prefix="pg-"))
+        self.owner = "postgres" if os.geteuid() == 0 else None
+        if self.owner:
+            shutil.chown(self.room, self.owner)
+        self.uri = f"postgresql://shop@/postgres?host={self.room}"
+        self.run("initdb", "-D", self.data, "-U", "shop", "-A", "trust", "-E", "UTF8", "--no-sync")
+
+    @property
+    def data(self) -> Path:
+        """The folder of the database."""
+        return self.room / "data"
+
+    def run(self, program: str, *arguments: object) -> None:
+        """Run one of PostgreSQL's programs."""
+        as_owner = ["runuser", "-u", self.owner, "--"] if self.owner else []
+        command = [*as_owner, *map(str, (self.home / program, *arguments))]
+        subprocess.run(command, check=True, capture_output=True, cwd=self.room, timeout=60)
+
+    def start(self) -> None:
+        """Start, and wait until it answers."""
+        options = f"-c listen_addresses='' -c unix_socket_directories={self.room} -c fsync=off"
+        self.run("pg_ctl", "-D", self.data, "-w", "-l", self.room / "log", "-o", options, "start")
+
+    def stop(self) -> None:
+        """Stop at once; open connections break."""
+        self.run("pg_ctl", "-D", self.data, "-m", "immediate", "stop")
+
+    def execute(self, command: str) -> None:
+        """Run one command of psql: SQL, or \\copy from a file that others may read."""
+        where = ("-h", self.room, "-U", "shop", "-d", "postgres")
+        self.run("psql", *where, "-q", "-v", "ON_ERROR_STOP=1", "-c", command)
+
+
+@contextmanager
+def running() -> Iterator[PostgresServer]:
+    """A running server, removed afterwards."""
+    server = PostgresServer()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(server.room, ignore_errors=True)
+
+
 @contextmanager
 def started(*commands: str) -> Iterator[str]:
-    """URI of a fresh server on a socket of its own, run by another user where we are root, as it demands.
-
-    Each command is one of psql's: SQL, or \\copy from a file that others may read.
-    """
-    home = programs()
-    if home is None:
-        pytest.skip("no PostgreSQL server binary here (Debian: apt-get install postgresql)")
-    room = Path(tempfile.mkdtemp(prefix="pg-"))
-    owner = "postgres" if os.geteuid() == 0 else None
-    if owner:
-        shutil.chown(room, owner)
-
-    def run(*command):
-        as_owner = ["runuser", "-u", owner, "--"] if owner else []
-        subprocess.run([*as_owner, *map(str, command)], check=True, capture_output=True, cwd=room, timeout=60)
-
-    options = f"-c listen_addresses='' -c unix_socket_directories={room} -c fsync=off"
-    run(home / "initdb", "-D", room / "data", "-U", "shop", "-A", "trust", "-E", "UTF8", "--no-sync")
-    run(home / "pg_ctl", "-D", room / "data", "-w", "-l", room / "log", "-o", options, "start")
-    psql = [home / "psql", "-h", room, "-U", "shop", "-d", "postgres", "-q", "-v", "ON_ERROR_STOP=1"]
-    try:
+    """URI of a running server, after these commands of psql."""
+    with running() as server:
         for command in commands:
-            run(*psql, "-c", command)
-        yield f"postgresql://shop@/postgres?host={room}"
-    finally:
-        run(home / "pg_ctl", "-D", room / "data", "-m", "immediate", "stop")
-        shutil.rmtree(room, ignore_errors=True)
+            server.execute(command)
+        yield server.uri

@@ -6,6 +6,7 @@ from starlette.testclient import TestClient
 import shortlist as sl
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
+from shortlist.serve.service import Service
 from shortlist.serve.tokens import create_token
 
 
@@ -37,7 +38,9 @@ def tokens(folder):
 def start(folder, **settings):
     """A client of a service in this process."""
     config = ServeConfig(model=str(folder / "shop.shortlist"), poll=0.02, **settings)
-    return TestClient(create_app(config), base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
+    return TestClient(
+        create_app(Service(config)), base_url="http://127.0.0.1:8000", raise_server_exceptions=False
+    )
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from shortlist.core.serialization import library_version
 from shortlist.errors import DataWarning, ShortlistError
-from shortlist.serve.config import ServeConfig
 from shortlist.serve.gate import Gate, RequestError, describe_error
 from shortlist.serve.routes import (
     add_event_routes,
@@ -26,10 +25,10 @@ from shortlist.serve.service import Service
 from shortlist.serve.tokens import read_tokens
 
 
-def create_app(config: ServeConfig) -> Gate:
-    """Build the service; the model is loaded when the server starts."""
+def create_app(service: Service) -> Gate:
+    """Build the application; the model is loaded when the server starts."""
     warnings.simplefilter("ignore", DataWarning)  # answers report what they ignore in their notes
-    service = Service(config)
+    config = service.config
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -53,8 +53,9 @@ def serve(config: ServeConfig) -> None:
 def build() -> Any:
     """The application of a worker process, from the settings of its parent."""
     from shortlist.serve.app import create_app
+    from shortlist.serve.service import Service
 
     text = os.environ.get(VARIABLE)
     if not text:
         raise ConfigError("the service is started with `shortlist serve`.")
-    return create_app(ServeConfig(**json.loads(text)))
+    return create_app(Service(ServeConfig(**json.loads(text))))
