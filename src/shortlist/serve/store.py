@@ -164,11 +164,15 @@ class EventStore:
     # ------------------------------------------------------------------ events
     def add_events(self, batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[int]:
         """Store several batches in one transaction; return how many events of each were new."""
-        insert = self._insert(events).on_conflict_do_nothing(index_elements=["event_id"])
+        insert = (
+            self._insert(events)
+            .on_conflict_do_nothing(index_elements=["event_id"])
+            .returning(events.c.seq)  # one row per new event
+        )
         with self._begin() as connection:
             if not self.is_sqlite:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
-            return [connection.execute(insert, list(rows)).rowcount if rows else 0 for rows in batches]
+            return [len(connection.execute(insert, list(rows)).all()) if rows else 0 for rows in batches]
 
     def events_after(self, seq: int, limit: int) -> list[Any]:
         """Up to `limit` events with larger numbers, in order."""
