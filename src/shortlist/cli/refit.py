@@ -19,9 +19,9 @@ def refit(
     keep: Annotated[int | None, Parameter(help="Number of refitted models to keep; default: 3.")] = None,
     json: Json = False,
 ) -> None:
-    """Fit the served model again with the events in the store; run it from cron or let serve --refit do it.
+    """Fit the served model again with the stored events, and activate it if it is not worse.
 
-    The new model is checked against the one in service on the latest day. If it is not worse, it is saved
+    Run it from cron, or let `serve --refit` run it. The new model is checked against the one in service on the latest day. If it is not worse, it is saved
     beside it and activated; running services switch to it without a restart. Variables of the service,
     such as SHORTLIST_SERVE_DB, are read too.
 

@@ -32,9 +32,9 @@ def serve(
         bool, Parameter(help="Train on the Online Retail data and serve it.", show_default=False)
     ] = False,
 ) -> None:
-    """Serve a model over HTTP, with a page at / and the API at /docs.
+    """Serve a model over HTTP, with a page to look at.
 
-    Flags override variables such as SHORTLIST_SERVE_PORT, which override the file of --config.
+    The page is at /, the description of the API at /docs. Flags override variables such as SHORTLIST_SERVE_PORT, which override the file of --config.
 
     For example:
       shortlist serve shop.shortlist

@@ -18,9 +18,9 @@ def token(
         Parameter(help="read: lists; events: send events; admin: change the model. Repeat for several."),
     ] = ("read",),
 ) -> None:
-    """Create an access token; only its hash is stored.
+    """Create an access token for the service.
 
-    The token is printed once. Send it as "Authorization: Bearer …".
+    The token is printed once, and only its hash is stored. Send it as "Authorization: Bearer …".
 
     For example:
       shortlist token tokens --name shop --scope read --scope events

@@ -67,15 +67,15 @@ def _parse_event(event: Any, model: Recommender, received: float) -> dict[str, A
         parsed = EventBody.model_validate(event)
     user = str(check_id(parsed.user_id, model.users_, "user_id"))
     item = str(check_id(parsed.item_id, model.items_, "item_id"))
-    moment = int(received * MICROSECONDS) if parsed.time is None else _parse_time(parsed.time, received)
+    micros = int(received * MICROSECONDS) if parsed.time is None else _parse_time(parsed.time, received)
     for name, text in (("event_id", parsed.event_id), ("list_id", parsed.list_id)):
         if text is not None and not text.isprintable():
             raise DataError(f"{name} must have printable characters only; change it.")
     return {
-        "event_id": parsed.event_id or _content_id(user, item, moment),
+        "event_id": parsed.event_id or _content_id(user, item, micros),
         "user_id": user,
         "item_id": item,
-        "time": moment,
+        "time": micros,
         "weight": None if parsed.weight is None else float(parsed.weight),
         "list_id": parsed.list_id,
         "received": received,
@@ -90,17 +90,17 @@ def _parse_time(text: str, received: float) -> int:
         raise DataError("time must be ISO 8601, such as 2026-05-01T12:30:00Z; correct it.") from None
     aware = found.replace(tzinfo=UTC) if found.tzinfo is None else found
     try:
-        moment = round(aware.timestamp() * MICROSECONDS)
+        micros = round(aware.timestamp() * MICROSECONDS)
     except (OverflowError, ValueError):
-        moment = -1
-    if not EARLIEST <= moment <= min(LATEST, int((received + FUTURE_SECONDS) * MICROSECONDS)):
+        micros = -1
+    if not EARLIEST <= micros <= min(LATEST, int((received + FUTURE_SECONDS) * MICROSECONDS)):
         raise DataError("time must lie between 1970 and tomorrow; correct it.")
-    return moment
+    return micros
 
 
-def _content_id(user: str, item: str, moment: int) -> str:
+def _content_id(user: str, item: str, micros: int) -> str:
     """The same event sent twice has the same id."""
-    text = f"{len(user)}:{user}{len(item)}:{item}{moment}"
+    text = f"{len(user)}:{user}{len(item)}:{item}{micros}"
     return "content-" + hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

@@ -91,7 +91,7 @@ def error_body(error: str, rule: str, hint: str) -> bytes:
 
 
 def describe_error(error: BaseException) -> tuple[int, bytes]:
-    """Status and body; what is not the caller's business is not told."""
+    """Status and body; details of the service are left out."""
     if isinstance(error, RequestError):
         return error.status, error_body(error.error, error.rule, error.hint)
     rule, _, hint = str(error).rpartition("; ") if "; " in str(error) else (str(error), "", "see /docs")

@@ -157,12 +157,12 @@ def _answer(
     number_of: dict[Any, int],
     reasons: list[Any] | None,
 ) -> ListResult:
-    """The part of the lists that one request asked for."""
-    asked = lists.users.values.to_list() if job.users is None else job.users
+    """The part of the lists that one request needs."""
+    wanted = lists.users.values.to_list() if job.users is None else job.users
     made, share = time.time(), 1.0
     found, log, lengths, unknown = [], [], [], 0
     more = None if longer is None else _Texts(longer)
-    for user in asked:
+    for user in wanted:
         number = number_of[user]
         start, end = int(lists.indptr[number]), int(lists.indptr[number + 1])
         rows = texts.rows(start, end)

@@ -20,7 +20,7 @@ SHUTDOWN_SECONDS = 20
 
 
 def serve(config: ServeConfig) -> None:
-    """Check the settings, then serve until the process is asked to stop."""
+    """Check the settings, then serve until a signal stops the process."""
     read_header(config.model_path)
     if config.token_file:
         read_tokens(Path(config.token_file))

@@ -59,7 +59,7 @@ class RefitSchedule:
 
 
 def next_time(setting: str, now: datetime) -> datetime:
-    """The next moment of "daily@HH:MM" after now, in the time of this machine."""
+    """The next time of "daily@HH:MM" after now, in the time of this machine."""
     hour, minute = parse_refit_time(setting)
     found = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
     return found if found > now else found + timedelta(days=1)
