@@ -144,7 +144,7 @@ def _check_errors(total: Counter[str]) -> Check:
 def _check_latency(total: Counter[str]) -> Check:
     slow = latency(total, 0.99)
     if slow is None:
-        return Check("Latency", UNKNOWN, "no requests", "No lists were requested within the last hour.", "")
+        return Check("Latency", UNKNOWN, "no requests", "No lists were requested in the last hour.", "")
     return Check(
         "Latency",
         OK if slow <= 0.1 else WARNING if slow <= 0.5 else BAD,
@@ -191,7 +191,7 @@ def _check_lengths(lengths: Counter[int], expected: list[int]) -> Check:
 
 def _check_unknown(total: Counter[str]) -> Check:
     if not total["lists"]:
-        return Check("Unknown users", UNKNOWN, "no lists", "No lists were requested within the last hour.", "")
+        return Check("Unknown users", UNKNOWN, "no lists", "No lists were requested in the last hour.", "")
     share = total["unknown"] / total["lists"]
     return Check(
         "Unknown users",
