@@ -105,6 +105,22 @@ def test_lists_equal_those_made_one_by_one(name, every):
     assert fast == slow
 
 
+def test_two_stage_predicts_for_a_past_time_as_if_it_were_then():
+    """What benchmarks/strict_time.py relies on: observe everything once, then predict for past times."""
+    events = parts()[1]
+    first = find_visits(events, "first")
+    expected = fast_lists(fitted("TwoStage"), events, None, first)
+    known = fitted("TwoStage").users_.lookup(events.users.to_ids(first.users)) >= 0
+    first = first.take(known)
+    users = events.users.to_ids(first.users)
+    current = copy(fitted("TwoStage")).observe(events)
+    at = pl.Series(first.times).cast(pl.Datetime("us"))
+    lists = current.recommend(users, N=5, at=at, filter_seen=False)
+    assert len(lists) > 15
+    for one, time in zip(lists, first.times.tolist(), strict=True):
+        assert one.items == expected[one.user_id, time]
+
+
 def shuffle_after(events, time, seed=0):
     """Permute users and items of the rows at or after a time; the ids stay the same."""
     rng = np.random.default_rng(seed)
