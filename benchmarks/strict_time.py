@@ -4,18 +4,18 @@
     python benchmarks/strict_time.py --data online-retail  # one of them
     python benchmarks/strict_time.py --split by_time       # only under strict time
 
-One ranker, `TwoStage` with its default settings, and two splits. In both, the fixed N and the cutoff are chosen
-on validation data, the ranker is trained again, and the test set is used once.
+One ranker, `TwoStage` with its default settings, and two splits. In both, the fixed N and the cutoff are
+chosen on validation data, the ranker is trained again, and the test set is used once.
 
-- by_time: the test set is the first basket of each user in the last fifth of all rows, among users with earlier
-  events. The trees learn from events before the cut. Counts, histories and item weights then advance event by
-  event: each list is made from the events before the time of its basket, those of other users included.
-  Validation is the same, one fifth earlier.
-- last_basket: the test set is the last basket of each user, as in the paper. The trees may learn from baskets of
-  other users that are later than the list.
+- by_time: the test set is the first basket of each user in the last fifth of all rows, among users with
+  earlier events. The trees learn from events before the cut. Counts, histories and item weights then advance
+  event by event: each list is made from the events before the time of its basket, those of other users
+  included. Validation is the same, one fifth earlier.
+- last_basket: the test set is the last basket of each user, as in the paper. The trees may learn from baskets
+  of other users that are later than the list.
 
-`TwoStage` predicts for a time in the past from the events before it, so that it observes all later events at once;
-a test shows that the lists are those of a model that observes them one by one.
+`TwoStage` predicts for a time in the past from the events before it, so it observes all later events at once.
+A test shows that the lists are those of a model that observes the events one by one.
 """
 
 import argparse
@@ -23,7 +23,6 @@ import json
 import time
 from copy import copy
 
-import numpy as np
 from machine import RESULTS, describe, save_results
 
 import shortlist as sl

@@ -1,4 +1,4 @@
-"""Write the tables of performance.md and results.md from the JSON files of the benchmarks.
+"""Write the tables of performance.md, results.md and the README from the JSON files of the benchmarks.
 
 python docs/tables.py             # after a benchmark; the tests fail while a page and the JSON disagree
 python docs/tables.py --examples  # also update the output of the example scripts in examples.md
@@ -169,6 +169,37 @@ def earlier() -> Rows:
         yield (f"expected F1, n {label}, not calibrated", *cells)
 
 
+STRICT = {
+    "ta-feng": "Ta-Feng",
+    "complete-journey": "Complete Journey",
+    "online-retail": "Online Retail",
+    "ml-1m": "MovieLens-1M",
+}
+SPLITS = {"last_basket": "last basket of each user", "by_time": "strict time"}
+
+
+def strict() -> Rows:
+    """Fixed N and dynamic lists under strict time and by user (benchmarks/strict_time.py)."""
+    found = results("strict_time")
+    yield ("data", "test set", "users", "best fixed N", "dynamic", "gain (95% interval)", "p")
+    for key, title in STRICT.items():
+        for split, label in SPLITS.items():
+            if split not in found.get(key, {}):
+                continue
+            run = found[key][split]
+            fixed, dynamic = run["fixed"]["f1"], run["dynamic"]["f1"]
+            low, high = run["low"] / fixed, run["high"] / fixed
+            yield (
+                title,
+                label,
+                f"{run['users']:,}",
+                f"{fixed:.4f}",
+                f"{dynamic:.4f}",
+                f"{run['relative']:+.1%} ({low:+.1%} to {high:+.1%})",
+                _p(run["p_holm"]),
+            )
+
+
 def _p(value: float) -> str:
     return "p < .001" if value < 0.001 else f"p = {value:.3f}".replace("0.", ".", 1)
 
@@ -211,7 +242,15 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "single": single,
         "rest": rest,
     },
-    "results.md": {"cutoffs": cutoffs, "earlier": earlier, "ablation": ablation, "curve": curve, "gap": gap},
+    "results.md": {
+        "cutoffs": cutoffs,
+        "earlier": earlier,
+        "strict": strict,
+        "ablation": ablation,
+        "curve": curve,
+        "gap": gap,
+    },
+    "../README.md": {"strict": strict},
 }
 
 
@@ -224,7 +263,7 @@ def table(rows: Rows) -> str:
 
 def fill(name_of_page: str) -> str:
     """Return the page with every table rewritten between its comments."""
-    page = Path(__file__).with_name(name_of_page).read_text(encoding="utf-8")
+    page = (Path(__file__).parent / name_of_page).read_text(encoding="utf-8")
     for name, rows in TABLES[name_of_page].items():
         place = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
         page, n = place.subn(lambda found, rows=rows: found[1] + "\n" + table(rows()) + "\n" + found[2], page)
@@ -253,6 +292,6 @@ def run_scripts(page: str) -> str:
 
 if __name__ == "__main__":
     for page_name in TABLES:
-        Path(__file__).with_name(page_name).write_text(fill(page_name), encoding="utf-8")
+        (Path(__file__).parent / page_name).write_text(fill(page_name), encoding="utf-8")
     if "--examples" in sys.argv[1:]:
         EXAMPLES.write_text(run_scripts(EXAMPLES.read_text(encoding="utf-8")), encoding="utf-8")
