@@ -30,7 +30,7 @@ def candidate_features(lists: RankedLists, scores: Doubles, history: Interaction
     fill_rank_features(lists.indptr, scores, columns)
     if history is not None:
         user, item = history.users.align(lists.users), history.items.align(lists.item_ids)
-        counts = np.append(np.bincount(history.item, minlength=history.n_items), 0)
+        counts = np.append(history.item_counts, 0)
         n_interactions = _per_user(np.diff(history.indptr), user)
         fill_history_features(
             lists.indptr,
@@ -39,7 +39,7 @@ def candidate_features(lists: RankedLists, scores: Doubles, history: Interaction
             history.user_baskets,
             history.baskets,
             history.item,
-            np.log((counts + 1.0) / (history.n_rows + history.n_items + 1.0)),
+            np.log((counts + 1.0) / (counts.sum() + history.n_items + 1.0)),
             np.log(np.column_stack([1 + n_interactions, mean_basket(history, user)])),
             columns,
         )
@@ -50,8 +50,7 @@ def mean_basket(history: Interactions, user: Ints) -> Doubles:
     """(n,) mean basket size of each user; the mean over all baskets for users without history."""
     n_baskets = _per_user(np.diff(history.user_baskets), user)
     rows = _per_user(np.diff(history.indptr), user)
-    overall = history.n_rows / history.n_baskets if history.n_baskets else 1.0
-    return np.where(n_baskets > 0, rows / np.maximum(n_baskets, 1), overall)
+    return np.where(n_baskets > 0, rows / np.maximum(n_baskets, 1), history.mean_basket_size)
 
 
 def recent_basket(history: Interactions, user: Ints, back: int) -> Doubles:

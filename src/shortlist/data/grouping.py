@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.calls import warn
+from shortlist.core.ragged import starts, take_rows
 from shortlist.core.threads import rows_thread_count, run_each
 from shortlist.data.id_map import IdMap, id_series, is_id_list
 from shortlist.errors import DataError
@@ -271,7 +272,7 @@ def concat_rows(first: "Interactions", more: "Interactions") -> tuple[IdMap, IdM
     time = NO_TIME if first.time is None else np.concatenate([first.time, more.time])
     weight = NO_WEIGHT if first.weight is None else np.concatenate([first.weight, more.weight])
     basket = NO_BASKET
-    if not (_baskets_follow_time(first) and _baskets_follow_time(more)):
+    if not (baskets_follow_time(first) and baskets_follow_time(more)):
         own = np.repeat(np.arange(first.n_baskets), np.diff(first.baskets))
         new = np.repeat(np.arange(more.n_baskets), np.diff(more.baskets)) + first.n_baskets
         basket = np.concatenate([own, new]).astype(np.int32)
@@ -293,6 +294,21 @@ def filter_rows(data: "Interactions", keep: Bools) -> InteractionArrays:
     )
 
 
+def rows_of_users(data: "Interactions", users: Ints) -> InteractionArrays:
+    """The arrays of the rows of these users, in their order; -1: a user without rows."""
+    indptr, rows = take_rows(data.indptr, users)
+    user_baskets, baskets = take_rows(data.user_baskets, users)
+    return InteractionArrays(
+        indptr=indptr,
+        item=data.item[rows],
+        baskets=starts(np.diff(data.baskets)[baskets]),
+        user_baskets=user_baskets,
+        time=None if data.time is None else data.time[rows],
+        weight=None if data.weight is None else data.weight[rows],
+        duplicates=0,
+    )
+
+
 def fingerprint(data: "Interactions") -> str:
     """A stable hash of ids, rows, times, baskets and weights."""
     digest = hashlib.blake2b(digest_size=16)
@@ -305,7 +321,7 @@ def fingerprint(data: "Interactions") -> str:
     return digest.hexdigest()
 
 
-def _baskets_follow_time(data: "Interactions") -> bool:
+def baskets_follow_time(data: "Interactions") -> bool:
     """Whether a basket is all rows of a user with equal times (without times, all rows of a user)."""
     first, counts = np.empty(data.n_rows, np.bool_), np.zeros(data.n_users + 1, np.int64)
     time = NO_TIME if data.time is None else data.time

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
+from threading import Lock
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,8 @@ from shortlist.errors import DataError, UnknownIdError
 from shortlist.types import Ints, Longs
 
 UNKNOWN = -1
+MAX_CHUNKS = 64  # parts of a series that was extended, before it is copied into one
+_EXTENDING = Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +80,11 @@ class IdMap:
         return f"IdMap({len(self):,} ids: {shown}{', …' if len(self) > 3 else ''})"
 
     def __contains__(self, value: object) -> bool:
-        return value in self.positions
+        return self.positions.get(value, len(self)) < len(self)
 
     @cached_property
     def positions(self) -> dict[Any, int]:
-        """Id → dense index."""
+        """Id → dense index; shared with longer maps, so indices of len(self) or more mean unknown."""
         return {value: index for index, value in enumerate(self.values.to_list())}
 
     def lookup(self, ids: Iterable[Any], kind: str = "id") -> Ints:
@@ -125,7 +128,8 @@ class IdMap:
         if not set(map(type, values)) <= {str if self.kind == "string" else int}:  # also NumPy scalars
             for one in values:
                 self.check_type(one, kind)
-        return np.array([positions.get(_plain(one), UNKNOWN) for one in values], np.int32)
+        index = np.array([positions.get(_plain(one), UNKNOWN) for one in values], np.int32)
+        return np.where(index < len(self), index, np.int32(UNKNOWN))
 
     def check_type(self, value: Any, kind: str = "id") -> None:
         """Raise UnknownIdError if a value cannot be one of these ids because of its type.
@@ -193,8 +197,8 @@ class IdMap:
         0
         """
         self.check_type(value, kind)
-        found = self.positions.get(_plain(value))
-        if found is not None:
+        found = self.positions.get(_plain(value), len(self))
+        if found < len(self):
             return found
         hint = f"none of the {len(self):,} known ids is similar."
         if self.kind == "string":
@@ -238,13 +242,45 @@ class IdMap:
         more = id_series(ids).unique()
         if len(more) == 0:
             return self
-        if more.dtype.is_integer() != self.values.dtype.is_integer():
-            raise DataError(
-                f"new ids must have the type of the known ones ({self.values.dtype}), got {more.dtype}; "
-                "cast them."
-            )
+        self._check_new(more)
         new = more.filter(pl.Series(self.lookup(more) == UNKNOWN)).sort()
         return IdMap(pl.concat([self.values, new.cast(self.values.dtype)])) if len(new) else self
+
+    def _check_new(self, ids: pl.Series) -> None:
+        """Raise DataError if the ids are strings and the known ones integers, or the reverse."""
+        if ids.dtype.is_integer() != self.values.dtype.is_integer():
+            raise DataError(
+                f"new ids must have the type of the known ones ({self.values.dtype}), got {ids.dtype}; "
+                "cast them."
+            )
+
+    def extend(self, new: pl.Series) -> "IdMap":
+        """Return a map with these ids, followed by new ones, in time proportional to the new ones.
+
+        Parameters
+        ----------
+        new
+            Distinct unknown ids, in the order of their indices.
+        """
+        if not len(new):
+            return self
+        self._check_new(new)
+        n, added = len(self), new.cast(self.values.dtype)
+        with _EXTENDING:
+            positions = self.positions
+            if len(positions) > n:  # another map was extended from this one: the dictionary is its own
+                positions = {value: index for index, value in enumerate(self.values.to_list())}
+            positions.update(zip(added.to_list(), range(n, n + len(added)), strict=True))
+        values = pl.concat([self.values, added], rechunk=False)
+        extended = IdMap(values.rechunk() if values.n_chunks() > MAX_CHUNKS else values)
+        vars(extended)["positions"] = positions
+        return extended
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"values": self.values}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
 
 
 def id_kind(value: Any) -> str | None:

@@ -320,6 +320,16 @@ class Interactions:
         return self.n_rows - int(self.item_sets[0][-1]) >= max(1, self.n_rows // 100)
 
     @cached_property
+    def item_counts(self) -> Longs:
+        """(n_items,) rows of each item."""
+        return np.bincount(self.item, minlength=self.n_items)
+
+    @property
+    def mean_basket_size(self) -> float:
+        """Rows per basket; 1 without baskets."""
+        return self.n_rows / self.n_baskets if self.n_baskets else 1.0
+
+    @cached_property
     def fingerprint(self) -> str:
         """A stable hash of ids, rows, times, baskets and weights."""
         return fingerprint(self)

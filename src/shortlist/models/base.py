@@ -173,7 +173,7 @@ class Recommender(RequestMethods):
         """
         with self._lock:
             state = self._fitted_state()
-            history = state.history.add_baskets(histories)
+            history = state.history.merged.add_baskets(histories)
             users = history.users.lookup(list(histories))
             self._state = self._keep_cutoff(state, self._add_history(state, history, users))
         return self
@@ -216,8 +216,8 @@ class Recommender(RequestMethods):
             state = self._fitted_state()
             more = match_events(state.history, found, self.uses_new_items)
             if more.n_rows:
-                history = state.history.concat(more)
-                self._state = self._keep_cutoff(state, self._observe(state, history))
+                history, new = state.history.append(more)
+                self._state = self._observe(state, history, new)
         return self
 
     @explain_call
@@ -323,7 +323,7 @@ class Recommender(RequestMethods):
         ...     same = sl.load_model(path)
         """
         state = self._fitted_state()
-        history = state.history
+        history = state.history.merged
         own, notes = self._to_arrays(state)
         arrays = {f"model.{name}": array for name, array in own.items()}
         arrays |= {

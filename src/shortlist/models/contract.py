@@ -1,8 +1,8 @@
 """FittedModel: what every model implements, and the one frozen state that holds what it knows.
 
-`fit`, `partial_fit` and `fold_in` build the next state under a lock and swap it in with a single assignment;
-every request reads the state once. Any number of threads may therefore request lists while another one
-updates the model.
+`fit`, `partial_fit`, `fold_in` and `observe` build the next state under a lock and swap it in with a single
+assignment; every request reads the state once. Any number of threads may therefore request lists while
+another one updates the model.
 """
 
 import hashlib
@@ -18,6 +18,7 @@ import numpy as np
 
 from shortlist.core.estimator import Estimator
 from shortlist.cutoff.base import Cutoff
+from shortlist.data.history import History, NewRows
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, NotFittedError
@@ -35,7 +36,7 @@ MAX_BATCH = 8192  # users scored at once
 class ModelState:
     """What a fitted model knows; never modified, only replaced."""
 
-    history: Interactions
+    history: History
     cutoff: Cutoff | None = None
     selection: SelectionReport | None = None
     fingerprint: str | None = None  # of what was learned; `observe` and `fold_in` keep it
@@ -94,15 +95,15 @@ class FittedModel(Estimator, ABC):
 
     def _learn_more(self, state: Any, more: Interactions, options: FitOptions, n_epochs: int | None) -> Any:
         """Learn from more data; by default, from scratch on all of it."""
-        return self._learn(state.history.concat(more), options)
+        return self._learn(state.history.merged.concat(more), options)
 
     def _add_history(self, state: Any, history: Interactions, users: Ints) -> Any:
         """Add to the history of `users` without training; by default, learn from scratch."""
         return self._learn(history, FitOptions())
 
-    def _observe(self, state: Any, history: Interactions) -> Any:
-        """Replace the history by a longer one without learning; by default, count all of it again."""
-        return self._learn(history, FitOptions())
+    def _observe(self, state: Any, history: History, new: NewRows) -> Any:
+        """Replace the history by one with new rows, without learning."""
+        return replace(state, history=history)
 
     def contributions(self, request: RecommendRequest[Any], items: Ints) -> Contributions:
         """Return the sources of each item's score and their amounts, largest first.
@@ -167,18 +168,20 @@ class FittedModel(Estimator, ABC):
     @property
     def history_(self) -> Interactions:
         """The interactions that the model knows."""
-        found: Interactions = self._fitted_state().history
-        return found
+        history: History = self._fitted_state().history
+        return history.merged
 
     @property
     def users_(self) -> IdMap:
         """The ids of the known users."""
-        return self.history_.users
+        found: IdMap = self._fitted_state().history.users
+        return found
 
     @property
     def items_(self) -> IdMap:
         """The ids of the known items."""
-        return self.history_.items
+        found: IdMap = self._fitted_state().history.items
+        return found
 
     @property
     def cutoff_(self) -> Cutoff | None:
@@ -227,7 +230,7 @@ class FittedModel(Estimator, ABC):
         return f"{type(self).__name__}({params})"
 
     def _repr_html_(self) -> str:
-        known = repr(self._state.history) if self._state is not None else "not fitted"
+        known = repr(self._state.history.merged) if self._state is not None else "not fitted"
         cutoff = f", cutoff {type(self._state.cutoff).__name__}" if self._state and self._state.cutoff else ""
         return f"<b>{escape(repr(self))}</b><br>{escape(known)}{escape(cutoff)}"
 

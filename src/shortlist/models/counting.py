@@ -1,31 +1,67 @@
 """Popularity and PersonalFrequency: baselines that count interactions."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from shortlist.core.checks import check_array
 from shortlist.core.estimator import check_fraction, check_number
+from shortlist.data.grouping import NO_TIME
+from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
+from shortlist.kernels.history import add_decayed
 from shortlist.kernels.item_stats import DAY
 from shortlist.models.base import Recommender
 from shortlist.models.contract import FitOptions, ModelState
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
-from shortlist.types import Doubles, Floats, Ints
+from shortlist.types import Doubles, Floats, Ints, Longs
 
 
-def count_interactions(data: Interactions, half_life: float | None = None) -> Doubles:
-    """(n_items,) interactions per item; with a half-life in days, older ones count less."""
-    if half_life is None:
-        return np.asarray(np.bincount(data.item, minlength=data.n_items), np.float64)
-    if data.time is None:
-        raise ConfigError("half_life needs timestamps, got data without them; set half_life=None.")
-    age = (data.time.max() - data.time) / DAY
-    decayed = np.bincount(data.item, weights=0.5 ** (age / half_life), minlength=data.n_items)
-    return np.asarray(decayed, np.float64)
+class ItemCounts(NamedTuple):
+    """Interactions per item; with a half-life in days, older ones count less."""
+
+    counts: Doubles  # (n_items,) decayed up to the item's last interaction
+    last: Longs  # (n_items,) its time; (0,) without a half-life
+    half_life: float | None
+
+    @classmethod
+    def of(cls, data: Interactions, half_life: float | None) -> "ItemCounts":
+        """Count all rows."""
+        if half_life is None:
+            return cls(data.item_counts.astype(np.float64), NO_TIME, None)
+        if data.time is None:
+            raise ConfigError("half_life needs timestamps, got data without them; set half_life=None.")
+        empty = cls(np.zeros(data.n_items), np.zeros(data.n_items, np.int64), half_life)
+        return cast(ItemCounts, empty._add(data.item, data.time))
+
+    def observe(self, history: History, new: NewRows) -> "ItemCounts":
+        """Count new rows too; all rows again if one is older than the last one of its item."""
+        if self.half_life is None:
+            return self._replace(counts=history.totals.item_counts.astype(np.float64))
+        n_new = history.n_items - self.counts.size
+        longer = self._replace(counts=np.pad(self.counts, (0, n_new)), last=np.pad(self.last, (0, n_new)))
+        return longer._add(new.item, new.time) or ItemCounts.of(history.merged, self.half_life)
+
+    def _add(self, item: Ints, time: Longs) -> "ItemCounts | None":
+        """Count more rows; None if one of them is too old to be added."""
+        assert self.half_life is not None
+        order, added = (
+            np.argsort(time, kind="stable"),
+            self._replace(counts=self.counts.copy(), last=self.last.copy()),
+        )
+        in_order = add_decayed(item[order], time[order], self.half_life * DAY, added.counts, added.last)
+        return added if in_order else None
+
+    def values(self) -> Doubles:
+        """(n_items,) the counts just after the last interaction of all."""
+        if self.half_life is None:
+            return self.counts
+        age = (self.last.max() - self.last) / DAY
+        return np.asarray(self.counts * 0.5 ** (age / self.half_life))
 
 
 def decayed_counts(data: Interactions, decay: float) -> Floats:
@@ -51,7 +87,12 @@ def check_half_life(half_life: float | None) -> None:
 class PopularityState(ModelState):
     """Interactions per item."""
 
-    popularity: Floats  # (n_items,)
+    counts: ItemCounts
+
+    @cached_property
+    def popularity(self) -> Floats:
+        """(n_items,) interactions per item."""
+        return self.counts.values().astype(np.float32)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -75,8 +116,10 @@ class Popularity(Recommender):
         check_half_life(self.half_life)
 
     def _learn(self, train: Interactions, options: FitOptions) -> PopularityState:
-        popularity = count_interactions(train, self.half_life).astype(np.float32)
-        return PopularityState(history=train, popularity=popularity)
+        return PopularityState(history=History.of(train), counts=ItemCounts.of(train, self.half_life))
+
+    def _observe(self, state: PopularityState, history: History, new: NewRows) -> PopularityState:
+        return replace(state, history=history, counts=state.counts.observe(history, new))
 
     def score(self, request: RecommendRequest[PopularityState]) -> Scores:
         """Interactions per item."""
@@ -92,16 +135,22 @@ class Popularity(Recommender):
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> PopularityState:
-        popularity = check_array(arrays, "popularity", np.float32, (history.n_items,), low=0)
-        return PopularityState(history=history, popularity=popularity)
+        check_array(arrays, "popularity", np.float32, (history.n_items,), low=0)
+        return self._learn(history, FitOptions())  # counting again gives the counts that were saved
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FrequencyState(ModelState):
-    """Personal counts, and the popularity added to them."""
+    """Interactions per item, and the popularity that is added to personal counts."""
 
-    popularity: Floats  # (n_items,)
-    counts: Floats  # one per entry of history.item_sets
+    counts: ItemCounts
+    weight: float  # of the popularity
+
+    @cached_property
+    def popularity(self) -> Floats:
+        """(n_items,) the weighted share of each item in all interactions."""
+        sales = self.counts.values()
+        return np.asarray(self.weight * sales / sales.sum(), np.float32)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -136,24 +185,18 @@ class PersonalFrequency(Recommender):
         check_number(0, popularity=self.popularity)
 
     def _learn(self, train: Interactions, options: FitOptions) -> FrequencyState:
-        sales = count_interactions(train, self.half_life)
-        return FrequencyState(
-            history=train,
-            popularity=(self.popularity * sales / sales.sum()).astype(np.float32),
-            counts=decayed_counts(train, self.decay),
-        )
+        counts = ItemCounts.of(train, self.half_life)
+        return FrequencyState(history=History.of(train), counts=counts, weight=self.popularity)
 
-    def _counts(self, request: RecommendRequest[FrequencyState]) -> Floats:
-        """Personal counts over request.history.item_sets."""
-        return decayed_counts(request.history, self.decay) if request.is_session else request.state.counts
+    def _observe(self, state: FrequencyState, history: History, new: NewRows) -> FrequencyState:
+        return replace(state, history=history, counts=state.counts.observe(history, new))
 
     def score(self, request: RecommendRequest[FrequencyState]) -> Scores:
         """Decayed personal counts plus popularity."""
-        scores, counts = np.tile(request.state.popularity, (len(request), 1)), self._counts(request)
+        scores = np.tile(request.state.popularity, (len(request), 1))
         indptr, items = request.history.item_sets
-        for row, user in enumerate(request.users):
-            own = slice(indptr[user], indptr[user + 1])
-            scores[row, items[own]] += counts[own]
+        owner = np.repeat(request.rows, np.diff(indptr))
+        scores[owner, items] += decayed_counts(request.history, self.decay)
         return Scores(values=scores)
 
     def contributions(self, request: RecommendRequest[FrequencyState], items: Ints) -> Contributions:
@@ -163,13 +206,10 @@ class PersonalFrequency(Recommender):
         return [largest_first(["own baskets", "popularity"], row) for row in both]
 
     def _to_arrays(self, state: FrequencyState) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"popularity": state.popularity, "counts": state.counts}, {}
+        return {"popularity": state.popularity}, {}
 
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> FrequencyState:
-        return FrequencyState(
-            history=history,
-            popularity=check_array(arrays, "popularity", np.float32, (history.n_items,), low=0),
-            counts=check_array(arrays, "counts", np.float32, (history.item_sets[1].size,), low=0),
-        )
+        check_array(arrays, "popularity", np.float32, (history.n_items,), low=0)
+        return self._learn(history, FitOptions())  # counting again gives the counts that were saved

@@ -1,6 +1,6 @@
 """EASE: a linear item–item model in closed form (Steck, 2019)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from shortlist.core.checks import check_array
 from shortlist.core.estimator import check_fraction, check_number
 from shortlist.core.glm import fit_item_weights
-from shortlist.core.ragged import take_rows
+from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.models.base import Recommender
 from shortlist.models.contract import FitOptions, ModelState
@@ -20,10 +20,9 @@ from shortlist.types import Doubles, Floats, Ints
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EASEState(ModelState):
-    """The item–item weights, and how recent each user's items are."""
+    """The item–item weights."""
 
     weights: Floats  # (n_items, n_items)
-    recency: Floats  # one per entry of history.item_sets
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -61,16 +60,10 @@ class EASE(Recommender):
     def _learn(self, train: Interactions, options: FitOptions) -> EASEState:
         indptr, items = train.item_sets
         matrix = csr_array((np.ones(items.size), items, indptr), shape=(train.n_users, train.n_items))
-        return self._build_state(train, fit_item_weights(matrix, self.reg))
-
-    def _build_state(self, history: Interactions, weights: Floats) -> EASEState:
-        return EASEState(history=history, weights=weights, recency=self._recency(history))
+        return EASEState(history=History.of(train), weights=fit_item_weights(matrix, self.reg))
 
     def _add_history(self, state: EASEState, history: Interactions, users: Ints) -> EASEState:
-        return self._build_state(history, state.weights)
-
-    def _observe(self, state: EASEState, history: Interactions) -> EASEState:
-        return self._build_state(history, state.weights)
+        return replace(state, history=History.of(history))
 
     def score(self, request: RecommendRequest[EASEState]) -> Scores:
         """The weighted sum over each user's items."""
@@ -79,11 +72,9 @@ class EASE(Recommender):
 
     def _history_matrix(self, request: RecommendRequest[EASEState]) -> csr_array:
         """(n, n_items) the users' items, decayed by the baskets since the last one with the item."""
-        history = request.history
-        recency = self._recency(history) if request.is_session else request.state.recency
-        indptr, items = history.item_sets
-        at, rows = take_rows(indptr, request.users)
-        return csr_array((recency[rows], items[rows], at), shape=(len(request), history.n_items))
+        indptr, items = request.history.item_sets
+        values = self._recency(request.history)
+        return csr_array((values, items, indptr), shape=(len(request), request.history.n_items))
 
     def _recency(self, history: Interactions) -> Floats:
         """For every entry of history.item_sets, decay^(baskets since the last one with the item)."""
@@ -112,4 +103,5 @@ class EASE(Recommender):
 
     def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> EASEState:
         shape = (history.n_items, history.n_items)
-        return self._build_state(history, check_array(arrays, "weights", np.float32, shape))
+        weights = check_array(arrays, "weights", np.float32, shape)
+        return EASEState(history=History.of(history), weights=weights)

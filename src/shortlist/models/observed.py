@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from shortlist.data.grouping import NO_BASKET, NO_TIME, NO_WEIGHT
+from shortlist.data.history import History
 from shortlist.data.id_map import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError, DataWarning
@@ -26,10 +27,10 @@ def read_events(events: Any) -> Interactions:
     return Interactions.from_tuples(events) if isinstance(events, (list, tuple)) else Interactions.of(events)
 
 
-def match_events(known: Interactions, events: Interactions, uses_new_items: bool) -> Interactions:
+def match_events(known: History, events: Interactions, uses_new_items: bool) -> Interactions:
     """The events in the form of the history: with times if it has them, without items it cannot use."""
-    if events.n_rows and (known.time is None) != (events.time is None):
-        needed, got = ("no times", "times") if known.time is None else ("times", "no times")
+    if events.n_rows and known.has_times == (events.time is None):
+        needed, got = ("no times", "times") if not known.has_times else ("times", "no times")
         raise DataError(
             f"events must have {needed} like the data that the model was fitted on, got {got}; "
             "pass the same columns."
@@ -37,7 +38,7 @@ def match_events(known: Interactions, events: Interactions, uses_new_items: bool
     if not events.n_rows:
         return events
     weight = events.weight
-    if known.weight is None:
+    if known.base.weight is None:
         weight = None
     elif weight is None:
         weight = np.ones(events.n_rows, np.float32)

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from shortlist.core.checks import check_array, check_names, check_starts, check_text, file_error
+from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.models.base import Recommender
@@ -26,13 +27,15 @@ class PrecomputedState(ModelState):
     """The scores, in the form in which they were given."""
 
     scores: Any  # dense array, CSR matrix, callable, or (user factors, item factors)
+    n_scored: int  # users with scores; users that `observe` added follow them
     index: ItemIndexCache | None = None
 
     @cached_property
     def users_by_item(self) -> Any:
-        """(n_users, n_items) in CSC form: 1 where the user has the item."""
-        indptr, items = self.history.item_sets
-        shape = (self.history.n_users, self.history.n_items)
+        """(n_scored, n_items) in CSC form: 1 where the user has the item."""
+        scored = np.arange(self.n_scored, dtype=np.int32)
+        indptr, items = self.history.rows_of(scored).item_sets
+        shape = (self.n_scored, self.history.n_items)
         return csr_array((np.ones(items.size, np.float32), items, indptr), shape=shape).tocsc()
 
 
@@ -41,8 +44,8 @@ class PrecomputedScores(Recommender):
     """Use the scores of any ranker; `fit` only checks them against the data.
 
     Rows and columns follow the id tables of the data given to `fit` (`data.users`, `data.items`). Lists for
-    users that the ranker never scored (`recommend(history=…)`) are the mean of the scores of known users with
-    the most items in common.
+    users that the ranker never scored (`recommend(history=…)`, or added by `observe`) are the mean of the
+    scores of known users with the most items in common.
 
     Parameters
     ----------
@@ -80,10 +83,7 @@ class PrecomputedScores(Recommender):
             raise ConfigError(
                 "PrecomputedScores has no scores for new users; pass them to recommend(history=…) instead."
             )
-        return replace(state, history=history)
-
-    def _observe(self, state: PrecomputedState, history: Interactions) -> PrecomputedState:
-        return self._add_history(state, history, history.active_users)
+        return replace(state, history=History.of(history))
 
     def _learn_more(
         self, state: PrecomputedState, more: Interactions, options: FitOptions, n_epochs: int | None
@@ -118,9 +118,14 @@ class PrecomputedScores(Recommender):
 
     def score(self, request: RecommendRequest[PrecomputedState]) -> Scores:
         """The given scores; entries that a sparse matrix does not store are -inf, that is, never shown."""
-        if request.is_session:
-            return Scores(values=self._session_scores(request))
         state, users = request.state, request.users
+        unscored = request.rows if request.is_session else request.rows[users >= state.n_scored]
+        if unscored.size:
+            values = np.empty((len(request), state.history.n_items), np.float32)
+            values[unscored] = self._neighbor_scores(request, unscored)
+            scored = np.setdiff1d(request.rows, unscored)
+            values[scored] = self._dense(state, users[scored])
+            return Scores(values=values)
         if isinstance(state.scores, tuple):
             user, item = state.scores
             return Scores(factors=Factors(user[users], item, None, state.index))
@@ -151,13 +156,12 @@ class PrecomputedScores(Recommender):
             )
         return found
 
-    def _session_scores(self, request: RecommendRequest[PrecomputedState]) -> Floats:
-        """(n, n_items) for each session, the mean scores of the known users with the most items in common."""
-        known = request.state.history
-        scores = np.full((len(request), known.n_items), -np.inf, np.float32)
+    def _neighbor_scores(self, request: RecommendRequest[PrecomputedState], rows: Ints) -> Floats:
+        """(n, n_items) for users without scores, the mean of the users with the most items in common."""
+        scores = np.full((rows.size, request.state.history.n_items), -np.inf, np.float32)
         users_by_item = request.state.users_by_item
-        for row, user in enumerate(request.users):
-            indptr, items = request.history.item_sets
+        indptr, items = request.history.item_sets
+        for row, user in enumerate(rows):
             common = np.asarray(users_by_item[:, items[indptr[user] : indptr[user + 1]]].sum(axis=1)).ravel()
             nearest = np.flatnonzero(common == common.max(initial=0))[:NEIGHBORS].astype(np.int32)
             if common.max(initial=0) > 0:
@@ -218,15 +222,17 @@ def _restore_scores(history: Interactions, arrays: dict[str, Any], notes: dict[s
     return csr_array((data, indices, indptr), shape=(n_users, n_items))
 
 
-def _build_state(history: Interactions, scores: Any) -> PrecomputedState:
+def _build_state(data: Interactions, scores: Any) -> PrecomputedState:
     """Factors are copied and made read-only, so that an index over them stays valid."""
+    history = History.of(data)
     if isinstance(scores, tuple):
         user, item = np.ascontiguousarray(scores[0], np.float32), np.array(scores[1], np.float32)
         item.flags.writeable = False
-        return PrecomputedState(history=history, scores=(user, item), index=ItemIndexCache())
-    return PrecomputedState(
-        history=history, scores=csr_array(cast(Any, scores)) if issparse(scores) else scores
-    )
+        pair, index = (user, item), ItemIndexCache()
+        return PrecomputedState(history=history, scores=pair, n_scored=len(user), index=index)
+    known = csr_array(cast(Any, scores)) if issparse(scores) else scores
+    n_scored = data.n_users if callable(scores) else known.shape[0]
+    return PrecomputedState(history=history, scores=known, n_scored=n_scored)
 
 
 def from_implicit(model: Any, train: Interactions) -> PrecomputedScores:

@@ -1,13 +1,15 @@
 """TIFUKNN: decayed personal frequencies, mixed with those of the most similar users (Hu et al., 2020)."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from shortlist.core.checks import check_array
 from shortlist.core.estimator import check_number, check_whole
+from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
 from shortlist.models.base import Recommender
@@ -21,10 +23,53 @@ BLOCK = 512  # users compared with all others at once
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TIFUKNNState(ModelState):
-    """The users' vectors."""
+    """The users' vectors; those of users with new rows are computed when they are first needed."""
 
-    vectors: csr_array  # (n_users, n_items)
-    norms: Doubles  # (n_users,) squared
+    decay: "Decay"
+    known: csr_array  # (n_known_users, n_known_items) vectors before the last rows
+    changed: Ints  # users with other vectors than in `known`, ascending
+
+    @cached_property
+    def vectors(self) -> csr_array:
+        """(n_users, n_items)."""
+        history, n_known = self.history, self.known.shape[0]
+        if not self.changed.size:
+            return self.known
+        fresh = user_vectors(history.rows_of(self.changed), self.decay)
+        known = csr_array(
+            (self.known.data, self.known.indices, self.known.indptr), shape=(n_known, history.n_items)
+        )
+        row = np.arange(history.n_users)
+        row[self.changed] = n_known + np.arange(self.changed.size)
+        return csr_array(vstack([known, fresh], format="csr")[row])
+
+    @cached_property
+    def norms(self) -> Doubles:
+        """(n_users,) squared."""
+        return np.asarray(self.vectors.multiply(self.vectors).sum(axis=1))
+
+
+class Decay(NamedTuple):
+    """How older baskets count less."""
+
+    group_size: int
+    basket_decay: float
+    group_decay: float
+
+
+def user_vectors(data: Interactions, decay: Decay) -> csr_array:
+    """(n_users, n_items); the oldest group may hold fewer baskets."""
+    n_baskets = np.diff(data.user_baskets)
+    owner = np.repeat(np.arange(data.n_users), n_baskets)
+    back = data.user_baskets[owner + 1] - 1 - np.arange(data.n_baskets)
+    group = back // decay.group_size
+    n_groups = -(-n_baskets // decay.group_size)
+    size = np.minimum(decay.group_size, n_baskets[owner] - group * decay.group_size)
+    factor = decay.basket_decay ** (back % decay.group_size) * decay.group_decay**group
+    weight = np.repeat(factor / size / n_groups[owner], np.diff(data.baskets))
+    rows = csr_array((weight, data.item, data.indptr), shape=(data.n_users, data.n_items), copy=True)
+    rows.sum_duplicates()
+    return rows
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -71,21 +116,22 @@ class TIFUKNN(Recommender):
                 raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}.")
 
     def _learn(self, train: Interactions, options: FitOptions) -> TIFUKNNState:
-        return _build_state(train, self._vectors(train))
+        return self._build_state(train, user_vectors(train, self._decay))
 
-    def _vectors(self, data: Interactions) -> csr_array:
-        """(n_users, n_items); the oldest group may hold fewer baskets."""
-        n_baskets = np.diff(data.user_baskets)
-        owner = np.repeat(np.arange(data.n_users), n_baskets)
-        back = data.user_baskets[owner + 1] - 1 - np.arange(data.n_baskets)
-        group = back // self.group_size
-        n_groups = -(-n_baskets // self.group_size)
-        size = np.minimum(self.group_size, n_baskets[owner] - group * self.group_size)
-        decay = self.basket_decay ** (back % self.group_size) * self.group_decay**group
-        weight = np.repeat(decay / size / n_groups[owner], np.diff(data.baskets))
-        rows = csr_array((weight, data.item, data.indptr), shape=(data.n_users, data.n_items), copy=True)
-        rows.sum_duplicates()
-        return rows
+    def _build_state(self, history: Interactions, vectors: csr_array) -> TIFUKNNState:
+        return TIFUKNNState(
+            history=History.of(history), decay=self._decay, known=vectors, changed=np.empty(0, np.int32)
+        )
+
+    @property
+    def _decay(self) -> Decay:
+        return Decay(self.group_size, self.basket_decay, self.group_decay)
+
+    def _observe(self, state: TIFUKNNState, history: History, new: NewRows) -> TIFUKNNState:
+        known, changed = state.known, np.union1d(state.changed, new.user)
+        if "vectors" in vars(state):  # computed for a request
+            known, changed = state.vectors, np.unique(new.user)
+        return replace(state, history=history, known=known, changed=changed.astype(np.int32))
 
     def score(self, request: RecommendRequest[TIFUKNNState]) -> Scores:
         """The mix of own and neighbors' frequencies."""
@@ -95,7 +141,7 @@ class TIFUKNN(Recommender):
     def _parts(self, request: RecommendRequest[TIFUKNNState]) -> tuple[Doubles, Doubles]:
         """(n, n_items) the users' own vectors and the mean vectors of their neighbors."""
         state = request.state
-        mine = (self._vectors(request.history) if request.is_session else state.vectors)[request.users]
+        mine = user_vectors(request.history, state.decay)
         others = np.zeros((len(request), state.history.n_items))
         themselves = None if request.is_session else request.users
         for start in range(0, len(request), BLOCK):
@@ -133,9 +179,4 @@ class TIFUKNN(Recommender):
         indptr, items = history.item_sets
         shape = (history.n_users, history.n_items)
         weights = check_array(arrays, "weights", np.float64, (items.size,), low=0, high=1.001)
-        return _build_state(history, csr_array((weights, items, indptr), shape=shape))
-
-
-def _build_state(history: Interactions, vectors: csr_array) -> TIFUKNNState:
-    norms: Doubles = np.asarray(vectors.multiply(vectors).sum(axis=1))
-    return TIFUKNNState(history=history, vectors=vectors, norms=norms)
+        return self._build_state(history, csr_array((weights, items, indptr), shape=shape))

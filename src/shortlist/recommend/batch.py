@@ -223,7 +223,7 @@ class BatchRecommender(Generic[S]):
         self, request: RecommendRequest[S], own: ItemSets | None, excluded: ItemSets
     ) -> Hits:
         """The most popular items; the score is their number of interactions."""
-        counts = np.bincount(request.state.history.item, minlength=len(self.item_ids)).astype(np.float32)
+        counts = request.state.history.totals.item_counts.astype(np.float32)
         scores = Scores(factors=Factors(np.ones((len(request), 1), np.float32), counts[:, None]))
         floors, limit = np.zeros(len(request), np.float32), request.options.fallback_limit
         if own is not None:

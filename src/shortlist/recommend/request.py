@@ -6,6 +6,7 @@ prediction times and candidates. A model answers with one `Scores` object.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from shortlist.core.estimator import check_whole
 from shortlist.core.ragged import ItemSets, no_sets, same_sets
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.grouping import NO_BASKET, NO_TIME, NO_WEIGHT
+from shortlist.data.history import History
 from shortlist.data.id_map import UNKNOWN, IdMap, id_series, is_id_list
 from shortlist.data.interactions import Interactions
 from shortlist.data.times import parse_times
@@ -36,7 +38,7 @@ class State(Protocol):
     """The part of a fitted model's state that the request path uses."""
 
     @property
-    def history(self) -> Interactions:
+    def history(self) -> History:
         """The interactions that the model knows."""
 
     @property
@@ -165,9 +167,9 @@ class RecommendRequest(Generic[S]):
 
     state: S  # read from the model once, so that the answer cannot mix two states
     user_ids: pl.Series  # (n,)
-    users: Ints  # (n,) rows of `history`; -1 for unknown users
-    history: Interactions  # the model's own, or the sessions given as `history=`, over the same items
-    is_session: bool = False  # True: `history` comes with the request and the model never saw it
+    users: Ints  # (n,) indices of the users in `source`; -1 for unknown users
+    source: History  # the model's own, or the sessions given as `history=`, over the same items
+    is_session: bool = False  # True: `source` comes with the request and the model never saw it
     timestamps: Longs | None = None  # (n,) prediction times in microseconds; None: after the last event
     candidates: ItemFilter = NO_FILTER
     exclude: ItemFilter = NO_FILTER
@@ -177,6 +179,17 @@ class RecommendRequest(Generic[S]):
 
     def __len__(self) -> int:
         return self.users.size
+
+    @cached_property
+    def history(self) -> Interactions:
+        """The rows of each user of the request, in their order, before the user's prediction time."""
+        whole = self.state.history if self.is_session else None
+        return self.source.rows_of(self.users, IdMap(self.user_ids), self.timestamps, whole)
+
+    @cached_property
+    def rows(self) -> Ints:
+        """0 … n - 1: the users of `history`."""
+        return np.arange(len(self), dtype=np.int32)
 
     def take(self, numbers: npt.NDArray[np.integer]) -> Self:
         """The request of these users alone, in this order."""
@@ -204,9 +217,7 @@ class RecommendRequest(Generic[S]):
 
     def excluded_sets(self) -> ItemSets:
         """The items that must not be shown to each user."""
-        excluded = (
-            ItemSets(*self.history.item_sets).take(self.users) if self.filter_seen else no_sets(len(self))
-        )
+        excluded = ItemSets(*self.history.item_sets) if self.filter_seen else no_sets(len(self))
         if self.exclude.shared is not None:
             excluded = join_sets(excluded, same_sets(self.exclude.shared, len(self)))
         own = self.exclude.sets(self.user_ids, self.state.history.items)
@@ -236,25 +247,26 @@ def build_request(
         user_ids = parse_users(known, users)
         rows = known.users.lookup(user_ids, "user id")
         timestamps = request_times(known, user_ids, at)
-        visible = known
+        source = known
     else:
-        visible = read_sessions(known, history, at)
-        user_ids = parse_users(visible, users)
-        rows = visible.users.lookup(user_ids, "history: user id")
+        sessions = read_sessions(known, history, at)
+        source = History.of(sessions)
+        user_ids = parse_users(source, users)
+        rows = sessions.users.lookup(user_ids, "history: user id")
         if (rows == UNKNOWN).any():
             other = user_ids.gather(np.flatnonzero(rows == UNKNOWN))[0]
             raise ConfigError(
                 f"users must be users of `history`, got {other!r}; leave users out, or make a second call "
                 "without history."
             )
-        empty = np.append(np.diff(visible.indptr) == 0, True)  # the last entry is read for unknown users
+        empty = np.append(np.diff(sessions.indptr) == 0, True)  # the last entry is read for unknown users
         rows[empty[rows]] = UNKNOWN  # no known item: nothing to recommend from
         timestamps = request_times(known, user_ids, at)
     return RecommendRequest(
         state=state,
         user_ids=user_ids,
         users=rows,
-        history=visible,
+        source=source,
         is_session=history is not None,
         timestamps=timestamps,
         candidates=ItemFilter.build("candidates", candidates, user_ids, known.items),
@@ -265,7 +277,7 @@ def build_request(
     )
 
 
-def parse_users(known: Interactions, users: Any) -> pl.Series:
+def parse_users(known: History, users: Any) -> pl.Series:
     """Distinct user ids, from one id or many; all known users for None."""
     if users is None:
         return known.users.values
@@ -284,7 +296,7 @@ def parse_users(known: Interactions, users: Any) -> pl.Series:
     return found
 
 
-def request_times(known: Interactions, user_ids: pl.Series, at: Any) -> Longs | None:
+def request_times(known: History, user_ids: pl.Series, at: Any) -> Longs | None:
     """(n,) the prediction time of each user in microseconds; None: just after the last known event.
 
     `at` is a date, an ISO 8601 string or an epoch number, one or one per user; or Interactions, whose first
@@ -292,7 +304,7 @@ def request_times(known: Interactions, user_ids: pl.Series, at: Any) -> Longs | 
     """
     if at is None or (isinstance(at, Interactions) and (at.time is None or at.n_rows == 0)):
         return None
-    if known.time is None:
+    if not known.has_times:
         raise ConfigError(
             "at needs a model that was fitted on data with timestamps, got one without; omit at."
         )
@@ -334,7 +346,7 @@ def _time_series(values: Any) -> pl.Series:
     return series
 
 
-def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
+def read_sessions(known: History, history: Any, at: Any) -> Interactions:
     """Sessions as interactions over the known items; unknown items are skipped and reported.
 
     A mapping user id → item ids is one basket per user, just before the prediction time. A table or
@@ -352,7 +364,7 @@ def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
         user = np.repeat(np.arange(len(rows), dtype=np.int32), [len(row) for row in rows])
         item = known.items.lookup([one for row in rows for one in row], "history: item id")
         time = NO_TIME
-        if known.time is not None:
+        if known.has_times:
             times = request_times(known, users, at)
             end = np.full(len(rows), known.end_time) if times is None else times
             time = (end - 1)[user]
@@ -367,7 +379,7 @@ def read_sessions(known: Interactions, history: Any, at: Any) -> Interactions:
         if data.n_items:
             known.items.check_type(data.items.values[0], "history: item id")
         user, item = data.user, known.items.align(data.items)[data.item]
-        time = NO_TIME if data.time is None or known.time is None else data.time
+        time = NO_TIME if data.time is None or not known.has_times else data.time
         basket = np.repeat(np.arange(data.n_baskets, dtype=np.int32), np.diff(data.baskets))
         ids = data.users
     found = item != UNKNOWN

@@ -14,6 +14,8 @@ from shortlist.core.checks import (
     file_error,
 )
 from shortlist.core.estimator import MAX_SEED, MAX_WHOLE, check_flag, check_number, check_whole
+from shortlist.data.history import History, NewRows
+from shortlist.data.id_map import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
 from shortlist.kernels.fold import USER_ONLY
@@ -52,6 +54,11 @@ class FactorState(ModelState):
     losses: tuple[float, ...] = ()
     valid_scores: tuple[float, ...] = ()
     stopped: str = "n_epochs"
+
+    @property
+    def n_learned(self) -> int:
+        """Number of users with parameters; users that `observe` added follow them."""
+        return int(self.parameters.user.shape[0])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -93,8 +100,12 @@ class FactorModel(Recommender):
         """Derive from the history, once, what scores need in addition to the parameters."""
         return None
 
-    def session_side_data(self, state: FactorState, history: Interactions) -> Any:
-        """The same for sessions: from their own history and the model's statistics of items."""
+    def request_side_data(self, state: FactorState, history: Interactions) -> Any:
+        """The same for a request: from its own history and the model's statistics of items."""
+        return state.side
+
+    def observed_side_data(self, state: FactorState, history: History, new: NewRows) -> Any:
+        """`side_data` after new rows."""
         return state.side
 
     def start_weights(self, data: Interactions) -> tuple[float | None, ...]:
@@ -142,36 +153,34 @@ class FactorModel(Recommender):
         self, state: FactorState, more: Interactions, options: FitOptions, n_epochs: int | None
     ) -> FactorState:
         """Continue with more data; only users with new rows are trained."""
-        data = state.history.concat(more)
+        data = state.history.merged.concat(more)
         start = self.start_weights(data)
         fresh = self._initialize(start, data)
         for new, known in zip(fresh, state.parameters, strict=True):
             new[: known.shape[0]] = known
-        touched = np.zeros(data.n_users, np.bool_)
+        touched = np.arange(data.n_users) >= state.n_learned
         touched[data.users.lookup(more.users.to_ids(more.active_users))] = True
         visited = data.where(touched[data.user])
         return self._train(fresh, start, data, visited, options, n_epochs)
 
     def _add_history(self, state: FactorState, history: Interactions, users: Ints) -> FactorState:
         """Vectors and boundaries of new users, or of known ones with more history; items stay."""
-        old, n_known = state.parameters, state.history.n_users
+        old, n_known = state.parameters, state.n_learned
+        users = np.union1d(users, np.arange(n_known, history.n_users)).astype(np.int32)
         user = np.concatenate([old.user, np.tile(state.mean_user, (history.n_users - n_known, 1))])
         boundary = extend_values(old.boundary, history.n_users, self.objective().t)
         user[users], boundary[users] = self._fold(state, history, users, user[users], boundary[users])
         weights = {
             name: extend_values(getattr(old, name), history.n_users, start)
-            for (name, _), start in zip(TERMS, state.start_weights, strict=True)
-            if start is not None
+            for name, start in self._user_weights(state).items()
         }
         parameters = freeze(old._replace(user=user, boundary=boundary, **weights))
-        return replace(state, history=history, parameters=parameters, side=self.side_data(history))
+        side = self.side_data(history)
+        return replace(state, history=History.of(history), parameters=parameters, side=side)
 
-    def _observe(self, state: FactorState, history: Interactions) -> FactorState:
-        """Vectors and boundaries of new users; those of known users stay."""
-        new = np.arange(state.history.n_users, history.n_users, dtype=np.int32)
-        if new.size:
-            return self._add_history(state, history, new)
-        return replace(state, history=history, side=self.side_data(history))
+    def _observe(self, state: FactorState, history: History, new: NewRows) -> FactorState:
+        """Vectors and boundaries stay; those of new users are computed with every request."""
+        return replace(state, history=history, side=self.observed_side_data(state, history, new))
 
     def _fold(
         self, state: FactorState, history: Interactions, users: Ints, vectors: Floats, boundaries: Floats
@@ -231,7 +240,7 @@ class FactorModel(Recommender):
         )
         learned = run.theta if run.best is None else run.best
         return FactorState(
-            history=history,
+            history=History.of(history),
             parameters=learned,
             objective=objective,
             start_weights=start,
@@ -293,11 +302,9 @@ class FactorModel(Recommender):
     # ------------------------------------------------------------------ scoring
     def score(self, request: RecommendRequest[FactorState]) -> Scores:
         """Inner products, with the learned boundary and the shift to log-odds where there are any."""
-        state, history, users = request.state, request.history, request.users
-        parameters, side = state.parameters, state.side
-        if request.is_session:
-            parameters, side = self._session_parameters(request), self.session_side_data(state, history)
-        boundaries = parameters.boundary[users]
+        state, history, users = request.state, request.history, request.rows
+        parameters, side = self._request_parameters(request), self.request_side_data(state, history)
+        boundaries = parameters.boundary
         rates = self.items_per_group(history, users)
         shift = state.objective.log_odds_shift(boundaries, rates, history.n_items)
         learned = boundaries if state.objective.has_boundary else None
@@ -309,18 +316,35 @@ class FactorModel(Recommender):
         factors = Factors(vectors, parameters.item, bias, state.index)
         return Scores(factors=factors, boundaries=learned, log_odds_shift=shift)
 
-    def _session_parameters(self, request: RecommendRequest[FactorState]) -> Parameters:
-        """The parameters with a user row per session: folded in, with the initial weights of a new user."""
-        state, users, n = request.state, request.users, request.history.n_users
-        user = np.tile(state.mean_user, (n, 1))
-        boundary = np.full(n, self.objective().t, np.float32)
-        user[users], boundary[users] = self._fold(state, request.history, users, user[users], boundary[users])
-        weights = {
-            name: np.full(n, weight, np.float32)
-            for (name, _), weight in zip(TERMS, state.start_weights, strict=True)
-            if weight is not None
-        }
-        return state.parameters._replace(user=user, boundary=boundary, **weights)
+    def _request_parameters(self, request: RecommendRequest[FactorState]) -> Parameters:
+        """The parameters with one user row per user of the request.
+
+        Sessions and users that the model has not learned are folded in, with the weights of a new user.
+        """
+        state, history, known = request.state, request.history, request.state.parameters
+        users = np.full(len(request), UNKNOWN) if request.is_session else request.users
+        learned = np.flatnonzero((users != UNKNOWN) & (users < state.n_learned))
+        if learned.size == len(request):
+            own = {name: getattr(known, name) for name in ("user", "boundary", *self._user_weights(state))}
+            return known._replace(**{name: values[users] for name, values in own.items()})
+        n, of_learned = len(request), users[learned]
+        user, boundary = np.tile(state.mean_user, (n, 1)), np.full(n, self.objective().t, np.float32)
+        others = np.ones(n, np.bool_)
+        others[learned] = False
+        new = np.flatnonzero(others & (np.diff(history.indptr) > 0)).astype(np.int32)
+        if new.size:
+            user[new], boundary[new] = self._fold(state, history, new, user[new], boundary[new])
+        user[learned], boundary[learned] = known.user[of_learned], known.boundary[of_learned]
+        weights = {name: np.full(n, start, np.float32) for name, start in self._user_weights(state).items()}
+        for name, values in weights.items():
+            values[learned] = getattr(known, name)[of_learned]
+        return known._replace(user=user, boundary=boundary, **weights)
+
+    @staticmethod
+    def _user_weights(state: FactorState) -> dict[str, float]:
+        """Name and initial value of each weight that users have."""
+        pairs = zip(TERMS, state.start_weights, strict=True)
+        return {name: start for (name, _), start in pairs if start is not None}
 
     @property
     def has_boundary(self) -> bool:
@@ -334,8 +358,7 @@ class FactorModel(Recommender):
     def contributions(self, request: RecommendRequest[FactorState], items: Ints) -> Contributions:
         """The items of the user's history whose vectors point in the same direction, and the item's bias."""
         state = request.state
-        indptr, sets = request.history.item_sets
-        own_items = sets[indptr[request.users[0]] : indptr[request.users[0] + 1]]
+        own_items = request.history.item_sets[1]
         vectors = state.parameters.item.astype(np.float64)
         names = [*state.history.item_labels(own_items), "item bias"]
         inner = vectors[items] @ vectors[own_items].T
@@ -387,7 +410,7 @@ class FactorModel(Recommender):
         shapes = parameter_shapes(history, self.n_factors, self.bias, self.terms_on)
         parameters = load_parameters(arrays, shapes)
         return FactorState(
-            history=history,
+            history=History.of(history),
             parameters=freeze(parameters),
             objective=self.objective(),
             start_weights=start,

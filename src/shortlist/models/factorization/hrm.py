@@ -7,6 +7,7 @@ import numpy as np
 
 from shortlist.core.checks import file_error
 from shortlist.core.estimator import check_fraction, check_number, check_whole
+from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.fold import AVERAGE, MAXIMUM
@@ -24,7 +25,7 @@ from shortlist.models.factorization.representation import (
     context_vectors,
     initial_repeat_weight,
 )
-from shortlist.models.factorization.trend import NO_SALES, Trend
+from shortlist.models.factorization.trend import NO_SALES, GrowingTrend, Trend
 from shortlist.recommend.explain import Contributions
 from shortlist.recommend.request import RecommendRequest
 from shortlist.types import Doubles, Floats, Ints, Longs
@@ -36,7 +37,7 @@ class SideData(NamedTuple):
     """Data for the repeat and trend terms; None where a term is off."""
 
     repeat_counts: Floats | None  # one per entry of history.item_sets
-    trend: Trend | None
+    trend: GrowingTrend | None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -115,12 +116,16 @@ class HRM(FactorModel):
 
     def side_data(self, history: Interactions) -> SideData:
         """Repeat counts and trend of the whole history."""
-        trend = None if self.trend_half_life is None else Trend.of(history, self.trend_half_life)
+        trend = None if self.trend_half_life is None else GrowingTrend.of(history, self.trend_half_life)
         return SideData(self._repeat_counts(history), trend)
 
-    def session_side_data(self, state: FactorState, history: Interactions) -> SideData:
-        """The sessions' own repeat counts, the trend of the model."""
+    def request_side_data(self, state: FactorState, history: Interactions) -> SideData:
+        """The repeat counts of the request's users, the trend of the model."""
         return SideData(self._repeat_counts(history), state.side.trend)
+
+    def observed_side_data(self, state: FactorState, history: History, new: NewRows) -> SideData:
+        trend = state.side.trend
+        return SideData(None, None if trend is None else trend.observe(new.item, new.time))
 
     def _repeat_counts(self, history: Interactions) -> Floats | None:
         return None if self.repeat_decay is None else decayed_counts(history, self.repeat_decay)
@@ -154,10 +159,8 @@ class HRM(FactorModel):
 
     def contributions(self, request: RecommendRequest[FactorState], items: Ints) -> Contributions:
         """The inner product, the bias, and the repeat and trend terms of each item."""
-        state, history, users = request.state, request.history, request.users
-        parameters, side = state.parameters, state.side
-        if request.is_session:
-            parameters, side = self._session_parameters(request), self.session_side_data(state, history)
+        state, history, users = request.state, request.history, request.rows
+        parameters, side = self._request_parameters(request), self.request_side_data(state, history)
         parts = {"user and last baskets": self.user_vectors(parameters, history, users) @ parameters.item.T}
         if parameters.bias.size:
             parts["item bias"] = parameters.bias[None, :]

@@ -1,9 +1,11 @@
 """Sales by item and day, from which trend scores are computed for any day."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
+from shortlist.core.growing import GrowingArray
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.item_stats import DAY
 from shortlist.kernels.trend import Sales, decay_sales, trend_scores
@@ -22,6 +24,8 @@ NO_SALES = Sales(
 
 
 MAX_CACHED_DAYS = 16
+DAY_BITS, FIRST_DAY = 31, 1 << 30  # of a key; days before 1970 are negative
+NEVER = np.iinfo(np.int32).max
 
 
 def to_days(timestamps: Longs) -> Ints:
@@ -38,20 +42,24 @@ class Trend:
     decayed: Doubles  # (n_days,) sales of all items up to each day, decayed
     total: Doubles  # (n_days,) the same, not decayed
     end: int  # just after the last sale, in microseconds
+    keys: Longs  # (n_entries,) items with days, ascending
+    count: Longs  # (n_entries,) sales of the item on the day
     cache: dict[int, Floats] = field(default_factory=dict)  # trend scores of recently requested days
 
     @classmethod
     def of(cls, data: Interactions, half_life: float) -> "Trend":
         """Count the sales of data with timestamps; memory grows with the rows, not with items × days."""
         assert data.time is not None
-        day, log_decay = to_days(data.time), -np.log(2) / half_life
-        first, span = int(day.min()), int(day.max()) - int(day.min()) + 1
-        keys = data.item.astype(np.int64) * span + (day - first)
+        keys, log_decay = sale_keys(data.item, data.time), -np.log(2) / half_life
         keys.sort()
-        keys, count = _count_runs(keys)
-        item, day = (keys // span).astype(np.int32), (keys % span + first).astype(np.int32)
+        return cls._build(*_count_runs(keys), data.n_items, log_decay, int(data.time.max()) + 1)
+
+    @classmethod
+    def _build(cls, keys: Longs, count: Longs, n_items: int, log_decay: float, end: int) -> "Trend":
+        """From the sales of items on days."""
+        item, day = (keys >> DAY_BITS).astype(np.int32), _day_of(keys)
         decayed, total = _accumulate(item, day, count, log_decay)
-        at = np.searchsorted(item, np.arange(data.n_items + 1)).astype(np.int64)
+        at = np.searchsorted(item, np.arange(n_items + 1)).astype(np.int64)
         sales = NO_SALES._replace(
             begin=at[:-1].copy(),
             end=at[1:].copy(),
@@ -63,7 +71,14 @@ class Trend:
         days, number = np.unique(day, return_inverse=True)
         per_day = np.bincount(number, weights=count).astype(np.int64)
         overall = _accumulate(np.zeros(days.size, np.int32), days, per_day, log_decay)
-        return cls(sales, days, *overall, int(data.time.max()) + 1)
+        return cls(sales, days, *overall, end, keys, count)
+
+    def add(self, more: Longs, half_life: float, end: int) -> "Trend":
+        """With the sales of these keys, in any order; the result is that of `of` on all sales."""
+        keys, place = np.unique(np.concatenate([self.keys, more]), return_inverse=True)
+        counts = np.concatenate([self.count, np.ones(more.size, np.int64)])
+        count = np.bincount(place, weights=counts).astype(np.int64)
+        return Trend._build(keys, count, self.sales.begin.size, -np.log(2) / half_life, end)
 
     def recent_share(self, days: Ints) -> Floats:
         """(n,) decayed sales divided by all sales, over all items before each day; 0 before any sale."""
@@ -97,6 +112,51 @@ class Trend:
             scores[rows] += (user_trend[rows, None] + item_trend) * self.trend_scores(day)
 
 
+@dataclass(frozen=True, eq=False)
+class GrowingTrend:
+    """A trend and later sales, which are counted when a day after them is first requested."""
+
+    counted: Trend
+    half_life: float
+    end: int  # just after the last sale, in microseconds
+    pending: GrowingArray  # keys of the sales that are not counted
+    first_day: int  # of the pending sales
+
+    @classmethod
+    def of(cls, data: Interactions, half_life: float) -> "GrowingTrend":
+        """All sales are counted."""
+        trend = Trend.of(data, half_life)
+        return cls(trend, half_life, trend.end, GrowingArray(np.empty(0, np.int64)), NEVER)
+
+    def observe(self, item: Ints, time: Longs) -> "GrowingTrend":
+        """With more sales."""
+        if not item.size:
+            return self
+        keys, day, end = sale_keys(item, time), int(time.min() // DAY), max(self.end, int(time.max()) + 1)
+        if "complete" in vars(self):
+            return GrowingTrend(self.complete, self.half_life, end, GrowingArray(keys), day)
+        pending = self.pending.append(keys)
+        return GrowingTrend(self.counted, self.half_life, end, pending, min(day, self.first_day))
+
+    @cached_property
+    def complete(self) -> Trend:
+        """The trend with all sales counted."""
+        return self.counted.add(self.pending.values, self.half_life, self.end)
+
+    def _at(self, day: int) -> Trend:
+        """The trend with all sales before this day counted."""
+        return self.counted if self.first_day >= day else self.complete
+
+    def trend_scores(self, day: int) -> Floats:
+        """As in `Trend`."""
+        return self._at(day).trend_scores(day)
+
+    def add_to(self, scores: Floats, user_trend: Floats, item_trend: Floats, timestamps: Longs) -> None:
+        """As in `Trend`."""
+        last = int(timestamps.max(initial=0) // DAY)
+        self._at(last).add_to(scores, user_trend, item_trend, timestamps)
+
+
 def relabel_sales(sales: Sales, label: Ints) -> Sales:
     """Index the items by `label` (n_items,); the entries are not moved."""
     if not sales.begin.size:
@@ -104,6 +164,15 @@ def relabel_sales(sales: Sales, label: Ints) -> Sales:
     begin, end = np.empty_like(sales.begin), np.empty_like(sales.end)
     begin[label], end[label] = sales.begin, sales.end
     return sales._replace(begin=begin, end=end)
+
+
+def sale_keys(item: Ints, time: Longs) -> Longs:
+    """(n,) item and day in one number, which sorts by item, then by day."""
+    return (item.astype(np.int64) << DAY_BITS) + (time // DAY + FIRST_DAY)
+
+
+def _day_of(keys: Longs) -> Ints:
+    return ((keys & ((1 << DAY_BITS) - 1)) - FIRST_DAY).astype(np.int32)
 
 
 def _count_runs(keys: Longs) -> tuple[Longs, Longs]:

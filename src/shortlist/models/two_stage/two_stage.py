@@ -12,6 +12,7 @@ from shortlist.core.estimator import MAX_SEED, check_number, check_whole, short_
 from shortlist.core.ragged import ItemSets, read_only, starts
 from shortlist.core.threads import thread_count
 from shortlist.core.trees import Text, TreeEnsemble, TreeParams, fit_trees
+from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.kernels.candidates import GivenCandidates
@@ -293,10 +294,10 @@ class TwoStage(Recommender):
 
     def _add_history(self, state: TwoStageState, history: Interactions, users: Ints) -> TwoStageState:
         rules = state.replay.rules._replace(has_repeats=history.has_repeats)
-        return replace(state, history=history, replay=EventReplay(history, rules))
+        return replace(state, history=History.of(history), replay=EventReplay(history, rules))
 
-    def _observe(self, state: TwoStageState, history: Interactions) -> TwoStageState:
-        return self._add_history(state, history, history.active_users)
+    def _observe(self, state: TwoStageState, history: History, new: NewRows) -> TwoStageState:
+        return replace(self._add_history(state, history.merged, new.user), history=history)
 
     # ------------------------------------------------------------------ serving
     @property
@@ -361,7 +362,7 @@ class TwoStage(Recommender):
 
 def _build_state(replay: EventReplay, texts: tuple[Text, ...], size_text: Text) -> TwoStageState:
     return TwoStageState(
-        history=replay.history,
+        history=History.of(replay.history),
         replay=replay,
         ranker_texts=texts,
         size_text=size_text,
@@ -374,15 +375,13 @@ def _compute_blocks(
     request: RecommendRequest[TwoStageState], candidates: ItemSets | None
 ) -> tuple[Longs, Iterator[Block]]:
     """(order, blocks): snapshot number k is that of user order[k] of the request."""
-    replay = request.state.replay
+    replay, visible = request.state.replay, request.users
     at = _prediction_times(request)
     order = np.argsort(at, kind="stable")
-    snapshots = Snapshots(request.users[order], at[order], np.full(at.size, -1, np.int64))
     users, given = replay.layout.log.users, PROPOSED
     if request.is_session:
-        by_session = np.full(request.history.n_users, replay.layout.end)
-        by_session[request.users] = at
-        users = replay.session_log(request.history, by_session)
+        visible, users = request.rows, replay.session_log(request.history, at)
+    snapshots = Snapshots(visible[order], at[order], np.full(at.size, -1, np.int64))
     if candidates is not None:
         sets = candidates.take(order)
         given = GivenCandidates(read_only(sets.indptr), read_only(sets.items), True)
@@ -394,13 +393,13 @@ def _prediction_times(request: RecommendRequest[TwoStageState]) -> Longs:
 
     Without times, it is the day after the user's last basket.
     """
-    known, users = request.history, request.users
-    if request.state.history.time is None:
-        return np.diff(known.user_baskets)[users] * DAY
+    known = request.history
+    if not request.state.history.has_times:
+        return np.diff(known.user_baskets) * DAY
     if request.timestamps is not None:
         return request.timestamps
-    at: Longs = np.full(users.size, request.state.replay.layout.end)
+    at: Longs = np.full(len(request), request.state.history.end_time)
     if request.is_session and known.time is not None and known.n_rows:
-        last = known.time[np.maximum(known.indptr[users + 1] - 1, 0)] + 1
-        at = np.maximum(at, np.where(known.indptr[users + 1] > known.indptr[users], last, at))
+        last = known.time[np.maximum(known.indptr[1:] - 1, 0)] + 1
+        at = np.maximum(at, np.where(np.diff(known.indptr) > 0, last, at))
     return at

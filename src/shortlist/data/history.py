@@ -1,0 +1,381 @@
+"""History: the interactions that a model knows, to which events are added without copying them.
+
+A history is a sorted `base` and a few runs of rows that came later. A run lists its rows by user, like the
+base, but only of the users it has. `append` adds a run and merges it with the runs before it that are not
+larger, so that there are few; when the runs hold a quarter of the rows, they are merged into the base. The
+cost of `append` is therefore proportional to the events, and that of `rows_of` to the rows it returns.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from shortlist.core.ragged import read_only, starts, take_rows
+from shortlist.data.grouping import (
+    NO_BASKET,
+    NO_TIME,
+    NO_WEIGHT,
+    GroupedRows,
+    baskets_follow_time,
+    build_arrays,
+    filter_starts,
+    first_names,
+    group_by_user,
+    rows_of_users,
+)
+from shortlist.data.id_map import UNKNOWN, IdMap
+from shortlist.data.interactions import Interactions
+from shortlist.kernels.group import find_baskets, sort_rows
+from shortlist.kernels.history import SAME_BASKET, SAME_ITEM, SAME_ROW, compare_rows, find_last_baskets
+from shortlist.types import Floats, Ints, Longs
+
+MERGE_SHARE = 4  # the runs are merged into the base when they hold one row of this many
+
+
+class Rows(NamedTuple):
+    """Rows of some users, sorted by user, time, basket and item; an absent column has length 0."""
+
+    users: Ints  # (n,) ascending
+    starts: Longs  # (n + 1,)
+    item: Ints  # (n_rows,)
+    time: Longs
+    basket: Ints  # basket numbers, absent if the rows of a user with one time are one basket
+    weight: Floats
+
+    @property
+    def user(self) -> Ints:
+        """(n_rows,) the user of each row."""
+        return np.repeat(self.users, np.diff(self.starts))
+
+    def place(self, users: npt.NDArray[np.integer]) -> Longs:
+        """(n,) position of each user in `users`, -1: none."""
+        at = np.searchsorted(self.users, users)
+        found = at < self.users.size
+        found[found] = self.users[at[found]] == users[found]
+        return np.where(found, at, -1).astype(np.int64)
+
+    def take(self, rows: Longs) -> tuple[Ints, Longs, Ints, Floats]:
+        """(item, time, basket, weight) of some rows."""
+        return tuple(column[rows] if column.size else column for column in self[2:])  # type: ignore[return-value]
+
+
+class Totals(NamedTuple):
+    """Numbers that describe all rows."""
+
+    n_rows: int
+    n_pairs: int  # distinct pairs of user and item
+    n_baskets: int
+    end_time: int
+    item_counts: Longs  # (n_items,)
+
+
+class NewRows(NamedTuple):
+    """The rows that an append added, without those that were known, sorted by user and time."""
+
+    user: Ints
+    item: Ints
+    time: Longs  # (0,) without times
+
+
+@dataclass(frozen=True, eq=False)
+class UserRows(Interactions):
+    """The rows of some users, with the item counts of the whole history."""
+
+    whole: "History" = field(kw_only=True)
+
+    @property
+    def item_counts(self) -> Longs:
+        """(n_items,) rows of each item in the whole history."""
+        return self.whole.totals.item_counts
+
+    @property
+    def mean_basket_size(self) -> float:
+        """Rows per basket in the whole history."""
+        return self.whole.totals.n_rows / max(self.whole.totals.n_baskets, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """The interactions that a model knows; never modified, only replaced by a longer one."""
+
+    base: Interactions
+    users: IdMap
+    items: IdMap
+    item_names: pl.Series | None
+    base_baskets: Ints = field(
+        default_factory=lambda: NO_BASKET
+    )  # (base.n_rows,) basket numbers; absent without `next_basket`
+    next_basket: int | None = None  # None: the rows of a user with one time are one basket
+    runs: tuple[Rows, ...] = ()
+    counted: Totals | None = None
+
+    @classmethod
+    def of(cls, data: Interactions) -> Self:
+        """The history of these interactions."""
+        return cls(data, data.users, data.items, data.item_names)
+
+    # ------------------------------------------------------------------ the whole
+    @cached_property
+    def merged(self) -> Interactions:
+        """All rows."""
+        if not self.runs:
+            return self.base
+        everyone = np.arange(self.n_users, dtype=np.int32)
+        places = [rows.place(everyone) for rows in (self._base_rows, *self.runs)]
+        arrays = build_arrays(self._gather(places, self.n_users))
+        return Interactions(self.users, self.items, item_names=self.item_names, **arrays._asdict())
+
+    @cached_property
+    def totals(self) -> Totals:
+        """Numbers that describe all rows."""
+        if self.counted is not None:
+            return self.counted
+        data = self.base
+        pairs = int(data.item_sets[0][-1])
+        return Totals(data.n_rows, pairs, data.n_baskets, data.end_time, data.item_counts)
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+        return len(self.users)
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return len(self.items)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.totals.n_rows
+
+    @property
+    def has_times(self) -> bool:
+        """Whether rows have times."""
+        return self.base.time is not None
+
+    @property
+    def end_time(self) -> int:
+        """Just after the last event, in microseconds since 1970; 0 without times."""
+        return self.totals.end_time
+
+    @property
+    def has_repeats(self) -> bool:
+        """As in `Interactions`."""
+        return self.totals.n_rows - self.totals.n_pairs >= max(1, self.totals.n_rows // 100)
+
+    def item_labels(self, items: Ints) -> list[str]:
+        """As in `Interactions`."""
+        names = self.items.values.cast(pl.String) if self.item_names is None else self.item_names
+        return names.gather(pl.Series(items)).to_list()
+
+    # ------------------------------------------------------------------ the rows of some users
+    def rows_of(
+        self,
+        users: Ints,
+        ids: IdMap | None = None,
+        before: Longs | None = None,
+        whole: "History | None" = None,
+    ) -> Interactions:
+        """The rows of these users, in their order; -1: a user without rows, whose id must be given in `ids`.
+
+        `before` (n,) leaves out rows at or after a time. Item counts are those of `whole`, or of all rows.
+        """
+        places = [run.place(users) for run in self.runs]
+        if all((place < 0).all() for place in places):
+            arrays = rows_of_users(self.base, np.where(users < self.base.n_users, users, UNKNOWN))
+        else:
+            arrays = build_arrays(self._gather([self._base_rows.place(users), *places], users.size))
+        whole = self if whole is None else whole
+        ids = IdMap(self.users.to_ids(users)) if ids is None else ids
+        rows = UserRows(ids, self.items, item_names=self.item_names, whole=whole, **arrays._asdict())
+        if before is None or rows.time is None:
+            return rows
+        is_visible = rows.time < before[rows.user]
+        return rows if is_visible.all() else rows.where(is_visible)
+
+    def _gather(self, places: list[Longs], n: int) -> GroupedRows:
+        """The rows of n users, grouped; places[k] (n,) are their positions in the base and in each run."""
+        parts = []
+        for rows, place in zip((self._base_rows, *self.runs), places, strict=True):
+            at, numbers = take_rows(rows.starts, place)
+            parts.append((np.repeat(np.arange(n, dtype=np.int32), np.diff(at)), *rows.take(numbers)))
+        return group_by_user(n, *(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    @property
+    def _base_rows(self) -> Rows:
+        """The base in the form of a run."""
+        data = self.base
+        return Rows(
+            np.arange(data.n_users, dtype=np.int32),
+            data.indptr,
+            data.item,
+            NO_TIME if data.time is None else data.time,
+            self.base_baskets,
+            NO_WEIGHT if data.weight is None else data.weight,
+        )
+
+    # ------------------------------------------------------------------ more rows
+    def append(self, events: Interactions) -> tuple[Self, NewRows]:
+        """The history with these events, and the rows that were not known.
+
+        The events have times and weights exactly if the history has them.
+        """
+        events = events.compact()
+        known = self._with_numbers(not baskets_follow_time(events))
+        users, user_index = _extend(self.users, events.users, events.user, events.time)
+        items, item_index = _extend(self.items, events.items, events.item, events.time)
+        rows, next_basket = known._place(events, user_index, item_index)
+        user, common = rows.user, known._compare(rows)
+        fresh, n_items = (common & SAME_ROW) == 0, len(items)
+        counts = np.zeros(n_items, np.int64)
+        counts[: self.n_items] = self.totals.item_counts
+        np.add.at(counts, rows.item[fresh], 1)
+        pairs = (user.astype(np.int64) * n_items + rows.item)[(common & SAME_ITEM) == 0]
+        totals = Totals(
+            self.totals.n_rows + int(fresh.sum()),
+            self.totals.n_pairs + np.unique(pairs).size,
+            self.totals.n_baskets + _count_baskets(rows, (common & SAME_BASKET) == 0),
+            max(self.totals.end_time, events.end_time),
+            counts,
+        )
+        names = self.item_names
+        if names is not None:
+            names = pl.concat([names, _new_names(items, len(names), events)])
+        stored = rows if rows.weight.size else _filter(rows, fresh)  # weights of equal rows add up
+        longer = type(self)(
+            known.base, users, items, names, known.base_baskets, next_basket, known.runs, totals
+        )
+        new = NewRows(user[fresh], rows.item[fresh], rows.time[fresh] if rows.time.size else rows.time)
+        return longer._add_run(stored), new
+
+    def _with_numbers(self, events_need_them: bool) -> Self:
+        """This history with numbered baskets if its times, or those of the events, do not tell them apart."""
+        if self.next_basket is not None or (self.runs and not events_need_them):
+            return self
+        data = self.merged
+        if not events_need_them and baskets_follow_time(data):
+            return self
+        own = np.repeat(np.arange(data.n_baskets, dtype=np.int32), np.diff(data.baskets))
+        return replace(self, base=data, base_baskets=own, next_basket=data.n_baskets, runs=())
+
+    def _place(self, events: Interactions, user_index: Ints, item_index: Ints) -> tuple[Rows, int | None]:
+        """(rows, next_basket): the events as rows over the indices of this history."""
+        order = np.argsort(user_index, kind="stable")
+        _, numbers = take_rows(events.indptr, order)
+        time = NO_TIME if events.time is None else events.time[numbers]
+        weight = NO_WEIGHT if events.weight is None else events.weight[numbers]
+        at, item = starts(np.diff(events.indptr)[order]), item_index[events.item[numbers]]
+        rows = Rows(user_index[order], at, item, time, NO_BASKET, weight)
+        if self.next_basket is None:
+            return _sort(rows), None  # new items may be in another order
+        own = np.repeat(np.arange(events.n_baskets, dtype=np.int32), np.diff(events.baskets))
+        basket = own[numbers] + np.int32(self.next_basket)
+        if time.size and baskets_follow_time(events):
+            for run in (self._base_rows, *self.runs):
+                place = run.place(rows.user)
+                find_last_baskets(
+                    place,
+                    read_only(time),
+                    read_only(run.starts),
+                    read_only(run.time),
+                    read_only(run.basket),
+                    basket,
+                )
+        return _sort(rows._replace(basket=basket)), self.next_basket + events.n_baskets
+
+    def _compare(self, rows: Rows) -> npt.NDArray[np.uint8]:
+        """(n_rows,) what each row has in common with the known rows of its user."""
+        common = np.zeros(rows.item.size, np.uint8)
+        for run in (self._base_rows, *self.runs):
+            place = np.repeat(run.place(rows.users), np.diff(rows.starts))
+            compare_rows(
+                place,
+                read_only(rows.item),
+                read_only(rows.time),
+                read_only(rows.basket),
+                read_only(run.starts),
+                read_only(run.item),
+                read_only(run.time),
+                read_only(run.basket),
+                common,
+            )
+        return common
+
+    def _add_run(self, run: Rows) -> Self:
+        """Add a run; merge it with the runs before it that are not larger, and all runs with the base."""
+        if not run.item.size:
+            return self
+        if sum(one.item.size for one in (*self.runs, run)) * MERGE_SHARE > self.base.n_rows:
+            longer = replace(self, runs=(*self.runs, run))
+            base = longer.merged
+            numbers = NO_BASKET
+            next_basket = None
+            if self.next_basket is not None:
+                numbers = np.repeat(np.arange(base.n_baskets, dtype=np.int32), np.diff(base.baskets))
+                next_basket = base.n_baskets
+            return replace(self, base=base, base_baskets=numbers, next_basket=next_basket, runs=())
+        runs = list(self.runs)
+        while runs and runs[-1].item.size <= 2 * run.item.size:
+            run = _merge(runs.pop(), run)
+        return replace(self, runs=(*runs, run))
+
+
+def _extend(ids: IdMap, more: IdMap, row: Ints, time: Longs | None) -> tuple[IdMap, Ints]:
+    """(longer map, index of each id of `more`); new ids follow in order of their first time, then sorted."""
+    index = ids.lookup(more.values)
+    new = np.flatnonzero(index == UNKNOWN)
+    if not new.size:
+        return ids, index
+    rank = more.values.gather(new).rank("ordinal").to_numpy()
+    first = np.zeros(len(more), np.int64)
+    if time is not None:
+        first[:] = np.iinfo(np.int64).max
+        np.minimum.at(first, row, time)
+    new = new[np.lexsort((rank, first[new]))]
+    index[new] = len(ids) + np.arange(new.size)
+    return ids.extend(more.values.gather(new)), index
+
+
+def _new_names(items: IdMap, n_known: int, events: Interactions) -> pl.Series:
+    """The names of the items after the first `n_known`, or their ids."""
+    new = IdMap(items.values[n_known:])
+    if events.item_names is None:
+        return new.values.cast(pl.String)
+    return first_names(new, new.lookup(events.items.values), events.item_names)
+
+
+def _sort(rows: Rows) -> Rows:
+    """Sort the rows of each user by time, basket and item."""
+    columns = GroupedRows(
+        rows.starts.copy(), rows.item.copy(), rows.time.copy(), rows.basket.copy(), rows.weight.copy()
+    )
+    sort_rows(columns.indptr, columns.time, columns.basket, columns.item, columns.weight)
+    return Rows(rows.users, *columns)
+
+
+def _filter(rows: Rows, keep: npt.NDArray[np.bool_]) -> Rows:
+    """The rows marked in `keep`; users without rows are removed."""
+    at = filter_starts(rows.starts, keep)
+    used = np.diff(at) > 0
+    return Rows(rows.users[used], np.append(at[:-1][used], at[-1]), *rows.take(np.flatnonzero(keep)))
+
+
+def _merge(first: Rows, more: Rows) -> Rows:
+    """The rows of both."""
+    users = np.union1d(first.users, more.users)
+    user = np.concatenate([np.searchsorted(users, rows.user) for rows in (first, more)]).astype(np.int32)
+    pairs: Any = zip(first[2:], more[2:], strict=True)
+    columns = [np.concatenate(pair) for pair in pairs]
+    return _sort(Rows(users, *group_by_user(users.size, user, *columns)))
+
+
+def _count_baskets(rows: Rows, is_new: npt.NDArray[np.bool_]) -> int:
+    """How many baskets the marked rows form; rows are sorted, and rows of a basket are all marked or none."""
+    new = _filter(rows, is_new)
+    first, counts = np.empty(new.item.size, np.bool_), np.zeros(new.users.size + 1, np.int64)
+    return int(find_baskets(new.starts, new.time, new.basket, first, counts))

@@ -1,0 +1,215 @@
+"""observe: the lists after many small pieces, one large piece and a rebuild from the joined history agree."""
+
+import copy
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import numpy as np
+import polars as pl
+import pytest
+
+from shortlist.cutoff import FixedN
+from shortlist.data.interactions import Interactions
+from shortlist.errors import DataError, DataWarning
+from shortlist.models.base import load_model
+from tests.models.cases import ALL_MODELS, DAY, fit
+
+every_model = pytest.mark.parametrize("name", ALL_MODELS)
+COUNTS = {"Popularity", "PersonalFrequency", "TIFUKNN"}  # equal to a model fitted on the joined history
+NEW_ITEMS = {*COUNTS, "TwoStage"}  # can recommend new items
+SETTINGS = {"HRM": {"repeat_decay": 0.9, "trend_half_life": 2.0, "n_epochs": 5}, "EASE": {"decay": 0.8}}
+USERS = [f"u{u:02}" for u in range(12)] + ["zoe", "adam"]
+
+
+def rows_between(first, last, seed=0, n=150):
+    """Random rows of 12 users and 15 items, with times from day `first` to day `last`."""
+    rng = np.random.default_rng(seed)
+    columns = rng.integers(12, size=n), rng.integers(15, size=n), rng.integers(4 * first, 4 * last, size=n)
+    return [(f"u{u:02}", f"i{i:02}", int(t) * DAY // 4) for u, i, t in zip(*columns, strict=True)]
+
+
+KNOWN = rows_between(10_000, 10_010)
+LATER = [
+    *rows_between(10_010, 10_014, seed=1, n=40),
+    ("zoe", "i03", 10_011 * DAY),
+    ("zoe", "i04", 10_012 * DAY),
+    ("adam", "i03", 10_013 * DAY),
+]
+LATER.sort(key=lambda row: row[2])
+
+
+@cache
+def fitted(name):
+    return fit(name, Interactions.from_tuples(KNOWN), **SETTINGS.get(name, {}))
+
+
+def observed(name, pieces):
+    """A copy of the fitted model that observed the pieces one by one."""
+    one = copy.copy(fitted(name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        for piece in pieces:
+            assert one.observe(piece) is one
+    return one
+
+
+def rebuilt(one, rows):
+    """The same learned parameters, and everything else computed from the joined rows."""
+    kept = [row for row in rows if row[0] in one.users_ and row[1] in one.items_]
+    user, item = one.users_.lookup([r[0] for r in kept]), one.items_.lookup([r[1] for r in kept])
+    time, none = np.array([r[2] for r in kept]), np.empty(0, np.int32)
+    joined = Interactions.from_dense(one.users_, one.items_, user, item, time, none, none.astype("f4"))
+    other = copy.copy(fitted(type(one).__name__))
+    if type(one).__name__ in COUNTS:
+        return other.clone().fit(joined)
+    arrays, notes = other._to_arrays(other._state)
+    other._state = other.clone()._from_arrays(joined, arrays, notes)
+    return other
+
+
+def lists(one):
+    """The lists of several requests, as tables."""
+    session = {"s": ["i00", "i05"]}
+    found = [
+        one.recommend(USERS, N=6),
+        one.recommend(USERS, N=6, filter_seen=True, fallback="popular"),
+        one.recommend(USERS[3:5], N=6, at=10_012.5 * DAY / 1e6),
+        one.recommend(USERS[3:9], N=4, at=10_020 * DAY / 1e6),
+        one.recommend(history=session, N=5),
+    ]
+    return [each.to_frame() for each in found]
+
+
+def assert_same_lists(one, other):
+    for mine, theirs in zip(lists(one), lists(other), strict=True):
+        assert mine.equals(theirs)
+
+
+@every_model
+@pytest.mark.parametrize("size", [1, 7])
+def test_pieces_one_large_piece_and_a_rebuild_give_the_same_lists(name, size):
+    pieces = [LATER[at : at + size] for at in range(0, len(LATER), size)]
+    small, large = observed(name, pieces), observed(name, [LATER])
+    assert small.history_.fingerprint == large.history_.fingerprint
+    assert_same_lists(small, large)
+    assert_same_lists(small, rebuilt(small, KNOWN + LATER))
+
+
+@every_model
+@pytest.mark.parametrize("seed", range(3))
+def test_late_and_repeated_events_count_as_in_the_joined_history(name, seed):
+    rng = np.random.default_rng(seed)
+    late = [*rows_between(9_990, 10_009, seed + 5, n=10), ("u01", "novel", 9_995 * DAY), *KNOWN[:5]]
+    events = [(LATER + late + LATER[:9])[n] for n in rng.permutation(len(LATER) + len(late) + 9)]
+    cuts = np.sort(rng.integers(len(events), size=4))
+    pieces = [events[a:b] for a, b in zip([0, *cuts], [*cuts, len(events)], strict=True)]
+    one = observed(name, pieces)
+    assert ("novel" in one.items_) == (name in NEW_ITEMS)
+    usable = [row for row in events if row[1] in one.items_]
+    same = Interactions.from_tuples(KNOWN + usable)
+    assert one.history_.n_rows == same.n_rows
+    assert one.history_.n_baskets == same.n_baskets
+    assert one._state.history.totals.n_pairs == same.item_sets[0][-1]
+    assert_same_lists(one, rebuilt(one, KNOWN + usable))
+
+
+@every_model
+def test_observed_events_are_saved(name, tmp_path):
+    one = observed(name, [LATER[:20], LATER[20:]]).set_cutoff(FixedN(N=3))
+    back = load_model(one.save(tmp_path / "model"))
+    assert back.history_.fingerprint == one.history_.fingerprint
+    assert back.cutoff_ is not None
+    assert_same_lists(back, one)
+    more = [("u00", "i01", 10_015 * DAY), ("zoe", "i01", 10_015 * DAY)]
+    assert_same_lists(back.observe(more), one.observe(more))
+
+
+@every_model
+def test_earlier_states_stay_as_they_were(name):
+    one = copy.copy(fitted(name))
+    before, state = [each.clone() for each in lists(one)], one._state
+    other = copy.copy(one)
+    one.observe(LATER[:20])
+    other.observe(LATER[20:])  # two models grow from one state
+    assert_same_lists(one, observed(name, [LATER[:20]]))
+    assert_same_lists(other, observed(name, [LATER[20:]]))
+    one._state = state
+    assert all(mine.equals(theirs) for mine, theirs in zip(lists(one), before, strict=True))
+
+
+@every_model
+def test_nothing_observed_changes_nothing(name):
+    one = copy.copy(fitted(name))
+    state = one._state
+    for nothing in ([], (), pl.DataFrame({"user_id": [], "item_id": [], "timestamp": []})):
+        assert one.observe(nothing)._state is state
+    assert_same_lists(one.observe(KNOWN[:30]), fitted(name))
+
+
+@every_model
+def test_new_items_are_used_or_reported(name):
+    one = copy.copy(fitted(name))
+    events = [("u00", "novel", 10_011 * DAY), ("u01", "novel", 10_011 * DAY), ("u01", "i02", 10_011 * DAY)]
+    if name in NEW_ITEMS:
+        one.observe(events)
+        assert "novel" in one.items_
+        assert one.history_.n_rows == fitted(name).history_.n_rows + 3
+        return
+    with pytest.warns(DataWarning, match="2 of 3 events are skipped: .* 1 new items"):
+        one.observe(events)
+    assert "novel" not in one.items_
+    assert one.history_.n_rows == fitted(name).history_.n_rows + 1
+
+
+@every_model
+def test_a_past_prediction_time_hides_later_events_of_the_user(name):
+    """Seen items follow `at`: with filter_seen, an item of a later basket may be shown."""
+    one, at = observed(name, [[("u00", f"i{i:02}", 10_020 * DAY) for i in range(15)]]), 10_015 * DAY / 1e6
+    assert one.recommend(["u00"], N=15, filter_seen=True).lengths.tolist() == [0]
+    seen = {item for user, item, _ in KNOWN if user == "u00"}
+    shown = one.recommend(["u00"], N=15, filter_seen=True, at=at)["u00"].items
+    assert len(shown) > 0
+    assert not seen & set(shown)
+
+
+@pytest.mark.parametrize("name", ["HRM", "DKHRM", "EASE", "TwoStage", "BPRMF"])
+def test_later_events_of_the_user_do_not_change_a_past_list(name):
+    one, at = observed(name, []), 10_009.5 * DAY / 1e6
+    before = one.recommend(USERS[:12], N=6, at=at).to_frame()
+    one = observed(name, [[("u00", "i03", 10_030 * DAY), ("u05", "i03", 10_030 * DAY)]])
+    assert one.recommend(USERS[:12], N=6, at=at).to_frame().equals(before)
+
+
+def test_times_must_match():
+    with pytest.raises(DataError, match="events must have times like the data"):
+        fitted("Popularity").observe([("u00", "i01")])
+    plain = fit("Popularity", Interactions.from_tuples([row[:2] for row in KNOWN]))
+    with pytest.raises(DataError, match="events must have no times"):
+        plain.observe(LATER)
+    assert plain.observe([("u00", "i01"), ("nia", "i14")]).users_.values.to_list()[-1] == "nia"
+
+
+def test_ids_must_have_one_type():
+    with pytest.raises(DataError, match="new ids must have the type"):
+        copy.copy(fitted("Popularity")).observe([(1, "i01", 10_011 * DAY)])
+
+
+@every_model
+def test_readers_see_a_whole_state_while_another_thread_observes(name):
+    one, n = copy.copy(fitted(name)), 12
+    pieces = [[(f"u{k:02}", f"i{(3 * k + j) % 15:02}", (10_011 + k) * DAY) for j in range(3)] for k in range(n)]
+    allowed = []
+    for k in range(n + 1):
+        allowed.append(observed(name, pieces[:k]).recommend(USERS[:12], N=5).to_frame())
+
+    def read(_):
+        found = [one.recommend(USERS[:12], N=5).to_frame() for _ in range(8)]
+        return all(any(each.equals(known) for known in allowed) for each in found)
+
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(read, number) for number in range(3)]
+        for piece in pieces:
+            one.observe(piece)
+        assert all(job.result() for job in jobs)
+    assert one.recommend(USERS[:12], N=5).to_frame().equals(allowed[-1])
