@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.item_stats import DAY, Rules, list_pairs
 from shortlist.models.two_stage.snapshots import TREND_WINDOW, WINDOWS, EventReplay
@@ -21,7 +22,7 @@ def baskets(seed, n_users=8, n_items=9):
 
 def layout(data, window=2):
     rules = Rules(np.array(WINDOWS, np.int64) * DAY, 4, window, 0.5, data.has_repeats)
-    return EventReplay(data, rules).layout
+    return EventReplay(History.of(data), rules).layout
 
 
 def users_baskets(data):

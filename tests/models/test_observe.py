@@ -198,7 +198,9 @@ def test_ids_must_have_one_type():
 @every_model
 def test_readers_see_a_whole_state_while_another_thread_observes(name):
     one, n = copy.copy(fitted(name)), 12
-    pieces = [[(f"u{k:02}", f"i{(3 * k + j) % 15:02}", (10_011 + k) * DAY) for j in range(3)] for k in range(n)]
+    pieces = [
+        [(f"u{k:02}", f"i{(3 * k + j) % 15:02}", (10_011 + k) * DAY) for j in range(3)] for k in range(n)
+    ]
     allowed = []
     for k in range(n + 1):
         allowed.append(observed(name, pieces[:k]).recommend(USERS[:12], N=5).to_frame())

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.models.base import Recommender
 from shortlist.models.contract import ModelState
@@ -26,7 +27,7 @@ class Toy(Recommender):
 
     def _learn(self, train, options):
         self.index_cache = ItemIndexCache()
-        return ModelState(history=train)
+        return ModelState(history=History.of(train))
 
     @property
     def has_boundary(self):
@@ -52,7 +53,7 @@ class Toy(Recommender):
         return {}, {}
 
     def _from_arrays(self, history, arrays, notes):
-        return ModelState(history=history)
+        return ModelState(history=History.of(history))
 
 
 del Recommender.classes["Toy"]  # not a model that users can name

@@ -40,6 +40,7 @@ COMMANDS = {
     "demo": "Train on MovieLens and compare dynamic list lengths with the best fixed N.",
     "fit": "Train a model, choose a stopping rule on validation data, and save both.",
     "recommend": "Recommend lists from a saved model.",
+    "observe": "Add events to a saved model without training.",
     "evaluate": "Evaluate lists from any source against what users did next.",
     "compare": "Compare several files of lists, with confidence intervals and p-values.",
     "tune": "Search the hyperparameters of a model.",

@@ -151,6 +151,48 @@ def list_pairs(log: EventLog, window: int, n_items: int, keys: Longs) -> int:
     return n
 
 
+@kernel
+def merge_pairs(
+    starts: Longs,  # (n_known_items + 1,)
+    other: Ints,  # (n_pairs,) ascending within an item
+    keys: Longs,  # (n_new,) item · n_items + other, ascending and distinct
+    n_items: int,
+    to_starts: Longs,  # (n_items + 1,) filled
+    to_other: Ints,  # (at most n_pairs + n_new,) filled
+) -> int:
+    """Add pairs to sorted pairs; return the number of pairs."""
+    n, new = 0, 0
+    to_starts[0] = 0
+    for i in range(n_items):
+        entry = starts[min(i, starts.size - 1)]
+        end = starts[min(i + 1, starts.size - 1)]
+        while entry < end or (new < keys.size and keys[new] // n_items == i):
+            has_new = new < keys.size and keys[new] // n_items == i
+            fresh = keys[new] % n_items if has_new else np.int64(n_items)  # larger than any item
+            known = np.int64(other[entry]) if entry < end else np.int64(n_items)
+            to_other[n] = min(fresh, known)
+            if fresh <= known:
+                new += 1
+            if known <= fresh:
+                entry += 1
+            n += 1
+        to_starts[i + 1] = n
+    return n
+
+
+@kernel
+def spread_weights(
+    starts: Longs, other: Ints, weight: Floats, to_starts: Longs, to_other: Ints, to_weight: Floats
+) -> None:
+    """Copy weights to the places of the same pairs among more pairs, which `merge_pairs` returned."""
+    for i in range(starts.size - 1):
+        to = to_starts[i]
+        for entry in range(starts[i], starts[i + 1]):
+            while to_other[to] != other[entry]:
+                to += 1
+            to_weight[to] = weight[entry]
+
+
 @inlined
 def experience(users: UserLog, user: int, end: int) -> float:
     """Return log(1 + number of items that a user bought before basket `end`)."""

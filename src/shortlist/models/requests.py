@@ -82,10 +82,11 @@ class RequestMethods(FittedModel):
         max_items
             The maximum length of a list.
         at
-            The prediction time. `TwoStage` uses only what happened before it, `HRM` uses it for the trend,
-            other models ignore it. A date, an ISO 8601 string or an epoch number, one or one per user; or
-            Interactions, whose first row of each user gives the time. None: just after
-            the last known event.
+            The prediction time. Later rows of the user are left out of the history: of seen items, counts and
+            baskets. `TwoStage` uses nothing that happened later, `HRM` no later trend; popularity,
+            neighbors and learned parameters come from all known events. A date, an ISO 8601 string or an
+            epoch number, one or one per user; or Interactions, whose first row of each user gives the time.
+            None: just after the last known event.
         fallback
             What to show instead of an empty list: "popular", or a function from user id to item ids.
         explore

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.candidates import DECAYS, N_LATEST, N_LINKED
 from shortlist.kernels.item_stats import DAY, Rules
@@ -225,7 +226,7 @@ class Plain:
 def computed(data, has_repeats, snapshots):
     """(number, items, features, labels) of each snapshot."""
     rules = Rules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, has_repeats)
-    replay = EventReplay(data, rules)
+    replay = EventReplay(History.of(data), rules)
     for block in compute_features(replay, replay.layout.log.users, snapshots):
         for k in range(block.indptr.size - 1):
             part = slice(block.indptr[k], block.indptr[k + 1])

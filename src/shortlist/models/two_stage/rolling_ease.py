@@ -44,6 +44,15 @@ class RollingEASE:
         self._cache: dict[int, EASEWeights] = {}
         self._lock = Lock()
 
+    def take_solutions(self, known: "RollingEASE", until: int) -> None:
+        """Take over the solutions of a shorter history from the baskets before `until`."""
+        more = self.n_items - known.n_items
+        with known._lock:
+            found = dict(known._cache)
+        for number, ease in found.items():
+            if known.times[known.sizes[number - 1] - 1] < until:
+                self._cache[number] = ease._replace(row=np.pad(ease.row, (0, more), constant_values=-1))
+
     def solutions_before(self, at: Longs) -> Longs:
         """(n,) number of solutions before each time."""
         return np.searchsorted(self.sizes, np.searchsorted(self.times, at), side="right")

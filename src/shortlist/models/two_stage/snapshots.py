@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.core.ragged import read_only, starts
+from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.candidates import CHUNK, DECAYS, N_LATEST, Scratch
 from shortlist.kernels.item_stats import (
@@ -20,11 +21,13 @@ from shortlist.kernels.item_stats import (
     fill_gaps,
     fill_trend,
     list_pairs,
+    merge_pairs,
     replay_until,
+    spread_weights,
 )
 from shortlist.kernels.snapshots import Snapshots
 from shortlist.models.two_stage.rolling_ease import RollingEASE
-from shortlist.types import Doubles, Ints, Longs
+from shortlist.types import Doubles, Floats, Ints, Longs
 
 WINDOWS = (1, 3, 7, 14, 30)  # days of recent sales
 TREND_WINDOW = WINDOWS[1] * DAY
@@ -70,7 +73,7 @@ def _user_log(data: Interactions, time: Longs, sales: SalesIndex, positions: Lon
     )
 
 
-def _build_layout(data: Interactions, rules: Rules) -> Layout:
+def _build_layout(data: Interactions, rules: Rules, earlier: "Earlier | None") -> Layout:
     time = basket_times(data)
     order, positions = np.argsort(time, kind="stable"), np.empty(time.size, np.int64)
     positions[order] = np.arange(time.size)
@@ -83,19 +86,49 @@ def _build_layout(data: Interactions, rules: Rules) -> Layout:
         starts(np.diff(data.baskets)[order]),
     )
     log = EventLog(_user_log(data, time, sales, positions), read_only(_owner(data)), read_only(order))
-    together, after = (_pair_entries(log, window, data.n_items) for window in (0, rules.transition_window))
-    return Layout(log, sales, together, after, RollingEASE(log, data.n_items), int(time.max()) + 1)
+    ease, end, windows = RollingEASE(log, data.n_items), int(time.max()) + 1, (0, rules.transition_window)
+    if earlier is None:
+        together, after = (_pair_entries(_pair_keys(data, window), data.n_items) for window in windows)
+        return Layout(log, sales, together, after, ease, end)
+    known, changed = earlier.replay.layout, earlier.changed_rows
+    together, after = (
+        _merge_entries(entries, _pair_keys(changed, window), data.n_items)
+        for entries, window in zip((known.together, known.after), windows, strict=True)
+    )
+    ease.take_solutions(known.ease, earlier.until)
+    return Layout(log, sales, together, after, ease, end)
 
 
-def _pair_entries(log: EventLog, window: int, n_items: int) -> tuple[Longs, Ints]:
-    """(starts, others) of every pair that ever occurs."""
-    n = list_pairs(log, window, n_items, np.empty(0, np.int64))
+def _pair_keys(data: Interactions, window: int) -> Longs:
+    """(n,) item · n_items + other of every pair that ever occurs, ascending and distinct."""
+    none = np.zeros(0)
+    users = UserLog(
+        read_only(data.user_baskets),
+        read_only(data.baskets),
+        read_only(data.item),
+        read_only(none.astype(np.int64)),
+        read_only(none),
+        read_only(none),
+    )
+    log = EventLog(users, read_only(_owner(data)), read_only(none.astype(np.int64)))
+    n = list_pairs(log, window, data.n_items, np.empty(0, np.int64))
     keys = np.empty(n, np.int64)
-    list_pairs(log, window, n_items, keys)
+    list_pairs(log, window, data.n_items, keys)
     keys.sort()  # forty times as fast as np.unique, which hashes
-    keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if n else keys
+    return keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if n else keys
+
+
+def _pair_entries(keys: Longs, n_items: int) -> tuple[Longs, Ints]:
+    """(starts, others) of pairs."""
     first = np.searchsorted(keys, np.arange(n_items + 1, dtype=np.int64) * n_items)
     return first.astype(np.int64), (keys % n_items).astype(np.int32)
+
+
+def _merge_entries(known: tuple[Longs, Ints], keys: Longs, n_items: int) -> tuple[Longs, Ints]:
+    """(starts, others) with more pairs."""
+    first, other = np.empty(n_items + 1, np.int64), np.empty(known[1].size + keys.size, np.int32)
+    n = merge_pairs(*known, keys, n_items, first, other)
+    return first, other[:n].copy()
 
 
 class EventReplay:
@@ -103,13 +136,14 @@ class EventReplay:
 
     The state at the end of the history is kept and shared by all readers, so that predictions just after
     the last event replay nothing. Nothing but the history and the rules is pickled; the rest is computed
-    when it is first needed.
+    when it is first needed, from what a replay of a shorter history computed where that is possible.
     """
 
-    def __init__(self, history: Interactions, rules: Rules) -> None:
+    def __init__(self, history: History, rules: Rules, earlier: "Earlier | None" = None) -> None:
         self.history, self.rules = history, rules
         self._lock = RLock()
         self._layout: Layout | None = None
+        self._earlier = earlier
         self._at_end: ReplayState | None = None
         self._states: list[ReplayState] = []
         self._scratch: list[Scratch] = []
@@ -120,12 +154,28 @@ class EventReplay:
     def __setstate__(self, state: dict[str, Any]) -> None:
         EventReplay.__init__(self, **state)
 
+    def observe(self, history: History, rules: Rules, new: NewRows) -> "EventReplay":
+        """The replay of a history with new rows."""
+        if not new.time.size:  # without times, new baskets come between the known ones
+            return EventReplay(history, rules)
+        with self._lock:
+            last, until, users = self, int(new.time.min()), np.unique(new.user)
+            if self._layout is None:  # never used: continue from the one before
+                if self._earlier is None:
+                    return EventReplay(history, rules)
+                last, until = self._earlier.replay, min(until, self._earlier.until)
+                users = np.union1d(users, self._earlier.users)
+        return EventReplay(history, rules, Earlier(last, history, users.astype(np.int32), until))
+
     @property
     def layout(self) -> Layout:
         """The history in order of time."""
         with self._lock:
             if self._layout is None:
-                self._layout = _build_layout(self.history, self.rules)
+                self._layout = _build_layout(self.history.merged, self.rules, self._earlier)
+                if self._earlier is not None:
+                    self._states = self._earlier.states(self._layout)
+                    self._earlier = None
             return self._layout
 
     def session_log(self, sessions: Interactions, at: Longs) -> UserLog:
@@ -135,7 +185,7 @@ class EventReplay:
         of sessions are ignored: baskets are a day apart, as for known users.
         """
         sales = self.layout.sales
-        if self.history.time is None:
+        if not self.history.has_times:
             time = (np.arange(sessions.n_baskets) - sessions.user_baskets[_owner(sessions)]) * DAY
         elif sessions.time is None:
             owner = _owner(sessions)
@@ -195,6 +245,54 @@ class EventReplay:
         """Make working memory available to other calls."""
         with self._lock:
             self._scratch.append(scratch)
+
+
+def _spread_weights(pairs: CoCounts, entries: tuple[Longs, Ints]) -> Floats:
+    """(n_pairs,) the weights at the places of more pairs; 0 for the others."""
+    weight = np.zeros(entries[1].size, np.float32)
+    spread_weights(pairs.starts, pairs.other, pairs.weight, *entries, weight)
+    return weight
+
+
+class Earlier(NamedTuple):
+    """A replay of a shorter history, and what has changed since."""
+
+    replay: EventReplay
+    history: History  # the longer one
+    users: Ints  # with new rows
+    until: int  # time of the first new row
+
+    @property
+    def changed_rows(self) -> Interactions:
+        """The rows of the users with new rows."""
+        return self.history.rows_of(self.users)
+
+    def states(self, layout: Layout) -> list[ReplayState]:
+        """The latest known state before all new rows, in the longer layout; none if there is none."""
+        with self.replay._lock:
+            known = [*self.replay._states, *([self.replay._at_end] if self.replay._at_end else [])]
+            usable = [state for state in known if state.clock[0] <= self.until]
+            if not usable:
+                return []
+            latest = max(usable, key=lambda state: int(state.clock[0]))
+            return [_extend_state(latest, layout, self.history.n_items)]
+
+
+def _extend_state(state: ReplayState, layout: Layout, n_items: int) -> ReplayState:
+    """A copy for a layout with more items and pairs."""
+    more = n_items - state.item_stats.sold.size
+    per_item = {"sold", "buyers", "repeats", "gaps", "sizes", "first"}
+    stats = {
+        name: np.pad(values, (0, more)) if name in per_item else values.copy()
+        for name, values in state.item_stats._asdict().items()
+    }
+    stats["recent"] = np.pad(stats["recent"], ((0, 0), (0, more)))
+    stats["experience"] = np.pad(stats["experience"], ((0, more), (0, 0)))
+    together, after = (
+        CoCounts(*entries, _spread_weights(pairs, entries), np.pad(pairs.out, (0, more)))
+        for pairs, entries in ((state.together, layout.together), (state.after, layout.after))
+    )
+    return ReplayState(ItemStats(**stats), together, after, state.best.copy(), state.clock.copy())
 
 
 def _copy_state(state: ReplayState) -> ReplayState:

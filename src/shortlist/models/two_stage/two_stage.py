@@ -166,7 +166,7 @@ class TwoStage(Recommender):
         >>> models = [base.clone().set_params(seed=s).fit_from_examples(examples) for s in range(2)]
         """
         data = self._check_data(train)
-        replay, rng = EventReplay(data, self._rules(data)), np.random.default_rng(0)
+        replay, rng = EventReplay(History.of(data), self._rules(data)), np.random.default_rng(0)
         log = replay.layout.log
         snapshots = select_last_snapshots(log, self.n_snapshots)
         used, parts = np.zeros(snapshots.user.size, np.bool_), []
@@ -276,7 +276,7 @@ class TwoStage(Recommender):
             *texts, size_text = pool.map(train, range(self.n_bags + 1))
         return _build_state(examples.replay, tuple(texts), size_text)
 
-    def _rules(self, history: Interactions) -> Rules:
+    def _rules(self, history: Interactions | History) -> Rules:
         return Rules(
             np.array(WINDOWS, np.int64) * DAY,
             min(self.candidates_per_source, 2 * history.n_items),  # half of it are still all items
@@ -294,10 +294,12 @@ class TwoStage(Recommender):
 
     def _add_history(self, state: TwoStageState, history: Interactions, users: Ints) -> TwoStageState:
         rules = state.replay.rules._replace(has_repeats=history.has_repeats)
-        return replace(state, history=History.of(history), replay=EventReplay(history, rules))
+        known = History.of(history)
+        return replace(state, history=known, replay=EventReplay(known, rules))
 
     def _observe(self, state: TwoStageState, history: History, new: NewRows) -> TwoStageState:
-        return replace(self._add_history(state, history.merged, new.user), history=history)
+        rules = state.replay.rules._replace(has_repeats=history.has_repeats)
+        return replace(state, history=history, replay=state.replay.observe(history, rules, new))
 
     # ------------------------------------------------------------------ serving
     @property
@@ -354,7 +356,7 @@ class TwoStage(Recommender):
         names = [f"trees.{bag}" for bag in range(min(self.n_bags, len(arrays)))]
         check_names(arrays, (*names, "sizes"))
         *texts, size_text = (check_array(arrays, name, np.uint8, (None,)) for name in (*names, "sizes"))
-        state = _build_state(EventReplay(history, self._rules(history)), tuple(texts), size_text)
+        state = _build_state(EventReplay(History.of(history), self._rules(history)), tuple(texts), size_text)
         state.ranker.check_kind("binary", len(self._used_features()))
         state.size_trees.check_kind("poisson", len(FEATURES[USER_FEATURES]))
         return state
@@ -362,7 +364,7 @@ class TwoStage(Recommender):
 
 def _build_state(replay: EventReplay, texts: tuple[Text, ...], size_text: Text) -> TwoStageState:
     return TwoStageState(
-        history=History.of(replay.history),
+        history=replay.history,
         replay=replay,
         ranker_texts=texts,
         size_text=size_text,
