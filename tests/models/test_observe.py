@@ -1,6 +1,7 @@
 """observe: the lists after many small pieces, one large piece and a rebuild from the joined history agree."""
 
 import copy
+import json
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -64,7 +65,7 @@ def rebuilt(one, rows):
     if type(one).__name__ in COUNTS:
         return other.clone().fit(joined)
     arrays, notes = other._to_arrays(other._state)
-    other._state = other.clone()._from_arrays(joined, arrays, notes)
+    other._state = other.clone()._from_arrays(joined, arrays, json.loads(json.dumps(notes)))
     return other
 
 
@@ -201,9 +202,7 @@ def test_readers_see_a_whole_state_while_another_thread_observes(name):
     pieces = [
         [(f"u{k:02}", f"i{(3 * k + j) % 15:02}", (10_011 + k) * DAY) for j in range(3)] for k in range(n)
     ]
-    allowed = []
-    for k in range(n + 1):
-        allowed.append(observed(name, pieces[:k]).recommend(USERS[:12], N=5).to_frame())
+    allowed = [observed(name, pieces[:k]).recommend(USERS[:12], N=5).to_frame() for k in range(n + 1)]
 
     def read(_):
         found = [one.recommend(USERS[:12], N=5).to_frame() for _ in range(8)]

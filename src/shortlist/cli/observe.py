@@ -24,7 +24,7 @@ def observe(
     Histories, counts, trends and co-occurrences advance; what the model learned stays.
 
     For example:
-      shortlist observe shop.shortlist today.parquet
+      shortlist observe shop.shortlist held.parquet
     """
     loaded = sl.load_model(model)
     before = loaded.history_

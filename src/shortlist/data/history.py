@@ -327,6 +327,7 @@ class History:
 
 def _extend(ids: IdMap, more: IdMap, row: Ints, time: Longs | None) -> tuple[IdMap, Ints]:
     """(longer map, index of each id of `more`); new ids follow in order of their first time, then sorted."""
+    ids.check_new(more.values)
     index = ids.lookup(more.values)
     new = np.flatnonzero(index == UNKNOWN)
     if not new.size:

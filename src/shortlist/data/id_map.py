@@ -242,12 +242,18 @@ class IdMap:
         more = id_series(ids).unique()
         if len(more) == 0:
             return self
-        self._check_new(more)
+        self.check_new(more)
         new = more.filter(pl.Series(self.lookup(more) == UNKNOWN)).sort()
         return IdMap(pl.concat([self.values, new.cast(self.values.dtype)])) if len(new) else self
 
-    def _check_new(self, ids: pl.Series) -> None:
-        """Raise DataError if the ids are strings and the known ones integers, or the reverse."""
+    def check_new(self, ids: pl.Series) -> None:
+        """Raise DataError if the ids are strings and the known ones integers, or the reverse.
+
+        Parameters
+        ----------
+        ids
+            New ids.
+        """
         if ids.dtype.is_integer() != self.values.dtype.is_integer():
             raise DataError(
                 f"new ids must have the type of the known ones ({self.values.dtype}), got {ids.dtype}; "
@@ -264,7 +270,7 @@ class IdMap:
         """
         if not len(new):
             return self
-        self._check_new(new)
+        self.check_new(new)
         n, added = len(self), new.cast(self.values.dtype)
         with _EXTENDING:
             positions = self.positions

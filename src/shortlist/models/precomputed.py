@@ -7,7 +7,14 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from shortlist.core.checks import check_array, check_names, check_starts, check_text, file_error
+from shortlist.core.checks import (
+    check_array,
+    check_names,
+    check_starts,
+    check_text,
+    check_whole_value,
+    file_error,
+)
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
@@ -186,14 +193,15 @@ class PrecomputedScores(Recommender):
                 "scores given as a function cannot be saved; save the array it returns instead."
             )
         if isinstance(scores, tuple):
-            return {"user": scores[0], "item": scores[1]}, {"form": "factors"}
+            return {"user": scores[0], "item": scores[1]}, {"form": "factors", "n_scored": state.n_scored}
         if issparse(scores):
             csr: Any = scores
             return {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr}, {
                 "form": "csr",
                 "shape": list(csr.shape),
+                "n_scored": state.n_scored,
             }
-        return {"dense": np.asarray(scores)}, {"form": "dense"}
+        return {"dense": np.asarray(scores)}, {"form": "dense", "n_scored": state.n_scored}
 
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
@@ -204,7 +212,8 @@ class PrecomputedScores(Recommender):
 
 def _restore_scores(history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> Any:
     """The scores of a file, if they have one row per user and one column per item."""
-    n_users, n_items = history.n_users, history.n_items
+    scored = {"n_scored": history.n_users} | notes  # files without observed users may not say it
+    n_users, n_items = check_whole_value(scored, "n_scored", 1, history.n_users), history.n_items
     form = check_text(notes, "form", ARRAYS_OF_FORM)
     check_names(arrays, ARRAYS_OF_FORM[form])
     if form == "dense":

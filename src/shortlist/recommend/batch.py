@@ -74,7 +74,7 @@ class BatchRecommender(Generic[S]):
         state = self.request.state
         warn_if_all_empty(type(self.model).__name__, lists.reason, lists.items.size)
         return replace(
-            lists, item_names=state.history.item_names, source=state.fingerprint, origin=state.history
+            lists, item_names=state.history.item_names, source=state.fingerprint, origin=state.history.base
         )
 
     def batches(self) -> Iterator[RankedLists]:

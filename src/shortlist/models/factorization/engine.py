@@ -397,6 +397,7 @@ class FactorModel(Recommender):
             "valid_scores": state.valid_scores,
             "stopped": state.stopped,
             "start_weights": state.start_weights,
+            "n_learned": state.n_learned,
         }
         return state.parameters._asdict(), notes
 
@@ -407,7 +408,9 @@ class FactorModel(Recommender):
         start = check_floats(notes, "start_weights", optional=True)
         if tuple(weight is not None for weight in start) != self.terms_on:
             raise file_error("start_weights", "must have a weight for each term of the model")
-        shapes = parameter_shapes(history, self.n_factors, self.bias, self.terms_on)
+        learned = {"n_learned": history.n_users} | notes  # files without observed users may not say it
+        n_learned = check_whole_value(learned, "n_learned", 1, history.n_users)
+        shapes = parameter_shapes(n_learned, history.n_items, self.n_factors, self.bias, self.terms_on)
         parameters = load_parameters(arrays, shapes)
         return FactorState(
             history=History.of(history),

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from shortlist.core.checks import check_array
-from shortlist.data.interactions import Interactions
 from shortlist.kernels.mf import TERMS, Parameters
 from shortlist.kernels.rng import fill_uniform, stream
 from shortlist.types import Floats
@@ -49,17 +48,17 @@ def initialize_parameters(
 
 
 def parameter_shapes(
-    data: Interactions, n_factors: int, bias: bool, terms_on: tuple[bool, ...]
+    n_users: int, n_items: int, n_factors: int, bias: bool, terms_on: tuple[bool, ...]
 ) -> dict[str, tuple[int, ...]]:
     """The shape of each of the parameters."""
     shapes: dict[str, tuple[int, ...]] = {
-        "user": (data.n_users, n_factors),
-        "boundary": (data.n_users,),
-        "item": (data.n_items, n_factors),
-        "bias": (data.n_items if bias else 0,),
+        "user": (n_users, n_factors),
+        "boundary": (n_users,),
+        "item": (n_items, n_factors),
+        "bias": (n_items if bias else 0,),
     }
     for (by_user, by_item), on in zip(TERMS, terms_on, strict=True):
-        shapes |= {by_user: (data.n_users if on else 0,), by_item: (data.n_items if on else 0,)}
+        shapes |= {by_user: (n_users if on else 0,), by_item: (n_items if on else 0,)}
     return shapes
 
 
