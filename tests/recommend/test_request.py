@@ -46,7 +46,7 @@ def test_invalid_times_are_rejected(at, word):
     with pytest.raises(ConfigError, match=word):
         request_times(KNOWN, USERS, at)
     with pytest.raises(ConfigError, match="fitted on data with timestamps"):
-        request_times(Interactions.from_tuples([("a", "x")]), USERS, at)
+        request_times(History.of(Interactions.from_tuples([("a", "x")])), USERS, at)
 
 
 def test_session_is_one_basket_over_the_known_items():
