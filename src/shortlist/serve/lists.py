@@ -207,6 +207,7 @@ def _log_row(one: dict[str, Any], job: ListJob, made: float, share: float) -> di
         "probabilities": None if None in probabilities else orjson.dumps(probabilities).decode(),
         "reason": one["reason"],
         "share": share,
+        "used": False,
     }
 
 

@@ -21,7 +21,6 @@ from shortlist.serve.gate import RequestError
 from shortlist.serve.ids import check_id
 from shortlist.serve.jobs import build_job, check_size
 from shortlist.serve.service import Service
-from shortlist.serve.status import describe_status
 from shortlist.serve.tradeoff import compute_tradeoff, cutoff_with_coverage
 
 PAGE = Path(__file__).parent / "page"
@@ -190,9 +189,7 @@ def add_operation_routes(app: FastAPI, service: Service) -> None:
     @app.get("/v1/status", **documented(schemas.StatusAnswer))
     async def status() -> Response:
         """Return the figures of the last hour and the checks on them."""
-        return to_json(
-            await asyncio.to_thread(describe_status, service.store, service.deployment, service.usual_lengths)
-        )
+        return to_json(await asyncio.to_thread(service.status))
 
     @app.get("/metrics", response_class=Response)
     async def metrics() -> Response:

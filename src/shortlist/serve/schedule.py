@@ -39,7 +39,7 @@ class RefitSchedule:
                 self._stop.wait(min(left, LONGEST_WAIT))
                 continue
             try:
-                if self._store.claim(f"refit {due.isoformat()}"):
+                if self._store.claim("refit turn", int(due.timestamp())):
                     self._refit()
             except ShortlistError as error:
                 write_log({"level": "error", "task": "refit", "problem": str(error)})

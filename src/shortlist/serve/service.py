@@ -4,22 +4,24 @@ import random
 import threading
 import time
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
 from shortlist.cutoff.base import Cutoff
 from shortlist.errors import ShortlistError
 from shortlist.serve.batching import BatchRunner
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import Deployment, cutoff_from_bytes
+from shortlist.serve.feedback import Feedback
 from shortlist.serve.gate import RequestError, write_log
 from shortlist.serve.lists import ListJob, ListResult, answer_jobs
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.schedule import RefitSchedule
-from shortlist.serve.status import sample_lengths
+from shortlist.serve.status import describe_status, sample_lengths
 from shortlist.serve.store import EventStore
 from shortlist.serve.writer import StoreWriter
 
 FLUSH_SECONDS = 2.0  # between two writes of the counters
+FEEDBACK_SECONDS = 60.0  # between two looks at what came of the lists
 
 
 class Service:
@@ -29,6 +31,7 @@ class Service:
         self.config = config
         self.store = EventStore(config.database)
         self.deployment = Deployment(config.model_folder, self.store)
+        self.feedback = Feedback(self.store)
         self.metrics = Metrics(many_workers=config.workers > 1)
         self.worker = random.randbytes(6).hex()
         self.started = time.time()
@@ -67,6 +70,7 @@ class Service:
                 if time.time() - flushed > FLUSH_SECONDS:
                     self.store.put_counters(self.worker, *self.metrics.take_minute())
                     flushed = time.time()
+                    self._use_feedback()
             except ShortlistError as error:
                 self.deployment.error = str(error)
             except Exception as error:  # the service goes on; the log names the place
@@ -75,6 +79,15 @@ class Service:
                 self.metrics.model_loaded.set(self.deployment.served.loaded)
             self.metrics.events_skipped.set(self.deployment.events_skipped)
 
+    def _use_feedback(self) -> None:
+        """Once a minute, one of the workers updates the monitors and, if it is due, the promise."""
+        if not self.store.claim("feedback turn", int(time.time() // FEEDBACK_SECONDS)):
+            return
+        served = self.deployment.served
+        changed = self.feedback.step(served)
+        if changed is not None:
+            self.deployment.activate(served.name, "threshold of the guarantee moved by feedback", changed)
+
     @property
     def usual_lengths(self) -> list[int]:
         """Lengths of lists when the model in service was loaded; computed once per activation."""
@@ -82,6 +95,11 @@ class Service:
         if self._usual[0] != served.number:
             self._usual = (served.number, sample_lengths(served))
         return self._usual[1]
+
+    def status(self) -> dict[str, Any]:
+        """Figures and checks of the last hour."""
+        monitors = self.feedback.monitors(self.deployment.served)
+        return describe_status(self.store, self.deployment, self.usual_lengths, monitors)
 
     def activate(self, name: str, cutoff_id: str | None, number: int | None) -> None:
         """Serve another model, with its own cutoff, a stored one, or the one of an earlier activation."""

@@ -2,10 +2,12 @@
 
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from shortlist.cutoff.monitor import PromiseMonitor
 from shortlist.serve.deployment import Deployment, Served
 from shortlist.serve.metrics import SECONDS
 from shortlist.serve.store import EventStore
@@ -35,7 +37,12 @@ def sample_lengths(served: Served) -> list[int]:
 
 
 def describe_status(
-    store: EventStore, deployment: Deployment, expected_lengths: list[int], *, now: float | None = None
+    store: EventStore,
+    deployment: Deployment,
+    expected_lengths: list[int],
+    monitors: Mapping[str, PromiseMonitor],
+    *,
+    now: float | None = None,
 ) -> dict[str, Any]:
     """Figures of the last hour and the checks on them."""
     now = time.time() if now is None else now
@@ -51,7 +58,13 @@ def describe_status(
             "now": _shares(lengths),
             "training": _shares(Counter(expected_lengths)),
         },
-        "checks": [check._asdict() for check in _checks(total, lengths, expected_lengths, deployment, now)],
+        "checks": [
+            check._asdict()
+            for check in (
+                *_checks(total, lengths, expected_lengths, deployment, now),
+                *(_check_monitor(name, monitor) for name, monitor in monitors.items()),
+            )
+        ],
     }
 
 
@@ -214,6 +227,19 @@ def _check_events(total: Counter[str], deployment: Deployment) -> Check:
         "that the model cannot use.",
         "The answer to POST /v1/events names the reason of each rejection.",
     )
+
+
+def _check_monitor(name: str, monitor: PromiseMonitor) -> Check:
+    """The verdict of a monitor on the outcomes of the lists."""
+    action = {
+        "promise": "Check what changed since then. Refit the model, and fit the guarantee again.",
+        "calibration": "The probabilities no longer fit. Refit the model, which fits its cutoff again.",
+    }[name]
+    title = name.capitalize()
+    if monitor.mean is None:
+        return Check(title, UNKNOWN, "no outcomes", "No events after a list have arrived yet.", "")
+    value = f"{monitor.mean:.1%} observed" if name == "promise" else f"{monitor.mean:+.1%} off"
+    return Check(title, BAD if monitor.status == "alarm" else OK, value, monitor.summary(), action)
 
 
 def _check_age(served: Served, now: float) -> Check:

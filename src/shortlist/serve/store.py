@@ -42,6 +42,7 @@ lists = sa.Table(
     sa.Column("probabilities", sa.Text),  # JSON
     sa.Column("reason", sa.Text),
     sa.Column("share", sa.Float, nullable=False),  # of the lists that are logged
+    sa.Column("used", sa.Boolean, nullable=False, default=False),  # whether its outcome is known
 )
 sa.Index("lists_made", lists.c.made)
 sa.Index("lists_user", lists.c.user_id, lists.c.made)
@@ -210,16 +211,25 @@ class EventStore:
         with self._read() as connection:
             return list(connection.execute(query))
 
-    def events_of_users(self, user_ids: Sequence[str], start: int, end: int) -> list[Any]:
-        """(user_id, item_id, time) of events between two times in microseconds."""
-        found: list[Any] = []
-        columns = sa.select(events.c.user_id, events.c.item_id, events.c.time)
+    def open_lists(self, user_ids: Sequence[str], start: float) -> dict[str, list[Any]]:
+        """Lists since a time in seconds whose outcome is not known, by user, oldest first."""
+        found: dict[str, list[Any]] = {}
         with self._read() as connection:
-            for first in range(0, len(user_ids), 500):  # SQLite limits the number of variables
-                part = user_ids[first : first + 500]
-                query = columns.where(events.c.user_id.in_(part), events.c.time >= start, events.c.time < end)
-                found += connection.execute(query)
+            for part in _parts(user_ids):
+                query = (
+                    sa.select(lists)
+                    .where(lists.c.user_id.in_(part), lists.c.made >= start, ~lists.c.used)
+                    .order_by(lists.c.made, lists.c.list_id)
+                )
+                for row in connection.execute(query):
+                    found.setdefault(row.user_id, []).append(row)
         return found
+
+    def close_lists(self, list_ids: Sequence[str]) -> None:
+        """Mark lists whose outcome is known."""
+        with self._begin() as connection:
+            for part in _parts(list_ids):
+                connection.execute(sa.update(lists).where(lists.c.list_id.in_(part)).values(used=True))
 
     def remove_old(self, before: float) -> int:
         """Delete logged lists and counters from before a time in seconds; events are never deleted."""
@@ -297,16 +307,26 @@ class EventStore:
         with self._begin() as connection:
             connection.execute(upsert)
 
-    def claim(self, name: str) -> bool:
-        """Whether this call is the first with this name, of all workers."""
-        insert = self._insert(settings).values({"name": name, "value": str(time.time())})
+    def claim(self, name: str, turn: int) -> bool:
+        """Whether this call is the first of all workers with this turn; turns grow."""
+        insert = self._insert(settings).values({"name": name, "value": f"{turn:020d}"})
+        upsert = insert.on_conflict_do_update(
+            index_elements=["name"],
+            set_={"value": insert.excluded.value},
+            where=settings.c.value < insert.excluded.value,
+        )
         with self._begin() as connection:
-            return connection.execute(insert.on_conflict_do_nothing()).rowcount == 1
+            return connection.execute(upsert).rowcount == 1
 
     def setting(self, name: str) -> str | None:
         """The text stored under a name."""
         with self._read() as connection:
             return connection.scalar(sa.select(settings.c.value).where(settings.c.name == name))
+
+
+def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Slices that fit into one query; SQLite limits the number of variables."""
+    return (values[first : first + 500] for first in range(0, len(values), 500))
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:

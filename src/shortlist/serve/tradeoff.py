@@ -1,6 +1,5 @@
 """The trade-off between precision and coverage, as the model in service expects it."""
 
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -70,6 +69,4 @@ def cutoff_with_coverage(served: Served, coverage: float) -> Cutoff:
     candidates = model.recommend(sample, N=cutoff.candidates_needed(), n_threads=1)
     utility = cutoff.expected_utility(candidates, history=model.history_)
     best = np.array([part.max(initial=0.0) for part in np.split(utility, candidates.indptr[1:-1])])
-    changed = copy(cutoff)
-    changed.floor_ = coverage_threshold(best, len(candidates), coverage)
-    return changed
+    return cutoff.with_floor(coverage_threshold(best, len(candidates), coverage))

@@ -1,0 +1,152 @@
+"""What came of the lists: the next basket of each user, compared with the last list before it.
+
+A list counts once, when the user's next events arrive within a week. Lists after which nothing happened do
+not count, as in the validation of a cutoff, which knows only users who came back.
+"""
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from shortlist.cutoff.guarantee import Guarantee
+from shortlist.cutoff.monitor import PromiseMonitor
+from shortlist.data.interactions import Interactions
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.serve.deployment import Served
+from shortlist.serve.store import EventStore
+
+SETTLE_SECONDS = 60.0  # the events of a basket may arrive in several requests
+WINDOW_SECONDS = 7 * 86_400.0
+EVENTS_AT_ONCE = 20_000
+UPDATE_LISTS = 200  # lists with an outcome before the threshold of a guarantee moves
+SETTING = "feedback"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A logged list and the items of the basket that followed it."""
+
+    items: list[str]
+    probabilities: list[float] | None
+    basket: frozenset[str]
+    model: str
+
+    @property
+    def precision(self) -> float | None:
+        """Share of the shown items that were relevant; None for an empty list."""
+        return sum(item in self.basket for item in self.items) / len(self.items) if self.items else None
+
+    @property
+    def excess(self) -> float | None:
+        """Observed minus predicted share of relevant items."""
+        if self.precision is None or self.probabilities is None:
+            return None
+        return self.precision - sum(self.probabilities) / len(self.probabilities)
+
+
+class Feedback:
+    """Joins events with logged lists and keeps the monitors; its state lives in the store."""
+
+    def __init__(self, store: EventStore) -> None:
+        self._store = store
+        self._waiting: list[Outcome] = []  # for the next update of a guarantee
+
+    def step(self, served: Served, now: float | None = None) -> Guarantee | None:
+        """Use the events that have settled; return a guarantee whose threshold should be put into service."""
+        now = time.time() if now is None else now
+        state = self._load(served)
+        rows = self._store.events_after(state["seq"], EVENTS_AT_ONCE)
+        settled = [row for row in rows if row.received <= now - SETTLE_SECONDS]
+        if not settled:
+            return None
+        outcomes = [one for one in self._join(settled) if one.model == served.name]
+        state["seq"] = int(settled[-1].seq)
+        self._update_monitors(state, outcomes, time.strftime("%Y-%m-%d %H:%M", time.gmtime(now)))
+        self._store.put_setting(SETTING, json.dumps(state))
+        self._waiting += outcomes
+        cutoff = served.model.cutoff_
+        if isinstance(cutoff, Guarantee) and len(self._waiting) >= UPDATE_LISTS:
+            batch, self._waiting = self._waiting, []
+            return cutoff.update(*build_batch(batch, cutoff), shown=True)
+        return None
+
+    def monitors(self, served: Served) -> dict[str, PromiseMonitor]:
+        """The monitors of the model in service, as they are in the store."""
+        found = self._load(served)["monitors"]
+        return {name: PromiseMonitor.from_dict(values) for name, values in found.items()}
+
+    def _load(self, served: Served) -> dict[str, Any]:
+        """The state; monitors start again with another model or another promise."""
+        text = self._store.setting(SETTING)
+        state: dict[str, Any] = json.loads(text) if text else {"seq": 0}
+        cutoff = served.model.cutoff_
+        promise = [cutoff.min_precision, cutoff.max_empty] if isinstance(cutoff, Guarantee) else None
+        subject = [served.name, promise]
+        if state.get("subject") != subject:
+            monitors = {"calibration": PromiseMonitor(promise="calibration", tolerance=0.02)}
+            if isinstance(cutoff, Guarantee):
+                monitors["promise"] = PromiseMonitor.of(cutoff)
+            state |= {"subject": subject, "monitors": {k: one.to_dict() for k, one in monitors.items()}}
+        return state
+
+    def _join(self, rows: Sequence[Any]) -> list[Outcome]:
+        """The last list of each user before a basket, if it has not been used yet."""
+        baskets: dict[tuple[str, int], list[Any]] = defaultdict(list)
+        for row in rows:
+            baskets[row.user_id, row.time].append(row)
+        users = sorted({user for user, _ in baskets})
+        start = min(row.received for row in rows) - WINDOW_SECONDS
+        logged = self._store.open_lists(users, start)
+        outcomes, used = [], []
+        for (user, _), events in sorted(baskets.items(), key=lambda pair: pair[1][0].seq):
+            arrived = min(event.received for event in events)
+            earlier = [one for one in logged.get(user, ()) if arrived - WINDOW_SECONDS < one.made < arrived]
+            if not earlier:
+                continue
+            logged[user] = [one for one in logged[user] if one not in earlier]
+            used += [one.list_id for one in earlier]
+            last = earlier[-1]
+            probabilities = None if last.probabilities is None else json.loads(last.probabilities)
+            basket = frozenset(event.item_id for event in events)
+            outcomes.append(Outcome(json.loads(last.items), probabilities, basket, last.model))
+        self._store.close_lists(used)
+        return outcomes
+
+    @staticmethod
+    def _update_monitors(state: dict[str, Any], outcomes: Sequence[Outcome], at: str) -> None:
+        """Add the outcomes to the monitors of the state."""
+        for name, values in state["monitors"].items():
+            monitor = PromiseMonitor.from_dict(values)
+            found: list[float]
+            if monitor.promise == "empty":
+                found = [float(not one.items) for one in outcomes]
+            elif monitor.promise == "calibration":
+                found = [one.excess for one in outcomes if one.excess is not None]
+            else:
+                empty = 1.0 if monitor.over == "users" else None
+                shares = [empty if one.precision is None else one.precision for one in outcomes]
+                found = [share for share in shares if share is not None]
+            if found:
+                state["monitors"][name] = monitor.update(np.array(found), at=at).to_dict()
+
+
+def build_batch(outcomes: Sequence[Outcome], cutoff: Guarantee) -> tuple[RankedLists, Interactions]:
+    """The lists and the baskets in the form that a guarantee is updated with; every list has its own user."""
+    rows = [
+        (number, item, rank)
+        for number, one in enumerate(outcomes)
+        for rank, item in enumerate(one.items or [None], 0 if not one.items else 1)
+    ]
+    frame = pl.DataFrame(
+        rows, schema={"user_id": pl.Int64, "item_id": pl.String, "rank": pl.Int64}, orient="row"
+    )
+    lists = RankedLists.from_frame(frame.with_columns(score=-pl.col("rank").cast(pl.Float64)))
+    pairs = [(number, item) for number, one in enumerate(outcomes) for item in sorted(one.basket)]
+    truth = Interactions.from_frame(pl.DataFrame(pairs, schema=["user_id", "item_id"], orient="row"))
+    return replace(lists, source=cutoff.source_), truth  # made by the model in service

@@ -1,0 +1,139 @@
+"""Feedback: lists joined with the baskets that followed them, worked out by hand."""
+
+import json
+
+import pytest
+
+import shortlist as sl
+from shortlist.serve.deployment import Deployment
+from shortlist.serve.feedback import Feedback, Outcome, build_batch
+from shortlist.serve.store import EventStore
+
+NOW = 1_000_000.0
+
+
+@pytest.fixture
+def store(tmp_path):
+    found = EventStore(f"sqlite:///{tmp_path / 'events.sqlite'}")
+    found.create()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def served(folder, store):
+    deployment = Deployment(folder, store)
+    deployment.start(folder / "shop.shortlist")
+    return deployment.served
+
+
+def log(store, list_id, user, made, items, probabilities=None, model="shop"):
+    store.add_lists(
+        [
+            {
+                "list_id": list_id,
+                "user_id": user,
+                "model": model,
+                "cutoff": "ExpectedF1",
+                "made": made,
+                "items": json.dumps(items),
+                "probabilities": None if probabilities is None else json.dumps(probabilities),
+                "reason": "utility",
+                "share": 1.0,
+                "used": False,
+            }
+        ]
+    )
+
+
+def send(store, user, items, received, time=5):
+    store.add_events(
+        [
+            [
+                {
+                    "event_id": f"{user}-{item}-{received}",
+                    "user_id": user,
+                    "item_id": item,
+                    "time": time,
+                    "weight": None,
+                    "list_id": None,
+                    "received": received,
+                }
+                for item in items
+            ]
+        ]
+    )
+
+
+def outcomes(store):
+    feedback = Feedback(store)
+    return feedback._join(store.events_after(0, 1000))
+
+
+def test_the_last_list_before_a_basket_counts(store):
+    log(store, "a", "u1", NOW - 300, ["i9"])
+    log(store, "b", "u1", NOW - 200, ["i1", "i2"], [0.5, 0.3])
+    log(store, "c", "u1", NOW + 10, ["i3"])
+    send(store, "u1", ["i2", "i7"], NOW)
+    [one] = outcomes(store)
+    assert one == Outcome(["i1", "i2"], [0.5, 0.3], frozenset({"i2", "i7"}), "shop")
+    assert one.precision == 0.5
+    assert one.excess == pytest.approx(0.5 - 0.4)
+
+
+def test_a_list_counts_once(store):
+    log(store, "a", "u1", NOW - 200, ["i1"])
+    send(store, "u1", ["i1"], NOW, time=5)
+    send(store, "u1", ["i2"], NOW + 20, time=6)
+    assert len(outcomes(store)) == 1
+    assert outcomes(store) == []
+
+
+def test_lists_without_events_and_old_lists_do_not_count(store):
+    log(store, "a", "u1", NOW - 200, ["i1"])
+    log(store, "b", "u2", NOW - 8 * 86_400, ["i1"])
+    send(store, "u2", ["i1"], NOW)
+    send(store, "u3", ["i1"], NOW)
+    assert outcomes(store) == []
+
+
+def test_empty_list_has_no_precision():
+    assert Outcome([], [], frozenset({"i1"}), "shop").precision is None
+    assert Outcome([], [], frozenset({"i1"}), "shop").excess is None
+
+
+def test_monitor_follows_the_outcomes_and_survives_a_restart(store, served):
+    for number in range(40):
+        log(store, f"l{number}", f"u{number}", NOW - 100, ["i1", "i2"], [0.9, 0.8])
+        send(store, f"u{number}", ["i9"], NOW)  # nothing that was shown
+    assert Feedback(store).step(served, now=NOW + 10) is None  # not settled yet
+    assert Feedback(store).monitors(served)["calibration"].mean is None
+    Feedback(store).step(served, now=NOW + 100)
+    monitor = Feedback(store).monitors(served)["calibration"]
+    assert monitor.mean == pytest.approx(-0.85)
+    assert monitor.status == "alarm"
+    Feedback(store).step(served, now=NOW + 200)  # nothing new
+    assert Feedback(store).monitors(served)["calibration"].to_dict() == monitor.to_dict()
+
+
+def test_lists_of_another_model_do_not_count(store, served):
+    log(store, "a", "u1", NOW - 100, ["i1"], [0.9], model="earlier")
+    send(store, "u1", ["i1"], NOW)
+    Feedback(store).step(served, now=NOW + 100)
+    assert Feedback(store).monitors(served)["calibration"].mean is None
+
+
+def test_batch_of_outcomes_moves_a_guarantee():
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    model = sl.PersonalFrequency().fit(split.train)
+    cut = sl.cutoff.Guarantee(min_precision=0.1).fit(model.recommend(N=20), split.valid)
+    missed = [
+        Outcome(["i1", "i2"], None, frozenset({"i9"}), "shop"),
+        Outcome([], None, frozenset({"i1"}), "shop"),
+    ]
+    lists, truth = build_batch(missed, cut)
+    assert lists.lengths.tolist() == [2, 0]
+    after = cut.update(lists, truth, shown=True)
+    assert after.threshold_ > cut.threshold_  # precision 0 is below the promise: show less
+    hit = [Outcome(["i1"], None, frozenset({"i1"}), "shop")]
+    assert cut.update(*build_batch(hit, cut), shown=True).threshold_ < cut.threshold_
