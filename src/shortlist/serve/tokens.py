@@ -33,7 +33,8 @@ def create_token(path: Path, name: str, scopes: Iterable[str]) -> str:
     secret = secrets.token_urlsafe(32)
     lines = [_line(token) for token in (*known, Token(name, frozenset(wanted), _digest(secret)))]
     with atomic_write(path) as temporary:
-        temporary.touch(mode=0o600)
+        temporary.touch()
+        temporary.chmod(0o600)  # before anything is written
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return secret
 

@@ -69,4 +69,4 @@ def cutoff_with_coverage(served: Served, coverage: float) -> Cutoff:
     candidates = model.recommend(sample, N=cutoff.candidates_needed(), n_threads=1)
     utility = cutoff.expected_utility(candidates, history=model.history_)
     best = np.array([part.max(initial=0.0) for part in np.split(utility, candidates.indptr[1:-1])])
-    return cutoff.with_floor(coverage_threshold(best, len(candidates), coverage))
+    return cutoff.with_floor(max(coverage_threshold(best, len(candidates), coverage), 0.0))

@@ -1,0 +1,114 @@
+"""Settings and tokens of the service."""
+
+import pytest
+
+from shortlist.errors import ConfigError
+from shortlist.serve.config import ServeConfig, load_config, parse_refit_time
+from shortlist.serve.ids import check_id
+from shortlist.serve.schedule import next_time
+from shortlist.serve.tokens import create_token, find_token, read_tokens
+
+
+class TestConfig:
+    def test_flag_over_environment_over_file(self, tmp_path):
+        file = tmp_path / "serve.toml"
+        file.write_text('port = 1111\nworkers = 3\nmodel = "a.shortlist"\n')
+        environment = {
+            "SHORTLIST_SERVE_PORT": "2222",
+            "SHORTLIST_SERVE_TIMEOUT": "2.5",
+            "SHORTLIST_OTHER": "x",
+        }
+        found = load_config({"port": 3333, "workers": None}, file=file, environment=environment)
+        assert (found.port, found.workers, found.timeout, found.model) == (3333, 3, 2.5, "a.shortlist")
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("prot = 1\n", "unknown setting 'prot'"),
+            ('port = "many"\n', "port in .* must be a whole number"),
+            ("port = true\n", "port in .* must be a whole number"),
+            ("port = 0\n", "port must be between"),
+            ("port = [\n", "not valid TOML"),
+            ('refit = "at night"\n', "refit must be daily@HH:MM"),
+        ],
+    )
+    def test_wrong_files(self, tmp_path, text, words):
+        file = tmp_path / "serve.toml"
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            load_config({"model": "a.shortlist"}, file=file, environment={})
+
+    def test_a_model_is_needed(self):
+        with pytest.raises(ConfigError, match="needs a model file"):
+            load_config({}, environment={})
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "shop.example"])
+    def test_other_machines_need_a_token(self, host):
+        with pytest.raises(ConfigError, match="token file is needed"):
+            ServeConfig(model="a.shortlist", host=host)
+        assert ServeConfig(model="a.shortlist", host=host, token_file="tokens").host == host
+
+    def test_default_store_is_beside_the_model(self, tmp_path):
+        config = ServeConfig(model=str(tmp_path / "shop.shortlist"))
+        assert config.database == f"sqlite:///{tmp_path.resolve() / 'shop.events.sqlite'}"
+        assert ServeConfig(model="x", db="postgresql://u@h/d").database == "postgresql+psycopg://u@h/d"
+
+    def test_refit_time(self):
+        from datetime import datetime
+
+        assert parse_refit_time("daily@03:05") == (3, 5)
+        now = datetime(2026, 5, 1, 2, 0)
+        assert next_time("daily@03:05", now) == datetime(2026, 5, 1, 3, 5)
+        assert next_time("daily@01:00", now) == datetime(2026, 5, 2, 1, 0)
+
+
+class TestTokens:
+    def test_only_hashes_are_stored(self, tmp_path):
+        path = tmp_path / "tokens"
+        secret = create_token(path, "shop", ["read", "events"])
+        assert secret not in path.read_text()
+        assert path.stat().st_mode & 0o077 == 0
+        found = find_token(read_tokens(path), secret)
+        assert found.name == "shop"
+        assert found.scopes == {"read", "events"}
+        assert find_token(read_tokens(path), secret + "x") is None
+        assert find_token(read_tokens(path), "") is None
+
+    def test_a_second_token_keeps_the_first(self, tmp_path):
+        path = tmp_path / "tokens"
+        first, second = create_token(path, "a", ["read"]), create_token(path, "b", ["admin"])
+        assert [find_token(read_tokens(path), one).name for one in (first, second)] == ["a", "b"]
+        with pytest.raises(ConfigError, match="already has a token named 'a'"):
+            create_token(path, "a", ["read"])
+
+    @pytest.mark.parametrize("line", ["shop read", "shop read plain-secret", "shop write sha256:" + "0" * 64])
+    def test_wrong_lines_are_refused_without_showing_them(self, tmp_path, line):
+        path = tmp_path / "tokens"
+        path.write_text(line + "\n")
+        with pytest.raises(ConfigError) as caught:
+            read_tokens(path)
+        assert "plain-secret" not in str(caught.value)
+
+
+class TestIds:
+    @pytest.mark.parametrize(("given", "expected"), [(7, 7), ("7", 7), ("-3", -3)])
+    def test_integers_may_be_written_as_text(self, given, expected):
+        import shortlist as sl
+
+        assert check_id(given, sl.IdMap.of([1, 2]), "user_id") == expected
+
+    @pytest.mark.parametrize("given", ["007", "7.0", "", "x", 7.0, True, None, 2**63, str(2**63), "٣"])
+    def test_other_values_are_no_integers(self, given):
+        import shortlist as sl
+        from shortlist.errors import DataError
+
+        with pytest.raises(DataError, match="user_id must be an integer"):
+            check_id(given, sl.IdMap.of([1, 2]), "user_id")
+
+    @pytest.mark.parametrize("given", [7, "", "x" * 257, "a\x1b[0m", "a\u202eb", None])
+    def test_other_values_are_no_texts(self, given):
+        import shortlist as sl
+        from shortlist.errors import DataError
+
+        with pytest.raises(DataError, match="user_id must be a text"):
+            check_id(given, sl.IdMap.of(["a"]), "user_id")

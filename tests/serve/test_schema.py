@@ -1,0 +1,103 @@
+"""Every route with inputs made from its OpenAPI schema: no answer is a failure, no answer tells a path.
+
+SHORTLIST_FUZZ=20 sends twenty times as many requests.
+"""
+
+import os
+
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import HealthCheck
+
+from tests.serve.conftest import start
+
+pytestmark = [
+    pytest.mark.fuzz,
+    pytest.mark.filterwarnings("ignore::shortlist.errors.DataWarning"),  # as the service does
+]
+N_EXAMPLES = 15 * int(os.environ.get("SHORTLIST_FUZZ", "1"))
+ROUTES = (
+    ("POST", "/v1/recommend"),
+    ("POST", "/v1/cut"),
+    ("POST", "/v1/cut/fit"),
+    ("POST", "/v1/events"),
+    ("GET", "/v1/users/{user_id}"),
+    ("GET", "/v1/items/{item_id}/similar"),
+    ("GET", "/v1/model"),
+    ("POST", "/v1/model"),
+    ("GET", "/v1/status"),
+    ("GET", "/v1/tradeoff"),
+    ("POST", "/v1/tradeoff"),
+    ("GET", "/health"),
+    ("GET", "/ready"),
+    ("GET", "/metrics"),
+)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory, model_file):
+    """A service with one token for everything."""
+    from shortlist.serve.tokens import create_token
+
+    folder = tmp_path_factory.mktemp("schema")
+    (folder / "shop.shortlist").write_bytes(model_file.read_bytes())
+    secret = create_token(folder / "tokens", "all", ["read", "events", "admin"])
+    with start(folder, token_file=str(folder / "tokens")) as client:
+        client.headers["authorization"] = f"Bearer {secret}"
+        client.folder = folder
+        yield client
+
+
+def test_all_routes_are_here(live):
+    paths = live.get("/openapi.json").json()["paths"]
+    assert {(method.upper(), path) for path, methods in paths.items() for method in methods} == set(ROUTES)
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+@pytest.mark.parametrize("mode", ["positive", "negative"])
+def test_no_answer_is_a_failure(live, method, path, mode):
+    schema = schemathesis.openapi.from_dict(live.get("/openapi.json").json())
+    operation = schema[path][method]
+    chosen = schemathesis.GenerationMode(mode)
+    try:
+        strategy = operation.as_strategy(generation_mode=chosen)
+    except Exception as error:  # an operation without parameters has no negative cases
+        pytest.skip(str(error)[:80])
+    settings = hypothesis.settings(
+        max_examples=N_EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+    @settings
+    @hypothesis.given(case=strategy)
+    def send(case):
+        arguments = case.as_transport_kwargs()
+        url = arguments["url"]
+        headers = {
+            name: value
+            for name, value in (arguments.get("headers") or {}).items()
+            if name.lower() not in ("authorization", "host", "user-agent")
+            and name.isascii()
+            and str(value).isprintable()
+        }
+        kept = {
+            key: arguments[key] for key in ("params", "json", "content") if arguments.get(key) is not None
+        }
+        if isinstance(arguments.get("data"), str | bytes):
+            kept["content"] = arguments["data"]
+        answer = live.request(method, url, headers=headers, **kept)
+        assert answer.status_code < 500 or answer.status_code in (503, 507), answer.text[:300]
+        assert str(live.folder) not in answer.text
+        assert "Traceback" not in answer.text
+        if answer.status_code >= 400:
+            assert answer.json().keys() == {"error", "rule", "hint"}
+
+    try:
+        send()
+    except hypothesis.errors.Unsatisfiable:
+        assert mode == "negative", "no valid request can be made"
+        pytest.skip("no invalid request can be made for a route without parameters")
