@@ -1,0 +1,83 @@
+"""refit: the same settings on more data, refused if they are worse on the latest day."""
+
+import numpy as np
+import polars as pl
+
+import shortlist as sl
+from shortlist.auto.refit import refit
+
+DAY = 86_400_000_000
+
+
+def rows(days, item):
+    """Twenty users who buy one item every day."""
+    return pl.DataFrame(
+        {
+            "user_id": [f"u{user}" for day in days for user in range(20)],
+            "item_id": [item(day, user) for day in days for user in range(20)],
+            "timestamp": [day * DAY for day in days for _ in range(20)],
+        }
+    ).with_columns(pl.col("timestamp").cast(pl.Datetime("us")))
+
+
+def own_item(day, user):
+    return f"i{user % 5}"
+
+
+def fitted(days, item=own_item):
+    data = sl.Interactions.from_frame(rows(days, item))
+    return sl.PersonalFrequency().fit(data).set_cutoff(sl.cutoff.FixedN(N=1))
+
+
+def test_new_model_learns_from_history_and_events():
+    old = fitted(range(10))
+    result = refit(old, sl.Interactions.from_frame(rows(range(10, 13), own_item)))
+    assert result.model is not None
+    assert result.model.history_.n_rows == 13 * 20
+    assert result.n_lists == 20  # one list per user on the latest day
+    assert result.old_f1 == result.new_f1 == 1.0
+    assert isinstance(result.model, sl.PersonalFrequency)
+
+
+def test_old_model_is_not_changed():
+    old = fitted(range(10))
+    refit(old, sl.Interactions.from_frame(rows(range(10, 13), own_item)))
+    assert old.history_.n_rows == 10 * 20
+
+
+def test_worse_model_is_refused(monkeypatch):
+    old = fitted(range(10))
+    events = sl.Interactions.from_frame(rows(range(10, 13), own_item))
+    worse = sl.Popularity().fit(old.history_).set_cutoff(sl.cutoff.FixedN(N=1))
+    monkeypatch.setattr("shortlist.auto.refit._fit_again", lambda *_: worse)
+    result = refit(old, events)
+    assert result.model is None
+    assert result.new_f1 < result.old_f1
+    assert result.reason == "the new model is worse on the latest day"
+
+
+def test_without_new_days_nothing_is_compared():
+    result = refit(fitted(range(10)), None)
+    assert result.model is not None
+    assert np.isnan(result.new_f1)
+    assert result.n_lists == 0
+
+
+def test_settings_stay():
+    data = sl.Interactions.from_frame(rows(range(10), own_item))
+    old = sl.PersonalFrequency(decay=0.7).fit(data).set_cutoff(sl.cutoff.FixedN(N=2))
+    model = refit(old, sl.Interactions.from_frame(rows(range(10, 12), own_item))).model
+    assert model.decay == 0.7
+    assert model.cutoff_.N == 2
+
+
+def test_progress_names_the_steps():
+    lines = []
+    refit(fitted(range(10)), sl.Interactions.from_frame(rows(range(10, 12), own_item)), progress=lines.append)
+    assert "checking on the latest day" in lines
+    assert "fitting on everything" in lines
+
+
+def test_one_event_on_a_new_day_is_enough():
+    event = rows([10], own_item).head(1)
+    assert refit(fitted(range(10)), sl.Interactions.from_frame(event)).n_lists == 1
