@@ -49,6 +49,8 @@ def read_config() -> dict:
             own = f"tests/{package}/test_{name}"
             more = settings.get("files", {}).get(name, {})
             tests = [one for one in [own, *more.get("tests", [])] if (ROOT / one).exists()]
+            if not tests and name != "__init__.py":
+                sys.exit(f"mutants.toml names no test of {package}/{name}")
             files[f"{SOURCE}/{package}/{name}"] = {
                 "tests": list(dict.fromkeys(tests)),
                 "modes": ["cached"] if package != "kernels" else ["plain", "compiled"][: 1 + ("jit" in more)],
@@ -73,7 +75,10 @@ def copy_project(folder: Path) -> None:
 
 
 class Plugin:
-    """Pytest plugin: runs fast tests first, measures each one, and does not shrink failing examples."""
+    """Pytest plugin: runs fast tests first, measures each one, and does not shrink failing examples.
+
+    Tests that fail without a mutant have infinite seconds and are left out.
+    """
 
     def __init__(self, seconds: dict[str, float]):
         self.seconds = dict(seconds)
@@ -86,6 +91,7 @@ class Plugin:
         settings.load_profile("mutants")
 
     def pytest_collection_modifyitems(self, items: list) -> None:
+        items[:] = [item for item in items if self.seconds.get(item.nodeid, 0.0) < np.inf]
         items.sort(key=lambda item: self.seconds.get(item.nodeid, 0.0))
 
     @pytest.hookimpl(wrapper=True)
@@ -97,7 +103,8 @@ class Plugin:
 
     def pytest_runtest_logreport(self, report) -> None:
         if report.when != "teardown":
-            self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+            seconds = np.inf if report.failed else report.duration
+            self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + seconds
 
 
 def run_in_child(copy: Path, tests: list[str], mode: str, cache: Path, cpu_limit: int, known: dict) -> None:
@@ -123,7 +130,7 @@ def run_in_child(copy: Path, tests: list[str], mode: str, cache: Path, cpu_limit
         del sys.modules[name]
     code, plugin = 99, Plugin(known)
     try:
-        arguments = ["-q", "-x", "--tb=line", "-m", "not real"]
+        arguments = ["-q", *["-x"][: len(known)], "--tb=line", "-m", "not real and not fuzz"]
         arguments += ["-p", "no:cacheprovider", "-p", "no:unraisableexception"]
         if mode == "plain":  # machine arithmetic overflows in silence, NumPy scalars warn
             arguments += ["-W", "ignore::RuntimeWarning"]
@@ -188,10 +195,12 @@ class Runner:
             key = f"{mode} {test} {sha256((self.copy / test).read_bytes()).hexdigest()[:16]}"
             if key not in self.baselines:
                 result = run_tests(self.copy, [test], mode, self.cache, 900, {})
-                if result["code"]:
+                if result["code"] not in (0, 1):
                     tail = (self.copy / "output.txt").read_text()[-3000:]
-                    sys.exit(f"{tail}\n{test} fails without a mutant ({result}, mode {mode})")
+                    sys.exit(f"{tail}\n{test} does not run without a mutant ({result}, mode {mode})")
                 parts = json.loads((self.copy / "seconds.json").read_text())
+                for name in [one for one, needed in parts.items() if needed == np.inf]:
+                    print(f"  left out, because it fails without a mutant: {name}", flush=True)
                 self.baselines[key] = {"total": result["seconds"], "parts": parts}
                 (self.cache / "baselines.json").write_text(json.dumps(self.baselines))
                 print(f"  {result['seconds']:5.1f} s for {test} ({mode})", flush=True)
