@@ -29,10 +29,12 @@ def excluded_spans(source: str, functions: list[str]) -> list[Span]:  # noqa: C9
     lines = source.splitlines()
     spans = []
 
+    def place(line: int, offset: int) -> Position:
+        return line, len(lines[line - 1].encode()[:offset].decode())  # ast counts bytes
+
     def add(node: ast.expr | ast.stmt) -> None:
-        begin = len(lines[node.lineno - 1].encode()[: node.col_offset].decode())
-        end = len(lines[node.end_lineno - 1].encode()[: node.end_col_offset].decode())
-        spans.append(((node.lineno, begin), (node.end_lineno, end)))
+        begin = place(node.lineno, node.col_offset)
+        spans.append((begin, place(node.end_lineno, node.end_col_offset)))
 
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -41,6 +43,11 @@ def excluded_spans(source: str, functions: list[str]) -> list[Span]:  # noqa: C9
             case ast.FunctionDef(args=arguments, returns=returns, decorator_list=decorators):
                 every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
                 every += [one for one in (arguments.vararg, arguments.kwarg) if one]
+                if arguments.kwonlyargs and not arguments.vararg:  # the * before them
+                    first, before = arguments.kwonlyargs[0], [*arguments.args, *arguments.defaults]
+                    ends = [place(one.end_lineno, one.end_col_offset) for one in before]
+                    begin = max(ends, default=place(node.lineno, node.col_offset))
+                    spans.append((begin, place(first.lineno, first.col_offset)))
                 for annotation in [*(one.annotation for one in every), returns, *decorators]:
                     if annotation is not None:
                         add(annotation)

@@ -23,6 +23,10 @@ def f(x: int | None = 1, *rest: "a + b") -> int | str:
     return x + 3
 
 
+def h(x, y=5, *, z=7):
+    return x * y
+
+
 class C:
     def _summary(self):
         return 1 + 1
@@ -57,6 +61,10 @@ def excluded(text):
         ("+ 2}", True),
         ('+ "b"', True),
         ("+ 3", False),
+        ("5, *", False),
+        ("*, z", True),
+        ("7)", False),
+        ("* y", False),
         ("+ 1\n", True),
         ("+ 2\n", False),
     ],
@@ -66,7 +74,7 @@ def test_texts_annotations_and_settings_are_not_mutated(text, expected):
 
 
 def test_functions_are_named_with_their_class():
-    assert [name for _, _, name in function_spans(SOURCE)] == ["f", "C", "C._summary", "C.g"]
+    assert [name for _, _, name in function_spans(SOURCE)] == ["f", "h", "C", "C._summary", "C.g"]
 
 
 def mutants(package, n):
