@@ -155,6 +155,24 @@ with hide_panics("x.csv"):
     assert done.stderr == "a note\nat once\n"
 
 
+@pytest.mark.parametrize(
+    "command", [["evaluate", "bad.parquet", "t.csv"], ["compare", "bad.parquet", "--truth", "t.csv"]]
+)
+def test_panics_on_lists_are_not_shown(workdir, command, monkeypatch, capfd):
+    (workdir / "bad.parquet").write_bytes(b"PAR1")
+    (workdir / "t.csv").write_text("user_id,item_id\nu,x\nv,y\n")
+
+    def panic(*_, **__):
+        os.write(sys.stderr.fileno(), b"thread 'x' panicked at y\n")
+        raise sl.errors.DataError("bad.parquet: damaged.")
+
+    monkeypatch.setattr("shortlist.data.list_tables.read_table", panic)
+    assert main(command) == 2
+    shown = capfd.readouterr().err
+    assert "shortlist: bad.parquet: damaged." in shown
+    assert "panicked" not in shown
+
+
 def test_hidden_output_is_restored_after_an_error(capfd):
     def fail():
         with hide_panics("x.parquet"):

@@ -1,6 +1,7 @@
 """`shortlist tune` writes a file for `fit --config`; `shortlist compare` compares lists."""
 
 import json
+import shlex
 
 import pytest
 
@@ -70,3 +71,16 @@ def test_tune_under_strict_time(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     data = sl.load_dataset("sample")
     assert found["score"] == sl.tune("PersonalFrequency", data, n_trials=1, validation="by_time").score
+
+
+def test_the_next_command_repeats_the_columns(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"u{user};i {item};2024-01-0{day}" for day in (1, 2, 3) for user in range(4) for item in range(3)]
+    (tmp_path / "my orders.csv").write_text("Who Is It;What;day\n" + "\n".join(rows) + "\n")
+    columns = ["--user_id", "Who Is It", "--item_id", "What", "--timestamp", "day", "--separator", ";"]
+    command = ["tune", "my orders.csv", "--model", "PersonalFrequency", "--trials", "1", *columns]
+    assert main(command) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Next: shortlist ")]
+    words = shlex.split(line.removeprefix("Next: shortlist "))
+    assert words == ["fit", "my orders.csv", "--config", "tuned.toml", *columns]
+    assert main([*words, "--quick", "--out", "m"]) == 0

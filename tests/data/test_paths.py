@@ -1,9 +1,12 @@
 """Brackets, stars and question marks in file names are literal."""
 
+import json
+
 import polars as pl
 import pytest
 
 import shortlist as sl
+from shortlist.cli import main
 from shortlist.data.readers import read_interactions
 from shortlist.errors import DataError
 
@@ -74,3 +77,44 @@ def test_a_model_path_is_never_a_pattern(workdir):
     sl.Popularity().fit(frame("right")).save("shop1")
     with pytest.raises(sl.errors.ModelFileError, match="no saved model at"):
         sl.load_model("shop[1]")
+
+
+@pytest.mark.parametrize("name", NAMES[:4])
+class TestOtherFiles:
+    """Each file has a neighbor whose name the name would match as a pattern."""
+
+    def test_candidates(self, workdir, name, capsys):
+        sl.Popularity().fit(sl.Interactions.from_tuples([("u", "x"), ("v", "y"), ("w", "z")])).save("m")
+        for wrong in ("ev1", "aXb", "whatX", "a"):
+            (workdir / f"{wrong}.txt").write_text("y\n")
+        (workdir / f"{name}.txt").write_text("z\n")
+        command = ["recommend", "m", "--user", "u", "--N", "3", "--json", "--candidates", f"{name}.txt"]
+        assert main(command) == 0
+        (found,) = json.loads(capsys.readouterr().out)
+        assert found["items"] == ["z"]
+
+    def test_reports(self, workdir, name, capsys):
+        (workdir / "ev1.html").write_text("other")
+        command = ["fit", "sample", "--model", "PersonalFrequency", "--out", "m"]
+        assert main([*command, "--report", f"{name}.html"]) == 0
+        assert "<html" in (workdir / f"{name}.html").read_text(encoding="utf-8")
+        assert (workdir / "ev1.html").read_text() == "other"
+
+    def test_studies(self, workdir, name):
+        (workdir / "ev1.study.jsonl").write_text("other")
+        search = {"n_trials": 2, "study": f"{name}.study.jsonl"}
+        tuned = sl.tune("PersonalFrequency", sl.load_dataset("sample"), **search)
+        assert len((workdir / f"{name}.study.jsonl").read_text().splitlines()) == 3
+        trials = []
+        again = sl.tune("PersonalFrequency", sl.load_dataset("sample"), **search, progress=trials.append)
+        assert (again.params, trials) == (tuned.params, [])  # read, not computed again
+        assert (workdir / "ev1.study.jsonl").read_text() == "other"
+
+    def test_checkpoints(self, workdir, name):
+        (workdir / "ev1.run").write_bytes(b"other")
+        data, path = sl.load_dataset("sample"), f"{name}.run"
+        model = sl.BPRMF(n_epochs=2, n_factors=4, n_threads=1).fit(data, checkpoint=path)
+        assert (workdir / path).is_file()
+        again = sl.BPRMF(n_epochs=2, n_factors=4, n_threads=1).fit(data, checkpoint=path)
+        assert again.recommend(N=3).to_frame().equals(model.recommend(N=3).to_frame())
+        assert (workdir / "ev1.run").read_bytes() == b"other"

@@ -91,16 +91,18 @@ class TestUnknownItems:
         ]
         assert caught[0].filename == __file__
 
-    @pytest.mark.parametrize(
-        "given", [["new", "newer"], {"2": ["new"], "3": ["newer"]}, [["new"], ["newer"]]]
-    )
-    def test_only_unknown_ones_are_an_error(self, name, given):
-        with pytest.raises(UnknownIdError, match=f"2 of 2 item ids in `{name}` are unknown"):
-            STRINGS.recommend(["2", "3"], N=3, **{name: given})
-
     def test_none_at_all_is_allowed(self, name):
         for given in ([], {}, {"2": []}):
             assert len(STRINGS.recommend(["2"], N=3, **{name: given})) == 1
+
+
+@pytest.mark.parametrize("given", [["new", "newer"], {"2": ["new"], "3": ["newer"]}, [["new"], ["newer"]]])
+def test_only_unknown_items(given):
+    with pytest.raises(UnknownIdError, match="2 of 2 item ids in `candidates` are unknown"):
+        STRINGS.recommend(["2", "3"], N=3, candidates=given)
+    with pytest.warns(DataWarning, match="2 of 2 item ids in `exclude` are unknown to the model and are ign"):
+        lists = STRINGS.recommend(["2", "3"], N=3, exclude=given)  # a cart of new items
+    assert lists.to_frame().equals(STRINGS.recommend(["2", "3"], N=3).to_frame())
 
 
 def test_items_of_a_generator_are_used_in_every_batch():

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import Json, hide_panics, print_note, show_json, show_text
+from shortlist.cli.screen import Json, print_note, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, read_lists, read_source
 from shortlist.data.columns import find_column
 from shortlist.errors import DataError
@@ -40,8 +40,7 @@ def evaluate(
       shortlist evaluate lists.parquet held.parquet
     """
     check_order(lists, Path(truth))
-    with hide_panics(lists):
-        ranked = read_lists(lists)
+    ranked = read_lists(lists)
     actual = read_source(truth, reading, training=False)
     known = None if history is None else read_source(history, reading, training=False)
     report = sl.evaluate(ranked, actual, history=known, max_items=max_items)

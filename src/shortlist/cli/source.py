@@ -53,6 +53,13 @@ class Reading:
 BY_NAME = Reading()
 
 
+def given_flags(reading: Reading) -> list[str]:
+    """The flags and values that give this reading."""
+    usual = asdict(BY_NAME)
+    given = {name: value for name, value in asdict(reading).items() if value != usual[name]}
+    return [word for name, value in given.items() for word in (f"--{name}", value)]
+
+
 def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = True) -> "Interactions":
     """Read interactions and print what was found; a word without path characters is the name of a dataset."""
     is_name = not Path(source).exists() and not any(character in source for character in "./\\:*")
@@ -84,7 +91,8 @@ def read_lists(path: Path) -> "RankedLists":
     """Read a file of lists and print its columns."""
     from shortlist.data.list_tables import describe_columns, read_table
 
-    frame = read_table(path, None)
+    with hide_panics(path):
+        frame = read_table(path, None)
     lists = sl.RankedLists.from_frame(frame)
     print_note(f"{path}: {len(lists):,} lists, {lists.items.size:,} items; {describe_columns(frame.columns)}")
     return lists

@@ -1,6 +1,7 @@
 """`shortlist tune`: search hyperparameters and write the best ones to a file."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -8,7 +9,7 @@ from cyclopts import Parameter
 import shortlist as sl
 from shortlist.cli.params import DEFAULTS, VALIDATIONS, ModelName, Params, ValidationName, choose_model
 from shortlist.cli.screen import Json, print_note, progress_lines, show_json, show_text
-from shortlist.cli.source import BY_NAME, Reading, Source, read_source
+from shortlist.cli.source import BY_NAME, Reading, Source, given_flags, read_source
 from shortlist.core.files import check_writable
 from shortlist.text import printable, redact_uri
 from shortlist.tuning.study import Trial
@@ -73,4 +74,5 @@ def tune(
         return show_json(about | {"params": tuned.params})
     best = ", ".join(f"{key} {value}" for key, value in tuned.params.items())
     show_text(f"{name}: validation F1 {tuned.score:.4f} with {best}")
-    return show_text(f"Next: shortlist fit {printable(redact_uri(source))} --config {printable(path)}")
+    words = [redact_uri(source), "--config", str(path), *given_flags(reading)]
+    return show_text("Next: shortlist fit " + " ".join(quote(printable(word)) for word in words))

@@ -99,6 +99,7 @@ class Boundary(Cutoff):
 
     @property
     def is_ready(self) -> bool:
+        """Whether the boundary was given or has been fitted."""
         return self.t is not None or "boundaries_" in vars(self)
 
     def _summary(self) -> str:

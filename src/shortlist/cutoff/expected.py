@@ -66,6 +66,7 @@ class ExpectedUtility(CalibratedCutoff):
 
     @property
     def is_ready(self) -> bool:
+        """Whether `fit` has been called."""
         return "size_" in vars(self)
 
     def _summary(self) -> str:
@@ -144,7 +145,7 @@ class ExpectedUtility(CalibratedCutoff):
         --------
         >>> data = sl.load_dataset("sample")
         >>> model = sl.fit(data, models="PersonalFrequency", cutoff=sl.cutoff.ExpectedF1())
-        >>> strict = model.cutoff_.with_floor(0.5)
+        >>> strict = model.cutoff_.with_floor(0.3)
         >>> bool(model.recommend(cutoff=strict).cover_ratio < model.recommend().cover_ratio)
         True
         """
@@ -358,6 +359,7 @@ class ExpectedValue(CalibratedCutoff):
 
     @property
     def is_ready(self) -> bool:
+        """Whether `fit` has been called; not needed if the scores are probabilities."""
         return self.calibration == "none" or "calibration_" in vars(self)
 
     def _summary(self) -> str:

@@ -113,6 +113,7 @@ class Guarantee(OnlineCutoff):
 
     @property
     def is_ready(self) -> bool:
+        """Whether `fit` has been called."""
         return "threshold_" in vars(self)
 
     def _summary(self) -> str:

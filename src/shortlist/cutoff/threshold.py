@@ -69,6 +69,7 @@ class FixedN(Cutoff):
 
     @property
     def is_ready(self) -> bool:
+        """Whether the length was given or has been fitted."""
         return self.N is not None or "N_" in vars(self)
 
     def _summary(self) -> str:
@@ -137,6 +138,7 @@ class Threshold(CalibratedCutoff):
 
     @property
     def is_ready(self) -> bool:
+        """Whether the threshold on scores was given or has been fitted."""
         return (self.on == "score" and self.threshold is not None) or "threshold_" in vars(self)
 
     def _summary(self) -> str:

@@ -54,7 +54,7 @@ class ExposureReport:
     >>> report.precision
     0.125
     >>> sorted(report.not_estimable)
-    ['average_precision', 'f1', 'ndcg', 'ndcg_paper', 'recall']
+    ['average_precision', 'calibration_error', 'f1', 'ndcg', 'ndcg_paper', 'recall']
     """
 
     user_ids: pl.Series

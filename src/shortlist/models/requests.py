@@ -69,7 +69,7 @@ class RequestMethods(FittedModel):
             The item ids that may be recommended: one collection for all users, a dictionary from user id to
             item ids, or one list per user. None: all items. Unknown ids are ignored with a warning.
         exclude
-            Item ids that must not be recommended, in the same forms.
+            Item ids that must not be recommended, in the same forms. Unknown ids are ignored with a warning.
         history
             Sessions: histories to use instead of the known ones, as a dictionary from user id to item ids, or
             as Interactions or a table with times. Nothing is stored. Unknown items are skipped with a
@@ -105,8 +105,7 @@ class RequestMethods(FittedModel):
         ConfigError
             If an argument is invalid, or nothing decides the length.
         UnknownIdError
-            If ids are integers and those of the data are strings, or the reverse; if no candidate or excluded
-            item is known.
+            If ids are integers and those of the data are strings, or the reverse; if no candidate is known.
 
         Examples
         --------

@@ -80,14 +80,14 @@ def _own_items(name: str, given: Mapping[Any, Iterable[Any]], items: IdMap) -> d
 
 
 def _known_items(name: str, listed: Any, items: IdMap) -> tuple[Ints, Bools]:
-    """(known items, whether each id is known); some unknown ids are a warning, only unknown ids an error."""
+    """(known items, whether each id is known); warn of unknown ids, refuse only unknown candidates."""
     found = items.lookup(listed, f"{name}: item id")
     known: Bools = found != UNKNOWN
     n_unknown = int((~known).sum())
     if n_unknown:
         first = listed[int(np.argmin(known))]
         count = f"{n_unknown:,} of {known.size:,} item ids in `{name}` are unknown to the model"
-        if n_unknown == known.size:
+        if n_unknown == known.size and name == "candidates":
             raise UnknownIdError(f"{count}, such as {first!r:.60}; pass ids of items in the training data.")
         warn(f"{count} and are ignored, such as {first!r:.60}.")
     return found[known], known

@@ -258,7 +258,7 @@ class DKHRM(DynamicK, HRM):
 
     Examples
     --------
-    >>> model = sl.DKHRM(n_epochs=2).fit(sl.load_dataset("sample"))
+    >>> model = sl.DKHRM(n_epochs=40, lr=0.1).fit(sl.load_dataset("sample"))
     >>> lists = model.recommend(cutoff="boundary", max_items=20)
     """
 

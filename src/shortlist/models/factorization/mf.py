@@ -167,6 +167,6 @@ class DKBPRMF(DynamicK, MatrixFactorization):
 
     Examples
     --------
-    >>> model = sl.DKBPRMF(n_epochs=2).fit(sl.load_dataset("sample"))
+    >>> model = sl.DKBPRMF(n_epochs=60).fit(sl.load_dataset("sample"))
     >>> lists = model.recommend(cutoff="boundary", max_items=20)
     """
