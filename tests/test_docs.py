@@ -85,7 +85,13 @@ def run_example(name: str, capsys, monkeypatch, *flags: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "exact"), [("next_basket.py", False), ("daily_papers.py", True), ("push_with_cost.py", True)]
+    ("name", "exact"),
+    [
+        ("next_basket.py", False),
+        ("daily_papers.py", True),
+        ("push_with_cost.py", True),
+        ("two_weeks.py", True),
+    ],
 )
 def test_example_prints_what_its_page_shows(name, exact, capsys, monkeypatch):
     page = (ROOT / "docs/examples.md").read_text(encoding="utf-8")
