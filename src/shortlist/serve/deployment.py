@@ -6,13 +6,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from shortlist.core.serialization import read_header
 from shortlist.cutoff.base import Cutoff
+from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
@@ -25,6 +26,23 @@ EVENTS_AT_ONCE = 50_000
 TRIAL_USERS = 16  # users whose lists are computed before a model is activated
 
 
+class EventForm(NamedTuple):
+    """What the events of a model look like; read once, because its history grows."""
+
+    users: IdMap  # of any time: only the type of the ids counts
+    items: IdMap
+    has_times: bool
+    by_day: bool  # whether the history knows only the day of an event
+    has_weights: bool
+
+    @classmethod
+    def of(cls, history: Interactions) -> "EventForm":
+        """The form of the events in a history."""
+        by_day = history.time is not None and not (history.time % DAY).any()
+        has_times, has_weights = history.time is not None, history.weight is not None
+        return cls(history.users, history.items, has_times, by_day, has_weights)
+
+
 @dataclass(frozen=True)
 class Served:
     """The model in service; replaced as a whole."""
@@ -32,7 +50,7 @@ class Served:
     number: int  # of the activation
     name: str
     model: Recommender
-    by_day: bool  # whether the history knows only the day of an event
+    form: EventForm
     loaded: float
     cutoff_name: str
 
@@ -45,7 +63,7 @@ class Deployment:
         self._store = store
         self._lock = threading.Lock()
         self._served: Served | None = None
-        self._last_event = 0
+        self._last_event = 0  # number of the last event that the model has observed
         self._failed = 0  # number of an activation that could not be loaded
         self.events_skipped = 0
         self.last_look = 0.0  # time of the last successful look into the store
@@ -147,7 +165,7 @@ class Deployment:
             number=activation.number,
             name=activation.model,
             model=model,
-            by_day=_knows_only_days(model.history_),
+            form=EventForm.of(model.history_),
             loaded=time.time(),
             cutoff_name="boundary" if model.cutoff_ is None else type(model.cutoff_).__name__,
         )
@@ -160,7 +178,7 @@ class Deployment:
     def _observe(self, served: Served, after: int) -> int:
         """Let the model observe all events after a number; return the number of the last one."""
         while rows := self._store.events_after(after, EVENTS_AT_ONCE):
-            events, skipped = build_events(rows, served.model.history_, by_day=served.by_day)
+            events, skipped = build_events(rows, served.form)
             self.events_skipped += skipped
             if events is not None:
                 served.model.observe(events)
@@ -172,9 +190,9 @@ class Deployment:
 
 def stored_events(store: EventStore, model: Recommender, after: int) -> tuple[Interactions | None, int]:
     """All events after a number, and the number of the last one."""
-    parts, last = [], after
+    parts, last, form = [], after, EventForm.of(model.history_)
     while rows := store.events_after(last, EVENTS_AT_ONCE):
-        events, _ = build_events(rows, model.history_, by_day=_knows_only_days(model.history_))
+        events, _ = build_events(rows, form)
         parts += [] if events is None else [events]
         last = int(rows[-1].seq)
     if not parts:
@@ -196,31 +214,23 @@ def remove_old_models(store: EventStore, folder: Path, base: str, keep: int) -> 
     return old
 
 
-def build_events(
-    rows: Sequence[Any], history: Interactions, *, by_day: bool
-) -> tuple[Interactions | None, int]:
+def build_events(rows: Sequence[Any], form: EventForm) -> tuple[Interactions | None, int]:
     """Events of the store in the form that the model knows, and how many cannot be converted."""
     times = np.array([row.time for row in rows], np.int64)
     frame = pl.DataFrame(
         {
-            "user_id": id_column((row.user_id for row in rows), history.users),
-            "item_id": id_column((row.item_id for row in rows), history.items),
+            "user_id": id_column((row.user_id for row in rows), form.users),
+            "item_id": id_column((row.item_id for row in rows), form.items),
         }
     )
-    if history.time is not None:
-        frame = frame.with_columns(
-            pl.Series("timestamp", times - times % DAY if by_day else times).cast(pl.Datetime("us"))
-        )
-    if history.weight is not None:
-        frame = frame.with_columns(
-            pl.Series("weight", [1.0 if row.weight is None else row.weight for row in rows])
-        )
+    if form.has_times:
+        times = times - times % DAY if form.by_day else times
+        frame = frame.with_columns(pl.Series("timestamp", times).cast(pl.Datetime("us")))
+    if form.has_weights:
+        weights = [1.0 if row.weight is None else row.weight for row in rows]
+        frame = frame.with_columns(pl.Series("weight", weights))
     valid = frame.drop_nulls(["user_id", "item_id"])
     return (Interactions.from_frame(valid) if valid.height else None), frame.height - valid.height
-
-
-def _knows_only_days(history: Interactions) -> bool:
-    return history.time is not None and not (history.time % DAY).any()
 
 
 def file_checksum(path: Path) -> str:

@@ -17,17 +17,15 @@ def describe_user(served: Served, text: str) -> dict[str, Any]:
     user_id = check_id(text, model.users_, "user_id")
     if user_id not in model.users_:
         raise UnknownIdError(f"there is no user {text[:80]!r}; check the id.")
-    history = model.history_
-    number = history.users.index(user_id)
-    rows = slice(int(history.indptr[number]), int(history.indptr[number + 1]))
-    items = history.item[rows][::-1][:HISTORY_ROWS]
+    history = model.build_request([user_id]).history  # of this user alone
+    items = history.item[::-1][:HISTORY_ROWS]
     ids = history.items.to_ids(items).to_list()
     names = [None] * len(ids) if history.item_names is None else [history.item_names[int(i)] for i in items]
-    times = [None] * len(ids) if history.time is None else history.time[rows][::-1][:HISTORY_ROWS].tolist()
+    times = [None] * len(ids) if history.time is None else history.time[::-1][:HISTORY_ROWS].tolist()
     return {
         "user_id": user_id,
-        "n_events": rows.stop - rows.start,
-        "n_baskets": int(history.user_baskets[number + 1] - history.user_baskets[number]),
+        "n_events": history.n_rows,
+        "n_baskets": history.n_baskets,
         "events": [
             {"item_id": one, "name": name, "time": time_of}
             for one, name, time_of in zip(ids, names, times, strict=True)

@@ -112,8 +112,9 @@ def _shares(lengths: Counter[int]) -> dict[str, float]:
 
 
 def _last_event(served: Served) -> float | None:
-    history = served.model.history_
-    return None if history.time is None else history.end_time / 1e6
+    users = served.model.users_.values.head(1)
+    history = served.model.build_request(users).source  # the whole, without copying it
+    return history.end_time / 1e6 if history.has_times else None
 
 
 def _checks(
