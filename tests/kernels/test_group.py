@@ -1,5 +1,7 @@
 """Grouping kernels against plain Python sorting."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from shortlist.kernels.group import (
     fill_basket_starts,
     fill_user_starts,
     find_baskets,
+    find_invalid_row,
     find_repeated_item,
     group_rows,
     look_up_codes,
@@ -75,6 +78,16 @@ def test_long_and_short_users_are_sorted_equally(n, times):
         np.zeros(n, np.int32), 1, item, time, EMPTY["basket"], EMPTY["weight"]
     )
     assert list(zip(to_time, to_item, strict=True)) == sorted(zip(time, item, strict=True))
+
+
+@pytest.mark.parametrize("n", [SHORT + 1, 100])
+def test_log_in_reverse_order_is_sorted(n):
+    item, time = np.arange(n, dtype=np.int32) % 7, np.arange(n)[::-1].copy()
+    _, to_item, to_time, _, _ = grouped(
+        np.zeros(n, np.int32), 1, item, time, EMPTY["basket"], EMPTY["weight"]
+    )
+    assert to_time.tolist() == list(range(n))
+    assert to_item.tolist() == item[::-1].tolist()
 
 
 def test_sorted_log_is_sorted_within_equal_times():
@@ -159,3 +172,74 @@ def test_first_repeated_item_is_found(lists, at):
     indptr = np.concatenate([[0], np.cumsum([len(one) for one in lists])]).astype(np.int64)
     items = np.array([item for one in lists for item in one], np.int32)
     assert find_repeated_item(indptr, items, np.full(4, -1, np.int32)) == at
+
+
+def plain_invalid_row(indptr, baskets, item, time, n_items, max_time):
+    """The first row that breaks a rule, basket by basket."""
+    for begin, end in pairwise(baskets):
+        user_begins = begin in indptr
+        rows = range(begin, end)
+        if not rows:
+            return begin
+        for row in rows:
+            inside = 0 <= item[row] < n_items and (not time or -max_time <= time[row] <= max_time)
+            ascending = row == begin or item[row] > item[row - 1]
+            same_time = not time or row == begin or time[row] == time[row - 1]
+            if not (inside and ascending and same_time):
+                return row
+        if time and not user_begins and time[begin] < time[begin - 1]:
+            return begin
+    return -1
+
+
+@given(
+    users=st.lists(st.lists(st.sets(st.integers(0, 4), min_size=1), max_size=3), min_size=1, max_size=4),
+    has_times=st.booleans(),
+    data=st.data(),
+)
+def test_first_invalid_row_is_found(users, has_times, data):
+    """Valid rows, of which one number is changed."""
+    baskets = [sorted(one) for user in users for one in user]
+    ends = np.cumsum([0, *map(len, baskets)])
+    indptr = ends[np.cumsum([0, *map(len, users)])]
+    item = [i for one in baskets for i in one]
+    numbers = [number for user in users for number in range(len(user))]
+    time = [number // 2 for number, one in zip(numbers, baskets, strict=True) for _ in one if has_times]
+
+    def found():
+        columns = np.array(item, np.int32), np.array(time, np.int64)
+        return find_invalid_row(indptr, ends, *columns, 5, 3)
+
+    assert found() == plain_invalid_row(indptr, ends.tolist(), item, time, 5, 3) == -1
+    if item:
+        column = time if time and data.draw(st.booleans()) else item
+        column[data.draw(st.integers(0, len(item) - 1))] = data.draw(st.integers(-5, 6))
+        assert found() == plain_invalid_row(indptr, ends.tolist(), item, time, 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("baskets", "item", "time", "row"),
+    [
+        ([[0, 2]], [0, 4], [3, 3], -1),
+        ([[0, 2]], [-1, 4], [3, 3], 0),
+        ([[0, 2]], [0, 5], [3, 3], 1),
+        ([[0, 2]], [4, 4], [3, 3], 1),
+        ([[0, 2]], [0, 4], [-4, -4], 0),
+        ([[0, 2]], [0, 4], [4, 4], 0),
+        ([[0, 2]], [0, 4], [], -1),
+        ([[0, 2]], [0, 4], [1, 2], 1),
+        ([[0, 1], [1, 2]], [0, 0], [1, 1], -1),
+        ([[0, 1], [1, 2]], [0, 0], [2, 1], 1),
+        ([[0, 1], [1, 1], [1, 2]], [0, 0], [1, 2], 1),
+    ],
+)
+def test_invalid_rows_by_hand(baskets, item, time, row):
+    """One user, five items, times from -3 to 3."""
+    starts = np.array([baskets[0][0], *(end for _, end in baskets)])
+    columns = np.array(item, np.int32), np.array(time, np.int64)
+    assert find_invalid_row(np.array([0, len(item)]), starts, *columns, 5, 3) == row
+
+
+def test_next_user_may_begin_before_the_last_one_ends():
+    columns = np.array([0, 0], np.int32), np.array([2, 1], np.int64)
+    assert find_invalid_row(np.array([0, 1, 2]), np.array([0, 1, 2]), *columns, 5, 3) == -1

@@ -99,7 +99,8 @@ def test_first_basket_changes_nothing_and_draws_nothing():
 def test_rounds_match_the_reference(n_blocks, each, window, negative_draws, pools, repeats, trend):
     schedule = schedule_of(USERS, 11, n_blocks, seed=4, each=each)
     schedule.prepare(0)
-    hyper = hyperparameters(lr=0.1, alpha=0.6, negative_draws=negative_draws)
+    rate = 0.25 if repeats == trend else 0.0  # 0: all items are drawn equally often
+    hyper = hyperparameters(lr=0.1, alpha=0.6, negative_draws=negative_draws, positive_rate=rate)
     theta, plain = parameters(2, len(USERS), 11, repeats=repeats, trend=trend)
     groups = []
     for user, baskets in enumerate(USERS):

@@ -132,6 +132,24 @@ def test_prefixes_match_plain_loops(seed):
     np.testing.assert_allclose(at_n[:, 0], f1.sum(axis=0)[1:])
 
 
+def test_metrics_of_prefixes_by_hand():
+    """Hits at ranks 1 and 3 of two relevant items; then a list of a user without relevant items."""
+    sums, (one, two, three) = np.zeros((4, 6)), DISCOUNT[:3]
+    ideal = np.concatenate([[0], np.cumsum(DISCOUNT)])
+    indptr, relevant = np.array([0, 3, 4]), np.array([True, False, True, False])
+    sum_prefixes(indptr, relevant, np.array([2, 0]), np.array([0, 1]), DISCOUNT, ideal, 2, sums)
+    best, both = one / (one + two), (one + three) / (one + two)
+    np.testing.assert_allclose(
+        sums,
+        [
+            [2 / 3, 1, 1 / 2, best, 1, 1 + 1],
+            [2 / 4, 1 / 2, 1 / 2, best, best, 2 + 1],
+            [4 / 5, 2 / 3, 1, best, both, 3 + 1],
+            [4 / 5, 2 / 3, 1, best, both, 3 + 1],
+        ],
+    )
+
+
 def test_repeats_by_hand():
     truth, history = truth_of([[1, 2], [3]]), truth_of([[2, 5, 5], []])
     chunk = chunk_of([[5, 2, 1], [3]], [0, 1])
