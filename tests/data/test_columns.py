@@ -134,6 +134,14 @@ class TestErrors:
         frame = pl.DataFrame({**PLAIN, "basket_id": [1, 2], column: [7, None]})
         assert f"column '{column}', row 2: an id must not be empty" in error_of(frame)
 
+    def test_the_number_of_incomplete_rows_is_named(self):
+        frame = pl.DataFrame({"user_id": ["a", None, "b", None], "item_id": [1, 2, 3, 4]})
+        assert "row 2: an id must not be empty, got null in 2 of 4 rows" in error_of(frame)
+        frame = pl.DataFrame({**PLAIN, "weight": [None, -1]})
+        message = error_of(frame)
+        assert "got null (1 of 2 rows have none)" in message
+        assert 'weight="" to use none, which counts returns as purchases' in message
+
     def test_null_ids_in_pandas(self):
         assert "column 'user_id', row 1" in error_of(
             pd.DataFrame({"user_id": [None, "a"], "item_id": [1, 2]})

@@ -303,8 +303,8 @@ def _check_ids(series: pl.Series) -> pl.Series:
         row = int(empty.arg_max() or 0)
         got = "null" if series[row] is None else "an empty string"
         raise DataError(
-            f"column {series.name!r}, row {row + 1}: an id must not be empty, got {got}; "
-            "drop or fill such rows."
+            f"column {series.name!r}, row {row + 1}: an id must not be empty, got {got} in "
+            f"{int(empty.sum()):,} of {len(series):,} rows; drop or fill such rows."
         )
     try:
         return id_series(series)
@@ -325,9 +325,11 @@ def _check_weights(series: pl.Series) -> Floats:
     bad = weight.is_null() | ~weight.is_finite().fill_null(False)
     if bad.any():
         row = int(bad.arg_max() or 0)
+        got = "null" if series[row] is None else repr(series[row])
         raise DataError(
-            f"column {series.name!r}, row {row + 1}: a weight must be a finite number, "
-            f'got {series[row]!r}; drop such rows, or pass weight="" to use none.',
+            f"column {series.name!r}, row {row + 1}: a weight must be a finite number, got {got} "
+            f"({int(bad.sum()):,} of {len(series):,} rows have none); drop or fill such rows, or pass "
+            'weight="" to use none, which counts returns as purchases.',
             parameter="weight",
         )
     return np.array(weight.to_numpy(), np.float32)

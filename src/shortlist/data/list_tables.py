@@ -154,7 +154,10 @@ def read_table(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
         ".jsonl": partial(_read_jsonl, path=source),
     }
     if source.suffix not in readers:
-        raise DataError(f"a file of lists must end in {', '.join(FORMATS)}, got {source.name!r}; rename it.")
+        advice = "rename it"
+        if source.suffix == ".shortlist":
+            advice = f"write the lists of this model first: shortlist recommend {source} --out lists.parquet"
+        raise DataError(f"a file of lists must end in {', '.join(FORMATS)}, got {source.name!r}; {advice}.")
     try:
         (opened,) = open_sources([source], source.suffix.removeprefix("."))
         return readers[source.suffix](opened)

@@ -385,7 +385,7 @@ class RankedLists:
         target = Path(path)
         if target.suffix not in FORMATS:
             raise DataError(
-                f"a file of lists must end in {', '.join(FORMATS)}, got {target.name!r}; rename it."
+                f"a file of lists must end in {', '.join(FORMATS)}, got {target.name!r}; choose one of these."
             )
         frame = self.to_frame()
         writers: tuple[Any, ...] = (frame.write_parquet, frame.write_csv, frame.write_ndjson)

@@ -152,7 +152,7 @@ def _build(open_table: Callable[[], Table], label: str, training: bool) -> Inter
         if training:
             check_trainable(data)
     except DataError as error:
-        raise DataError(f"{label}: {error}") from None
+        raise DataError(f"{label}: {error}", parameter=error.parameter) from None
     return data
 
 

@@ -33,6 +33,8 @@ FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
 }
+DATABASES = (".db", ".sqlite", ".sqlite3")
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
 KNOWN = ", ".join(FORMATS) + ", each also .gz or .zst"
 
 
@@ -50,6 +52,8 @@ def find_files(source: str | Path | Sequence[str | Path]) -> list[Path]:
         if path.is_dir():
             return _files_in(path)
         found = _match(path)
+    except DataError:
+        raise
     except (OSError, ValueError) as error:  # a name that is too long, a null byte, no permission
         reason = error.strerror if isinstance(error, OSError) else error
         raise DataError(f"{redact_uri(path)}: {reason}; check the path.") from None
@@ -133,7 +137,7 @@ def detect_format(paths: list[Path]) -> Format:
         other = next(path for path in paths if _suffix(path) not in FORMATS)
         raise DataError(
             f"{other}: a data file must end in one of {KNOWN}, got {other.suffix or 'no extension'!r}; "
-            "rename it, or pass format='csv'."
+            f"{advise_format(other)}."
         )
     if len(kinds) > 1:
         listed = ", ".join(sorted(str(kind) for kind in kinds))
@@ -141,6 +145,17 @@ def detect_format(paths: list[Path]) -> Format:
             f"{paths[0].parent}: all files must have one format, got {listed}; select files with a pattern."
         )
     return next(kind for kind in kinds if kind)
+
+
+def advise_format(path: Path) -> str:
+    """What to do with a file that is no data file, by its suffix."""
+    if path.suffix.lower() in DATABASES:
+        return f"read a SQLite database as sqlite:///{path} and name its table (table=…, --table)"
+    if path.suffix.lower() in SPREADSHEETS:
+        return "save the sheet as CSV"
+    if path.suffix.lower() == ".shortlist":
+        return "it is a saved model; pass the file with the interactions"
+    return "rename it, or call read_interactions with format='csv'"
 
 
 def explain_read_error(

@@ -192,13 +192,20 @@ class GroundTruth:
         return Truth(start, end, read_only(item), np.full(len(self.items), -1, np.int32))
 
 
+def _example(ids: IdMap) -> str:
+    """The type of the ids, with the first one."""
+    kind = "the integer" if ids.values.dtype.is_integer() else "the string"
+    return f"{kind} {ids.values[0]!r:.40}" if len(ids) else kind.replace("the", "a")
+
+
 def _align(ids: IdMap, known: IdMap, what: str) -> Ints:
     """(n_ids,) the index of each id in `known`, -1 for unknown ids."""
     is_integer = ids.values.dtype.is_integer(), known.values.dtype.is_integer()
     if len(ids) and is_integer[0] != is_integer[1]:
         raise DataError(
-            f"ids of {what} must have one type in lists, truth and history, got {ids.values.dtype} and "
-            f"{known.values.dtype}; cast one of them."
+            f"ids of {what} must have one type in lists, truth and history, got {_example(ids)} and "
+            f"{_example(known)}; cast one of them. A CSV file whose ids are all numbers is read as integers; "
+            "Parquet keeps the type."
         )
     return known.align(ids)
 
