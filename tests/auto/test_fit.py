@@ -169,7 +169,7 @@ def test_configured_model_gives_the_lists_of_its_own_steps():
     assert ours.selection_.models[0]["params"] == {
         "n_factors": 4, "seed": 5, "n_epochs": before.n_epochs_
     }  # fmt: skip
-    assert ours.selection_.reason.startswith("set by the caller")
+    assert ours.selection_.reason.startswith("not compared with other cutoffs")
 
 
 def test_unfitted_arguments_stay_unfitted():

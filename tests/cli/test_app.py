@@ -120,6 +120,7 @@ def test_no_error_shows_the_password_of_an_argument(failing, capsys, monkeypatch
         (["dmo"], 'Did you mean "demo"?'),
         (["datasets", "lst"], 'Did you mean "list"?'),
         (["datasets", "list", "--jsn"], "Did you mean --json?"),
+        (["recommend", "m", "--n", "10"], "Unknown option: --n. Did you mean --N?"),
         (["demo", "surplus"], "surplus"),
     ],
 )

@@ -152,3 +152,35 @@ class TestWhatWasRead:
             "warning: 1 of 3 item ids in `candidates` are unknown to the model and are ignored, "
             "such as 'new'.\n"
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("shop.db", "sqlite:///shop.db and name its table (table=…, --table)"),
+        ("shop.XLSX", "save the sheet as CSV"),
+        ("shop.shortlist", "it is a saved model"),
+        ("shop.dat", "rename it"),
+    ],
+)
+def test_files_of_another_kind_get_advice(here, capsys, name, words):
+    Path(name).write_text("user_id,item_id\na,b\n")
+    assert main(["fit", name]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        ("Customer E-Mail,SKU\nann,tea\n", "--user_id"),
+        ("user_id;item_id\nann;tea\n", "--separator"),
+        ("user,item,qty\nann,tea,\n", "--weight"),
+        ("user,item,date\nann,tea,1.5.2024\n", "--time_format"),
+    ],
+)
+def test_errors_about_a_file_name_the_flag(here, capsys, text, flag):
+    Path("orders.csv").write_text(text)
+    assert main(["fit", "orders.csv"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("shortlist: orders.csv: ")
+    assert f"(On the command line: {flag}.)" in error

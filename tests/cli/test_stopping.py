@@ -234,3 +234,43 @@ def test_interactions_as_lists_are_doubted(folder, capsys):
     other = folder / "other.csv"
     pl.DataFrame({"user_id": ["x"], "item_id": ["i1"], "timestamp": [1]}).write_csv(other)
     refuse(capsys, "lists of other users", "evaluate", folder / "lists.csv", other)
+
+
+def test_a_flag_for_users_without_a_user_is_refused(folder, capsys):
+    refuse(capsys, "--user needs one or more user ids, got none", "recommend", folder / "f1", "--user")
+
+
+def test_the_stopping_rule_is_printed_with_its_settings(tmp_path, capsys):
+    saved = tmp_path / "m.shortlist"
+    _, out, _ = run(capsys, *FIT, "--cutoff", "FixedN", "--out", saved)
+    N = sl.load_model(saved).cutoff_.N_
+    assert f"Stopping rule: FixedN() fitted: N={N}" in out
+    _, out, _ = run(capsys, *FIT, "--coverage", "0.5", "--out", saved)
+    assert "ExpectedF1(coverage=0.5)" in out
+    assert "not compared with other cutoffs" in out
+    _, out, _ = run(capsys, "inspect", saved, "--json")
+    about = json.loads(out)
+    assert about["cutoff"] == "ExpectedF1"
+    assert about["stopping_rule"].startswith("ExpectedF1(coverage=0.5) fitted: ")
+
+
+def test_no_list_is_worth_its_cost(folder, capsys):
+    _, _, err = run(capsys, "recommend", folder / "f1", "--gain", "1", "--cost", "100")
+    assert "lower the cost or raise the gain" in err
+    assert "floor" not in err
+
+
+def test_a_model_is_not_a_file_of_lists(folder, capsys):
+    held, saved = folder / "held.parquet", folder / "copy.shortlist"
+    saved.write_bytes((folder / "f1").read_bytes())
+    refuse(capsys, "shortlist recommend .*copy.shortlist --out lists.parquet", "evaluate", saved, held)
+    refuse(capsys, "it is a saved model; pass the file with the interactions", "fit", saved)
+
+
+def test_the_file_of_lists_with_another_column_is_named(folder, tmp_path, capsys):
+    own = tmp_path / "own.csv"
+    pl.read_csv(folder / "lists.csv").rename({"user_id": "Customer E-Mail"}).write_csv(own)
+    words = "own.csv: .* did you mean 'Customer E-Mail'. Rename the column in the file of lists"
+    refuse(capsys, words, "compare", own, folder / "lists.csv", "--truth", folder / "held.parquet")
+    _, _, err = run(capsys, "evaluate", own, folder / "held.parquet")
+    assert "--user_id" not in err

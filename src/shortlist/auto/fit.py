@@ -314,7 +314,7 @@ def _select_cutoff(best: Validation, cutoff: Cutoff | Literal["auto"]) -> Cutoff
     if cutoff != "auto":
         fitted, name = best.fit_cutoff(cutoff), type(cutoff).__name__
         score = evaluate(fitted.apply(lists, history=history), truth).mean(metric)
-        reason = "set by the caller; its score is measured on the users it was fitted on"
+        reason = "not compared with other cutoffs; its score is measured on the users it was fitted on"
         return CutoffChoice(name, fitted, {name: score}, reason, metric)
     cutoffs = default_cutoffs(best.n_candidates, probabilities=lists.probabilities is not None, metric=metric)
     choice = choose_cutoff(lists, truth, history, cutoffs, metric=metric)

@@ -10,7 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args
 
-from cyclopts import App, ArgumentCollection, CycloptsError, Group, MissingArgumentError, Parameter
+from cyclopts import (
+    App,
+    ArgumentCollection,
+    CycloptsError,
+    Group,
+    MissingArgumentError,
+    Parameter,
+    UnknownOptionError,
+)
 from cyclopts.config import Env
 
 from shortlist.cli.datasets import datasets
@@ -40,7 +48,7 @@ COMMANDS = {
     "demo": "Train on MovieLens and compare dynamic list lengths with the best fixed N.",
     "fit": "Train a model, choose a stopping rule on validation data, and save both.",
     "recommend": "Recommend lists from a saved model.",
-    "observe": "Add events to a saved model without training.",
+    "observe": "Add events to a saved model without training, and save it.",
     "evaluate": "Evaluate lists from any source against what users did next.",
     "compare": "Compare several files of lists, with confidence intervals and p-values.",
     "tune": "Search the hyperparameters of a model.",
@@ -172,12 +180,21 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
     if isinstance(error, MissingArgumentError) and "MODEL" in str(error):
         hint = "write the file of the model first, as in shortlist recommend shop.shortlist --user u1 u2"
         return f"{error} If it follows --user, {hint}.", INVALID_INPUT
+    if isinstance(error, UnknownOptionError) and (flag := find_other_case(error)):
+        return f"Unknown option: {error.token.keyword}. Did you mean {flag}?", INVALID_INPUT
     if isinstance(error, CycloptsError):
         return str(error), INVALID_INPUT
     if isinstance(error, OSError):
         return f"{error.filename or 'operating system'}: {error.strerror or error}.", INVALID_INPUT
     sentence = f"internal error: {type(error).__name__}: {bounded(str(error), 350)}"
     return f"{sentence} (set SHORTLIST_TRACEBACK=1 for the traceback).", INTERNAL_ERROR
+
+
+def find_other_case(error: UnknownOptionError) -> str | None:
+    """The option that differs from the unknown one only in upper and lower case, such as --N for --n."""
+    given = (error.token.keyword or "").lower()
+    names = (name for one in error.argument_collection if one.parse for name in one.names)
+    return next((name for name in names if name.lower() == given), None)
 
 
 def hide_arguments(text: str, tokens: Sequence[str]) -> str:

@@ -161,6 +161,7 @@ def summarize_model(model: "Recommender", path: Path) -> dict[str, Any]:
         "model": str(path),
         "class": type(model).__name__,
         "cutoff": None if model.cutoff_ is None else type(model.cutoff_).__name__,
+        "stopping_rule": None if model.cutoff_ is None else repr(model.cutoff_),
         "rows": data.n_rows,
         "users": data.n_users,
         "items": data.n_items,

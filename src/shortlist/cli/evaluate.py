@@ -34,7 +34,8 @@ def evaluate(
     """Evaluate lists from any source against what users did next.
 
     The metrics are averages over all users in the truth; users without a list count as
-    users with an empty list.
+    users with an empty list. Flags for columns name those of the truth and the history; a
+    file of lists has the columns user_id and item_id.
 
     For example:
       shortlist evaluate lists.parquet held.parquet

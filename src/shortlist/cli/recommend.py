@@ -65,13 +65,13 @@ def recommend(
     /,
     *,
     user: Annotated[
-        tuple[str, ...],
+        tuple[str, ...] | None,
         Parameter(
             help="One or more user ids; the file of the model comes first.",
             show_default=False,
             consume_multiple=True,
         ),
-    ] = (),
+    ] = None,
     out: Annotated[
         Path | None, Parameter(help="Write the lists as .parquet, .csv or .jsonl; all users without --user.")
     ] = None,
@@ -93,7 +93,9 @@ def recommend(
       shortlist recommend shop.shortlist --gain 3 --cost 1
     """
     fitted = sl.load_model(model)
-    users = parse_ids(user, fitted.users_) or None
+    if user is not None and not user:
+        raise ConfigError("--user needs one or more user ids, got none; leave it out for all users.")
+    users = None if user is None else parse_ids(user, fitted.users_)
     check_users(fitted, users, served=options.fallback != "none")
     which: dict[str, Any] = {
         "cutoff": choose_cutoff(fitted, options, stopping),

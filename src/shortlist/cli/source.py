@@ -88,12 +88,18 @@ def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = Tru
 
 
 def read_lists(path: Path) -> "RankedLists":
-    """Read a file of lists and print its columns."""
+    """Read a file of lists and print its columns; the flags for columns are about interactions only."""
     from shortlist.data.list_tables import describe_columns, read_table
 
-    with hide_panics(path):
-        frame = read_table(path, None)
-    lists = sl.RankedLists.from_frame(frame)
+    try:
+        with hide_panics(path):
+            frame = read_table(path, None)
+        lists = sl.RankedLists.from_frame(frame)
+    except DataError as error:
+        if error.parameter is None:
+            raise
+        rule = str(error).partition(" Pass ")[0]
+        raise DataError(f"{path}: {rule} Rename the column in the file of lists.") from None
     print_note(f"{path}: {len(lists):,} lists, {lists.items.size:,} items; {describe_columns(frame.columns)}")
     return lists
 

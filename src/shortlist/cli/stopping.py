@@ -58,10 +58,10 @@ class Stopping:
         float | None, Parameter(help="Lists with a lower expected F1 (or NDCG) stay empty, such as 0.2.")
     ] = None
     gain: Annotated[
-        float | None, Parameter(help="Value of an item that the user takes; with --cost, as ExpectedValue.")
+        float | None, Parameter(help="Value of an item that the user takes, as in ExpectedValue; default: 1.")
     ] = None
     cost: Annotated[
-        float | None, Parameter(help="Cost of an item that the user does not take, in the unit of --gain.")
+        float | None, Parameter(help="Cost of an item that the user does not take; default: 0.1.")
     ] = None
     min_precision: Annotated[
         float | None, Parameter(help="Guarantee this mean precision, such as 0.2; other users get no list.")
