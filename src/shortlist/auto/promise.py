@@ -121,7 +121,8 @@ def deploy(
     fitted = tested.fit_cutoff(guarantee)
     lists = fitted.apply(tested.candidates, history=training)
     score = evaluate(lists, truth).mean(best.metric)
-    reason = f"not compared with other cutoffs; tested on {description}, whose tested interactions trained no model"
+    tested_on = f"tested on {description}, whose tested interactions trained no model"
+    reason = f"not compared with other cutoffs; {tested_on}"
     name = type(guarantee).__name__
     model.observe(truth if later is None else later)
     return model, CutoffChoice(name, fitted, {name: score}, reason, best.metric)

@@ -240,7 +240,8 @@ def print_summary(model: "Recommender", path: Path, report: Path | None, seconds
     if model.selection_ is not None:
         show(model.selection_)
     name = printable(path)
-    rule = about["stopping_rule"] or ("learned boundary" if model.has_boundary else "none; recommend needs --N")
+    other = "learned boundary" if model.has_boundary else "none; recommend needs --N"
+    rule = about["stopping_rule"] or other
     show_text(f"{about['class']} trained on {about['rows']:,} rows in {seconds} s: {name}")
     show_text(f"Stopping rule: {rule}")
     if lists is not None:

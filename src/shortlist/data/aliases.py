@@ -48,8 +48,8 @@ ALIASES = ColumnNames(
     weight="weight rating ratings stars count quantity qty units plays playcount strength",
     basket_id="basketid basket orderid order orderno ordernumber ordernr invoiceid invoiceno invoicenumber "
     "invoice receiptid receiptno receiptnumber",
-    item_name="itemname title itemtitle productname producttitle articlename movietitle trackname booktitle description "
-    "productdescription itemdescription",
+    item_name="itemname title itemtitle productname producttitle articlename movietitle trackname "
+    "booktitle description productdescription itemdescription",
 )
 TYPE_SUFFIX = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole writes the type into the header
 TIME_UNIT = re.compile(r"(?<=.)(ms|us|ns|utc|gmt)$")  # timestamp_ms, created_at_utc
