@@ -127,3 +127,9 @@ def test_flags_keep_the_types_of_the_fields(capsys):
     assert (found["negatives"], found["bias"]) == ("uniform", True)
     _, found = params(capsys, "--model", "DKBPRMF", "--n_epochs", "1", "--negatives", "2.5")
     assert found["negatives"] == 2.5
+
+
+def test_no_two_parameters_of_a_model_share_a_description():
+    for cls in CLASSES:
+        texts = [text for text in describe_parameters(cls).values() if not text.startswith("As in")]
+        assert len(texts) == len(set(texts)), cls.__name__

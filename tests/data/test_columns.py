@@ -134,6 +134,10 @@ class TestErrors:
         frame = pl.DataFrame({**PLAIN, "basket_id": [1, 2], column: [7, None]})
         assert f"column '{column}', row 2: an id must not be empty" in error_of(frame)
 
+    def test_product_titles_are_names(self):
+        frame = pl.DataFrame({"user_id": ["a"], "SKU": ["x"], "Product title": ["Tea"]})
+        assert find_column("item_name", frame.columns) == "Product title"
+
     def test_the_number_of_incomplete_rows_is_named(self):
         frame = pl.DataFrame({"user_id": ["a", None, "b", None], "item_id": [1, 2, 3, 4]})
         assert "row 2: an id must not be empty, got null in 2 of 4 rows" in error_of(frame)

@@ -180,8 +180,8 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
     if isinstance(error, MissingArgumentError) and "MODEL" in str(error):
         hint = "write the file of the model first, as in shortlist recommend shop.shortlist --user u1 u2"
         return f"{error} If it follows --user, {hint}.", INVALID_INPUT
-    if isinstance(error, UnknownOptionError) and (flag := find_other_case(error)):
-        return f"Unknown option: {error.token.keyword}. Did you mean {flag}?", INVALID_INPUT
+    if isinstance(error, UnknownOptionError) and (option := find_other_case(error)):
+        return f"Unknown option: {error.token.keyword}. Did you mean {option}?", INVALID_INPUT
     if isinstance(error, CycloptsError):
         return str(error), INVALID_INPUT
     if isinstance(error, OSError):

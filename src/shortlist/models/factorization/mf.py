@@ -38,8 +38,12 @@ class BPRMF(MatrixFactorization):
         Step size of the stochastic gradient descent.
     reg
         L2 penalty on all vectors.
-    reg_user, reg_item, reg_negative
-        L2 penalty on users, on the items users interacted with, and on sampled items; None: `reg`.
+    reg_user
+        L2 penalty on users; None: `reg`.
+    reg_item
+        L2 penalty on the items that users interacted with; None: `reg`.
+    reg_negative
+        L2 penalty on sampled items; None: `reg`.
     bias
         Whether each item has a bias, which is not penalized.
     negative_draws

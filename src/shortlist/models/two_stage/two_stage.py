@@ -83,8 +83,14 @@ class TwoStage(Recommender):
         Share of the candidates not bought that are kept for training. They are weighted by its inverse.
     n_bags
         Ensembles trained with different seeds; their log-odds are averaged.
-    n_rounds, lr, n_leaves, min_leaf
-        Number of trees per ensemble, step size, leaves per tree, and minimum number of examples per leaf.
+    n_rounds
+        Number of trees per ensemble.
+    lr
+        Step size of the trees.
+    n_leaves
+        Number of leaves per tree.
+    min_leaf
+        Minimum number of examples per leaf.
     exclude_features
         Names of features that the trees must not use.
     seed
