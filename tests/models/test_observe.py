@@ -14,6 +14,7 @@ from shortlist.cutoff import FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError, DataWarning
 from shortlist.models.base import load_model
+from shortlist.models.two_stage import snapshots
 from tests.models.cases import ALL_MODELS, DAY, fit
 
 every_model = pytest.mark.parametrize("name", ALL_MODELS)
@@ -113,6 +114,31 @@ def test_late_and_repeated_events_count_as_in_the_joined_history(name, seed):
     assert one.history_.n_baskets == same.n_baskets
     assert one._state.history.totals.n_pairs == same.item_sets[0][-1]
     assert_same_lists(one, rebuilt(one, KNOWN + usable))
+
+
+def test_two_stage_continues_from_a_kept_state(monkeypatch):
+    """Late events within the last baskets need no replay of the whole history; older ones do."""
+    monkeypatch.setattr(snapshots, "UNSETTLED", 12)
+    one = copy.deepcopy(fitted("TwoStage"))
+    lists(one)
+    known, taken = list(KNOWN), []
+    extend = snapshots._extend_state
+    monkeypatch.setattr(
+        snapshots, "_extend_state", lambda state, *a: taken.append(state) or extend(state, *a)
+    )
+    for piece in (LATER[:9], LATER[14:20], LATER[9:14], [*LATER[20:], ("u02", "novel", 10_013 * DAY)]):
+        taken.clear()
+        one.observe(piece)
+        one.recommend(USERS, N=3)
+        known += piece
+        assert taken[0].item_stats.cursor[0] > 0  # some baskets were already counted
+        assert_same_lists(one, rebuilt(one, known))
+    taken.clear()
+    one.observe(known[:20]).recommend(USERS, N=3)
+    assert not taken  # nothing new: nothing is replayed
+    late = [("u02", "i01", 9_999 * DAY)]
+    one.observe(late).recommend(USERS, N=3)
+    assert_same_lists(one, rebuilt(one, known + late))
 
 
 @every_model

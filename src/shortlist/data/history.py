@@ -254,7 +254,7 @@ class History:
         return longer._add_run(stored), new
 
     def _with_numbers(self, events_need_them: bool) -> Self:
-        """This history with numbered baskets if its times, or those of the events, do not tell them apart."""
+        """This history with numbered baskets if times (its own, or of the events) do not distinguish them."""
         if self.next_basket is not None or (self.runs and not events_need_them):
             return self
         data = self.merged
@@ -276,16 +276,11 @@ class History:
         own = np.repeat(np.arange(events.n_baskets, dtype=np.int32), np.diff(events.baskets))
         basket = own[numbers] + np.int32(self.next_basket)
         if time.size and baskets_follow_time(events):
+            joined = np.full(basket.size, -1, np.int32)
             for run in (self._base_rows, *self.runs):
-                place = run.place(rows.user)
-                find_last_baskets(
-                    place,
-                    read_only(time),
-                    read_only(run.starts),
-                    read_only(run.time),
-                    read_only(run.basket),
-                    basket,
-                )
+                known = read_only(run.starts), read_only(run.time), read_only(run.basket)
+                find_last_baskets(run.place(rows.user), read_only(time), *known, joined)
+            basket = np.where(joined < 0, basket, joined)
         return _sort(rows._replace(basket=basket)), self.next_basket + events.n_baskets
 
     def _compare(self, rows: Rows) -> npt.NDArray[np.uint8]:

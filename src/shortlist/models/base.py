@@ -217,7 +217,10 @@ class Recommender(RequestMethods):
             more = match_events(state.history, found, self.uses_new_items)
             if more.n_rows:
                 history, new = state.history.append(more)
-                self._state = self._observe(state, history, new)
+                is_new = new.item.size > 0  # known rows may add weights, which no model uses
+                self._state = (
+                    self._observe(state, history, new) if is_new else replace(state, history=history)
+                )
         return self
 
     @explain_call

@@ -31,6 +31,7 @@ from shortlist.types import Doubles, Floats, Ints, Longs
 
 WINDOWS = (1, 3, 7, 14, 30)  # days of recent sales
 TREND_WINDOW = WINDOWS[1] * DAY
+UNSETTLED = 2000  # baskets at the end that are replayed again after new events, which may be late
 MAX_STATES = 2  # replay states kept for later times, in addition to the one at the end of the history
 BEFORE_ALL = np.iinfo(np.int64).min
 
@@ -44,6 +45,7 @@ class Layout(NamedTuple):
     after: tuple[Longs, Ints]  # (starts, others) of all transitions
     ease: RollingEASE
     end: int  # just after the last event
+    settled: int  # time before which few new events are expected
 
 
 def basket_times(data: Interactions) -> Longs:
@@ -86,17 +88,18 @@ def _build_layout(data: Interactions, rules: Rules, earlier: "Earlier | None") -
         starts(np.diff(data.baskets)[order]),
     )
     log = EventLog(_user_log(data, time, sales, positions), read_only(_owner(data)), read_only(order))
-    ease, end, windows = RollingEASE(log, data.n_items), int(time.max()) + 1, (0, rules.transition_window)
+    ease, windows = RollingEASE(log, data.n_items), (0, rules.transition_window)
+    end, settled = int(time.max()) + 1, int(sales.time[max(time.size - UNSETTLED, 0)])
     if earlier is None:
         together, after = (_pair_entries(_pair_keys(data, window), data.n_items) for window in windows)
-        return Layout(log, sales, together, after, ease, end)
+        return Layout(log, sales, together, after, ease, end, settled)
     known, changed = earlier.replay.layout, earlier.changed_rows
     together, after = (
         _merge_entries(entries, _pair_keys(changed, window), data.n_items)
         for entries, window in zip((known.together, known.after), windows, strict=True)
     )
     ease.take_solutions(known.ease, earlier.until)
-    return Layout(log, sales, together, after, ease, end)
+    return Layout(log, sales, together, after, ease, end, settled)
 
 
 def _pair_keys(data: Interactions, window: int) -> Longs:
@@ -202,8 +205,11 @@ class EventReplay:
             return [self._take_state(first) for _ in range(n)]
         with self._lock:
             if self._at_end is None:
-                state = self._take_state(end)
+                state, settled = self._take_state(end), self.layout.settled
                 all_items = np.arange(self.history.n_items, dtype=np.int32)
+                if state.clock[0] <= settled:  # kept for a replay of more events
+                    replay_until(self.layout.log, state, self.rules, all_items, settled)
+                    self.keep([_extend_state(state, self.layout, self.history.n_items)])
                 replay_until(self.layout.log, state, self.rules, all_items, end)
                 self._at_end = state
         if last == end:
@@ -270,8 +276,8 @@ class Earlier(NamedTuple):
     def states(self, layout: Layout) -> list[ReplayState]:
         """The latest known state before all new rows, in the longer layout; none if there is none."""
         with self.replay._lock:
-            known = [*self.replay._states, *([self.replay._at_end] if self.replay._at_end else [])]
-            usable = [state for state in known if state.clock[0] <= self.until]
+            latest_wanted = min(self.until, layout.settled)
+            usable = [state for state in self.replay._states if state.clock[0] <= latest_wanted]
             if not usable:
                 return []
             latest = max(usable, key=lambda state: int(state.clock[0]))
