@@ -59,6 +59,7 @@ RULES = (
     Rule("POST", "/v1/cut", "read"),
     Rule("POST", "/v1/cut/fit", "admin"),
     Rule("POST", "/v1/events", "events"),
+    Rule("GET", "/v1/users", "read"),
     Rule("GET", "/v1/users/", "read", exact=False),
     Rule("GET", "/v1/items/", "read", exact=False),
     Rule("GET", "/v1/model", "read"),

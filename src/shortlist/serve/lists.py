@@ -15,6 +15,8 @@ from shortlist.data.ranked_lists import RankedLists
 from shortlist.data.reasons import REASON_TEXT
 from shortlist.serve.deployment import Served
 
+Reasons = dict[Any, tuple[float | None, list[Any]]]  # probability and contributions by item id
+
 
 @dataclass(frozen=True)
 class ListJob:
@@ -101,7 +103,7 @@ def _answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
     if first.withheld:
         depth = int(lists.lengths.max(initial=0)) + first.withheld
         longer = first.served.model.recommend(users, **request, N=depth)
-    reasons = _contributions(first, lists) if first.explain else None
+    reasons = _reasons(first, lists) if first.explain else None
     texts = _Texts(lists)
     number_of = {user: number for number, user in enumerate(lists.users.values)}
     return [_answer(job, lists, longer, texts, number_of, reasons) for job in jobs]
@@ -155,7 +157,7 @@ def _answer(
     longer: RankedLists | None,
     texts: _Texts,
     number_of: dict[Any, int],
-    reasons: list[Any] | None,
+    reasons: Reasons | None,
 ) -> ListResult:
     """The part of the lists that one request needs."""
     wanted = lists.users.values.to_list() if job.users is None else job.users
@@ -176,15 +178,17 @@ def _answer(
             "boundary": boundary if boundary == boundary else None,  # NaN: none
             "list_id": secrets.token_hex(12),
         }
-        if reasons is not None:
-            for row, parts in zip(rows, reasons, strict=False):
-                row["contributions"] = parts
         if longer is not None and more is not None:
             first = int(longer.indptr[number])
             last = min(int(longer.indptr[number + 1]), first + len(rows) + job.withheld)
             shown = {row["item_id"] for row in rows}
             rest = [row for row in more.rows(first, last) if row["item_id"] not in shown]
             one["withheld"] = rest[: job.withheld]
+        if reasons is not None:
+            for row in (*rows, *one.get("withheld", ())):
+                probability, row["contributions"] = reasons.get(row["item_id"], (None, []))
+                if row["probability"] is None:
+                    row["probability"] = probability
         found.append(one)
         unknown += reason == "unknown_user"
         lengths.append(end - start)
@@ -219,23 +223,19 @@ def _cutoff_name(job: ListJob) -> str:
     return job.served.cutoff_name if job.cutoff == "auto" else job.cutoff
 
 
-def _contributions(job: ListJob, lists: RankedLists) -> list[Any]:
-    """The sources of each item's score, for a request with one user."""
-    user = lists.users.values[0]
-    if lists.reason_of(0) == "unknown_user" or not lists.items.size:
-        return []
+def _reasons(job: ListJob, lists: RankedLists) -> Reasons:
+    """Probability and sources of the score of each candidate, for a request with one user."""
+    if lists.reason_of(0) == "unknown_user":
+        return {}
     table = job.served.model.explain(
-        user,
-        N=max(int(lists.lengths[0]), 1),
+        lists.users.values[0],
+        N=max(int(lists.lengths[0]) + job.withheld, 1),
         candidates=job.candidates,
         exclude=job.exclude,
         history=job.history,
         at=job.at,
     )
-    by_item = dict(zip(table["item_id"], table["contributions"], strict=True))
-    ids = lists.item_ids.to_ids(lists.items).to_list()
-    return [_pairs(by_item.get(item)) for item in ids]
-
-
-def _pairs(parts: Any) -> list[Any]:
-    return [] if parts is None else [tuple(part.values()) for part in parts]
+    return {
+        item: (probability, [] if parts is None else [tuple(part.values()) for part in parts])
+        for item, probability, parts in table.select("item_id", "probability", "contributions").iter_rows()
+    }

@@ -21,7 +21,7 @@ from shortlist.serve.gate import RequestError
 from shortlist.serve.ids import check_id
 from shortlist.serve.jobs import build_job, check_size
 from shortlist.serve.service import Service
-from shortlist.serve.tradeoff import compute_tradeoff, cutoff_with_coverage
+from shortlist.serve.tradeoff import cutoff_with_coverage
 
 PAGE = Path(__file__).parent / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -86,6 +86,8 @@ def add_list_routes(app: FastAPI, service: Service) -> None:
         """Return a list for each user or session, ended where the cutoff says."""
         body = await read_body(request, schemas.RecommendBody)
         result = await service.lists.submit(build_job(body, service))
+        if body.explain:  # somebody looks at a list; nobody is shown it
+            return Response(result.body, media_type="application/json")
         service.metrics.count_lists(result.lengths, result.unknown)
         share = service.config.log_share
         if share > 0:
@@ -130,7 +132,12 @@ def add_event_routes(app: FastAPI, service: Service) -> None:
 def add_model_routes(app: FastAPI, service: Service) -> None:
     """Users, items, the model in service and its trade-off."""
 
-    @app.get("/v1/users/{user_id}", **documented(schemas.UserAnswer))
+    @app.get("/v1/users", **documented(schemas.ExamplesAnswer))
+    async def users() -> Response:
+        """Return a few users with long, short and empty lists, to begin with."""
+        return to_json({"examples": await asyncio.to_thread(service.example_users)})
+
+    @app.get("/v1/users/{user_id:path}", **documented(schemas.UserAnswer))
     async def user(user_id: str) -> Response:
         """Return what the model knows about a user."""
         return to_json(await asyncio.to_thread(describe_user, service.deployment.served, user_id))
@@ -158,7 +165,7 @@ def add_model_routes(app: FastAPI, service: Service) -> None:
     @app.get("/v1/tradeoff", **documented(schemas.TradeoffAnswer))
     async def tradeoff() -> Response:
         """Return expected precision and length by the share of users who get a list."""
-        return to_json(await asyncio.to_thread(compute_tradeoff, service.deployment.served))
+        return to_json(await asyncio.to_thread(service.tradeoff))
 
     @app.post("/v1/tradeoff", **documented(schemas.ModelAnswer, schemas.TradeoffBody))
     async def choose(request: Request) -> Response:

@@ -36,7 +36,7 @@ class RecommendBody(Body):
     at: StrictStr | None = Field(
         None, description="Time of the lists, ISO 8601; default: the last event.", max_length=40
     )
-    explain: StrictBool = Field(False, description="Add the sources of each score; for one user only.")
+    explain: StrictBool = Field(False, description="Add the sources of each score. For one user only; the list is not logged.")
     withheld: Annotated[StrictInt, Field(ge=0, le=50)] = Field(
         0, description="Also return this many candidates below the end of each list."
     )
@@ -247,6 +247,19 @@ class UserAnswer(BaseModel):
     events: list[UserEvent]
 
 
+class ExampleUser(BaseModel):
+    """A user and the length of the list when the model was loaded."""
+
+    user_id: str | int
+    n_items: int
+
+
+class ExamplesAnswer(BaseModel):
+    """Users with different lists, longest first."""
+
+    examples: list[ExampleUser]
+
+
 class SimilarItem(BaseModel):
     """A similar item."""
 
@@ -284,6 +297,8 @@ class StatusAnswer(BaseModel):
     minutes: list[dict[str, Any]]
     lengths: dict[str, dict[str, float]]
     checks: list[CheckRow]
+    promise: dict[str, Any] | None = Field(None, description="Promised and observed precision.")
+    calibration: dict[str, Any] | None = Field(None, description="Predicted and observed rates.")
 
 
 class ErrorAnswer(BaseModel):

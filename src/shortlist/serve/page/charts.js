@@ -1,53 +1,79 @@
-// Small SVG charts with a title for screen readers.
-import { s } from "./dom.js";
+// Small SVG charts, drawn for the width that they have; each has a sentence for screen readers.
+import { h, percent, s } from "./dom.js";
 
-const W = 640, H = 260, LEFT = 48, RIGHT = 16, TOP = 12, BOTTOM = 40;
+const LEFT = 48, RIGHT = 20, TOP = 12, BOTTOM = 44, STEPS = 4;
 
-function frame(title, xLabel, yMax, yText) {
-  const svg = s("svg", { class: "chart", viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": title });
-  for (let step = 0; step <= 4; step += 1) {
-    const y = H - BOTTOM - ((H - BOTTOM - TOP) * step) / 4;
+// An element that draws itself again when its width changes.
+export function drawn(draw) {
+  const place = h("div", { class: "drawn" });
+  let width = 0;
+  const again = () => { if (width) place.replaceChildren(draw(width)); };
+  new ResizeObserver(([entry]) => {
+    const found = Math.floor(entry.contentRect.width);
+    if (found !== width) { width = found; again(); }
+  }).observe(place);
+  return { place, again };
+}
+
+function frame(width, height, label, xLabel, yMax, yText) {
+  const svg = s("svg", { class: "chart", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  for (let step = 0; step <= STEPS; step += 1) {
+    const y = height - BOTTOM - ((height - BOTTOM - TOP) * step) / STEPS;
     svg.append(
-      s("line", { class: "axis", x1: LEFT, x2: W - RIGHT, y1: y, y2: y }),
-      s("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, yText((yMax * step) / 4)),
-    );
+      s("line", { class: "axis", x1: LEFT, x2: width - RIGHT, y1: y, y2: y }),
+      s("text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, yText((yMax * step) / STEPS)));
   }
-  svg.append(s("text", { x: (LEFT + W - RIGHT) / 2, y: H - 6, "text-anchor": "middle" }, xLabel));
+  svg.append(s("text", { x: (LEFT + width - RIGHT) / 2, y: height - 6, "text-anchor": "middle" }, xLabel));
   return svg;
 }
 
-const scaleY = (value, max) => H - BOTTOM - ((H - BOTTOM - TOP) * value) / (max || 1);
+// The next round number above a value, so that the lines of the frame have short labels.
+function roundUp(value) {
+  if (value <= 0) return 1;
+  const unit = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 4, 6, 8, 10].map((n) => n * unit).find((one) => one >= value * 0.999);
+}
 
-export function bars(title, xLabel, groups, names) {
-  // groups: [{label, values: [now, training]}]
-  const max = Math.max(0.01, ...groups.flatMap((group) => group.values));
-  const svg = frame(title, xLabel, max, (value) => `${(value * 100).toFixed(0)}%`);
-  const width = (W - LEFT - RIGHT) / Math.max(groups.length, 1);
-  const every = Math.ceil(groups.length / 16);
+// groups: [{label, values: [one per name]}], shares of 1
+export function bars(width, label, xLabel, groups, names, height = 240) {
+  const max = roundUp(Math.max(0.01, ...groups.flatMap((group) => group.values)));
+  const svg = frame(width, height, label, xLabel, max, (value) => percent(value, max < 0.1 ? 1 : 0));
+  const step = (width - LEFT - RIGHT) / Math.max(groups.length, 1);
+  const every = Math.ceil(28 / step);
+  const y = (value) => height - BOTTOM - ((height - BOTTOM - TOP) * value) / max;
   groups.forEach((group, index) => {
+    const size = (step * 0.8) / group.values.length;
     group.values.forEach((value, which) => {
-      const size = (width * 0.8) / group.values.length;
-      svg.append(
-        s("rect", { class: which ? "bar2" : "bar", x: LEFT + index * width + width * 0.1 + which * size, width: Math.max(size - 1, 1), y: scaleY(value, max), height: H - BOTTOM - scaleY(value, max) }, s("title", {}, `${names[which]}, ${group.label}: ${(value * 100).toFixed(1)}%`)),
-      );
+      svg.append(s("rect", { class: which ? "bar2" : "bar", x: LEFT + (index + 0.1) * step + which * size, width: Math.max(size - 0.5, 1), y: y(value), height: height - BOTTOM - y(value) },
+        s("title", {}, `${names[which]}, ${group.label}: ${percent(value, 1)}`)));
     });
-    if (index % every === 0) svg.append(s("text", { x: LEFT + (index + 0.5) * width, y: H - BOTTOM + 16, "text-anchor": "middle" }, group.label));
+    if (index % every === 0) svg.append(s("text", { x: LEFT + (index + 0.5) * step, y: height - BOTTOM + 18, "text-anchor": "middle" }, group.label));
   });
   return svg;
 }
 
-export function lines(title, xLabel, points, { yText, xText, dot = null, yMin = 0 }) {
-  // points: [{x, y}] with ascending x
+// points: [{x, y}] with ascending x; dots: [{x, y, kind, text}]
+export function lines(width, label, xLabel, points, { yText, xText, dots = [], diagonal = false, level = null, low = null, high = null, height = 240 }) {
   const xs = points.map((point) => point.x);
-  const low = Math.min(...xs), high = Math.max(...xs, low + 1e-9);
-  const max = Math.max(1e-9, ...points.map((point) => point.y)) * 1.1;
-  const svg = frame(title, xLabel, max, yText);
-  const x = (value) => LEFT + ((W - LEFT - RIGHT) * (value - low)) / (high - low);
-  svg.append(s("polyline", { class: "line", points: points.map((point) => `${x(point.x)},${scaleY(Math.max(point.y, yMin), max)}`).join(" ") }));
-  for (let step = 0; step <= 4; step += 1) {
-    const value = low + ((high - low) * step) / 4;
-    svg.append(s("text", { x: x(value), y: H - BOTTOM + 16, "text-anchor": step === 0 ? "start" : step === 4 ? "end" : "middle" }, xText(value)));
+  const left = low ?? Math.min(...xs), right = high ?? Math.max(...xs);
+  const max = roundUp(Math.max(...points.map((point) => point.y), ...dots.map((dot) => dot.y), diagonal ? right : 0, level ?? 0));
+  const svg = frame(width, height, label, xLabel, max, yText);
+  const share = (value) => (right > left ? (value - left) / (right - left) : 0.5);
+  const x = (value) => LEFT + (width - LEFT - RIGHT) * share(value);
+  const y = (value) => height - BOTTOM - ((height - BOTTOM - TOP) * value) / max;
+  if (diagonal) svg.append(s("line", { class: "dashed", x1: x(left), y1: y(left), x2: x(right), y2: y(right) }));
+  if (level !== null) svg.append(s("line", { class: "dashed", x1: LEFT, x2: width - RIGHT, y1: y(level), y2: y(level) }));
+  svg.append(s("polyline", { class: "line", points: points.map((point) => `${x(point.x)},${y(point.y)}`).join(" ") }));
+  if (points.length < 3) svg.append(...points.map((point) => s("circle", { class: "small-dot", cx: x(point.x), cy: y(point.y), r: 4 })));
+  const ticks = right > left ? (width < 420 ? 2 : STEPS) : 0;
+  for (let step = 0; step <= ticks; step += 1) {
+    const value = ticks ? left + ((right - left) * step) / ticks : left;
+    svg.append(s("text", { x: x(value), y: height - BOTTOM + 18, "text-anchor": ticks === 0 ? "middle" : step === 0 ? "start" : step === ticks ? "end" : "middle" }, xText(value)));
   }
-  if (dot) svg.append(s("circle", { class: "dot", cx: x(dot.x), cy: scaleY(dot.y, max), r: 7 }));
+  for (const dot of dots) {
+    svg.append(s("circle", { class: dot.kind, cx: x(dot.x), cy: y(dot.y), r: 7 }));
+    const near = x(dot.x) > width / 2;
+    if (dot.text) svg.append(s("text", { class: "strong", x: x(dot.x) + (near ? -10 : 10), y: Math.max(y(dot.y) - 12, TOP + 6), "text-anchor": near ? "end" : "start" }, dot.text));
+  }
   return svg;
 }

@@ -1,31 +1,53 @@
 // Builds elements. Texts are always set as text, never as HTML.
 export function h(name, attributes = {}, ...children) {
-  const element = document.createElement(name);
+  return build(document.createElement(name), attributes, children);
+}
+
+export function s(name, attributes = {}, ...children) {
+  return build(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+}
+
+function build(element, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-    else if (key === "value") element.value = value;
+    else if (key === "value" && "value" in element) element.value = value;
     else element.setAttribute(key, value === true ? "" : String(value));
   }
   element.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return element;
 }
 
-const SVG = "http://www.w3.org/2000/svg";
-export function s(name, attributes = {}, ...children) {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
-  element.append(...children.flat());
-  return element;
+let fields = 0;
+export function field(label, input, help = "") {
+  fields += 1;
+  input.id ||= `field-${fields}`;
+  const text = help ? h("span", { class: "help", id: `help-${fields}` }, help) : null;
+  if (text) input.setAttribute("aria-describedby", text.id);
+  return h("div", { class: "field" }, h("label", { for: input.id }, label), input, text);
 }
 
-export const field = (label, input) => {
-  input.id ||= `field-${Math.random().toString(36).slice(2)}`;
-  return h("div", { class: "field" }, h("label", { for: input.id }, label), input);
-};
-
 export const message = (text, hint = "", kind = "") =>
-  h("div", { class: `message ${kind}`, role: kind === "bad" ? "alert" : "status" }, h("p", {}, text), hint ? h("p", { class: "muted" }, hint) : null);
+  h("div", { class: `message ${kind}`, role: kind === "bad" ? "alert" : "status" },
+    h("p", {}, text), hint ? h("p", { class: "muted" }, hint) : null);
 
 export const percent = (value, digits = 0) => `${(value * 100).toFixed(digits)}%`;
-export const when = (seconds) => (seconds ? new Date(seconds * 1000).toLocaleString() : "–");
+export const count = (value) => Math.round(value).toLocaleString("en");
+export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+
+const DAY = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeZone: "UTC" });
+const MOMENT = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "short" });
+
+// Seconds since 1970. Data that knows only days has times at midnight UTC.
+export const day = (seconds) => (seconds % 86400 === 0 ? DAY : MOMENT).format(new Date(seconds * 1000));
+export const moment = (seconds) => MOMENT.format(new Date(seconds * 1000));
+
+// Asks before the service is changed; true if the answer is yes.
+export function confirmed(text, yes) {
+  const dialog = document.getElementById("confirm-dialog");
+  document.getElementById("confirm-text").textContent = text;
+  document.getElementById("confirm-yes").textContent = yes;
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+}

@@ -1,50 +1,144 @@
-// Health: each check with a sentence that says what to do when it is red.
+// Health: every check with what it means and what to do; charts of the last hour.
 import { get } from "./api.js";
-import { bars, lines } from "./charts.js";
-import { h } from "./dom.js";
+import { bars, drawn, lines } from "./charts.js";
+import { count, h, percent, plural } from "./dom.js";
 
-const WORDS = { ok: "✓ good", warning: "▲ look", bad: "✕ act", unknown: "– unknown" };
-const EVERY = 5000;
+const WORDS = { ok: "✓ Good", warning: "▲ Watch", bad: "✕ Act", unknown: "– No data" };
+const ORDER = ["bad", "warning", "ok", "unknown"];
+const EVERY = 10_000;
 
-export async function health(main, failure) {
-  const body = h("div", {});
-  main.replaceChildren(h("h1", {}, "Health"), h("p", { class: "muted" }, "The last hour, all workers together; updated every five seconds."), body);
+export async function health(view) {
+  const title = h("h1", { tabindex: -1 }, "Health");
+  const live = h("input", { type: "checkbox", id: "live", checked: true });
+  const grid = h("div", { class: "grid" }), panels = h("div", { class: "grid" }), problem = h("div", {});
+  const cards = new Map(), charts = new Map();
+  view.place.replaceChildren(title,
+    h("p", { class: "muted" }, "The last hour of the whole service. ", h("label", { for: "live", class: "inline" }, live, " Update every 10 seconds")),
+    problem, grid, panels);
+  const timer = setInterval(() => { if (live.checked && !document.hidden) draw(); }, EVERY);
+  view.stop = () => clearInterval(timer);
   await draw();
-  const timer = setInterval(draw, EVERY);
 
   async function draw() {
     try {
       const status = await get("/v1/status");
-      const focused = document.activeElement?.closest("details")?.dataset.name;
-      const open = new Set([...body.querySelectorAll("details[open]")].map((one) => one.dataset.name));
-      body.replaceChildren(checks(status.checks, open), charts(status));
-      if (focused) body.querySelector(`details[data-name="${CSS.escape(focused)}"] summary`)?.focus();
+      if (view.isOver()) return;
+      problem.replaceChildren();
+      set(title, headline(status.checks));
+      showChecks(status.checks);
+      showPanels(status);
     } catch (error) {
-      body.replaceChildren(failure(error));
+      if (view.isOver()) return;
+      problem.replaceChildren(view.failure(error));
     }
   }
-  return () => clearInterval(timer);
+
+  // Cards stay in place and only their changed texts are set, so that nobody who reads one loses the place.
+  function showChecks(checks) {
+    const sorted = [...checks].sort((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state));
+    sorted.forEach((check, index) => {
+      if (!cards.has(check.name)) cards.set(check.name, checkCard(check.name));
+      const card = cards.get(check.name);
+      card.update(check);
+      if (grid.children[index] !== card.element) grid.insertBefore(card.element, grid.children[index] ?? null);
+    });
+    for (const [name, card] of cards) if (!checks.some((one) => one.name === name)) { card.element.remove(); cards.delete(name); }
+  }
+
+  function showPanels(status) {
+    const found = describe(status);
+    for (const [name, [text, draw]] of Object.entries(found)) {
+      if (!charts.has(name)) {
+        const one = { draw, text: h("p", { class: "muted" }), chart: drawn((width) => one.draw(width)) };
+        charts.set(name, one);
+        panels.append(h("section", { class: "card" }, h("h2", {}, name), one.text, one.chart.place));
+      }
+      const one = charts.get(name);
+      one.draw = draw;
+      set(one.text, text);
+      one.chart.again();
+    }
+  }
 }
 
-const checks = (found, open) => h("div", { class: "grid" }, found.map((check) =>
-  h("section", { class: "card check" },
-    h("h2", {}, check.name, h("span", { class: `state ${check.state}` }, WORDS[check.state])),
-    h("div", { class: "figure" }, check.value),
-    h("p", {}, check.sentence),
-    check.action ? h("details", { "data-name": check.name, open: check.state === "bad" || open.has(check.name) }, h("summary", {}, "What to do"), h("p", {}, check.action)) : null)));
-
-function charts(status) {
-  const lengths = [...new Set([...Object.keys(status.lengths.now), ...Object.keys(status.lengths.training)].map(Number))].sort((a, b) => a - b);
-  const groups = lengths.map((length) => ({ label: String(length), values: [status.lengths.now[length] || 0, status.lengths.training[length] || 0] }));
-  const minutes = status.minutes.map((one) => ({ x: one.minute, y: one.lists }));
-  const events = status.minutes.map((one) => ({ x: one.minute, y: one.events }));
-  const clock = (value) => new Date(value * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-  const count = (value) => (value < 10 ? value.toFixed(1) : value.toFixed(0));
-  const options = { yText: count, xText: clock };
-  return h("div", { class: "grid", style: null },
-    panel("Lists per minute", minutes.length ? lines("Lists per minute", "time", minutes, options) : "No lists yet."),
-    panel("Events per minute", events.length ? lines("Events per minute", "time", events, options) : "No events yet."),
-    panel("List lengths: now (green) and when the model was loaded (orange)", groups.length ? bars("List lengths now and when the model was loaded", "items in the list", groups, ["now", "when loaded"]) : "No lists yet."));
+function headline(checks) {
+  const names = (state) => checks.filter((one) => one.state === state).map((one) => one.name);
+  const bad = names("bad"), warning = names("warning");
+  if (bad.length) return `Act now: ${bad.join(", ")}`;
+  if (warning.length) return `Working, but watch: ${warning.join(", ")}`;
+  return names("ok").length ? "Everything is in order" : "No data yet";
 }
 
-const panel = (title, content) => h("section", { class: "card" }, h("h2", {}, title), content);
+function set(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+function checkCard(name) {
+  const state = h("span", { class: "state" }), value = h("p", { class: "figure" }), sentence = h("p", {});
+  const now = h("p", { class: "todo" }), later = h("p", {});
+  const folded = h("details", {}, h("summary", {}, "If this turns red"), later);
+  const element = h("section", { class: "card check" }, h("h2", {}, h("span", {}, name), state), value, sentence, now, folded);
+  const update = (check) => {
+    const urgent = check.state === "bad" || check.state === "warning";
+    state.className = `state ${check.state}`;
+    element.dataset.state = check.state;
+    set(state, WORDS[check.state] || check.state);
+    set(value, check.value);
+    set(sentence, check.sentence);
+    set(now, urgent && check.action ? `What to do: ${check.action}` : "");
+    set(later, urgent ? "" : check.action);
+    now.hidden = !now.textContent;
+    folded.hidden = !later.textContent;
+  };
+  return { element, update };
+}
+
+// What the charts show: {title: [sentence, draw(width)]}.
+function describe(status) {
+  const clock = (value) => new Date(value * 1000).toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hour12: false });
+  const minutes = filled(status);
+  const end = minutes.at(-1).minute;
+  const line = (label, name, yText = (value) => (Number.isInteger(value) ? count(value) : value.toFixed(1))) => (width) =>
+    lines(width, label, "time of day", minutes.filter((one) => one[name] !== null).map((one) => ({ x: one.minute, y: one[name] })),
+      { yText, xText: clock, low: minutes[0].minute, high: end, height: 200 });
+  const total = (name) => minutes.reduce((sum, one) => sum + (one[name] || 0), 0);
+  const lengths = [...new Set([...Object.keys(status.lengths.now), ...Object.keys(status.lengths.training)].map(Number))];
+  const range = Array.from({ length: Math.max(0, ...lengths) + 1 }, (_, length) => length);
+  const groups = range.map((length) => ({ label: String(length), values: [status.lengths.now[length] || 0, status.lengths.training[length] || 0] }));
+  const mean = (shares) => Object.entries(shares).reduce((sum, [length, share]) => sum + Number(length) * share, 0);
+  const nowText = Object.keys(status.lengths.now).length ? `${mean(status.lengths.now).toFixed(1)} items on average within the last hour (green)` : "No lists within the last hour";
+  const found = {
+    "Lists per minute": [`${plural(total("lists"), "list")} within the last hour.`, line(`Lists per minute; ${count(total("lists"))} within the last hour`, "lists")],
+    "Events per minute": [`${plural(total("events"), "event")} within the last hour.`, line(`Events per minute; ${count(total("events"))} within the last hour`, "events")],
+    "Time to answer": ["99% of the requests for lists were answered within this time.", line("Milliseconds within which 99% of requests for lists were answered", "milliseconds", (value) => `${count(value)} ms`)],
+    "List lengths": [`${nowText}; ${mean(status.lengths.training).toFixed(1)} when the model was loaded (orange).`,
+      (width) => bars(width, `Share of lists by length, now and when the model was loaded. ${nowText}.`, "items in the list", groups, ["now", "when loaded"], 200)],
+  };
+  if (status.promise) Object.assign(found, promisePanel(status.promise));
+  if (status.calibration) Object.assign(found, calibrationPanel(status.calibration));
+  return found;
+}
+
+// promise: {promised, points: [{time, observed}]}
+const promisePanel = ({ promised, points }) => ({
+  "Promised and observed precision": [`Promised: ${percent(promised, 1)}. Of the shown items, users chose ${points.length ? percent(points.at(-1).observed, 1) : "–"} at last.`,
+    (width) => lines(width, `Observed precision by time; promised is ${percent(promised, 1)}`, "time", points.map((one) => ({ x: one.time, y: one.observed })),
+      { yText: (value) => percent(value), xText: (value) => new Date(value * 1000).toLocaleDateString("en", { month: "short", day: "numeric" }), level: promised, height: 200 })],
+});
+
+// calibration: {bins: [{predicted, observed, n}]}
+const calibrationPanel = ({ bins }) => ({
+  Calibration: ["Items with a predicted probability of 20% should be chosen in 20% of cases: the line should follow the dashes.",
+    (width) => lines(width, `Observed rate by predicted probability in ${plural(bins.length, "group")}`, "predicted probability", bins.map((one) => ({ x: one.predicted, y: one.observed })),
+      { yText: (value) => percent(value), xText: (value) => percent(value), diagonal: true, low: 0, high: Math.max(0.01, ...bins.map((one) => Math.max(one.predicted, one.observed))), height: 200 })],
+});
+
+// All minutes of the last hour; minutes without a request have no row in the answer.
+function filled(status) {
+  const rows = new Map(status.minutes.map((one) => [one.minute, one]));
+  const end = Math.floor(status.now / 60) * 60;
+  return Array.from({ length: 60 }, (_, index) => {
+    const minute = end - (59 - index) * 60, row = rows.get(minute);
+    return { minute, lists: row?.lists ?? 0, events: row?.events ?? 0, milliseconds: row?.p99 ? row.p99 * 1000 : null };
+  });
+}

@@ -1,61 +1,76 @@
-// Trade-off: precision against coverage, with a slider, and the chosen point put into service.
+// Trade-off: precision against the share of users who get nothing, and the chosen point put into service.
 import { get, post } from "./api.js";
-import { lines } from "./charts.js";
-import { field, h, message, percent } from "./dom.js";
+import { drawn, lines } from "./charts.js";
+import { confirmed, count, field, h, message, percent } from "./dom.js";
 
-export async function tradeoff(main, failure) {
+export async function tradeoff(view) {
   const data = await get("/v1/tradeoff");
-  const points = data.points;
+  const points = [...data.points].reverse(); // from the present lists to the fewest lists
+  const head = [h("h1", { tabindex: -1 }, "Fewer lists, better lists")];
   if (!points.length) {
-    main.replaceChildren(h("h1", {}, "Trade-off"), message("The model recommends nothing to anybody.", "Choose another cutoff."));
-    return null;
+    view.place.replaceChildren(...head, message("No user gets a list from the model in service.", "Activate another model, or a model with another cutoff, under Models."));
+    return;
   }
-  const last = points.length - 1;
-  const slider = h("input", { type: "range", min: 0, max: last, step: 1, value: last, "aria-describedby": "tradeoff-sentence" });
-  const sentence = h("p", { id: "tradeoff-sentence", "aria-live": "polite" });
-  const chart = h("div", {}), figures = h("div", { class: "grid" }), outcome = h("div", {});
-  const button = h("button", { type: "button", onclick: activate }, "Use this point");
+  const nothing = (point) => 1 - point.coverage;
+  const now = points[0];
+  const slider = h("input", { type: "range", min: 0, max: points.length - 1, step: 1, value: 0, "aria-describedby": "tradeoff-sentence" });
+  const said = h("output", { class: "slider-value" });
+  const sentence = h("p", { id: "tradeoff-sentence", class: "lead" });
+  const figures = h("dl", { class: "figures" }), outcome = h("div", {});
+  const button = h("button", { type: "button", onclick: activate, disabled: !data.can_activate }, "Put this into service");
+  const chosen = () => points[Number(slider.value)];
+  const chart = drawn((width) => lines(width, `Expected precision by the share of users who get nothing: ${percent(now.precision)} now, ${percent(points.at(-1).precision)} if ${percent(nothing(points.at(-1)))} get nothing`,
+    "users who get nothing", points.map((one) => ({ x: nothing(one), y: one.precision })),
+    { yText: (value) => percent(value), xText: (value) => percent(value), dots: [{ x: nothing(now), y: now.precision, kind: "now" }, { x: nothing(chosen()), y: chosen().precision, kind: "dot", text: percent(chosen().precision) }] }));
   slider.addEventListener("input", draw);
-  main.replaceChildren(
-    h("h1", {}, "Fewer lists, better lists"),
-    h("p", { class: "muted" }, `How precision changes if the users with the least certain lists get nothing. ${data.note}`),
-    h("section", { class: "card" }, chart, field("Share of users who get a list", slider), sentence),
-    figures,
+  view.place.replaceChildren(
+    ...head,
+    h("p", { class: "muted" }, "If the users with the least certain lists get nothing, the remaining lists are better. Move the slider to see how much."),
+    h("section", { class: "card" },
+      h("h2", { class: "unseen" }, "Choose a point"),
+      sentence, field("Send nothing to the least certain users", slider), said,
+      h("p", { class: "muted chart-title" }, "Precision: share of shown items that users are expected to choose"), chart.place),
+    h("section", { class: "card" }, h("h2", {}, "What it changes"), figures,
+      h("p", { class: "help" }, `Computed for ${count(data.n_users)} users. ${data.note}`)),
     h("section", { class: "card" },
       h("h2", {}, "Put it into service"),
-      h("p", { class: "muted" }, data.can_activate ? "The model stays; its cutoff gets a floor. Needs a token with the scope admin. You can go back under Models." : "The cutoff in service cannot be given a coverage."),
-      button, outcome),
-  );
-  button.disabled = !data.can_activate;
+      h("p", {}, data.can_activate
+        ? "The model stays; users whose list is too uncertain get an empty list from now on. This needs a token with the scope admin. Models takes you back."
+        : "The cutoff in service cannot leave out users. Fit the model with ExpectedF1, ExpectedNDCG or ExpectedValue to choose a point here."),
+      button, outcome));
   draw();
 
   function draw() {
-    const point = points[Number(slider.value)], whole = points[last];
-    slider.setAttribute("aria-valuetext", `${percent(point.coverage)} of users`);
-    chart.replaceChildren(lines("Expected precision by share of users who get a list", "share of users who get a list",
-      points.map((one) => ({ x: one.coverage, y: one.precision })),
-      { yText: (value) => percent(value), xText: (value) => percent(value), dot: { x: point.coverage, y: point.precision } }));
-    sentence.textContent = Number(slider.value) === last
-      ? `Everybody with a list keeps it: of 100 shown items, about ${(point.precision * 100).toFixed(0)} are relevant.`
-      : `Send nothing to the least certain ${percent(1 - point.coverage)}: of 100 shown items, about ${(point.precision * 100).toFixed(0)} instead of ${(whole.precision * 100).toFixed(0)} are relevant.`;
+    const point = chosen(), start = point === now;
+    const words = `Send nothing to the least certain ${percent(nothing(point))}`;
+    said.textContent = percent(nothing(point));
+    slider.setAttribute("aria-valuetext", `${percent(nothing(point))} of users get nothing, precision ${percent(point.precision)}`);
+    sentence.textContent = start
+      ? `Now, ${percent(nothing(now))} of users get nothing. Of 100 shown items, users choose about ${count(now.precision * 100)}.`
+      : `${words}: of 100 shown items, users choose about ${count(point.precision * 100)} instead of ${count(now.precision * 100)}.`;
+    const row = (name, text, before) => h("div", {}, h("dt", {}, name), h("dd", {}, h("span", { class: "figure" }, text), start ? null : h("span", { class: "muted" }, ` now ${before}`)));
     figures.replaceChildren(
-      figure(percent(point.precision), "expected precision of a list"),
-      figure(percent(point.coverage), "of users get a list"),
-      figure(point.items_per_list.toFixed(1), "items per list"),
-      figure(point.relevant_per_1000_users.toFixed(0), `relevant items per 1,000 users, of ${point.items_per_1000_users.toFixed(0)} shown`));
+      row("Precision of a list", percent(point.precision), percent(now.precision)),
+      row("Users who get a list", percent(point.coverage), percent(now.coverage)),
+      row("Items per list", point.items_per_list.toFixed(1), now.items_per_list.toFixed(1)),
+      row("Shown items per 1,000 users", count(point.items_per_1000_users), count(now.items_per_1000_users)),
+      row("Of these, chosen", count(point.relevant_per_1000_users), count(now.relevant_per_1000_users)));
+    chart.again();
   }
 
   async function activate() {
+    const point = chosen();
+    if (!(await confirmed(`From now on, only the most certain ${percent(point.coverage)} of users get a list.`, "Put into service"))) return;
     button.disabled = true;
+    outcome.replaceChildren(message("Loading. The present cutoff answers until the new one is ready."));
     try {
-      const answer = await post("/v1/tradeoff", { coverage: points[Number(slider.value)].coverage });
-      outcome.replaceChildren(message(`In service: ${answer.cutoff_description}.`));
+      await post("/v1/tradeoff", { coverage: point.coverage });
+      outcome.replaceChildren(message(`Done: ${percent(point.coverage)} of users get a list.`, "Models takes you back to what was in service before.", "good"));
+      view.changed();
     } catch (error) {
-      outcome.replaceChildren(failure(error));
+      outcome.replaceChildren(view.failure(error));
     }
     button.disabled = false;
+    button.focus();
   }
-  return null;
 }
-
-const figure = (value, text) => h("section", { class: "card" }, h("div", { class: "figure" }, value), h("p", { class: "muted" }, text));
