@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 LENGTHS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
+KEPT_MINUTES = 60  # while the store cannot be reached
 MAX_LENGTH = 100  # longer lists are counted with this length on the page
 
 
@@ -46,8 +47,7 @@ class Metrics:
             multiprocess_mode="mostrecent",
         )
         self._lock = threading.Lock()
-        self._minute = 0
-        self._counts: Counts[str] = Counts()
+        self._minutes: dict[int, Counts[str]] = {}  # that are not finished or not yet stored
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
@@ -79,17 +79,24 @@ class Metrics:
             self.events.labels(result).inc(count)
         self._add({f"events:{result}": count for result, count in found.items()})
 
-    def take_minute(self) -> tuple[int, dict[str, float]]:
-        """The current minute and its counts so far; they start again with every minute."""
+    def minutes(self) -> dict[int, dict[str, float]]:
+        """Counts of the current minute so far, and of earlier ones that are not stored yet."""
         with self._lock:
-            return self._minute, dict(self._counts)
+            return {minute: dict(counts) for minute, counts in self._minutes.items()}
+
+    def forget_before(self, minute: int) -> None:
+        """Drop finished minutes, which are stored."""
+        with self._lock:
+            self._minutes = {one: counts for one, counts in self._minutes.items() if one >= minute}
 
     def _add(self, counts: dict[str, int]) -> None:
-        minute = int(time.time() // 60)
         with self._lock:
-            if minute != self._minute:
-                self._minute, self._counts = minute, Counts()
-            self._counts.update(counts)
+            minute = int(time.time() // 60)
+            if minute not in self._minutes:
+                self._minutes[minute] = Counts()
+                for old in sorted(self._minutes)[:-KEPT_MINUTES]:
+                    del self._minutes[old]
+            self._minutes[minute].update(counts)
 
     def text(self) -> bytes:
         """All metrics in the format of Prometheus."""

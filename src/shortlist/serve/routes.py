@@ -135,7 +135,8 @@ def add_model_routes(app: FastAPI, service: Service) -> None:
     @app.get("/v1/users", **documented(schemas.ExamplesAnswer))
     async def users() -> Response:
         """Return a few users with long, short and empty lists, to begin with."""
-        return to_json({"examples": await asyncio.to_thread(service.example_users)})
+        usual = await asyncio.to_thread(lambda: service.usual)
+        return to_json({"examples": [{"user_id": user, "n_items": n} for user, n in usual.examples.items()]})
 
     @app.get("/v1/users/{user_id:path}", **documented(schemas.UserAnswer))
     async def user(user_id: str) -> Response:

@@ -297,8 +297,7 @@ class StatusAnswer(BaseModel):
     minutes: list[dict[str, Any]]
     lengths: dict[str, dict[str, float]]
     checks: list[CheckRow]
-    promise: dict[str, Any] | None = Field(None, description="Promised and observed precision.")
-    calibration: dict[str, Any] | None = Field(None, description="Predicted and observed rates.")
+    monitors: dict[str, Any] = Field(description="What came of the lists, by monitor.")
 
 
 class ErrorAnswer(BaseModel):

@@ -16,11 +16,13 @@ from shortlist.serve.gate import RequestError, write_log
 from shortlist.serve.lists import ListJob, ListResult, answer_jobs
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.schedule import RefitSchedule
-from shortlist.serve.status import describe_status, sample_lengths
+from shortlist.serve.status import Usual, describe_status, sample_lists
 from shortlist.serve.store import EventStore
+from shortlist.serve.tradeoff import compute_tradeoff
 from shortlist.serve.writer import StoreWriter
 
 FLUSH_SECONDS = 2.0  # between two writes of the counters
+TRADEOFF_SECONDS = 600.0  # how long a trade-off is kept
 FEEDBACK_SECONDS = 60.0  # between two looks at what came of the lists
 
 
@@ -37,7 +39,10 @@ class Service:
         self.started = time.time()
         self._cutoffs: dict[str, Cutoff] = {}
         self._stop = threading.Event()
-        self._usual: tuple[int, list[int]] = (-1, [])
+        self._usual = Usual(-1, [], {})
+        self._usual_lock = threading.Lock()
+        self._tradeoff: tuple[int, float, dict[str, Any]] = (-1, 0.0, {})
+        self._tradeoff_lock = threading.Lock()
 
     def open(self) -> None:
         """Create the tables, load the model and begin to follow the store."""
@@ -58,26 +63,34 @@ class Service:
         self.lists.close()
         self.writer.close()
         with suppress(ShortlistError):
-            self.store.put_counters(self.worker, *self.metrics.take_minute())
+            self._store_counters()
         self.store.close()
 
     def _follow(self) -> None:
         """Look for activations and events, and write the counters."""
-        flushed = 0.0
+        flushed, failed = 0.0, False
         while not self._stop.wait(self.config.poll):
             try:
                 self.deployment.follow()
                 if time.time() - flushed > FLUSH_SECONDS:
-                    self.store.put_counters(self.worker, *self.metrics.take_minute())
+                    self._store_counters()
                     flushed = time.time()
                     self._use_feedback()
+                if failed:
+                    failed, self.deployment.error = False, None
             except ShortlistError as error:
-                self.deployment.error = str(error)
+                failed, self.deployment.error = True, str(error)
             except Exception as error:  # the service goes on; the log names the place
                 write_log({"level": "error", "problem": type(error).__name__, "task": "follow"})
             if self.deployment.is_ready:
                 self.metrics.model_loaded.set(self.deployment.served.loaded)
             self.metrics.events_skipped.set(self.deployment.events_skipped)
+
+    def _store_counters(self) -> None:
+        """Write the counts of the current minute, and of earlier ones that were not written."""
+        for minute, counts in sorted(self.metrics.minutes().items()):
+            self.store.put_counters(self.worker, minute, counts)
+            self.metrics.forget_before(minute)
 
     def _use_feedback(self) -> None:
         """Once a minute, one of the workers updates the monitors and, if it is due, the promise."""
@@ -89,17 +102,28 @@ class Service:
             self.deployment.activate(served.name, "threshold of the guarantee moved by feedback", changed)
 
     @property
-    def usual_lengths(self) -> list[int]:
-        """Lengths of lists when the model in service was loaded; computed once per activation."""
-        served = self.deployment.served
-        if self._usual[0] != served.number:
-            self._usual = (served.number, sample_lengths(served))
-        return self._usual[1]
+    def usual(self) -> Usual:
+        """Lists of the model in service as it was loaded; computed once per activation."""
+        with self._usual_lock:
+            served = self.deployment.served
+            if self._usual.number != served.number:
+                self._usual = sample_lists(served)
+            return self._usual
 
     def status(self) -> dict[str, Any]:
         """Figures and checks of the last hour."""
         monitors = self.feedback.monitors(self.deployment.served)
-        return describe_status(self.store, self.deployment, self.usual_lengths, monitors)
+        return describe_status(self.store, self.deployment, self.usual.lengths, monitors)
+
+    def tradeoff(self) -> dict[str, Any]:
+        """Precision by the share of users who get a list; computed again after a while."""
+        with self._tradeoff_lock:
+            served = self.deployment.served
+            number, made, found = self._tradeoff
+            if number != served.number or time.time() - made > TRADEOFF_SECONDS:
+                found = compute_tradeoff(served)
+                self._tradeoff = (served.number, time.time(), found)
+            return found
 
     def activate(self, name: str, cutoff_id: str | None, number: int | None) -> None:
         """Serve another model, with its own cutoff, a stored one, or the one of an earlier activation."""

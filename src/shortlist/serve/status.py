@@ -13,6 +13,7 @@ from shortlist.serve.metrics import SECONDS
 from shortlist.serve.store import EventStore
 
 MINUTES = 60
+RECENT = 10  # minutes without a list that are suspicious if lists were usual before
 SAMPLE_USERS = 1_000  # users whose lists show what the model gives when it is loaded
 OK, WARNING, BAD, UNKNOWN = "ok", "warning", "bad", "unknown"
 DAY_SECONDS = 86_400
@@ -28,12 +29,24 @@ class Check(NamedTuple):
     action: str
 
 
-def sample_lengths(served: Served) -> list[int]:
-    """Lengths of the lists of a sample of users when the model is loaded."""
+class Usual(NamedTuple):
+    """Lists of a sample of users when the model was loaded."""
+
+    number: int  # of the activation
+    lengths: list[int]
+    examples: dict[Any, int]  # length by user id: long, short and empty lists
+
+
+def sample_lists(served: Served) -> Usual:
+    """Compute the lists of a sample of users."""
     users = served.model.users_.values
     sample = users.gather_every(max(len(users) // SAMPLE_USERS, 1)).head(SAMPLE_USERS)
-    lengths: list[int] = served.model.recommend(sample, n_threads=1).lengths.tolist()
-    return lengths
+    lengths = served.model.recommend(sample, n_threads=1).lengths
+    order = np.argsort(-lengths, kind="stable")
+    shown = order[lengths[order] > 0]
+    picked = [*shown[[0, shown.size // 2, -1]], *order[lengths[order] == 0][:1]] if shown.size else order[:1]
+    examples = {sample[int(at)]: int(lengths[at]) for at in picked}
+    return Usual(served.number, lengths.tolist(), examples)
 
 
 def describe_status(
@@ -48,6 +61,7 @@ def describe_status(
     now = time.time() if now is None else now
     minutes = _minutes(store, now)
     total = _total(minutes)
+    recent = _total({minute: counts for minute, counts in minutes.items() if minute > now // 60 - RECENT})
     lengths = Counter({int(name[7:]): count for name, count in total.items() if name.startswith("length:")})
     served = deployment.served
     return {
@@ -61,10 +75,14 @@ def describe_status(
         "checks": [
             check._asdict()
             for check in (
-                *_checks(total, lengths, expected_lengths, deployment, now),
+                *_checks(total, recent, lengths, expected_lengths, deployment, now),
                 *(_check_monitor(name, monitor) for name, monitor in monitors.items()),
             )
         ],
+        "monitors": {
+            name: {"level": monitor.level, "points": monitor.trace.select("at", "n", "mean").to_dicts()}
+            for name, monitor in monitors.items()
+        },
     }
 
 
@@ -118,10 +136,16 @@ def _last_event(served: Served) -> float | None:
 
 
 def _checks(
-    total: Counter[str], lengths: Counter[int], expected: list[int], deployment: Deployment, now: float
+    total: Counter[str],
+    recent: Counter[str],
+    lengths: Counter[int],
+    expected: list[int],
+    deployment: Deployment,
+    now: float,
 ) -> list[Check]:
     return [
         _check_store(deployment, now),
+        _check_lists(total, recent),
         _check_errors(total),
         _check_latency(total),
         _check_empty(lengths, expected),
@@ -141,6 +165,18 @@ def _check_store(deployment: Deployment, now: float) -> Check:
         "reachable" if state == OK else f"last read {age:,.0f} s ago",
         deployment.error or ("Events reach the model." if state == OK else "New events do not arrive."),
         "Check that the database runs and that its disk is not full. Lists are still served.",
+    )
+
+
+def _check_lists(total: Counter[str], recent: Counter[str]) -> Check:
+    before = total["lists"] - recent["lists"]
+    stopped = before >= 100 and not recent["lists"]
+    return Check(
+        "Lists",
+        BAD if stopped else OK if total["lists"] else UNKNOWN,
+        f"{recent['lists'] / RECENT:,.1f} per minute",
+        f"{total['lists']:,} lists within the last hour, {recent['lists']:,} within the last {RECENT} minutes.",
+        "Check that the shop still calls POST /v1/recommend, that its token is valid, and that /ready answers.",
     )
 
 
@@ -246,7 +282,7 @@ def _check_monitor(name: str, monitor: PromiseMonitor) -> Check:
 def _check_age(served: Served, now: float) -> Check:
     last = _last_event(served)
     if last is None:
-        return Check("Age of the model", UNKNOWN, "no times", "The data of the model has no times.", "")
+        return Check("Age of the data", UNKNOWN, "no times", "The data of the model has no times.", "")
     days = (now - last) / DAY_SECONDS
     return Check(
         "Age of the data",

@@ -15,13 +15,13 @@ export function drawn(draw) {
   return { place, again };
 }
 
-function frame(width, height, label, xLabel, yMax, yText) {
+function frame(width, height, label, xLabel, yMax, yText, yMin = 0) {
   const svg = s("svg", { class: "chart", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   for (let step = 0; step <= STEPS; step += 1) {
     const y = height - BOTTOM - ((height - BOTTOM - TOP) * step) / STEPS;
     svg.append(
       s("line", { class: "axis", x1: LEFT, x2: width - RIGHT, y1: y, y2: y }),
-      s("text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, yText((yMax * step) / STEPS)));
+      s("text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, yText(yMin + ((yMax - yMin) * step) / STEPS)));
   }
   svg.append(s("text", { x: (LEFT + width - RIGHT) / 2, y: height - 6, "text-anchor": "middle" }, xLabel));
   return svg;
@@ -53,15 +53,17 @@ export function bars(width, label, xLabel, groups, names, height = 240) {
 }
 
 // points: [{x, y}] with ascending x; dots: [{x, y, kind, text}]
-export function lines(width, label, xLabel, points, { yText, xText, dots = [], diagonal = false, level = null, low = null, high = null, height = 240 }) {
+export function lines(width, label, xLabel, points, { yText, xText, dots = [], level = null, whole = false, low = null, high = null, height = 240 }) {
   const xs = points.map((point) => point.x);
   const left = low ?? Math.min(...xs), right = high ?? Math.max(...xs);
-  const max = roundUp(Math.max(...points.map((point) => point.y), ...dots.map((dot) => dot.y), diagonal ? right : 0, level ?? 0));
-  const svg = frame(width, height, label, xLabel, max, yText);
+  const highest = Math.max(0, ...points.map((point) => point.y), ...dots.map((dot) => dot.y), level ?? 0);
+  const max = whole ? STEPS * roundUp(Math.max(1, highest / STEPS)) : roundUp(highest);
+  const lowest = Math.min(0, ...points.map((point) => point.y));
+  const min = lowest < 0 ? -Math.max(max, roundUp(-lowest)) : 0, top = lowest < 0 ? -min : max;
+  const svg = frame(width, height, label, xLabel, top, yText, min);
   const share = (value) => (right > left ? (value - left) / (right - left) : 0.5);
   const x = (value) => LEFT + (width - LEFT - RIGHT) * share(value);
-  const y = (value) => height - BOTTOM - ((height - BOTTOM - TOP) * value) / max;
-  if (diagonal) svg.append(s("line", { class: "dashed", x1: x(left), y1: y(left), x2: x(right), y2: y(right) }));
+  const y = (value) => height - BOTTOM - ((height - BOTTOM - TOP) * (value - min)) / (top - min);
   if (level !== null) svg.append(s("line", { class: "dashed", x1: LEFT, x2: width - RIGHT, y1: y(level), y2: y(level) }));
   svg.append(s("polyline", { class: "line", points: points.map((point) => `${x(point.x)},${y(point.y)}`).join(" ") }));
   if (points.length < 3) svg.append(...points.map((point) => s("circle", { class: "small-dot", cx: x(point.x), cy: y(point.y), r: 4 })));

@@ -1,5 +1,5 @@
 // The API, rendered from /openapi.json.
-import { h } from "./dom.js";
+import { h, prose } from "./dom.js";
 
 const main = document.getElementById("main");
 const schema = await (await fetch("/openapi.json")).json();
@@ -14,9 +14,6 @@ function typeOf(given) {
   if (one.type === "array" && one.items) return `list of ${typeOf(one.items)}`;
   return one.title && one.type === "object" && one.properties ? one.title : one.type || "any";
 }
-
-// Text with `code` in it.
-const prose = (text) => text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
 
 function fields(given) {
   const one = resolve(given);

@@ -24,12 +24,15 @@ export function field(label, input, help = "") {
   input.id ||= `field-${fields}`;
   const text = help ? h("span", { class: "help", id: `help-${fields}` }, help) : null;
   if (text) input.setAttribute("aria-describedby", text.id);
-  return h("div", { class: "field" }, h("label", { for: input.id }, label), input, text);
+  return h("div", { class: "field" }, h("label", { for: input.id }, ...[label].flat()), input, text);
 }
 
 export const message = (text, hint = "", kind = "") =>
   h("div", { class: `message ${kind}`, role: kind === "bad" ? "alert" : "status" },
     h("p", {}, text), hint ? h("p", { class: "muted" }, hint) : null);
+
+// Text with `code` in it.
+export const prose = (text) => text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
 
 export const percent = (value, digits = 0) => `${(value * 100).toFixed(digits)}%`;
 export const count = (value) => Math.round(value).toLocaleString("en");

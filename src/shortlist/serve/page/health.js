@@ -1,11 +1,12 @@
 // Health: every check with what it means and what to do; charts of the last hour.
 import { get } from "./api.js";
 import { bars, drawn, lines } from "./charts.js";
-import { count, h, percent, plural } from "./dom.js";
+import { count, h, percent, plural, prose } from "./dom.js";
 
 const WORDS = { ok: "✓ Good", warning: "▲ Watch", bad: "✕ Act", unknown: "– No data" };
 const ORDER = ["bad", "warning", "ok", "unknown"];
 const EVERY = 10_000;
+const WIDE = "List lengths"; // has a bar for every length
 
 export async function health(view) {
   const title = h("h1", { tabindex: -1 }, "Health");
@@ -51,7 +52,7 @@ export async function health(view) {
       if (!charts.has(name)) {
         const one = { draw, text: h("p", { class: "muted" }), chart: drawn((width) => one.draw(width)) };
         charts.set(name, one);
-        panels.append(h("section", { class: "card" }, h("h2", {}, name), one.text, one.chart.place));
+        panels.append(h("section", { class: name === WIDE ? "card wide" : "card" }, h("h2", {}, name), one.text, one.chart.place));
       }
       const one = charts.get(name);
       one.draw = draw;
@@ -78,6 +79,7 @@ function checkCard(name) {
   const now = h("p", { class: "todo" }), later = h("p", {});
   const folded = h("details", {}, h("summary", {}, "If this turns red"), later);
   const element = h("section", { class: "card check" }, h("h2", {}, h("span", {}, name), state), value, sentence, now, folded);
+  let action = null;
   const update = (check) => {
     const urgent = check.state === "bad" || check.state === "warning";
     state.className = `state ${check.state}`;
@@ -85,10 +87,10 @@ function checkCard(name) {
     set(state, WORDS[check.state] || check.state);
     set(value, check.value);
     set(sentence, check.sentence);
-    set(now, urgent && check.action ? `What to do: ${check.action}` : "");
-    set(later, urgent ? "" : check.action);
-    now.hidden = !now.textContent;
-    folded.hidden = !later.textContent;
+    if (action !== check.action) for (const place of [now, later]) place.replaceChildren(place === now ? "What to do: " : "", ...prose(check.action));
+    action = check.action;
+    now.hidden = !urgent || !action;
+    folded.hidden = urgent || !action;
   };
   return { element, update };
 }
@@ -98,9 +100,9 @@ function describe(status) {
   const clock = (value) => new Date(value * 1000).toLocaleTimeString("en", { hour: "2-digit", minute: "2-digit", hour12: false });
   const minutes = filled(status);
   const end = minutes.at(-1).minute;
-  const line = (label, name, yText = (value) => (Number.isInteger(value) ? count(value) : value.toFixed(1))) => (width) =>
+  const line = (label, name) => (width) =>
     lines(width, label, "time of day", minutes.filter((one) => one[name] !== null).map((one) => ({ x: one.minute, y: one[name] })),
-      { yText, xText: clock, low: minutes[0].minute, high: end, height: 200 });
+      { yText: count, xText: clock, whole: true, low: minutes[0].minute, high: end, height: 200 });
   const total = (name) => minutes.reduce((sum, one) => sum + (one[name] || 0), 0);
   const lengths = [...new Set([...Object.keys(status.lengths.now), ...Object.keys(status.lengths.training)].map(Number))];
   const range = Array.from({ length: Math.max(0, ...lengths) + 1 }, (_, length) => length);
@@ -110,28 +112,33 @@ function describe(status) {
   const found = {
     "Lists per minute": [`${plural(total("lists"), "list")} within the last hour.`, line(`Lists per minute; ${count(total("lists"))} within the last hour`, "lists")],
     "Events per minute": [`${plural(total("events"), "event")} within the last hour.`, line(`Events per minute; ${count(total("events"))} within the last hour`, "events")],
-    "Time to answer": ["99% of the requests for lists were answered within this time.", line("Milliseconds within which 99% of requests for lists were answered", "milliseconds", (value) => `${count(value)} ms`)],
+    "Time to answer": ["Milliseconds within which 99% of the requests for lists were answered.", line("Milliseconds within which 99% of the requests for lists were answered", "milliseconds")],
     "List lengths": [`${nowText}; ${mean(status.lengths.training).toFixed(1)} when the model was loaded (orange).`,
       (width) => bars(width, `Share of lists by length, now and when the model was loaded. ${nowText}.`, "items in the list", groups, ["now", "when loaded"], 200)],
   };
-  if (status.promise) Object.assign(found, promisePanel(status.promise));
-  if (status.calibration) Object.assign(found, calibrationPanel(status.calibration));
+  for (const [name, make] of Object.entries(MONITORS)) {
+    const one = status.monitors?.[name];
+    if (one?.points.length) Object.assign(found, make(one));
+  }
   return found;
 }
 
-// promise: {promised, points: [{time, observed}]}
-const promisePanel = ({ promised, points }) => ({
-  "Promised and observed precision": [`Promised: ${percent(promised, 1)}. Of the shown items, users chose ${points.length ? percent(points.at(-1).observed, 1) : "–"} at last.`,
-    (width) => lines(width, `Observed precision by time; promised is ${percent(promised, 1)}`, "time", points.map((one) => ({ x: one.time, y: one.observed })),
-      { yText: (value) => percent(value), xText: (value) => new Date(value * 1000).toLocaleDateString("en", { month: "short", day: "numeric" }), level: promised, height: 200 })],
-});
+const signed = (value) => `${value > 0 ? "+" : ""}${percent(value, 1)}`;
+const day = (value) => new Date(value * 1000).toLocaleString("en", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false });
+const mean = (points) => points.reduce((sum, one) => sum + one.n * one.mean, 0) / points.reduce((sum, one) => sum + one.n, 0);
+const outcomes = (points) => points.map((one) => ({ x: Date.parse(`${one.at.replace(" ", "T")}Z`) / 1000, y: one.mean }));
 
-// calibration: {bins: [{predicted, observed, n}]}
-const calibrationPanel = ({ bins }) => ({
-  Calibration: ["Items with a predicted probability of 20% should be chosen in 20% of cases: the line should follow the dashes.",
-    (width) => lines(width, `Observed rate by predicted probability in ${plural(bins.length, "group")}`, "predicted probability", bins.map((one) => ({ x: one.predicted, y: one.observed })),
-      { yText: (value) => percent(value), xText: (value) => percent(value), diagonal: true, low: 0, high: Math.max(0.01, ...bins.map((one) => Math.max(one.predicted, one.observed))), height: 200 })],
-});
+// What came of the lists, {level, points: [{at, n, mean}]} for each monitor.
+const MONITORS = {
+  promise: ({ level, points }) => ({
+    "Promised and observed precision": [`Promised: ${percent(level, 1)} (dashes). Observed: ${percent(mean(points), 1)} of the shown items were chosen.`,
+      (width) => lines(width, `Observed precision by time, ${percent(mean(points), 1)} on average; promised is ${percent(level, 1)}`, "time", outcomes(points), { yText: (value) => percent(value), xText: day, level, height: 200 })],
+  }),
+  calibration: ({ points }) => ({
+    "Predicted and observed": [`The share of shown items that users chose, minus what was predicted: ${signed(mean(points))} on average. It should stay near 0 (dashes).`,
+      (width) => lines(width, `Observed minus predicted precision by time, ${signed(mean(points))} on average`, "time", outcomes(points), { yText: signed, xText: day, level: 0, height: 200 })],
+  }),
+};
 
 // All minutes of the last hour; minutes without a request have no row in the answer.
 function filled(status) {

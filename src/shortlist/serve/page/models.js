@@ -1,6 +1,6 @@
 // Models: what is in service, its report, and the way back.
 import { get, post } from "./api.js";
-import { confirmed, count, h, message, moment } from "./dom.js";
+import { confirmed, count, h, message, moment, prose } from "./dom.js";
 
 const CUTOFFS = {
   ExpectedF1: "Each list ends where one more item would lower its expected F1, the balance of precision and recall.",
@@ -32,7 +32,7 @@ export async function models(view) {
           row("Knows", `${count(model.n_users)} users and ${count(model.n_items)} items`),
           row("Where lists end", CUTOFFS[model.cutoff] || model.cutoff, model.cutoff_description ? h("div", { class: "small muted mono" }, model.cutoff_description) : null))),
       h("section", { class: "card" }, h("h2", {}, "Report of the file"),
-        model.report ? h("pre", { class: "mono" }, model.report) : h("p", { class: "muted" }, "The file holds no report. Models that `shortlist fit` or sl.fit chose have one.")),
+        model.report ? h("pre", { class: "mono" }, model.report) : h("p", { class: "muted" }, ...prose("The file holds no report. Models that `shortlist fit` or `sl.fit` chose have one."))),
       h("section", { class: "card" }, h("h2", {}, "Models in the folder"),
         h("ul", { class: "rows" }, model.available.map((name) =>
           h("li", {}, h("span", {}, name), name === model.name ? h("span", { class: "muted" }, "in service")

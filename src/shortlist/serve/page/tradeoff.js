@@ -14,7 +14,7 @@ export async function tradeoff(view) {
   const nothing = (point) => 1 - point.coverage;
   const now = points[0];
   const slider = h("input", { type: "range", min: 0, max: points.length - 1, step: 1, value: 0, "aria-describedby": "tradeoff-sentence" });
-  const said = h("output", { class: "slider-value" });
+  const said = h("strong", {});
   const sentence = h("p", { id: "tradeoff-sentence", class: "lead" });
   const figures = h("dl", { class: "figures" }), outcome = h("div", {});
   const button = h("button", { type: "button", onclick: activate, disabled: !data.can_activate }, "Put this into service");
@@ -28,14 +28,14 @@ export async function tradeoff(view) {
     h("p", { class: "muted" }, "If the users with the least certain lists get nothing, the remaining lists are better. Move the slider to see how much."),
     h("section", { class: "card" },
       h("h2", { class: "unseen" }, "Choose a point"),
-      sentence, field("Send nothing to the least certain users", slider), said,
+      sentence, field(["Send nothing to the least certain ", said], slider),
       h("p", { class: "muted chart-title" }, "Precision: share of shown items that users are expected to choose"), chart.place),
     h("section", { class: "card" }, h("h2", {}, "What it changes"), figures,
       h("p", { class: "help" }, `Computed for ${count(data.n_users)} users. ${data.note}`)),
     h("section", { class: "card" },
       h("h2", {}, "Put it into service"),
       h("p", {}, data.can_activate
-        ? "The model stays; users whose list is too uncertain get an empty list from now on. This needs a token with the scope admin. Models takes you back."
+        ? "The model stays; users whose list is too uncertain get an empty list from now on. This needs a token with the scope admin. You can go back under Models."
         : "The cutoff in service cannot leave out users. Fit the model with ExpectedF1, ExpectedNDCG or ExpectedValue to choose a point here."),
       button, outcome));
   draw();
@@ -65,7 +65,7 @@ export async function tradeoff(view) {
     outcome.replaceChildren(message("Loading. The present cutoff answers until the new one is ready."));
     try {
       await post("/v1/tradeoff", { coverage: point.coverage });
-      outcome.replaceChildren(message(`Done: ${percent(point.coverage)} of users get a list.`, "Models takes you back to what was in service before.", "good"));
+      outcome.replaceChildren(message(`Done: ${percent(point.coverage)} of users get a list.`, "You can go back under Models.", "good"));
       view.changed();
     } catch (error) {
       outcome.replaceChildren(view.failure(error));
