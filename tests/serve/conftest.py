@@ -8,6 +8,7 @@ from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.service import Service
 from shortlist.serve.tokens import create_token
+from tests.serve.browser import browser, models, open_page, server  # noqa: F401 (fixtures)
 
 
 @pytest.fixture(scope="session")

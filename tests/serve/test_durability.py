@@ -3,17 +3,11 @@
 SHORTLIST_FUZZ=50 kills fifty times as often.
 """
 
-import json
 import os
 import random
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 
 import pytest
 import sqlalchemy as sa
@@ -24,52 +18,9 @@ from shortlist.serve.config import ServeConfig
 from shortlist.serve.service import Service
 from shortlist.serve.store import EventStore
 from tests.postgres import running, started
+from tests.serve.server import Server
 
 KILLS = 2 * int(os.environ.get("SHORTLIST_FUZZ", "1"))
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Server:
-    """A service in a process of its own."""
-
-    def __init__(self, folder, db=""):
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "shortlist", "serve", str(folder / "shop.shortlist")]
-        command += ["--port", str(self.port), *(["--db", db] if db else [])]
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 120
-        while self.call("/ready")[0] != 200:
-            assert time.monotonic() < end, "the service did not start"
-            assert self.process.poll() is None, "the service ended"
-            time.sleep(0.05)
-
-    def call(self, path, body=None, timeout=20):
-        """(status, answer); status 0 if there is none."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self.url + path, data, {"content-type": "application/json"} if data else {}
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
-                return answer.status, json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read())
-        except (OSError, ValueError):
-            return 0, None
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
 
 
 def events(start, n):

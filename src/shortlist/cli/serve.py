@@ -50,10 +50,12 @@ def serve(
             f"the service needs {error.name}, which is not installed; run pip install 'shortlist[serve]'."
         ) from None
     if demo:
-        from shortlist.cli.serve_demo import prepare_demo
+        from shortlist.cli.serve_demo import prepare_demo, start_traffic
 
-        folder = prepare_demo(print_note)
-        model, token_file = model or str(folder / "demo.shortlist"), token_file or str(folder / "tokens")
+        if model or token_file:
+            raise ConfigError("--demo brings its own model and token; leave out the model and --token_file.")
+        prepared = prepare_demo(print_note)
+        model, token_file = str(prepared.model), str(prepared.tokens)
     settings = load_config(
         {
             "model": model,
@@ -67,5 +69,9 @@ def serve(
         },
         file=config,
     )
-    print_note(f"shortlist serves {settings.model_path.name} at http://{settings.host}:{settings.port}/")
+    address = f"http://{settings.host}:{settings.port}/"
+    print_note(f"shortlist serves {settings.model_path.name} at {address}")
+    if demo:
+        print_note(f"open {address}#token={prepared.token}")
+        start_traffic(prepared, settings.host, settings.port)
     run(settings)

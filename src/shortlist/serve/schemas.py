@@ -36,7 +36,9 @@ class RecommendBody(Body):
     at: StrictStr | None = Field(
         None, description="Time of the lists, ISO 8601; default: the last event.", max_length=40
     )
-    explain: StrictBool = Field(False, description="Add the sources of each score. For one user only; the list is not logged.")
+    explain: StrictBool = Field(
+        False, description="Add the sources of each score. For one user only; the list is not logged."
+    )
     withheld: Annotated[StrictInt, Field(ge=0, le=50)] = Field(
         0, description="Also return this many candidates below the end of each list."
     )

@@ -44,8 +44,9 @@ def sample_lists(served: Served) -> Usual:
     lengths = served.model.recommend(sample, n_threads=1).lengths
     order = np.argsort(-lengths, kind="stable")
     shown = order[lengths[order] > 0]
-    picked = [*shown[[0, shown.size // 2, -1]], *order[lengths[order] == 0][:1]] if shown.size else order[:1]
-    examples = {sample[int(at)]: int(lengths[at]) for at in picked}
+    picked = [] if not shown.size else shown[[0, shown.size // 2, shown.size * 9 // 10, -1]].tolist()
+    picked += order[lengths[order] == 0][:1].tolist()
+    examples = {sample[at]: int(lengths[at]) for at in picked}
     return Usual(served.number, lengths.tolist(), examples)
 
 
@@ -80,7 +81,11 @@ def describe_status(
             )
         ],
         "monitors": {
-            name: {"level": monitor.level, "points": monitor.trace.select("at", "n", "mean").to_dicts()}
+            name: {
+                "promise": monitor.promise,
+                "level": monitor.level,
+                "points": monitor.trace.select("at", "n", "mean").to_dicts(),
+            }
             for name, monitor in monitors.items()
         },
     }
@@ -175,8 +180,9 @@ def _check_lists(total: Counter[str], recent: Counter[str]) -> Check:
         "Lists",
         BAD if stopped else OK if total["lists"] else UNKNOWN,
         f"{recent['lists'] / RECENT:,.1f} per minute",
-        f"{total['lists']:,} lists within the last hour, {recent['lists']:,} within the last {RECENT} minutes.",
-        "Check that the shop still calls POST /v1/recommend, that its token is valid, and that /ready answers.",
+        f"{total['lists']:,} lists within the last hour, {recent['lists']:,} in the last {RECENT} minutes.",
+        "Check that the shop still calls POST /v1/recommend, that its token is valid, and that "
+        "/ready answers.",
     )
 
 
@@ -276,7 +282,19 @@ def _check_monitor(name: str, monitor: PromiseMonitor) -> Check:
     if monitor.mean is None:
         return Check(title, UNKNOWN, "no outcomes", "No events after a list have arrived yet.", "")
     value = f"{monitor.mean:.1%} observed" if name == "promise" else f"{monitor.mean:+.1%} off"
-    return Check(title, BAD if monitor.status == "alarm" else OK, value, monitor.summary(), action)
+    return Check(title, BAD if monitor.status == "alarm" else OK, value, _verdict(monitor), action)
+
+
+def _verdict(monitor: PromiseMonitor) -> str:
+    """What a monitor says, for people who do not know it."""
+    broken = {
+        "precision": f"precision is below the promised {monitor.level or 0:.1%}",
+        "empty": f"more than the promised {monitor.level or 0:.1%} of the lists are empty",
+        "calibration": f"predicted and observed precision differ by more than {monitor.tolerance:.1%}",
+    }[monitor.promise]
+    if monitor.status == "alarm":
+        return f"The outcomes of the lists show that {broken}, probably since {monitor.since} UTC."
+    return f"The outcomes of the lists do not show that {broken}."
 
 
 def _check_age(served: Served, now: float) -> Check:

@@ -1,7 +1,7 @@
 // Small SVG charts, drawn for the width that they have; each has a sentence for screen readers.
 import { h, percent, s } from "./dom.js";
 
-const LEFT = 48, RIGHT = 20, TOP = 12, BOTTOM = 44, STEPS = 4;
+const LEFT = 56, RIGHT = 20, TOP = 12, BOTTOM = 44, STEPS = 4;
 
 // An element that draws itself again when its width changes.
 export function drawn(draw) {
