@@ -98,4 +98,5 @@ def open_page(browser, server):
     yield open_at
     for context in contexts:
         context.close()
-    assert problems == []
+    if problems:
+        pytest.fail(f"the console of the browser reports {problems}")

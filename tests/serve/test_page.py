@@ -121,6 +121,8 @@ def test_trade_off_and_roll_back_with_a_mouse(open_page, server):
 
 def test_health_says_what_to_do(open_page, server):
     page = open_page("/#health")
+    page.clock.install()
+    page.reload()
     heading(page, "Act now|watch|Everything is in order")
     names = page.locator(".check h2 span:first-child").all_inner_texts()
     wanted = {"Event store", "Lists", "Failed requests", "Latency", "Empty lists", "List lengths"}
@@ -148,13 +150,15 @@ def test_health_says_what_to_do(open_page, server):
         "calibration": {"points": points},
     }
     page.route("**/v1/status", lambda route: route.fulfill(json=status))
-    heading(page, "Act now.*A new check")  # within ten seconds, without a reload
+    page.clock.fast_forward(10_000)
+    heading(page, "Act now.*A new check")
     first = page.locator(".check").first
     assert "What to do: Run this." in first.inner_text()
     page.get_by_role("heading", name="Promised and observed precision").wait_for()
     page.get_by_role("heading", name="Predicted and observed").wait_for()
     page.unroute("**/v1/status")
     page.route("**/v1/status", lambda route: route.abort())
+    page.clock.fast_forward(10_000)
     page.get_by_role("alert").get_by_text("The service cannot be reached.").wait_for()
     assert {text.split(":")[-1] for text in page.problems} == {"ERR_FAILED"}
     page.problems.clear()
@@ -194,9 +198,8 @@ def test_everything_with_the_keyboard_alone(open_page, server):
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="items recommended").wait_for()
     tab_to(page, "Compare with")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")  # the cutoff in service
+    page.keyboard.press("ArrowDown")  # three items
     page.get_by_role("heading", name="3 items recommended").wait_for()
     follow(page, "Trade-off", "Fewer lists, better lists")
     tab_to(page, "Send nothing to the least certain")

@@ -42,6 +42,7 @@ def describe_models(service: Service) -> dict[str, Any]:
         "class": type(model).__name__,
         "cutoff": served.cutoff_name,
         "cutoff_description": None if model.cutoff_ is None else repr(model.cutoff_),
+        "has_boundary": model.has_boundary,
         "n_users": len(model.users_),
         "n_items": len(model.items_),
         "loaded": served.loaded,

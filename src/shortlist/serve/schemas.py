@@ -30,8 +30,8 @@ class RecommendBody(Body):
     candidates: list[Id] | None = Field(None, description="Only these items may be recommended.")
     exclude: list[Id] | None = Field(None, description="These items may not be recommended.")
     N: Length | None = Field(None, description="The same length for all lists, instead of a cutoff.")
-    min_items: Length = 0
-    max_items: Length | None = None
+    min_items: Length = Field(0, description="Lists are filled up to this length.")
+    max_items: Length | None = Field(None, description="Lists end at this length at the latest.")
     cutoff: StrictStr = Field("auto", description='"auto", "boundary" or a `cutoff_id`.', max_length=200)
     at: StrictStr | None = Field(
         None, description="Time of the lists, ISO 8601; default: the last event.", max_length=40
@@ -197,6 +197,7 @@ class ModelAnswer(BaseModel):
     class_: str = Field(alias="class")
     cutoff: str
     cutoff_description: str | None
+    has_boundary: bool = Field(description='Whether requests may ask for the cutoff "boundary".')
     n_users: int
     n_items: int
     loaded: float

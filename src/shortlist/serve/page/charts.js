@@ -10,7 +10,7 @@ export function drawn(draw) {
   const again = () => { if (width) place.replaceChildren(draw(width)); };
   new ResizeObserver(([entry]) => {
     const found = Math.floor(entry.contentRect.width);
-    if (found !== width) { width = found; again(); }
+    if (found !== width) { width = found; requestAnimationFrame(again); }
   }).observe(place);
   return { place, again };
 }

@@ -14,19 +14,22 @@ const ENDS = [
 ];
 
 export async function lookup(view) {
+  const { has_boundary: hasBoundary } = await get("/v1/model");
+  const ends = ENDS.filter(([value]) => value !== "boundary" || hasBoundary);
   const user = h("input", { name: "user", autocomplete: "off", spellcheck: "false", required: true, value: decoded(view.rest) });
   const candidates = h("input", { autocomplete: "off", spellcheck: "false" });
   const exclude = h("input", { autocomplete: "off", spellcheck: "false" });
   const least = h("input", { type: "number", min: 0, max: 1000, step: 1, inputmode: "numeric" });
   const most = h("input", { type: "number", min: 0, max: 1000, step: 1, inputmode: "numeric" });
-  const first = select(ENDS, "auto"), second = select([["", "nothing"], ...ENDS], "");
+  const first = select(ends, "auto"), second = select([["", "nothing"], ...ends], "");
   const result = h("div", {});
+  let asked = 0; // an answer to an earlier question is not shown
   const said = h("p", { class: "unseen", role: "status" });
   const examples = h("p", { class: "examples" });
   const form = h("form", { class: "card", onsubmit: (event) => { event.preventDefault(); ask(); } },
     h("div", { class: "row" },
       field("User id", user),
-      field("The list ends by", first),
+      field("Stopping rule", first),
       field("Compare with", second),
       h("button", {}, "Show list")),
     examples,
@@ -53,6 +56,8 @@ export async function lookup(view) {
   async function load() {
     const id = user.value.trim();
     if (!id) return;
+    asked += 1;
+    const number = asked;
     said.textContent = "";
     result.setAttribute("aria-busy", "true");
     try {
@@ -60,14 +65,15 @@ export async function lookup(view) {
       const base = { users: [person.user_id], withheld: WITHHELD, explain: true, ...limits() };
       const choices = [first.value, second.value].filter(Boolean);
       const answers = await Promise.all(choices.map((choice) => post("/v1/recommend", { ...base, ...ending(choice) })));
-      if (user.value.trim() !== id) return; // another user was asked for meanwhile
+      if (number !== asked) return;
       const cards = answers.map((answer, index) => listCard(answer.lists[0], answer, choices[index]));
       result.replaceChildren(h("div", { class: cards.length > 1 ? "pair" : "main-and-side" }, cards, historyCard(person)));
       said.textContent = answers.map((answer) => title(answer.lists[0])).join("; ");
     } catch (error) {
+      if (number !== asked) return;
       result.replaceChildren(error.error === "unknown_id" ? unknown(id) : view.failure(error));
     } finally {
-      result.removeAttribute("aria-busy");
+      if (number === asked) result.removeAttribute("aria-busy");
     }
   }
 
@@ -123,7 +129,7 @@ function listCard(list, answer, choice) {
   const why = list.explanation || list.reason || "";
   return h("section", { class: "card" },
     h("h2", {}, title(list)),
-    h("p", { class: "muted" }, `The list ends by ${ENDS.find(([value]) => value === choice)[1]}${choice === "auto" ? ` (${answer.cutoff})` : ""}.`),
+    h("p", { class: "muted" }, `Stopping rule: ${ENDS.find(([value]) => value === choice)[1]}${choice === "auto" ? ` (${answer.cutoff})` : ""}.`),
     answer.notes.map((note) => message(note)),
     h("table", { class: "list" },
       h("caption", { class: "unseen" }, "Items of the list, then the items that were left out"),
