@@ -223,6 +223,7 @@ class TestAccess:
         ("POST", "/v1/cut", {"lists": [], "cutoff": "x"}, "read"),
         ("POST", "/v1/cut/fit", {"lists": [], "outcomes": []}, "admin"),
         ("POST", "/v1/events", {"events": []}, "events"),
+        ("GET", "/v1/users", None, "read"),
         ("GET", "/v1/users/u1", None, "read"),
         ("GET", "/v1/items/i1/similar", None, "read"),
         ("GET", "/v1/model", None, "read"),

@@ -22,6 +22,7 @@ ROUTES = (
     ("POST", "/v1/cut"),
     ("POST", "/v1/cut/fit"),
     ("POST", "/v1/events"),
+    ("GET", "/v1/users"),
     ("GET", "/v1/users/{user_id}"),
     ("GET", "/v1/items/{item_id}/similar"),
     ("GET", "/v1/model"),

@@ -86,7 +86,7 @@ def add_list_routes(app: FastAPI, service: Service) -> None:
         """Return a list for each user or session, ended where the cutoff says."""
         body = await read_body(request, schemas.RecommendBody)
         result = await service.lists.submit(build_job(body, service))
-        if body.explain:  # somebody looks at a list; nobody is shown it
+        if body.explain:  # the list is inspected, not shown to the user
             return Response(result.body, media_type="application/json")
         service.metrics.count_lists(result.lengths, result.unknown)
         share = service.config.log_share

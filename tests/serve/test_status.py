@@ -1,0 +1,94 @@
+"""What the page reads: example users, counts by minute, and lists that are only looked at."""
+
+import time
+
+import pytest
+from starlette.testclient import TestClient
+
+from shortlist.serve import metrics
+from shortlist.serve.app import create_app
+from shortlist.serve.config import ServeConfig
+from shortlist.serve.metrics import KEPT_MINUTES, Metrics
+from shortlist.serve.service import Service
+from shortlist.serve.store import StoreError
+
+
+@pytest.fixture
+def service(folder):
+    """A service in this process; `service.client` calls it."""
+    found = Service(ServeConfig(model=str(folder / "shop.shortlist"), poll=0.02))
+    with TestClient(create_app(found), base_url="http://127.0.0.1:8000") as client:
+        found.client = client
+        yield found
+
+
+def test_example_users_have_long_short_and_empty_lists(client):
+    examples = client.get("/v1/users").json()["examples"]
+    users = [one["user_id"] for one in examples]
+    lists = client.post("/v1/recommend", json={"users": users}).json()["lists"]
+    lengths = [one["n_items"] for one in examples]
+    assert lengths == [len(one["items"]) for one in lists]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] > 20
+    assert lengths[-1] == 0
+
+
+def test_a_list_that_is_looked_at_is_explained_but_not_logged(service):
+    body = {"users": ["u10"], "explain": True, "withheld": 4}
+    one = service.client.post("/v1/recommend", json=body).json()["lists"][0]
+    assert len(one["withheld"]) == 4
+    for row in (*one["items"], *one["withheld"]):
+        assert row["contributions"]
+        assert 0 < row["probability"] < 1
+    other = service.client.post("/v1/recommend", json={"users": ["u11"]}).json()["lists"][0]
+    end = time.monotonic() + 20
+    while not (logged := service.store.lists_between(0, time.time() + 1, 10)):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert [row.list_id for row in logged] == [other["list_id"]]
+    assert "shortlist_lists_total 1.0" in service.client.get("/metrics").text
+
+
+def test_the_trade_off_is_computed_once_per_activation(service):
+    first = service.tradeoff()
+    assert service.tradeoff() is first
+    service.deployment.activate("shop", "again")
+    assert service.tradeoff() is not first
+
+
+def test_counts_of_a_finished_minute_wait_until_they_are_stored(monkeypatch):
+    counts = Metrics()
+    for minute in (100, 101):
+        monkeypatch.setattr(metrics.time, "time", lambda minute=minute: 60.0 * minute)
+        counts.count_events(3, 0, 0)
+    assert {minute: found["events:accepted"] for minute, found in counts.minutes().items()} == {
+        100: 3,
+        101: 3,
+    }
+    counts.forget_before(101)
+    assert list(counts.minutes()) == [101]
+    for minute in range(200, 200 + 2 * KEPT_MINUTES):
+        monkeypatch.setattr(metrics.time, "time", lambda minute=minute: 60.0 * minute)
+        counts.count_events(1, 0, 0)
+    assert len(counts.minutes()) == KEPT_MINUTES
+
+
+def test_the_error_of_a_store_goes_when_the_store_is_back(service, monkeypatch):
+    def fail():
+        raise StoreError("the event store cannot be reached; repeat the request in a few seconds.")
+
+    def state():
+        checks = service.client.get("/v1/status").json()["checks"]
+        return next(one["state"] for one in checks if one["name"] == "Event store")
+
+    def wait_for(wanted):
+        end = time.monotonic() + 20
+        while state() != wanted:
+            assert time.monotonic() < end, f"the state never became {wanted}"
+            time.sleep(0.02)
+
+    wait_for("ok")
+    with monkeypatch.context() as patch:
+        patch.setattr(service.deployment, "follow", fail)
+        wait_for("warning")
+    wait_for("ok")
