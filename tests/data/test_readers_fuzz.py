@@ -293,7 +293,9 @@ def test_files(tmp_path, capfd, kind):
     rng = random.Random(f"{SEED} {kind}")
     good = 0
     for number in range(CASES * TIMES):
-        body = mutate(FORMATS[kind](rng), rng)
+        body = FORMATS[kind](rng)
+        if "parquet" not in kind or rng.random() < 0.6:  # most changes make a Parquet file unreadable
+            body = mutate(body, rng)
         path = tmp_path / f"{number}.{kind}"
         path.write_bytes(body)
         try:

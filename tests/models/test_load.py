@@ -140,7 +140,7 @@ def test_history_is_checked(case, tmp_path):
 MODELS = {
     ("Popularity", "NaN"): (element("model.popularity", 0, np.nan), "must be finite"),
     ("Popularity", "rows"): (rows("model.popularity", 3), "must have shape 20, got 3"),
-    ("PersonalFrequency", "counts"): (rows("model.popularity", 3), "'popularity' must have shape"),
+    ("PersonalFrequency", "rows"): (rows("model.popularity", 3), "'popularity' must have shape 20, got 3"),
     ("PersonalFrequency", "decay"): (param("decay", 0), "decay must be above 0"),
     ("EASE", "columns"): (lambda p: p.arrays.update({"model.weights": np.ones((20, 3), "f4")}), "20 × 20"),
     ("TIFUKNN", "rows"): (rows("model.weights", 3), "'weights' must have shape"),

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import shortlist as sl
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError, DataError, UnknownIdError
 from tests.models.cases import checkerboard, fitted
 
 N_USERS = 30
@@ -126,7 +126,7 @@ def test_users_must_be_ids(users):
 
 
 def test_other_ids_are_refused():
-    refuse(DataError, "ids must be all strings or all integers", users=["u00", 3])
+    refuse(DataError, "ids must be strings or integers, all of one type, got a mixture", users=["u00", 3])
     refuse(DataError, "users must be distinct, got 'u00' more than once", users=["u00", "u00"])
     assert len(fitted("Popularity").recommend([], N=2)) == 0
 
@@ -142,7 +142,8 @@ def test_item_filters_must_be_collections(name):
             **{name: given},
         )
     refuse(ConfigError, f"{name} must be a list of item ids or a list of lists", **{name: ["i00", ["i02"]]})
-    refuse(DataError, "ids must be strings or integers, got a list", **{name: {"u00": [["i00"]]}})
+    nested = {name: {"u00": [["i00"]]}}
+    refuse(UnknownIdError, f"{name}: item ids are strings, got a list, .* pass a string, such as", **nested)
 
 
 def test_every_item_filter_shape_works():

@@ -1,5 +1,6 @@
 """`shortlist recommend`: lists of a saved model, printed or written to a file."""
 
+import glob
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -202,8 +203,11 @@ def read_empty(path: Path) -> "pl.DataFrame":
     """The empty lists of a file: length and reason."""
     import polars as pl
 
-    scans: dict[str, Any] = {".parquet": pl.scan_parquet, ".csv": pl.scan_csv, ".jsonl": pl.scan_ndjson}
-    rows = scans[path.suffix](path, glob=False) if path.suffix != ".jsonl" else pl.scan_ndjson(path)
+    if path.suffix == ".jsonl":
+        rows = pl.scan_ndjson(glob.escape(str(path)))  # scan_ndjson has no glob=False
+    else:
+        scan = pl.scan_parquet if path.suffix == ".parquet" else pl.scan_csv
+        rows = scan(path, glob=False)
     found: pl.DataFrame = rows.filter(pl.col("rank") == 0).select("length", "reason").collect()
     return found
 

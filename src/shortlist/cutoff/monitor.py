@@ -82,6 +82,7 @@ class PromiseMonitor:
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> monitor = sl.PromiseMonitor(0.3)
     >>> for day in range(30):

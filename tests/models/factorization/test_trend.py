@@ -55,13 +55,21 @@ def test_scores_are_factors_plus_repeat_and_trend_terms():
     theta, users = one._state.parameters, np.array([3, 0, 77, 4], np.int32)
     times = (FIRST + np.array([5, 12, 11, 400])) * DAY - [0, 1, 0, 0]
     trend = Trend.of(data, 2.0)
-    wanted = one.dense_scores(theta, data, one._state.side._replace(trend=None), users)
-    for row, day in enumerate((5, 11, 11, 400)):
-        wanted[row] += (theta.user_trend[users[row]] + theta.item_trend) * trend.trend_scores(FIRST + day)
+    side = one._state.side._replace(trend=None)
+    term = np.stack(
+        [
+            (theta.user_trend[user] + theta.item_trend) * trend.trend_scores(FIRST + day)
+            for user, day in zip(users, (5, 11, 11, 400), strict=True)
+        ]
+    )
+    wanted = one.dense_scores(theta, data, side, users) + term
     np.testing.assert_allclose(
         one.dense_scores(theta, data, one._state.side, users, times), wanted, rtol=1e-5, atol=1e-5
     )
     lists = one.recommend(data.users.to_ids(users), N=3, at=times.tolist(), filter_seen=False)
+    for row, at in enumerate(times):  # the history of a user ends at the time of the request
+        before = data.where(data.time < at)
+        wanted[row] = one.dense_scores(theta, before, side, users[row : row + 1])[0] + term[row]
     best = -np.sort(-wanted, axis=1)[:, :3]
     np.testing.assert_allclose(lists.scores.reshape(4, 3), best, rtol=1e-5, atol=1e-5)
     assert answer(one, users).factors is None
@@ -139,7 +147,7 @@ def test_file_without_trend_weights_is_rejected(tmp_path, monkeypatch):
         type(one), "_to_arrays", lambda *_: ({k: v for k, v in arrays.items() if k != "user_trend"}, notes)
     )
     one.save(tmp_path / "model")
-    with pytest.raises(ModelFileError, match=r"cannot be used by this version .*user_trend"):
+    with pytest.raises(ModelFileError, match="'user_trend' is missing; save the model again"):
         load_model(tmp_path / "model")
 
 
