@@ -13,7 +13,8 @@ from shortlist.errors import DataError
 
 if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
-    from shortlist.data.ranked_lists import RankedList, RankedLists
+    from shortlist.data.ranked_list import RankedList
+    from shortlist.data.ranked_lists import RankedLists
     from shortlist.reports.model_report import ModelReport
     from shortlist.split import Split
 

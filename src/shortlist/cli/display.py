@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from shortlist.data.id_map import IdMap
     from shortlist.data.interactions import Interactions
-    from shortlist.data.ranked_lists import RankedList, RankedLists
+    from shortlist.data.ranked_list import RankedList
+    from shortlist.data.ranked_lists import RankedLists
     from shortlist.models.base import Recommender
 
 BOUNDARY_REASONS = ("boundary", "no_candidate_above_boundary")

@@ -9,8 +9,9 @@ from scipy.special import expit
 from shortlist.core.checks import check_array, check_float_value, check_ids, check_names
 from shortlist.core.estimator import short_repr
 from shortlist.core.glm import LOGISTIC, glm_fit
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_interval, needs_all_outcomes
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff
 from shortlist.cutoff.candidates import Labels
+from shortlist.cutoff.checks import check_interval, needs_all_outcomes
 from shortlist.cutoff.features import bounded_scores, score_range
 from shortlist.cutoff.search import best_threshold, count_above, running_minimum
 from shortlist.data.id_map import UNKNOWN, IdMap

@@ -14,8 +14,9 @@ from scipy.stats import binom
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text
 from shortlist.core.estimator import MAX_SEED, check_whole, short_repr
-from shortlist.cutoff.base import FITTED_IDS, CutLists, check_choice, check_interval
+from shortlist.cutoff.base import FITTED_IDS, CutLists
 from shortlist.cutoff.candidates import Labels
+from shortlist.cutoff.checks import check_choice, check_interval
 from shortlist.cutoff.online import ONLINE, OnlineCutoff
 from shortlist.cutoff.search import count_above, running_minimum
 from shortlist.cutoff.threshold import ON

@@ -14,8 +14,8 @@ import numpy as np
 
 from shortlist.core.checks import check_float_value, check_names, check_whole_value
 from shortlist.core.estimator import check_whole
-from shortlist.cutoff.base import check_interval
 from shortlist.cutoff.calibration import CalibratedCutoff
+from shortlist.cutoff.checks import check_interval
 from shortlist.cutoff.outcomes import list_values
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists

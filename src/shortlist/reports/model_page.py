@@ -19,7 +19,7 @@ from shortlist.core.charts import (
     thin_labels,
 )
 from shortlist.core.files import atomic_write
-from shortlist.data.ranked_lists import RankedList
+from shortlist.data.ranked_list import RankedList
 from shortlist.data.reasons import REASON_TEXT
 from shortlist.evaluation.report import Report
 from shortlist.reports.model_report import MIN_USERS, P_LEVEL, ModelReport, item_namer, items_of
