@@ -69,7 +69,8 @@ def test_scores_are_factors_plus_repeat_and_trend_terms():
     lists = one.recommend(data.users.to_ids(users), N=3, at=times.tolist(), filter_seen=False)
     for row, at in enumerate(times):  # the history of a user ends at the time of the request
         before = data.where(data.time < at)
-        wanted[row] = one.dense_scores(theta, before, side, users[row : row + 1])[0] + term[row]
+        known = side._replace(repeat_counts=one._repeat_counts(before))
+        wanted[row] = one.dense_scores(theta, before, known, users[row : row + 1])[0] + term[row]
     best = -np.sort(-wanted, axis=1)[:, :3]
     np.testing.assert_allclose(lists.scores.reshape(4, 3), best, rtol=1e-5, atol=1e-5)
     assert answer(one, users).factors is None
