@@ -169,6 +169,15 @@ def test_inspect_shows_what_was_trained(trained, capsys):
     assert "300 lists" in out
 
 
+def test_observe_adds_events_once(trained, capsys, tmp_path):
+    before = sl.load_model(trained / "model").history_.n_rows
+    words = "observe", trained / "model", trained / "held.parquet", "--out", tmp_path / "later"
+    done = run_json(capsys, *words)
+    assert done["rows"] == sl.load_model(tmp_path / "later").history_.n_rows == before + done["added"]["rows"]
+    again = run(capsys, "observe", tmp_path / "later", trained / "held.parquet")
+    assert "Added 0 rows and 0 new users" in again
+
+
 @pytest.mark.parametrize("test", [[], ["--test", "held.csv"]])
 def test_fit_writes_a_report_on_unseen_baskets(capsys, tmp_path, monkeypatch, test):
     monkeypatch.chdir(tmp_path)
