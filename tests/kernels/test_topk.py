@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from shortlist.core.ragged import no_sets, read_only, same_sets
-from shortlist.kernels.topk import lower_to_running_minimum, rank_rows, select_top, top_k, unpack_keys
+from shortlist.kernels.topk import (
+    lower_to_running_minimum,
+    rank_rows,
+    score_grid,
+    score_pairs,
+    select_top,
+    top_k,
+    unpack_keys,
+)
 from shortlist.recommend.index import ItemIndex
 from shortlist.recommend.retrieval import search_index, select_dense, select_ragged
 
@@ -124,3 +132,20 @@ def test_running_minimum_restarts_in_each_row(matrix):
     lowered = matrix.copy().ravel()
     lower_to_running_minimum(np.array([0, 6, 12]), lowered)
     np.testing.assert_array_equal(lowered, np.minimum.accumulate(matrix, axis=1).ravel())
+
+
+@pytest.mark.parametrize("n_factors", [1, 8, 13])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_scores_of_users_and_items_are_inner_products(n_factors, has_bias):
+    rng = np.random.default_rng(n_factors)
+    users, items = (rng.normal(size=(n, n_factors)).astype(np.float32) for n in (4, 6))
+    bias = rng.normal(size=6 if has_bias else 0).astype(np.float32)
+    expected = users.astype(float) @ items.T + (bias if has_bias else 0)
+    lists = [[5, 0], [], [3], [1, 2, 4]]
+    indptr, listed = np.cumsum([0, *map(len, lists)]), np.array([*itertools.chain(*lists)], np.int32)
+    scores = np.empty(6, np.float32)
+    score_pairs(users, items, bias, indptr, listed, scores)
+    np.testing.assert_allclose(scores, expected[np.repeat(range(4), np.diff(indptr)), listed], atol=1e-5)
+    grid = np.empty((4, 6), np.float32)
+    score_grid(users, items, bias, listed, grid)
+    np.testing.assert_allclose(grid, expected[:, listed], atol=1e-5)
