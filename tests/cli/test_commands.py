@@ -151,12 +151,13 @@ def test_boundary_and_another_cutoff_exclude_each_other(trained, capsys):
     ours = run_json(capsys, "recommend", trained / "model")
     assert run_json(capsys, "recommend", trained / "model", "--cutoff", cutoff) == ours
     assert main(["recommend", str(trained / "model"), "--boundary", "--cutoff", str(cutoff)]) == 2
-    assert "exclude each other" in capsys.readouterr().err
+    assert "--boundary and --cutoff both set the length of lists; drop one" in capsys.readouterr().err
 
 
 def test_unknown_user_gets_an_empty_list_and_a_reason(trained, capsys):
-    (one,) = run_json(capsys, "recommend", trained / "model", "--user", "u999")
-    assert (one["length"], one["reason"]) == (0, "unknown_user")
+    both = run_json(capsys, "recommend", trained / "model", "--user", "u1", "u999")
+    assert (both[1]["length"], both[1]["reason"]) == (0, "unknown_user")
+    assert main(["recommend", str(trained / "model"), "--user", "u999", "--json"]) == 2  # no known user
 
 
 def test_inspect_shows_what_was_trained(trained, capsys):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import Group, Parameter, Token
@@ -164,7 +165,9 @@ def parse_cutoff_name(kind: Any, tokens: Sequence[Token]) -> str:
     plain: dict[str, str] = {_plain(name): name for name in names}
     text = tokens[0].value
     if _plain(text) not in plain:
-        raise ConfigError(f"it must be one of {', '.join(names)}, got {text[:60]!r}; choose one.")
+        near = get_close_matches(_plain(text[:60]), plain, 1)
+        advice = f'Did you mean "{plain[near[0]]}"?' if near else "choose one."
+        raise ConfigError(f"it must be one of {', '.join(names)}, got {text[:60]!r}; {advice}")
     return plain[_plain(text)]
 
 
