@@ -8,6 +8,8 @@ week, so the hard part is to know when to send nothing. The cells (# %%) open as
 """
 
 # %% One week for validation, one week for the test. Customers who buy nothing in a week must count, too.
+import warnings
+
 import shortlist as sl
 from shortlist.cutoff import ExpectedValue, FixedN, reliability
 
@@ -35,6 +37,8 @@ def best_fixed(cost: float) -> FixedN:
     return max(cutoffs, key=lambda cut: earned(cut.apply(candidates), split.valid, cost))
 
 
+# At a cost of 1 nothing is worth a push, so the warning that all lists are empty is expected here.
+warnings.filterwarnings("ignore", "all .* lists of", sl.errors.DataWarning)
 print(" cost  show if p >  pushed to  items  earned  fixed N earns")
 for cost in (0.02, 0.1, 0.25, 1.0):
     cut = ExpectedValue(gain=1.0, cost=cost, n_candidates=20).fit(
