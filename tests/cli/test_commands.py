@@ -54,9 +54,12 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
         assert examples, f"shortlist {' '.join(command)} --help has no example"
         for example in examples:
             words = shlex.split(example)[1:]
-            shorter = QUICK if words[0] in ("fit", "tune") else []
+            # a guarantee needs a good model, so its example is run as it is
+            shorter = QUICK if words[0] in ("fit", "tune") and "--min_precision" not in words else []
             if words[0] in ("demo", "reproduce") or words[:2] == ["datasets", "fetch"]:
                 continue  # these take minutes or need a network
+            if words[0] == "serve" or "postgresql:" in example:
+                continue  # runs until it is stopped, or needs a server
             assert main([*words, *shorter]) == 0, example
 
 
