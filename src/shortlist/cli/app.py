@@ -33,6 +33,7 @@ INTERRUPTED = 130  # 128 + SIGINT
 PIPE_CLOSED = 141  # 128 + SIGPIPE
 NO_MEMORY = (
     "cannot allocate memory",
+    "error return without exception set",  # what CPython says if an allocation fails without a message
     "can't start new thread",
     "failed to map segment from shared object",
     "memory allocation of",

@@ -380,14 +380,18 @@ class Cutoff(Summarized):
         """The lengths, between 0 and the number of candidates."""
 
 
+def _is_own(cls: type) -> bool:
+    """Whether the class belongs to this library, not to its users."""
+    return cls.__module__.startswith("shortlist.")
+
+
 def check_cutoff(cutoff: Any, rule: str, call: str = "()") -> None:
     """Raise ConfigError unless this is a cutoff object; the advice names a similar class."""
     if isinstance(cutoff, Cutoff):
         return
     name = cutoff.__name__ if isinstance(cutoff, type) else str(cutoff)[:60]
-    classes = [
-        one for one, cls in Cutoff.registry.items() if issubclass(cls, Cutoff) and cls.__subclasses__() == []
-    ]
+    own = [cls for cls in Cutoff.registry.values() if issubclass(cls, Cutoff) and _is_own(cls)]
+    classes = [cls.__name__ for cls in own if not any(map(_is_own, cls.__subclasses__()))]
     known = {one.lower(): one for one in classes}
     near = get_close_matches(name.lower().replace("_", "").replace("-", ""), known, 1)
     got = f"the class {name}" if isinstance(cutoff, type) else f"{cutoff!r:.60}"
