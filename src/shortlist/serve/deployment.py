@@ -171,8 +171,7 @@ class Deployment:
         )
         last = self._observe(served, activation.events_until)
         model.prepare()
-        users = model.users_.values
-        model.recommend(users.gather_every(max(len(users) // TRIAL_USERS, 1)).head(TRIAL_USERS))
+        model.recommend(sample_users(model, TRIAL_USERS))
         return served, last
 
     def _observe(self, served: Served, after: int) -> int:
@@ -186,6 +185,12 @@ class Deployment:
             if len(rows) < EVENTS_AT_ONCE:
                 break
         return after
+
+
+def sample_users(model: Recommender, n: int) -> pl.Series:
+    """Up to n users, spread evenly over all."""
+    users = model.users_.values
+    return users.gather_every(max(len(users) // n, 1)).head(n)
 
 
 def stored_events(store: EventStore, model: Recommender, after: int) -> tuple[Interactions | None, int]:

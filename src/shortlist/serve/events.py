@@ -18,7 +18,6 @@ from shortlist.serve.schemas import EventBody
 MICROSECONDS = 1_000_000
 EARLIEST, LATEST = 0, 4_102_444_800 * MICROSECONDS  # 1970 to 2100
 FUTURE_SECONDS = 86_400  # clocks differ, but not by more than a day
-MAX_REJECTIONS = 100  # reported one by one
 
 
 def parse_events(

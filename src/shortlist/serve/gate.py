@@ -67,7 +67,6 @@ RULES = (
     Rule("GET", "/v1/status", "read"),
     Rule("GET", "/v1/tradeoff", "read"),
     Rule("POST", "/v1/tradeoff", "admin"),
-    Rule("GET", "/v1/report/", "read", exact=False),
     Rule("GET", "/metrics", "read"),
     Rule("GET", "/health", OPEN),
     Rule("GET", "/ready", OPEN),

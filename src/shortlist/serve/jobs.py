@@ -55,6 +55,7 @@ def build_job(body: RecommendBody, service: Service) -> ListJob:
         withheld=body.withheld,
         explain=body.explain,
         notes=tuple(notes),
+        log_share=config.log_share,
     )
 
 

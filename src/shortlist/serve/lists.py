@@ -35,6 +35,7 @@ class ListJob:
     withheld: int = 0
     explain: bool = False
     notes: tuple[str, ...] = ()
+    log_share: float = 1.0  # of the lists that are logged
 
     @property
     def is_mergeable(self) -> bool:
@@ -161,7 +162,7 @@ def _answer(
 ) -> ListResult:
     """The part of the lists that one request needs."""
     wanted = lists.users.values.to_list() if job.users is None else job.users
-    made, share = time.time(), 1.0
+    made = time.time()
     found, log, lengths, unknown = [], [], [], 0
     more = None if longer is None else _Texts(longer)
     for user in wanted:
@@ -192,14 +193,14 @@ def _answer(
         found.append(one)
         unknown += reason == "unknown_user"
         lengths.append(end - start)
-        log.append(_log_row(one, job, made, share))
+        log.append(_log_row(one, job, made))
     body = orjson.dumps(
         {"lists": found, "model": job.served.name, "cutoff": _cutoff_name(job), "notes": job.notes}
     )
     return ListResult(body, log, lengths, unknown)
 
 
-def _log_row(one: dict[str, Any], job: ListJob, made: float, share: float) -> dict[str, Any]:
+def _log_row(one: dict[str, Any], job: ListJob, made: float) -> dict[str, Any]:
     probabilities = [row["probability"] for row in one["items"]]
     return {
         "list_id": one["list_id"],
@@ -210,7 +211,7 @@ def _log_row(one: dict[str, Any], job: ListJob, made: float, share: float) -> di
         "items": orjson.dumps([str(row["item_id"]) for row in one["items"]]).decode(),
         "probabilities": None if None in probabilities else orjson.dumps(probabilities).decode(),
         "reason": one["reason"],
-        "share": share,
+        "share": job.log_share,
         "used": False,
     }
 

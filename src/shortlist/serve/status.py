@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.cutoff.monitor import PromiseMonitor
-from shortlist.serve.deployment import Deployment, Served
+from shortlist.serve.deployment import Deployment, Served, sample_users
 from shortlist.serve.metrics import SECONDS
 from shortlist.serve.store import EventStore
 
@@ -39,8 +39,7 @@ class Usual(NamedTuple):
 
 def sample_lists(served: Served) -> Usual:
     """Compute the lists of a sample of users."""
-    users = served.model.users_.values
-    sample = users.gather_every(max(len(users) // SAMPLE_USERS, 1)).head(SAMPLE_USERS)
+    sample = sample_users(served.model, SAMPLE_USERS)
     lengths = served.model.recommend(sample, n_threads=1).lengths
     order = np.argsort(-lengths, kind="stable")
     shown = order[lengths[order] > 0]

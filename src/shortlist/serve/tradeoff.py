@@ -8,7 +8,7 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.expected import ExpectedUtility
 from shortlist.cutoff.search import coverage_threshold
 from shortlist.errors import ConfigError
-from shortlist.serve.deployment import Served
+from shortlist.serve.deployment import Served, sample_users
 
 SAMPLE_USERS = 2_000
 STEPS = 20
@@ -17,8 +17,7 @@ STEPS = 20
 def compute_tradeoff(served: Served) -> dict[str, Any]:
     """Expected precision and length if only the most certain users are sent a list, in steps of 5%."""
     model = served.model
-    users = model.users_.values
-    sample = users.gather_every(max(len(users) // SAMPLE_USERS, 1)).head(SAMPLE_USERS)
+    sample = sample_users(model, SAMPLE_USERS)
     lists = model.recommend(sample, n_threads=1)
     if lists.probabilities is None:
         raise ConfigError(
@@ -64,8 +63,7 @@ def cutoff_with_coverage(served: Served, coverage: float) -> Cutoff:
             "only ExpectedF1, ExpectedNDCG and ExpectedValue can be given a coverage; "
             "fit the model with one of them."
         )
-    users = model.users_.values
-    sample = users.gather_every(max(len(users) // SAMPLE_USERS, 1)).head(SAMPLE_USERS)
+    sample = sample_users(model, SAMPLE_USERS)
     candidates = model.recommend(sample, N=cutoff.candidates_needed(), n_threads=1)
     utility = cutoff.expected_utility(candidates, history=model.history_)
     best = np.array([part.max(initial=0.0) for part in np.split(utility, candidates.indptr[1:-1])])
