@@ -141,6 +141,15 @@ def step(theta, hyper, user, items, relevant, pools=None, basket=(), snapshot=No
     return context_moves
 
 
+def step_kind(row, liked, z, hyper):
+    """(whether the step is a positive example, whether it is a pair); (None, False) for no step."""
+    if row < 0:
+        return ~row in liked, False
+    if z < hyper.alpha and not hyper.positive_rate:
+        return None, False  # all examples have their own rows
+    return z < hyper.alpha * hyper.positive_rate, z >= hyper.alpha
+
+
 def block(
     theta,
     hyper,
@@ -155,22 +164,23 @@ def block(
     start=0.0,
     trend_scores=None,
 ):
-    """All steps of one stratum; visits are (user, liked items, previous basket). Returns (pairs, moves).
+    """All steps of one stratum; visits are (user, rows, previous basket). Returns (pairs, moves).
 
+    A row is a liked item or ~item, an example drawn from all items.
     `histories` are all earlier baskets of the user at each visit, `trend_scores` the items' trend scores.
     """
     pairs, context_moves = 0, []
-    for number, (user, liked, basket) in enumerate(visits):
+    for number, (user, rows, basket) in enumerate(visits):
+        liked = [row for row in rows if row >= 0]
         if snapshot is not None and not basket:
             continue
         before = () if histories is None else histories[number]
         known = list(dict.fromkeys(i for one in before for i in one if low <= i < high))
-        rate = hyper.positive_rate or len(liked) / (high - low + len(liked))
-        for item in liked:
+        for row in rows:
             bits = next_bits(state)[1]
             state, other, z = draw(state, low, high)
-            relevant = z < hyper.alpha * rate
-            pair = z >= hyper.alpha
+            item, other = (row, other) if row >= 0 else (~row, ~row)
+            relevant, pair = step_kind(row, liked, z, hyper)
             if pair and bits & 1 and repeat_signal(item, before, repeat_decay) > 0:
                 mixed = next_bits(bits - GOLDEN)[1]
                 other = known[(mixed >> 32) * len(known) >> 32]
@@ -191,7 +201,7 @@ def block(
                     for i in free
                 }
                 other = max(free, key=lambda i: score(theta, vector, i) + trend_part[i]) if free else other
-            if not relevant and other in liked:
+            if relevant is None or (not relevant and other in liked):
                 continue
             pairs += pair
             items = [item, other] if pair else [item if relevant else other]
@@ -230,10 +240,11 @@ def run_round(
         low, high = min(part * size, n_items), min((part + 1) * size, n_items)
         visits, histories, visit_trends = [], [], []
         for number, (user, items, basket) in enumerate(groups):
-            liked = [i for i in items if low <= i < high]
+            liked = [i for i in items if low <= (i if i >= 0 else ~i) < high]
             if liked and user_starts[b] <= user < user_starts[b + 1]:
                 visits.append((user, liked, basket))
-                histories.append([own for who, own, _ in groups[:number] if who == user])
+                earlier = [own for who, own, _ in groups[:number] if who == user]
+                histories.append([[i for i in own if i >= 0] for own in earlier])
                 visit_trends.append(None if trend_scores is None else trend_scores[number])
         state = cell_state(key, b * n_blocks * each + part)
         counts = (

@@ -15,11 +15,12 @@ from shortlist.kernels.hrm import (
 )
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
 from shortlist.kernels.strata import Visits
+from shortlist.models.factorization.schedule import UniformExamples
 from shortlist.models.factorization.trend import NO_SALES, Trend, relabel_sales
 from tests import naive
 from tests.kernels.test_mf import WIDTH, F, assert_same, hyperparameters, parameters, wanted_state
 from tests.kernels.test_repeats import DECAY, USERS, new_counts
-from tests.kernels.test_strata import schedule_of
+from tests.kernels.test_strata import labeled_rows, schedule_of
 from tests.kernels.test_trend import DAY, basket_times, busy, dated, sold_on
 
 POOLS = list(product((False, True), (False, True)))
@@ -97,16 +98,18 @@ def test_first_basket_changes_nothing_and_draws_nothing():
     [(1, 1, 1, 1), (3, 1, 1, 1), (3, 1, 2, 1), (3, 1, 2, 3), (1, 1, 1, 6), (2, 3, 1, 1)],
 )
 def test_rounds_match_the_reference(n_blocks, each, window, negative_draws, pools, repeats, trend):
-    schedule = schedule_of(USERS, 11, n_blocks, seed=4, each=each)
+    rate = 0.25 if repeats == trend else 0.0  # 0: examples are drawn from all items
+    later = np.array([at > 0 for baskets in USERS for at in range(len(baskets))])
+    examples = None if rate else UniformExamples(later, 2.5)
+    schedule = schedule_of(USERS, 11, n_blocks, seed=4, each=each, examples=examples)
     schedule.prepare(0)
-    rate = 0.25 if repeats == trend else 0.0  # 0: all items are drawn equally often
     hyper = hyperparameters(lr=0.1, alpha=0.6, negative_draws=negative_draws, positive_rate=rate)
     theta, plain = parameters(2, len(USERS), 11, repeats=repeats, trend=trend)
-    groups = []
+    groups, rows = [], iter(labeled_rows(schedule))
     for user, baskets in enumerate(USERS):
-        for at, items in enumerate(baskets):
+        for at in range(len(baskets)):
             before = [i for basket in baskets[max(at - window, 0) : at] for i in basket]
-            groups.append((user, schedule.label[items].tolist(), [int(schedule.label[i]) for i in before]))
+            groups.append((user, next(rows), [int(schedule.label[i]) for i in before]))
     contexts = contexts_of([(user, before) for user, _, before in groups], pools)
     signals, sales = None, NO_SALES
     if trend:

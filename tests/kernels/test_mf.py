@@ -9,8 +9,9 @@ from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
 from shortlist.kernels.mf import Hyperparameters, Parameters, mf_block, mf_round
 from shortlist.kernels.simd import factor_width
 from shortlist.kernels.strata import Visits
+from shortlist.models.factorization.schedule import UniformExamples
 from tests import naive
-from tests.kernels.test_strata import schedule_of
+from tests.kernels.test_strata import labeled_rows, schedule_of
 
 F = np.float32
 WIDTH = factor_width(8)
@@ -113,6 +114,8 @@ def test_boundary_does_not_change_unless_learned():
 def test_many_steps_match_the_reference(alpha, share):
     hyper = hyperparameters(alpha=alpha, positive_rate=share, lr=0.1)
     visits = [(0, [0, 1, 4]), (2, [2]), (1, [5, 0, 3, 1])]
+    if not share:  # examples that are drawn from all items have their own rows
+        visits = [(0, [0, 1, 4, ~2, ~1, ~1]), (2, [2]), (1, [5, 0, 3, 1]), (0, [~0, ~3])]
     theta, plain = parameters(5, 3, 6)
     pairs = run_block(theta, hyper, 77, visits)
     expected = naive.block(plain, hyper, [(user, liked, ()) for user, liked in visits], 0, 6, 77)[0]
@@ -138,40 +141,30 @@ def test_user_who_likes_every_item_trains_on_positives_only():
     assert (theta.user != before[0]).any()
 
 
-def test_uniform_examples_draw_all_items_equally_often():
-    # scores equal their targets, so only the regularization changes the factors and counts the draws
-    n_items, liked = 10, [0, 1, 2, 3]
-    hyper = hyperparameters(
-        alpha=1, positive_rate=0, lr=0.001, reg_user=0, reg_item=1, reg_negative=1, loss=SQUARED, lambda_t=0
-    )
-    theta, _ = parameters(0, 1, n_items)
-    theta.user[:] = 0
-    theta.bias[:] = np.where(np.arange(n_items) < 4, 1, 0)
-    first = theta.item.copy()
-    for state in range(300):
-        theta.bias[:] = np.where(np.arange(n_items) < 4, 1, 0)
-        run_block(theta, hyper, state * 12345, [(0, liked)] * 5)
-        theta.user[:] = 0
-    drawn = np.log(np.abs(theta.item / first)).mean(1) / np.log(1 - 0.001)
-    assert drawn.sum() == pytest.approx(300 * 5 * 4 * 10 / 14, rel=0.05)
-    assert (abs(drawn - drawn.mean()) < 5 * np.sqrt(drawn.mean())).all()
+def test_only_drawn_rows_are_examples_if_they_come_from_all_items():
+    hyper = hyperparameters(alpha=1, positive_rate=0)
+    theta, plain = parameters(0, 1, 4)
+    assert run_block(theta, hyper, 3, [(0, [0, 1])] * 20) == 0
+    assert_same(theta, plain)  # liked rows alone make no step
+    run_block(theta, hyper, 3, [(0, [0, 1, ~1, ~3])])
+    drawn = theta.bias - plain.bias
+    assert drawn[1] > 0 > drawn[3]  # one example is liked, the other is not
+    assert drawn[0] == drawn[2] == 0
 
 
 @pytest.mark.parametrize(
     ("n_blocks", "each", "negative_draws"),
     [(1, 1, 1), (3, 1, 1), (4, 1, 1), (1, 1, 3), (3, 1, 3), (2, 3, 1), (3, 2, 3)],
 )
-def test_rounds_match_the_reference(n_blocks, each, negative_draws):
+@pytest.mark.parametrize("rate", [0.25, 0])
+def test_rounds_match_the_reference(n_blocks, each, negative_draws, rate):
     users = [[[0, 3, 5, 8]], [[1, 2]], [[]], [[4, 9, 10, 7, 6]], [[0, 1, 2, 3]], [[5]], [[8, 9, 10]]]
-    schedule = schedule_of(users, 11, n_blocks, seed=4, each=each)
+    examples = None if rate else UniformExamples(np.array([bool(items) for (items,) in users]), 2.5)
+    schedule = schedule_of(users, 11, n_blocks, seed=4, each=each, examples=examples)
     schedule.prepare(0)
-    hyper = hyperparameters(lr=0.2, alpha=0.6, negative_draws=negative_draws)
+    hyper = hyperparameters(lr=0.2, alpha=0.6, negative_draws=negative_draws, positive_rate=rate)
     theta, plain = parameters(2, len(users), 11)
-    groups = [
-        (user, [int(schedule.label[i]) for i in items], ())
-        for user, held in enumerate(users)
-        for items in held
-    ]
+    groups = [(user, rows, ()) for user, rows in enumerate(labeled_rows(schedule))]
     for round_index in range(n_blocks):
         pairs = mf_round(
             0,

@@ -17,14 +17,23 @@ ROWS = st.lists(
 )
 
 
-def schedule_of(users, n_items, n_blocks, seed=0, n_threads=1, each=1):
+def schedule_of(users, n_items, n_blocks, seed=0, n_threads=1, each=1, examples=None):
     """A schedule over users → baskets → items."""
     groups = [basket for baskets in users for basket in baskets]
     indptr = np.concatenate([[0], np.cumsum([len(g) for g in groups])]).astype(np.int64)
     item = np.array([i for g in groups for i in g], np.int32)
     group_starts = np.concatenate([[0], np.cumsum([len(baskets) for baskets in users])]).astype(np.int64)
     pool = ThreadPoolExecutor(n_threads)
-    return Schedule(indptr, item, group_starts, n_items, Partition(n_blocks, each), seed, pool, n_threads)
+    return Schedule(
+        indptr, item, group_starts, n_items, Partition(n_blocks, each), seed, pool, n_threads, examples
+    )
+
+
+def labeled_rows(schedule):
+    """The rows of each group, liked or drawn, in the order of the strata and by their label."""
+    indptr, item = schedule._rows()
+    codes = [int(schedule.label[i]) if i >= 0 else ~int(schedule.label[~i]) for i in item]
+    return [codes[indptr[g] : indptr[g + 1]] for g in range(indptr.size - 1)]
 
 
 def cells(schedule):
@@ -34,8 +43,15 @@ def cells(schedule):
     found = {}
     for cell in range(schedule.n_blocks * n):
         b, part = divmod(cell, n)
+
+        def item_at(spot, first=part * strata.range_size):
+            return int(own[first + spot])
+
         found[b, part] = [
-            (int(strata.groups[v]), int(own[part * schedule.strata.range_size + spot]))
+            (
+                int(strata.groups[v]),
+                item_at(spot) if spot >= 0 else ~item_at(~spot),
+            )
             for v in range(strata.cells[cell], strata.cells[cell + 1])
             for spot in strata.liked[strata.starts[v] : strata.starts[v + 1]]
         ]

@@ -26,7 +26,7 @@ from shortlist.kernels.simd import (
     step_hybrid_one,
     step_hybrid_pair,
 )
-from shortlist.kernels.strata import Strata, Visits, cell_state
+from shortlist.kernels.strata import Strata, Visits, cell_state, row_item
 from shortlist.kernels.trend import Sales, trend_score
 from shortlist.types import Floats, Ints, Longs, State
 
@@ -91,12 +91,13 @@ def hrm_block(
     state: State,  # (1,) random state, advanced in place
     width: Width,
 ) -> int:
-    """Make one step per liked item, as `mf_block`, with the blended vector instead of the user's.
+    """Make one step per row, as `mf_block`, with the blended vector instead of the user's.
 
     The visits of a range are sorted by user and basket, so the counts hold the user's earlier purchases.
     """
     starts, groups, liked = visits
     liked_in, counts = scratch
+    own_rows = hyper.positive_rate == ZERO
     pairs, n_items = 0, theta.item.shape[0]
     shrink_user, shrink_item = ONE - hyper.lr * hyper.reg_user, ONE - hyper.lr * hyper.reg_item
     shrink_negative = ONE - hyper.lr * hyper.reg_negative
@@ -127,22 +128,21 @@ def hrm_block(
         if use_trend:
             day, recent_share = sales.group_day[group], sales.recent_share[group]
         for row in range(starts[visit], starts[visit + 1]):
-            liked_in[liked[row]] = visit_id
-        positive_rate = hyper.positive_rate
-        if positive_rate == ZERO:
-            n_liked = np.float32(starts[visit + 1] - starts[visit])
-            # with the rejected draws, all items are drawn equally often
-            positive_rate = n_liked / (np.float32(n_items) + n_liked)
+            if liked[row] >= 0:
+                liked_in[liked[row]] = visit_id
         for row in range(starts[visit], starts[visit + 1]):
             bits = next_bits(state)
-            item, other, z = np.int64(liked[row]), index_below(bits, n_items), unit_float(bits)
-            is_example = z < hyper.alpha
-            relevant = z < hyper.alpha * positive_rate
-            if is_example and not relevant and liked_in[other] == visit_id:
+            item, other, z = np.int64(row_item(liked[row])), index_below(bits, n_items), unit_float(bits)
+            is_drawn = liked[row] < 0
+            if own_rows and not is_drawn and z < hyper.alpha:
+                continue
+            is_example = is_drawn or z < hyper.alpha
+            relevant = liked_in[item] == visit_id if is_drawn else z < hyper.alpha * hyper.positive_rate
+            target = item if relevant or is_drawn else other
+            if is_example and not relevant and liked_in[target] == visit_id:
                 continue  # no second draw
             blend_rows(h, p, context, pooling, width)
             if is_example:
-                target = item if relevant else other
                 q = row_at(theta.item, target)
                 score = row_dot(h, q, width)
                 if theta.bias.size:
@@ -229,7 +229,8 @@ def hrm_block(
                 pairs += 1
         if use_repeats:
             for row in range(starts[visit], starts[visit + 1]):
-                n_history = add_purchase(counts, n_history, liked[row], user, group, log_decay)
+                if liked[row] >= 0:
+                    n_history = add_purchase(counts, n_history, liked[row], user, group, log_decay)
     return pairs
 
 

@@ -8,7 +8,7 @@ from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.losses import boundary_step, class_descent, rank_descent
 from shortlist.kernels.rng import GOLDEN, index_below, mix_bits, next_bits, unit_float
 from shortlist.kernels.simd import Width, prefetch_row, row_at, row_dot, step_one, step_pair
-from shortlist.kernels.strata import Strata, Visits, cell_state
+from shortlist.kernels.strata import Strata, Visits, cell_state, row_item
 from shortlist.kernels.trend import Sales, trend_score
 from shortlist.types import Floats, Ints, Longs, State
 
@@ -24,7 +24,7 @@ class Hyperparameters(NamedTuple, Generic[Real]):
     reg_item: Real
     reg_negative: Real
     alpha: Real  # share of classification steps
-    positive_rate: Real  # share of positive examples; 0: all items are drawn equally often
+    positive_rate: Real  # share of positive examples; 0: examples are rows drawn from all items
     positive_weight: Real
     t: Real
     lambda_t: Real
@@ -101,11 +101,13 @@ def mf_block(
     state: State,  # (1,) random state, advanced in place
     width: Width,
 ) -> int:
-    """Make one step per liked item; return the number of pairs.
+    """Make one step per row; return the number of pairs.
 
-    A step is a pair with probability 1 - alpha, otherwise a classification example.
+    The step of a liked item is a pair with probability 1 - alpha, otherwise a classification example. If the
+    examples are drawn from all items, they have their own rows, and a liked item makes a pair or no step.
     """
     starts, users, liked = visits
+    own_rows = hyper.positive_rate == ZERO
     pairs, n_items = 0, theta.item.shape[0]
     shrink_user, shrink_item = ONE - hyper.lr * hyper.reg_user, ONE - hyper.lr * hyper.reg_item
     shrink_negative = ONE - hyper.lr * hyper.reg_negative
@@ -115,21 +117,20 @@ def mf_block(
         p = row_at(theta.user, user)
         prefetch_row(row_at(theta.user, users[min(visit + 2, users.size - 1)]), width)
         for row in range(starts[visit], starts[visit + 1]):
-            liked_in[liked[row]] = visit_id
-        positive_rate = hyper.positive_rate
-        if positive_rate == ZERO:
-            n_liked = np.float32(starts[visit + 1] - starts[visit])
-            # with the rejected draws, all items are drawn equally often
-            positive_rate = n_liked / (np.float32(n_items) + n_liked)
+            if liked[row] >= 0:
+                liked_in[liked[row]] = visit_id
         for row in range(starts[visit], starts[visit + 1]):
             bits, ahead = ahead, next_bits(state)
-            prefetch_row(row_at(theta.item, liked[min(row + 1, last)]), width)
+            prefetch_row(row_at(theta.item, row_item(liked[min(row + 1, last)])), width)
             prefetch_row(row_at(theta.item, index_below(ahead, n_items)), width)
-            item, other, z = np.int64(liked[row]), index_below(bits, n_items), unit_float(bits)
-            if z < hyper.alpha:
-                relevant = z < hyper.alpha * positive_rate
-                target = item if relevant else other
-                if not relevant and liked_in[other] == visit_id:
+            item, other, z = np.int64(row_item(liked[row])), index_below(bits, n_items), unit_float(bits)
+            is_drawn = liked[row] < 0
+            if own_rows and not is_drawn and z < hyper.alpha:
+                continue
+            if is_drawn or z < hyper.alpha:
+                relevant = liked_in[item] == visit_id if is_drawn else z < hyper.alpha * hyper.positive_rate
+                target = item if relevant or is_drawn else other
+                if not relevant and liked_in[target] == visit_id:
                     continue  # no second draw: a user who likes every item would never get one
                 q = row_at(theta.item, target)
                 score = row_dot(p, q, width)

@@ -4,6 +4,9 @@ Users are divided into B blocks and items, under a random relabeling, into R = B
 processes the e ranges that start at e·((b + r) mod B), one after the other. A range is small enough to stay
 in a core's cache while all users of the block are visited. Rows are visited group by group: a group shares
 one score vector. It is a user's whole history for matrix factorization and one basket for HRM.
+
+A row holds an item that the group likes or, as its complement ~item, an example drawn uniformly from all
+items. Both are assigned to cells in the same way, so the share of an example does not depend on the cells.
 """
 
 from typing import NamedTuple
@@ -21,7 +24,7 @@ class Strata(NamedTuple):
     cells: Longs  # (B·R + 1,) where the visits of each cell start
     starts: Longs  # (n_visits + 1,) where the liked items of each visit start
     groups: Ints  # (n_visits,) group of each visit
-    liked: Ints  # (n_rows,) items, relative to the start of their range
+    liked: Ints  # (n_rows,) items, relative to the start of their range; ~item: a drawn example
     n_blocks: int  # B
     range_size: int  # items per range
 
@@ -31,13 +34,19 @@ class Visits(NamedTuple):
 
     starts: Longs  # (n_visits + 1,) where the liked items of each visit start
     groups: Ints  # (n_visits,)
-    liked: Ints  # (n_rows,) items, relative to the start of the range; `starts` points into it
+    liked: Ints  # (n_rows,) items as in `Strata`; `starts` points into it
+
+
+@inlined
+def row_item(code: np.int32) -> np.int32:
+    """Return the item of a row, liked or drawn."""
+    return code if code >= 0 else ~code
 
 
 @kernel
 def count_visits(
     indptr: Longs,  # (n_groups + 1,)
-    item: Ints,  # (n_rows,)
+    item: Ints,  # (n_rows,) items, or ~item for drawn examples
     label: Ints,  # (n_items,) position of each item after relabeling
     range_size: int,
     first: int,  # first group of the block
@@ -49,7 +58,7 @@ def count_visits(
     latest = np.full(visits.size, -1, np.int64)
     for group in range(first, last):
         for row in range(indptr[group], indptr[group + 1]):
-            part = np.uint32(label[item[row]]) // np.uint32(range_size)
+            part = np.uint32(label[row_item(item[row])]) // np.uint32(range_size)
             rows[part] += 1
             if latest[part] != group:
                 latest[part] = group
@@ -59,7 +68,7 @@ def count_visits(
 @kernel
 def write_visits(
     indptr: Longs,  # (n_groups + 1,)
-    item: Ints,  # (n_rows,)
+    item: Ints,  # (n_rows,) items, or ~item for drawn examples
     label: Ints,  # (n_items,)
     first: int,
     last: int,
@@ -71,14 +80,15 @@ def write_visits(
     latest = np.full(visit_at.size, -1, np.int64)
     for group in range(first, last):
         for row in range(indptr[group], indptr[group + 1]):
-            position = label[item[row]]
+            position = label[row_item(item[row])]
             part = np.int64(np.uint32(position) // np.uint32(strata.range_size))
             if latest[part] != group:
                 latest[part] = group
                 strata.starts[visit_at[part]] = row_at[part]
                 strata.groups[visit_at[part]] = group
                 visit_at[part] += 1
-            strata.liked[row_at[part]] = position - part * strata.range_size
+            inside = position - part * strata.range_size
+            strata.liked[row_at[part]] = inside if item[row] >= 0 else ~inside
             row_at[part] += 1
 
 

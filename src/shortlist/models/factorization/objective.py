@@ -85,6 +85,11 @@ class Objective:
         """Whether training learns a boundary."""
         return self.learn_boundary and self.alpha > 0
 
+    @property
+    def has_uniform_examples(self) -> bool:
+        """Whether classification examples are drawn uniformly from all items."""
+        return self.alpha > 0 and isinstance(self.negatives, str)
+
     def value(self, liked: Floats, other: Floats, boundary: Floats, density: Doubles) -> float:
         """The mean loss over samples, from the scores of a liked and an unseen item, t_u and the density."""
         total = 0.0

@@ -20,7 +20,7 @@ from shortlist.kernels.simd import factor_width
 from shortlist.kernels.trend import Sales, trend_scores
 from shortlist.models.factorization.schedule import Schedule
 from shortlist.models.factorization.trend import relabel_sales
-from shortlist.types import Floats, Ints, Longs
+from shortlist.types import Bools, Floats, Ints, Longs
 
 
 class Representation(ABC):
@@ -58,6 +58,10 @@ class Representation(ABC):
     def group_users(self, groups: Ints) -> Ints:
         """(n,) the user of each group."""
 
+    @abstractmethod
+    def trained_groups(self, indptr: Longs) -> Bools:
+        """(n_groups,) whether training makes steps for a group with these rows."""
+
 
 @dataclass(eq=False)
 class UserFactors(Representation):
@@ -84,6 +88,9 @@ class UserFactors(Representation):
 
     def group_users(self, groups: Ints) -> Ints:
         return groups
+
+    def trained_groups(self, indptr: Longs) -> Bools:
+        return np.diff(indptr) > 0
 
 
 @dataclass(eq=False)
@@ -159,6 +166,9 @@ class HybridFactors(Representation):
 
     def group_users(self, groups: Ints) -> Ints:
         return self.contexts.user[groups]
+
+    def trained_groups(self, indptr: Longs) -> Bools:
+        return self.contexts.begin < self.contexts.end  # a first basket has no context
 
     def signals(self, groups: Ints, items: Ints) -> tuple[Floats | None, ...]:
         repeat, trend = None, None

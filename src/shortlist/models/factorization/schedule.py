@@ -10,14 +10,14 @@ import numpy as np
 from shortlist.core.ragged import read_only, starts
 from shortlist.kernels.rng import stream
 from shortlist.kernels.strata import Strata, count_visits, write_visits
-from shortlist.types import Ints, Longs
+from shortlist.types import Bools, Ints, Longs
 
 RANGE_BYTES = 1 << 18  # a range of item factors should fit in a core's second-level cache
 CACHE_MIN_BLOCKS, CACHE_MAX_BLOCKS = 8, 32  # limits of the number of blocks that the cache size suggests
 CELL_ROWS = 500  # with fewer rows per cell, overhead exceeds the time of the steps
 RELABEL_PERIOD = 5  # epochs between two relabelings of the items
 
-LABELS, STEPS = 1, 2  # ids of random streams
+LABELS, STEPS, EXAMPLES = 1, 2, 8  # ids of random streams
 
 
 class Partition(NamedTuple):
@@ -40,6 +40,31 @@ def choose_partition(
     return Partition(n_blocks, max(1, each))
 
 
+class UniformExamples(NamedTuple):
+    """Classification examples drawn uniformly over groups × items, anew in every epoch."""
+
+    trained: Bools  # (n_groups,) the groups that are trained; the others get no example
+    per_group: float  # examples per trained group and epoch, on average
+
+    @classmethod
+    def of(cls, indptr: Longs, trained: Bools, alpha: float) -> "UniformExamples":
+        """As many examples as there are classification steps: alpha for every row of a trained group."""
+        n_rows = int(np.diff(indptr)[trained].sum())
+        return cls(trained, alpha * n_rows / max(int(trained.sum()), 1))
+
+    def add_to(self, indptr: Longs, item: Ints, n_items: int, rng: np.random.Generator) -> tuple[Longs, Ints]:
+        """(indptr, item) with examples, as ~item, after the rows of each group."""
+        whole, part = divmod(self.per_group, 1)
+        counts = np.where(self.trained, int(whole) + (rng.random(self.trained.size) < part), 0)
+        before = starts(counts)
+        total = item.size + int(before[-1])
+        known: Longs = np.arange(item.size) + np.repeat(before[:-1], np.diff(indptr))
+        rows, is_drawn = np.empty(total, np.int32), np.ones(total, np.bool_)
+        rows[known], is_drawn[known] = item, False
+        rows[is_drawn] = ~rng.integers(n_items, size=int(before[-1]), dtype=np.int32)
+        return indptr + before, rows
+
+
 @dataclass(eq=False)
 class Schedule:
     """Groups of rows divided into strata; items are relabeled every few epochs, from the seed alone."""
@@ -52,10 +77,12 @@ class Schedule:
     seed: int
     pool: ThreadPoolExecutor
     n_threads: int  # workers of the pool
+    examples: UniformExamples | None = None
     user_starts: Longs = field(init=False)  # (B + 1,) users of each block
     label: Ints = field(init=False)  # (n_items,) current position of each item
     strata: Strata = field(init=False)
     period: int = -1  # number of the current labeling
+    epoch: int = -1  # that the strata were built for
 
     def __post_init__(self) -> None:
         self.indptr, self.item = read_only(self.indptr), read_only(self.item)
@@ -76,13 +103,23 @@ class Schedule:
     def prepare(self, epoch: int) -> bool:
         """Build the strata of this epoch; return whether the items were relabeled."""
         period = epoch // RELABEL_PERIOD
-        if period == self.period:
-            return False
-        self.period = period
-        rng = np.random.Generator(np.random.PCG64([self.seed, LABELS, period]))
-        self.label = rng.permutation(self.n_items).astype(np.int32)
-        self._build_strata()
-        return True
+        is_new = period != self.period
+        if is_new:
+            self.period = period
+            rng = np.random.Generator(np.random.PCG64([self.seed, LABELS, period]))
+            self.label = rng.permutation(self.n_items).astype(np.int32)
+        if is_new or (self.examples is not None and epoch != self.epoch):
+            self.epoch = epoch
+            self._build_strata(*self._rows())
+        return is_new
+
+    def _rows(self) -> tuple[Longs, Ints]:
+        """(indptr, item) of the rows of this epoch."""
+        if self.examples is None:
+            return self.indptr, self.item
+        rng = np.random.Generator(np.random.PCG64([self.seed, EXAMPLES, self.epoch]))
+        indptr, item = self.examples.add_to(self.indptr, self.item, self.n_items, rng)
+        return read_only(indptr), read_only(item)
 
     def epoch_key(self, epoch: int) -> np.uint64:
         """The key of the random streams of one epoch."""
@@ -97,7 +134,7 @@ class Schedule:
         jobs = [self.pool.submit(task, cuts[i], cuts[i + 1], *args) for i in range(parts)]
         return [job.result() for job in jobs]
 
-    def _build_strata(self) -> None:
+    def _build_strata(self, indptr: Longs, item: Ints) -> None:
         n, groups = self.n_blocks, self.group_starts[self.user_starts]
         range_size = -(-self.n_items // self.n_ranges)
         visits, rows = np.zeros((n, self.n_ranges), np.int64), np.zeros((n, self.n_ranges), np.int64)
@@ -105,7 +142,7 @@ class Schedule:
         def count(first: int, last: int) -> None:
             for b in range(first, last):
                 block = groups[b], groups[b + 1]
-                count_visits(self.indptr, self.item, self.label, range_size, *block, visits[b], rows[b])
+                count_visits(indptr, item, self.label, range_size, *block, visits[b], rows[b])
 
         self.run_parallel(count, n)
         cells, row_cells = starts(visits.ravel()), starts(rows.ravel())
@@ -113,17 +150,17 @@ class Schedule:
             cells=cells,
             starts=np.empty(cells[-1] + 1, np.int64),
             groups=np.empty(cells[-1], np.int32),
-            liked=np.empty(self.item.size, np.int32),
+            liked=np.empty(item.size, np.int32),
             n_blocks=n,
             range_size=range_size,
         )
-        strata.starts[-1] = self.item.size
+        strata.starts[-1] = item.size
         visit_at, row_at = cells[:-1].reshape(n, -1).copy(), row_cells[:-1].reshape(n, -1).copy()
 
         def write(first: int, last: int) -> None:
             for b in range(first, last):
                 block = groups[b], groups[b + 1]
-                write_visits(self.indptr, self.item, self.label, *block, visit_at[b], row_at[b], strata)
+                write_visits(indptr, item, self.label, *block, visit_at[b], row_at[b], strata)
 
         self.run_parallel(write, n)
         self.strata = strata

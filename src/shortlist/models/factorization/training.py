@@ -25,7 +25,7 @@ from shortlist.kernels.strata import permute_rows
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.parameters import freeze, load_parameters
 from shortlist.models.factorization.representation import Representation
-from shortlist.models.factorization.schedule import Schedule, choose_partition
+from shortlist.models.factorization.schedule import Schedule, UniformExamples, choose_partition
 from shortlist.types import Doubles, Floats, Ints
 
 BY_ITEM = ("item", "bias", *(by_item for _, by_item in TERMS))  # parameters in the order of the labels
@@ -107,8 +107,11 @@ def train(
         partition = choose_partition(
             item.size, data.n_users, data.n_items, theta.user.shape[1], representation.min_blocks
         )
+        examples = None
+        if objective.has_uniform_examples:
+            examples = UniformExamples.of(indptr, representation.trained_groups(indptr), objective.alpha)
         schedule = Schedule(
-            indptr, item, group_starts, data.n_items, partition, options.seed, pool, n_threads
+            indptr, item, group_starts, data.n_items, partition, options.seed, pool, n_threads, examples
         )
         tracker = LossTracker(schedule, representation, objective, options.seed)
         last_write = time.monotonic()
