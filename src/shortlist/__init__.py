@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shortlist.auto.cutoff_choice import choose_cutoff as choose_cutoff
     from shortlist.auto.cutoff_choice import default_cutoffs as default_cutoffs
     from shortlist.auto.fit import fit as fit
+    from shortlist.core.engine import ThreadEngine as ThreadEngine
     from shortlist.cutoff.monitor import PromiseMonitor as PromiseMonitor
     from shortlist.data import filters as filters
     from shortlist.data.datasets import load_dataset as load_dataset
@@ -60,6 +61,7 @@ _MODULES = {
     "PromiseMonitor": "shortlist.cutoff.monitor",
     "RankedLists": "shortlist.data.ranked_lists",
     "TIFUKNN": "shortlist.models.tifuknn",
+    "ThreadEngine": "shortlist.core.engine",
     "TwoStage": "shortlist.models.two_stage.two_stage",
     "choose_cutoff": "shortlist.auto.cutoff_choice",
     "compare": "shortlist.evaluation.evaluator",

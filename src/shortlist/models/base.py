@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 from shortlist.core.calls import explain_call
 from shortlist.core.checks import check_text, file_error
+from shortlist.core.engine import Engine, ThreadEngine, check_engine
 from shortlist.core.estimator import FILE_ERRORS, describe_error, pack, unpack
 from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
 from shortlist.cutoff.base import Cutoff, check_cutoff
@@ -60,6 +61,7 @@ class Recommender(RequestMethods):
         valid: Interactions | Any = None,
         progress: Callable[[Any], None] | None = None,
         checkpoint: str | Path | None = None,
+        engine: Engine | None = None,
     ) -> Self:
         """Learn from interactions.
 
@@ -79,6 +81,9 @@ class Recommender(RequestMethods):
         checkpoint
             A file to resume from and to save progress to. A resumed run gives the same model, bit for bit, as
             an uninterrupted one.
+        engine
+            Where to train: None or `ThreadEngine()` in this process, `RayEngine(…)` on a cluster, with the
+            same result. Only factor models train on a cluster.
 
         Returns
         -------
@@ -97,9 +102,16 @@ class Recommender(RequestMethods):
         """
         if checkpoint is not None and not self.uses_epochs:
             raise ConfigError(f"checkpoint needs a model trained in epochs, got {type(self).__name__}.")
+        place = check_engine(engine)
+        if not self.uses_engine and not isinstance(place, ThreadEngine):
+            raise ConfigError(
+                f"engine must be None or ThreadEngine() for {type(self).__name__}, got {place!r}; "
+                "only factor models train on a cluster.",
+                parameter="engine",
+            )
         data = self._check_data(train)
         held_out = None if valid is None else Interactions.of(valid)
-        options = FitOptions(held_out, progress, None if checkpoint is None else Path(checkpoint))
+        options = FitOptions(held_out, progress, None if checkpoint is None else Path(checkpoint), place)
         with self._lock:
             self._state = self._with_fingerprint(self._learn(data, options))
         return self

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from shortlist.core.engine import Engine, ThreadEngine
 from shortlist.core.estimator import Estimator
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.history import History, NewRows
@@ -48,6 +49,7 @@ class FitOptions(NamedTuple):
     valid: Interactions | None = None
     progress: Callable[[Any], None] | None = None
     checkpoint: Path | None = None
+    engine: Engine = ThreadEngine()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -56,6 +58,7 @@ class FittedModel(Estimator, ABC):
 
     kind: ClassVar[str] = "model"
     uses_new_items: ClassVar[bool] = True  # whether items that `observe` brings can be recommended
+    uses_engine: ClassVar[bool] = False  # whether `fit` can run on a cluster
     uses_epochs: ClassVar[bool] = False  # whether `fit` can stop early, report progress and keep checkpoints
 
     def __post_init__(self) -> None:

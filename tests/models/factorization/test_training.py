@@ -66,12 +66,15 @@ def test_patience_keeps_the_best_parameters(bias, monkeypatch):
     """The third epoch has the best score, and later epochs do not improve on it."""
     seen = []
 
-    def build_evaluator(*_):
-        def evaluate(theta):
+    class Scripted:
+        users = np.arange(3, dtype=np.int32)
+
+        def score(self, theta):
             seen.append(theta)
             return [0.1, 0.2, 0.5, 0.4, 0.5, 0.3, 0.9][len(seen) - 1]
 
-        return evaluate
+    def build_evaluator(*_):
+        return Scripted()
 
     monkeypatch.setattr("shortlist.models.factorization.engine.build_evaluator", build_evaluator)
     train, valid = split()
@@ -114,9 +117,9 @@ def test_divergence_raises_and_keeps_the_fitted_model(name, lr):
 def test_divergence_of_any_parameter_is_detected(part, value, monkeypatch):
     exact = training._run_epoch
 
-    def broken(state, *args):
-        exact(state, *args)
-        getattr(state.theta, part).flat[0] = value
+    def broken(state, trainer):
+        exact(state, trainer)
+        getattr(trainer.theta, part).flat[0] = value
 
     monkeypatch.setattr(training, "_run_epoch", broken)
     with pytest.raises(TrainingError, match="diverged in epoch 1"):

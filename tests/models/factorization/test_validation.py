@@ -17,8 +17,14 @@ def theta_of(scores):
     return Parameters(table, *own, *[none] * (len(Parameters._fields) - 3))
 
 
-def dense_scores(theta, users, timestamps):
-    return theta.user[users]
+def dense_scores(_):
+    return lambda theta, users, timestamps: theta.user[users]
+
+
+def score(evaluator, scores):
+    """F1 of the parameters whose scores are the given table."""
+    theta = theta_of(scores)
+    return evaluator.score(theta._replace(user=theta.user[evaluator.users]))
 
 
 def plain(scores, seen, wanted):
@@ -53,8 +59,8 @@ def test_f1_at_the_best_n(repeats):
     scores = rng.normal(size=(12, 30))
     seen = {u: set() if repeats else {i for v, i, _ in rows if v == u} for u in range(12)}
     wanted = {u: {i for v, i, _ in held if v == u} for u in range(12) if u % 3}
-    evaluate = build_evaluator(valid, history, dense_scores, seed=0)
-    assert evaluate(theta_of(scores)) == pytest.approx(plain(scores, seen, wanted))
+    evaluator = build_evaluator(valid, history, dense_scores, seed=0)
+    assert score(evaluator, scores) == pytest.approx(plain(scores, seen, wanted))
 
 
 def test_a_perfect_ranking_of_one_item_each_is_perfect():
@@ -63,7 +69,7 @@ def test_a_perfect_ranking_of_one_item_each_is_perfect():
     scores = np.zeros((3, 6))
     scores[np.arange(3), np.arange(3)] = 9  # seen, so filtered
     scores[np.arange(3), np.arange(3) + 3] = 5
-    assert build_evaluator(valid, history, dense_scores, 0)(theta_of(scores)) == 1
+    assert score(build_evaluator(valid, history, dense_scores, 0), scores) == 1
 
 
 def test_lists_are_made_at_the_time_of_the_validation_basket():
@@ -73,13 +79,15 @@ def test_lists_are_made_at_the_time_of_the_validation_basket():
     history, valid = data.where(data.time == 0), data.where(data.time > 0)
     requested = {}
 
-    def noted(theta, users, timestamps):
-        requested.update(zip(users.tolist(), (timestamps // 86_400_000_000).tolist(), strict=True))
-        return theta.user[users]
+    def noted(own):
+        def scores(theta, users, timestamps):
+            names = own.users.to_ids(users).to_list()
+            requested.update(zip(names, (timestamps // 86_400_000_000).tolist(), strict=True))
+            return theta.user[users]
 
-    build_evaluator(valid, history, noted, 0)(theta_of(np.zeros((4, 8))))
+        return scores
+
+    score(build_evaluator(valid, history, noted, 0), np.zeros((4, 8)))
     assert requested == dict(enumerate(days))
     timeless = Interactions.from_tuples([(0, 1), (0, 2), (1, 0)])
-    build_evaluator(
-        timeless, timeless, lambda theta, users, at: theta.user[users] + (0 if at is None else np.nan), 0
-    )
+    assert build_evaluator(timeless, timeless, dense_scores, 0).times is None

@@ -1,7 +1,9 @@
 """FactorModel: the base class of all factor models (paper §3.2); see `Representation` and `Objective`."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,8 +34,9 @@ from shortlist.models.factorization.parameters import (
     parameter_shapes,
 )
 from shortlist.models.factorization.representation import Representation
+from shortlist.models.factorization.trainer import ThreadTrainer, TrainingTask
 from shortlist.models.factorization.training import STOPPED, TrainingOptions, train
-from shortlist.models.factorization.validation import build_evaluator
+from shortlist.models.factorization.validation import DenseScores, Evaluator, build_evaluator
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.index import ItemIndexCache
 from shortlist.recommend.request import Factors, RecommendRequest, Scores
@@ -65,6 +68,7 @@ class FactorState(ModelState):
 class FactorModel(Recommender):
     """Scores are inner products of user and item vectors, learned by stochastic gradient descent."""
 
+    uses_engine: ClassVar[bool] = True
     uses_epochs: ClassVar[bool] = True
     uses_new_items: ClassVar[bool] = False
 
@@ -100,9 +104,9 @@ class FactorModel(Recommender):
         """Derive from the history, once, what scores need in addition to the parameters."""
         return None
 
-    def request_side_data(self, state: FactorState, history: Interactions) -> Any:
-        """The same for a request: from its own history and the model's statistics of items."""
-        return state.side
+    def request_side_data(self, side: Any, history: Interactions) -> Any:
+        """The same for some users: from their own history and the statistics of items in `side`."""
+        return side
 
     def observed_side_data(self, state: FactorState, history: History, new: NewRows) -> Any:
         """`side_data` after new rows."""
@@ -146,22 +150,22 @@ class FactorModel(Recommender):
 
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
-        start = self.start_weights(train)
-        return self._train(self._initialize(start, train), start, train, train, options)
+        weights = self.start_weights(train)
+        return self._train(self._initializer(weights, train), weights, train, train, options)
 
     def _learn_more(
         self, state: FactorState, more: Interactions, options: FitOptions, n_epochs: int | None
     ) -> FactorState:
         """Continue with more data; only users with new rows are trained."""
         data = state.history.merged.concat(more)
-        start = self.start_weights(data)
-        fresh = self._initialize(start, data)
+        weights = self.start_weights(data)
+        fresh = self._initializer(weights, data)(0, data.n_users)
         for new, known in zip(fresh, state.parameters, strict=True):
             new[: known.shape[0]] = known
         touched = np.arange(data.n_users) >= state.n_learned
         touched[data.users.lookup(more.users.to_ids(more.active_users))] = True
         visited = data.where(touched[data.user])
-        return self._train(fresh, start, data, visited, options, n_epochs)
+        return self._train(lambda first, last: fresh, weights, data, visited, options, n_epochs)
 
     def _add_history(self, state: FactorState, history: Interactions, users: Ints) -> FactorState:
         """Vectors and boundaries of new users, or of known ones with more history; items stay."""
@@ -202,48 +206,43 @@ class FactorModel(Recommender):
 
     def _train(
         self,
-        parameters: Parameters,
-        start: tuple[float | None, ...],
+        start: Callable[[int, int], Parameters],
+        weights: tuple[float | None, ...],
         history: Interactions,
         data: Interactions,
         options: FitOptions,
         n_epochs: int | None = None,
     ) -> FactorState:
-        """Train from these parameters on the rows of `data`."""
-        objective, representation = self.objective(), self.representation(data, history)
-        side = self.side_data(history)
-        identity = {} if options.checkpoint is None else self._identity(history, options.valid)
-        evaluator = None
-        if options.valid is not None:
-
-            def scores(theta: Parameters, users: Ints, timestamps: Longs | None) -> Floats:
-                return self.dense_scores(theta, history, side, users, timestamps)
-
-            evaluator = build_evaluator(options.valid, history, scores, self.seed)
-        run = train(
-            parameters,
-            data,
-            representation,
-            objective,
-            single_precision(self._hyperparameters()),
-            TrainingOptions(
-                n_epochs=self.n_epochs if n_epochs is None else n_epochs,
-                patience=self.patience,
-                tol=self.tol,
-                seed=self.seed,
-                n_threads=self.n_threads,
-                identity=identity,
-                checkpoint=options.checkpoint,
-                progress=options.progress,
-                evaluator=evaluator,
-            ),
+        """Train from the parameters that `start` makes, on the rows of `data`."""
+        objective, side = self.objective(), self.side_data(history)
+        task = TrainingTask(
+            start=start,
+            data=data,
+            representation=self.representation(data, history),
+            objective=objective,
+            hyper=single_precision(self._hyperparameters()),
+            n_factors=self.n_factors,
+            seed=self.seed,
+            n_threads=self.n_threads,
         )
-        learned = run.theta if run.best is None else run.best
+        training = TrainingOptions(
+            n_epochs=self.n_epochs if n_epochs is None else n_epochs,
+            patience=self.patience,
+            tol=self.tol,
+            shapes=parameter_shapes(data.n_users, data.n_items, self.n_factors, self.bias, self.terms_on),
+            identity={} if options.checkpoint is None else self._identity(history, options.valid),
+            checkpoint=options.checkpoint,
+            progress=options.progress,
+            evaluator=self._evaluator(options.valid, history, side),
+        )
+        with options.engine.open_trainer(task) or ThreadTrainer(task) as trainer:
+            run = train(trainer, self.lr, training)
+            learned = trainer.finish()
         return FactorState(
             history=History.of(history),
             parameters=learned,
             objective=objective,
-            start_weights=start,
+            start_weights=weights,
             mean_user=learned.user.mean(axis=0),
             side=side,
             n_epochs=run.best_epoch or run.epoch,
@@ -251,6 +250,17 @@ class FactorModel(Recommender):
             valid_scores=tuple(run.scores),
             stopped=run.stopped,
         )
+
+    def _evaluator(self, valid: Interactions | None, history: Interactions, side: Any) -> Evaluator | None:
+        """What scores the parameters on validation data."""
+        if valid is None:
+            return None
+
+        def prepare(own: Interactions) -> DenseScores:
+            own_side = self.request_side_data(side, own)
+            return lambda theta, users, times: self.dense_scores(theta, own, own_side, users, times)
+
+        return build_evaluator(valid, history, prepare, self.seed)
 
     def _hyperparameters(self) -> Hyperparameters[float]:
         return self.objective().hyperparameters(
@@ -287,15 +297,18 @@ class FactorModel(Recommender):
             raise ConfigError(f"lr must lie between 0 and 10, got {self.lr}; try 0.05.")
         self.objective()
 
-    def _initialize(self, start: tuple[float | None, ...], data: Interactions) -> Parameters:
-        return initialize_parameters(
-            data.n_users,
-            data.n_items,
-            self.n_factors,
-            self.init,
+    def _initializer(
+        self, weights: tuple[float | None, ...], data: Interactions
+    ) -> Callable[[int, int], Parameters]:
+        """What makes the initial parameters of users first … last - 1 and of all items."""
+        return partial(
+            initialize_parameters,
+            n_items=data.n_items,
+            n_factors=self.n_factors,
+            init=self.init,
             t=self.objective().t,
             bias=self.bias,
-            start_weights=start,
+            start_weights=weights,
             seed=self.seed,
         )
 
@@ -303,7 +316,7 @@ class FactorModel(Recommender):
     def score(self, request: RecommendRequest[FactorState]) -> Scores:
         """Inner products, with the learned boundary and the shift to log-odds where there are any."""
         state, history, users = request.state, request.history, request.rows
-        parameters, side = self._request_parameters(request), self.request_side_data(state, history)
+        parameters, side = self._request_parameters(request), self.request_side_data(state.side, history)
         boundaries = parameters.boundary
         rates = self.items_per_group(history, users)
         shift = state.objective.log_odds_shift(boundaries, rates, history.n_items)

@@ -119,9 +119,9 @@ class HRM(FactorModel):
         trend = None if self.trend_half_life is None else GrowingTrend.of(history, self.trend_half_life)
         return SideData(self._repeat_counts(history), trend)
 
-    def request_side_data(self, state: FactorState, history: Interactions) -> SideData:
-        """The repeat counts of the request's users, the trend of the model."""
-        return SideData(self._repeat_counts(history), state.side.trend)
+    def request_side_data(self, side: SideData, history: Interactions) -> SideData:
+        """The repeat counts of these users, the trend of the model."""
+        return SideData(self._repeat_counts(history), side.trend)
 
     def observed_side_data(self, state: FactorState, history: History, new: NewRows) -> SideData:
         trend = state.side.trend
@@ -160,7 +160,7 @@ class HRM(FactorModel):
     def contributions(self, request: RecommendRequest[FactorState], items: Ints) -> Contributions:
         """The inner product, the bias, and the repeat and trend terms of each item."""
         state, history, users = request.state, request.history, request.rows
-        parameters, side = self._request_parameters(request), self.request_side_data(state, history)
+        parameters, side = self._request_parameters(request), self.request_side_data(state.side, history)
         parts = {"user and last baskets": self.user_vectors(parameters, history, users) @ parameters.item.T}
         if parameters.bias.size:
             parts["item bias"] = parameters.bias[None, :]

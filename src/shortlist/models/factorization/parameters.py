@@ -7,7 +7,7 @@ import numpy as np
 
 from shortlist.core.checks import check_array
 from shortlist.kernels.mf import TERMS, Parameters
-from shortlist.kernels.rng import fill_uniform, stream
+from shortlist.kernels.rng import GOLDEN, fill_uniform, stream
 from shortlist.types import Floats
 
 USERS, ITEMS = 4, 5  # ids of random streams
@@ -15,11 +15,12 @@ MAX_SIZE = 1e12  # of a number in a file; inner products of larger ones could ov
 
 
 def initialize_parameters(
-    n_users: int,
+    first_user: int,
+    last_user: int,  # one past the last
+    *,
     n_items: int,
     n_factors: int,
     init: float,
-    *,
     t: float,
     bias: bool,
     start_weights: tuple[float | None, ...],  # for each of TERMS, of a user; None where the term is off
@@ -27,11 +28,15 @@ def initialize_parameters(
 ) -> Parameters:
     """Small random factors; row n depends only on the seed and n, so that rows can be appended later."""
     scale = np.float32(init * np.sqrt(3 / n_factors))  # standard deviation init / √n_factors
+    n_users = last_user - first_user
 
-    def draw(name: int, n: int) -> Floats:
-        factors = np.empty((n, n_factors), np.float32)
-        fill_uniform(stream(seed, name)[0], scale, factors.reshape(-1))
-        return factors
+    def draw(name: int, first: int, last: int) -> Floats:
+        skipped = first * n_factors // 2  # pairs of numbers
+        values = np.empty(last * n_factors - 2 * skipped, np.float32)
+        with np.errstate(over="ignore"):
+            key = stream(seed, name)[0] + np.uint64(skipped) * GOLDEN
+        fill_uniform(key, scale, values)
+        return values[first * n_factors - 2 * skipped :].reshape(last - first, n_factors)
 
     terms: list[Floats] = []
     for weight in start_weights:
@@ -39,9 +44,9 @@ def initialize_parameters(
         terms.append(np.full(n_users if on else 0, weight or 0, np.float32))
         terms.append(np.zeros(n_items if on else 0, np.float32))
     return Parameters(
-        draw(USERS, n_users),
+        draw(USERS, first_user, last_user),
         np.full(n_users, t, np.float32),
-        draw(ITEMS, n_items),
+        draw(ITEMS, 0, n_items),
         np.zeros(n_items if bias else 0, np.float32),
         *terms,
     )

@@ -81,7 +81,7 @@ class UserFactors(Representation):
     ) -> None:
         width = factor_width(theta.user.shape[1])
         args = round_index, schedule.strata, schedule.user_starts, theta, hyper, key, width
-        schedule.run_parallel(mf_round, schedule.n_blocks, *args)
+        schedule.run_blocks(mf_round, *args)
 
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
         return theta.user[groups]

@@ -1,6 +1,6 @@
 """The schedule of an epoch: which block of users is trained on which range of items, and in what order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -52,17 +52,43 @@ class UniformExamples(NamedTuple):
         n_rows = int(np.diff(indptr)[trained].sum())
         return cls(trained, alpha * n_rows / max(int(trained.sum()), 1))
 
-    def add_to(self, indptr: Longs, item: Ints, n_items: int, rng: np.random.Generator) -> tuple[Longs, Ints]:
-        """(indptr, item) with examples, as ~item, after the rows of each group."""
+    def add_to(
+        self, indptr: Longs, item: Ints, n_items: int, blocks: Iterable[tuple[slice, np.random.Generator]]
+    ) -> tuple[Longs, Ints]:
+        """(indptr, item) with examples, as ~item, after the rows of each group.
+
+        `blocks` holds the groups of each block and its random stream.
+        """
         whole, part = divmod(self.per_group, 1)
-        counts = np.where(self.trained, int(whole) + (rng.random(self.trained.size) < part), 0)
+        counts, drawn = np.zeros(self.trained.size, np.int64), [np.empty(0, np.int32)]
+        for groups, rng in blocks:
+            trained = self.trained[groups]
+            counts[groups] = np.where(trained, int(whole) + (rng.random(trained.size) < part), 0)
+            drawn.append(rng.integers(n_items, size=int(counts[groups].sum()), dtype=np.int32))
         before = starts(counts)
         total = item.size + int(before[-1])
         known: Longs = np.arange(item.size) + np.repeat(before[:-1], np.diff(indptr))
         rows, is_drawn = np.empty(total, np.int32), np.ones(total, np.bool_)
         rows[known], is_drawn[known] = item, False
-        rows[is_drawn] = ~rng.integers(n_items, size=int(before[-1]), dtype=np.int32)
+        rows[is_drawn] = ~np.concatenate(drawn)
         return indptr + before, rows
+
+
+class Share(NamedTuple):
+    """Consecutive blocks whose rows are here; the other blocks are empty."""
+
+    first: int  # blocks first … last - 1
+    last: int
+    user_starts: Longs  # (B + 1,) users of each block, counted from the first user of the share
+
+
+def divide_users(row_starts: Longs, n_blocks: int) -> Longs:
+    """(n_blocks + 1,) the users of each block, with about the same number of rows.
+
+    `row_starts` (n_users + 1,) says where the rows of each user start.
+    """
+    cuts = np.searchsorted(row_starts, np.linspace(0, row_starts[-1], n_blocks + 1)[1:-1])
+    return np.concatenate([[0], cuts, [row_starts.size - 1]]).astype(np.int64)
 
 
 @dataclass(eq=False)
@@ -78,6 +104,7 @@ class Schedule:
     pool: ThreadPoolExecutor
     n_threads: int  # workers of the pool
     examples: UniformExamples | None = None
+    share: Share | None = None  # None: the rows of all blocks are here
     user_starts: Longs = field(init=False)  # (B + 1,) users of each block
     label: Ints = field(init=False)  # (n_items,) current position of each item
     strata: Strata = field(init=False)
@@ -86,9 +113,10 @@ class Schedule:
 
     def __post_init__(self) -> None:
         self.indptr, self.item = read_only(self.indptr), read_only(self.item)
-        rows = self.indptr[self.group_starts]  # where the rows of each user start
-        cuts = np.searchsorted(rows, np.linspace(0, rows[-1], self.n_blocks + 1)[1:-1])
-        self.user_starts = np.concatenate([[0], cuts, [self.group_starts.size - 1]]).astype(np.int64)
+        if self.share is not None:
+            self.user_starts = self.share.user_starts
+        else:
+            self.user_starts = divide_users(self.indptr[self.group_starts], self.n_blocks)
 
     @property
     def n_blocks(self) -> int:
@@ -99,6 +127,22 @@ class Schedule:
     def n_ranges(self) -> int:
         """R, the number of item ranges."""
         return self.partition.n_blocks * self.partition.ranges_per_block
+
+    @property
+    def own_blocks(self) -> tuple[int, int]:
+        """(first, last): the rows of blocks first … last - 1 are here."""
+        return (0, self.n_blocks) if self.share is None else (self.share.first, self.share.last)
+
+    @property
+    def range_size(self) -> int:
+        """Items per range; the last ranges may have fewer."""
+        return -(-self.n_items // self.n_ranges)
+
+    @property
+    def item_starts(self) -> Longs:
+        """(B + 1,) where the items start that a block processes in one round."""
+        each = self.range_size * self.partition.ranges_per_block
+        return np.minimum(np.arange(self.n_blocks + 1, dtype=np.int64) * each, self.n_items)
 
     def prepare(self, epoch: int) -> bool:
         """Build the strata of this epoch; return whether the items were relabeled."""
@@ -117,8 +161,13 @@ class Schedule:
         """(indptr, item) of the rows of this epoch."""
         if self.examples is None:
             return self.indptr, self.item
-        rng = np.random.Generator(np.random.PCG64([self.seed, EXAMPLES, self.epoch]))
-        indptr, item = self.examples.add_to(self.indptr, self.item, self.n_items, rng)
+        groups = self.group_starts[self.user_starts]
+        streams = (
+            (slice(groups[b], groups[b + 1]), np.random.PCG64([self.seed, EXAMPLES, self.epoch, b]))
+            for b in range(*self.own_blocks)
+        )
+        blocks = ((part, np.random.Generator(bits)) for part, bits in streams)
+        indptr, item = self.examples.add_to(self.indptr, self.item, self.n_items, blocks)
         return read_only(indptr), read_only(item)
 
     def epoch_key(self, epoch: int) -> np.uint64:
@@ -127,16 +176,23 @@ class Schedule:
 
     def run_parallel(self, task: Callable[..., Any], n: int, *args: Any) -> list[Any]:
         """Run task(first, last, *args) over 0 … n - 1 in one part per thread; wait for all of them."""
-        parts = min(self.n_threads, n)
+        return self._run_parts(task, 0, n, *args)
+
+    def run_blocks(self, task: Callable[..., Any], *args: Any) -> list[Any]:
+        """Run task(first, last, *args) over the blocks whose rows are here, in one part per thread."""
+        return self._run_parts(task, *self.own_blocks, *args)
+
+    def _run_parts(self, task: Callable[..., Any], begin: int, end: int, *args: Any) -> list[Any]:
+        parts = min(self.n_threads, end - begin)
         if parts <= 1:
-            return [task(0, n, *args)]
-        cuts = np.linspace(0, n, parts + 1).astype(int).tolist()
+            return [task(begin, end, *args)]
+        cuts = np.linspace(begin, end, parts + 1).astype(int).tolist()
         jobs = [self.pool.submit(task, cuts[i], cuts[i + 1], *args) for i in range(parts)]
         return [job.result() for job in jobs]
 
     def _build_strata(self, indptr: Longs, item: Ints) -> None:
         n, groups = self.n_blocks, self.group_starts[self.user_starts]
-        range_size = -(-self.n_items // self.n_ranges)
+        range_size = self.range_size
         visits, rows = np.zeros((n, self.n_ranges), np.int64), np.zeros((n, self.n_ranges), np.int64)
 
         def count(first: int, last: int) -> None:
@@ -144,7 +200,7 @@ class Schedule:
                 block = groups[b], groups[b + 1]
                 count_visits(indptr, item, self.label, range_size, *block, visits[b], rows[b])
 
-        self.run_parallel(count, n)
+        self.run_blocks(count)
         cells, row_cells = starts(visits.ravel()), starts(rows.ravel())
         strata = Strata(
             cells=cells,
@@ -162,5 +218,5 @@ class Schedule:
                 block = groups[b], groups[b + 1]
                 write_visits(indptr, item, self.label, *block, visit_at[b], row_at[b], strata)
 
-        self.run_parallel(write, n)
+        self.run_blocks(write)
         self.strata = strata

@@ -1,11 +1,13 @@
 """Validation while training: F1 at the best N, on a fixed sample of users."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from shortlist.core.metrics import f1_at_n
 from shortlist.core.ragged import ItemSets, no_sets
+from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError
 from shortlist.kernels.mf import Parameters
@@ -17,16 +19,41 @@ MAX_ITEMS = 20
 BATCH = 256
 SAMPLE = 6  # id of a random stream
 
-DenseScores = Callable[[Parameters, Ints, Longs | None], Floats]  # of users at their prediction times
+# (parameters of the sampled users, numbers of users in the sample, their prediction times) -> scores
+DenseScores = Callable[[Parameters, Ints, Longs | None], Floats]
 
 
-def build_evaluator(
-    valid: Interactions, history: Interactions, dense_scores: DenseScores, seed: int
-) -> Callable[[Parameters], float]:
-    """A function from parameters to F1; each list is made at the time of the user's validation basket.
+@dataclass(frozen=True, eq=False)
+class Evaluator:
+    """F1 of a fixed sample of users; each list is made at the time of the user's validation basket."""
 
-    Seen items are left out unless users repeat items in the data.
-    """
+    users: Ints  # (n,) the sample, ordered by time: the trend is computed once per day
+    times: Longs | None  # (n,) prediction times
+    truth: ItemSets  # of the sampled users
+    seen: ItemSets  # items that the sampled users are not shown
+    dense_scores: DenseScores
+    n_items: int
+
+    def score(self, parameters: Parameters) -> float:
+        """F1 at the best N; the user parameters are those of `users`."""
+        totals, n = np.zeros(MAX_ITEMS), self.users.size
+        items, floors = np.arange(self.n_items, dtype=np.int32), np.full(BATCH, -np.inf, np.float32)
+        for start in range(0, n, BATCH):
+            rows = slice(start, min(start + BATCH, n))
+            part = np.arange(rows.start, rows.stop, dtype=np.int32)
+            scores = self.dense_scores(parameters, part, None if self.times is None else self.times[rows])
+            hits = select_dense(scores, items, floors[: part.size], self.seen.part(rows), MAX_ITEMS)
+            own = self.truth.part(rows)
+            owner = np.repeat(np.arange(part.size), np.diff(hits.indptr))
+            relevant = np.zeros((part.size, self.n_items), np.bool_)
+            relevant[np.repeat(np.arange(part.size), np.diff(own.indptr)), own.items] = True
+            n_relevant = np.diff(own.indptr).astype(np.int32)
+            totals += f1_at_n(hits.indptr, relevant[owner, hits.items], n_relevant, MAX_ITEMS)
+        return float(totals.max() / n)
+
+
+def sample_users(valid: Interactions, history: Interactions, seed: int) -> tuple[Ints, Longs | None]:
+    """(users, prediction times): at most MAX_USERS users of the validation data, ordered by time."""
     if valid.users != history.users or valid.items != history.items:
         raise DataError(
             "validation data must share its id tables with the training data; take both from one split."
@@ -37,27 +64,22 @@ def build_evaluator(
     if users.size > MAX_USERS:
         rng = np.random.Generator(np.random.PCG64([seed, SAMPLE]))
         users = np.sort(rng.choice(users, MAX_USERS, replace=False))
-    times = None if valid.time is None else valid.time[valid.indptr[users]]
-    if times is not None:  # users of the same day together: the trend is computed once per day
-        order = np.argsort(times, kind="stable")
-        users, times = users[order], times[order]
+    if valid.time is None:
+        return users, None
+    times = valid.time[valid.indptr[users]]
+    order = np.argsort(times, kind="stable")
+    return users[order], times[order]
+
+
+def build_evaluator(
+    valid: Interactions, history: Interactions, dense_scores: Callable[[Interactions], DenseScores], seed: int
+) -> Evaluator:
+    """The evaluator; `dense_scores` gets the histories of the sampled users.
+
+    Seen items are left out unless users repeat items in the data.
+    """
+    users, times = sample_users(valid, history, seed)
+    own = History.of(history).rows_of(users)
     truth = ItemSets(*valid.item_sets).take(users)
-    seen = no_sets(history.n_users) if history.has_repeats else ItemSets(*history.item_sets)
-    items, floors = np.arange(history.n_items, dtype=np.int32), np.full(BATCH, -np.inf, np.float32)
-
-    def evaluate(parameters: Parameters) -> float:
-        totals = np.zeros(MAX_ITEMS)
-        for start in range(0, users.size, BATCH):
-            rows = slice(start, min(start + BATCH, users.size))
-            part = users[rows]
-            scores = dense_scores(parameters, part, None if times is None else times[rows])
-            hits = select_dense(scores, items, floors[: part.size], seen.take(part), MAX_ITEMS)
-            own = truth.part(rows)
-            owner = np.repeat(np.arange(part.size), np.diff(hits.indptr))
-            relevant = np.zeros((part.size, history.n_items), np.bool_)
-            relevant[np.repeat(np.arange(part.size), np.diff(own.indptr)), own.items] = True
-            n_relevant = np.diff(own.indptr).astype(np.int32)
-            totals += f1_at_n(hits.indptr, relevant[owner, hits.items], n_relevant, MAX_ITEMS)
-        return float(totals.max() / users.size)
-
-    return evaluate
+    seen = no_sets(users.size) if history.has_repeats else ItemSets(*own.item_sets)
+    return Evaluator(users, times, truth, seen, dense_scores(own), history.n_items)

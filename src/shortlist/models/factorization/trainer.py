@@ -1,0 +1,251 @@
+"""Trainer: holds the parameters while they are trained. An engine decides where it keeps them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+
+from shortlist.core.threads import thread_count
+from shortlist.data.interactions import Interactions
+from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters
+from shortlist.kernels.strata import permute_rows
+from shortlist.models.factorization.loss import LossRows, LossTracker, draw_rows
+from shortlist.models.factorization.objective import Objective
+from shortlist.models.factorization.parameters import freeze
+from shortlist.models.factorization.representation import Representation
+from shortlist.models.factorization.schedule import Partition, Schedule, UniformExamples, choose_partition
+from shortlist.types import Floats, Ints, Longs
+
+BY_ITEM = ("item", "bias", *(by_item for _, by_item in TERMS))  # parameters in the order of the labels
+BY_USER = tuple(name for name in Parameters._fields if name not in BY_ITEM)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingTask:
+    """What to train, and from which parameters."""
+
+    start: Callable[[int, int], Parameters]  # initial values of users first … last - 1 and of all items
+    data: Interactions  # the rows that are visited
+    representation: Representation
+    objective: Objective
+    hyper: Hyperparameters[np.float32]
+    n_factors: int
+    seed: int
+    n_threads: int
+
+    @cached_property
+    def groups(self) -> tuple[Any, Any, Any]:
+        """The groups of rows; see `Representation.groups`."""
+        return self.representation.groups(self.data)
+
+    @property
+    def partition(self) -> Partition:
+        """How finely users and items are divided."""
+        data = self.data
+        return choose_partition(
+            self.groups[1].size, data.n_users, data.n_items, self.n_factors, self.representation.min_blocks
+        )
+
+    @property
+    def examples(self) -> UniformExamples | None:
+        """The classification examples that are drawn from all items, if the objective has any."""
+        indptr = self.groups[0]
+        if not self.objective.has_uniform_examples:
+            return None
+        trained = self.representation.trained_groups(indptr)
+        return UniformExamples.of(indptr, trained, self.objective.alpha)
+
+
+class Trainer(ABC):
+    """The parameters in training. Item parameters leave it in the original order of the items."""
+
+    slow_worker: str | None = None  # who took much longer than the others in the last epoch
+
+    def __enter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def __exit__(self, *_: object) -> None:
+        """Release what training needed."""
+
+    @property
+    @abstractmethod
+    def n_rows(self) -> int:
+        """Number of steps of an epoch."""
+
+    @abstractmethod
+    def run_epoch(self, epoch: int) -> None:
+        """Make one pass over the data; an exception may leave it incomplete."""
+
+    @abstractmethod
+    def norms(self) -> dict[str, float]:
+        """The norm of each of the parameters, also after an incomplete epoch."""
+
+    @abstractmethod
+    def loss(self) -> float:
+        """The mean loss over a fixed sample of the training data."""
+
+    @abstractmethod
+    def user_rows(self, users: Ints) -> Parameters:
+        """The parameters of these users, in their order, and of all items."""
+
+    @abstractmethod
+    def keep_best(self) -> None:
+        """Remember the current parameters as the best ones."""
+
+    @abstractmethod
+    def load(self, theta: Parameters, best: Parameters | None) -> None:
+        """Continue from these parameters."""
+
+    @abstractmethod
+    def current(self) -> dict[str, Any]:
+        """The arrays of the current parameters, to be saved."""
+
+    @abstractmethod
+    def best(self) -> dict[str, Any]:
+        """The arrays of the best parameters, to be saved; empty if there are none."""
+
+    @abstractmethod
+    def finish(self) -> Parameters:
+        """End training; return the best parameters, or the current ones if there are no best ones."""
+
+
+class ThreadTrainer(Trainer):
+    """All parameters in the memory of this process, trained by its threads."""
+
+    def __init__(self, task: TrainingTask) -> None:
+        indptr, item, group_starts = task.groups
+        self.pool = ThreadPoolExecutor(thread_count(task.n_threads))
+        self.task, self.theta = task, task.start(0, task.data.n_users)
+        self.label: Ints | None = None  # (n_items,) position of each item in theta; None: original order
+        self.kept: Parameters | None = None
+        self.schedule = Schedule(
+            indptr,
+            item,
+            group_starts,
+            task.data.n_items,
+            task.partition,
+            task.seed,
+            self.pool,
+            thread_count(task.n_threads),
+            task.examples,
+        )
+        rows = LossRows.of(
+            self.schedule, task.representation, *draw_rows(item.size, task.data.n_items, task.seed)
+        )
+        self.tracker = LossTracker(rows, task.objective)
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.shutdown()
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.schedule.item.size)
+
+    def run_epoch(self, epoch: int) -> None:
+        schedule, representation = self.schedule, self.task.representation
+        if schedule.prepare(epoch):
+            representation.relabel(schedule)
+            self._relabel(schedule.label)
+        key = schedule.epoch_key(epoch)
+        for round_index in range(schedule.n_blocks):
+            representation.run_round(schedule, round_index, self.theta, self.task.hyper, key)
+
+    def norms(self) -> dict[str, float]:
+        return {
+            name: sum_squares(parts) ** 0.5
+            for name, parts in squares(self.theta, self.schedule, BY_USER + BY_ITEM).items()
+        }
+
+    def loss(self) -> float:
+        values = self.tracker.rows.user_values(self.task.representation, self.theta)
+        return self.tracker.loss(values, self.theta, self.schedule.label)
+
+    def user_rows(self, users: Ints) -> Parameters:
+        theta = self._unlabeled()
+        return theta._replace(**{name: take_users(getattr(theta, name), users) for name in BY_USER})
+
+    def keep_best(self) -> None:
+        theta = self._unlabeled()
+        own = {name: getattr(theta, name).copy() for name in BY_USER}
+        self.kept = freeze(theta._replace(**own))
+
+    def load(self, theta: Parameters, best: Parameters | None) -> None:
+        self.theta, self.kept, self.label = theta, best, None
+
+    def current(self) -> dict[str, Any]:
+        return self._unlabeled()._asdict()
+
+    def best(self) -> dict[str, Any]:
+        return {} if self.kept is None else self.kept._asdict()
+
+    def finish(self) -> Parameters:
+        if self.kept is not None:
+            return self.kept
+        self._relabel(None)
+        return freeze(self.theta)
+
+    def _unlabeled(self) -> Parameters:
+        """The parameters with items in their original order; users are not copied."""
+        if self.label is None:
+            return self.theta
+        label = self.label
+        # np.take is ten times as fast as array[label]
+        by_item = {
+            name: np.take(array, label, axis=0) if array.size else array.copy()
+            for name, array in self.theta._asdict().items()
+            if name in BY_ITEM
+        }
+        return self.theta._replace(**by_item)
+
+    def _relabel(self, label: Ints | None) -> None:
+        """Move the items to their new labels, or to their original order; in place, to save memory."""
+        relabel_items(self.theta, self.label, label)
+        self.label = label
+
+
+def relabel_items(theta: Parameters, old: Ints | None, new: Ints | None) -> None:
+    """Move the items from the old labels to the new ones, in place; None: the original order."""
+    target = np.arange(theta.item.shape[0], dtype=np.int32)  # new position of each row
+    if old is not None:
+        target[old] = target.copy()  # to the original order
+    if new is not None:
+        target = new[target]
+    for name, array in theta._asdict().items():
+        if name in BY_ITEM and array.size:
+            permute_rows(array.reshape(target.size, -1), target, np.empty(target.size, np.bool_))
+
+
+def take_users(array: Floats, users: Ints) -> Floats:
+    """The rows of these users; nothing if the model does not have the parameter."""
+    return array[users] if array.size else array
+
+
+def squares(theta: Parameters, schedule: Schedule, names: tuple[str, ...]) -> dict[str, list[float]]:
+    """For each parameter, the sums of squares of its user blocks, or of its groups of item ranges."""
+    found = {}
+    for name in names:
+        array: Floats = getattr(theta, name)
+        cuts = schedule.item_starts if name in BY_ITEM else schedule.user_starts
+        found[name] = list(_squares(array, cuts)) if array.size else []
+    return found
+
+
+def _squares(array: Floats, cuts: Longs) -> Iterator[float]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        for low, high in pairwise(cuts.tolist()):
+            values = array[low:high].reshape(-1)
+            yield float(np.dot(values, values))  # one pass; NaN stays NaN
+
+
+def sum_squares(parts: list[float]) -> float:
+    """The sum in the order of the blocks: the same bits for every engine."""
+    total = 0.0
+    for part in parts:
+        total += part
+    return total
