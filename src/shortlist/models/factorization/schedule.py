@@ -1,6 +1,6 @@
 """The schedule of an epoch: which block of users is trained on which range of items, and in what order."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.core.ragged import read_only, starts
-from shortlist.kernels.rng import stream
+from shortlist.kernels.rng import GOLDEN, MIX_1, MIX_2, S27, S30, S31, stream
 from shortlist.kernels.strata import Strata, count_visits, write_visits
-from shortlist.types import Bools, Ints, Longs
+from shortlist.types import Bools, Ints, Longs, State
 
 RANGE_BYTES = 1 << 18  # a range of item factors should fit in a core's second-level cache
 CACHE_MIN_BLOCKS, CACHE_MAX_BLOCKS = 8, 32  # limits of the number of blocks that the cache size suggests
@@ -40,6 +40,14 @@ def choose_partition(
     return Partition(n_blocks, max(1, each))
 
 
+def random_bits(key: np.uint64, numbers: State) -> State:
+    """(n,) 64 random bits for each number, as `mix_bits`; they depend on `key` and the number alone."""
+    z: State = numbers * GOLDEN + key
+    z = (z ^ (z >> S30)) * MIX_1
+    z = (z ^ (z >> S27)) * MIX_2
+    return z ^ (z >> S31)
+
+
 class UniformExamples(NamedTuple):
     """Classification examples drawn uniformly over groups × items, anew in every epoch."""
 
@@ -53,24 +61,25 @@ class UniformExamples(NamedTuple):
         return cls(trained, alpha * n_rows / max(int(trained.sum()), 1))
 
     def add_to(
-        self, indptr: Longs, item: Ints, n_items: int, blocks: Iterable[tuple[slice, np.random.Generator]]
+        self, indptr: Longs, item: Ints, n_items: int, first_group: int, path: tuple[int, ...]
     ) -> tuple[Longs, Ints]:
         """(indptr, item) with examples, as ~item, after the rows of each group.
 
-        `blocks` holds the groups of each block and its random stream.
+        The examples of a group depend on its number alone; the first group here has number `first_group`.
         """
         whole, part = divmod(self.per_group, 1)
-        counts, drawn = np.zeros(self.trained.size, np.int64), [np.empty(0, np.int32)]
-        for groups, rng in blocks:
-            trained = self.trained[groups]
-            counts[groups] = np.where(trained, int(whole) + (rng.random(trained.size) < part), 0)
-            drawn.append(rng.integers(n_items, size=int(counts[groups].sum()), dtype=np.int32))
+        most, numbers = int(whole) + 1, np.arange(self.trained.size, dtype=np.uint64) + np.uint64(first_group)
+        chance = random_bits(stream(*path, 0)[0], numbers) >> np.uint64(11)
+        counts = np.where(self.trained, int(whole) + (chance * 2.0**-53 < part), 0)
         before = starts(counts)
-        total = item.size + int(before[-1])
+        order = np.arange(before[-1], dtype=np.uint64) - np.repeat(before[:-1], counts).astype(np.uint64)
+        bits = random_bits(stream(*path, 1)[0], np.repeat(numbers, counts) * np.uint64(most) + order)
+        drawn = ((bits >> np.uint64(32)) * np.uint64(n_items) >> np.uint64(32)).astype(np.int32)
+        total = item.size + drawn.size
         known: Longs = np.arange(item.size) + np.repeat(before[:-1], np.diff(indptr))
         rows, is_drawn = np.empty(total, np.int32), np.ones(total, np.bool_)
         rows[known], is_drawn[known] = item, False
-        rows[is_drawn] = ~np.concatenate(drawn)
+        rows[is_drawn] = ~drawn
         return indptr + before, rows
 
 
@@ -79,6 +88,7 @@ class Share(NamedTuple):
 
     first: int  # blocks first … last - 1
     last: int
+    first_group: int  # number of the first group here, among all groups
     user_starts: Longs  # (B + 1,) users of each block, counted from the first user of the share
 
 
@@ -161,13 +171,9 @@ class Schedule:
         """(indptr, item) of the rows of this epoch."""
         if self.examples is None:
             return self.indptr, self.item
-        groups = self.group_starts[self.user_starts]
-        streams = (
-            (slice(groups[b], groups[b + 1]), np.random.PCG64([self.seed, EXAMPLES, self.epoch, b]))
-            for b in range(*self.own_blocks)
-        )
-        blocks = ((part, np.random.Generator(bits)) for part, bits in streams)
-        indptr, item = self.examples.add_to(self.indptr, self.item, self.n_items, blocks)
+        first = 0 if self.share is None else self.share.first_group
+        path = self.seed, EXAMPLES, self.epoch
+        indptr, item = self.examples.add_to(self.indptr, self.item, self.n_items, first, path)
         return read_only(indptr), read_only(item)
 
     def epoch_key(self, epoch: int) -> np.uint64:
