@@ -3,7 +3,8 @@
 python benchmarks/serve.py            # about ten minutes, writes benchmarks/results/serve.json
 python benchmarks/serve.py --quick    # about a minute, writes nothing
 
-The load generator runs on this machine and shares its cores with the server. Every run is bounded in time,
+Lists have at most ten items, as those of the echo and of implicit; one more run leaves them as long as the
+model wants. The load generator runs on this machine and shares its cores with the server. Every run is bounded in time,
 and only the loopback address is used.
 """
 
@@ -27,7 +28,9 @@ from machine import describe, save_results
 CONNECTIONS = (1, 16, 64)
 SECONDS = 8.0
 WARM_UP = 1.5
-SERVERS = ("echo", "implicit", "DKBPRMF", "HRM", "TwoStage")
+MAX_ITEMS = 10  # places on the page: the echo writes and implicit returns as many items
+WHOLE = "DKBPRMF, whole lists"  # no limit: everything above the boundary
+SERVERS = ("echo", "implicit", "DKBPRMF", WHOLE, "HRM", "TwoStage")
 
 
 # ------------------------------------------------------------------ servers, each in a process of its own
@@ -94,7 +97,7 @@ def serve_model(name: str, port: int, folder: Path) -> None:
     from shortlist.serve.config import ServeConfig
     from shortlist.serve.run import serve
 
-    serve(ServeConfig(model=str(folder / f"{name}.shortlist"), port=port))
+    serve(ServeConfig(model=str(folder / f"{name.split(',')[0]}.shortlist"), port=port))
 
 
 def prepare(folder: Path, dataset: str) -> list[str]:
@@ -143,9 +146,10 @@ async def connection(port: int, bodies: list[bytes], end: float, times: list[tup
     return failures
 
 
-def request_bytes(user: str) -> bytes:
+def request_bytes(user: str, max_items: int | None) -> bytes:
     """A complete request for the list of one user."""
-    body = json.dumps({"users": [user]}).encode()
+    limit = {} if max_items is None else {"max_items": max_items}
+    body = json.dumps({"users": [user], **limit}).encode()
     head = (
         "POST /v1/recommend HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
@@ -153,11 +157,14 @@ def request_bytes(user: str) -> bytes:
     return head.encode() + body
 
 
-def measure(port: int, users: list[str], n_connections: int, seconds: float) -> dict[str, float]:
+def measure(
+    port: int, users: list[str], n_connections: int, seconds: float, max_items: int | None = MAX_ITEMS
+) -> dict[str, float]:
     """Requests per second and latency after a short warm-up."""
     rng = np.random.default_rng(n_connections)
     bodies = [
-        [request_bytes(users[at]) for at in rng.integers(0, len(users), 500)] for _ in range(n_connections)
+        [request_bytes(users[at], max_items) for at in rng.integers(0, len(users), 500)]
+        for _ in range(n_connections)
     ]
     times: list[tuple[float, float]] = []
     start = time.perf_counter()
@@ -197,7 +204,8 @@ def run_server(name: str, folder: Path, users: list[str], seconds: float) -> dic
                 time.sleep(0.2)
         else:
             raise SystemExit(f"{name} did not start")
-        return {str(n): measure(port, users, n, seconds) for n in CONNECTIONS}
+        max_items = None if name == WHOLE else MAX_ITEMS
+        return {str(n): measure(port, users, n, seconds, max_items) for n in CONNECTIONS}
     finally:
         process.terminate()
         process.wait(timeout=30)
@@ -242,12 +250,12 @@ def main() -> None:
 
 def print_table(results: dict[str, Any]) -> None:
     """Requests per second, latency, and the share of the echo."""
-    print(f"{'server':<10} {'connections':>11} {'per second':>10} {'p50 ms':>8} {'p99 ms':>8} {'of echo':>8}")
+    print(f"{'server':<22} {'connections':>11} {'per second':>10} {'p50 ms':>8} {'p99 ms':>8} {'of echo':>8}")
     for server, by_n in results.items():
         for n, one in by_n.items():
             share = one["requests_per_second"] / results["echo"][n]["requests_per_second"]
             print(
-                f"{server:<10} {n:>11} {one['requests_per_second']:>10,.0f} {one['p50_ms']:>8.1f} "
+                f"{server:<22} {n:>11} {one['requests_per_second']:>10,.0f} {one['p50_ms']:>8.1f} "
                 f"{one['p99_ms']:>8.1f} {share:>8.0%}"
             )
 

@@ -256,7 +256,7 @@ class TestAccess:
             assert (status == 403) == (needed == "admin"), path
 
     def test_every_route_has_a_rule(self, client):
-        from shortlist.serve.gate import RULES
+        from shortlist.serve.rules import RULES
 
         paths = client.get("/openapi.json").json()["paths"]
         documented = {(method.upper(), path) for path, methods in paths.items() for method in methods}

@@ -7,7 +7,7 @@ import pytest
 import shortlist as sl
 from shortlist.serve.deployment import Deployment
 from shortlist.serve.feedback import Feedback, Outcome, build_batch
-from shortlist.serve.store import EventStore
+from shortlist.serve.store import EventStore, ListRow
 
 NOW = 1_000_000.0
 
@@ -28,22 +28,8 @@ def served(folder, store):
 
 
 def log(store, list_id, user, made, items, probabilities=None, model="shop"):
-    store.add_lists(
-        [
-            {
-                "list_id": list_id,
-                "user_id": user,
-                "model": model,
-                "cutoff": "ExpectedF1",
-                "made": made,
-                "items": json.dumps(items),
-                "probabilities": None if probabilities is None else json.dumps(probabilities),
-                "reason": "utility",
-                "share": 1.0,
-                "used": False,
-            }
-        ]
-    )
+    texts = (json.dumps(items), None if probabilities is None else json.dumps(probabilities))
+    store.add_lists([ListRow(list_id, user, model, "ExpectedF1", made, *texts, "utility", 1.0)])
 
 
 def send(store, user, items, received, time=5):

@@ -301,7 +301,7 @@ def rows_of_users(data: "Interactions", users: Ints) -> InteractionArrays:
     return InteractionArrays(
         indptr=indptr,
         item=data.item[rows],
-        baskets=starts(np.diff(data.baskets)[baskets]),
+        baskets=starts(data.baskets[baskets + 1] - data.baskets[baskets]),
         user_baskets=user_baskets,
         time=None if data.time is None else data.time[rows],
         weight=None if data.weight is None else data.weight[rows],

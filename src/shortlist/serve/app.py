@@ -4,6 +4,7 @@ import asyncio
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI, Request
@@ -13,13 +14,14 @@ from starlette.responses import Response
 
 from shortlist.core.serialization import library_version
 from shortlist.errors import DataWarning, ShortlistError
+from shortlist.serve.bodies import invalid_body
 from shortlist.serve.gate import Gate, RequestError, describe_error
+from shortlist.serve.jobs import answer_lists
 from shortlist.serve.routes import (
     add_event_routes,
     add_list_routes,
     add_model_routes,
     add_operation_routes,
-    invalid_body,
 )
 from shortlist.serve.service import Service
 from shortlist.serve.tokens import read_tokens
@@ -51,7 +53,9 @@ def create_app(service: Service) -> Gate:
     add_model_routes(app, service)
     add_operation_routes(app, service)
     tokens = read_tokens(Path(config.token_file)) if config.token_file else None
-    return Gate(app, config=config, tokens=tokens, observe=service.metrics.count_request)
+    direct = {("POST", "/v1/recommend"): partial(answer_lists, service=service)}
+    observe = service.metrics.count_request
+    return Gate(app, config=config, tokens=tokens, observe=observe, direct=direct)
 
 
 async def _answer_error(_: Request, error: Exception) -> Response:

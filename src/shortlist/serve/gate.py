@@ -1,11 +1,9 @@
 """The outermost layer of the service: request ids, tokens, limits, security headers, errors and logs."""
 
-import asyncio
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -20,6 +18,8 @@ from shortlist.errors import (
     UnknownIdError,
 )
 from shortlist.serve.config import ServeConfig, is_loopback
+from shortlist.serve.deadlines import Deadlines
+from shortlist.serve.rules import OPEN, RULES, Rule, find_rule
 from shortlist.serve.store import StoreError, StoreFullError
 from shortlist.serve.tokens import Token, find_token
 
@@ -35,46 +35,10 @@ SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
 )
 RETRY_SECONDS = b"2"
-OPEN = "open"  # routes that need no token
+JSON_HEADER = (b"content-type", b"application/json")
 
 Observe = Callable[[str, int, float], None]  # route, status, seconds
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Which scope a path needs."""
-
-    method: str
-    prefix: str
-    scope: str
-    exact: bool = True
-
-    def matches(self, method: str, path: str) -> bool:
-        """Whether the rule is about this request."""
-        return self.method == method and (path == self.prefix if self.exact else path.startswith(self.prefix))
-
-
-RULES = (
-    Rule("POST", "/v1/recommend", "read"),
-    Rule("POST", "/v1/cut", "read"),
-    Rule("POST", "/v1/cut/fit", "admin"),
-    Rule("POST", "/v1/events", "events"),
-    Rule("GET", "/v1/users", "read"),
-    Rule("GET", "/v1/users/", "read", exact=False),
-    Rule("GET", "/v1/items/", "read", exact=False),
-    Rule("GET", "/v1/model", "read"),
-    Rule("POST", "/v1/model", "admin"),
-    Rule("GET", "/v1/status", "read"),
-    Rule("GET", "/v1/tradeoff", "read"),
-    Rule("POST", "/v1/tradeoff", "admin"),
-    Rule("GET", "/metrics", "read"),
-    Rule("GET", "/health", OPEN),
-    Rule("GET", "/ready", OPEN),
-    Rule("GET", "/", OPEN),
-    Rule("GET", "/page/", OPEN, exact=False),
-    Rule("GET", "/docs", OPEN),
-    Rule("GET", "/openapi.json", OPEN),
-)
+Handler = Callable[[bytes], Awaitable[bytes]]  # from the body of a request to the body of its answer
 
 
 class RequestError(ShortlistError, ValueError):
@@ -110,8 +74,44 @@ def describe_error(error: BaseException) -> tuple[int, bytes]:
     return 500, error_body("internal_error", "the service failed", "see the log under the request id")
 
 
+class Answer:
+    """Sends the answer to one request with the headers that every answer has; remembers the status."""
+
+    def __init__(self, send: Send, extra: list[tuple[bytes, bytes]]) -> None:
+        self._send, self._extra = send, extra
+        self.request_id = secrets.token_hex(8)
+        self.status = 500
+        self.has_begun = False
+
+    async def __call__(self, message: Message) -> None:
+        """Pass a message of the application on."""
+        if message["type"] == "http.response.start":
+            own = dict(message["headers"])
+            headers = [*message["headers"], *(pair for pair in SECURITY_HEADERS if pair[0] not in own)]
+            await self._start(message["status"], headers)
+        else:
+            await self._send(message)
+
+    async def finish(self, status: int, body: bytes) -> None:
+        """Send a whole answer."""
+        length = (b"content-length", str(len(body)).encode())
+        await self._start(status, [JSON_HEADER, length, *SECURITY_HEADERS])
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self.has_begun, self.status = True, status
+        headers += [(b"x-request-id", self.request_id.encode()), *self._extra]
+        if status in (503, 507):
+            headers.append((b"retry-after", RETRY_SECONDS))
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+
 class Gate:
-    """ASGI middleware around the whole application."""
+    """ASGI middleware around the whole application.
+
+    Requests for the paths in `direct` are answered without the layers of the web framework, which take
+    longer than a list. They pass the same checks, and their errors have the same form.
+    """
 
     def __init__(
         self,
@@ -120,12 +120,14 @@ class Gate:
         config: ServeConfig,
         tokens: Sequence[Token] | None,
         observe: Observe,
+        direct: Mapping[tuple[str, str], Handler],
         log: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self._app, self._config, self._tokens = app, config, tokens
-        self._observe = observe
+        self._observe, self._direct = observe, direct
         self._log = log or write_log
-        self._hosts = {"localhost", "127.0.0.1", "::1", config.host}
+        self._deadlines = Deadlines(config.timeout)
+        self._hosts = {"localhost", "127.0.0.1", "::1", config.host} if is_loopback(config.host) else set()
         self._origins = {origin.strip() for origin in config.cors.split(",") if origin.strip()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -134,56 +136,47 @@ class Gate:
                 await self._app(scope, receive, send)
             return  # web sockets are not offered
         started = time.perf_counter()
-        request_id = secrets.token_hex(8)
         headers = dict(scope["headers"])
-        status = 500
-        begun = False
-
-        async def answer(message: Message) -> None:
-            nonlocal status, begun
-            if message["type"] == "http.response.start":
-                begun, status = True, message["status"]
-                own = dict(message["headers"])
-                extra = [pair for pair in SECURITY_HEADERS if pair[0] not in own]
-                extra.append((b"x-request-id", request_id.encode()))
-                if status in (503, 507):
-                    extra.append((b"retry-after", RETRY_SECONDS))
-                extra += self._cors_headers(headers)
-                message = {**message, "headers": [*message["headers"], *extra]}
-            await send(message)
-
+        rule = find_rule(scope["method"], scope["path"])
+        answer = Answer(send, self._cors_headers(headers))
         problem: BaseException | None = None
         try:
             if scope["method"] == "OPTIONS" and self._is_allowed_origin(headers):
-                await _send(answer, 204, b"")
+                await answer.finish(204, b"")
             else:
-                self._check(scope, headers)
-                async with asyncio.timeout(self._config.timeout):
-                    await self._app(scope, self._limited(receive), answer)
+                self._check(scope, rule, headers)
+                async with self._deadlines.start():
+                    await self._answer(scope, receive, answer)
         except Exception as error:  # turned into the one error form
             problem = error
-            if not begun:
-                await _send(answer, *describe_error(error))
+            if not answer.has_begun:
+                await answer.finish(*describe_error(error))
         seconds = time.perf_counter() - started
-        route = _route_name(scope)
-        self._observe(route, status, seconds)
-        if status >= 500 or seconds > 1:
+        route = "other" if rule is None else rule.prefix  # the real path may hold ids
+        self._observe(route, answer.status, seconds)
+        if answer.status >= 500 or seconds > 1:
             self._log(
                 {
-                    "level": "error" if status >= 500 else "warning",
-                    "request_id": request_id,
+                    "level": "error" if answer.status >= 500 else "warning",
+                    "request_id": answer.request_id,
                     "method": scope["method"],
                     "route": route,
-                    "status": status,
+                    "status": answer.status,
                     "milliseconds": round(seconds * 1000, 1),
                     **({} if problem is None else {"problem": _problem(problem)}),
                 }
             )
 
-    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+    async def _answer(self, scope: Scope, receive: Receive, answer: Answer) -> None:
+        """Let the handler of the path answer, or the application."""
+        handler = self._direct.get((scope["method"], scope["path"]))
+        if handler is None:
+            await self._app(scope, self._limited(receive), answer)
+        else:
+            await answer.finish(200, await handler(await _read_body(receive, self._config.max_body)))
+
+    def _check(self, scope: Scope, rule: Rule | None, headers: dict[bytes, bytes]) -> None:
         path = scope["path"]
-        rule = next((one for one in RULES if one.matches(method, path)), None)
         if rule is None:
             known = [one.method for one in RULES if one.matches(one.method, path)]
             if known:
@@ -191,7 +184,7 @@ class Gate:
                     405, "method_not_allowed", f"this path accepts {', '.join(known)}", "see /docs"
                 )
             raise RequestError(404, "not_found", "there is nothing at this path", "see /docs")
-        if method == "POST":
+        if rule.method == "POST":
             _check_content_type(path, headers.get(b"content-type", b""))
             _check_length(headers.get(b"content-length", b""), self._config.max_body)
         if self._tokens is None:
@@ -201,7 +194,7 @@ class Gate:
                     403,
                     "token_needed",
                     "changing the service needs a token with the scope admin",
-                    "start the service with --token-file; `shortlist token` creates one",
+                    "start the service with --token_file; `shortlist token` creates one",
                 )
         elif rule.scope != OPEN:
             self._check_token(headers.get(b"authorization", b""), rule.scope)
@@ -210,7 +203,7 @@ class Gate:
         """Without tokens only this machine is served, also if a web page points its name here."""
         host = headers.get(b"host", b"").decode("latin-1")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        if name.strip("[]") not in self._hosts or not is_loopback(self._config.host):
+        if name.strip("[]") not in self._hosts:
             raise RequestError(
                 403, "host_refused", "the Host header must name this machine", "use 127.0.0.1 or localhost"
             )
@@ -280,13 +273,6 @@ def _too_large(limit: int) -> RequestError:
     )
 
 
-def _route_name(scope: Scope) -> str:
-    """The rule's path instead of the real one, which may hold ids."""
-    method = "GET" if scope["method"] == "HEAD" else scope["method"]
-    rule = next((one for one in RULES if one.matches(method, scope["path"])), None)
-    return "other" if rule is None else rule.prefix
-
-
 def _problem(error: BaseException) -> str:
     """What failed, for the log: the class and, for errors of ours, the sentence."""
     if isinstance(error, ShortlistError):
@@ -298,10 +284,20 @@ def _problem(error: BaseException) -> str:
     return f"{type(error).__name__}{place}"
 
 
-async def _send(send: Send, status: int, body: bytes) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+async def _read_body(receive: Receive, limit: int) -> bytes:
+    """The whole body of a request."""
+    message = await receive()
+    parts = [message.get("body", b"")]
+    size = len(parts[0])
+    while message.get("more_body", False) and size <= limit:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+    if size > limit:
+        raise _too_large(limit)
+    if message["type"] == "http.disconnect":
+        raise RequestError(400, "disconnected", "the body of the request is incomplete", "send it again")
+    return b"".join(parts)
 
 
 def write_log(entry: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ def check_id(value: Any, ids: IdMap, name: str) -> Any:
     id. A model with text ids accepts no integer, because 7 may mean "7" or "007".
     """
     kind = type(value)
-    if ids.values.dtype.is_integer():
+    if ids.kind == "integer":
         if kind is str and len(value) <= 20 and _is_plain_integer(value):
             value = int(value)
         if type(value) is int and -(2**63) <= value < 2**63:

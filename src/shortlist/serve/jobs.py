@@ -1,13 +1,32 @@
-"""Requests for lists, checked against the model in service."""
+"""Requests for lists, checked against the model in service and answered."""
 
+import asyncio
+import random
 from typing import Any
 
 from shortlist.data.id_map import IdMap
+from shortlist.serve.bodies import parse_body
 from shortlist.serve.gate import RequestError
 from shortlist.serve.ids import check_ids
 from shortlist.serve.lists import ListJob
 from shortlist.serve.schemas import RecommendBody
 from shortlist.serve.service import Service
+
+
+async def answer_lists(content: bytes, service: Service) -> bytes:
+    """The JSON answer to a JSON request for lists, which are logged and counted."""
+    body = parse_body(content, RecommendBody)
+    if not service.has_cutoff(body.cutoff):
+        await asyncio.to_thread(service.cutoff, body.cutoff)  # from the store
+    result = await service.lists.submit(build_job(body, service))
+    if not body.explain:  # such a list is inspected, not shown to the user
+        service.metrics.count_lists(result.lengths, result.unknown)
+        share = service.config.log_share
+        if share > 0:
+            service.writer.add_lists(
+                result.log if share == 1 else [row for row in result.log if random.random() < share]
+            )
+    return result.body
 
 
 def build_job(body: RecommendBody, service: Service) -> ListJob:
@@ -61,8 +80,8 @@ def build_job(body: RecommendBody, service: Service) -> ListJob:
 
 def _known(ids: list[Any], known: IdMap, name: str, notes: list[str]) -> list[Any]:
     """The ids that the model knows; the others are counted in a note."""
-    positions = known.positions
-    kept = [one for one in ids if one in positions]
+    positions, n = known.positions, len(known)  # the positions of a longer map may be among them
+    kept = [one for one in ids if positions.get(one, n) < n]
     if len(kept) < len(ids):
         notes.append(f"{name}: {len(ids) - len(kept):,} of {len(ids):,} items are unknown and were ignored")
     return kept

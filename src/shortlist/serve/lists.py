@@ -12,13 +12,16 @@ import polars as pl
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.id_map import IdMap
 from shortlist.data.ranked_lists import RankedLists
-from shortlist.data.reasons import REASON_TEXT
+from shortlist.data.reasons import REASON_TEXT, REASONS
 from shortlist.serve.deployment import Served
+from shortlist.serve.store import ListRow
+
+SMALL_USERS = 4
 
 Reasons = dict[Any, tuple[float | None, list[Any]]]  # probability and contributions by item id
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ListJob:
     """One request for lists, with ids in the type of the model."""
 
@@ -43,6 +46,11 @@ class ListJob:
         return self.history is None and self.candidates is None and self.exclude is None and not self.explain
 
     @property
+    def is_small(self) -> bool:
+        """Whether it asks for little, as most requests do."""
+        return self.is_mergeable and len(self.users or ()) <= SMALL_USERS and not self.withheld
+
+    @property
     def options(self) -> tuple[Any, ...]:
         """Requests with equal options can be computed together."""
         return (
@@ -56,12 +64,12 @@ class ListJob:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ListResult:
     """The JSON of an answer, the rows of the log, and what the counters need."""
 
     body: bytes
-    log: list[dict[str, Any]]
+    log: list[ListRow]
     lengths: list[int]
     unknown: int
 
@@ -105,86 +113,89 @@ def _answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
         depth = int(lists.lengths.max(initial=0)) + first.withheld
         longer = first.served.model.recommend(users, **request, N=depth)
     reasons = _reasons(first, lists) if first.explain else None
-    texts = _Texts(lists)
-    number_of = {user: number for number, user in enumerate(lists.users.values)}
-    return [_answer(job, lists, longer, texts, number_of, reasons) for job in jobs]
+    rows = _Rows(lists)
+    more = None if longer is None else _Rows(longer)
+    number_of = {user: number for number, user in enumerate(lists.users.values.to_list())}
+    return [_answer(job, rows, more, number_of, reasons) for job in jobs]
 
 
-class _Texts:
-    """Ids, names, scores and probabilities of the items in plain Python values."""
+class _Rows:
+    """Lists in plain Python values, which are faster to read one by one than arrays."""
 
     def __init__(self, lists: RankedLists) -> None:
-        self.ids = _plain_ids(lists.item_ids)
+        self.ids, self.id_texts = _plain_ids(lists.item_ids)
         self.names = (
             None
             if lists.item_names is None
             else lists.item_names.gather(pl.Series(lists.items.astype("u4"))).to_list()
         )
+        self.starts = lists.indptr.tolist()
         self.items = lists.items.tolist()
         self.scores = lists.scores.tolist()
-        self.probabilities = (
-            [None] * len(self.items) if lists.probabilities is None else lists.probabilities.tolist()
-        )
+        self.probabilities = None if lists.probabilities is None else lists.probabilities.tolist()
+        self.reasons = None if lists.reason is None else [REASONS[code] for code in lists.reason.tolist()]
+        self.boundaries = None if lists.boundary is None else lists.boundary.tolist()
 
-    def rows(self, start: int, end: int) -> list[dict[str, Any]]:
+    def between(self, start: int, end: int) -> list[dict[str, Any]]:
         """The items at positions start … end − 1 of all lists."""
+        ids, names, probabilities = self.ids, self.names, self.probabilities
         return [
             {
-                "item_id": self.ids[self.items[at]],
-                "name": None if self.names is None else self.names[at],
+                "item_id": ids[self.items[at]],
+                "name": None if names is None else names[at],
                 "score": self.scores[at],
-                "probability": self.probabilities[at],
+                "probability": None if probabilities is None else probabilities[at],
             }
             for at in range(start, end)
         ]
 
+    def log_items(self, start: int, end: int) -> tuple[str, str | None]:
+        """Item ids and probabilities of a list as JSON, for the log."""
+        texts = self.id_texts
+        items = orjson.dumps([texts[item] for item in self.items[start:end]]).decode()
+        if self.probabilities is None:
+            return items, None if end > start else "[]"
+        return items, orjson.dumps(self.probabilities[start:end]).decode()
 
-_LAST_IDS: list[tuple[IdMap, list[Any]]] = []  # of the latest request; the same for almost every request
+
+_LAST_IDS: list[tuple[IdMap, list[Any], list[str]]] = []  # of the latest request; the same for almost all
 
 
-def _plain_ids(ids: IdMap) -> list[Any]:
-    """The ids as a Python list."""
-    for known, plain in _LAST_IDS:
+def _plain_ids(ids: IdMap) -> tuple[list[Any], list[str]]:
+    """The ids as a Python list, and as texts."""
+    for known, plain, texts in _LAST_IDS:
         if known is ids:
-            return plain
+            return plain, texts
     plain = ids.values.to_list()
-    _LAST_IDS[:] = [(ids, plain)]
-    return plain
+    texts = plain if ids.kind == "string" else [str(one) for one in plain]
+    _LAST_IDS[:] = [(ids, plain, texts)]
+    return plain, texts
 
 
 def _answer(
-    job: ListJob,
-    lists: RankedLists,
-    longer: RankedLists | None,
-    texts: _Texts,
-    number_of: dict[Any, int],
-    reasons: Reasons | None,
+    job: ListJob, lists: _Rows, longer: _Rows | None, number_of: dict[Any, int], reasons: Reasons | None
 ) -> ListResult:
     """The part of the lists that one request needs."""
-    wanted = lists.users.values.to_list() if job.users is None else job.users
-    made = time.time()
+    wanted = list(number_of) if job.users is None else job.users
+    made, cutoff_name = time.time(), _cutoff_name(job)
+    list_ids = secrets.token_hex(12 * len(wanted))
     found, log, lengths, unknown = [], [], [], 0
-    more = None if longer is None else _Texts(longer)
-    for user in wanted:
+    for place, user in enumerate(wanted):
         number = number_of[user]
-        start, end = int(lists.indptr[number]), int(lists.indptr[number + 1])
-        rows = texts.rows(start, end)
-        reason = lists.reason_of(number)
-        boundary = None if lists.boundary is None else float(lists.boundary[number])
+        start, end = lists.starts[number], lists.starts[number + 1]
+        rows = lists.between(start, end)
+        reason = None if lists.reasons is None else lists.reasons[number]
+        boundary = None if lists.boundaries is None else lists.boundaries[number]
         one: dict[str, Any] = {
             "user_id": user,
             "items": rows,
             "reason": reason,
             "explanation": REASON_TEXT.get(reason or ""),
             "boundary": boundary if boundary == boundary else None,  # NaN: none
-            "list_id": secrets.token_hex(12),
+            "list_id": list_ids[24 * place : 24 * place + 24],
         }
-        if longer is not None and more is not None:
-            first = int(longer.indptr[number])
-            last = min(int(longer.indptr[number + 1]), first + len(rows) + job.withheld)
-            shown = {row["item_id"] for row in rows}
-            rest = [row for row in more.rows(first, last) if row["item_id"] not in shown]
-            one["withheld"] = rest[: job.withheld]
+        if longer is not None:
+            one["withheld"] = _withheld(longer, number, rows, job.withheld)
         if reasons is not None:
             for row in (*rows, *one.get("withheld", ())):
                 probability, row["contributions"] = reasons.get(row["item_id"], (None, []))
@@ -193,27 +204,28 @@ def _answer(
         found.append(one)
         unknown += reason == "unknown_user"
         lengths.append(end - start)
-        log.append(_log_row(one, job, made))
-    body = orjson.dumps(
-        {"lists": found, "model": job.served.name, "cutoff": _cutoff_name(job), "notes": job.notes}
-    )
+        log.append(
+            ListRow(
+                one["list_id"],
+                None if job.history is not None else str(user),
+                job.served.name,
+                cutoff_name,
+                made,
+                *lists.log_items(start, end),
+                reason,
+                job.log_share,
+            )
+        )
+    body = orjson.dumps({"lists": found, "model": job.served.name, "cutoff": cutoff_name, "notes": job.notes})
     return ListResult(body, log, lengths, unknown)
 
 
-def _log_row(one: dict[str, Any], job: ListJob, made: float) -> dict[str, Any]:
-    probabilities = [row["probability"] for row in one["items"]]
-    return {
-        "list_id": one["list_id"],
-        "user_id": None if job.history is not None else str(one["user_id"]),
-        "model": job.served.name,
-        "cutoff": _cutoff_name(job),
-        "made": made,
-        "items": orjson.dumps([str(row["item_id"]) for row in one["items"]]).decode(),
-        "probabilities": None if None in probabilities else orjson.dumps(probabilities).decode(),
-        "reason": one["reason"],
-        "share": job.log_share,
-        "used": False,
-    }
+def _withheld(longer: _Rows, number: int, shown: list[dict[str, Any]], n: int) -> list[dict[str, Any]]:
+    """The next n candidates after the end of a list."""
+    first = longer.starts[number]
+    last = min(longer.starts[number + 1], first + len(shown) + n)
+    ids = {row["item_id"] for row in shown}
+    return [row for row in longer.between(first, last) if row["item_id"] not in ids][:n]
 
 
 def _cutoff_name(job: ListJob) -> str:

@@ -2,15 +2,25 @@
 
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter as Counts
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 LENGTHS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
+PENDING = 2_000  # requests that are counted at once
 KEPT_MINUTES = 60  # while the store cannot be reached
 MAX_LENGTH = 100  # longer lists are counted with this length on the page
+
+CountedRequest = tuple[int, str, int, float]  # minute, route, status, seconds
+CountedLists = tuple[int, Sequence[int], int]  # minute, lengths, number of unknown users
+Row = TypeVar("Row")
 
 
 class Metrics:
@@ -46,52 +56,82 @@ class Metrics:
             registry=registry,
             multiprocess_mode="mostrecent",
         )
+        self._requests: deque[CountedRequest] = deque()
+        self._answers: deque[CountedLists] = deque()
+        self._fold_lock = threading.Lock()
         self._lock = threading.Lock()
+        self._open_minute = 0
         self._minutes: dict[int, Counts[str]] = {}  # that are not finished or not yet stored
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
-        self.requests.labels(route, str(status)).inc()
-        self.seconds.labels(route).observe(seconds)
-        bucket = next((bound for bound in SECONDS if seconds <= bound), "more")
-        self._add(
-            {
-                "requests": 1,
-                f"status:{status // 100}xx": 1,
-                **({f"seconds:{bucket}": 1} if route == "/v1/recommend" else {}),
-            }
-        )
+        """Count an answered request; it is added to the metrics together with others."""
+        self._requests.append((int(time.time() // 60), route, status, seconds))
+        if len(self._requests) >= PENDING:
+            self._fold()
 
     def count_lists(self, lengths: Sequence[int], unknown: int) -> None:
-        """Count the lists of a request."""
-        self.lists.inc(len(lengths))
-        for length in lengths:
-            self.lengths.observe(length)
-        if unknown:
+        """Count the lists of a request; they are added to the metrics together with others."""
+        self._answers.append((int(time.time() // 60), lengths, unknown))
+        if len(self._answers) >= PENDING:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Add what was counted since the last time; in one go, because each addition takes locks."""
+        with self._fold_lock:
+            requests = [self._requests.popleft() for _ in range(len(self._requests))]
+            answers = [self._answers.popleft() for _ in range(len(self._answers))]
+            self._add_requests(requests)
+            self._add_lists(answers)
+
+    def _add_requests(self, requests: list[CountedRequest]) -> None:
+        """Add answered requests to the metrics and to the counts of their minutes."""
+        for (minute, route, status), group in _grouped(requests, itemgetter(0, 1, 2)):
+            self.requests.labels(route, str(status)).inc(len(group))
+            observe, times = self.seconds.labels(route).observe, [one[3] for one in group]
+            for seconds in times:
+                observe(seconds)
+            counts = Counts({"requests": len(group), f"status:{status // 100}xx": len(group)})
+            if route == "/v1/recommend":
+                for at, count in Counts(bisect_left(SECONDS, seconds) for seconds in times).items():
+                    counts[f"seconds:{SECONDS[at] if at < len(SECONDS) else 'more'}"] = count
+            self._add(counts, minute)
+
+    def _add_lists(self, answers: list[CountedLists]) -> None:
+        """Add lists to the metrics and to the counts of their minutes."""
+        for minute, group in _grouped(answers, itemgetter(0)):
+            lengths, unknown = [n for one in group for n in one[1]], sum(one[2] for one in group)
+            self.lists.inc(len(lengths))
             self.unknown.inc(unknown)
-        found = Counts(f"length:{min(length, MAX_LENGTH)}" for length in lengths)
-        self._add({"lists": len(lengths), "items": sum(lengths), "unknown": unknown, **found})
+            for length in lengths:
+                self.lengths.observe(length)
+            counts = Counts({"lists": len(lengths), "items": sum(lengths), "unknown": unknown})
+            for length, count in Counts(min(n, MAX_LENGTH) for n in lengths).items():
+                counts[f"length:{length}"] = count
+            self._add(counts, minute)
 
     def count_events(self, accepted: int, duplicates: int, rejected: int) -> None:
         """Count the events of a request."""
         found = {"accepted": accepted, "duplicate": duplicates, "rejected": rejected}
         for result, count in found.items():
             self.events.labels(result).inc(count)
-        self._add({f"events:{result}": count for result, count in found.items()})
+        minute = int(time.time() // 60)
+        self._add({f"events:{result}": count for result, count in found.items()}, minute)
 
     def minutes(self) -> dict[int, dict[str, float]]:
         """Counts of the current minute so far, and of earlier ones that are not stored yet."""
+        self._fold()
         with self._lock:
             return {minute: dict(counts) for minute, counts in self._minutes.items()}
 
     def forget_before(self, minute: int) -> None:
         """Drop finished minutes, which are stored."""
         with self._lock:
+            self._open_minute = minute
             self._minutes = {one: counts for one, counts in self._minutes.items() if one >= minute}
 
-    def _add(self, counts: dict[str, int]) -> None:
+    def _add(self, counts: Mapping[str, int], minute: int) -> None:
         with self._lock:
-            minute = int(time.time() // 60)
+            minute = max(minute, self._open_minute)  # what is stored for earlier ones is complete
             if minute not in self._minutes:
                 self._minutes[minute] = Counts()
                 for old in sorted(self._minutes)[:-KEPT_MINUTES]:
@@ -100,8 +140,15 @@ class Metrics:
 
     def text(self) -> bytes:
         """All metrics in the format of Prometheus."""
+        self._fold()
         registry = self._registry
         if self._many_workers:
             registry = CollectorRegistry()
             multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)
+
+
+def _grouped(rows: list[Row], key: Callable[[Row], Any]) -> Iterator[tuple[Any, list[Row]]]:
+    """The rows by key."""
+    for value, group in groupby(sorted(rows, key=key), key):
+        yield value, list(group)

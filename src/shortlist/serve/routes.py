@@ -2,24 +2,23 @@
 
 import asyncio
 import hashlib
-import random
 from pathlib import Path
 from typing import Any, TypeVar
 
 import orjson
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from shortlist.serve import schemas
+from shortlist.serve.bodies import parse_body
 from shortlist.serve.cutting import cut_lists, fit_cutoff
 from shortlist.serve.deployment import cutoff_bytes
 from shortlist.serve.describe import describe_models, describe_user
 from shortlist.serve.events import parse_events
 from shortlist.serve.gate import RequestError
 from shortlist.serve.ids import check_id
-from shortlist.serve.jobs import build_job, check_size
+from shortlist.serve.jobs import answer_lists, check_size
 from shortlist.serve.service import Service
 from shortlist.serve.tradeoff import cutoff_with_coverage
 
@@ -32,17 +31,7 @@ M = TypeVar("M", bound=BaseModel)
 
 async def read_body(request: Request, model: type[M]) -> M:
     """The validated body of a request."""
-    try:
-        return model.model_validate_json(await request.body())
-    except ValidationError as error:
-        raise invalid_body(error) from None
-
-
-def invalid_body(error: ValidationError | RequestValidationError) -> RequestError:
-    """The first problem of a body, without its values."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the body"
-    return RequestError(422, "invalid_request", f"{place[:100]}: {first['msg'][:200]}", "see /docs")
+    return parse_body(await request.body(), model)
 
 
 def to_json(content: Any) -> Response:
@@ -84,17 +73,8 @@ def add_list_routes(app: FastAPI, service: Service) -> None:
     @app.post("/v1/recommend", **documented(schemas.RecommendAnswer, schemas.RecommendBody))
     async def recommend(request: Request) -> Response:
         """Return a list for each user or session, ended where the cutoff says."""
-        body = await read_body(request, schemas.RecommendBody)
-        result = await service.lists.submit(build_job(body, service))
-        if body.explain:  # the list is inspected, not shown to the user
-            return Response(result.body, media_type="application/json")
-        service.metrics.count_lists(result.lengths, result.unknown)
-        share = service.config.log_share
-        if share > 0:
-            service.writer.add_lists(
-                result.log if share == 1 else [row for row in result.log if random.random() < share]
-            )
-        return Response(result.body, media_type="application/json")
+        answer = await answer_lists(await request.body(), service)
+        return Response(answer, media_type="application/json")
 
     @app.post("/v1/cut", **documented(schemas.CutAnswer, schemas.CutBody))
     async def cut(request: Request) -> Response:

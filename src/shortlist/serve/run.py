@@ -40,6 +40,7 @@ def serve(config: ServeConfig) -> None:
             log_level="warning",
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # no answer depends on the address of the client
             date_header=False,
             loop="uvloop" if os.name == "posix" else "asyncio",
             http="httptools",

@@ -1,9 +1,11 @@
 """What the routes of one worker share: model, store, writer, batches and metrics."""
 
+import gc
 import random
 import threading
 import time
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any, Literal
 
 from shortlist.cutoff.base import Cutoff
@@ -49,9 +51,11 @@ class Service:
         self.store.create()
         self.deployment.start(self.config.model_path)
         self.writer = StoreWriter(self.store)
-        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs)
+        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs, attrgetter("is_small"))
         self._follower = threading.Thread(target=self._follow, name="store-follower", daemon=True)
         self._follower.start()
+        gc.collect()
+        gc.freeze()  # what is there now stays; looking through it again and again would delay answers
         self._schedule = RefitSchedule(self.config, self.store) if self.config.refit else None
 
     def close(self) -> None:
@@ -139,6 +143,10 @@ class Service:
             if earlier[0].cutoff is not None:
                 cutoff = cutoff_from_bytes(earlier[0].cutoff)
         self.deployment.activate(name, note, cutoff)
+
+    def has_cutoff(self, name: str) -> bool:
+        """Whether `cutoff` needs no look into the store."""
+        return name in ("auto", "boundary") or name in self._cutoffs
 
     def cutoff(self, name: str) -> Cutoff | Literal["auto", "boundary"]:
         """The cutoff that a request names."""

@@ -102,6 +102,21 @@ class Activation(NamedTuple):
     note: str
 
 
+class ListRow(NamedTuple):
+    """One row of the table of lists."""
+
+    list_id: str
+    user_id: str | None
+    model: str
+    cutoff: str | None
+    made: float
+    items: str
+    probabilities: str | None
+    reason: str | None
+    share: float
+    used: bool = False
+
+
 class EventStore:
     """Access to the tables; every method is one transaction and may be called from any thread."""
 
@@ -128,6 +143,11 @@ class EventStore:
             sa.event.listen(self._engine, "connect", _prepare_sqlite)
             sa.event.listen(self._engine, "begin", _begin_immediately)
         self._insert = sqlite.insert if self.is_sqlite else postgresql.insert
+        marks = ", ".join(["?" if self.is_sqlite else "%s"] * len(ListRow._fields))
+        columns = ", ".join(ListRow._fields)
+        self._insert_lists = (
+            f"INSERT INTO lists ({columns}) VALUES ({marks}) ON CONFLICT (list_id) DO NOTHING"
+        )
 
     def create(self) -> None:
         """Create the tables that do not exist yet."""
@@ -193,12 +213,11 @@ class EventStore:
             return int(connection.scalar(query) or 0)
 
     # ------------------------------------------------------------------ lists
-    def add_lists(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Log lists."""
+    def add_lists(self, rows: Sequence[ListRow]) -> None:
+        """Log lists; there are thousands a second, so the rows go to the driver as they are."""
         if rows:
-            insert = self._insert(lists).on_conflict_do_nothing(index_elements=["list_id"])
             with self._begin() as connection:
-                connection.execute(insert, list(rows))
+                connection.exec_driver_sql(self._insert_lists, list(rows))
 
     def lists_between(self, start: float, end: float, limit: int) -> list[Any]:
         """Logged lists of known users, oldest first."""

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from shortlist.serve.store import EventStore, StoreError
+from shortlist.serve.store import EventStore, ListRow, StoreError
 
 MAX_LISTS = 100_000  # logged lists that wait for the store; more are counted and dropped
 LISTS_EVERY = 0.2  # seconds
-LISTS_AT_ONCE = 2_000
+LISTS_AT_ONCE = 1_000
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -21,7 +21,7 @@ class StoreWriter:
     def __init__(self, store: EventStore) -> None:
         self._store = store
         self._events: deque[tuple[Rows, Future[int]]] = deque()
-        self._lists: deque[Mapping[str, Any]] = deque()
+        self._lists: deque[ListRow] = deque()
         self.lists_dropped = 0
         self._wake = threading.Condition()
         self._closed = False
@@ -38,7 +38,7 @@ class StoreWriter:
             self._wake.notify()
         return future
 
-    def add_lists(self, rows: Rows) -> None:
+    def add_lists(self, rows: Sequence[ListRow]) -> None:
         """Log lists within a second."""
         self.lists_dropped += max(len(self._lists) + len(rows) - MAX_LISTS, 0)
         self._lists.extend(rows[: MAX_LISTS - len(self._lists)])

@@ -1,0 +1,100 @@
+"""Micro-batches: who is answered together, where, and what a failure does."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from shortlist.serve.batching import QUICK_SECONDS, BatchRunner
+
+
+def run(scenario):
+    return asyncio.run(scenario)
+
+
+def test_requests_that_arrive_together_are_computed_together():
+    sizes = []
+
+    def compute(jobs):
+        sizes.append(len(jobs))
+        return [job * 2 for job in jobs]
+
+    async def scenario():
+        runner = BatchRunner(compute, lambda job: True)
+        answers = await asyncio.gather(*(runner.submit(job) for job in range(40)))
+        runner.close()
+        return answers
+
+    assert run(scenario()) == [2 * job for job in range(40)]
+    assert sizes == [40]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "small", "in_loop"), [(0, True, True), (0, False, False), (0.03, True, False)]
+)
+def test_only_quick_batches_of_small_jobs_are_computed_in_the_event_loop(seconds, small, in_loop):
+    assert seconds == 0 or seconds > QUICK_SECONDS
+    threads = []
+
+    def compute(jobs):
+        threads.append(threading.current_thread())
+        time.sleep(seconds)
+        return jobs
+
+    async def scenario():
+        runner = BatchRunner(compute, lambda job: small)
+        for job in range(3):
+            assert await runner.submit(job) == job
+        runner.close()
+
+    run(scenario())
+    assert threads[0] is not threading.main_thread()  # nothing is known about the first batch
+    assert (threads[-1] is threading.main_thread()) == in_loop
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_failure_reaches_its_requests_and_no_others(small):
+    def compute(jobs):
+        if "crash" in jobs:
+            raise RuntimeError("crash")
+        return [ValueError(job) if job == "bad" else job for job in jobs]
+
+    async def scenario():
+        runner = BatchRunner(compute, lambda job: small)
+        await runner.submit("first")
+        answers = await asyncio.gather(*map(runner.submit, ("good", "bad")), return_exceptions=True)
+        assert answers[0] == "good"
+        assert isinstance(answers[1], ValueError)
+        with pytest.raises(RuntimeError):
+            await runner.submit("crash")
+        assert await runner.submit("next") == "next"
+        runner.close()
+
+    run(scenario())
+
+
+def test_a_canceled_request_is_left_out():
+    seen = []
+
+    async def scenario():
+        runner = BatchRunner(lambda jobs: seen.extend(jobs) or jobs, lambda job: True)
+        first, second = runner.submit(1), runner.submit(2)
+        first.cancel()
+        assert await second == 2
+        runner.close()
+
+    run(scenario())
+    assert seen == [2]
+
+
+def test_a_request_after_a_large_batch_is_answered_although_nobody_follows():
+    async def scenario():
+        runner = BatchRunner(lambda jobs: jobs, lambda job: True)
+        await asyncio.gather(*map(runner.submit, range(20)))
+        started = time.perf_counter()
+        assert await asyncio.wait_for(runner.submit(1), 5) == 1
+        runner.close()
+        return time.perf_counter() - started
+
+    assert run(scenario()) < 1
