@@ -1,9 +1,10 @@
-"""Compile the kernels that the service needs, by fitting every kind of model once on the sample data."""
+"""Compile the kernels that the service needs: fit every kind of model on the sample data, and use it."""
 
 import tempfile
 from pathlib import Path
 
 import shortlist as sl
+from shortlist.serve.observing import EventForm, warm_up
 
 data = sl.load_dataset("sample")
 for model in (
@@ -14,7 +15,5 @@ for model in (
     fitted = model.fit(data).set_cutoff(sl.cutoff.FixedN(N=5))
     with tempfile.TemporaryDirectory() as folder:
         loaded = sl.load_model(fitted.save(Path(folder) / "model.shortlist"))
-    user = loaded.users_.values[0]
-    loaded.recommend([user])
-    loaded.recommend(history={"session": loaded.items_.values[:3].to_list()})
-    loaded.explain(user)
+    loaded.explain(loaded.users_.values[0])
+    warm_up(loaded, EventForm.of(loaded.history_))

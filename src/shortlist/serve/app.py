@@ -45,6 +45,7 @@ def create_app(service: Service) -> Gate:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
     for kind in (ShortlistError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer_error)

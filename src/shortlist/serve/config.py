@@ -31,6 +31,7 @@ class ServeConfig:
     max_candidates: int = 100_000  # item ids per request
     timeout: float = 10.0  # seconds until a request is given up
     log_share: float = 1.0  # share of lists that are logged
+    keep_lists_days: int = 90  # until logged lists and counters are deleted; events are kept
     poll: float = 0.3  # seconds between two looks for new events and activations
     cors: str = ""  # origins that browsers may call from, separated by commas; empty: none
     refit: str = ""  # "daily@03:00" or empty
@@ -46,6 +47,7 @@ class ServeConfig:
             "max_candidates": (1, 10_000_000),
             "timeout": (0.1, 3_600),
             "log_share": (0, 1),
+            "keep_lists_days": (8, 36_500),  # feedback looks back for a week
             "poll": (0.02, 60),
             "keep_models": (1, 1_000),
         }

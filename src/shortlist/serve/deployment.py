@@ -3,44 +3,19 @@
 import re
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-import polars as pl
 
 from shortlist.core.serialization import read_header
 from shortlist.cutoff.base import Cutoff
-from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
-from shortlist.serve.ids import id_column
+from shortlist.serve.observing import EventForm, build_events, warm_up, with_events
 from shortlist.serve.store import Activation, EventStore
 
 SUFFIX = ".shortlist"
-DAY = 86_400_000_000  # microseconds
 EVENTS_AT_ONCE = 50_000
-TRIAL_USERS = 16  # users whose lists are computed before a model is activated
-
-
-class EventForm(NamedTuple):
-    """What the events of a model look like; read once, because its history grows."""
-
-    users: IdMap  # of any time: only the type of the ids counts
-    items: IdMap
-    has_times: bool
-    by_day: bool  # whether the history knows only the day of an event
-    has_weights: bool
-
-    @classmethod
-    def of(cls, history: Interactions) -> "EventForm":
-        """The form of the events in a history."""
-        by_day = history.time is not None and not (history.time % DAY).any()
-        has_times, has_weights = history.time is not None, history.weight is not None
-        return cls(history.users, history.items, has_times, by_day, has_weights)
 
 
 @dataclass(frozen=True)
@@ -142,7 +117,7 @@ class Deployment:
                     self._failed = latest[0].number
                     self.error = f"model {latest[0].model!r} could not be activated: {error}"
             if self._served is not None:
-                self._last_event = self._observe(self._served, self._last_event)
+                self._swap(*self._observe(self._served, self._last_event))
             self.last_look = time.time()
 
     def _swap(self, served: Served, last_event: int) -> None:
@@ -169,28 +144,20 @@ class Deployment:
             loaded=time.time(),
             cutoff_name="boundary" if model.cutoff_ is None else type(model.cutoff_).__name__,
         )
-        last = self._observe(served, activation.events_until)
-        model.prepare()
-        model.recommend(sample_users(model, TRIAL_USERS))
-        return served, last
+        warm_up(model, served.form)
+        return self._observe(served, activation.events_until)
 
-    def _observe(self, served: Served, after: int) -> int:
-        """Let the model observe all events after a number; return the number of the last one."""
+    def _observe(self, served: Served, after: int) -> tuple[Served, int]:
+        """The model with all events after a number, and the number of the last one."""
         while rows := self._store.events_after(after, EVENTS_AT_ONCE):
             events, skipped = build_events(rows, served.form)
             self.events_skipped += skipped
             if events is not None:
-                served.model.observe(events)
+                served = replace(served, model=with_events(served.model, events))
             after = int(rows[-1].seq)
             if len(rows) < EVENTS_AT_ONCE:
                 break
-        return after
-
-
-def sample_users(model: Recommender, n: int) -> pl.Series:
-    """Up to n users, spread evenly over all."""
-    users = model.users_.values
-    return users.gather_every(max(len(users) // n, 1)).head(n)
+        return served, after
 
 
 def stored_events(store: EventStore, model: Recommender, after: int) -> tuple[Interactions | None, int]:
@@ -217,25 +184,6 @@ def remove_old_models(store: EventStore, folder: Path, base: str, keep: int) -> 
     for path in old:
         path.unlink(missing_ok=True)
     return old
-
-
-def build_events(rows: Sequence[Any], form: EventForm) -> tuple[Interactions | None, int]:
-    """Events of the store in the form that the model knows, and how many cannot be converted."""
-    times = np.array([row.time for row in rows], np.int64)
-    frame = pl.DataFrame(
-        {
-            "user_id": id_column((row.user_id for row in rows), form.users),
-            "item_id": id_column((row.item_id for row in rows), form.items),
-        }
-    )
-    if form.has_times:
-        times = times - times % DAY if form.by_day else times
-        frame = frame.with_columns(pl.Series("timestamp", times).cast(pl.Datetime("us")))
-    if form.has_weights:
-        weights = [1.0 if row.weight is None else row.weight for row in rows]
-        frame = frame.with_columns(pl.Series("weight", weights))
-    valid = frame.drop_nulls(["user_id", "item_id"])
-    return (Interactions.from_frame(valid) if valid.height else None), frame.height - valid.height
 
 
 def file_checksum(path: Path) -> str:

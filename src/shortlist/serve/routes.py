@@ -123,7 +123,7 @@ def add_model_routes(app: FastAPI, service: Service) -> None:
         """Return what the model knows about a user."""
         return to_json(await asyncio.to_thread(describe_user, service.deployment.served, user_id))
 
-    @app.get("/v1/items/{item_id}/similar", **documented(schemas.SimilarAnswer))
+    @app.get("/v1/items/{item_id:path}/similar", **documented(schemas.SimilarAnswer))
     async def similar(item_id: str, n: int = 10) -> Response:
         """Return the items most similar to an item."""
         model = service.deployment.served.model

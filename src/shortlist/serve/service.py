@@ -17,6 +17,7 @@ from shortlist.serve.feedback import Feedback
 from shortlist.serve.gate import RequestError, write_log
 from shortlist.serve.lists import ListJob, ListResult, answer_jobs
 from shortlist.serve.metrics import Metrics
+from shortlist.serve.retention import Retention
 from shortlist.serve.schedule import RefitSchedule
 from shortlist.serve.status import Usual, describe_status, sample_lists
 from shortlist.serve.store import EventStore
@@ -36,6 +37,7 @@ class Service:
         self.store = EventStore(config.database)
         self.deployment = Deployment(config.model_folder, self.store)
         self.feedback = Feedback(self.store)
+        self.retention = Retention(self.store, config.keep_lists_days)
         self.metrics = Metrics(many_workers=config.workers > 1)
         self.worker = random.randbytes(6).hex()
         self.started = time.time()
@@ -80,6 +82,7 @@ class Service:
                     self._store_counters()
                     flushed = time.time()
                     self._use_feedback()
+                self.retention.step(time.time())
                 if failed:
                     failed, self.deployment.error = False, None
             except ShortlistError as error:

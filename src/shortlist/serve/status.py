@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.cutoff.monitor import PromiseMonitor
-from shortlist.serve.deployment import Deployment, Served, sample_users
+from shortlist.serve.deployment import Deployment, Served
 from shortlist.serve.metrics import SECONDS
+from shortlist.serve.observing import sample_users
 from shortlist.serve.store import EventStore
 
 MINUTES = 60

@@ -250,10 +250,11 @@ class EventStore:
             for part in _parts(list_ids):
                 connection.execute(sa.update(lists).where(lists.c.list_id.in_(part)).values(used=True))
 
-    def remove_old(self, before: float) -> int:
-        """Delete logged lists and counters from before a time in seconds; events are never deleted."""
+    def remove_old(self, before: float, limit: int) -> int:
+        """Delete up to `limit` lists, and all counters, from before a time; return the number of lists."""
+        old = sa.select(lists.c.list_id).where(lists.c.made < before).order_by(lists.c.made).limit(limit)
         with self._begin() as connection:
-            removed = connection.execute(sa.delete(lists).where(lists.c.made < before)).rowcount
+            removed = connection.execute(sa.delete(lists).where(lists.c.list_id.in_(old))).rowcount
             connection.execute(sa.delete(counters).where(counters.c.minute < before // 60))
         return removed
 
@@ -333,9 +334,9 @@ class EventStore:
             index_elements=["name"],
             set_={"value": insert.excluded.value},
             where=settings.c.value < insert.excluded.value,
-        )
+        ).returning(settings.c.name)  # not every driver counts the rows of an insert
         with self._begin() as connection:
-            return connection.execute(upsert).rowcount == 1
+            return connection.execute(upsert).first() is not None
 
     def setting(self, name: str) -> str | None:
         """The text stored under a name."""

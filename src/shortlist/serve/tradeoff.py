@@ -8,7 +8,8 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.expected import ExpectedUtility
 from shortlist.cutoff.search import coverage_threshold
 from shortlist.errors import ConfigError
-from shortlist.serve.deployment import Served, sample_users
+from shortlist.serve.deployment import Served
+from shortlist.serve.observing import sample_users
 
 SAMPLE_USERS = 2_000
 STEPS = 20
