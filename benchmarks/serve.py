@@ -4,8 +4,8 @@ python benchmarks/serve.py            # about ten minutes, writes benchmarks/res
 python benchmarks/serve.py --quick    # about a minute, writes nothing
 
 Lists have at most ten items, as those of the echo and of implicit; one more run leaves them as long as the
-model wants. The load generator runs on this machine and shares its cores with the server. Every run is bounded in time,
-and only the loopback address is used.
+model wants. The load generator runs on this machine and shares its cores with the server. Every run is
+bounded in time, and only the loopback address is used.
 """
 
 import argparse
