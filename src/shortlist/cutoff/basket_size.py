@@ -40,15 +40,23 @@ class BasketSize(Estimator):
 
     def fit(self, labels: Labels, counts: Ints, history: Interactions | None) -> Self:
         """Fit a Poisson regression of counts (n_lists,) of labeled users, and the dispersion around it."""
-        y = counts[labels.labeled].astype(np.float64)
-        columns = _columns(labels.lists, history, labels.lists.expected_sizes)[labels.labeled]
+        columns = _columns(labels.lists, history, labels.lists.expected_sizes)
+        self.uses_history_ = history is not None
+        self.uses_expected_sizes_ = labels.lists.expected_sizes is not None
+        return self._fit_columns(columns[labels.labeled], counts[labels.labeled])
+
+    def fit_history(self, history: Interactions, users: Ints, counts: Ints) -> Self:
+        """Fit counts (n,) that followed the histories of these users; no candidates are needed."""
+        self.uses_history_, self.uses_expected_sizes_ = True, False
+        return self._fit_columns(history_columns(history, users), counts)
+
+    def _fit_columns(self, columns: Doubles, counts: Ints) -> Self:
+        y = counts.astype(np.float64)
         center, spread = columns.mean(axis=0), columns.std(axis=0)
         scale = np.where(spread > 1e-9, spread, 1.0)
         beta = glm_fit((columns - center) / scale, y, POISSON, ridge=self.ridge, tolerance=1e-18)
         self.center_, self.scale_, self.beta_ = center, scale, beta
-        self.uses_history_ = history is not None
-        self.uses_expected_sizes_ = labels.lists.expected_sizes is not None
-        mean = self.predict(labels.lists, history)[labels.labeled]
+        mean = self._predict_columns(columns)
         # a negative binomial has variance mean + dispersion · mean²
         excess = float(((y - mean) ** 2 - mean).sum() / max((mean**2).sum(), 1e-12))
         self.dispersion_ = max(excess, 0.0)
@@ -64,7 +72,13 @@ class BasketSize(Estimator):
                 "pass lists of the same model."
             )
         sizes = lists.expected_sizes if self.uses_expected_sizes_ else None
-        columns = _columns(lists, history if self.uses_history_ else None, sizes)
+        return self._predict_columns(_columns(lists, history if self.uses_history_ else None, sizes))
+
+    def predict_history(self, history: Interactions, users: Ints) -> Doubles:
+        """(n,) expected counts after the histories of these users, by their index."""
+        return self._predict_columns(history_columns(history, users))
+
+    def _predict_columns(self, columns: Doubles) -> Doubles:
         eta: Doubles = self.beta_[0] + ((columns - self.center_) / self.scale_) @ self.beta_[1:]
         return np.exp(np.minimum(eta, np.log(MAX_MEAN)))
 
@@ -73,12 +87,18 @@ def _columns(lists: RankedLists, history: Interactions | None, sizes: Doubles | 
     """(n_lists, n_features) from the sizes that the model expects and from the history."""
     columns = [] if sizes is None else [np.log(np.maximum(sizes, 0.1))]
     if history is not None:
-        user = history.users.align(lists.users)
-        n_baskets = np.append(np.diff(history.user_baskets), 0)
-        columns += [
+        columns.append(history_columns(history, history.users.align(lists.users)))
+    return np.column_stack(columns) if columns else np.empty((len(lists), 0))
+
+
+def history_columns(history: Interactions, user: Ints) -> Doubles:
+    """(n, N_HISTORY_COLUMNS) the sizes of the user's earlier baskets, and their number."""
+    n_baskets = np.append(np.diff(history.user_baskets), 0)
+    return np.column_stack(
+        [
             np.log(mean_basket(history, user)),
             np.log(recent_basket(history, user, 0)),
             np.log(recent_basket(history, user, 1)),
             np.log1p(n_baskets[user]),
         ]
-    return np.column_stack(columns) if columns else np.empty((len(lists), 0))
+    )

@@ -18,6 +18,7 @@ from shortlist.data.ranked_lists import RankedLists
 from shortlist.data.reasons import REASON_CODE
 from shortlist.errors import ConfigError
 from shortlist.recommend.explore import draw_explored, extend_lists
+from shortlist.recommend.f1_boundary import with_f1_boundaries
 from shortlist.recommend.item_filter import ItemFilter, count_candidates
 from shortlist.recommend.lists import (
     build_lists,
@@ -31,7 +32,7 @@ from shortlist.recommend.lists import (
 from shortlist.recommend.request import Factors, ListOptions, RecommendRequest, Scores, State
 from shortlist.recommend.retrieval import Hits
 from shortlist.recommend.retriever import Retriever
-from shortlist.types import Floats, Ints
+from shortlist.types import Floats, Ints, Longs
 
 SHARED_EXCLUSIONS = 256  # more shared exclusions than this are removed from the candidates instead
 S = TypeVar("S", bound=State)
@@ -134,7 +135,16 @@ class BatchRecommender(Generic[S]):
     def _score(self, request: RecommendRequest[S]) -> tuple[Scores, ItemSets | None, ItemSets]:
         """(scores, candidates per user, excluded items) of known users."""
         own = request.candidates.sets(request.user_ids, self.item_ids)
-        return self.model.score(request), own, request.excluded_sets()
+        scores, excluded = self.model.score(request), request.excluded_sets()
+        if scores.size_dispersion is None:
+            return scores, own, excluded
+
+        def search(part: Scores, users: Longs, limit: int | None) -> Hits:
+            floors = np.full(users.size, -np.inf, np.float32)
+            sets = None if own is None else own.take(users)
+            return self.retriever.search(part, floors, excluded.take(users), sets, limit)
+
+        return with_f1_boundaries(scores, len(self.item_ids), search), own, excluded
 
     def _select_top(
         self,

@@ -15,7 +15,7 @@ import polars as pl
 
 from shortlist.core.calls import warn
 from shortlist.core.estimator import check_whole
-from shortlist.core.ragged import ItemSets, no_sets, same_sets
+from shortlist.core.ragged import ItemSets, no_sets, same_sets, take_rows
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.grouping import NO_BASKET, NO_TIME, NO_WEIGHT
 from shortlist.data.history import History
@@ -76,6 +76,34 @@ class Scores:
     boundaries: Floats | None = None  # (n,) t_u
     log_odds_shift: Floats | None = None  # (n,) score + shift = log-odds of relevance
     expected_sizes: Doubles | None = None  # (n,) predicted number of items in the user's next basket
+    size_dispersion: float | None = None  # of these sizes; if given, boundaries maximize the expected F1
+
+    def take(self, numbers: Longs) -> Self:
+        """The scores of these users, in this order."""
+        if numbers.size == self._n_users and (np.diff(numbers) == 1).all():
+            return self
+        values, candidates, factors = self.values, self.candidates, self.factors
+        if factors is not None:
+            factors = factors._replace(vectors=factors.vectors[numbers])
+        elif candidates is not None and values is not None:
+            indptr, rows = take_rows(candidates.indptr, numbers)
+            candidates, values = ItemSets(indptr, candidates.items[rows]), values[rows]
+        elif values is not None:
+            values = values[numbers]
+        own = {
+            name: None if (array := getattr(self, name)) is None else array[numbers]
+            for name in ("boundaries", "log_odds_shift", "expected_sizes")
+        }
+        return replace(self, values=values, candidates=candidates, factors=factors, **own)
+
+    @property
+    def _n_users(self) -> int:
+        if self.factors is not None:
+            return len(self.factors.vectors)
+        if self.candidates is not None:
+            return self.candidates.indptr.size - 1
+        assert self.values is not None
+        return len(self.values)
 
     def dense(self, n_items: int) -> Floats:
         """(n, n_items) scores; -inf for items that are not candidates."""

@@ -12,6 +12,10 @@ import pytest
 
 from shortlist.errors import ConfigError, DataError, ModelFileError, TrainingError
 from shortlist.models.factorization import training
+from shortlist.models.factorization.objective import single_precision
+from shortlist.models.factorization.representation import HybridFactors
+from shortlist.models.factorization.step_size import has_moderate_norms
+from shortlist.models.factorization.trainer import ThreadTrainer, TrainingTask
 from tests.models.cases import JOINT, bits, checkerboard, crowd, fit, fitted, model
 
 joint_model = pytest.mark.parametrize("name", JOINT)
@@ -101,29 +105,80 @@ def test_validation_data_must_match_the_training_data():
 
 
 # ------------------------------------------------------------------ divergence and Ctrl-C
-@pytest.mark.parametrize(("name", "lr"), [("CRRMF", 5.0), ("CRRMF", 10.0)])
-def test_divergence_raises_and_keeps_the_fitted_model(name, lr):
-    one = fit(name, checkerboard())
-    kept = bits(one)
-    vars(one)["lr"] = lr  # assignment would remove the fit
-    with pytest.raises(TrainingError, match=rf"diverged in epoch \d+: .* try a smaller lr \(it is {lr:g}"):
-        one.fit(checkerboard())
-    assert bits(one) == kept
-    assert one.n_epochs_ == 60
+DIVERGING = [("CRRMF", 5.0), ("CRRMF", 10.0), ("DKBPRMF", 10.0), ("DKHRM", 10.0), ("BPRMF", 10.0)]
+
+
+@pytest.mark.parametrize(("name", "lr"), DIVERGING)
+def test_far_too_large_steps_are_halved_until_training_converges(name, lr):
+    recorder = Recorder()
+    one = model(name, lr=lr, n_epochs=30, reg=0.1).fit(checkerboard(), progress=recorder)
+    assert one.lr_ < lr
+    assert one.lr_ == lr * 0.5 ** round(np.log2(lr / one.lr_))
+    assert one.stopped_ == "n_epochs"
+    assert recorder.calls[-1].lr == pytest.approx(one.lr_)
+    start = fit(name, checkerboard(), lr=1e-9, n_epochs=1).losses_[0]
+    assert max(one.losses_) < 1.1 * start
+    assert all(np.isfinite(array).all() for array in one._state.parameters)
+    again = model(name, lr=lr, n_epochs=30, reg=0.1, n_threads=3).fit(checkerboard())
+    assert bits(again) == bits(one)
+
+
+def test_halved_steps_survive_a_checkpoint_and_a_file(tmp_path):
+    options = {"lr": 10.0, "n_epochs": 8, "reg": 0.1}
+    whole = fit("CRRMF", checkerboard(), **options)
+    with pytest.raises(StopError):
+        model("CRRMF", **options).fit(
+            checkerboard(), checkpoint=tmp_path / "run", progress=Recorder(4, StopError())
+        )
+    part = model("CRRMF", **options | {"n_epochs": 4}).fit(checkerboard(), checkpoint=tmp_path / "run")
+    assert part.lr_ < 10
+    resumed = model("CRRMF", **options).fit(checkerboard(), checkpoint=tmp_path / "run")
+    assert bits(resumed) == bits(whole)
+    assert resumed.lr_ == whole.lr_
+    assert type(whole).load(whole.save(tmp_path / "model")).lr_ == whole.lr_
+
+
+def test_training_that_never_becomes_stable_stops_and_keeps_the_start(monkeypatch):
+    exact = HybridFactors.run_round
+
+    def broken(self, schedule, round_index, theta, hyper, key):
+        exact(self, schedule, round_index, theta, hyper, key)
+        theta.item[0] = 1e7
+
+    monkeypatch.setattr(HybridFactors, "run_round", broken)
+    one = fit("DKHRM", checkerboard())
+    assert one.stopped_ == "step_size"
+    assert one.n_epochs_ == 0
+    assert np.abs(one._state.parameters.item).max() < 1
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e7])
 @pytest.mark.parametrize("part", ["user", "boundary", "item", "bias"])
-def test_divergence_of_any_parameter_is_detected(part, value, monkeypatch):
-    exact = training._run_epoch
-
-    def broken(state, trainer):
-        exact(state, trainer)
+def test_divergence_of_any_parameter_is_detected(part, value):
+    one, data = model("DKBPRMF"), checkerboard()
+    weights = one.start_weights(data)
+    task = TrainingTask(
+        start=one._initializer(weights, data),
+        data=data,
+        representation=one.representation(data, data),
+        objective=one.objective(),
+        hyper=single_precision(one._hyperparameters()),
+        n_factors=one.n_factors,
+        seed=0,
+        n_threads=1,
+    )
+    with ThreadTrainer(task) as trainer:
+        trainer.prepare_epoch(0)
+        assert has_moderate_norms(trainer.norms())
         getattr(trainer.theta, part).flat[0] = value
+        assert not has_moderate_norms(trainer.norms())
+        trainer.undo_epoch()
+        assert has_moderate_norms(trainer.norms())
 
-    monkeypatch.setattr(training, "_run_epoch", broken)
-    with pytest.raises(TrainingError, match="diverged in epoch 1"):
-        fit("DKBPRMF", checkerboard(), n_epochs=1)
+
+def test_loss_that_is_not_finite_at_the_start_is_an_error():
+    with pytest.raises(TrainingError, match="training cannot start: the loss of the initial parameters"):
+        fit("DKBPRMF", checkerboard(), init=1e25)
 
 
 @pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
@@ -140,7 +195,7 @@ def test_ctrl_c_between_epochs_keeps_the_last_epoch(monkeypatch):
     def interrupted(state, *args):
         if state.epoch == 2:
             raise KeyboardInterrupt
-        epoch(state, *args)
+        return epoch(state, *args)
 
     monkeypatch.setattr(training, "_run_epoch", interrupted)
     assert bits(fit("BPRMF", checkerboard())) == bits(fit("BPRMF", checkerboard(), n_epochs=2))

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shortlist.core.checks import (
+    check_array,
+    check_float_value,
     check_floats,
     check_names,
     check_text,
@@ -27,11 +29,14 @@ from shortlist.models.contract import MAX_BATCH, FitOptions, ModelState
 from shortlist.models.factorization.fold_in import fold_in
 from shortlist.models.factorization.objective import Objective, single_precision
 from shortlist.models.factorization.parameters import (
+    MAX_SIZE,
     extend_values,
     freeze,
     initialize_parameters,
     load_parameters,
+    mean_user,
     parameter_shapes,
+    set_untrained_users,
 )
 from shortlist.models.factorization.representation import Representation
 from shortlist.models.factorization.trainer import ThreadTrainer, TrainingTask
@@ -40,7 +45,7 @@ from shortlist.models.factorization.validation import DenseScores, Evaluator, bu
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.index import ItemIndexCache
 from shortlist.recommend.request import Factors, RecommendRequest, Scores
-from shortlist.types import Doubles, Floats, Ints, Longs
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,13 +55,15 @@ class FactorState(ModelState):
     parameters: Parameters
     objective: Objective  # that the parameters were trained for
     start_weights: tuple[float | None, ...]  # of new users, for each of TERMS; None where a term is off
-    mean_user: Floats  # (n_factors,) where fold-in starts
+    mean_user: Floats  # (n_factors,) of users without training pairs, and where fold-in starts
+    mean_boundary: float  # likewise
     side: Any = None  # what `side_data` derived from the history
     index: ItemIndexCache = field(default_factory=ItemIndexCache)
     n_epochs: int = 0
     losses: tuple[float, ...] = ()
     valid_scores: tuple[float, ...] = ()
     stopped: str = "n_epochs"
+    lr: float = 0.0  # the step size at the end of training
 
     @property
     def n_learned(self) -> int:
@@ -125,6 +132,10 @@ class FactorModel(Recommender):
         """(n_items,) or (0,) what is added to the inner product in the score of a new user."""
         return state.parameters.bias
 
+    def trained_users(self, history: Interactions) -> Bools:
+        """(n_users,) whether training has pairs of each user."""
+        return np.diff(history.indptr) > 0
+
     def items_per_group(self, history: Interactions, users: Ints) -> Doubles:
         """(n,) mean number of items per training group of a user, here the whole history: the base rate."""
         return np.diff(history.item_sets[0])[users].astype(np.float64)
@@ -172,7 +183,7 @@ class FactorModel(Recommender):
         old, n_known = state.parameters, state.n_learned
         users = np.union1d(users, np.arange(n_known, history.n_users)).astype(np.int32)
         user = np.concatenate([old.user, np.tile(state.mean_user, (history.n_users - n_known, 1))])
-        boundary = extend_values(old.boundary, history.n_users, self.objective().t)
+        boundary = extend_values(old.boundary, history.n_users, state.mean_boundary)
         user[users], boundary[users] = self._fold(state, history, users, user[users], boundary[users])
         weights = {
             name: extend_values(getattr(old, name), history.n_users, start)
@@ -238,17 +249,21 @@ class FactorModel(Recommender):
         with options.engine.open_trainer(task) or ThreadTrainer(task) as trainer:
             run = train(trainer, self.lr, training)
             learned = trainer.finish()
+        trained = self.trained_users(history)
+        mean = mean_user(learned, trained)
         return FactorState(
             history=History.of(history),
-            parameters=learned,
+            parameters=freeze(set_untrained_users(learned, trained)),
             objective=objective,
-            start_weights=weights,
-            mean_user=learned.user.mean(axis=0),
+            start_weights=tuple(float(mean[name]) if name in mean else None for name, _ in TERMS),
+            mean_user=mean["user"],
+            mean_boundary=float(mean["boundary"]),
             side=side,
             n_epochs=run.best_epoch or run.epoch,
             losses=tuple(run.losses),
             valid_scores=tuple(run.scores),
             stopped=run.stopped,
+            lr=self.lr * run.step_size.factor,
         )
 
     def _evaluator(self, valid: Interactions | None, history: Interactions, side: Any) -> Evaluator | None:
@@ -260,7 +275,7 @@ class FactorModel(Recommender):
             own_side = self.request_side_data(side, own)
             return lambda theta, users, times: self.dense_scores(theta, own, own_side, users, times)
 
-        return build_evaluator(valid, history, prepare, self.seed)
+        return build_evaluator(valid, history, prepare, self.seed, self.trained_users(history))
 
     def _hyperparameters(self) -> Hyperparameters[float]:
         return self.objective().hyperparameters(
@@ -341,7 +356,7 @@ class FactorModel(Recommender):
             own = {name: getattr(known, name) for name in ("user", "boundary", *self._user_weights(state))}
             return known._replace(**{name: values[users] for name, values in own.items()})
         n, of_learned = len(request), users[learned]
-        user, boundary = np.tile(state.mean_user, (n, 1)), np.full(n, self.objective().t, np.float32)
+        user, boundary = np.tile(state.mean_user, (n, 1)), np.full(n, state.mean_boundary, np.float32)
         others = np.ones(n, np.bool_)
         others[learned] = False
         new = np.flatnonzero(others & (np.diff(history.indptr) > 0)).astype(np.int32)
@@ -399,8 +414,13 @@ class FactorModel(Recommender):
 
     @property
     def stopped_(self) -> str:
-        """Why training ended: n_epochs, tol, patience or interrupted."""
+        """Why training ended: n_epochs, tol, patience, interrupted or step_size (every step diverged)."""
         return str(self._fitted_state().stopped)
+
+    @property
+    def lr_(self) -> float:
+        """The step size at the end of training: lr, halved each time that an epoch diverged."""
+        return float(self._fitted_state().lr)
 
     # ------------------------------------------------------------------ saving
     def _to_arrays(self, state: FactorState) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -411,13 +431,15 @@ class FactorModel(Recommender):
             "stopped": state.stopped,
             "start_weights": state.start_weights,
             "n_learned": state.n_learned,
+            "lr": state.lr,
+            "mean_boundary": state.mean_boundary,
         }
-        return state.parameters._asdict(), notes
+        return state.parameters._asdict() | {"mean_user": state.mean_user}, notes
 
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> FactorState:
-        check_names(arrays, Parameters._fields)
+        check_names(arrays, Parameters._fields, ("mean_user",))
         start = check_floats(notes, "start_weights", optional=True)
         if tuple(weight is not None for weight in start) != self.terms_on:
             raise file_error("start_weights", "must have a weight for each term of the model")
@@ -425,15 +447,20 @@ class FactorModel(Recommender):
         n_learned = check_whole_value(learned, "n_learned", 1, history.n_users)
         shapes = parameter_shapes(n_learned, history.n_items, self.n_factors, self.bias, self.terms_on)
         parameters = load_parameters(arrays, shapes)
+        # files of earlier versions have neither
+        given = {"mean_user": parameters.user.mean(axis=0)} | arrays
+        means = {"mean_boundary": float(parameters.boundary.mean()), "lr": float(self.lr)} | notes
         return FactorState(
             history=History.of(history),
             parameters=freeze(parameters),
             objective=self.objective(),
             start_weights=start,
-            mean_user=parameters.user.mean(axis=0),
+            mean_user=check_array(given, "mean_user", np.float32, (self.n_factors,), limit=MAX_SIZE),
+            mean_boundary=check_float_value(means, "mean_boundary", -MAX_SIZE, MAX_SIZE),
             side=self.side_data(history),
             n_epochs=check_whole_value(notes, "n_epochs", 0, MAX_WHOLE),
             losses=check_floats(notes, "losses"),
             valid_scores=check_floats(notes, "valid_scores"),
             stopped=check_text(notes, "stopped", STOPPED),
+            lr=check_float_value(means, "lr", 0, 10),
         )

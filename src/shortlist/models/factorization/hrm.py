@@ -28,7 +28,7 @@ from shortlist.models.factorization.representation import (
 from shortlist.models.factorization.trend import NO_SALES, GrowingTrend, Trend
 from shortlist.recommend.explain import Contributions
 from shortlist.recommend.request import RecommendRequest
-from shortlist.types import Doubles, Floats, Ints, Longs
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 POOLING = ("average", "max")
 
@@ -206,6 +206,9 @@ class HRM(FactorModel):
     @property
     def pooling(self) -> int:
         return MAXIMUM if self.pool_user == "max" else AVERAGE
+
+    def trained_users(self, history: Interactions) -> Bools:
+        return np.diff(history.user_baskets) > 1
 
     def items_per_group(self, history: Interactions, users: Ints) -> Doubles:
         rows, baskets = np.diff(history.indptr)[users], np.diff(history.user_baskets)[users]

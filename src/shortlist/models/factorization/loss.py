@@ -109,11 +109,12 @@ class LossTracker:
     def loss(self, users: UserValues, theta: Parameters, label: Ints) -> float:
         """The loss; the items of `theta` are in the order of `label`."""
         rows, kept = self.rows, self.kept
-        scores = [
-            self._score(users, theta, label[items[kept]], signals)
-            for items, signals in ((rows.liked, rows.liked_signals), (rows.other, rows.other_signals))
-        ]
-        return self.objective.value(scores[0], scores[1], users.boundary[kept], rows.density[kept])
+        with np.errstate(over="ignore", invalid="ignore"):  # `StepSize` handles a loss that is not finite
+            scores = [
+                self._score(users, theta, label[items[kept]], signals)
+                for items, signals in ((rows.liked, rows.liked_signals), (rows.other, rows.other_signals))
+            ]
+            return self.objective.value(scores[0], scores[1], users.boundary[kept], rows.density[kept])
 
     def _score(self, users: UserValues, theta: Parameters, items: Ints, signals: Signals) -> Floats:
         score: Floats = np.einsum("nf,nf->n", users.vectors[self.kept], theta.item[items])

@@ -8,7 +8,7 @@ import numpy as np
 from shortlist.core.checks import check_array
 from shortlist.kernels.mf import TERMS, Parameters
 from shortlist.kernels.rng import GOLDEN, fill_uniform, stream
-from shortlist.types import Floats
+from shortlist.types import Bools, Floats
 
 USERS, ITEMS = 4, 5  # ids of random streams
 MAX_SIZE = 1e12  # of a number in a file; inner products of larger ones could overflow
@@ -70,6 +70,32 @@ def parameter_shapes(
 def extend_values(known: Floats, n: int, value: float) -> Floats:
     """(n,) the known values, then `value`."""
     return np.concatenate([known, np.full(n - known.size, value, np.float32)])
+
+
+def user_fields(theta: Parameters) -> dict[str, Floats]:
+    """The parameters of users that the model has, by name."""
+    names = ("user", "boundary", *(by_user for by_user, _ in TERMS))
+    return {name: array for name in names if (array := theta._asdict()[name]).size}
+
+
+def mean_user(theta: Parameters, trained: Bools) -> dict[str, Any]:
+    """The mean of each parameter over the users that have training pairs, or over all if none has."""
+    rows = trained if trained.any() else np.ones(trained.size, np.bool_)
+    return {
+        name: array[rows].mean(axis=0, dtype=np.float64).astype(np.float32)
+        for name, array in user_fields(theta).items()
+    }
+
+
+def set_untrained_users(theta: Parameters, trained: Bools) -> Parameters:
+    """The parameters, with those of the mean user for users without training pairs."""
+    if trained.all():
+        return theta
+    means, fields = mean_user(theta, trained), user_fields(theta)
+    shaped = {name: trained.reshape(-1, *[1] * (array.ndim - 1)) for name, array in fields.items()}
+    return theta._replace(
+        **{name: np.where(shaped[name], array, means[name]) for name, array in fields.items()}
+    )
 
 
 def freeze(theta: Parameters) -> Parameters:

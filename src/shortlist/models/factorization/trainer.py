@@ -79,8 +79,16 @@ class Trainer(ABC):
         """Number of steps of an epoch."""
 
     @abstractmethod
-    def run_epoch(self, epoch: int) -> None:
-        """Make one pass over the data; an exception may leave it incomplete."""
+    def prepare_epoch(self, epoch: int) -> None:
+        """Prepare an epoch, and keep a copy of the parameters so that it can be undone."""
+
+    @abstractmethod
+    def run_epoch(self, epoch: int, step_factor: float) -> None:
+        """Make one pass over the data with lr · step_factor; an exception may leave it incomplete."""
+
+    @abstractmethod
+    def undo_epoch(self) -> None:
+        """Return to the parameters before the last epoch."""
 
     @abstractmethod
     def norms(self) -> dict[str, float]:
@@ -124,6 +132,7 @@ class ThreadTrainer(Trainer):
         self.task, self.theta = task, task.start(0, task.data.n_users)
         self.label: Ints | None = None  # (n_items,) position of each item in theta; None: original order
         self.kept: Parameters | None = None
+        self.before: list[Floats] = []  # copies of theta before the epoch
         self.schedule = Schedule(
             indptr,
             item,
@@ -147,14 +156,24 @@ class ThreadTrainer(Trainer):
     def n_rows(self) -> int:
         return int(self.schedule.item.size)
 
-    def run_epoch(self, epoch: int) -> None:
+    def prepare_epoch(self, epoch: int) -> None:
+        if self.schedule.prepare(epoch):
+            self.task.representation.relabel(self.schedule)
+            self._relabel(self.schedule.label)
+        if not self.before:
+            self.before = [np.empty_like(array) for array in self.theta]
+        for copy, array in zip(self.before, self.theta, strict=True):
+            np.copyto(copy, array)
+
+    def run_epoch(self, epoch: int, step_factor: float) -> None:
         schedule, representation = self.schedule, self.task.representation
-        if schedule.prepare(epoch):
-            representation.relabel(schedule)
-            self._relabel(schedule.label)
-        key = schedule.epoch_key(epoch)
+        key, hyper = schedule.epoch_key(epoch), scale_steps(self.task.hyper, step_factor)
         for round_index in range(schedule.n_blocks):
-            representation.run_round(schedule, round_index, self.theta, self.task.hyper, key)
+            representation.run_round(schedule, round_index, self.theta, hyper, key)
+
+    def undo_epoch(self) -> None:
+        for copy, array in zip(self.before, self.theta, strict=True):
+            np.copyto(array, copy)
 
     def norms(self) -> dict[str, float]:
         return {
@@ -207,6 +226,11 @@ class ThreadTrainer(Trainer):
         """Move the items to their new labels, or to their original order; in place, to save memory."""
         relabel_items(self.theta, self.label, label)
         self.label = label
+
+
+def scale_steps(hyper: Hyperparameters[np.float32], factor: float) -> Hyperparameters[np.float32]:
+    """The hyperparameters with another step size."""
+    return hyper._replace(lr=np.float32(hyper.lr * factor))
 
 
 def relabel_items(theta: Parameters, old: Ints | None, new: Ints | None) -> None:

@@ -1,4 +1,4 @@
-"""The training loop: progress, early stopping, detection of divergence, Ctrl-C and checkpoints.
+"""The training loop: progress, early stopping, smaller steps after divergence, Ctrl-C and checkpoints.
 
 An epoch changes the parameters in place. If Ctrl-C interrupts it, some of them have already changed. The best
 parameters on validation data are stored separately; without validation data, the changed parameters are kept.
@@ -10,18 +10,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shortlist.core.checks import check_floats, check_text, check_whole_value
+import numpy as np
+
+from shortlist.core.checks import check_float_value, check_floats, check_text, check_whole_value
 from shortlist.core.estimator import FILE_ERRORS, MAX_WHOLE, describe_error
 from shortlist.core.serialization import Artifact, check_replaceable, load_artifact, save_artifact
-from shortlist.errors import ConfigError, TrainingError
+from shortlist.errors import ConfigError
 from shortlist.kernels.mf import Parameters
 from shortlist.models.factorization.parameters import freeze, load_parameters
+from shortlist.models.factorization.step_size import MAX_HALVINGS, StepSize, has_moderate_norms
 from shortlist.models.factorization.trainer import Trainer
 from shortlist.models.factorization.validation import Evaluator
 
-MAX_NORM = 1e6  # a longer parameter vector means divergence
 CHECKPOINT_SECONDS = 5.0
-STOPPED = ("n_epochs", "tol", "patience", "interrupted")
+STOPPED = ("n_epochs", "tol", "patience", "interrupted", "step_size")
 TOL_EPOCHS = 3  # training stops when the loss has changed by less than tol over this many epochs
 
 
@@ -35,6 +37,7 @@ class Progress:
     score: float | None  # validation F1 at its best N
     updates_per_second: float
     slow_worker: str | None = None  # on a cluster: who took much longer than the others
+    lr: float = 0.0  # the step size of the next epoch; below the model's lr if larger steps diverged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +63,7 @@ class TrainingState:
     scores: list[float] = field(default_factory=list)
     best_epoch: int = 0
     stopped: str = "n_epochs"
+    step_size: StepSize = field(default_factory=StepSize)
     epoch_complete: bool = True  # False while an epoch is running
 
 
@@ -70,15 +74,22 @@ def train(trainer: Trainer, lr: float, options: TrainingOptions) -> TrainingStat
     try:
         while state.epoch < options.n_epochs and state.stopped == "n_epochs":
             began = time.perf_counter()
-            _run_epoch(state, trainer)
-            _check_norms(trainer, lr, state.epoch)
+            loss = _run_epoch(state, trainer)
+            if loss is None:
+                continue
             rate = trainer.n_rows / (time.perf_counter() - began)
-            _record_epoch(state, trainer, options)
+            _record_epoch(state, loss, trainer, options)
             if options.progress:
                 score = state.scores[-1] if state.scores else None
                 options.progress(
                     Progress(
-                        state.epoch, options.n_epochs, state.losses[-1], score, rate, trainer.slow_worker
+                        state.epoch,
+                        options.n_epochs,
+                        state.losses[-1],
+                        score,
+                        rate,
+                        trainer.slow_worker,
+                        lr * state.step_size.factor,
                     )
                 )
             done = state.epoch == options.n_epochs or state.stopped != "n_epochs"
@@ -91,31 +102,32 @@ def train(trainer: Trainer, lr: float, options: TrainingOptions) -> TrainingStat
         if options.checkpoint and state.epoch_complete and len(state.losses) == state.epoch:
             _save_checkpoint(state, trainer, options)
         state.stopped = "interrupted"
-    if not state.epoch_complete:
-        _check_norms(trainer, lr, state.epoch + 1)
+    if not state.epoch_complete and not has_moderate_norms(trainer.norms()):
+        trainer.undo_epoch()
     return state
 
 
-def _run_epoch(state: TrainingState, trainer: Trainer) -> None:
-    """Make one pass over the data."""
+def _run_epoch(state: TrainingState, trainer: Trainer) -> float | None:
+    """Make one pass over the data; return the loss, or None if the epoch diverged and was undone."""
+    trainer.prepare_epoch(state.epoch)
+    if state.step_size.start_loss == np.inf:
+        state.step_size.start(trainer.norms(), trainer.loss())
     state.epoch_complete = False
-    trainer.run_epoch(state.epoch)
-    state.epoch += 1
-    state.epoch_complete = True
-
-
-def _check_norms(trainer: Trainer, lr: float, epoch: int) -> None:
-    for name, norm in trainer.norms().items():
-        if not norm < MAX_NORM:
-            raise TrainingError(
-                f"training diverged in epoch {epoch}: the norm of {name} reached {norm:.3g}; "
-                f"try a smaller lr (it is {lr:g}, try {lr / 4:.2g}) or a larger reg."
-            )
-
-
-def _record_epoch(state: TrainingState, trainer: Trainer, options: TrainingOptions) -> None:
-    """Record loss and validation score of the last epoch, and decide whether to stop."""
+    trainer.run_epoch(state.epoch, state.step_size.factor)
     loss = trainer.loss()
+    if state.step_size.accept(trainer.norms(), loss):
+        state.epoch += 1
+        state.epoch_complete = True
+        return loss
+    trainer.undo_epoch()
+    state.epoch_complete = True
+    if state.step_size.is_exhausted:
+        state.stopped = "step_size"
+    return None
+
+
+def _record_epoch(state: TrainingState, loss: float, trainer: Trainer, options: TrainingOptions) -> None:
+    """Record loss and validation score of the last epoch, and decide whether to stop."""
     if options.evaluator is not None:
         state.scores.append(options.evaluator.score(trainer.user_rows(options.evaluator.users)))
     state.losses.append(loss)
@@ -140,6 +152,8 @@ def _save_checkpoint(state: TrainingState, trainer: Trainer, options: TrainingOp
         "scores": state.scores,
         "best_epoch": state.best_epoch,
         "stopped": state.stopped,
+        "halvings": state.step_size.halvings,
+        "start_loss": state.step_size.start_loss,
     }
     assert options.checkpoint is not None
     save_artifact(
@@ -179,14 +193,20 @@ def _restore_state(
     parts: Artifact, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[TrainingState, Parameters, Parameters | None]:
     """(state, parameters, best parameters) of a checkpoint."""
-    notes = parts.notes
+    losses = list(check_floats(parts.notes, "losses"))
+    # checkpoints of earlier versions have neither
+    notes = {"halvings": 0, "start_loss": max(losses, default=0.0)} | parts.notes
+    start_loss = check_float_value(notes, "start_loss")
     best_epoch = check_whole_value(notes, "best_epoch", 0, MAX_WHOLE)
     state = TrainingState(
         check_whole_value(notes, "epoch", best_epoch, MAX_WHOLE),
-        list(check_floats(notes, "losses")),
+        losses,
         list(check_floats(notes, "scores")),
         best_epoch,
         check_text(notes, "stopped", STOPPED),
+        StepSize(
+            check_whole_value(notes, "halvings", 0, MAX_HALVINGS), start_loss, min([start_loss, *losses])
+        ),
     )
     best = freeze(load_parameters(parts.arrays, shapes, "best.")) if best_epoch else None
     return state, load_parameters(parts.arrays, shapes, "theta."), best

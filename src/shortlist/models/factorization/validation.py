@@ -11,8 +11,9 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError
 from shortlist.kernels.mf import Parameters
+from shortlist.models.factorization.parameters import set_untrained_users
 from shortlist.recommend.retrieval import select_dense
-from shortlist.types import Floats, Ints, Longs
+from shortlist.types import Bools, Floats, Ints, Longs
 
 MAX_USERS = 2000
 MAX_ITEMS = 20
@@ -31,12 +32,14 @@ class Evaluator:
     times: Longs | None  # (n,) prediction times
     truth: ItemSets  # of the sampled users
     seen: ItemSets  # items that the sampled users are not shown
+    trained: Bools  # (n,) whether training has pairs of the user
     dense_scores: DenseScores
     n_items: int
 
     def score(self, parameters: Parameters) -> float:
         """F1 at the best N; the user parameters are those of `users`."""
         totals, n = np.zeros(MAX_ITEMS), self.users.size
+        parameters = set_untrained_users(parameters, self.trained)
         items, floors = np.arange(self.n_items, dtype=np.int32), np.full(BATCH, -np.inf, np.float32)
         for start in range(0, n, BATCH):
             rows = slice(start, min(start + BATCH, n))
@@ -72,9 +75,15 @@ def sample_users(valid: Interactions, history: Interactions, seed: int) -> tuple
 
 
 def build_evaluator(
-    valid: Interactions, history: Interactions, dense_scores: Callable[[Interactions], DenseScores], seed: int
+    valid: Interactions,
+    history: Interactions,
+    dense_scores: Callable[[Interactions], DenseScores],
+    seed: int,
+    trained: Bools | None = None,  # (n_users,)
 ) -> Evaluator:
     """The evaluator; `dense_scores` gets the histories of the sampled users.
+
+    Users that are not `trained` are scored with the mean parameters of the sample.
 
     Seen items are left out unless users repeat items in the data.
     """
@@ -82,4 +91,5 @@ def build_evaluator(
     own = History.of(history).rows_of(users)
     truth = ItemSets(*valid.item_sets).take(users)
     seen = no_sets(users.size) if history.has_repeats else ItemSets(*own.item_sets)
-    return Evaluator(users, times, truth, seen, dense_scores(own), history.n_items)
+    has_pairs = np.ones(users.size, np.bool_) if trained is None else trained[users]
+    return Evaluator(users, times, truth, seen, has_pairs, dense_scores(own), history.n_items)
