@@ -1,0 +1,46 @@
+"""Counts that fade with time, row by row, against the sum over all rows."""
+
+import numpy as np
+
+from shortlist.kernels.history import add_decayed, find_last_baskets
+
+
+def test_add_decayed_equals_the_sum_of_faded_rows():
+    rng = np.random.default_rng(3)
+    item = rng.integers(0, 5, 40).astype(np.int32)
+    time = np.sort(rng.integers(0, 1_000, 40))
+    count, last = np.zeros(6), np.zeros(6, dtype=np.int64)
+    assert add_decayed(item, time, 50.0, count, last)
+    for i in range(5):
+        own = time[item == i]
+        assert last[i] == own[-1]
+        np.testing.assert_allclose(count[i], (0.5 ** ((own[-1] - own) / 50.0)).sum(), rtol=1e-12)
+    assert count[5] == 0
+
+
+def test_add_decayed_in_two_pieces_has_the_same_bits():
+    rng = np.random.default_rng(4)
+    item = rng.integers(0, 5, 40).astype(np.int32)
+    time = np.sort(rng.integers(0, 1_000, 40))
+    whole, pieces = np.zeros(5), np.zeros(5)
+    add_decayed(item, time, 50.0, whole, np.zeros(5, dtype=np.int64))
+    last = np.zeros(5, dtype=np.int64)
+    for part in (slice(0, 17), slice(17, 40)):
+        assert add_decayed(item[part], time[part], 50.0, pieces, last)
+    assert (whole == pieces).all()
+
+
+def test_add_decayed_refuses_a_row_that_is_older_than_its_item():
+    count, last = np.zeros(2), np.zeros(2, dtype=np.int64)
+    item = np.array([0, 1, 1, 0], dtype=np.int32)
+    assert add_decayed(item, np.array([5, 3, 3, 5]), 1.0, count, last)
+    assert not add_decayed(item[:1], np.array([4]), 1.0, count, last)
+
+
+def test_find_last_baskets_takes_the_largest_number_at_the_same_time():
+    starts = np.array([0, 3, 5])
+    known_time, known_basket = np.array([1, 7, 7, 7, 9]), np.array([0, 1, 2, 0, 1], dtype=np.int32)
+    place, time = np.array([0, 0, 1, -1]), np.array([7, 8, 9, 7])
+    basket = np.full(4, -1, dtype=np.int32)
+    find_last_baskets(place, time, starts, known_time, known_basket, basket)
+    assert basket.tolist() == [2, -1, 1, -1]
