@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from shortlist.cutoff import Calibration, correct_prior, reliability, top_candidates
+from shortlist.cutoff import Calibration, ExpectedF1, correct_prior, reliability, top_candidates
+from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import AUTO_METHODS, isotonic_fit, isotonic_predict
 from shortlist.cutoff.candidates import label_lists
 from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError, DataError, ModelFileError
 
 
 def world(seed, n_users=400, n_items=30):
@@ -205,3 +206,38 @@ def test_auto_has_the_lowest_loss_in_cross_validation():
         chosen.add(Calibration().fit(scores, truth).method_)
         assert Calibration().fit(scores, truth).method_ == min(losses, key=losses.get)
     assert len(chosen) > 1
+
+
+def cases_with_probabilities():
+    """(lists with probabilities, truth)."""
+    scores, chance, truth, _ = world(11, n_users=40)
+    lists = top_candidates(scores)
+    return replace(lists, probabilities=ranked(lists, chance)), truth
+
+
+@pytest.mark.parametrize("method", ["none", "platt", "isotonic", "features"])
+def test_a_calibration_of_a_file_must_be_complete(method):
+    lists, truth = cases_with_probabilities()
+    cut = ExpectedF1(calibration=method).fit(lists, truth)
+    cut._check_fitted()
+    for wrong in (None, "platt", Calibration(method="platt")):
+        changed = cut.clone()
+        vars(changed).update(cut.fitted() | {"calibration_": wrong})
+        with pytest.raises(ModelFileError, match=r"calibration_.*must be a fitted Calibration"):
+            changed._check_fitted()
+    for wrong in (None, 3, BasketSize()):
+        changed = cut.clone()
+        vars(changed).update(cut.fitted() | {"next_size_": wrong})
+        with pytest.raises(ModelFileError, match=r"next_size_.*must be a fitted BasketSize"):
+            changed._check_fitted()
+
+
+def test_the_columns_of_a_logistic_calibration_are_those_of_its_method():
+    lists, truth = cases_with_probabilities()
+    platt = Calibration(method="platt").fit(lists, truth)
+    features = Calibration(method="features").fit(lists, truth)
+    for one, other in ((platt, features), (features, platt)):
+        changed = one.clone()
+        vars(changed).update(one.fitted() | {"logistic_": other.logistic_})
+        with pytest.raises(ModelFileError, match=r"columns|shape"):
+            changed._check_fitted()

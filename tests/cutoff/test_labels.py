@@ -1,5 +1,7 @@
 """Labels: which users are labeled, which candidates are relevant, the utility of each prefix."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -65,3 +67,12 @@ def test_named_users_without_truth_are_labeled():
     assert known.take(np.array([3], np.int32)).labeled.tolist() == [True]
     with pytest.raises(DataError, match="users must name users who have lists, got none"):
         label_lists(LISTS, TRUTH, users=["unknown"])
+
+
+def test_outcomes_count_where_the_item_was_shown():
+    known = label_lists(LISTS, TRUTH)
+    n = int(known.rows.sum())
+    assert known.n_outcomes == n
+    weights = np.ones(known.relevant.size)
+    weights[np.flatnonzero(known.rows)[:2]] = 0
+    assert replace(known, weights=weights).n_outcomes == n - 2

@@ -163,3 +163,28 @@ def test_missing_truth_and_probabilities_are_refused():
 def test_other_dictionaries_are_refused(values):
     with pytest.raises(DataError, match="dictionary from to_dict"):
         sl.PromiseMonitor.from_dict(values)
+
+
+def test_states_of_other_sizes_are_refused():
+    values = sl.PromiseMonitor(0.3).update([1, 0]).to_dict()
+    for starts in (values["state"]["starts"][1:], [*values["state"]["starts"], ""]):
+        with pytest.raises(DataError, match="got other sizes"):
+            sl.PromiseMonitor.from_dict({**values, "state": {**values["state"], "starts": starts}})
+    other = sl.PromiseMonitor(promise="calibration").update([0.1]).to_dict()
+    with pytest.raises(DataError, match="got other sizes"):
+        sl.PromiseMonitor.from_dict({**values, "state": other["state"]})
+
+
+@pytest.mark.parametrize("bias", [-0.03, 0.03])
+def test_a_bias_within_the_tolerance_is_no_alarm(bias):
+    fine = watch([np.full(50, bias)] * 40, promise="calibration", tolerance=0.05)
+    assert fine.status == "holds"
+    assert fine.p_value == 1.0
+    assert watch([np.full(50, bias)] * 40, promise="calibration", tolerance=0.0).status == "alarm"
+
+
+def test_the_summary_says_whether_the_promise_holds():
+    assert "holds after 2 updates with 4 lists" in watch([[1, 1], [1, 0]], level=0.3).summary()
+    broken = watch([[0.0] * 100] * 10, level=0.3).summary()
+    assert "broken since" in broken
+    assert "alarm at" in broken

@@ -6,7 +6,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cutoff import Guarantee, top_candidates
-from shortlist.cutoff.online import position_at, threshold_at
+from shortlist.cutoff.online import next_position, position_at, threshold_at
 from shortlist.errors import ConfigError, DataError
 
 N_ITEMS, N_USERS = 8, 60
@@ -134,3 +134,32 @@ def test_truth_is_required_for_precision():
 def test_invalid_step_is_refused(step):
     with pytest.raises(ConfigError, match="step"):
         Guarantee(min_precision=0.5, step=step).fit(*batch(np.random.default_rng(0), 0.0))
+
+
+def test_the_next_position_moves_with_the_shortfall_and_is_bounded():
+    assert next_position(0.5, 0.3, 0.1) == pytest.approx(0.53)
+    assert next_position(0.5, -0.3, 0.1) == pytest.approx(0.47)
+    assert next_position(0.5, 7.0, 0.1) == pytest.approx(0.6)
+    assert next_position(0.5, -7.0, 0.1) == pytest.approx(0.4)
+    assert next_position(0.05, -1.0, 0.1) == 0.0
+
+
+@pytest.mark.parametrize("params", [{"min_precision": 0.5}, {"max_empty": 0.2}])
+def test_the_bound_starts_from_the_distance_to_the_safe_end(params):
+    """Empty lists are safe for precision, so its safe end is a high threshold; for max_empty a low one."""
+    cut = fitted(**params)
+    position = position_at(cut.grid_, cut.threshold_)
+    assert 0.1 < position < 0.9
+    start = position if "min_precision" in params else 1 - position
+    largest = 0.5 if "min_precision" in params else 0.8
+    assert cut.bound(4) == pytest.approx(largest * (1 + cut.step - start) / (4 * cut.step))
+    with pytest.raises(ConfigError, match="n_updates must be"):
+        cut.bound(0)
+
+
+def test_the_promise_names_what_is_promised():
+    lists, truth = batch(np.random.default_rng(3), 0.0)
+    names = {"min_precision": "mean precision", "max_empty": "mean share of empty lists"}
+    for param, name in names.items():
+        cut = fitted(**{param: 0.4})
+        assert cut.update(cut.apply(lists), truth, users=truth.users.values).promise_.startswith(name)

@@ -4,10 +4,12 @@ import xml.etree.ElementTree as ET
 from itertools import permutations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import evaluate, risk_coverage, slice_metrics
 from tests.evaluation import cases
@@ -131,3 +133,18 @@ def test_risk_in_a_notebook():
     svg = ET.fromstring(found.plot()._repr_svg_())
     words = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
     assert {"most confident users first", "random order"} <= set(words)
+
+
+def test_the_curve_of_few_users_starts_with_the_first():
+    truth = interactions({"a": ["x"], "b": ["x"], "c": ["z"]})
+    report = evaluate({"a": ["x"], "b": ["y"], "c": ["z"]}, truth)
+    curve = risk_coverage(report, confidence=np.array([0.9, 0.5, 0.7])).curve()
+    assert curve["coverage"].to_list() == pytest.approx([1 / 3, 2 / 3, 1])
+    assert curve["risk"].to_list() == pytest.approx([0, 0, 1 / 3])
+
+
+def test_the_confidence_of_a_list_of_one_item_is_its_score():
+    shown = {"user_id": ["a", "b", "c"], "item_id": ["x", "y", "z"], "rank": 1, "score": [1.0, 3.0, 2.0]}
+    truth = interactions({"a": ["x"], "b": ["x"], "c": ["z"]})
+    report = evaluate(RankedLists.from_frame(pl.DataFrame(shown)), truth)
+    assert risk_coverage(report).risk.tolist() == pytest.approx([1, 1 / 2, 1 / 3])

@@ -146,3 +146,7 @@ def test_matched_baselines_cover_as_many_users_and_items(dynamic, ranking, relev
 def test_match_baselines_refuses_n_below_1():
     with pytest.raises(ConfigError, match="at least 1, got 0"):
         match_baselines(DYNAMIC, RANKINGS, SAME_TRUTH, N=0)
+
+
+def test_the_default_curve_has_20_lengths():
+    assert fixed_n_curve(LISTS, interactions(TRUTH))["N"].to_list() == list(range(1, 21))

@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import METRICS, evaluate, slice_metrics
+from shortlist.evaluation.ground_truth import as_lists
 from tests.evaluation import cases, naive
 from tests.evaluation.cases import LISTS, TRUTH, interactions
 
@@ -159,6 +161,8 @@ class TestRepeats:
             ("explore", 3, 2, 7),
         ]
         assert table["share_of_hits"].to_list() == pytest.approx([1 / 3, 2 / 3])
+        assert table["precision"].to_list() == pytest.approx([1 / 2, 2 / 3])
+        assert table["recall"].to_list() == pytest.approx([1, 2 / 7])
 
     def test_per_user(self):
         ann = by_user(evaluate(LISTS, interactions(TRUTH), history=self.HISTORY))["ann"]
@@ -515,3 +519,10 @@ class TestErrors:
     def test_unknown_metric(self):
         with pytest.raises(ConfigError, match="'auc'"):
             evaluate(LISTS, interactions(TRUTH)).mean("auc")
+
+
+@pytest.mark.parametrize("indptr", [[0, 2, 1, 2], [1, 1, 1, 2]])
+def test_lists_with_wrong_starts_are_refused(indptr):
+    lists = as_lists({"ann": ["a"], "bob": ["b"], "eve": []})
+    with pytest.raises(DataError, match="must start at 0 and never decrease"):
+        evaluate(replace(lists, indptr=np.array(indptr)), interactions(TRUTH))

@@ -225,3 +225,23 @@ def test_propensities_survive_files(tmp_path):
 def test_invalid_share_is_refused(explore):
     with pytest.raises(ConfigError, match="explore must be a share"):
         MODEL.recommend(N=3, explore=explore)
+
+
+def test_calibration_bins_hold_equal_weight():
+    """Two items of weight 1 and 9 per bin of weight 10: the bins are found by the middle of each weight."""
+    n = 20
+    users = [f"u{k:02}" for k in range(n)]
+    table = pl.DataFrame(
+        {
+            "user_id": users,
+            "item_id": ["x"] * n,
+            "rank": 1,
+            "score": 1.0,
+            "probability": np.arange(1, n + 1) / 40,
+            "propensity": [1.0, 1 / 9] * (n // 2),
+        }
+    )
+    lists = sl.RankedLists.from_frame(table)
+    report = sl.evaluate(lists, sl.Interactions.from_tuples([(u, "x") for u in users[::2]]), shown=lists)
+    assert report.calibration["weight"].to_list() == pytest.approx([10.0] * 10)
+    assert report.calibration["observed"].to_list() == pytest.approx([0.1] * 10)

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.evaluation import METRICS, evaluate
 from shortlist.evaluation.tables import html
@@ -51,6 +52,8 @@ def test_html_tables_are_escaped_and_bounded():
     assert len(rows) == 61
     assert page.find("p").text == "… and 40 more rows"
     assert page.find("table/caption").text == "a < b"
+    assert "more rows" not in html(table.head(60))
+    assert "… and 1 more rows" in html(table.head(61))
 
 
 def test_figure_shows_every_length(report):
@@ -100,3 +103,12 @@ def test_users_have_the_order_of_the_truth():
     report = evaluate(shown, interactions(relevant))
     assert report.user_ids.to_list() == sorted(relevant)
     assert report.users["user_id"].to_list() == sorted(relevant)
+
+
+def test_calibration_error_of_lists_without_hits_is_the_mean_probability():
+    table = pl.DataFrame(
+        {"user_id": ["a", "b"], "item_id": ["x", "y"], "rank": 1, "score": 1.0, "probability": [0.2, 0.4]}
+    )
+    report = evaluate(RankedLists.from_frame(table), interactions({"a": ["z"], "b": ["z"]}))
+    assert report.calibration_error == pytest.approx(0.3)
+    assert evaluate(LISTS, interactions(TRUTH)).calibration_error is None

@@ -143,3 +143,9 @@ def test_holm_raises_p_values_keeps_order_and_is_bounded_by_bonferroni(p):
     order = np.argsort(p, kind="stable")
     assert (np.diff(np.array(adjusted)[order]) >= 0).all()
     assert min(adjusted) == pytest.approx(min(1, min(p) * len(p)))
+
+
+@pytest.mark.parametrize("options", [{"level": 0.0}, {"level": 1.0}, {"resamples": 0}])
+def test_a_level_of_0_or_1_is_refused(options):
+    with pytest.raises(ConfigError, match="level between 0 and 1"):
+        paired_test(np.ones(3), np.zeros(3), **options)

@@ -5,7 +5,7 @@ import pytest
 
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.item_stats import DAY, Rules, list_pairs, replay_until, top_positive
+from shortlist.kernels.item_stats import DAY, Rules, list_pairs, merge_pairs, replay_until, top_positive
 from shortlist.models.two_stage.snapshots import TREND_WINDOW, WINDOWS, EventReplay
 
 
@@ -107,3 +107,20 @@ def test_best_sellers_are_those_of_the_last_full_hour(minute, expected):
     replay_until(replay.layout.log, state, replay.rules, np.arange(2, dtype=np.int32), at)
     for best in state.best:
         assert [data.items.values[int(i)] for i in best if i >= 0] == expected
+
+
+@pytest.mark.parametrize("n_items", [4, 6])
+def test_merged_pairs_are_those_of_both_lists(n_items):
+    """Four known items, pairs of two of them, and new pairs of known and new items."""
+    rng = np.random.default_rng(n_items)
+    known = {(i, j) for i in range(4) for j in range(4) if rng.random() < 0.4}
+    new = {(i, j) for i in range(n_items) for j in range(n_items) if rng.random() < 0.4}
+    rows = sorted(known)
+    starts = np.searchsorted([i for i, _ in rows], np.arange(5)).astype(np.int64)
+    other = np.array([j for _, j in rows], np.int32)
+    keys = np.array(sorted(i * n_items + j for i, j in new), np.int64)
+    to_starts, to_other = np.empty(n_items + 1, np.int64), np.empty(len(known) + len(new), np.int32)
+    n = merge_pairs(starts, other, keys, n_items, to_starts, to_other)
+    merged = {(i, int(j)) for i in range(n_items) for j in to_other[to_starts[i] : to_starts[i + 1]]}
+    assert n == len(known | new) == to_starts[-1]
+    assert merged == known | new

@@ -6,6 +6,7 @@ import pytest
 
 from shortlist.cutoff import FixedN
 from shortlist.errors import ConfigError, UnknownIdError
+from shortlist.recommend.explain import largest_first
 from tests.models.cases import ALL_MODELS, checkerboard, fitted
 from tests.recommend.toys import history, make_toy
 
@@ -138,3 +139,8 @@ def test_similar_items_rejects_invalid_input(vectors):
 def test_similar_items_share_their_buyers(name):
     found = fitted(name).similar_items("i04", N=9)["item_id"].to_list()
     assert {int(item[1:]) % 2 for item in found} == {0}
+
+
+def test_contributions_of_zero_are_left_out():
+    found = largest_first(["own", "trend", "others", "bias"], np.array([0.0, -1.0, 0.5, 2.0]))
+    assert found == [("bias", 2.0), ("trend", -1.0), ("others", 0.5)]

@@ -146,6 +146,12 @@ def test_popular_fallback_stays_within_candidates_and_exclusions(toy):
     assert reasons(own) == {"unknown": "fallback", "u2": "no_candidates"}
 
 
+def test_fallback_of_one_item_replaces_an_empty_list(toy):
+    lists = recommend(toy, ["unknown"], fallback="popular", max_items=1)
+    assert lists.lengths.tolist() == [1]
+    assert reasons(lists) == {"unknown": "fallback"}
+
+
 def test_callable_fallback_respects_limits_and_exclusions(toy):
     named = {"unknown": ["i5", "i4", "i5", "i0"], "u1": ["i5", "i3"]}
     lists = recommend(toy, ["unknown", "u1"], fallback=named.__getitem__, max_items=2)

@@ -327,3 +327,13 @@ def test_later_events_change_nothing():
 def test_without_times_baskets_are_a_day_apart():
     frame = {"user_id": ["a", "a", "b"], "item_id": ["x", "y", "x"], "basket_id": [1, 2, 3]}
     assert basket_times(Interactions.from_frame(pl.DataFrame(frame))).tolist() == [0, DAY, 0]
+
+
+def test_sessions_without_times_end_just_before_the_prediction():
+    history = Interactions.from_tuples([(0, 0, 10), (0, 1, 20), (1, 0, 15)])
+    rules = Rules(np.array(WINDOWS, np.int64) * DAY, 4, 2, 0.5, True)
+    frame = {"user_id": [7, 7, 7, 8], "item_id": [0, 1, 0, 1], "basket_id": [1, 2, 3, 1]}
+    sessions = Interactions.from_frame(pl.DataFrame(frame))
+    at = np.array([10 * DAY, 20 * DAY])
+    log = EventReplay(History.of(history), rules).session_log(sessions, at)
+    assert log.time.tolist() == [10 * DAY - 3, 10 * DAY - 2, 10 * DAY - 1, 20 * DAY - 1]
