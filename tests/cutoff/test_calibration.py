@@ -241,3 +241,8 @@ def test_the_columns_of_a_logistic_calibration_are_those_of_its_method():
         vars(changed).update(one.fitted() | {"logistic_": other.logistic_})
         with pytest.raises(ModelFileError, match=r"columns|shape"):
             changed._check_fitted()
+
+
+def test_reliability_has_ten_bins():
+    lists, truth = cases_with_probabilities()
+    assert len(reliability(lists, truth).table) == 10

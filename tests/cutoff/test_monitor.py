@@ -188,3 +188,9 @@ def test_the_summary_says_whether_the_promise_holds():
     broken = watch([[0.0] * 100] * 10, level=0.3).summary()
     assert "broken since" in broken
     assert "alarm at" in broken
+
+
+def test_long_labels_are_cut():
+    monitor = sl.PromiseMonitor(0.9).update([0.0] * 200, at="x" * 300)
+    assert monitor.alarm_at is not None
+    assert len(monitor.alarm_at) == 80

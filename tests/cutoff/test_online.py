@@ -107,6 +107,7 @@ def test_positions_and_thresholds_are_inverse():
     assert (threshold_at(grid, 1.0), threshold_at(grid, 0.0)) == (np.inf, -np.inf)
     assert (position_at(grid, np.inf), position_at(grid, -np.inf)) == (1.0, 0.0)
     assert threshold_at(grid, 0.99) == 3.0
+    assert position_at(np.array([-np.inf]), -0.5) == 0.0
 
 
 def test_fallback_lists_count_as_empty_and_unknown_users_do_not_count():

@@ -216,6 +216,8 @@ def test_errors():
         compare({"a": LISTS}, truth, baseline="c")
     with pytest.raises(ConfigError, match="auc"):
         compare({"a": LISTS}, truth, metrics=["auc"])
+    with pytest.raises(ConfigError, match="metrics must"):
+        compare({"a": LISTS}, truth, metrics=[])
     with pytest.raises(ConfigError, match="truth is needed"):
         compare({"a": LISTS})
     with pytest.raises(DataError, match="at least one run"):

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.evaluation import METRICS, evaluate
@@ -112,3 +113,11 @@ def test_calibration_error_of_lists_without_hits_is_the_mean_probability():
     report = evaluate(RankedLists.from_frame(table), interactions({"a": ["z"], "b": ["z"]}))
     assert report.calibration_error == pytest.approx(0.3)
     assert evaluate(LISTS, interactions(TRUTH)).calibration_error is None
+
+
+def test_calibration_has_ten_bins_of_equal_size():
+    n = 40
+    shown = {"user_id": range(n), "item_id": 0, "rank": 1, "score": 1.0, "probability": np.arange(n) / n}
+    lists = RankedLists.from_frame(pl.DataFrame(shown))
+    report = evaluate(lists, Interactions.from_tuples([(u, u % 2) for u in range(n)]))
+    assert report.calibration["shown"].to_list() == [4] * 10

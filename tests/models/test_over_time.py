@@ -259,6 +259,7 @@ def test_periods_add_up():
     assert (table["cover_ratio"] * table["requests"]).sum() == pytest.approx(4)
     assert report.groups.tolist() == [0, 1, 0, 1, 2]
     assert "<svg" in report.plot_over_time(every="3d").chart
+    assert "<svg" in report.plot_over_time(every="365d").chart  # one period
 
 
 def test_invalid_arguments_are_refused():

@@ -223,3 +223,8 @@ def test_last_basket_drops_exactly_the_users_of_one_basket(tuples):
         times_of.setdefault(user, set()).add(time)
     assert split.dropped == sum(len(times) == 1 for times in times_of.values())
     assert split.test.active_users.size == sum(len(times) > 1 for times in times_of.values())
+
+
+def test_numbers_from_1e11_on_are_not_seconds():
+    with pytest.raises(ConfigError, match="epoch seconds below 1e11"):
+        by_time(data(), 1e11)

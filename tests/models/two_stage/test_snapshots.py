@@ -337,3 +337,23 @@ def test_sessions_without_times_end_just_before_the_prediction():
     at = np.array([10 * DAY, 20 * DAY])
     log = EventReplay(History.of(history), rules).session_log(sessions, at)
     assert log.time.tolist() == [10 * DAY - 3, 10 * DAY - 2, 10 * DAY - 1, 20 * DAY - 1]
+
+
+def test_solutions_are_taken_over_from_baskets_before_the_first_new_one():
+    rules = Rules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
+    known = EventReplay(History.of(purchases(0)), rules).layout.ease
+    known.weights(1)
+    last = int(known.times[known.sizes[0] - 1])
+    for until, taken in ((last, {}), (last + 1, {1})):
+        new = rolling_ease.RollingEASE(known.log, known.n_items)
+        new.take_solutions(known, until)
+        assert new._cache.keys() == set(taken)
+
+
+def test_replay_without_times_observes():
+    rules = Rules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
+    history = History.of(Interactions.from_tuples([(0, 0), (0, 1), (1, 0)]))
+    longer, new = history.append(Interactions.from_tuples([(1, 1)]))
+    replay = EventReplay(history, rules)
+    assert replay.layout.sales.time.size
+    assert replay.observe(longer, rules, new).history.n_rows == 4
