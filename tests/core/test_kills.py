@@ -60,7 +60,7 @@ import shortlist as sl
 from shortlist.models.factorization import training
 training.CHECKPOINT_SECONDS, data = 0.0, sl.load_dataset("sample")
 for number in numbers:
-    sl.BPRMF(n_epochs=3, n_factors=8, n_threads=1, seed=number).fit(data, checkpoint=path)
+    sl.BPRMF(n_epochs=3, n_factors=8, n_threads=1, seed=1).fit(data, checkpoint=path)
     print(number, flush=True)
     path.unlink()
 """

@@ -1,11 +1,16 @@
 """The places that are mutated, the sample, and the result that is kept."""
 
+import json
+import tomllib
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.mutants.sites import Mutant, draw, excluded_spans, function_spans
 
+HERE = Path(__file__).parent
+KINDS = {"equivalent", "performance", "constant", "message"}
 SOURCE = '''
 from shortlist.types import Ints
 
@@ -90,3 +95,22 @@ def test_sample_is_proportional_seeded_and_stable():
     removed = sample[0]
     fewer = packages | {"big": [one for one in packages["big"] if one != removed]}
     assert len(set(draw(fewer, 100, 3, seed=1)) - set(sample)) <= 1
+
+
+def test_kept_result_has_the_required_size_and_score():
+    result = json.loads((HERE / "result.json").read_text())
+    assert result["mutants"] == sum(one["mutants"] for one in result["packages"].values()) >= 500
+    assert all(one["mutants"] >= 20 for one in result["packages"].values())
+    assert result["survived"] == len(result["survivors"])
+    assert result["score"] == pytest.approx(1 - result["survived"] / result["mutants"], abs=1e-4)
+    assert result["score"] >= 0.9
+    assert set(result["planted"].values()) <= {"killed", "timeout"}
+
+
+def test_every_survivor_is_explained():
+    result = json.loads((HERE / "result.json").read_text())
+    explained = tomllib.loads((HERE / "survivors.toml").read_text())
+    for survivor in result["survivors"]:
+        assert explained[survivor["key"]]["kind"] == survivor["kind"]
+        assert survivor["kind"] in KINDS
+        assert len(survivor["why"]) > 20
