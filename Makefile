@@ -8,7 +8,7 @@ JOBS ?= 2
 FUZZ ?= 50
 FUZZ_SECONDS ?= 3600
 
-.PHONY: demo test fuzz check fix bench mutants docs
+.PHONY: demo test fuzz check fix bench packaging mutants docs
 
 demo: $(READY)  ## train on real data and print dynamic lists
 	@$(BIN)/shortlist demo
@@ -35,6 +35,9 @@ fix: $(READY)  ## apply automatic fixes
 bench: $(READY)  ## compare with other libraries in one run and print the ratios
 	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
 	@for script in $$(grep -l __main__ benchmarks/*.py); do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+packaging: $(READY)  ## run the steps of the Dockerfile and of the compose file in an empty environment; minutes
+	SHORTLIST_PACKAGING=1 $(BIN)/pytest -q tests/serve/test_packaging.py
 
 mutants: $(READY)  ## change the source in many places and list the changes that no test notices; N=50 for fewer
 	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[mutants]'

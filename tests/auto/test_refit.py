@@ -81,3 +81,40 @@ def test_progress_names_the_steps():
 def test_one_event_on_a_new_day_is_enough():
     event = rows([10], own_item).head(1)
     assert refit(fitted(range(10)), sl.Interactions.from_frame(event)).n_lists == 1
+
+
+def guaranteed():
+    """A model with a promise whose threshold was moved by feedback."""
+    data = sl.load_dataset("sample")
+    promise = sl.cutoff.Guarantee(min_precision=0.1, confidence=0.9)
+    model = sl.fit(data, models="PersonalFrequency", budget="quick", cutoff=promise)
+    lists = model.recommend(N=10)
+    moved = model.cutoff_.update(model.cutoff_.apply(lists), data)
+    assert moved.n_updates_ == 1
+    return model.set_cutoff(moved)
+
+
+def later_events(model, n=200):
+    """Events on the two days after the history."""
+    end = int(model.history_.time.max()) // DAY + 1
+    known = model.history_.to_frame().head(n)
+    times = pl.Series("timestamp", [(end + number % 2) * DAY for number in range(known.height)])
+    return sl.Interactions.from_frame(known.with_columns(times.cast(pl.Datetime("us"))))
+
+
+def test_a_promise_is_tested_anew_on_the_model_that_is_returned():
+    old = guaranteed()
+    new = refit(old, later_events(old)).model
+    assert new is not None
+    assert new.cutoff_.min_precision == old.cutoff_.min_precision
+    assert new.cutoff_.source_ == new.fingerprint_ != old.fingerprint_
+    assert "n_updates_" not in vars(new.cutoff_)  # never moved
+    assert new.history_.n_rows == old.history_.n_rows + later_events(old).n_rows
+
+
+def test_a_model_that_can_promise_nothing_is_refused():
+    old = guaranteed()
+    old.cutoff_.min_precision = 0.999
+    result = refit(old, later_events(old))
+    assert result.model is None
+    assert result.reason.startswith("the promise cannot be made again")

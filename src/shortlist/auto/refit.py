@@ -9,7 +9,7 @@ import numpy as np
 from shortlist.auto.fit import fit
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.interactions import Interactions
-from shortlist.errors import DataError
+from shortlist.errors import DataError, InfeasibleError
 from shortlist.evaluation.significance import paired_test
 from shortlist.models.base import Recommender
 from shortlist.models.over_time import evaluate_over_time
@@ -35,8 +35,17 @@ def refit(
 
     The latest day is held out first: the old model and a new one that learned from the days before answer
     for it. The new settings are refused if they are significantly worse there. What is returned has learned
-    from everything, the latest day included.
+    from everything, the latest day included; with a `Guarantee`, from everything but the baskets on which
+    its promise was tested anew. It is refused if nothing can be promised any more.
     """
+    try:
+        return _refit(old, events, progress)
+    except InfeasibleError as error:
+        return Refit(None, np.nan, np.nan, 0, f"the promise cannot be made again: {error}")
+
+
+def _refit(old: Recommender, events: Interactions | None, progress: Callable[[str], object] | None) -> Refit:
+    """The new model, or why it is refused."""
     data = old.history_ if events is None else old.history_.concat(events)
     if data.time is None:
         return Refit(
