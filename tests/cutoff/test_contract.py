@@ -390,6 +390,8 @@ def test_calibration_must_be_a_name_or_an_instance(calibration):
         (ExpectedF1(), "floor", 10**400, "floor must be a number"),
         (ExpectedF1(), "size", "huge", "size must be one of"),
         (ExpectedValue(), "gain", "1", "gain must be a number"),
+        (Guarantee(min_precision=0.1), "fallback", pl.Series([None]), "fallback must be None"),
+        (Guarantee(min_precision=0.1), "fallback", np.array(["empty", "x"]), "fallback must be None"),
         (Boundary(), "scale", 0, "scale must be a number"),
         (Boundary(), "negatives", "all", "negatives must be a positive number"),
         (Guarantee(min_precision=0.5), "min_precision", "0.5", "min_precision must be a number"),

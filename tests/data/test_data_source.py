@@ -400,7 +400,9 @@ class TestHeaders:
 
 
 class TestTuples:
-    @pytest.mark.parametrize("bad", [True, None, float("nan"), "", ("a",), ["a"], {"a": 1}, b"a", 2.0])
+    @pytest.mark.parametrize(
+        "bad", [True, None, float("nan"), "", ("a",), ["a"], {"a": 1}, b"a", 2.0, np.arange(2)]
+    )
     def test_values_that_are_no_ids(self, bad):
         for row in ((bad, "x"), ("a", bad)):
             with pytest.raises(DataError, match="row 2: an id must be a string or an integer, got"):

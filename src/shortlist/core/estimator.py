@@ -1,7 +1,7 @@
 """Base class of cutoffs, calibrations and size models: parameters, cloning, saving and loading."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -252,6 +252,13 @@ def check_whole(minimum: int, maximum: int = MAX_WHOLE, /, **values: Any) -> Non
             )
         if value > maximum:
             raise ConfigError(f"{name} must be at most {maximum}, got {short_repr(value)}.")
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Raise ConfigError unless the value is one of the choices."""
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {short_repr(value)}; choose one.")
 
 
 def check_fraction(**values: Any) -> None:

@@ -16,12 +16,11 @@ from shortlist.core.checks import (
     check_text,
     file_error,
 )
-from shortlist.core.estimator import MAX_SEED, check_whole, short_repr
+from shortlist.core.estimator import MAX_SEED, check_choice, check_whole, short_repr
 from shortlist.core.glm import AdditiveLogistic, log_loss
 from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.cutoff.base import Cutoff, Summarized
 from shortlist.cutoff.candidates import Labels, Scores, label_candidates, limit_to_shown, top_candidates
-from shortlist.cutoff.checks import check_choice
 from shortlist.cutoff.features import (
     HISTORY_FEATURES,
     RANK_FEATURES,

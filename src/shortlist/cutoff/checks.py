@@ -1,7 +1,5 @@
 """Checks of the parameters of cutoffs, and the error of those that need all outcomes."""
 
-from collections.abc import Iterable
-
 from shortlist.core.estimator import is_number, short_repr
 from shortlist.errors import ConfigError
 
@@ -23,10 +21,3 @@ def check_interval(
         raise ConfigError(
             f"{name} must be a number in {left}{low:g}, {high:g}{right}, got {short_repr(value)}; {advice}"
         )
-
-
-def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Raise ConfigError unless the value is one of the choices."""
-    choices = tuple(choices)
-    if not isinstance(value, str) or value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {short_repr(value)}; choose one.")

@@ -6,12 +6,13 @@ from typing import ClassVar, Self
 import numpy as np
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text, file_error
+from shortlist.core.estimator import check_choice
 from shortlist.core.metrics import ideal_dcg
 from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.candidates import Labels
-from shortlist.cutoff.checks import check_choice, check_interval, needs_all_outcomes
+from shortlist.cutoff.checks import check_interval, needs_all_outcomes
 from shortlist.cutoff.search import (
     TARGETS,
     choose_by_standard_error,

@@ -13,10 +13,10 @@ from scipy.special import xlogy
 from scipy.stats import binom
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text
-from shortlist.core.estimator import MAX_SEED, check_whole, short_repr
+from shortlist.core.estimator import MAX_SEED, check_choice, check_whole, short_repr
 from shortlist.cutoff.base import FITTED_IDS, CutLists
 from shortlist.cutoff.candidates import Labels
-from shortlist.cutoff.checks import check_choice, check_interval
+from shortlist.cutoff.checks import check_interval
 from shortlist.cutoff.online import ONLINE, OnlineCutoff
 from shortlist.cutoff.search import count_above, running_minimum
 from shortlist.cutoff.threshold import ON
@@ -106,7 +106,8 @@ class Guarantee(OnlineCutoff):
         check_choice("on", self.on, ON)
         check_whole(1, 10_000, n_thresholds=self.n_thresholds)
         check_whole(0, MAX_SEED, seed=self.seed)
-        if self.fallback is not None and (self.fallback != "empty" or self.max_empty is not None):
+        allowed = self.fallback is None or (isinstance(self.fallback, str) and self.fallback == "empty")
+        if not allowed or (self.fallback is not None and self.max_empty is not None):
             raise ConfigError(
                 f"fallback must be None, or 'empty' with min_precision, got {short_repr(self.fallback)}; "
                 "choose one."

@@ -8,8 +8,9 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
+from shortlist.core.estimator import check_choice
 from shortlist.cutoff.betting import Evidence, bet_sizes, log_growth
-from shortlist.cutoff.checks import check_choice, check_interval
+from shortlist.cutoff.checks import check_interval
 from shortlist.cutoff.guarantee import OVER, Guarantee
 from shortlist.cutoff.outcomes import PROMISES, list_values
 from shortlist.data.interactions import Interactions

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist.core.checks import check_float_value, check_names, check_whole_value
-from shortlist.core.estimator import MAX_WHOLE, check_whole
+from shortlist.core.estimator import MAX_WHOLE, check_choice, check_whole
 from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.candidates import Labels
-from shortlist.cutoff.checks import check_choice, check_interval, needs_all_outcomes
+from shortlist.cutoff.checks import check_interval, needs_all_outcomes
 from shortlist.cutoff.search import (
     TARGETS,
     best_length,

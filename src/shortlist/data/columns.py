@@ -146,7 +146,7 @@ def check_id_values(name: str, values: Iterable[Any]) -> None:
     for row, value in enumerate(values, start=1):
         kind = id_kind(value)
         if kind is None or value == "":
-            got = "an empty string" if value == "" else repr(value)[:60]
+            got = repr(value)[:60] if kind is None else "an empty string"
             raise DataError(
                 f"{name}, row {row}: an id must be a string or an integer, got {got}; drop the row."
             )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.core.checks import file_error
-from shortlist.core.estimator import check_fraction, check_number, check_whole
+from shortlist.core.estimator import check_choice, check_fraction, check_number, check_whole
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
@@ -235,8 +235,7 @@ class HRM(FactorModel):
             if self.trend_half_life == 0:
                 raise ConfigError("trend_half_life must be above 0 days, or None, got 0; try 3.")
         for name in ("pool_items", "pool_user"):
-            if getattr(self, name) not in POOLING:
-                raise ConfigError(f"{name} must be one of {', '.join(POOLING)}, got {getattr(self, name)!r}.")
+            check_choice(name, getattr(self, name), POOLING)
         super()._check_params()
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shortlist.core.estimator import is_finite, short_repr
+from shortlist.core.estimator import check_choice, is_finite, short_repr
 from shortlist.errors import ConfigError
 from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
 from shortlist.kernels.mf import Hyperparameters
@@ -43,8 +43,7 @@ class Objective:
                 "4 means four negative examples per positive example."
             )
         for name, value, allowed in (("loss", self.loss, LOSSES), ("penalty", self.penalty, PENALTIES)):
-            if not any(value == one for one in allowed):
-                raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {short_repr(value)}.")
+            check_choice(name, value, allowed)
         if self.learn_boundary and self.loss == "squared":
             raise ConfigError(
                 "loss must be logistic or hinge if a boundary is learned, got 'squared'; use CRRMF for it."
