@@ -106,8 +106,9 @@ class Guarantee(OnlineCutoff):
         check_choice("on", self.on, ON)
         check_whole(1, 10_000, n_thresholds=self.n_thresholds)
         check_whole(0, MAX_SEED, seed=self.seed)
-        allowed = self.fallback is None or (isinstance(self.fallback, str) and self.fallback == "empty")
-        if not allowed or (self.fallback is not None and self.max_empty is not None):
+        fallback: object = self.fallback  # may be anything; comparing an array would be ambiguous
+        is_empty = isinstance(fallback, str) and fallback == "empty"
+        if fallback is not None and (not is_empty or self.max_empty is not None):
             raise ConfigError(
                 f"fallback must be None, or 'empty' with min_precision, got {short_repr(self.fallback)}; "
                 "choose one."
