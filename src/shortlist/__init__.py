@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from shortlist.models.precomputed import from_implicit as from_implicit
     from shortlist.models.tifuknn import TIFUKNN as TIFUKNN
     from shortlist.models.two_stage.two_stage import TwoStage as TwoStage
+    from shortlist.models.upcf import UPCF as UPCF
     from shortlist.recommend.explore import Exploration as Exploration
     from shortlist.tuning.tune import tune as tune
 
@@ -63,6 +64,7 @@ _MODULES = {
     "TIFUKNN": "shortlist.models.tifuknn",
     "ThreadEngine": "shortlist.core.engine",
     "TwoStage": "shortlist.models.two_stage.two_stage",
+    "UPCF": "shortlist.models.upcf",
     "choose_cutoff": "shortlist.auto.cutoff_choice",
     "compare": "shortlist.evaluation.evaluator",
     "cutoff": "shortlist.cutoff",

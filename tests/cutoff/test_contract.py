@@ -17,6 +17,7 @@ from shortlist.cutoff import (
     ExpectedValue,
     FixedN,
     Guarantee,
+    PerK,
     Threshold,
     top_candidates,
 )
@@ -39,6 +40,8 @@ CUTOFFS = {
     "f1-platt": ExpectedF1(calibration="platt", size="probabilities", floor=0.1),
     "f1-isotonic": ExpectedF1(calibration="isotonic", size="both"),
     "ndcg": ExpectedNDCG(calibration="features", size="history", coverage=0.5),
+    "perk": PerK(),
+    "perk-ndcg": PerK(target="ndcg", prior=0.3),
     "value": ExpectedValue(calibration="platt"),
     "guarantee": Guarantee(min_precision=0.2, confidence=0.6, fallback="empty"),
     "guarantee-users": Guarantee(min_precision=0.5, over="users", fallback="empty", confidence=0.6),

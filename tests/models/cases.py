@@ -13,11 +13,12 @@ from shortlist.models.factorization.mf import BPRMF, CRRMF, DKBPRMF, LogMF
 from shortlist.models.precomputed import PrecomputedScores
 from shortlist.models.tifuknn import TIFUKNN
 from shortlist.models.two_stage.two_stage import TwoStage
+from shortlist.models.upcf import UPCF
 
 FACTORS = 8
 JOINT = {"BPRMF": BPRMF, "LogMF": LogMF, "CRRMF": CRRMF, "HRM": HRM, "DKBPRMF": DKBPRMF, "DKHRM": DKHRM}
 COUNTING = {"Popularity": Popularity, "PersonalFrequency": PersonalFrequency}
-CLOSED = {"TIFUKNN": TIFUKNN, "EASE": EASE}  # not trained in epochs
+CLOSED = {"TIFUKNN": TIFUKNN, "UPCF": UPCF, "EASE": EASE}  # not trained in epochs
 DENSE_MODELS = [*JOINT, *COUNTING, *CLOSED, "PrecomputedScores"]  # score every item
 ALL_MODELS = [*DENSE_MODELS, "TwoStage"]
 DAY = 86_400_000_000

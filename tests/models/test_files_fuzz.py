@@ -20,7 +20,16 @@ import pytest
 from scipy.sparse import csr_array
 
 import shortlist as sl
-from shortlist.cutoff import Boundary, Calibration, ExpectedF1, ExpectedValue, FixedN, Guarantee, Threshold
+from shortlist.cutoff import (
+    Boundary,
+    Calibration,
+    ExpectedF1,
+    ExpectedValue,
+    FixedN,
+    Guarantee,
+    PerK,
+    Threshold,
+)
 from shortlist.models.selection import SelectionReport
 from tests.models.cases import ALL_MODELS, checkerboard, fit, other_scores
 from tests.models.crafted import mutate, read_parts, write_parts
@@ -68,6 +77,7 @@ def build_cutoffs(data, lists):
         "f1": ExpectedF1(calibration="features"),
         "value": ExpectedValue(calibration="platt"),
         "boundary": Boundary(),
+        "perk": PerK(),
         "guarantee": Guarantee(min_precision=0.01, fallback="empty"),
         "trees": Calibration(method="trees", n_candidates=20),
     }

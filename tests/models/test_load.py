@@ -144,6 +144,8 @@ MODELS = {
     ("PersonalFrequency", "decay"): (param("decay", 0), "decay must be above 0"),
     ("EASE", "columns"): (lambda p: p.arrays.update({"model.weights": np.ones((20, 3), "f4")}), "20 × 20"),
     ("TIFUKNN", "rows"): (rows("model.weights", 3), "'weights' must have shape"),
+    ("UPCF", "rows"): (rows("model.frequencies", 3), "'frequencies' must have shape"),
+    ("UPCF", "alpha"): (param("alpha", 2), "alpha must lie between"),
     ("TIFUKNN", "n_neighbors"): (param("n_neighbors", 0), "n_neighbors must be a whole number"),
     ("PrecomputedScores", "rows"): (rows("model.dense", 3), "'dense' must have shape 30 × 20, got 3 × 20"),
     ("PrecomputedScores", "form"): (note("form", "pickle"), "'form' must be one of"),

@@ -18,7 +18,12 @@ from shortlist.models.two_stage import snapshots
 from tests.models.cases import ALL_MODELS, DAY, fit
 
 every_model = pytest.mark.parametrize("name", ALL_MODELS)
-COUNTS = {"Popularity", "PersonalFrequency", "TIFUKNN"}  # equal to a model fitted on the joined history
+COUNTS = {
+    "Popularity",
+    "PersonalFrequency",
+    "TIFUKNN",
+    "UPCF",
+}  # equal to a fit on the joined history
 NEW_ITEMS = {*COUNTS, "TwoStage"}  # can recommend new items
 SETTINGS = {"HRM": {"repeat_decay": 0.9, "trend_half_life": 2.0, "n_epochs": 5}, "EASE": {"decay": 0.8}}
 USERS = [f"u{u:02}" for u in range(12)] + ["zoe", "adam"]

@@ -6,6 +6,7 @@
 | `Threshold`                  | `threshold` | at the first score or probability not above a threshold   |
 | `ExpectedF1`, `ExpectedNDCG` | `expected`  | where the expected F1 or NDCG of the list is highest      |
 | `ExpectedValue`              | `expected`  | at the first item whose expected value is not positive    |
+| `PerK`                       | `perk`      | where the expected utility is highest, as published       |
 | `Boundary`                   | `boundary`  | at the first score not above the user's own boundary      |
 | `Guarantee`                  | `guarantee` | where a guarantee on precision or empty lists still holds |
 
@@ -19,6 +20,7 @@ from shortlist.cutoff.calibration import Calibration
 from shortlist.cutoff.candidates import top_candidates
 from shortlist.cutoff.expected import ExpectedF1, ExpectedNDCG, ExpectedValue
 from shortlist.cutoff.guarantee import Guarantee
+from shortlist.cutoff.perk import PerK
 from shortlist.cutoff.probabilities import Reliability, correct_prior, reliability
 from shortlist.cutoff.threshold import FixedN, Threshold
 
@@ -31,6 +33,7 @@ __all__ = [
     "ExpectedValue",
     "FixedN",
     "Guarantee",
+    "PerK",
     "Reliability",
     "Threshold",
     "correct_prior",

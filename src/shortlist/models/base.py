@@ -32,6 +32,7 @@ MODEL_MODULES = {
     "CRRMF": "shortlist.models.factorization.mf",
     "TwoStage": "shortlist.models.two_stage.two_stage",
     "TIFUKNN": "shortlist.models.tifuknn",
+    "UPCF": "shortlist.models.upcf",
     "EASE": "shortlist.models.ease",
     "PersonalFrequency": "shortlist.models.counting",
     "Popularity": "shortlist.models.counting",

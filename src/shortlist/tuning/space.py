@@ -66,6 +66,12 @@ SPACES: dict[str, Space] = {
         "group_decay": Range(0.5, 1.0, log=False),
         "own": Range(0.2, 0.95, log=False),
     },
+    "UPCF": {
+        "window": (1, 5, 25, 100, None),
+        "n_neighbors": (10, 100, 300, 900),
+        "alpha": (0.0, 0.25, 0.5, 0.75, 1.0),
+        "locality": (1.0, 5.0, 10.0, 50.0),
+    },
     "EASE": {"reg": Range(20, 2000), "decay": Range(0.6, 1.0, log=False)},
     "TwoStage": {
         "candidates_per_source": (25, 40, 60),

@@ -1,0 +1,153 @@
+"""PerK: the published method for personal list lengths, as a rival of the cutoffs of this package."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from shortlist.core.checks import check_array, check_float_value, check_ids, check_names
+from shortlist.core.glm import LOGISTIC, glm_fit, log_loss
+from shortlist.core.metrics import ideal_dcg
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff
+from shortlist.cutoff.candidates import Labels
+from shortlist.cutoff.checks import check_choice, check_interval, needs_all_outcomes
+from shortlist.cutoff.features import bounded_scores, score_range
+from shortlist.cutoff.search import TARGETS
+from shortlist.data.id_map import UNKNOWN, IdMap
+from shortlist.data.interactions import Interactions
+from shortlist.data.ranked_lists import RankedLists
+from shortlist.kernels.expected import compute_joint_utilities
+from shortlist.types import Doubles, Longs
+
+MAX_STEPS = 50  # of Newton's method
+TOLERANCE = 1e-9  # stop when no user's step would lower the loss by more
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PerK(Cutoff):
+    """Choose the length with the highest expected utility, as published by Kweon et al.
+
+    Each user has a slope and an intercept of their own that turn scores into probabilities. The number of
+    relevant candidates follows the refined normal approximation. No list is empty. `ExpectedF1` differs in
+    all three: one calibration for all users, the exact distribution, and empty lists.
+
+    Parameters
+    ----------
+    n_candidates
+        Number of top candidates considered per user.
+    target
+        Utility to maximize: "f1" or "ndcg".
+    prior
+        Strength with which a user's slope and intercept are regularized towards those of all users. It is
+        needed because a user has only one basket of validation data here; users without any get the
+        common ones.
+
+    References
+    ----------
+    Kweon, Kang, Jang and Yu, "Top-Personalized-K Recommendation", WWW 2024.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    >>> lists = sl.cutoff.PerK().fit(candidates, split.valid).apply(candidates)
+    >>> int(lists.lengths.min())
+    1
+    """
+
+    target: str = "f1"
+    prior: float = 1.0
+
+    reason = "utility"
+    empty_reason = "utility"
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_choice("target", self.target, TARGETS)
+        check_interval("prior", self.prior, low=0, high=np.inf, ends=False, advice="1 is usual.")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `fit` has been called."""
+        return "calibrations_" in vars(self)
+
+    def _summary(self) -> str:
+        return f"calibrations of {len(self.users_):,} users" if self.is_ready else ""
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        known = vars(self)
+        check_names(self.fitted(), ("center_", "spread_", "users_", "calibrations_"), FITTED_IDS)
+        check_float_value(known, "center_", -1e300, 1e300)
+        check_float_value(known, "spread_", 1e-300, 1e300)
+        n_users = len(check_ids(known, "users_"))
+        check_array(known, "calibrations_", np.float64, (n_users + 1, 2), low=-1e300, high=1e300)
+
+    def _check_learns_from_shown(self) -> None:
+        raise needs_all_outcomes("PerK", "use ExpectedF1(size='probabilities')")
+
+    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+        part = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))
+        scores = bounded_scores(part.lists, *score_range(part.lists))
+        self.center_ = float(scores.mean()) if scores.size else 0.0
+        self.spread_ = float(scores.std()) if scores.size and scores.std() > 1e-9 else 1.0
+        z, y = (scores - self.center_) / self.spread_, part.relevant.astype(np.float64)
+        common = glm_fit(z[:, None], y, LOGISTIC) if z.size else np.zeros(2)
+        own = fit_user_wise(part.lists.indptr, z, y, common, self.prior)
+        self.users_, self.calibrations_ = part.lists.users.values, np.vstack([own, common])
+
+    def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
+        p = self._probabilities(lists)
+        ideal = ideal_dcg(int(np.diff(lists.indptr).max(initial=0)))
+        curve, lengths = np.empty(p.size), np.zeros(len(lists), np.int32)
+        none_missed = np.zeros(len(lists))
+        compute_joint_utilities(
+            lists.indptr, p, none_missed, 0.0, True, self.target == "ndcg", ideal, curve, lengths
+        )
+        return CutLists(np.clip(lengths, np.diff(lists.indptr) > 0, None).astype(np.int32), probabilities=p)
+
+    def _probabilities(self, lists: RankedLists) -> Doubles:
+        """(n_candidates,) by the calibration of the user, or the common one for users not seen in `fit`."""
+        calibrations = self.need("calibrations_")
+        user = np.full(len(lists), UNKNOWN)
+        if len(self.users_):
+            user = IdMap(self.users_).align(lists.users)
+        own = np.repeat(calibrations[np.where(user == UNKNOWN, -1, user)], np.diff(lists.indptr), axis=0)
+        scores = np.clip(lists.scores.astype(np.float64), -1e300, 1e300)
+        z = (scores - self.center_) / self.spread_
+        return np.asarray(expit(own[:, 0] + own[:, 1] * z))
+
+
+def fit_user_wise(indptr: Longs, z: Doubles, y: Doubles, common: Doubles, prior: float) -> Doubles:
+    """(n_lists, 2) intercept and slope of each user: log loss + prior / 2 · |own − common|², by Newton."""
+    n_lists = indptr.size - 1
+    owner = np.repeat(np.arange(n_lists), np.diff(indptr))
+
+    def losses(own: Doubles) -> Doubles:
+        loss = log_loss(own[owner, 0] + own[owner, 1] * z, y)
+        return np.bincount(owner, loss, n_lists) + 0.5 * prior * ((own - common) ** 2).sum(axis=1)
+
+    own = np.tile(common, (n_lists, 1))
+    before = losses(own)
+    for _ in range(MAX_STEPS):
+        p = expit(own[owner, 0] + own[owner, 1] * z)
+        away, curved = own - common, p * (1 - p)
+        g0 = np.bincount(owner, p - y, n_lists) + prior * away[:, 0]
+        g1 = np.bincount(owner, (p - y) * z, n_lists) + prior * away[:, 1]
+        h00 = np.bincount(owner, curved, n_lists) + prior
+        h01 = np.bincount(owner, curved * z, n_lists)
+        h11 = np.bincount(owner, curved * z * z, n_lists) + prior
+        step = np.column_stack([h11 * g0 - h01 * g1, h00 * g1 - h01 * g0]) / (h00 * h11 - h01**2)[:, None]
+        if (g0 * step[:, 0] + g1 * step[:, 1]).max(initial=0.0) < TOLERANCE:
+            break
+        share = np.ones(n_lists)
+        for _ in range(30):  # halve the step of users whose loss would grow
+            after = losses(own - share[:, None] * step)
+            grows = after > before
+            if not grows.any():
+                break
+            share[grows] *= 0.5
+        share[grows] = 0.0
+        own = own - share[:, None] * step
+        before = losses(own)
+    return own

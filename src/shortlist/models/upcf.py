@@ -1,0 +1,160 @@
+"""UPCF: frequencies in the last baskets of the user and of similar users (Faggioli et al., 2020)."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, diags_array
+
+from shortlist.core.checks import check_array
+from shortlist.core.estimator import check_number, check_whole
+from shortlist.data.history import History, NewRows
+from shortlist.data.interactions import Interactions
+from shortlist.errors import ConfigError
+from shortlist.models.base import Recommender
+from shortlist.models.contract import FitOptions, ModelState
+from shortlist.recommend.explain import Contributions, largest_first
+from shortlist.recommend.request import RecommendRequest, Scores
+from shortlist.types import Bools, Doubles, Ints
+
+BLOCK = 512  # users compared with all others at once
+
+
+def recent_frequencies(data: Interactions, window: int | None) -> csr_array:
+    """(n_users, n_items) share of the user's last baskets with the item; entries as in data.item_sets."""
+    n_baskets = np.diff(data.user_baskets)
+    basket = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
+    back = data.user_baskets[data.user + 1] - 1 - basket
+    used = n_baskets if window is None else np.minimum(n_baskets, window)
+    share = np.where(back < used[data.user], 1.0 / np.maximum(used[data.user], 1), 0.0)
+    rows = csr_array((share, data.item, data.indptr), shape=(data.n_users, data.n_items), copy=True)
+    rows.sum_duplicates()
+    return rows
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class UPCFState(ModelState):
+    """The matrices of all users; built from the history when they are first needed."""
+
+    window: int | None
+
+    @cached_property
+    def frequencies(self) -> csr_array:
+        """(n_users, n_items) share of the last baskets with the item."""
+        return recent_frequencies(self.history.merged, self.window)
+
+    @cached_property
+    def members(self) -> csr_array:
+        """(n_users, n_items) 1 for every item of the user."""
+        return membership(self.history.merged)
+
+
+def membership(data: Interactions) -> csr_array:
+    """(n_users, n_items) 1 for every item of the user."""
+    indptr, items = data.item_sets
+    return csr_array((np.ones(items.size), items, indptr), shape=(data.n_users, data.n_items))
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class UPCF(Recommender):
+    """Sum the item frequencies of similar users in their last baskets, weighted by similarity.
+
+    The similarity of users u and v with item sets I is |I_u ∩ I_v| / (|I_u|^alpha · |I_v|^(1 − alpha)), and 1
+    for u itself. score(u, i) = Σ_v similarity(u, v)^locality · (share of the last baskets of v with item i),
+    over the user and the nearest `n_neighbors` others.
+
+    Parameters
+    ----------
+    window
+        Number of last baskets that count; None counts all.
+    n_neighbors
+        How many similar users to sum over.
+    alpha
+        Asymmetry of the similarity, between 0 and 1; 0.5 is the cosine.
+    locality
+        Power of the similarity. Large values make near users count much more than far ones.
+
+    References
+    ----------
+    Faggioli, Polato and Aiolli, "Recency Aware Collaborative Filtering for Next Basket Recommendation",
+    UMAP 2020 (UP-CF).
+
+    Examples
+    --------
+    >>> model = sl.UPCF(n_neighbors=50).fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(N=5)
+    """
+
+    window: int | None = 5
+    n_neighbors: int = 100
+    alpha: float = 0.25
+    locality: float = 5.0
+
+    def _check_params(self) -> None:
+        check_whole(1, n_neighbors=self.n_neighbors)
+        if self.window is not None:
+            check_whole(1, window=self.window)
+        check_number(0, alpha=self.alpha, locality=self.locality)
+        if self.alpha > 1:
+            raise ConfigError(f"alpha must lie between 0 and 1, got {self.alpha}; 0.5 is the cosine.")
+
+    def _learn(self, train: Interactions, options: FitOptions) -> UPCFState:
+        return UPCFState(history=History.of(train), window=self.window)
+
+    def _observe(self, state: UPCFState, history: History, new: NewRows) -> UPCFState:
+        return replace(state, history=history)
+
+    def score(self, request: RecommendRequest[UPCFState]) -> Scores:
+        """The weighted frequencies of the user and of similar users."""
+        own, others = self._parts(request)
+        return Scores(values=(own + others).astype(np.float32))
+
+    def _parts(self, request: RecommendRequest[UPCFState]) -> tuple[Doubles, Doubles]:
+        """(n, n_items) the frequencies of the users themselves, and the weighted ones of similar users."""
+        state = request.state
+        mine, members = recent_frequencies(request.history, state.window), membership(request.history)
+        others = np.zeros((len(request), state.history.n_items))
+        for start in range(0, len(request), BLOCK):
+            part = slice(start, start + BLOCK)
+            known = None if request.is_session else request.users[part]
+            weights = self._similarities(state, members[part], known)
+            others[part] = (weights @ state.frequencies).toarray()
+        return mine.toarray(), others
+
+    def _similarities(self, state: UPCFState, members: csr_array, users: Ints | None) -> csr_array:
+        """(n, n_users) similarity^locality of the nearest users, the users themselves left out."""
+        sizes = np.diff(members.indptr).astype(np.float64)
+        all_sizes = np.diff(state.members.indptr).astype(np.float64)
+        scale = diags_array(_power(sizes, -self.alpha)) @ (members @ state.members.T)
+        dense = (scale @ diags_array(_power(all_sizes, self.alpha - 1))).toarray()
+        if users is not None:
+            dense[np.arange(users.size), users] = 0.0
+        keep = _largest(dense, self.n_neighbors)
+        return csr_array(np.where(keep, dense**self.locality, 0.0) if self.locality else keep.astype(float))
+
+    def contributions(self, request: RecommendRequest[UPCFState], items: Ints) -> Contributions:
+        """The parts of the user's own baskets and of similar users."""
+        own, others = self._parts(request)
+        both = np.stack([own[0, items], others[0, items]], axis=1)
+        return [largest_first(["own baskets", "similar users"], row) for row in both]
+
+    def _to_arrays(self, state: UPCFState) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"frequencies": state.frequencies.data}, {}
+
+    def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> UPCFState:
+        check_array(arrays, "frequencies", np.float64, (history.item_sets[1].size,), low=0, high=1.001)
+        return self._learn(history, FitOptions())  # counting again gives the shares that were saved
+
+
+def _power(sizes: Doubles, exponent: float) -> Doubles:
+    """sizes ** exponent; 0 for users without items."""
+    return np.where(sizes > 0, np.maximum(sizes, 1.0) ** exponent, 0.0)
+
+
+def _largest(values: Doubles, k: int) -> Bools:
+    """(n, n_users) whether a value is one of the k largest positive ones of its row."""
+    order = np.argsort(-values, axis=1, kind="stable")[:, :k]
+    keep = np.zeros(values.shape, np.bool_)
+    np.put_along_axis(keep, order, True, axis=1)
+    return keep & (values > 0)
