@@ -254,6 +254,7 @@ BAD = {
     "basket_decay": [-0.1, 1.5],
     "group_decay": [-0.1, 1.5],
     "own": [-0.1, 1.5],
+    "locality": [-1, "far"],
 }
 
 

@@ -6,11 +6,12 @@ import numpy as np
 from scipy.special import expit
 
 from shortlist.core.checks import check_array, check_float_value, check_ids, check_names
+from shortlist.core.estimator import check_choice
 from shortlist.core.glm import LOGISTIC, glm_fit, log_loss
 from shortlist.core.metrics import ideal_dcg
 from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff
 from shortlist.cutoff.candidates import Labels
-from shortlist.cutoff.checks import check_choice, check_interval, needs_all_outcomes
+from shortlist.cutoff.checks import check_interval, needs_all_outcomes
 from shortlist.cutoff.features import bounded_scores, score_range
 from shortlist.cutoff.search import TARGETS
 from shortlist.data.id_map import UNKNOWN, IdMap
