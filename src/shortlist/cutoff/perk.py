@@ -126,7 +126,8 @@ def fit_user_wise(indptr: Longs, z: Doubles, y: Doubles, common: Doubles, prior:
 
     def losses(own: Doubles) -> Doubles:
         loss = log_loss(own[owner, 0] + own[owner, 1] * z, y)
-        return np.bincount(owner, loss, n_lists) + 0.5 * prior * ((own - common) ** 2).sum(axis=1)
+        penalty = 0.5 * prior * ((own - common) ** 2).sum(axis=1)
+        return np.asarray(np.bincount(owner, loss, n_lists) + penalty)
 
     own = np.tile(common, (n_lists, 1))
     before = losses(own)
