@@ -350,7 +350,7 @@ def test_no_cutoff_leaves_the_boundary(capsys, tmp_path):
     out = run(
         capsys, "fit", "sample", "--model", "DKBPRMF", *QUICK, "--cutoff", "none", "--out", tmp_path / "m"
     )
-    assert "Stopping rule: learned boundary" in out
+    assert "Stopping rule: expected-F1 boundary" in out
     assert sl.load_model(tmp_path / "m").cutoff_ is None
 
 

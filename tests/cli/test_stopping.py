@@ -151,7 +151,7 @@ def test_recommend_prices_items_with_the_saved_probabilities(folder, capsys):
         ("guarantee", ["--min_precision", "0.1", "--confidence", "0.99"], "needs a saved guarantee"),
         ("f1", ["--N", "3", "--floor", "0.1"], "--N and --floor both set the length"),
         ("f1", ["--N", "3", "--boundary"], "--N and --boundary both set the length"),
-        ("f1", ["--boundary"], "--boundary needs a learned boundary, which PersonalFrequency has not"),
+        ("f1", ["--boundary"], "--boundary needs a model with a boundary, which PersonalFrequency has not"),
         ("f1", ["--floor", "0.1", "--coverage", "0.1"], "exclude each other"),
         ("f1", ["--cutoff", "ExpectedF1"], "--cutoff needs a file .*shortlist fit --cutoff"),
         ("none", [], "has no stopping rule; pass --N 10 .*shortlist fit with --cutoff ExpectedF1"),

@@ -84,7 +84,7 @@ def train_and_compare(name: str, split: "Split", *, filter_seen: bool) -> "tuple
 
     with show_progress(progress_lines()) as display:
         validation = validate(
-            sl.DKHRM(n_epochs=N_EPOCHS, seed=7),
+            sl.DKHRM(n_epochs=N_EPOCHS, seed=7, boundary="learned"),
             hold_out(split.train_valid),
             n_candidates=N_CANDIDATES,
             filter_seen=filter_seen,

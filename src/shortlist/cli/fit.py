@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shortlist.split import Split
 
 Budget = int | Literal["quick", "default"]
-BOUNDARY = "learned boundary"
+BOUNDARIES = {"expected_f1": "expected-F1 boundary", "learned": "learned boundary"}
 
 
 def fit(
@@ -212,6 +212,11 @@ class _Settings:
         return ExpectedF1() if self.metric == "f1" else ExpectedNDCG()
 
 
+def boundary_name(model: "Recommender") -> str:
+    """The kind of boundary at which the model's lists end."""
+    return BOUNDARIES.get(str(model.get_params().get("boundary")), BOUNDARIES["learned"])
+
+
 def write_test_report(
     path: Path, name: str, model: "Recommender", split: "Split", filter_seen: bool | None
 ) -> None:
@@ -220,8 +225,8 @@ def write_test_report(
     N = model.selection_.models[0]["N"]
     cutoffs: dict[str, Cutoff | Literal["boundary"]] = {f"best fixed N = {N}": FixedN(N=N)}
     if model.has_boundary:
-        cutoffs[BOUNDARY] = "boundary"
-    main = BOUNDARY
+        cutoffs[boundary_name(model)] = "boundary"
+    main = boundary_name(model)
     if model.cutoff_ is not None:
         main = type(model.cutoff_).__name__
         cutoffs[main] = model.cutoff_
@@ -240,7 +245,7 @@ def print_summary(model: "Recommender", path: Path, report: Path | None, seconds
     if model.selection_ is not None:
         show(model.selection_)
     name = printable(path)
-    other = "learned boundary" if model.has_boundary else "none; recommend needs --N"
+    other = boundary_name(model) if model.has_boundary else "none; recommend needs --N"
     rule = about["stopping_rule"] or other
     show_text(f"{about['class']} trained on {about['rows']:,} rows in {seconds} s: {name}")
     show_text(f"Stopping rule: {rule}")

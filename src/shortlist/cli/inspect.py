@@ -54,8 +54,8 @@ def boundary_quantiles(model: "Recommender") -> dict[str, float]:
 
     if not model.has_boundary:
         return {}
-    lists = model.recommend(model.users_.to_ids(model.history_.active_users), N=1)
-    assert lists.boundary is not None
-    quantiles = np.quantile(lists.boundary, (0, 0.05, 0.5, 0.95, 1))
+    learned = model.boundaries(model.users_.to_ids(model.history_.active_users))
+    assert learned is not None
+    quantiles = np.quantile(learned, (0, 0.05, 0.5, 0.95, 1))
     names = ("lowest", "5%", "median", "95%", "highest")
     return {name: round(float(value), 4) for name, value in zip(names, quantiles, strict=True)}

@@ -39,7 +39,7 @@ class Options:
 
     N: Annotated[int | None, Parameter(help="The same length for all users.")] = None
     boundary: Annotated[
-        bool, Parameter(help="Use the learned boundary instead of the saved cutoff.", show_default=False)
+        bool, Parameter(help="Use the model's boundary instead of the saved cutoff.", show_default=False)
     ] = False
     cutoff: Annotated[Path | None, Parameter(help="File with another fitted cutoff.")] = None
     min_items: Annotated[int, Parameter(help="Fill shorter lists with the next candidates.")] = 0
@@ -167,7 +167,7 @@ def choose_cutoff(
     if options.boundary or options.N is not None:
         if options.boundary and not model.has_boundary:
             raise ConfigError(
-                f"--boundary needs a learned boundary, which {type(model).__name__} has not; drop it."
+                f"--boundary needs a model with a boundary, which {type(model).__name__} has not; drop it."
             )
         return "boundary" if options.boundary else "auto"
     found = adjust_cutoff(model, cutoff, stopping)

@@ -49,6 +49,7 @@ class Recommender(RequestMethods):
     """
 
     classes: ClassVar[dict[str, type["Recommender"]]] = {}  # classes that are already imported, by name
+    earlier_params: ClassVar[dict[str, Any]] = {}  # parameters that files of earlier versions lack
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -438,7 +439,8 @@ def load_model(path: str | Path) -> Recommender:
 
 def _restore(artifact: Artifact) -> Recommender:
     """The model that an artifact describes."""
-    model = find_model_class(artifact.name)(**artifact.params)
+    kind = find_model_class(artifact.name)
+    model = kind(**{**kind.earlier_params, **artifact.params})
     arrays, series, notes = artifact.arrays, artifact.series, artifact.notes
     history = replace(
         restore_interactions(arrays, series),

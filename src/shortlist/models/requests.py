@@ -63,8 +63,8 @@ class RequestMethods(FittedModel):
         N
             The same length for all users, instead of a cutoff.
         cutoff
-            "auto": the cutoff saved with the model, else the boundary that the model learned. "boundary": the
-            learned boundary. Or a fitted cutoff.
+            "auto": the cutoff saved with the model, else the model's boundary. "boundary": the model's
+            boundary. Or a fitted cutoff.
         candidates
             The item ids that may be recommended: one collection for all users, a dictionary from user id to
             item ids, or one list per user. None: all items. Unknown ids are ignored with a warning.
@@ -308,6 +308,8 @@ class RequestMethods(FittedModel):
     @explain_call
     def boundaries(self, users: Any = None) -> Floats | None:
         """The personal boundaries t_u that the model learned.
+
+        Lists end at them if the model has `boundary="learned"`. The boundary of a list is `lists.boundary`.
 
         Parameters
         ----------

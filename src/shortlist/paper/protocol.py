@@ -16,9 +16,9 @@ MODELS = ("BPRMF", "LogMF", "CRRMF", "DKBPRMF", "HRM", "DKHRM")
 TITLES = {"DKBPRMF": "DK-BPRMF", "DKHRM": "DK-HRM", "PersonalFrequency": "Personal frequency"}
 ORIGINAL = {"DKBPRMF": "BPRMF", "DKHRM": "HRM"}  # the top-N model that each dynamic model extends
 BASELINES = ("Popularity", "PersonalFrequency")  # not in the paper
-SETTINGS = {
-    "DKBPRMF": {"t": 1.0, "alpha": 0.5, "lambda_t": 1.0},
-    "DKHRM": {"t": 2.0, "alpha": 0.5, "lambda_t": 1.0},
+SETTINGS: dict[str, dict[str, float | str]] = {
+    "DKBPRMF": {"t": 1.0, "alpha": 0.5, "lambda_t": 1.0, "boundary": "learned"},
+    "DKHRM": {"t": 2.0, "alpha": 0.5, "lambda_t": 1.0, "boundary": "learned"},
 }
 SWEEPS: dict[str, tuple[float, ...]] = {
     "t": (0.5, 1.0, 1.5, 2.0, 2.5),

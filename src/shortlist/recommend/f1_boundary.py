@@ -19,7 +19,7 @@ from shortlist.recommend.retrieval import Hits
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 if TYPE_CHECKING:
-    from shortlist.recommend.request import Scores
+    from shortlist.recommend.scores import Scores
 
 FIRST_CANDIDATES, GROWTH = 32, 8  # most lists end within the first; the others get more candidates
 LOWEST, HIGHEST = 1e-30, 1 - 1e-12  # of the probability at the boundary

@@ -20,7 +20,7 @@ MANY_LISTS = 10  # fewer lists may all be empty by chance
 NO_DOUBT = {"unknown_user", "no_candidates"}  # reasons that say all there is to say
 
 if TYPE_CHECKING:
-    from shortlist.recommend.request import Scores
+    from shortlist.recommend.scores import Scores
 
 
 def warn_if_all_empty(model: str, codes: Codes | None, n_items: int) -> None:

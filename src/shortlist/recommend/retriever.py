@@ -20,7 +20,7 @@ from shortlist.recommend.retrieval import (
 from shortlist.types import Floats, Ints
 
 if TYPE_CHECKING:
-    from shortlist.recommend.request import Factors, Scores
+    from shortlist.recommend.scores import Factors, Scores
 
 # Building an index costs about as much as scoring every item for this many users.
 INDEX_USERS = 64

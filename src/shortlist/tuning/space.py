@@ -88,9 +88,14 @@ TIMED = ("half_life", "trend_half_life")  # parameters that have no effect witho
 
 
 def default_space(model: str, *, timed: bool) -> Space:
-    """Return the search space of a model; HRM also gets a trend, which the paper's HRM does not have."""
+    """Return the search space of a model; HRM also gets a trend, which the paper's HRM does not have.
+
+    Joint models keep one negative draw: more draws would distort their probabilities.
+    """
     extra = TREND if model in ("HRM", "DKHRM") else {}
-    return {name: values for name, values in {**SPACES[model], **extra}.items() if timed or name not in TIMED}
+    left_out: tuple[str, ...] = () if timed else TIMED
+    left_out += ("negative_draws",) if model in ("DKBPRMF", "DKHRM") else ()
+    return {name: values for name, values in {**SPACES[model], **extra}.items() if name not in left_out}
 
 
 def draw(space: Space, seed: int, number: int) -> dict[str, Any]:

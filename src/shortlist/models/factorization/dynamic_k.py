@@ -1,14 +1,32 @@
-"""DynamicK: what the joint models add to their ranker (paper §3.3)."""
+"""DynamicK: what the joint models add to their ranker (paper §3.3), and the boundary of their lists."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from shortlist.models.factorization.engine import FactorModel
-from shortlist.models.factorization.objective import Objective
+import numpy as np
+
+from shortlist.core.checks import check_array, check_float_value
+from shortlist.core.estimator import short_repr
+from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, BasketSize
+from shortlist.data.interactions import Interactions
+from shortlist.errors import ConfigError
+from shortlist.models.factorization.engine import FactorModel, FactorState
+from shortlist.models.factorization.objective import Objective, positive_rates
+from shortlist.recommend.request import RecommendRequest, Scores
+
+BOUNDARIES = ("expected_f1", "learned")
+SIZE_ARRAYS = {  # arrays of a BasketSize in a file, and their shapes
+    "center_": (N_HISTORY_COLUMNS,),
+    "scale_": (N_HISTORY_COLUMNS,),
+    "beta_": (N_HISTORY_COLUMNS + 1,),
+}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DynamicK(FactorModel):
     """The parameters that joint models add to their ranker: classification examples, personal boundaries."""
+
+    earlier_params: ClassVar[dict[str, Any]] = {"boundary": "learned"}
 
     alpha: float = 0.5
     t: float = 1.0
@@ -16,6 +34,7 @@ class DynamicK(FactorModel):
     negatives: float | str = 10.0
     loss: str = "logistic"
     penalty: str = "l2"
+    boundary: str = "expected_f1"
 
     def objective(self) -> Objective:
         """The joint loss."""
@@ -28,3 +47,73 @@ class DynamicK(FactorModel):
             penalty=self.penalty,
             learn_boundary=True,
         )
+
+    @property
+    def maximizes_f1(self) -> bool:
+        """Whether lists end at the boundary with the highest expected F1, which needs probabilities."""
+        objective = self.objective()
+        return self.boundary == "expected_f1" and objective.has_boundary and objective.has_log_odds
+
+    def fit_next_size(self, history: Interactions) -> BasketSize | None:
+        """Predict the size of each user's last basket from the earlier ones; None without such users."""
+        n_baskets = np.diff(history.user_baskets)
+        users = np.flatnonzero(n_baskets > 1).astype(np.int32)
+        if not self.maximizes_f1 or not users.size:
+            return None
+        is_last = np.zeros(history.n_baskets, np.bool_)
+        is_last[history.user_baskets[1:][n_baskets > 0] - 1] = True
+        sizes = np.diff(history.baskets)
+        earlier = history.where(~np.repeat(is_last, sizes))
+        # a list has at least one item: predict the others
+        last = sizes[history.user_baskets[users + 1] - 1] - 1
+        return BasketSize().fit_history(earlier, users, last.astype(np.int32))
+
+    def score(self, request: RecommendRequest[FactorState]) -> Scores:
+        """The scores of the ranker; probabilities are those of the next list, whose size is predicted."""
+        scores, next_size = super().score(request), request.state.next_size
+        if not self.maximizes_f1:
+            return scores
+        assert scores.log_odds_shift is not None
+        own = positive_rates(self.items_per_group(request.history, request.rows))
+        if next_size is None:  # the data has no second baskets: the next list is like the history
+            return replace(scores, expected_sizes=np.maximum(own, 1), size_dispersion=0.0)
+        sizes = 1 + next_size.predict_history(request.history, request.rows)
+        return replace(
+            scores,
+            log_odds_shift=(scores.log_odds_shift + np.log(sizes / own)).astype(np.float32),
+            expected_sizes=sizes,
+            size_dispersion=float(next_size.dispersion_),
+        )
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        if not any(self.boundary == one for one in BOUNDARIES):
+            raise ConfigError(
+                f"boundary must be one of {', '.join(BOUNDARIES)}, got {short_repr(self.boundary)}."
+            )
+
+    def _to_arrays(self, state: FactorState) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, notes = super()._to_arrays(state)
+        if state.next_size is not None:
+            arrays |= {f"next_size.{name}": vars(state.next_size)[name] for name in SIZE_ARRAYS}
+            notes |= {"next_size_dispersion": state.next_size.dispersion_}
+        return arrays, notes
+
+    def _from_arrays(
+        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
+    ) -> FactorState:
+        own = {name: array for name, array in arrays.items() if name.startswith("next_size.")}
+        state = super()._from_arrays(
+            history, {name: array for name, array in arrays.items() if name not in own}, notes
+        )
+        return replace(state, next_size=_load_size(own, notes)) if own else state
+
+
+def _load_size(arrays: dict[str, Any], notes: dict[str, Any]) -> BasketSize:
+    size = BasketSize()
+    for name, shape in SIZE_ARRAYS.items():
+        low = 1e-9 if name == "scale_" else None
+        vars(size)[name] = check_array(arrays, f"next_size.{name}", np.float64, shape, low=low)
+    size.uses_history_, size.uses_expected_sizes_ = True, False
+    size.dispersion_ = check_float_value(notes, "next_size_dispersion", 0, 1e300)
+    return size

@@ -18,6 +18,7 @@ from shortlist.core.checks import (
     file_error,
 )
 from shortlist.core.estimator import MAX_SEED, MAX_WHOLE, check_flag, check_number, check_whole
+from shortlist.cutoff.basket_size import BasketSize
 from shortlist.data.history import History, NewRows
 from shortlist.data.id_map import UNKNOWN
 from shortlist.data.interactions import Interactions
@@ -64,6 +65,7 @@ class FactorState(ModelState):
     valid_scores: tuple[float, ...] = ()
     stopped: str = "n_epochs"
     lr: float = 0.0  # the step size at the end of training
+    next_size: BasketSize | None = None  # predicts the size of the next list
 
     @property
     def n_learned(self) -> int:
@@ -135,6 +137,10 @@ class FactorModel(Recommender):
     def trained_users(self, history: Interactions) -> Bools:
         """(n_users,) whether training has pairs of each user."""
         return np.diff(history.indptr) > 0
+
+    def fit_next_size(self, history: Interactions) -> BasketSize | None:
+        """Learn to predict the size of the next list, if lists need it."""
+        return None
 
     def items_per_group(self, history: Interactions, users: Ints) -> Doubles:
         """(n,) mean number of items per training group of a user, here the whole history: the base rate."""
@@ -264,6 +270,7 @@ class FactorModel(Recommender):
             valid_scores=tuple(run.scores),
             stopped=run.stopped,
             lr=self.lr * run.step_size.factor,
+            next_size=self.fit_next_size(history),
         )
 
     def _evaluator(self, valid: Interactions | None, history: Interactions, side: Any) -> Evaluator | None:

@@ -245,7 +245,7 @@ class DKHRM(DynamicK, HRM):
 
     Parameters
     ----------
-    alpha, t, lambda_t, negatives, loss, penalty
+    alpha, t, lambda_t, negatives, loss, penalty, boundary
         As in `DKBPRMF`.
     pool_items, pool_user, window, repeat_decay, trend_half_life
         As in `HRM`.

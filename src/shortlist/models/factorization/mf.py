@@ -142,7 +142,7 @@ class CRRMF(MatrixFactorization):
 class DKBPRMF(DynamicK, MatrixFactorization):
     """BPRMF with a personal decision boundary, learned jointly (paper §3.3).
 
-    Lists hold the items whose score is above the user's boundary t_u.
+    Lists hold the items whose score is above the user's boundary.
 
     Parameters
     ----------
@@ -160,6 +160,11 @@ class DKBPRMF(DynamicK, MatrixFactorization):
         Classification loss, "logistic" or "hinge".
     penalty
         Penalty on boundaries, "l2" or "l1".
+    boundary
+        Where lists end. "expected_f1": the boundary with the highest expected F1, from the model's
+        probabilities and a prediction of how many items the user's next list has; it depends on the
+        candidates. "learned": t_u, as in the paper; also used with the hinge loss, which gives no
+        probabilities.
     n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
     negative_draws, init, tol, patience, seed, n_threads

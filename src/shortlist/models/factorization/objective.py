@@ -85,6 +85,11 @@ class Objective:
         return self.learn_boundary and self.alpha > 0
 
     @property
+    def has_log_odds(self) -> bool:
+        """Whether scores are log-odds up to a shift."""
+        return self.alpha > 0 and self.loss == "logistic"
+
+    @property
     def has_uniform_examples(self) -> bool:
         """Whether classification examples are drawn uniformly from all items."""
         return self.alpha > 0 and isinstance(self.negatives, str)
@@ -113,12 +118,17 @@ class Objective:
 
     def log_odds_shift(self, boundary: Floats, n_liked: Doubles, n_items: int) -> Floats | None:
         """(n,) what to add to scores to get log-odds: -t_u, corrected for the sampling of the examples."""
-        if self.alpha == 0 or self.loss != "logistic":
+        if not self.has_log_odds:
             return None
         shift = -boundary.astype(np.float64) - np.log(self.weight)
         if not isinstance(self.negatives, str):
-            shift += np.log(self.negatives) + np.log(np.maximum(n_liked, 0.5) / n_items)
+            shift += np.log(self.negatives) + np.log(positive_rates(n_liked) / n_items)
         return np.asarray(shift, np.float32)
+
+
+def positive_rates(n_liked: Doubles) -> Doubles:
+    """(n,) items per group, at least one half for users without any."""
+    return np.maximum(n_liked, 0.5)
 
 
 def single_precision(hyper: Hyperparameters[float]) -> Hyperparameters[np.float32]:
