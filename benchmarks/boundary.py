@@ -3,12 +3,12 @@
     python benchmarks/boundary.py                     # four datasets, DKHRM and DKBPRMF; about half an hour
     python benchmarks/boundary.py --data ml-100k --model DKHRM
 
-A model is fitted on everything before each user's last basket, and lists are made for the time of that basket.
-Lists end at the model's own boundary (`boundary="expected_f1"`), which uses no validation data, or after N
-items, where N is the best one on the basket before, with a model fitted without it. F1 is the mean over all
-users; an empty list counts 0. With several moments, the same is repeated for earlier baskets of each user, and
-the tests compare the means of each user. p-values are two-sided paired t-tests, corrected by Holm's method
-over all rows. "At the coverage of the paper", only the share of users with the highest expected F1 get a list.
+A model is fitted on everything before each user's last basket, and lists are made for the time of that
+basket. Lists end at the model's own boundary (`boundary="expected_f1"`), which uses no validation data, or
+after N items, where N is the best one on the basket before, with a model fitted without it. F1 is the mean
+over all users; an empty list counts 0. With several moments, the same is repeated for earlier baskets of each
+user, and the tests compare the means of each user. p-values are two-sided paired t-tests, corrected by Holm's
+method over all rows. At the coverage of the paper, only the users with the highest expected F1 get a list.
 """
 
 import argparse
@@ -59,7 +59,7 @@ class Moment:
 
 
 def drop_baskets(data: Interactions, n: int) -> tuple[Interactions, Interactions]:
-    """(the data without the last n baskets of each user, the first of those); users keep one basket or more."""
+    """(the data without each user's last n baskets, the first of those of users who keep a basket)."""
     number = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
     end = data.user_baskets[data.user + 1]
     from_end = end - number  # 1: the last basket
@@ -75,16 +75,14 @@ def evaluate_moment(model: sl.DKHRM, truth: Interactions) -> Moment:
     lists = model.recommend(ids, at=truth)
     true_at, true_items = truth.item_sets
     hits = np.zeros((users.size, MAX_N + 1))
-    for row, user in enumerate(users):
-        shown = top.items[top.indptr[row] : top.indptr[row + 1]]
-        found = np.isin(shown, true_items[true_at[user] : true_at[user + 1]])
+    true = [true_items[true_at[user] : true_at[user + 1]] for user in users]
+    for row, items in enumerate(true):
+        found = np.isin(top.items[top.indptr[row] : top.indptr[row + 1]], items)
         hits[row, 1 : found.size + 1] = np.cumsum(found)
         hits[row, found.size + 1 :] = found.sum()
     n_true = np.diff(true_at)[users]
     n_shown = np.minimum(np.arange(1, MAX_N + 1), np.diff(top.indptr)[:, None])
-    own = np.array(
-        [relevant(lists, row, true_items[true_at[u] : true_at[u + 1]]) for row, u in enumerate(users)]
-    )
+    own = np.array([relevant(lists, row, items) for row, items in enumerate(true)])
     return Moment(
         users,
         2 * hits[:, 1:] / np.maximum(n_shown + n_true[:, None], 1),

@@ -236,6 +236,7 @@ BAD = {
     "n_threads": [-1],
     "alpha": [-0.1, 1.1, float("nan")],
     "t": [float("inf")],
+    "boundary": ["none", 3, None],
     "lambda_t": [-1],
     "negatives": [0, -1, "many", None],
     "loss": ["log", "squared", np.array(["logistic", "hinge"])],
@@ -401,10 +402,12 @@ def test_user_with_all_items_gets_an_empty_list(name):
 
 
 def test_boundaries_decide_the_length():
-    one = fitted("DKBPRMF")
-    lists = one.recommend(filter_seen=False)
-    above = dense(one) > one.score(one.build_request()).boundaries[:, None]
-    assert lists.lengths.tolist() == above.sum(1).tolist()
+    for kind in ("expected_f1", "learned"):
+        one = fit("DKBPRMF", checkerboard(), boundary=kind)
+        lists = one.recommend(filter_seen=False)
+        above = dense(one) > lists.boundary[:, None]
+        assert lists.lengths.tolist() == above.sum(1).tolist()
+        assert (kind == "learned") == (lists.boundary.tolist() == one.boundaries().tolist())
 
 
 # ------------------------------------------------------------------ one request path
