@@ -1,5 +1,6 @@
 """A service in a process of its own, for tests that need a real one."""
 
+import http.client
 import json
 import signal
 import socket
@@ -45,7 +46,7 @@ class Server:
                 return answer.status, json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
-        except (OSError, ValueError):
+        except (OSError, ValueError, http.client.HTTPException):  # also if it is killed while it answers
             return 0, None
 
     def kill(self):

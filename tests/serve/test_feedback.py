@@ -102,6 +102,16 @@ def test_monitor_follows_the_outcomes_and_survives_a_restart(store, served):
     assert Feedback(store).monitors(served)["calibration"].to_dict() == monitor.to_dict()
 
 
+def test_outcomes_are_kept_only_for_a_guarantee(store, served):
+    feedback = Feedback(store)
+    for number in range(5):
+        log(store, f"l{number}", f"u{number}", NOW - 100, ["i1"], [0.9])
+        send(store, f"u{number}", ["i1"], NOW)
+    feedback.step(served, now=NOW + 100)
+    assert feedback.monitors(served)["calibration"].mean is not None
+    assert feedback._waiting == []
+
+
 def test_lists_of_another_model_do_not_count(store, served):
     log(store, "a", "u1", NOW - 100, ["i1"], [0.9], model="earlier")
     send(store, "u1", ["i1"], NOW)

@@ -69,12 +69,15 @@ class Feedback:
         state["seq"] = int(settled[-1].seq)
         self._update_monitors(state, outcomes, time.strftime("%Y-%m-%d %H:%M", time.gmtime(now)))
         self._store.put_setting(SETTING, json.dumps(state))
-        self._waiting += outcomes
         cutoff = served.model.cutoff_
-        if isinstance(cutoff, Guarantee) and len(self._waiting) >= UPDATE_LISTS:
-            batch, self._waiting = self._waiting, []
-            return cutoff.update(*build_batch(batch, cutoff), shown=True)
-        return None
+        if not isinstance(cutoff, Guarantee):
+            self._waiting = []
+            return None
+        self._waiting = [*(one for one in self._waiting if one.model == served.name), *outcomes]
+        if len(self._waiting) < UPDATE_LISTS:
+            return None
+        batch, self._waiting = self._waiting, []
+        return cutoff.update(*build_batch(batch, cutoff), shown=True)
 
     def monitors(self, served: Served) -> dict[str, PromiseMonitor]:
         """The monitors of the model in service, as they are in the store."""
