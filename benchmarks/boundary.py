@@ -4,11 +4,11 @@
     python benchmarks/boundary.py --data ml-100k --model DKHRM
 
 A model is fitted on everything before each user's last basket, and lists are made for the time of that
-basket. Lists end at the model's own boundary (`boundary="expected_f1"`), which uses no validation data, or
+basket. Lists end at the boundary of the model (`boundary="expected_f1"`), which uses no validation data, or
 after N items, where N is the best one on the basket before, with a model fitted without it. F1 is the mean
-over all users; an empty list counts 0. With several moments, the same is repeated for earlier baskets of each
-user, and the tests compare the means of each user. p-values are two-sided paired t-tests, corrected by Holm's
-method over all rows. At the coverage of the paper, only the users with the highest expected F1 get a list.
+over all users; an empty list counts 0. With several snapshots, the same is repeated for earlier baskets of
+each user, and the tests compare the means of each user. p-values are two-sided paired t-tests, corrected by
+Holm's method over all rows. At the coverage of the paper, the users with the highest expected F1 get a list.
 """
 
 import argparse
@@ -39,14 +39,14 @@ SETTINGS = {
     "complete-journey": {"DKHRM": SGD | SHOP, "DKBPRMF": SGD | {"negatives": 100.0, "n_epochs": 30}},
     "ml-100k": {"DKHRM": {"lr": 0.1, "n_epochs": 30}, "DKBPRMF": SGD | {"n_epochs": 30}},
 }
-MOMENTS = {"ml-100k": 5}  # of other datasets one: they have thousands of users
+SNAPSHOTS = {"ml-100k": 5}  # of other datasets one: they have thousands of users
 GOALS = {"ta-feng": 0.06, "online-retail": 0.22, "complete-journey": 0.10, "ml-100k": 0.04}
 COVERAGE = {"ta-feng": {"DKHRM": 0.70, "DKBPRMF": 0.69}, "ml-100k": {"DKHRM": 0.68, "DKBPRMF": 0.90}}
 COVERED_GOALS = {"ta-feng": (0.10, 0.13), "ml-100k": (0.065, 0.13)}
 
 
 @dataclass(frozen=True)
-class Moment:
+class Snapshot:
     """Lists for one basket of each user, and the outcomes; arrays have one entry per user."""
 
     users: np.ndarray
@@ -67,7 +67,7 @@ def drop_baskets(data: Interactions, n: int) -> tuple[Interactions, Interactions
     return data.where(from_end > n), data.where((from_end == n) & has_history)
 
 
-def evaluate_moment(model: sl.DKHRM, truth: Interactions) -> Moment:
+def evaluate_snapshot(model: sl.DKHRM, truth: Interactions) -> Snapshot:
     """Lists of all users with a true basket."""
     users = truth.active_users
     ids = truth.users.to_ids(users)
@@ -83,7 +83,7 @@ def evaluate_moment(model: sl.DKHRM, truth: Interactions) -> Moment:
     n_true = np.diff(true_at)[users]
     n_shown = np.minimum(np.arange(1, MAX_N + 1), np.diff(top.indptr)[:, None])
     own = np.array([relevant(lists, row, items) for row, items in enumerate(true)])
-    return Moment(
+    return Snapshot(
         users,
         2 * hits[:, 1:] / np.maximum(n_shown + n_true[:, None], 1),
         2 * own[:, 0] / np.maximum(lists.lengths + n_true, 1),
@@ -107,20 +107,20 @@ def expected_f1(lists: RankedLists) -> np.ndarray:
 
 
 def compare(name: str, model_name: str, seed: int) -> dict[str, object]:
-    """One row: the boundary against the best fixed N, over one or several moments."""
+    """One row: the boundary against the best fixed N, over one or several snapshots."""
     data, settings = sl.load_dataset(name), SETTINGS[name][model_name]
-    n_moments, began = MOMENTS.get(name, 1), time.process_time()
-    moments = []
-    for n in range(n_moments + 1, 0, -1):
+    n_snapshots, began = SNAPSHOTS.get(name, 1), time.process_time()
+    snapshots = []
+    for n in range(n_snapshots + 1, 0, -1):
         train, truth = drop_baskets(data, n)
         model = getattr(sl, model_name)(**settings, seed=seed).fit(train)
-        moments.append(evaluate_moment(model, truth))
-        print(f"  {name} {model_name}: {n} baskets held out, F1 {moments[-1].f1.mean():.4f}", flush=True)
-    chosen = [int(before.f1_at.mean(axis=0).argmax()) + 1 for before in moments[:-1]]
-    tested = moments[1:]
-    fixed = [moment.f1_at[:, N - 1] for moment, N in zip(tested, chosen, strict=True)]
-    user = np.concatenate([moment.users for moment in tested])
-    f1, base = np.concatenate([moment.f1 for moment in tested]), np.concatenate(fixed)
+        snapshots.append(evaluate_snapshot(model, truth))
+        print(f"  {name} {model_name}: {n} baskets held out, F1 {snapshots[-1].f1.mean():.4f}", flush=True)
+    chosen = [int(before.f1_at.mean(axis=0).argmax()) + 1 for before in snapshots[:-1]]
+    tested = snapshots[1:]
+    fixed = [snapshot.f1_at[:, N - 1] for snapshot, N in zip(tested, chosen, strict=True)]
+    user = np.concatenate([snapshot.users for snapshot in tested])
+    f1, base = np.concatenate([snapshot.f1 for snapshot in tested]), np.concatenate(fixed)
     n_lists = np.bincount(user)
     change = (np.bincount(user, f1 - base) / np.maximum(n_lists, 1))[n_lists > 0]
     best = np.concatenate([m.f1_at for m in tested]).mean(axis=0)
@@ -137,13 +137,13 @@ def compare(name: str, model_name: str, seed: int) -> dict[str, object]:
         "p": float(ttest_1samp(change, 0).pvalue),
         "mean_length": float(np.concatenate([m.length for m in tested]).mean()),
         "cover_ratio": float((np.concatenate([m.length for m in tested]) > 0).mean()),
-        "lr_at_the_end": [m.learned_lr for m in moments],
+        "lr_at_the_end": [m.learned_lr for m in snapshots],
         "covered": covered(name, model_name, tested[-1]),
         "cpu_seconds": round(time.process_time() - began),
     }
 
 
-def covered(name: str, model_name: str, last: Moment) -> dict[str, object] | None:
+def covered(name: str, model_name: str, last: Snapshot) -> dict[str, object] | None:
     """F1 and NDCG of the users with the highest expected F1, as many as the paper covers."""
     share = COVERAGE.get(name, {}).get(model_name)
     if share is None:
