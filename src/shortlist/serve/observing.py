@@ -49,7 +49,7 @@ class EventRow(Protocol):
 
 
 class TrialRow(NamedTuple):
-    """An event that nobody sent."""
+    """An event that no client sent."""
 
     user_id: str
     item_id: str
