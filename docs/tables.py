@@ -1,4 +1,4 @@
-"""Write the tables of performance.md, results.md and the README from the JSON files of the benchmarks.
+"""Write the tables of the pages and of the README from the JSON files of the benchmarks.
 
 python docs/tables.py             # after a benchmark; the tests fail while a page and the JSON disagree
 python docs/tables.py --examples  # also update the output of the example scripts in examples.md
@@ -234,6 +234,26 @@ def gap() -> Rows:
         yield (label, *(f"{found[key]['gap_on_validation'][name]:.1%}" for key in DATASETS))
 
 
+def serve() -> Rows:
+    """Lists per second over HTTP (benchmarks/serve.py)."""
+    labels = {"echo": "bare JSON echo", "implicit": "FastAPI and implicit", "HRM": "`HRM` with terms"}
+    yield ("server", "connections", "lists per second", "p50", "p99", "of the echo")
+    found = results("serve")["results"]
+    for name, by_connections in found.items():
+        model, _, rest = name.partition(",")
+        label = labels.get(name, f"`{model}`" + (f",{rest}" if rest else ""))
+        for n, one in by_connections.items():
+            share = one["requests_per_second"] / found["echo"][n]["requests_per_second"]
+            yield (
+                label if n == "1" else "",
+                n,
+                f"{one['requests_per_second']:,.0f}",
+                f"{one['p50_ms']:.1f} ms",
+                f"{one['p99_ms']:.0f} ms",
+                f"{share:.0%}",
+            )
+
+
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     "performance.md": {
         "train": train,
@@ -250,6 +270,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "curve": curve,
         "gap": gap,
     },
+    "production.md": {"serve": serve},
     "../README.md": {"strict": strict},
 }
 
