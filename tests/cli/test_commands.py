@@ -228,7 +228,7 @@ def test_unused_weights_are_reported(tmp_path, capsys):
     words = ["fit", tmp_path / "rated.csv", "--quick", "--model", "Popularity", "--out", tmp_path / "m"]
     for flags, reported in ([], True), (["--weight", ""], False):
         assert main([str(word) for word in (*words, *flags)]) == 0
-        assert ("no model uses them" in capsys.readouterr().err) is reported
+        assert ("count if --weighting is linear, log or cap" in capsys.readouterr().err) is reported
 
 
 @pytest.mark.parametrize(("columns", "reported"), [(["user_id", "item_id"], True), (pl.all(), False)])

@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import hide_panics, print_note
-from shortlist.errors import DataError, DataWarning
+from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.text import redact_uri
 
 if TYPE_CHECKING:
@@ -38,13 +38,16 @@ class Reading:
     user_id: Annotated[str | None, Parameter(help="Column with the user.")] = None
     item_id: Annotated[str | None, Parameter(help="Column with the item.")] = None
     timestamp: Annotated[str | None, Parameter(help="Column with the time.")] = None
-    weight: Annotated[str | None, Parameter(help="Column with a weight; no model uses it yet.")] = None
+    weight: Annotated[str | None, Parameter(help="Column with a weight, for --weighting.")] = None
     basket_id: Annotated[str | None, Parameter(help="Column with the basket; default: equal times.")] = None
     item_name: Annotated[str | None, Parameter(help="Column with the name of the item.")] = None
     time_format: Annotated[str | None, Parameter(help="Format of the times, such as %d.%m.%Y.")] = None
     negative_weights: Annotated[
         Literal["drop", "keep"], Parameter(help="Rows with a negative weight, such as returns.")
     ] = "drop"
+    min_rating: Annotated[
+        float | None, Parameter(help="Lowest weight that counts as liked; lower ones are negative.")
+    ] = None
     separator: Annotated[str | None, Parameter(help="Separator of the fields in a text file.")] = None
     query: Annotated[str | None, Parameter(help="SQL query, if the source is a database.")] = None
     table: Annotated[str | None, Parameter(help="Table to read, if the source is a database.")] = None
@@ -57,7 +60,7 @@ def given_flags(reading: Reading) -> list[str]:
     """The flags and values that give this reading."""
     usual = asdict(BY_NAME)
     given = {name: value for name, value in asdict(reading).items() if value != usual[name]}
-    return [word for name, value in given.items() for word in (f"--{name}", value)]
+    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 
 
 def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = True) -> "Interactions":
@@ -66,6 +69,11 @@ def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = Tru
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # printed below
         if is_name:
+            if reading.min_rating is not None:
+                raise ConfigError(
+                    "min_rating needs a file with ratings, got the name of a dataset, which has no weights; "
+                    "leave it out."
+                )
             data = sl.load_dataset(source, progress=print_note)
         else:
             with hide_panics(source):
@@ -83,7 +91,9 @@ def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = Tru
             "repeatedly, set --timestamp or --basket_id"
         )
     if data.weight is not None and training:
-        print_note("weights (ratings, quantities, …) are stored, but no model uses them")
+        print_note(
+            "weights (ratings, quantities, …) count if --weighting is linear, log or cap and the model has it"
+        )
     return data
 
 

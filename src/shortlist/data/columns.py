@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,13 +20,13 @@ from shortlist.data.aliases import (
 )
 from shortlist.data.data_source import DataSource
 from shortlist.data.id_map import id_kind, id_series
+from shortlist.data.negative_rows import NegativeWeights, check_options
 from shortlist.data.times import parse_times
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import DataError
 from shortlist.types import Floats, Longs
 
 REQUIRED = ("user_id", "item_id")
 PREVIEW_ROWS = 100  # of the unused columns, to find one that looks like a time
-NegativeWeights = Literal["drop", "keep"]
 
 
 class Table:
@@ -40,6 +40,7 @@ class Table:
         time_format: str | None = None,
         columnar: bool = False,
         negative_weights: NegativeWeights = "drop",
+        min_rating: float | None = None,
         label: str = "table",
         whole: pl.LazyFrame | None = None,
     ) -> None:
@@ -47,11 +48,17 @@ class Table:
 
         `whole` has all columns of the source if `frame` has only the needed ones.
         """
-        check_option(negative_weights)
+        check_options(negative_weights, min_rating)
         names = column_names(frame if whole is None else whole)
         self.roles = match_columns(names, given)
-        self.time_format, self.label, self.negative_weights = time_format, label, negative_weights
+        self.time_format, self.label = time_format, label
+        self.negative_weights, self.min_rating = negative_weights, min_rating
         self.unused = tuple(name for name in names if name not in self.roles.values())
+        if min_rating is not None and "weight" not in self.roles:
+            raise DataError(
+                "min_rating needs a column of ratings, got a table without one; pass weight='…' to name it.",
+                parameter="min_rating",
+            )
         self.notes: list[str] = []
         self.doubts: list[str] = []  # notes that are also warnings
         if "timestamp" not in self.roles and given.timestamp != "" and self.unused:
@@ -223,15 +230,6 @@ def _advice(role: str, name: str, names: list[str]) -> str:
         return f"did you mean {' or '.join(map(repr, dict.fromkeys(near[:2])))}?"
     shown = ", ".join(map(repr, names[:12])) + (", …" if len(names) > 12 else "")
     return f"the columns are {shown}." if names else "the table has no columns."
-
-
-def check_option(negative_weights: Any) -> None:
-    """Raise ConfigError unless negative weights are to be dropped or kept."""
-    if negative_weights not in ("drop", "keep"):
-        raise ConfigError(
-            f"negative_weights must be 'drop' or 'keep', got {negative_weights!r}; choose one.",
-            parameter="negative_weights",
-        )
 
 
 def check_distinct(names: list[str]) -> list[str]:

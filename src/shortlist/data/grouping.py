@@ -12,6 +12,7 @@ from shortlist.core.calls import warn
 from shortlist.core.ragged import starts, take_rows
 from shortlist.core.threads import rows_thread_count, run_each
 from shortlist.data.id_map import IdMap, id_series, is_id_list
+from shortlist.data.negative_rows import describe_rows, select_rows, subtract_min_rating
 from shortlist.errors import DataError
 from shortlist.kernels.group import (
     fill_basket_starts,
@@ -27,6 +28,7 @@ from shortlist.types import Bools, Floats, Ints, Longs
 
 if TYPE_CHECKING:
     from shortlist.data.columns import Table
+    from shortlist.data.interaction_rows import InteractionRows
     from shortlist.data.interactions import Interactions
 
 NO_TIME, NO_BASKET, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
@@ -143,7 +145,8 @@ def rows_of_table(table: "Table") -> TableRows:
     basket_id, weight, time = table.ids("basket_id"), table.weights(), table.times()
     basket, ordered = (NO_BASKET, True) if basket_id is None else _encode_baskets(table, basket_id, time)
     time, weight = NO_TIME if time is None else time, NO_WEIGHT if weight is None else weight
-    keep = _kept_rows(table, weight)
+    weight = subtract_min_rating(weight, table.min_rating)
+    keep = select_rows(table, weight)
     if keep is not None:
         user, item, weight = user[keep], item[keep], weight[keep]
         time, basket = (time[keep] if time.size else time), (basket[keep] if basket.size else basket)
@@ -170,32 +173,14 @@ def _encode_baskets(table: "Table", ids: pl.Series, time: Longs | None) -> tuple
     return encode(ids)[1], True
 
 
-def _kept_rows(table: "Table", weight: Floats) -> Bools | None:
-    """(n_rows,) the rows without negative weight; None if all are kept."""
-    negative = weight < 0
-    n, name = int(negative.sum()), table.roles.get("weight")
-    if not n:
-        return None
-    shown = f"{n:,} of {weight.size:,} rows have a negative weight (column {name!r})"
-    if table.negative_weights == "keep":
-        table.note(f"{shown} and were kept; models count them like any other row.")
-        return None
-    if n == weight.size:
-        raise DataError(
-            f'{shown}, which leaves none; pass negative_weights="keep", or weight="" to ignore the column.',
-            parameter="negative_weights",
-        )
-    table.doubt(
-        f"{shown}, such as a return or a dislike, and were dropped; the earlier purchase stays. Pass "
-        'negative_weights="keep" (--negative_weights keep) to keep them.'
-    )
-    return ~negative
-
-
 def rows_of_matrix(
-    matrix: Any, user_ids: Iterable[Any] | None, item_ids: Iterable[Any] | None, negative_weights: str
-) -> tuple[IdMap, IdMap, GroupedRows]:
-    """(users, items, rows) of a SciPy users × items matrix."""
+    matrix: Any,
+    user_ids: Iterable[Any] | None,
+    item_ids: Iterable[Any] | None,
+    negative_weights: str,
+    min_rating: float | None = None,
+) -> tuple[IdMap, IdMap, GroupedRows, str | None]:
+    """(users, items, rows, note) of a SciPy users × items matrix; the note is on `min_rating`."""
     from scipy.sparse import csr_array
 
     try:
@@ -207,16 +192,23 @@ def rows_of_matrix(
             f"a matrix of interactions must be a SciPy users × items matrix, got a {type(matrix).__name__}; "
             "use scipy.sparse.csr_array."
         )
-    n = int((csr.data < 0).sum())
-    if n and negative_weights == "drop":
+    if not csr.data.all():
         csr = csr.copy()
-        csr.data[csr.data < 0] = 0
+        csr.eliminate_zeros()
+    if min_rating is not None:
+        rated = subtract_min_rating(csr.data.astype(np.float32), min_rating)
+        csr = csr_array((rated, csr.indices, csr.indptr), shape=csr.shape)
+    n, note = int((csr.data < 0).sum()), None
+    if min_rating is not None:
+        note = describe_rows(n, csr.nnz, min_rating, negative_weights)
+    elif n and negative_weights == "drop":
         warn(
             f"{n:,} negative values of the matrix, such as returns or dislikes, were dropped; pass "
             'negative_weights="keep" to keep them.'
         )
-    if not csr.data.all():
+    if n and negative_weights == "drop":
         csr = csr.copy()
+        csr.data[csr.data < 0] = 0
         csr.eliminate_zeros()
     n_users, n_items = csr.shape
     users = IdMap.of(range(n_users) if user_ids is None else user_ids)
@@ -231,7 +223,7 @@ def rows_of_matrix(
         raise DataError("matrix values must be finite, got NaN or infinity; clean the matrix first.")
     weight = NO_WEIGHT if (weight == 1).all() else weight.copy()
     indptr, item = csr.indptr.astype(np.int64), csr.indices.astype(np.int32)  # copies, sorted in place later
-    return users, items, GroupedRows(indptr, item, NO_TIME, NO_BASKET, weight)
+    return users, items, GroupedRows(indptr, item, NO_TIME, NO_BASKET, weight), note
 
 
 def rows_of_baskets(
@@ -309,7 +301,7 @@ def rows_of_users(data: "Interactions", users: Ints) -> InteractionArrays:
     )
 
 
-def fingerprint(data: "Interactions") -> str:
+def fingerprint(data: "InteractionRows") -> str:
     """A stable hash of ids, rows, times, baskets and weights."""
     digest = hashlib.blake2b(digest_size=16)
     for ids in (data.users, data.items):

@@ -2,21 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
 
 from shortlist.core.calls import warn
 from shortlist.data.aliases import ColumnNames
-from shortlist.data.columns import NegativeWeights, Table, check_option, tuples_to_frame
+from shortlist.data.columns import Table, tuples_to_frame
 from shortlist.data.data_source import DataSource
 from shortlist.data.grouping import (
     build_arrays,
     concat_rows,
     filter_rows,
-    fingerprint,
     first_names,
     group_by_user,
     rows_of_baskets,
@@ -24,18 +22,15 @@ from shortlist.data.grouping import (
     rows_of_table,
 )
 from shortlist.data.id_map import IdMap
-from shortlist.data.notebook import html_table, to_pandas
+from shortlist.data.interaction_rows import InteractionRows
+from shortlist.data.negative_rows import NegativeWeights, check_options
+from shortlist.data.notebook import html_table
 from shortlist.errors import DataError
-from shortlist.kernels.group import build_sets
 from shortlist.types import Bools, Floats, Ints, Longs
-
-if TYPE_CHECKING:
-    import pandas
-    from scipy.sparse import csr_array
 
 
 @dataclass(frozen=True, eq=False)
-class Interactions:
+class Interactions(InteractionRows):
     """Interactions of users with items, sorted by user, time, basket and item; immutable.
 
     Built by `from_frame`, `from_tuples`, `from_csr`, `read_interactions` and `load_dataset`. Equal rows are
@@ -54,7 +49,8 @@ class Interactions:
     time
         (n_rows,) microseconds since 1970 UTC.
     weight
-        (n_rows,) ratings, quantities or the like; no model uses them.
+        (n_rows,) ratings, quantities or the like; negative for dislikes and returns. Models use them if their
+        `weighting` is not "none".
     item_names
         (n_items,) display names.
     duplicates
@@ -63,7 +59,7 @@ class Interactions:
         Whether the order of a user's baskets is known, from times or from numbers as basket ids.
     source
         What was read: columns, unused columns and what was dropped. Filters and splits keep it, `concat`
-        keeps that of the first part; None for matrices and arrays.
+        keeps that of the first part; None for arrays, and for matrices without `min_rating`.
 
     Examples
     --------
@@ -71,24 +67,6 @@ class Interactions:
     >>> data
     Interactions(3 rows, 2 users, 2 items, 3 baskets)
     """
-
-    users: IdMap
-    items: IdMap
-    indptr: Longs
-    item: Ints
-    baskets: Longs
-    user_baskets: Longs
-    time: Longs | None = None
-    weight: Floats | None = None
-    item_names: pl.Series | None = None
-    duplicates: int = 0
-    has_basket_order: bool = True
-    source: DataSource | None = None
-
-    def __post_init__(self) -> None:
-        for array in (self.indptr, self.item, self.baskets, self.user_baskets, self.time, self.weight):
-            if array is not None:
-                array.flags.writeable = False
 
     @classmethod
     def of(cls, data: Any) -> Self:
@@ -128,6 +106,7 @@ class Interactions:
         item_name: str | None = None,
         time_format: str | None = None,
         negative_weights: NegativeWeights = "drop",
+        min_rating: float | None = None,
     ) -> Self:
         """Build from a polars (also lazy), pandas or Arrow table.
 
@@ -142,11 +121,17 @@ class Interactions:
             Format of timestamps that are neither numbers nor ISO 8601, such as "%d.%m.%Y".
         negative_weights
             Whether to drop rows with a negative weight, such as returns, with a warning, or to keep them.
+        min_rating
+            The lowest weight that counts as liked. Rows below it are negative feedback: they are dropped, or
+            kept with the (negative) distance from `min_rating` as weight, as `negative_weights` says.
+            `source` counts them.
 
         Raises
         ------
         DataError
             If a required column is missing or a value is invalid.
+        ConfigError
+            If an option is invalid.
 
         Examples
         --------
@@ -155,7 +140,8 @@ class Interactions:
         Interactions(2 rows, 2 users, 2 items, 2 baskets)
         """
         names = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)
-        return cls.from_table(Table(frame, names, time_format=time_format, negative_weights=negative_weights))
+        options: Any = {"negative_weights": negative_weights, "min_rating": min_rating}
+        return cls.from_table(Table(frame, names, time_format=time_format, **options))
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -180,13 +166,21 @@ class Interactions:
         return data.compact() if found.dropped else data
 
     @classmethod
-    def from_tuples(cls, rows: Iterable[tuple[Any, ...]]) -> Self:
+    def from_tuples(
+        cls,
+        rows: Iterable[tuple[Any, ...]],
+        *,
+        negative_weights: NegativeWeights = "drop",
+        min_rating: float | None = None,
+    ) -> Self:
         """Build from tuples of one length: (user_id, item_id[, timestamp[, weight]]).
 
         Parameters
         ----------
         rows
             The tuples, in any order.
+        negative_weights, min_rating
+            As in `from_frame`.
 
         Raises
         ------
@@ -198,7 +192,8 @@ class Interactions:
         >>> sl.Interactions.from_tuples([("ann", "milk"), ("bob", "tea")]).n_users
         2
         """
-        return cls.from_frame(tuples_to_frame(rows))
+        frame = tuples_to_frame(rows)
+        return cls.from_frame(frame, negative_weights=negative_weights, min_rating=min_rating)
 
     @classmethod
     def from_csr(
@@ -208,6 +203,7 @@ class Interactions:
         item_ids: Iterable[Any] | None = None,
         *,
         negative_weights: NegativeWeights = "drop",
+        min_rating: float | None = None,
     ) -> Self:
         """Build from a SciPy users × items matrix.
 
@@ -219,6 +215,8 @@ class Interactions:
             Ids of the rows and columns. None uses row and column numbers.
         negative_weights
             Whether to drop negative values, with a warning, or to keep them.
+        min_rating
+            As in `from_frame`.
 
         Raises
         ------
@@ -231,9 +229,10 @@ class Interactions:
         >>> sl.Interactions.from_csr(scipy.sparse.eye_array(3, format="csr"), user_ids=["a", "b", "c"])
         Interactions(3 rows, 3 users, 3 items, 3 baskets)
         """
-        check_option(negative_weights)
-        users, items, rows = rows_of_matrix(csr, user_ids, item_ids, negative_weights)
-        return cls(users=users, items=items, **build_arrays(rows)._asdict())
+        check_options(negative_weights, min_rating)
+        users, items, rows, note = rows_of_matrix(csr, user_ids, item_ids, negative_weights, min_rating)
+        source = None if note is None else DataSource("matrix", notes=(note,))
+        return cls(users=users, items=items, source=source, **build_arrays(rows)._asdict())
 
     @classmethod
     def from_dense(
@@ -263,147 +262,10 @@ class Interactions:
         """
         return replace(self, item_names=first_names(self.items, self.items.lookup(item_id), item_name))
 
-    @property
-    def n_users(self) -> int:
-        """Number of users, including those without rows."""
-        return len(self.users)
-
-    @property
-    def n_items(self) -> int:
-        """Number of items, including those without rows."""
-        return len(self.items)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of interactions, after duplicates were merged."""
-        return int(self.item.size)
-
-    @property
-    def n_baskets(self) -> int:
-        """Number of baskets of all users."""
-        return int(self.baskets.size) - 1
-
-    def __len__(self) -> int:
-        return self.n_rows
-
-    def __repr__(self) -> str:
-        ids = f"{self.n_users:,} users, {self.n_items:,} items"
-        return f"Interactions({self.n_rows:,} rows, {ids}, {self.n_baskets:,} baskets)"
-
     def _repr_html_(self) -> str:
         return html_table(
             repr(self), self.where(np.arange(self.n_rows) < 5).to_frame(names=True), self.n_rows
         )
-
-    @cached_property
-    def user(self) -> Ints:
-        """(n_rows,) dense user index of each row."""
-        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.indptr))
-
-    @cached_property
-    def active_users(self) -> Ints:
-        """Dense indices of the users with rows, ascending."""
-        return np.flatnonzero(np.diff(self.indptr)).astype(np.int32)
-
-    @cached_property
-    def item_sets(self) -> tuple[Longs, Ints]:
-        """(indptr, items): the distinct items of each user, ascending."""
-        if self.time is None and self.n_baskets == self.active_users.size:  # already sorted and distinct
-            return self.indptr, self.item
-        indptr, items = np.zeros(self.n_users + 1, np.int64), np.empty(self.n_rows, np.int32)
-        build_sets(self.indptr, self.item, indptr, items)
-        return indptr, items[: indptr[-1]].copy()
-
-    @cached_property
-    def has_repeats(self) -> bool:
-        """Whether at least 1% of the rows are repeat interactions of a user with an item."""
-        return self.n_rows - int(self.item_sets[0][-1]) >= max(1, self.n_rows // 100)
-
-    @cached_property
-    def item_counts(self) -> Longs:
-        """(n_items,) rows of each item."""
-        return np.bincount(self.item, minlength=self.n_items)
-
-    @property
-    def mean_basket_size(self) -> float:
-        """Rows per basket; 1 without baskets."""
-        return self.n_rows / self.n_baskets if self.n_baskets else 1.0
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A stable hash of ids, rows, times, baskets and weights."""
-        return fingerprint(self)
-
-    @cached_property
-    def end_time(self) -> int:
-        """Just after the last event, in microseconds since 1970; 0 without times."""
-        return 0 if self.time is None or not self.n_rows else int(self.time.max()) + 1
-
-    def item_labels(self, items: Ints) -> list[str]:
-        """Return the names of items, or their ids if there are no names.
-
-        Parameters
-        ----------
-        items
-            Dense indices.
-        """
-        names = self.items.values.cast(pl.String) if self.item_names is None else self.item_names
-        return names.gather(pl.Series(items)).to_list()
-
-    def to_csr(self) -> "csr_array":
-        """Return a SciPy users × items matrix that shares the arrays.
-
-        Returns
-        -------
-        Values are the weights, or 1. Repeated items are stored repeatedly; a row's items are in time order.
-
-        Examples
-        --------
-        >>> sl.Interactions.from_tuples([("ann", "milk"), ("bob", "tea")]).to_csr().toarray().tolist()
-        [[1.0, 0.0], [0.0, 1.0]]
-        """
-        from scipy.sparse import csr_array
-
-        values = np.ones(self.n_rows, np.float32) if self.weight is None else self.weight
-        # SciPy copies index arrays of different types, so convert the short one.
-        starts = self.indptr.astype(np.int32) if self.n_rows < 2**31 else self.indptr
-        return csr_array((values, self.item, starts), shape=(self.n_users, self.n_items), copy=False)
-
-    def to_frame(self, *, names: bool = False) -> pl.DataFrame:
-        """Return a polars table with one row per interaction.
-
-        Parameters
-        ----------
-        names
-            Whether to add the column item_name, if item names are known.
-
-        Returns
-        -------
-        Columns user_id, item_id and, if present, timestamp, weight and item_name.
-
-        Examples
-        --------
-        >>> sl.Interactions.from_tuples([("ann", "milk")]).to_frame().rows()
-        [('ann', 'milk')]
-        """
-        columns = {"user_id": self.users.to_ids(self.user), "item_id": self.items.to_ids(self.item)}
-        if self.time is not None:
-            columns["timestamp"] = pl.Series(self.time).cast(pl.Datetime("us"))
-        if self.weight is not None:
-            columns["weight"] = pl.Series(self.weight)
-        if names and self.item_names is not None:
-            columns["item_name"] = self.item_names.gather(pl.Series(self.item))
-        return pl.DataFrame(columns)
-
-    def to_pandas(self, *, names: bool = False) -> "pandas.DataFrame":
-        """Return `to_frame` as a pandas table; needs pandas and pyarrow.
-
-        Parameters
-        ----------
-        names
-            As in `to_frame`.
-        """
-        return to_pandas(self.to_frame(names=names))
 
     def where(self, keep: Bools) -> Self:
         """Return the rows marked in `keep`, with all users and items.

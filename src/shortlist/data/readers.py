@@ -8,10 +8,11 @@ from typing import Any
 import polars as pl
 
 from shortlist.data.aliases import ColumnNames
-from shortlist.data.columns import REQUIRED, NegativeWeights, Table, check_distinct, match_columns
+from shortlist.data.columns import REQUIRED, Table, check_distinct, match_columns
 from shortlist.data.filters import check_trainable
 from shortlist.data.interactions import Interactions
 from shortlist.data.json_ids import check_json_ids
+from shortlist.data.negative_rows import NegativeWeights
 from shortlist.data.sources import (
     FORMATS,
     Format,
@@ -42,6 +43,7 @@ def read_interactions(
     item_name: str | None = None,
     time_format: str | None = None,
     negative_weights: NegativeWeights = "drop",
+    min_rating: float | None = None,
     format: Format | None = None,  # noqa: A002  the usual name of this option
     separator: str | None = None,
     header: Sequence[str] | None = None,
@@ -58,11 +60,14 @@ def read_interactions(
         or database URI such as "sqlite:///shop.db".
     user_id, item_id, timestamp, weight, basket_id, item_name
         Column names. None finds the column by its conventional name or a common alias such as `customer_id`;
-        "" ignores an optional column. Weights are stored with the rows; no model uses them.
+        "" ignores an optional column. Models use weights if their `weighting` is not "none".
     time_format
         Format of timestamps that are neither numbers nor ISO 8601, such as "%d.%m.%Y".
     negative_weights
         Whether to drop rows with a negative weight, such as returns, with a warning, or to keep them.
+    min_rating
+        The lowest weight that counts as liked. Rows below it are negative feedback: they are dropped, or kept
+        with the (negative) distance from `min_rating` as weight, as `negative_weights` says.
     format
         File format, for files without a known extension.
     separator
@@ -109,6 +114,7 @@ def read_interactions(
                 given,
                 time_format=time_format,
                 negative_weights=negative_weights,
+                min_rating=min_rating,
                 label=label,
                 whole=pl.LazyFrame(schema=dict.fromkeys(names, pl.Null)) if names else None,
             )
@@ -134,6 +140,7 @@ def read_interactions(
             time_format=time_format,
             columnar=kind == "parquet",
             negative_weights=negative_weights,
+            min_rating=min_rating,
             label=label,
             whole=scan,
         )
