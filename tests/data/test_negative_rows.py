@@ -59,7 +59,7 @@ def test_matrix():
 
 
 def test_no_row_is_left():
-    with pytest.raises(DataError, match="4 of 4 rows have a rating below 9 .* leaves none") as caught:
+    with pytest.raises(DataError, match=r"4 of 4 rows have a rating below 9 .* leaves none") as caught:
         sl.Interactions.from_tuples(RATINGS, min_rating=9)
     assert caught.value.parameter == "min_rating"
 

@@ -79,6 +79,8 @@ class NewRows(NamedTuple):
     user: Ints
     item: Ints
     time: Longs  # (0,) without times
+    weight: Floats  # (0,) without weights
+    reweighted: Ints  # users with known rows whose weights changed
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +252,13 @@ class History:
         longer = type(self)(
             known.base, users, items, names, known.base_baskets, next_basket, known.runs, totals
         )
-        new = NewRows(user[fresh], rows.item[fresh], rows.time[fresh] if rows.time.size else rows.time)
+        new = NewRows(
+            user[fresh],
+            rows.item[fresh],
+            rows.time[fresh] if rows.time.size else rows.time,
+            rows.weight[fresh] if rows.weight.size else rows.weight,
+            np.unique(user[~fresh]) if rows.weight.size else user[:0],
+        )
         return longer._add_run(stored), new
 
     def _with_numbers(self, events_need_them: bool) -> Self:

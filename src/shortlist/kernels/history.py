@@ -54,17 +54,24 @@ def find_last_baskets(
 
 
 @kernel
-def add_decayed(item: Ints, time: Longs, half_life: float, count: Doubles, last: Longs) -> bool:
-    """Add rows in order of time to count (n_items,), which is decayed up to the item's time in `last`.
+def add_decayed(
+    item: Ints,  # (n_rows,)
+    time: Longs,  # (n_rows,) ascending
+    amount: Doubles,  # (n_rows,) what each row counts, or (0,) if all count 1
+    half_life: float,
+    count: Doubles,  # (n_items,) decayed up to the item's time in `last`
+    last: Longs,  # (n_items,)
+) -> bool:
+    """Add rows to `count`.
 
     Return False, with some rows added, if a row is older than the last one of its item.
     """
     for row in range(item.size):
         i = item[row]
-        if count[i] > 0:
+        if count[i] != 0:  # 0 is 0 at any time
             if time[row] < last[i]:
                 return False
             count[i] *= 0.5 ** ((time[row] - last[i]) / half_life)
-        count[i] += 1
+        count[i] += amount[row] if amount.size else 1.0
         last[i] = time[row]
     return True

@@ -21,6 +21,7 @@ from shortlist.models.contract import FitOptions
 from shortlist.models.observed import match_events, read_events
 from shortlist.models.requests import RequestMethods
 from shortlist.models.selection import SelectionReport
+from shortlist.models.weighting import check_weights
 
 # the built-in models, each imported when it is first needed
 MODEL_MODULES = {
@@ -112,6 +113,7 @@ class Recommender(RequestMethods):
                 parameter="engine",
             )
         data = self._check_data(train)
+        check_weights(data, self.weight_transform, type(self).__name__)
         held_out = None if valid is None else Interactions.of(valid)
         options = FitOptions(held_out, progress, None if checkpoint is None else Path(checkpoint), place)
         with self._lock:
@@ -150,6 +152,7 @@ class Recommender(RequestMethods):
         >>> model = model.partial_fit(more)
         """
         data = self._check_data(more)
+        check_weights(data, self.weight_transform, type(self).__name__)
         with self._lock:
             state = self._fitted_state()
             options = FitOptions(None, progress, None)
@@ -225,15 +228,17 @@ class Recommender(RequestMethods):
         >>> "new user" in model.users_
         True
         """
-        found = read_events(events)
+        found, transform = read_events(events), self.weight_transform
         with self._lock:
             state = self._fitted_state()
             more = match_events(state.history, found, self.uses_new_items)
             if more.n_rows:
+                if not transform.is_used:
+                    check_weights(more, transform, type(self).__name__)
                 history, new = state.history.append(more)
-                is_new = new.item.size > 0  # known rows may add weights, which no model uses
+                changes = new.item.size > 0 or (transform.is_used and new.reweighted.size > 0)
                 self._state = (
-                    self._observe(state, history, new) if is_new else replace(state, history=history)
+                    self._observe(state, history, new) if changes else replace(state, history=history)
                 )
         return self
 

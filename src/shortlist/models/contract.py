@@ -24,6 +24,7 @@ from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, NotFittedError
 from shortlist.models.selection import SelectionReport
+from shortlist.models.weighting import COUNT_ROWS, WeightTransform
 from shortlist.recommend.explain import Contributions
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.text import escape_html as escape
@@ -119,6 +120,11 @@ class FittedModel(Estimator, ABC):
             Dense indices of the items to explain.
         """
         return [[] for _ in items]
+
+    @property
+    def weight_transform(self) -> WeightTransform:
+        """What every row counts; models that cannot use weights count rows."""
+        return COUNT_ROWS
 
     @property
     def has_boundary(self) -> bool:

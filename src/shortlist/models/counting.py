@@ -16,6 +16,7 @@ from shortlist.kernels.history import add_decayed
 from shortlist.kernels.item_stats import DAY
 from shortlist.models.base import Recommender
 from shortlist.models.contract import FitOptions, ModelState
+from shortlist.models.weighting import COUNT_ROWS, WeightParams, WeightTransform
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints, Longs
@@ -27,33 +28,46 @@ class ItemCounts(NamedTuple):
     counts: Doubles  # (n_items,) decayed up to the item's last interaction
     last: Longs  # (n_items,) its time; (0,) without a half-life
     half_life: float | None
+    transform: WeightTransform
 
     @classmethod
-    def of(cls, data: Interactions, half_life: float | None) -> "ItemCounts":
+    def of(cls, data: Interactions, half_life: float | None, transform: WeightTransform) -> "ItemCounts":
         """Count all rows."""
+        amount = transform.of_rows(data)
         if half_life is None:
-            return cls(data.item_counts.astype(np.float64), NO_TIME, None)
+            counts = data.item_counts if amount is None else _sum_by_item(data.item, amount, data.n_items)
+            return cls(counts.astype(np.float64), NO_TIME, None, transform)
         if data.time is None:
             raise ConfigError("half_life needs timestamps, got data without them; set half_life=None.")
-        empty = cls(np.zeros(data.n_items), np.zeros(data.n_items, np.int64), half_life)
-        return cast(ItemCounts, empty._add(data.item, data.time))
+        empty = cls(np.zeros(data.n_items), np.zeros(data.n_items, np.int64), half_life, transform)
+        return cast(ItemCounts, empty._add(data.item, data.time, amount))
 
     def observe(self, history: History, new: NewRows) -> "ItemCounts":
-        """Count new rows too; all rows again if one is older than the last one of its item."""
-        if self.half_life is None:
+        """Count new rows too; all rows again if one is older than the last of its item, or has changed."""
+        weigh = self.transform.is_used and new.weight.size > 0
+        if weigh and new.reweighted.size:
+            return ItemCounts.of(history.merged, self.half_life, self.transform)
+        amount = self.transform.values(new.weight) if weigh else None
+        if self.half_life is None and amount is None:
             return self._replace(counts=history.totals.item_counts.astype(np.float64))
         n_new = history.n_items - self.counts.size
-        longer = self._replace(counts=np.pad(self.counts, (0, n_new)), last=np.pad(self.last, (0, n_new)))
-        return longer._add(new.item, new.time) or ItemCounts.of(history.merged, self.half_life)
+        counts = np.pad(self.counts, (0, n_new))
+        if self.half_life is None and amount is not None:
+            return self._replace(counts=counts + _sum_by_item(new.item, amount, history.n_items))
+        longer = self._replace(counts=counts, last=np.pad(self.last, (0, n_new)))
+        added = longer._add(new.item, new.time, amount)
+        return added or ItemCounts.of(history.merged, self.half_life, self.transform)
 
-    def _add(self, item: Ints, time: Longs) -> "ItemCounts | None":
+    def _add(self, item: Ints, time: Longs, amount: Doubles | None) -> "ItemCounts | None":
         """Count more rows; None if one of them is too old to be added."""
         assert self.half_life is not None
         order, added = (
             np.argsort(time, kind="stable"),
             self._replace(counts=self.counts.copy(), last=self.last.copy()),
         )
-        in_order = add_decayed(item[order], time[order], self.half_life * DAY, added.counts, added.last)
+        each = np.empty(0) if amount is None else amount[order]
+        half_life = self.half_life * DAY
+        in_order = add_decayed(item[order], time[order], each, half_life, added.counts, added.last)
         return added if in_order else None
 
     def values(self) -> Doubles:
@@ -64,7 +78,11 @@ class ItemCounts(NamedTuple):
         return np.asarray(self.counts * 0.5 ** (age / self.half_life))
 
 
-def decayed_counts(data: Interactions, decay: float) -> Floats:
+def _sum_by_item(item: Ints, amount: Doubles, n_items: int) -> Doubles:
+    return np.asarray(np.bincount(item, weights=amount, minlength=n_items), np.float64)
+
+
+def decayed_counts(data: Interactions, decay: float, transform: WeightTransform = COUNT_ROWS) -> Floats:
     """For every entry of data.item_sets, the user's baskets with the item, decayed by baskets since then."""
     basket = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
     since = data.user_baskets[data.user + 1] - 1 - basket
@@ -72,7 +90,9 @@ def decayed_counts(data: Interactions, decay: float) -> Floats:
     owner = np.repeat(np.arange(data.n_users), np.diff(indptr))
     keys = owner * data.n_items + items  # ascending, as the sets are
     at = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
-    return np.bincount(at, weights=decay**since, minlength=items.size).astype(np.float32)
+    amount, factor = transform.of_rows(data), decay**since
+    counts = factor if amount is None else amount * factor
+    return np.bincount(at, weights=counts, minlength=items.size).astype(np.float32)
 
 
 def check_half_life(half_life: float | None) -> None:
@@ -96,13 +116,19 @@ class PopularityState(ModelState):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Popularity(Recommender):
+class Popularity(WeightParams, Recommender):
     """Recommend the items with the most interactions, the same to every user.
 
     Parameters
     ----------
     half_life
         Days after which an interaction counts half; None: all interactions count the same.
+    weighting
+        What a row counts, by its weight w: a quantity, a rating, a number of plays or the like. "none": 1.
+        "linear": w. "log": log2(1 + w). "cap": w, at most `weight_cap`. Rows of negative weight (returns,
+        dislikes) count negatively, except with "none".
+    weight_cap
+        The most that a row can count, for `weighting="cap"`.
 
     Examples
     --------
@@ -114,9 +140,11 @@ class Popularity(Recommender):
 
     def _check_params(self) -> None:
         check_half_life(self.half_life)
+        self.weight_transform.check()
 
     def _learn(self, train: Interactions, options: FitOptions) -> PopularityState:
-        return PopularityState(history=History.of(train), counts=ItemCounts.of(train, self.half_life))
+        counts = ItemCounts.of(train, self.half_life, self.weight_transform)
+        return PopularityState(history=History.of(train), counts=counts)
 
     def _observe(self, state: PopularityState, history: History, new: NewRows) -> PopularityState:
         return replace(state, history=history, counts=state.counts.observe(history, new))
@@ -135,7 +163,8 @@ class Popularity(Recommender):
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> PopularityState:
-        check_array(arrays, "popularity", np.float32, (history.n_items,), low=0)
+        low = None if self.weight_transform.is_used else 0  # returns may outweigh purchases
+        check_array(arrays, "popularity", np.float32, (history.n_items,), low=low)
         return self._learn(history, FitOptions())  # counting again gives the counts that were saved
 
 
@@ -150,11 +179,11 @@ class FrequencyState(ModelState):
     def popularity(self) -> Floats:
         """(n_items,) the weighted share of each item in all interactions."""
         sales = self.counts.values()
-        return np.asarray(self.weight * sales / sales.sum(), np.float32)
+        return np.asarray(self.weight * sales / (np.abs(sales).sum() or 1.0), np.float32)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PersonalFrequency(Recommender):
+class PersonalFrequency(WeightParams, Recommender):
     """Recommend what the user interacted with before, recent baskets first, then popular items.
 
     The score of an item is the sum of decay^(baskets since) over the user's baskets with the item, plus
@@ -168,6 +197,8 @@ class PersonalFrequency(Recommender):
         How much a basket counts one basket later.
     popularity
         Weight of the popularity.
+    weighting, weight_cap
+        As in `Popularity`.
 
     Examples
     --------
@@ -183,9 +214,10 @@ class PersonalFrequency(Recommender):
         check_half_life(self.half_life)
         check_fraction(decay=self.decay)
         check_number(0, popularity=self.popularity)
+        self.weight_transform.check()
 
     def _learn(self, train: Interactions, options: FitOptions) -> FrequencyState:
-        counts = ItemCounts.of(train, self.half_life)
+        counts = ItemCounts.of(train, self.half_life, self.weight_transform)
         return FrequencyState(history=History.of(train), counts=counts, weight=self.popularity)
 
     def _observe(self, state: FrequencyState, history: History, new: NewRows) -> FrequencyState:
@@ -196,7 +228,7 @@ class PersonalFrequency(Recommender):
         scores = np.tile(request.state.popularity, (len(request), 1))
         indptr, items = request.history.item_sets
         owner = np.repeat(request.rows, np.diff(indptr))
-        scores[owner, items] += decayed_counts(request.history, self.decay)
+        scores[owner, items] += decayed_counts(request.history, self.decay, self.weight_transform)
         return Scores(values=scores)
 
     def contributions(self, request: RecommendRequest[FrequencyState], items: Ints) -> Contributions:
@@ -211,5 +243,6 @@ class PersonalFrequency(Recommender):
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> FrequencyState:
-        check_array(arrays, "popularity", np.float32, (history.n_items,), low=0)
+        low = None if self.weight_transform.is_used else 0  # returns may outweigh purchases
+        check_array(arrays, "popularity", np.float32, (history.n_items,), low=low)
         return self._learn(history, FitOptions())  # counting again gives the counts that were saved

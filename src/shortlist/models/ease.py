@@ -13,6 +13,8 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.models.base import Recommender
 from shortlist.models.contract import FitOptions, ModelState
+from shortlist.models.counting import decayed_counts
+from shortlist.models.weighting import WeightParams
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints
@@ -26,7 +28,7 @@ class EASEState(ModelState):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class EASE(Recommender):
+class EASE(WeightParams, Recommender):
     """Score items by a weighted sum over the user's items; the weights come from one matrix inversion.
 
     Memory grows with the square of the number of items and time with its cube: 11,000 items take 1 GB.
@@ -37,6 +39,9 @@ class EASE(Recommender):
         L2 penalty on the weights.
     decay
         How much an item of the user's history counts one basket later, when scoring.
+    weighting, weight_cap
+        As in `Popularity`. With "none", an item counts once however often the user has it; otherwise its rows
+        are added. `reg` then has to fit the size of the weights.
 
     References
     ----------
@@ -56,10 +61,14 @@ class EASE(Recommender):
     def _check_params(self) -> None:
         check_number(1e-9, reg=self.reg)
         check_fraction(decay=self.decay)
+        self.weight_transform.check()
 
     def _learn(self, train: Interactions, options: FitOptions) -> EASEState:
         indptr, items = train.item_sets
-        matrix = csr_array((np.ones(items.size), items, indptr), shape=(train.n_users, train.n_items))
+        values = np.ones(items.size)
+        if self.weight_transform.is_used:
+            values = decayed_counts(train, 1.0, self.weight_transform).astype(np.float64)
+        matrix = csr_array((values, items, indptr), shape=(train.n_users, train.n_items))
         return EASEState(history=History.of(train), weights=fit_item_weights(matrix, self.reg))
 
     def _add_history(self, state: EASEState, history: Interactions, users: Ints) -> EASEState:
@@ -71,9 +80,15 @@ class EASE(Recommender):
         return Scores(values=np.asarray(rows @ request.state.weights, np.float32))
 
     def _history_matrix(self, request: RecommendRequest[EASEState]) -> csr_array:
-        """(n, n_items) the users' items, decayed by the baskets since the last one with the item."""
+        """(n, n_items) the users' items, decayed by the baskets since the last one with the item.
+
+        If rows count by their weight, each is decayed by the baskets since, and an item's rows are added.
+        """
         indptr, items = request.history.item_sets
-        values = self._recency(request.history)
+        if self.weight_transform.is_used:
+            values = decayed_counts(request.history, self.decay, self.weight_transform)
+        else:
+            values = self._recency(request.history)
         return csr_array((values, items, indptr), shape=(len(request), request.history.n_items))
 
     def _recency(self, history: Interactions) -> Floats:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+from shortlist.core.calls import warn
 from shortlist.data.grouping import NO_BASKET, NO_TIME, NO_WEIGHT
 from shortlist.data.history import History
 from shortlist.data.id_map import UNKNOWN, IdMap
@@ -27,6 +28,19 @@ def read_events(events: Any) -> Interactions:
     return Interactions.from_tuples(events) if isinstance(events, (list, tuple)) else Interactions.of(events)
 
 
+def _drop_negative(events: Interactions) -> Interactions:
+    """The events without returns and dislikes, which would count as purchases without their weights."""
+    assert events.weight is not None
+    is_negative = events.weight < 0
+    if not is_negative.any():
+        return events
+    warn(
+        f"{int(is_negative.sum())} of {is_negative.size} events are skipped: their weight is negative, and "
+        "the model was fitted without weights; fit it on data with weights."
+    )
+    return events.where(~is_negative)
+
+
 def match_events(known: History, events: Interactions, uses_new_items: bool) -> Interactions:
     """The events in the form of the history: with times if it has them, without items it cannot use."""
     if events.n_rows and known.has_times == (events.time is None):
@@ -38,8 +52,8 @@ def match_events(known: History, events: Interactions, uses_new_items: bool) -> 
     if not events.n_rows:
         return events
     weight = events.weight
-    if known.base.weight is None:
-        weight = None
+    if known.base.weight is None and weight is not None:
+        events, weight = _drop_negative(events), None
     elif weight is None:
         weight = np.ones(events.n_rows, np.float32)
     events = replace(events, weight=weight)

@@ -14,6 +14,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
 from shortlist.models.base import Recommender
 from shortlist.models.contract import FitOptions, ModelState
+from shortlist.models.weighting import COUNT_ROWS, WeightParams, WeightTransform
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Ints
@@ -26,6 +27,7 @@ class TIFUKNNState(ModelState):
     """The users' vectors; those of users with new rows are computed when they are first needed."""
 
     decay: "Decay"
+    transform: WeightTransform
     known: csr_array  # (n_known_users, n_known_items) vectors before the last rows
     changed: Ints  # users with other vectors than in `known`, ascending
 
@@ -35,7 +37,7 @@ class TIFUKNNState(ModelState):
         history, n_known = self.history, self.known.shape[0]
         if not self.changed.size:
             return self.known
-        fresh = user_vectors(history.rows_of(self.changed), self.decay)
+        fresh = user_vectors(history.rows_of(self.changed), self.decay, self.transform)
         known = csr_array(
             (self.known.data, self.known.indices, self.known.indptr), shape=(n_known, history.n_items)
         )
@@ -57,7 +59,7 @@ class Decay(NamedTuple):
     group_decay: float
 
 
-def user_vectors(data: Interactions, decay: Decay) -> csr_array:
+def user_vectors(data: Interactions, decay: Decay, transform: WeightTransform = COUNT_ROWS) -> csr_array:
     """(n_users, n_items); the oldest group may hold fewer baskets."""
     n_baskets = np.diff(data.user_baskets)
     owner = np.repeat(np.arange(data.n_users), n_baskets)
@@ -67,13 +69,16 @@ def user_vectors(data: Interactions, decay: Decay) -> csr_array:
     size = np.minimum(decay.group_size, n_baskets[owner] - group * decay.group_size)
     factor = decay.basket_decay ** (back % decay.group_size) * decay.group_decay**group
     weight = np.repeat(factor / size / n_groups[owner], np.diff(data.baskets))
+    amount = transform.of_rows(data)
+    if amount is not None:
+        weight *= amount
     rows = csr_array((weight, data.item, data.indptr), shape=(data.n_users, data.n_items), copy=True)
     rows.sum_duplicates()
     return rows
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TIFUKNN(Recommender):
+class TIFUKNN(WeightParams, Recommender):
     """Mix the user's decayed item frequencies with the mean of those of the nearest users.
 
     Baskets are grouped; a user's vector is the mean of the group vectors, a group's vector the mean of its
@@ -91,6 +96,8 @@ class TIFUKNN(Recommender):
         How much a group counts one group later.
     own
         Weight of the user's own vector, between 0 and 1.
+    weighting, weight_cap
+        As in `Popularity`.
 
     References
     ----------
@@ -114,13 +121,18 @@ class TIFUKNN(Recommender):
             check_number(0, **{name: getattr(self, name)})
             if getattr(self, name) > 1:
                 raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}.")
+        self.weight_transform.check()
 
     def _learn(self, train: Interactions, options: FitOptions) -> TIFUKNNState:
-        return self._build_state(train, user_vectors(train, self._decay))
+        return self._build_state(train, user_vectors(train, self._decay, self.weight_transform))
 
     def _build_state(self, history: Interactions, vectors: csr_array) -> TIFUKNNState:
         return TIFUKNNState(
-            history=History.of(history), decay=self._decay, known=vectors, changed=np.empty(0, np.int32)
+            history=History.of(history),
+            decay=self._decay,
+            transform=self.weight_transform,
+            known=vectors,
+            changed=np.empty(0, np.int32),
         )
 
     @property
@@ -128,9 +140,10 @@ class TIFUKNN(Recommender):
         return Decay(self.group_size, self.basket_decay, self.group_decay)
 
     def _observe(self, state: TIFUKNNState, history: History, new: NewRows) -> TIFUKNNState:
-        known, changed = state.known, np.union1d(state.changed, new.user)
+        touched = np.union1d(new.user, new.reweighted)
+        known, changed = state.known, np.union1d(state.changed, touched)
         if "vectors" in vars(state):  # computed for a request
-            known, changed = state.vectors, np.unique(new.user)
+            known, changed = state.vectors, touched
         return replace(state, history=history, known=known, changed=changed.astype(np.int32))
 
     def score(self, request: RecommendRequest[TIFUKNNState]) -> Scores:
@@ -141,7 +154,7 @@ class TIFUKNN(Recommender):
     def _parts(self, request: RecommendRequest[TIFUKNNState]) -> tuple[Doubles, Doubles]:
         """(n, n_items) the users' own vectors and the mean vectors of their neighbors."""
         state = request.state
-        mine = user_vectors(request.history, state.decay)
+        mine = user_vectors(request.history, state.decay, state.transform)
         others = np.zeros((len(request), state.history.n_items))
         themselves = None if request.is_session else request.users
         for start in range(0, len(request), BLOCK):
@@ -178,5 +191,6 @@ class TIFUKNN(Recommender):
     ) -> TIFUKNNState:
         indptr, items = history.item_sets
         shape = (history.n_users, history.n_items)
-        weights = check_array(arrays, "weights", np.float64, (items.size,), low=0, high=1.001)
+        bounds = (None, None) if self.weight_transform.is_used else (0, 1.001)
+        weights = check_array(arrays, "weights", np.float64, (items.size,), low=bounds[0], high=bounds[1])
         return self._build_state(history, csr_array((weights, items, indptr), shape=shape))
