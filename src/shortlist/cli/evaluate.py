@@ -3,7 +3,7 @@
 import csv
 from json import loads
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -12,6 +12,7 @@ from shortlist.cli.screen import Json, print_note, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, read_lists, read_source
 from shortlist.data.columns import find_column
 from shortlist.errors import DataError
+from shortlist.evaluation.report import Report
 
 Lists = Annotated[
     Path, Parameter(help="Lists as .parquet, .csv or .jsonl with user_id, item_id, and rank or score.")
@@ -28,6 +29,10 @@ def evaluate(
         str | None, Parameter(help="Interactions before the lists were computed; adds metrics on repeats.")
     ] = None,
     max_items: Annotated[int, Parameter(help="Maximum length of a list, for metrics that need one.")] = 20,
+    gains: Annotated[
+        Literal["weight"] | None,
+        Parameter(help="weight: also NDCG and recall in which a hit gains its weight in the truth."),
+    ] = None,
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
@@ -39,12 +44,17 @@ def evaluate(
 
     For example:
       shortlist evaluate lists.parquet held.parquet
+      shortlist evaluate lists.parquet held.parquet --gains weight
     """
     check_order(lists, Path(truth))
     ranked = read_lists(lists)
     actual = read_source(truth, reading, training=False)
     known = None if history is None else read_source(history, reading, training=False)
-    report = sl.evaluate(ranked, actual, history=known, max_items=max_items)
+    report: Report
+    if gains == "weight":
+        report = sl.evaluate(ranked, actual, history=known, max_items=max_items, gains=gains)
+    else:
+        report = sl.evaluate(ranked, actual, history=known, max_items=max_items)
     if json:
         return show_json(report.to_dict())
     return show_text(str(report))

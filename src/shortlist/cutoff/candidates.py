@@ -14,6 +14,7 @@ from shortlist.core.ragged import starts, take_rows
 from shortlist.data.exposure import find_propensities
 from shortlist.data.id_map import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions
+from shortlist.data.negative_rows import without_negative
 from shortlist.data.overlap import warn_if_trained_on
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import DataError
@@ -248,6 +249,7 @@ class Labels:
 
 def label_lists(lists: RankedLists, truth: Interactions, users: Iterable[Any] | None = None) -> Labels:
     """Match users and items by id. `users`: ids of users who count even if they have no truth rows."""
+    truth = without_negative(truth)
     indptr, items = truth.item_sets
     for known_ids, ids, kind in (
         (truth.users, lists.users, "user id"),

@@ -10,6 +10,7 @@ from shortlist.types import Bools, Floats
 
 if TYPE_CHECKING:
     from shortlist.data.columns import Table
+    from shortlist.data.interactions import Interactions
 
 NegativeWeights = Literal["drop", "keep"]
 
@@ -70,3 +71,10 @@ def describe_rows(n: int, n_rows: int, min_rating: float, negative_weights: str,
     """A sentence on the rows below `min_rating`."""
     outcome = "dropped" if negative_weights == "drop" else "kept as negative feedback"
     return f"{n:,} of {n_rows:,} rows have a rating below {min_rating:g}{where} and were {outcome}."
+
+
+def without_negative(data: "Interactions") -> "Interactions":
+    """The rows without negative weight: returns and dislikes are not what a user wanted."""
+    if data.weight is None or not (data.weight < 0).any():
+        return data
+    return data.where(data.weight >= 0)

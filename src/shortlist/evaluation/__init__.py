@@ -5,6 +5,7 @@ from shortlist.evaluation.baselines import best_fixed_n, fixed_n_curve, gap_reco
 from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.evaluator import compare, evaluate
 from shortlist.evaluation.exposure import ExposureReport
+from shortlist.evaluation.gains import WeightedReport
 from shortlist.evaluation.report import METRICS, Report
 from shortlist.evaluation.significance import PairedTest, holm, paired_test
 from shortlist.evaluation.timed_report import TimedReport
@@ -17,6 +18,7 @@ __all__ = [
     "Report",
     "RiskCoverage",
     "TimedReport",
+    "WeightedReport",
     "best_fixed_n",
     "compare",
     "evaluate",

@@ -1,13 +1,13 @@
 """evaluate and compare: lists of any model and truth in, a report or a comparison out."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 import polars as pl
 
 from shortlist.core.calls import explain_call
-from shortlist.core.estimator import check_fraction, check_whole
+from shortlist.core.estimator import check_fraction, check_whole, short_repr
 from shortlist.core.metrics import discounts
 from shortlist.core.ragged import read_only
 from shortlist.data.interactions import Interactions
@@ -16,6 +16,7 @@ from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.exposure import ExposureReport, evaluate_shown
+from shortlist.evaluation.gains import WEIGHTED_METRICS, GainSums, WeightedReport
 from shortlist.evaluation.ground_truth import (
     LIST_TYPES,
     GroundTruth,
@@ -48,8 +49,20 @@ def evaluate(
     history: Interactions | Any = None,
     users: Iterable[Any] | None = None,
     max_items: int = 20,
+    gains: None = None,
     shown: None = None,
 ) -> Report: ...
+@overload
+def evaluate(
+    lists: ListsOrChunks,
+    truth: Interactions | Any,
+    *,
+    history: Interactions | Any = None,
+    users: Iterable[Any] | None = None,
+    max_items: int = 20,
+    gains: Literal["weight"],
+    shown: None = None,
+) -> WeightedReport: ...
 @overload
 def evaluate(lists: RankedLists, truth: Interactions | Any, *, shown: RankedLists) -> ExposureReport: ...
 @explain_call
@@ -60,6 +73,7 @@ def evaluate(
     history: Interactions | Any = None,
     users: Iterable[Any] | None = None,
     max_items: int = 20,
+    gains: Literal["weight"] | None = None,
     shown: RankedLists | None = None,
 ) -> Report | ExposureReport:
     """Evaluate lists over every user with truth; a user without a list counts as one with an empty list.
@@ -72,7 +86,7 @@ def evaluate(
         a table. An iterable of these is evaluated chunk by chunk; one chunk is in memory at a time.
     truth
         What the users interacted with after the lists were made: `Interactions`, a table, or a SciPy users ×
-        items matrix.
+        items matrix. Rows of negative weight, such as returns, are left out.
     history
         What was known when the lists were made. Adds `repeat_explore` and the slices by history length and
         popularity to the report.
@@ -81,9 +95,12 @@ def evaluate(
     max_items
         Length of the longest list that would ever be shown. Every user's NDCG and average precision are
         normalized by the ideal list of this length.
+    gains
+        "weight" adds `weighted_ndcg` and `weighted_recall`, in which a hit gains the weight of the item in
+        the truth, such as the quantity; a `WeightedReport` is returned.
     shown
         The lists that users saw, if `truth` is only known for shown items; `lists` are then `RankedLists`,
-        the same or others. `history`, `users` and `max_items` are not used.
+        the same or others. `history`, `users`, `max_items` and `gains` are not used.
 
     Returns
     -------
@@ -97,7 +114,7 @@ def evaluate(
         If the truth is empty, no list belongs to an evaluated user, a user has two lists, or ids of lists and
         truth have different types.
     ConfigError
-        If `max_items` is below 1.
+        If `max_items` is below 1, or `gains` is unknown or needs weights that the truth does not have.
 
     Examples
     --------
@@ -111,13 +128,17 @@ def evaluate(
     3
     """
     check_whole(1, max_items=max_items)
+    if gains not in (None, "weight"):
+        raise ConfigError(f"gains must be None or 'weight', got {short_repr(gains)}; choose one.")
     if shown is not None:
         if not isinstance(lists, RankedLists):
             raise DataError("lists must be RankedLists if shown is given; use RankedLists.from_frame(table).")
         return evaluate_shown(lists, truth, shown)
     history = None if history is None else Interactions.of(history)
     truth = Interactions.of(truth)
-    metrics = MetricAccumulator(GroundTruth(truth, history, users), history, max_items)
+    ground = GroundTruth(truth, history, users)
+    weighted = None if gains is None else GainSums(ground, max_items)
+    metrics = MetricAccumulator(ground, history, max_items, weighted)
     for number, chunk in enumerate(as_chunks(lists)):
         metrics.add(chunk)
         if number == 0:
@@ -189,7 +210,7 @@ def compare(
         raise ConfigError(f"baseline must be one of {', '.join(results)}, got {baseline!r}; choose one.")
     wanted: object = metrics
     named = isinstance(wanted, Sequence) and not isinstance(wanted, str) and len(wanted) > 0
-    if not named or not all(one in METRICS for one in map(str, metrics)):
+    if not named or not all(one in (*METRICS, *WEIGHTED_METRICS) for one in map(str, metrics)):
         raise ConfigError(
             f"metrics must be a list of some of {', '.join(METRICS)}, got {metrics!r:.60}; choose from them."
         )
@@ -250,9 +271,15 @@ def _per_user(runs: list[Report], metric: str) -> Doubles:
 class MetricAccumulator:
     """Adds up metrics over chunks of lists; its memory grows with users and items, not with list lengths."""
 
-    def __init__(self, truth: GroundTruth, history: Interactions | None, max_items: int) -> None:
+    def __init__(
+        self,
+        truth: GroundTruth,
+        history: Interactions | None,
+        max_items: int,
+        gains: GainSums | None = None,
+    ) -> None:
         n, n_items = truth.n_rows, len(truth.items)
-        self.truth, self.max_items = truth, max_items
+        self.truth, self.max_items, self.gains = truth, max_items, gains
         self.history: Truth | None = None if history is None else truth.history(history)
         self.sums = PerUserSums(
             hits=np.zeros(n, np.int32),
@@ -294,6 +321,8 @@ class MetricAccumulator:
         longest = int(lengths.max(initial=1))
         p = np.asarray(np.empty(0) if lists.probabilities is None else lists.probabilities, np.float64)
         evaluate_lists(chunk, self.truth.truth, read_only(p), discounts(longest), self.max_items, self.sums)
+        if self.gains is not None:
+            self.gains.add(chunk)
         if self.history is not None:
             count_shown_repeats(chunk, self.truth.truth, self.history, self.repeats_shown, self.repeat_hits)
         filled = counted[lengths[counted] > 0]
@@ -312,7 +341,7 @@ class MetricAccumulator:
                 "users; check that lists and truth use the same user ids."
             )
         n_unknown = pl.concat(self.unknown_items).n_unique() if self.unknown_items else 0
-        return Report(
+        plain = Report(
             user_ids=truth.user_ids,
             max_items=self.max_items,
             n_relevant=truth.sizes,
@@ -330,6 +359,7 @@ class MetricAccumulator:
             ignored=self.ignored,
             repeats=self._repeats(),
         )
+        return plain if self.gains is None else self.gains.report(plain)
 
     def _repeats(self) -> RepeatCounts | None:
         if self.history is None:

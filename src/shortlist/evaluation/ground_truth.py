@@ -12,6 +12,7 @@ from shortlist.core.ragged import read_only
 from shortlist.data.columns import to_polars
 from shortlist.data.id_map import IdMap, id_series
 from shortlist.data.interactions import Interactions
+from shortlist.data.negative_rows import without_negative
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import DataError
 from shortlist.kernels.metrics import Chunk, Truth, count_distinct, mark_hits
@@ -119,7 +120,10 @@ class RepeatCounts:
 
 
 class GroundTruth:
-    """The truth with one row per evaluated user: users with truth, and users named by the caller."""
+    """The truth with one row per evaluated user: users with truth, and users named by the caller.
+
+    Rows of negative weight are left out.
+    """
 
     def __init__(
         self,
@@ -127,12 +131,12 @@ class GroundTruth:
         history: Interactions | None = None,
         users: Iterable[Any] | None = None,  # ids of users who count even without truth
     ) -> None:
-        truth = Interactions.of(truth)
+        truth = without_negative(Interactions.of(truth))
         if not truth.n_rows:
             raise DataError(
                 "truth must hold at least one interaction, got none; pass the test part of a split."
             )
-        self.users, self.items = truth.users, truth.items
+        self.users, self.items, self.weight = truth.users, truth.items, truth.weight
         if history is not None and history.items is not truth.items:
             self.items = truth.items.union(history.items.values)
         self.user_of_row = truth.active_users

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -78,6 +78,8 @@ class Report:
     [('ann', 1, 0.5), ('bob', 0, 0.0)]
     """
 
+    metrics: ClassVar[tuple[str, ...]] = METRICS
+
     user_ids: pl.Series
     max_items: int
     n_relevant: Ints
@@ -124,8 +126,8 @@ class Report:
         >>> sl.evaluate({"ann": ["tea", "rice"]}, truth).values("precision").tolist()
         [0.5, 0.0]
         """
-        if metric not in METRICS:
-            raise ConfigError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}; choose one.")
+        if metric not in self.metrics:
+            raise ConfigError(f"metric must be one of {', '.join(self.metrics)}, got {metric!r}; choose one.")
         return self._metrics[metric]
 
     @cached_property
@@ -227,9 +229,9 @@ class Report:
         """One row per metric: its mean over all users and over covered users."""
         return pl.DataFrame(
             {
-                "metric": METRICS,
-                "all": [self.mean(metric) for metric in METRICS],
-                "covered": [self.mean(metric, "covered") for metric in METRICS],
+                "metric": self.metrics,
+                "all": [self.mean(metric) for metric in self.metrics],
+                "covered": [self.mean(metric, "covered") for metric in self.metrics],
             }
         )
 
@@ -309,7 +311,7 @@ class Report:
         >>> sl.evaluate({"ann": ["tea"]}, truth).to_dict()["all"]["recall"]
         0.5
         """
-        covered = {metric: self.mean(metric, "covered") for metric in METRICS}
+        covered = {metric: self.mean(metric, "covered") for metric in self.metrics}
         found: dict[str, Any] = {
             "users": self.n_users,
             "covered_users": int(self.covered.sum()),
@@ -318,7 +320,7 @@ class Report:
             "max_items": self.max_items,
             "cover_ratio": self.cover_ratio,
             "item_coverage": self.items.coverage,
-            "all": {metric: self.mean(metric) for metric in METRICS},
+            "all": {metric: self.mean(metric) for metric in self.metrics},
             "covered": {name: None if np.isnan(mean) else mean for name, mean in covered.items()},
             "length_quantiles": {f"{q:g}": n for q, n in self.length_quantiles.items()},
             "calibration_error": self.calibration_error,

@@ -30,9 +30,7 @@ def read_events(events: Any) -> Interactions:
 
 def _drop_negative(events: Interactions) -> Interactions:
     """The events without returns and dislikes, which would count as purchases without their weights."""
-    assert events.weight is not None
-    is_negative = events.weight < 0
-    if not is_negative.any():
+    if events.weight is None or not (is_negative := events.weight < 0).any():
         return events
     warn(
         f"{int(is_negative.sum())} of {is_negative.size} events are skipped: their weight is negative, and "
@@ -51,12 +49,10 @@ def match_events(known: History, events: Interactions, uses_new_items: bool) -> 
         )
     if not events.n_rows:
         return events
-    weight = events.weight
-    if known.base.weight is None and weight is not None:
-        events, weight = _drop_negative(events), None
-    elif weight is None:
-        weight = np.ones(events.n_rows, np.float32)
-    events = replace(events, weight=weight)
+    if known.base.weight is None:
+        events = replace(_drop_negative(events), weight=None)
+    elif events.weight is None:
+        events = replace(events, weight=np.ones(events.n_rows, np.float32))
     if uses_new_items:
         return events
     if events.n_items:
