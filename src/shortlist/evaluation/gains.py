@@ -63,6 +63,11 @@ def _ratio(part: Doubles, whole: Doubles) -> Doubles:
     return np.divide(part, whole, where=whole > 0, out=np.zeros(part.size))
 
 
+def _sum_by(group: Ints | Longs, values: Doubles, n: int) -> Doubles:
+    """(n,) the sum of the values of each group."""
+    return np.asarray(np.bincount(group, values, n), np.float64)
+
+
 class GainSums:
     """Adds up the gains of hits over chunks of lists."""
 
@@ -79,10 +84,10 @@ class GainSums:
         rows = np.repeat(start, end - start) + at  # users without truth have none
         keys, place = np.unique(self._keys(row, truth.truth.item[rows]), return_inverse=True)
         self.keys: Longs = keys
-        self.gain_of_key: Doubles = np.bincount(place, truth.weight[rows].astype(np.float64), keys.size)
+        self.gain_of_key = _sum_by(place, truth.weight[rows].astype(np.float64), keys.size)
         self.gains, self.dcg = np.zeros(n), np.zeros(n)
 
-    def _keys(self, row: Longs, item: Ints) -> Longs:
+    def _keys(self, row: Ints | Longs, item: Ints) -> Longs:
         """One number for each pair of row and item."""
         return row.astype(np.int64) * len(self.truth.items) + item
 
@@ -94,8 +99,8 @@ class GainSums:
         hits = np.flatnonzero(self.truth.relevant(chunk))
         row, rank = row[hits], rank[hits]
         gain = self.gain_of_key[np.searchsorted(self.keys, self._keys(row, chunk.code[chunk.items[hits]]))]
-        self.gains += np.bincount(row, gain, self.gains.size)
-        self.dcg += np.bincount(row, gain * self._discount(rank), self.dcg.size)
+        self.gains += _sum_by(row, gain, self.gains.size)
+        self.dcg += _sum_by(row, gain * self._discount(rank), self.dcg.size)
 
     def _discount(self, rank: Longs) -> Doubles:
         """(n,) by rank from 0; 0 from `max_items` on."""
@@ -112,7 +117,7 @@ class GainSums:
         return WeightedReport(
             **known,
             gains=self.gains,
-            total_gains=np.bincount(row, gain, self.gains.size),
+            total_gains=_sum_by(row, gain, self.gains.size),
             gain_dcg=self.dcg,
-            ideal_gain_dcg=np.bincount(row, ideal, self.gains.size),
+            ideal_gain_dcg=_sum_by(row, ideal, self.gains.size),
         )
