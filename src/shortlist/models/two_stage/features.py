@@ -12,6 +12,7 @@ from shortlist.core.ragged import read_only
 from shortlist.kernels.candidates import DECAYS, GivenCandidates
 from shortlist.kernels.item_stats import ReplayState, UserLog
 from shortlist.kernels.snapshots import N_FEATURES, FeatureRows, Snapshots, fill_features
+from shortlist.models.two_stage.quantities import Quantities
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
 from shortlist.types import Bools, Floats, Ints, Longs
 
@@ -77,7 +78,7 @@ class Block(NamedTuple):
     first: int
     indptr: Longs  # (n + 1,)
     items: Ints  # (n_candidates,)
-    features: Floats  # (n_candidates, N_FEATURES)
+    features: Floats  # (n_candidates, N_FEATURES) or more
     labels: Bools  # (n_candidates,) whether the basket that followed contains the item
 
     @property
@@ -105,8 +106,9 @@ def compute_features(
     snapshots: Snapshots,
     given: GivenCandidates = PROPOSED,
     n_threads: int = 1,
+    quantities: Quantities | None = None,
 ) -> Iterator[Block]:
-    """Yield the blocks of the snapshots, in order.
+    """Yield the blocks of the snapshots, in order, with QUANTITY_FEATURES at the end if there are quantities.
 
     Each thread advances a replay state of its own and computes every n-th block. A block does not depend on
     the thread that computes it.
@@ -118,13 +120,20 @@ def compute_features(
 
     def compute(number: int) -> Block:
         state = states[number % len(states)]
-        return _compute_block(replay, state, users, snapshots, given, ranges[number])
+        block = _compute_block(replay, state, users, snapshots, given, ranges[number])
+        return block if quantities is None else _add_quantities(block, snapshots, quantities)
 
     if len(states) == 1:
         yield from map(compute, range(len(ranges)))
     else:
         yield from _run_in_order(compute, len(ranges), len(states))
     replay.keep(states)
+
+
+def _add_quantities(block: Block, snapshots: Snapshots, quantities: Quantities) -> Block:
+    numbers = np.repeat(block.first + np.arange(block.indptr.size - 1), np.diff(block.indptr))
+    more = quantities.features(snapshots.user[numbers], block.items, snapshots.at[numbers])
+    return block._replace(features=np.concatenate([block.features, more], axis=1))
 
 
 def _plan_blocks(replay: EventReplay, snapshots: Snapshots, given: GivenCandidates) -> list[BlockRange]:

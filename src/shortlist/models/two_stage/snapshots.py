@@ -8,6 +8,7 @@ import numpy as np
 from shortlist.core.ragged import read_only, starts
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
+from shortlist.data.negative_rows import without_negative
 from shortlist.kernels.candidates import CHUNK, DECAYS, N_LATEST, Scratch
 from shortlist.kernels.item_stats import (
     DAY,
@@ -26,7 +27,9 @@ from shortlist.kernels.item_stats import (
     spread_weights,
 )
 from shortlist.kernels.snapshots import Snapshots
+from shortlist.models.two_stage.quantities import Quantities
 from shortlist.models.two_stage.rolling_ease import RollingEASE
+from shortlist.models.weighting import COUNT_ROWS, WeightTransform
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 WINDOWS = (1, 3, 7, 14, 30)  # days of recent sales
@@ -46,6 +49,7 @@ class Layout(NamedTuple):
     ease: RollingEASE
     end: int  # just after the last event
     settled: int  # time before which few new events are expected
+    quantities: Quantities | None  # None if rows count 1
 
 
 def basket_times(data: Interactions) -> Longs:
@@ -75,7 +79,13 @@ def _user_log(data: Interactions, time: Longs, sales: SalesIndex, positions: Lon
     )
 
 
-def _build_layout(data: Interactions, rules: Rules, earlier: "Earlier | None") -> Layout:
+def _build_layout(
+    data: Interactions, rules: Rules, earlier: "Earlier | None", transform: WeightTransform
+) -> Layout:
+    quantities = None
+    if transform.is_used:  # returns are quantities, not purchases
+        quantities = Quantities.of(data, basket_times(data), transform)
+        data = without_negative(data)
     time = basket_times(data)
     order, positions = np.argsort(time, kind="stable"), np.empty(time.size, np.int64)
     positions[order] = np.arange(time.size)
@@ -92,14 +102,14 @@ def _build_layout(data: Interactions, rules: Rules, earlier: "Earlier | None") -
     end, settled = int(time.max()) + 1, int(sales.time[max(time.size - UNSETTLED, 0)])
     if earlier is None:
         together, after = (_pair_entries(_pair_keys(data, window), data.n_items) for window in windows)
-        return Layout(log, sales, together, after, ease, end, settled)
+        return Layout(log, sales, together, after, ease, end, settled, quantities)
     known, changed = earlier.replay.layout, earlier.changed_rows
     together, after = (
         _merge_entries(entries, _pair_keys(changed, window), data.n_items)
         for entries, window in zip((known.together, known.after), windows, strict=True)
     )
     ease.take_solutions(known.ease, earlier.until)
-    return Layout(log, sales, together, after, ease, end, settled)
+    return Layout(log, sales, together, after, ease, end, settled, quantities)
 
 
 def _pair_keys(data: Interactions, window: int) -> Longs:
@@ -142,8 +152,14 @@ class EventReplay:
     when it is first needed, from what a replay of a shorter history computed where that is possible.
     """
 
-    def __init__(self, history: History, rules: Rules, earlier: "Earlier | None" = None) -> None:
-        self.history, self.rules = history, rules
+    def __init__(
+        self,
+        history: History,
+        rules: Rules,
+        earlier: "Earlier | None" = None,
+        transform: WeightTransform = COUNT_ROWS,
+    ) -> None:
+        self.history, self.rules, self.transform = history, rules, transform
         self._lock = RLock()
         self._layout: Layout | None = None
         self._earlier = earlier
@@ -152,30 +168,32 @@ class EventReplay:
         self._scratch: list[Scratch] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"history": self.history, "rules": self.rules}
+        return {"history": self.history, "rules": self.rules, "transform": self.transform}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         EventReplay.__init__(self, **state)
 
     def observe(self, history: History, rules: Rules, new: NewRows) -> "EventReplay":
         """The replay of a history with new rows."""
-        if not new.time.size:  # without times, new baskets come between the known ones
-            return EventReplay(history, rules)
+        transform, is_changed = self.transform, self.transform.is_used and new.reweighted.size > 0
+        if not new.time.size or is_changed:  # without times, new baskets come between the known ones
+            return EventReplay(history, rules, transform=transform)
         with self._lock:
             last, until, users = self, int(new.time.min()), np.unique(new.user)
             if self._layout is None:  # never used: continue from the one before
                 if self._earlier is None:
-                    return EventReplay(history, rules)
+                    return EventReplay(history, rules, transform=transform)
                 last, until = self._earlier.replay, min(until, self._earlier.until)
                 users = np.union1d(users, self._earlier.users)
-        return EventReplay(history, rules, Earlier(last, history, users.astype(np.int32), until))
+        earlier = Earlier(last, history, users.astype(np.int32), until)
+        return EventReplay(history, rules, earlier, transform)
 
     @property
     def layout(self) -> Layout:
         """The history in order of time."""
         with self._lock:
             if self._layout is None:
-                self._layout = _build_layout(self.history.merged, self.rules, self._earlier)
+                self._layout = _build_layout(self.history.merged, self.rules, self._earlier, self.transform)
                 if self._earlier is not None:
                     self._states = self._earlier.states(self._layout)
                     self._earlier = None
@@ -196,6 +214,13 @@ class EventReplay:
         else:
             time = basket_times(sessions)
         return _user_log(sessions, time, sales, np.searchsorted(sales.time, time))
+
+    def session_quantities(self, sessions: Interactions, time: Longs) -> Quantities | None:
+        """The quantities of sessions whose baskets have these times, and of the items in the history."""
+        known = self.layout.quantities
+        if known is None:
+            return None
+        return Quantities.of(sessions, time, self.transform)._replace(by_item=known.by_item)
 
     # ------------------------------------------------------------------ states
     def states(self, n: int, first: int, last: int) -> list[ReplayState]:
@@ -271,7 +296,8 @@ class Earlier(NamedTuple):
     @property
     def changed_rows(self) -> Interactions:
         """The rows of the users with new rows."""
-        return self.history.rows_of(self.users)
+        rows = self.history.rows_of(self.users)
+        return without_negative(rows) if self.replay.transform.is_used else rows
 
     def states(self, layout: Layout) -> list[ReplayState]:
         """The latest known state before all new rows, in the longer layout; none if there is none."""

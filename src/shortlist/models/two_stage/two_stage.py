@@ -1,6 +1,5 @@
 """TwoStage: candidates from several sources, ranked by boosted trees over features of user and item."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -9,19 +8,21 @@ import numpy as np
 
 from shortlist.core.checks import check_array, check_names
 from shortlist.core.estimator import MAX_SEED, check_number, check_whole, short_repr
-from shortlist.core.ragged import ItemSets, read_only, starts
+from shortlist.core.ragged import ItemSets, starts
 from shortlist.core.threads import thread_count
 from shortlist.core.trees import Text, TreeEnsemble, TreeParams, fit_trees
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError
-from shortlist.kernels.candidates import GivenCandidates
 from shortlist.kernels.item_stats import DAY, Rules
 from shortlist.kernels.snapshots import Snapshots
 from shortlist.models.base import Recommender
 from shortlist.models.contract import FitOptions, ModelState
-from shortlist.models.two_stage.features import FEATURES, PROPOSED, USER_FEATURES, Block, compute_features
+from shortlist.models.two_stage.features import FEATURES, PROPOSED, USER_FEATURES, compute_features
+from shortlist.models.two_stage.quantities import QUANTITY_FEATURES
+from shortlist.models.two_stage.request_blocks import compute_blocks
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, select_last_snapshots
+from shortlist.models.weighting import WeightParams
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
@@ -37,7 +38,7 @@ class Examples(NamedTuple):
     snapshots: Snapshots  # (n_snapshots,) users just before a basket
     owner: Longs  # (n_rows,) snapshot of each candidate
     items: Ints  # (n_rows,)
-    features: Floats  # (n_rows, N_FEATURES)
+    features: Floats  # (n_rows, N_FEATURES) or more
     labels: Bools  # (n_rows,) whether the user bought the candidate next
     weight: Floats  # (n_rows,)
     user_features: Floats  # (n_snapshots, n)
@@ -56,7 +57,7 @@ class TwoStageState(ModelState):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TwoStage(Recommender):
+class TwoStage(WeightParams, Recommender):
     """Propose candidates from several sources, then rank them by boosted trees.
 
     Candidates are items that the user bought before, items often bought together with them or after them,
@@ -97,6 +98,9 @@ class TwoStage(Recommender):
         The same seed gives the same model, bit for bit, on any number of threads.
     n_threads
         Number of threads for training; 0 uses every core.
+    weighting, weight_cap
+        As in `Popularity`. Other values than "none" add eight features of quantities, such as the quantity of
+        the user's last purchase of the item. Rows of negative weight are then returns, not purchases.
 
     Examples
     --------
@@ -125,6 +129,7 @@ class TwoStage(Recommender):
         return tuple(value) if name == "exclude_features" and isinstance(value, list) else value
 
     def _check_params(self) -> None:
+        self.weight_transform.check()
         check_whole(1, candidates_per_source=self.candidates_per_source, n_snapshots=self.n_snapshots)
         check_whole(1, transition_window=self.transition_window, n_rounds=self.n_rounds)
         check_whole(1, min_leaf=self.min_leaf)
@@ -139,7 +144,7 @@ class TwoStage(Recommender):
             )
         if not isinstance(self.exclude_features, tuple):
             raise ConfigError(f"exclude_features must be a list, got {short_repr(self.exclude_features)}.")
-        unknown = [name for name in self.exclude_features if name not in FEATURES]
+        unknown = [name for name in self.exclude_features if name not in (*FEATURES, *QUANTITY_FEATURES)]
         if unknown:
             raise ConfigError(
                 f"exclude_features must name features, got {short_repr(unknown[0])}; the features are listed "
@@ -172,11 +177,12 @@ class TwoStage(Recommender):
         >>> models = [base.clone().set_params(seed=s).fit_from_examples(examples) for s in range(2)]
         """
         data = self._check_data(train)
-        replay, rng = EventReplay(History.of(data), self._rules(data)), np.random.default_rng(0)
-        log = replay.layout.log
+        replay, rng = self._replay(History.of(data)), np.random.default_rng(0)
+        log, n_threads = replay.layout.log, thread_count(self.n_threads)
         snapshots = select_last_snapshots(log, self.n_snapshots)
         used, parts = np.zeros(snapshots.user.size, np.bool_), []
-        blocks = compute_features(replay, log.users, snapshots, n_threads=thread_count(self.n_threads))
+        quantities = replay.layout.quantities
+        blocks = compute_features(replay, log.users, snapshots, PROPOSED, n_threads, quantities)
         for block in blocks:
             kept = block.labels | (rng.random(block.labels.size) < self.negative_rate)
             numbers = block.first + np.arange(block.indptr.size - 1)
@@ -226,10 +232,12 @@ class TwoStage(Recommender):
         >>> examples = model.compute_examples(sl.load_dataset("sample"))
         >>> model = model.fit_from_examples(examples)
         """
-        if examples.replay.rules[1:] != self._rules(examples.replay.history)[1:]:
+        known = examples.replay
+        same = known.rules[1:] == self._rules(known.history)[1:]
+        if not same or known.transform != self.weight_transform:
             raise ConfigError(
-                "examples must be computed with the same candidates_per_source, transition_window and decay; "
-                "call compute_examples of this model."
+                "examples must be computed with the same candidates_per_source, transition_window, decay and "
+                "weighting; call compute_examples of this model."
             )
         with self._lock:
             self._state = self._train(examples)
@@ -291,8 +299,15 @@ class TwoStage(Recommender):
             history.has_repeats,
         )
 
+    def _replay(self, history: History) -> EventReplay:
+        return EventReplay(history, self._rules(history), transform=self.weight_transform)
+
+    def _feature_names(self) -> tuple[str, ...]:
+        """All features that are computed."""
+        return (*FEATURES, *QUANTITY_FEATURES) if self.weight_transform.is_used else FEATURES
+
     def _used_features(self) -> list[int]:
-        return [k for k, name in enumerate(FEATURES) if name not in self.exclude_features]
+        return [k for k, name in enumerate(self._feature_names()) if name not in self.exclude_features]
 
     def _select(self, features: Floats) -> Floats:
         """The columns that the trees use."""
@@ -301,7 +316,8 @@ class TwoStage(Recommender):
     def _add_history(self, state: TwoStageState, history: Interactions, users: Ints) -> TwoStageState:
         rules = state.replay.rules._replace(has_repeats=history.has_repeats)
         known = History.of(history)
-        return replace(state, history=known, replay=EventReplay(known, rules))
+        replay = EventReplay(known, rules, transform=self.weight_transform)
+        return replace(state, history=known, replay=replay)
 
     def _observe(self, state: TwoStageState, history: History, new: NewRows) -> TwoStageState:
         rules = state.replay.rules._replace(has_repeats=history.has_repeats)
@@ -320,7 +336,7 @@ class TwoStage(Recommender):
         state, n = request.state, len(request)
         owners, items, values = [np.empty(0, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
         sizes = np.ones(n)
-        order, blocks = _compute_blocks(request, request.candidate_sets())
+        order, blocks = compute_blocks(request, request.candidate_sets())
         for block in blocks:
             numbers = order[block.first : block.first + block.indptr.size - 1]
             log_odds = state.ranker.raw_scores(self._select(block.features), request.n_threads)
@@ -339,8 +355,8 @@ class TwoStage(Recommender):
 
     def contributions(self, request: RecommendRequest[TwoStageState], items: Ints) -> Contributions:
         """What each feature adds to the log-odds on the paths through the trees."""
-        _, blocks = _compute_blocks(request, ItemSets(np.array([0, items.size]), items))
-        names = [FEATURES[k] for k in self._used_features()]
+        _, blocks = compute_blocks(request, ItemSets(np.array([0, items.size]), items))
+        names = [self._feature_names()[k] for k in self._used_features()]
         return [
             largest_first(names, row)
             for block in blocks
@@ -350,19 +366,19 @@ class TwoStage(Recommender):
     # ------------------------------------------------------------------ saving
     def _to_arrays(self, state: TwoStageState) -> tuple[dict[str, Any], dict[str, Any]]:
         bags = {f"trees.{bag}": text for bag, text in enumerate(state.ranker_texts)}
-        return {**bags, "sizes": state.size_text}, {"features": FEATURES}
+        return {**bags, "sizes": state.size_text}, {"features": self._feature_names()}
 
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> TwoStageState:
-        if notes.get("features") != list(FEATURES):
+        if notes.get("features") != list(self._feature_names()):
             raise ModelFileError(
                 "this TwoStage was trained on other features than this release computes; fit it again."
             )
         names = [f"trees.{bag}" for bag in range(min(self.n_bags, len(arrays)))]
         check_names(arrays, (*names, "sizes"))
         *texts, size_text = (check_array(arrays, name, np.uint8, (None,)) for name in (*names, "sizes"))
-        state = _build_state(EventReplay(History.of(history), self._rules(history)), tuple(texts), size_text)
+        state = _build_state(self._replay(History.of(history)), tuple(texts), size_text)
         state.ranker.check_kind("binary", len(self._used_features()))
         state.size_trees.check_kind("poisson", len(FEATURES[USER_FEATURES]))
         return state
@@ -377,37 +393,3 @@ def _build_state(replay: EventReplay, texts: tuple[Text, ...], size_text: Text) 
         ranker=TreeEnsemble(*texts),
         size_trees=TreeEnsemble(size_text),
     )
-
-
-def _compute_blocks(
-    request: RecommendRequest[TwoStageState], candidates: ItemSets | None
-) -> tuple[Longs, Iterator[Block]]:
-    """(order, blocks): snapshot number k is that of user order[k] of the request."""
-    replay, visible = request.state.replay, request.users
-    at = _prediction_times(request)
-    order = np.argsort(at, kind="stable")
-    users, given = replay.layout.log.users, PROPOSED
-    if request.is_session:
-        visible, users = request.rows, replay.session_log(request.history, at)
-    snapshots = Snapshots(visible[order], at[order], np.full(at.size, -1, np.int64))
-    if candidates is not None:
-        sets = candidates.take(order)
-        given = GivenCandidates(read_only(sets.indptr), read_only(sets.items), True)
-    return order, compute_features(replay, users, snapshots, given, thread_count(request.n_threads))
-
-
-def _prediction_times(request: RecommendRequest[TwoStageState]) -> Longs:
-    """(n,) microseconds; by default just after the last event, a session's own events included.
-
-    Without times, it is the day after the user's last basket.
-    """
-    known = request.history
-    if not request.state.history.has_times:
-        return np.diff(known.user_baskets) * DAY
-    if request.timestamps is not None:
-        return request.timestamps
-    at: Longs = np.full(len(request), request.state.history.end_time)
-    if request.is_session and known.time is not None and known.n_rows:
-        last = known.time[np.maximum(known.indptr[1:] - 1, 0)] + 1
-        at = np.maximum(at, np.where(np.diff(known.indptr) > 0, last, at))
-    return at
