@@ -118,7 +118,7 @@ def test_trees_see_the_features(fitted):
     assert examples.features.shape[1] == len(FEATURES) + len(QUANTITY_FEATURES)
     last = examples.features[:, len(FEATURES) + QUANTITY_FEATURES.index("own_quantity_last")]
     assert np.isfinite(last).any()
-    assert set(last[np.isfinite(last)]) <= set(data.weight[data.weight > 0])
+    assert set(last[np.isfinite(last)]) <= set(data.weight[data.weight >= 0])
 
 
 def test_saved_and_loaded(fitted, tmp_path):
