@@ -254,6 +254,46 @@ def serve() -> Rows:
             )
 
 
+def _weighted_runs(dataset: str, title: str, labels: tuple[str, ...]) -> Rows:
+    """Validation F1 of each transform, and F1 on the test set with the chosen one."""
+    for key, run in results("weights")["runs"].items():
+        data, name = key.split()
+        if data != dataset:
+            continue
+        found, base = run["validation"], next(iter(run["validation"]))
+        test = run["test"][base]["f1"], run["test"][run["chosen"]]["f1"]
+        yield (
+            title,
+            f"`{name}`",
+            *(f"{found[label]['f1']:.4f}" if label in found else "" for label in labels),
+            f"{test[0]:.4f}",
+            "as without" if run["chosen"] == base else f"{test[1]:.4f} ({run['chosen']}, {_p(run['p'])})",
+        )
+
+
+def quantities() -> Rows:
+    """What quantities bring (benchmarks/weights.py)."""
+    labels = ("none", "linear", "log", "cap")
+    yield ("data", "model", *(f"`{label}`" for label in labels), "test, `none`", "test, chosen")
+    yield from _weighted_runs("ta-feng", "Ta-Feng", labels)
+    yield from _weighted_runs("online-retail", "Online Retail", labels)
+
+
+def ratings() -> Rows:
+    """What ratings bring (benchmarks/weights.py)."""
+    labels = (
+        "all, none",
+        "all, linear",
+        "all, log",
+        "liked, none",
+        "liked, linear",
+        "liked and disliked, linear",
+        "liked and disliked, cap",
+    )
+    yield ("data", "model", *labels, "test, all, none", "test, chosen")
+    yield from _weighted_runs("ml-100k", "MovieLens 100K", labels)
+
+
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     "performance.md": {
         "train": train,
@@ -271,6 +311,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "gap": gap,
     },
     "production.md": {"serve": serve},
+    "data.md": {"quantities": quantities, "ratings": ratings},
     "../README.md": {"strict": strict},
 }
 

@@ -119,7 +119,7 @@ def test_every_example_is_on_the_page():
         assert f"python examples/{script.name}" in page
 
 
-@pytest.mark.parametrize("page", ["performance.md", "results.md", "../README.md"])
+@pytest.mark.parametrize("page", ["performance.md", "results.md", "data.md", "../README.md"])
 def test_tables_match_the_benchmarks(page):
     tables = runpy.run_path(str(ROOT / "docs/tables.py"))
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
