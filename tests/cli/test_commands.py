@@ -46,6 +46,9 @@ def trained(tmp_path_factory):
 def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rated = sl.load_dataset("sample").to_frame().with_row_index("n").with_columns(weight=pl.col("n") % 5 + 1)
+    for name in ("orders.csv", "ratings.csv"):
+        rated.drop("n").write_csv(tmp_path / name)
     app = build()
     commands = [[name] for name in app if not name.startswith("-")]
     commands += [["datasets", name] for name in app["datasets"] if not name.startswith("-")]
@@ -56,6 +59,7 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
             words = shlex.split(example)[1:]
             # a guarantee needs a good model, so its example is run as it is
             shorter = QUICK if words[0] in ("fit", "tune") and "--min_precision" not in words else []
+            shorter = ["--quick"] if "--weighting" in words else shorter
             if words[0] in ("demo", "reproduce") or words[:2] == ["datasets", "fetch"]:
                 continue  # these take minutes or need a network
             if words[0] == "serve" or "postgresql:" in example:

@@ -44,7 +44,7 @@ def evaluate(
 
     For example:
       shortlist evaluate lists.parquet held.parquet
-      shortlist evaluate lists.parquet held.parquet --gains weight
+      shortlist evaluate lists.parquet rated.parquet --gains weight
     """
     check_order(lists, Path(truth))
     ranked = read_lists(lists)

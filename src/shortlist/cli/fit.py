@@ -97,6 +97,8 @@ def fit(
       shortlist fit sample --coverage 0.7
       shortlist fit sample --gain 3 --cost 1
       shortlist fit sample --min_precision 0.1 --confidence 0.9
+      shortlist fit orders.csv --model TIFUKNN --weighting log
+      shortlist fit ratings.csv --min_rating 4 --test rated.parquet
     """
     start = time.perf_counter()
     settings = _Settings(model, budget, metric, cutoff, stopping, seen, validation, quick, params)
