@@ -29,7 +29,7 @@ from shortlist.errors import DataError
 from shortlist.types import Bools, Floats, Ints, Longs
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)  # repr is that of InteractionRows
 class Interactions(InteractionRows):
     """Interactions of users with items, sorted by user, time, basket and item; immutable.
 
