@@ -4,13 +4,15 @@ import numpy as np
 
 from shortlist.kernels.history import add_decayed, find_last_baskets
 
+ONES = np.empty(0)  # every row counts 1
+
 
 def test_add_decayed_equals_the_sum_of_faded_rows():
     rng = np.random.default_rng(3)
     item = rng.integers(0, 5, 40).astype(np.int32)
     time = np.sort(rng.integers(0, 1_000, 40))
     count, last = np.zeros(6), np.zeros(6, dtype=np.int64)
-    assert add_decayed(item, time, 50.0, count, last)
+    assert add_decayed(item, time, ONES, 50.0, count, last)
     for i in range(5):
         own = time[item == i]
         assert last[i] == own[-1]
@@ -18,23 +20,32 @@ def test_add_decayed_equals_the_sum_of_faded_rows():
     assert count[5] == 0
 
 
+def test_add_decayed_adds_amounts():
+    item, time = np.array([0, 1, 0, 0], dtype=np.int32), np.array([0, 0, 1, 3])
+    count, last = np.zeros(2), np.zeros(2, dtype=np.int64)
+    assert add_decayed(item, time, np.array([8.0, -2.0, 3.0, 0.5]), 1.0, count, last)
+    assert count.tolist() == [(8 / 2 + 3) / 4 + 0.5, -2]
+    assert last.tolist() == [3, 0]
+    assert not add_decayed(item[1:2], np.array([-1]), np.ones(1), 1.0, count, last)  # below 0 has an age too
+
+
 def test_add_decayed_in_two_pieces_has_the_same_bits():
     rng = np.random.default_rng(4)
     item = rng.integers(0, 5, 40).astype(np.int32)
     time = np.sort(rng.integers(0, 1_000, 40))
     whole, pieces = np.zeros(5), np.zeros(5)
-    add_decayed(item, time, 50.0, whole, np.zeros(5, dtype=np.int64))
+    add_decayed(item, time, ONES, 50.0, whole, np.zeros(5, dtype=np.int64))
     last = np.zeros(5, dtype=np.int64)
     for part in (slice(0, 17), slice(17, 40)):
-        assert add_decayed(item[part], time[part], 50.0, pieces, last)
+        assert add_decayed(item[part], time[part], ONES, 50.0, pieces, last)
     assert (whole == pieces).all()
 
 
 def test_add_decayed_refuses_a_row_that_is_older_than_its_item():
     count, last = np.zeros(2), np.zeros(2, dtype=np.int64)
     item = np.array([0, 1, 1, 0], dtype=np.int32)
-    assert add_decayed(item, np.array([5, 3, 3, 5]), 1.0, count, last)
-    assert not add_decayed(item[:1], np.array([4]), 1.0, count, last)
+    assert add_decayed(item, np.array([5, 3, 3, 5]), ONES, 1.0, count, last)
+    assert not add_decayed(item[:1], np.array([4]), ONES, 1.0, count, last)
 
 
 def test_find_last_baskets_takes_the_largest_number_at_the_same_time():
