@@ -19,9 +19,7 @@ def weights(data):
 def test_rows_below_are_dropped_and_counted_without_a_warning():
     data = sl.Interactions.from_tuples(RATINGS, min_rating=4)
     assert weights(data) == {("ann", "tea"): 5, ("bob", "tea"): 4}
-    assert data.source.notes == (
-        "2 of 4 rows have a rating below 4 (column 'weight') and were dropped.",
-    )
+    assert data.source.notes == ("2 of 4 rows have a rating below 4 (column 'weight') and were dropped.",)
     assert data.items.values.to_list() == ["tea"]  # items that nobody likes disappear
 
 
