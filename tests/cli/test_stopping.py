@@ -208,6 +208,8 @@ def test_models_without_lists_say_so(tmp_path, capsys):
         "DKBPRMF",
         "--n_epochs",
         "2",
+        "--boundary",
+        "learned",
         "--cutoff",
         "none",
         "--out",

@@ -126,7 +126,7 @@ def test_table_cells_show_the_papers_numbers():
 
 def test_strictness_search_approaches_the_target():
     experiment = Experiment.load("sample", 150)
-    params = {"n_factors": 8, "n_epochs": 5, "t": 1.0}
+    params = {"n_factors": 8, "n_epochs": 5, "t": 1.0, "boundary": "learned"}
     found = runs.strictness(experiment, "DKBPRMF", params, 0.6, 6)
     covers = [one["cover_ratio"] for one in sorted(found["tried"], key=lambda one: one["negatives"])]
     assert covers[0] >= covers[-1]

@@ -72,13 +72,12 @@ def test_saved_and_loaded_and_recommended(tmp_path):
     assert one.recommend(["u00"], N=3).lengths.tolist() == [3]
 
 
-def test_new_users_start_at_the_initial_weight_and_known_users_keep_theirs():
+def test_new_users_get_the_mean_weight_and_known_users_keep_theirs():
     one = fit("DKHRM", regulars(again=True), n_epochs=3, lr=0.02, repeat_decay=0.9)
     before = one._state.parameters.user_repeat.copy()
     one.fold_in({999: [0, 2, 4]})
     assert (one._state.parameters.user_repeat[: before.size] == before).all()
-    start = initial_repeat_weight(one.history_, 0.9)
-    assert one._state.parameters.user_repeat[-1] == pytest.approx(start, rel=1e-5)
+    assert one._state.parameters.user_repeat[-1] == pytest.approx(before.mean(), rel=1e-5)
     scores = dense(one, one.users_.lookup([999]))[0]
     assert set(np.argsort(-scores)[:3]) == {0, 2, 4}
 
