@@ -1,7 +1,7 @@
 # Start with `make demo` and `make test`; both create .venv.
 
 PYTHON ?=
-EXTRAS := dev,sql,tune,trees,serve
+EXTRAS := dev,sql,tune,trees,serve,scale
 BIN := .venv/bin
 READY := .venv/.ready
 JOBS ?= 2
@@ -15,12 +15,12 @@ demo: $(READY)  ## train on real data and print dynamic lists
 
 test: check  ## everything that must pass before a change is merged
 	@cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
-	NUMBA_CACHE_DIR="$$cache" OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) $(ARGS)
+	NUMBA_CACHE_DIR="$$cache" OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
 
 fuzz: $(READY)  ## all fuzz suites in full: FUZZ times the cases of `make test`, stopped after FUZZ_SECONDS
 	@cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
 	NUMBA_CACHE_DIR="$$cache" OMP_NUM_THREADS=1 SHORTLIST_FUZZ=$(FUZZ) \
-	timeout $(FUZZ_SECONDS) $(BIN)/pytest -q -m fuzz -n $(JOBS) $(ARGS)
+	timeout $(FUZZ_SECONDS) $(BIN)/pytest -q -m fuzz -n $(JOBS) --dist loadgroup $(ARGS)
 
 check: $(READY)  ## linter, formatter, type checker, import contract
 	$(BIN)/ruff check .

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from shortlist.models.factorization.mf import CRRMF as CRRMF
     from shortlist.models.factorization.mf import DKBPRMF as DKBPRMF
     from shortlist.models.factorization.mf import LogMF as LogMF
+    from shortlist.models.list_folder import recommend_to_folder as recommend_to_folder
     from shortlist.models.over_time import evaluate_over_time as evaluate_over_time
     from shortlist.models.precomputed import PrecomputedScores as PrecomputedScores
     from shortlist.models.precomputed import from_implicit as from_implicit
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from shortlist.models.two_stage.two_stage import TwoStage as TwoStage
     from shortlist.models.upcf import UPCF as UPCF
     from shortlist.recommend.explore import Exploration as Exploration
+    from shortlist.scale.engine import RayEngine as RayEngine
     from shortlist.tuning.tune import tune as tune
 
 # public name -> module that defines it; a module that is itself public maps to its own path
@@ -61,6 +63,7 @@ _MODULES = {
     "PrecomputedScores": "shortlist.models.precomputed",
     "PromiseMonitor": "shortlist.cutoff.monitor",
     "RankedLists": "shortlist.data.ranked_lists",
+    "RayEngine": "shortlist.scale.engine",
     "TIFUKNN": "shortlist.models.tifuknn",
     "ThreadEngine": "shortlist.core.engine",
     "TwoStage": "shortlist.models.two_stage.two_stage",
@@ -78,6 +81,7 @@ _MODULES = {
     "load_dataset": "shortlist.data.datasets",
     "load_model": "shortlist.models.base",
     "read_interactions": "shortlist.data.readers",
+    "recommend_to_folder": "shortlist.models.list_folder",
     "split": "shortlist.split",
     "tune": "shortlist.tuning.tune",
 }

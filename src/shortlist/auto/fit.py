@@ -16,6 +16,7 @@ from shortlist.auto.cutoff_choice import (
 )
 from shortlist.auto.promise import deploy, keep_back
 from shortlist.core.calls import explain_call
+from shortlist.core.engine import Engine, check_engine
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.interactions import Interactions
@@ -52,6 +53,7 @@ def fit(
     seed: int = 0,
     n_threads: int = 0,
     progress: Callable[[str], object] | None = None,
+    engine: Engine | None = None,
 ) -> Recommender:
     """Fit a model whose lists have a suitable length for each user.
 
@@ -94,6 +96,8 @@ def fit(
     progress
         Callable that receives one line of text per step. By default, progress is shown on a terminal and in
         a notebook, and nothing is printed elsewhere.
+    engine
+        Where to train factor models, as in `fit` of a model; other models are trained in this process.
 
     Returns
     -------
@@ -123,6 +127,7 @@ def fit(
     """
     n_trials = _n_trials(budget)
     check_metric(metric)
+    check_engine(engine)
     if not (cutoff is None or (isinstance(cutoff, str) and cutoff == "auto")):
         check_cutoff(cutoff, "'auto', None or an unfitted cutoff")
     candidates = _candidates(models)
@@ -142,7 +147,9 @@ def fit(
         kept = keep_back(data, holdout, seed) if isinstance(cutoff, Guarantee) else None
         holdout = holdout if kept is None else kept.selection
         display.line(f"validation: {holdout.description}")
-        search = _Search(holdout, n_candidates, metric, filter_seen, n_trials, seed, n_threads, display)
+        search = _Search(
+            holdout, n_candidates, metric, filter_seen, n_trials, seed, n_threads, display, engine
+        )
         best = search.run(candidates, optional=models is None)
         epochs = display.epochs(f"training {type(best.model).__name__}")
         choice: CutoffChoice | None
@@ -201,6 +208,7 @@ class _Search:
     seed: int
     n_threads: int
     display: ProgressDisplay
+    engine: Engine | None
 
     def __post_init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -284,6 +292,7 @@ class _Search:
             filter_seen=self.filter_seen,
             n_threads=self.n_threads,
             progress=self.display.epochs(f"validating {type(model).__name__}"),
+            engine=self.engine,
         )
 
     @staticmethod

@@ -15,7 +15,11 @@ from shortlist.errors import DataError
 from shortlist.evaluation.report import Report
 
 Lists = Annotated[
-    Path, Parameter(help="Lists as .parquet, .csv or .jsonl with user_id, item_id, and rank or score.")
+    Path,
+    Parameter(
+        help="Lists as .parquet, .csv or .jsonl with user_id, item_id, and rank or score, or a folder of "
+        "Parquet files."
+    ),
 ]
 Truth = Annotated[str, Parameter(help="What users did next: a file, a folder or a database URI.")]
 
@@ -47,7 +51,7 @@ def evaluate(
       shortlist evaluate lists.parquet rated.parquet --gains weight
     """
     check_order(lists, Path(truth))
-    ranked = read_lists(lists)
+    ranked = lists if lists.is_dir() else read_lists(lists)
     actual = read_source(truth, reading, training=False)
     known = None if history is None else read_source(history, reading, training=False)
     report: Report

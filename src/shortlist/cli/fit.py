@@ -17,6 +17,7 @@ from shortlist.cli.params import (
     choose_model,
     given,
 )
+from shortlist.cli.ray import Ray, build_engine
 from shortlist.cli.screen import Json, print_note, progress_lines, show, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, Source, read_source, write_rows
 from shortlist.cli.stopping import NONE, CutoffName, Stopping, build_cutoff, parse_cutoff_name
@@ -31,6 +32,7 @@ from shortlist.tuning.progress import show_progress
 from shortlist.tuning.validation import build_model, fit_model
 
 if TYPE_CHECKING:
+    from shortlist.core.engine import Engine
     from shortlist.data.interactions import Interactions
     from shortlist.models.base import Recommender
     from shortlist.split import Split
@@ -81,6 +83,7 @@ def fit(
         bool,
         Parameter(help="Train one model once, without validation and cutoff.", show_default=False),
     ] = False,
+    ray: Ray = None,
     stopping: Stopping = NONE,
     params: Params = DEFAULTS,
     reading: Reading = BY_NAME,
@@ -101,7 +104,8 @@ def fit(
       shortlist fit ratings.csv --min_rating 4 --test rated.parquet
     """
     start = time.perf_counter()
-    settings = _Settings(model, budget, metric, cutoff, stopping, seen, validation, quick, params)
+    engine = build_engine(ray)
+    settings = _Settings(model, budget, metric, cutoff, stopping, seen, validation, quick, params, engine)
     settings.check(report)
     check_model_path(out)
     for path in (test, report):
@@ -141,7 +145,9 @@ class _Settings:
         validation: str,
         quick: bool,
         params: Params,
+        engine: "Engine | None",
     ) -> None:
+        self.engine = engine
         self.model, self.budget, self.metric, self.cutoff, self.quick = model, budget, metric, cutoff, quick
         self.stopping, self.chosen = stopping, build_cutoff(cutoff, stopping, metric)
         self.params, self.given = params, given(params)
@@ -185,7 +191,8 @@ class _Settings:
             models = build_model(*choose_model(self.model, self.params, data))
         if self.quick:
             with show_progress(progress_lines()) as display:
-                return fit_model(models, rows, progress=display.epochs(f"training {type(models).__name__}"))
+                epochs = display.epochs(f"training {type(models).__name__}")
+                return fit_model(models, rows, progress=epochs, engine=self.engine)
         shared = {name: self.given[name] for name in ("seed", "n_threads") if name in self.given}
         try:
             return sl.fit(
@@ -197,6 +204,7 @@ class _Settings:
                 budget="quick" if self.budget is None else self.budget,
                 validation=self.validation,
                 progress=progress_lines(),
+                engine=self.engine,
                 **shared,
             )
         except InfeasibleError as error:

@@ -17,6 +17,7 @@ from shortlist.cli.display import (
     list_table,
     parse_ids,
 )
+from shortlist.cli.ray import Ray, build_engine
 from shortlist.cli.screen import Json, print_note, show, show_json, show_text
 from shortlist.cli.source import Model
 from shortlist.cli.stopping import NONE, Stopping, adjust_cutoff
@@ -26,6 +27,7 @@ from shortlist.text import printable
 if TYPE_CHECKING:
     import polars as pl
 
+    from shortlist.core.engine import Engine
     from shortlist.cutoff.base import Cutoff
     from shortlist.models.base import Recommender
 
@@ -74,8 +76,13 @@ def recommend(
         ),
     ] = None,
     out: Annotated[
-        Path | None, Parameter(help="Write the lists as .parquet, .csv or .jsonl; all users without --user.")
+        Path | None,
+        Parameter(
+            help="Write the lists as .parquet, .csv or .jsonl, or to a folder of Parquet files, which can be "
+            "resumed; all users without --user."
+        ),
     ] = None,
+    ray: Ray = None,
     options: Options = DEFAULTS,
     stopping: Stopping = NONE,
     json: Json = False,
@@ -90,9 +97,13 @@ def recommend(
     For example:
       shortlist recommend shop.shortlist --user u1 u2
       shortlist recommend shop.shortlist --out lists.parquet
+      shortlist recommend shop.shortlist --out lists/ --ray auto
       shortlist recommend shop.shortlist --coverage 0.7
       shortlist recommend shop.shortlist --gain 3 --cost 1
     """
+    if ray is not None and (out is None or out.suffix):
+        raise ConfigError("--ray needs --out with a folder, such as --out lists/.")
+    engine = build_engine(ray)
     fitted = sl.load_model(model)
     if user is not None and not user:
         raise ConfigError("--user needs one or more user ids, got none; leave it out for all users.")
@@ -111,7 +122,7 @@ def recommend(
         "fallback": None if options.fallback == "none" else options.fallback,
     }
     if out is not None:
-        return write_lists(out, fitted, users, request, json)
+        return write_lists(out, fitted, users, request, engine, json)
     lists = fitted.recommend(users, **request)
     if json:
         return show_json([list_as_json(one, fitted.history_) for one in lists])
@@ -180,12 +191,27 @@ def choose_cutoff(
 
 
 def write_lists(
-    out: Path, model: "Recommender", users: list[Any] | None, request: dict[str, Any], json: bool
+    out: Path,
+    model: "Recommender",
+    users: list[Any] | None,
+    request: dict[str, Any],
+    engine: "Engine | None",
+    json: bool,
 ) -> None:
-    """Write lists to a file; Parquet is written in batches, so that memory stays bounded."""
+    """Write lists to a file or a folder; Parquet is written in batches, so that memory stays bounded."""
     from shortlist.tuning.progress import show_progress
 
-    if out.suffix == ".parquet":
+    if not out.suffix:
+        with show_progress() as display:
+            sl.recommend_to_folder(
+                model,
+                out,
+                users,
+                engine=engine,
+                progress=lambda done, total: display.update("files", done, total),
+                **request,
+            )
+    elif out.suffix == ".parquet":
         with show_progress() as display:
             model.recommend_to_file(
                 out, users, progress=lambda done, total: display.update("lists", done, total), **request
@@ -200,10 +226,14 @@ def write_lists(
 
 
 def read_empty(path: Path) -> "pl.DataFrame":
-    """The empty lists of a file: length and reason."""
+    """The empty lists of a file or a folder: length and reason."""
     import polars as pl
 
-    if path.suffix == ".jsonl":
+    from shortlist.data.list_tables import list_parts
+
+    if path.is_dir():
+        rows = pl.scan_parquet(list_parts(path), glob=False)
+    elif path.suffix == ".jsonl":
         rows = pl.scan_ndjson(glob.escape(str(path)))  # scan_ndjson has no glob=False
     else:
         scan = pl.scan_parquet if path.suffix == ".parquet" else pl.scan_csv

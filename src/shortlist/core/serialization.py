@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from shortlist.core.array_parts import ArrayParts, parts_of
 from shortlist.core.files import atomic_write, check_writable
 from shortlist.errors import DataError, ModelFileError
 
@@ -59,7 +60,7 @@ class Artifact:
     kind: str
     name: str
     params: dict[str, Any]
-    arrays: Arrays
+    arrays: Mapping[str, Any]  # arrays; to be saved, also ArrayParts
     series: Mapping[str, pl.Series] = field(default_factory=dict)  # strings or integers, nulls allowed
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -73,15 +74,17 @@ def save_artifact(path: str | Path, artifact: Artifact) -> Path:
         arrays |= {f"series.{name}.{part}": array for part, array in _split_series(series).items()}
     arrays = {name: _check_array(name, array) for name, array in arrays.items()}
     arrays = dict(sorted(arrays.items(), key=lambda pair: (-pair[1].itemsize, pair[0])))  # keeps all aligned
-    digest = hashlib.sha256()
-    for array in arrays.values():
-        digest.update(_bytes_of(array))
-    header = _write_header(artifact, arrays, digest.hexdigest())
     with atomic_write(target) as temporary, temporary.open("wb") as file:
+        header = _write_header(artifact, arrays, ZEROS)
         file.write(len(header).to_bytes(8, "little"))
         file.write(header)
+        digest = hashlib.sha256()
         for array in arrays.values():
-            file.write(_bytes_of(array))
+            for part in parts_of(array):
+                digest.update(part)
+                file.write(part)
+        file.seek(8)
+        file.write(_write_header(artifact, arrays, digest.hexdigest()))  # of the same length
         file.flush()
         os.fsync(file.fileno())
     _sync_folder(target.parent)
@@ -107,12 +110,14 @@ def check_model_path(target: Path) -> None:
     check_writable(target)
 
 
-def _check_array(name: str, array: Array) -> Array:
+def _check_array(name: str, array: Any) -> Any:
     """The array in C order and little-endian, if its name and type can be stored."""
     if not NAME.fullmatch(name) or array.dtype.newbyteorder("<") not in CODES:
         raise DataError(
             f"array {name!r} of type {array.dtype} cannot be saved; use numbers and a plain name."
         )
+    if isinstance(array, ArrayParts):
+        return array
     return np.asarray(array, array.dtype.newbyteorder("<"), order="C")
 
 
@@ -132,7 +137,7 @@ def _split_series(series: pl.Series) -> dict[str, Array]:
     return parts
 
 
-def _write_header(artifact: Artifact, arrays: Arrays, sha256: str) -> bytes:
+def _write_header(artifact: Artifact, arrays: Mapping[str, Any], sha256: str) -> bytes:
     """The JSON header, padded to a multiple of 8 bytes."""
     description = {
         "kind": artifact.kind,
@@ -170,11 +175,6 @@ def library_version() -> str:
         return version("shortlist")
     except PackageNotFoundError:
         return "unknown"
-
-
-def _bytes_of(array: Array) -> memoryview:
-    """The bytes of a contiguous array, without a copy."""
-    return array.reshape(-1).view(np.uint8).data
 
 
 def _sync_folder(folder: Path) -> None:

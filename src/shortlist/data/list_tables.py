@@ -144,6 +144,19 @@ def _encode_items(column: pl.Series, item_ids: IdMap | None) -> tuple[IdMap, Int
     return item_ids, items
 
 
+def list_parts(folder: Path) -> list[Path]:
+    """The Parquet files of a folder of lists, in their order; a folder that is not complete is refused."""
+    found = sorted(folder.glob("*.parquet"))
+    if not found:
+        raise DataError(f"{folder} must hold Parquet files with lists, got none; check the path.")
+    _, _, total = found[0].stem.rpartition("-of-")
+    if found[0].name.startswith("part-") and total.isdecimal() and int(total) != len(found):
+        raise DataError(
+            f"{folder} holds {len(found)} of {int(total)} files; complete it with the command that began it."
+        )
+    return found
+
+
 def read_table(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
     """Read a file of lists; its name is never a pattern."""
     if not source.is_file():

@@ -83,7 +83,8 @@ def evaluate(
     lists
         `RankedLists`, a mapping `{user_id: [item_id, …]}`, a polars, pandas or Arrow table with the columns
         `user_id` and `item_id` (optional: `rank` or `score`, `probability`), or the path of a file with such
-        a table. An iterable of these is evaluated chunk by chunk; one chunk is in memory at a time.
+        a table. A folder of Parquet files, and an iterable of lists, are evaluated one after the other; one
+        is in memory at a time.
     truth
         What the users interacted with after the lists were made: `Interactions`, a table, or a SciPy users ×
         items matrix. Rows of negative weight, such as returns, are left out.

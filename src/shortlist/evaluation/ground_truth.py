@@ -12,6 +12,7 @@ from shortlist.core.ragged import read_only
 from shortlist.data.columns import to_polars
 from shortlist.data.id_map import IdMap, id_series
 from shortlist.data.interactions import Interactions
+from shortlist.data.list_tables import list_parts
 from shortlist.data.negative_rows import without_negative
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import DataError
@@ -52,6 +53,10 @@ def as_lists(lists: Lists) -> RankedLists:
 
 def as_chunks(lists: ListsOrChunks) -> Iterator[RankedLists]:
     """The lists in one piece, or piece by piece if the caller passes an iterable."""
+    if isinstance(lists, (str, Path)) and Path(lists).is_dir():
+        for path in list_parts(Path(lists)):
+            yield RankedLists.read(path)
+        return
     if isinstance(lists, LIST_TYPES) or not isinstance(lists, Iterable):
         yield as_lists(lists)
         return

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
+from shortlist.core.engine import Engine
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
@@ -167,9 +168,14 @@ def fit_model(
     *,
     valid: Interactions | None = None,
     progress: EpochProgress | None = None,
+    engine: Engine | None = None,
 ) -> Recommender:
-    """Fit a clone; unlike `model.fit`, Ctrl-C is raised, so that no half-trained model is used."""
-    fresh = model.clone().fit(data, valid=valid, progress=progress)
+    """Fit a clone; unlike `model.fit`, Ctrl-C is raised, so that no half-trained model is used.
+
+    A model that cannot train on a cluster is trained in this process.
+    """
+    place = engine if model.uses_engine else None
+    fresh = model.clone().fit(data, valid=valid, progress=progress, engine=place)
     if fresh.stopped_ == "interrupted":
         raise KeyboardInterrupt
     return fresh
@@ -185,6 +191,7 @@ class Validation:
     metric: str = "f1"
     filter_seen: bool | None = None
     n_threads: int = 0
+    engine: Engine | None = None
 
     @cached_property
     def candidates(self) -> RankedLists:
@@ -249,7 +256,7 @@ class Validation:
         fresh = self.model.clone()
         if self.n_epochs is not None:
             fresh.set_params(n_epochs=self.n_epochs)
-        return fit_model(fresh, data, progress=progress)
+        return fit_model(fresh, data, progress=progress, engine=self.engine)
 
 
 def validate(
@@ -262,8 +269,10 @@ def validate(
     n_threads: int = 0,
     early_stopping: bool = True,
     progress: EpochProgress | None = None,
+    engine: Engine | None = None,
 ) -> Validation:
     """Fit the model on the history of a hold-out; candidates and scores are computed on first use."""
     history, truth = holdout.history, holdout.truth
-    fitted = fit_model(model, history, valid=truth if early_stopping else None, progress=progress)
-    return Validation(fitted, holdout, n_candidates, metric, filter_seen, n_threads)
+    valid = truth if early_stopping else None
+    fitted = fit_model(model, history, valid=valid, progress=progress, engine=engine)
+    return Validation(fitted, holdout, n_candidates, metric, filter_seen, n_threads, engine)

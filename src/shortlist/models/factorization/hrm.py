@@ -97,7 +97,7 @@ class HRM(FactorModel):
             assert train.time is not None
             trend = Trend.of(history, self.trend_half_life)
             sales = trend.for_baskets(train.time[train.baskets[:-1]])
-        return HybridFactors(train, self.window, *pools, self.repeat_decay, sales)
+        return HybridFactors.of(train, self.window, *pools, self.repeat_decay, sales)
 
     def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
         last = history.user_baskets[users + 1]

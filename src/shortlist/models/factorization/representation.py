@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -27,6 +28,11 @@ class Representation(ABC):
     """How training forms groups of rows, runs a round, and computes score vectors."""
 
     min_blocks = 4
+    changes_all_items: ClassVar[bool] = False  # whether a step changes items outside the block's ranges
+
+    @abstractmethod
+    def part(self, first: int, last: int) -> Self:
+        """The representation of users first … last - 1 alone, counted from 0."""
 
     @abstractmethod
     def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
@@ -43,8 +49,9 @@ class Representation(ABC):
         theta: Parameters,
         hyper: Hyperparameters[np.float32],
         key: np.uint64,
+        blocks: tuple[int, int] | None = None,  # (first, last); None: all blocks whose rows are here
     ) -> None:
-        """Make all steps of one round; items are in the order of schedule.label."""
+        """Make the steps of one round; items are in the order of schedule.label."""
 
     @abstractmethod
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
@@ -67,6 +74,9 @@ class Representation(ABC):
 class UserFactors(Representation):
     """Matrix factorization: the score vector is the user's factors, and a group is the user's history."""
 
+    def part(self, first: int, last: int) -> Self:
+        return self
+
     def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
         indptr, items = train.item_sets
         return indptr, items, np.arange(train.n_users + 1, dtype=np.int64)
@@ -78,10 +88,11 @@ class UserFactors(Representation):
         theta: Parameters,
         hyper: Hyperparameters[np.float32],
         key: np.uint64,
+        blocks: tuple[int, int] | None = None,
     ) -> None:
         width = factor_width(theta.user.shape[1])
         args = round_index, schedule.strata, schedule.user_starts, theta, hyper, key, width
-        schedule.run_blocks(mf_round, *args)
+        schedule.run_blocks(mf_round, blocks, *args)
 
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
         return theta.user[groups]
@@ -93,42 +104,82 @@ class UserFactors(Representation):
         return np.diff(indptr) > 0
 
 
+class Baskets(NamedTuple):
+    """The items of each basket, and the baskets of each user; see `Interactions`."""
+
+    user_baskets: Longs  # (n_users + 1,)
+    baskets: Longs  # (n_baskets + 1,)
+    item: Ints  # (n_rows,)
+
+
 @dataclass(eq=False)
 class HybridFactors(Representation):
     """HRM: groups are baskets, and the context of a basket is the `window` baskets before it (eq. 12-16)."""
 
-    train: Interactions
-    window: int
-    max_pool_items: bool
-    max_pool_user: bool
-    repeat_decay: float | None
+    rows: Baskets
+    contexts: Contexts  # items by their index
     sales: Sales  # items by their index
-    contexts: Contexts = field(init=False)  # items by their index
+    uses_repeats: bool
     labeled_contexts: Contexts = field(init=False)  # items by their current label
     labeled_sales: Sales = field(init=False)
 
     min_blocks = 64  # short rounds, so that contexts are read from a recent snapshot
+    changes_all_items: ClassVar[bool] = True  # the items of contexts may lie anywhere
 
-    def __post_init__(self) -> None:
-        train = self.train
+    @classmethod
+    def of(
+        cls,
+        train: Interactions,
+        window: int,
+        max_pool_items: bool,
+        max_pool_user: bool,
+        repeat_decay: float | None,
+        sales: Sales,
+    ) -> Self:
+        """The baskets of `train` with their contexts."""
         n_baskets = np.diff(train.user_baskets)
         user = np.repeat(np.arange(train.n_users, dtype=np.int32), n_baskets)
         first = np.repeat(train.user_baskets[:-1], n_baskets)
-        begin = train.baskets[np.maximum(np.arange(train.n_baskets) - self.window, first)]
-        start = 0.0 if self.repeat_decay is None else initial_repeat_weight(train, self.repeat_decay)
-        self.contexts = Contexts(
+        begin = train.baskets[np.maximum(np.arange(train.n_baskets) - window, first)]
+        start = 0.0 if repeat_decay is None else initial_repeat_weight(train, repeat_decay)
+        contexts = Contexts(
             user,
             begin,
             train.baskets[:-1].copy(),
             train.item,
-            self.max_pool_items,
-            self.max_pool_user,
-            log_decay=np.float32(np.log(self.repeat_decay or 1.0)),
+            max_pool_items,
+            max_pool_user,
+            log_decay=np.float32(np.log(repeat_decay or 1.0)),
             repeat_start=np.float32(start),
+        )
+        rows = Baskets(train.user_baskets, train.baskets, train.item)
+        return cls(rows, contexts, sales, repeat_decay is not None)
+
+    def part(self, first: int, last: int) -> Self:
+        rows, contexts, sales = self.rows, self.contexts, self.sales
+        groups = slice(int(rows.user_baskets[first]), int(rows.user_baskets[last]))
+        begin, end = int(rows.baskets[groups.start]), int(rows.baskets[groups.stop])
+        if sales.begin.size:
+            sales = sales._replace(group_day=sales.group_day[groups], recent_share=sales.recent_share[groups])
+        item = rows.item[begin:end]
+        return type(self)(
+            Baskets(
+                rows.user_baskets[first : last + 1] - groups.start,
+                rows.baskets[groups.start : groups.stop + 1] - begin,
+                item,
+            ),
+            contexts._replace(
+                user=contexts.user[groups] - np.int32(first),
+                begin=contexts.begin[groups] - begin,
+                end=contexts.end[groups] - begin,
+                item=item,
+            ),
+            sales,
+            self.uses_repeats,
         )
 
     def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
-        return train.baskets, train.item, train.user_baskets
+        return self.rows.baskets, self.rows.item, self.rows.user_baskets
 
     def relabel(self, schedule: Schedule) -> None:
         self.labeled_contexts = self.contexts._replace(item=schedule.label[self.contexts.item])
@@ -141,19 +192,46 @@ class HybridFactors(Representation):
         theta: Parameters,
         hyper: Hyperparameters[np.float32],
         key: np.uint64,
+        blocks: tuple[int, int] | None = None,
     ) -> None:
+        collected = self.run_steps(schedule, round_index, theta, hyper, key, blocks)
+        self.apply_gradients(schedule, round_index, theta, collected)
+
+    def run_steps(
+        self,
+        schedule: Schedule,
+        round_index: int,
+        theta: Parameters,
+        hyper: Hyperparameters[np.float32],
+        key: np.uint64,
+        blocks: tuple[int, int] | None = None,
+    ) -> ContextGradients:
+        """Make the steps of a round; return the gradients of the contexts, which are not applied yet."""
         n_blocks, n_factors = schedule.n_blocks, theta.item.shape[1]
         strata, each = schedule.strata, schedule.partition.ranges_per_block
-        blocks = np.arange(n_blocks)
-        cell = blocks * schedule.n_ranges + (blocks + round_index) % n_blocks * each
+        numbers = np.arange(n_blocks)
+        cell = numbers * schedule.n_ranges + (numbers + round_index) % n_blocks * each
         visit_starts = starts(strata.cells[cell + each] - strata.cells[cell])
         gradients = np.empty((int(visit_starts[-1]), n_factors), np.float32)
         collected = ContextGradients(theta.item.copy(), gradients, visit_starts)
         contexts, width = self.labeled_contexts, factor_width(n_factors)
         steps = round_index, strata, contexts, collected, self.labeled_sales, theta, hyper, key, width
-        schedule.run_parallel(hrm_round, n_blocks, *steps)
-        updates = round_index, strata, contexts, collected, theta.item, width
-        schedule.run_parallel(apply_context_gradients, theta.item.shape[0], *updates)
+        schedule.run_blocks(hrm_round, blocks, *steps)
+        return collected
+
+    def apply_gradients(
+        self,
+        schedule: Schedule,
+        round_index: int,
+        theta: Parameters,
+        collected: ContextGradients,
+        items: tuple[int, int] | None = None,  # (first, last); None: all items
+    ) -> None:
+        """Apply the gradients of the contexts to these items, in the order of the visits."""
+        first, last = (0, theta.item.shape[0]) if items is None else items
+        contexts, width = self.labeled_contexts, factor_width(theta.item.shape[1])
+        updates = round_index, schedule.strata, contexts, collected, theta.item, width
+        schedule.run_parallel(apply_context_gradients, first, last, *updates)
 
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
         known = self.contexts
@@ -172,13 +250,10 @@ class HybridFactors(Representation):
 
     def signals(self, groups: Ints, items: Ints) -> tuple[Floats | None, ...]:
         repeat, trend = None, None
-        if self.repeat_decay is not None:
-            first, repeat = (
-                self.train.user_baskets[self.group_users(groups)],
-                np.empty(groups.size, np.float32),
-            )
-            decay = self.contexts.log_decay
-            repeat_signals(groups, items, first, self.train.baskets, self.train.item, decay, repeat)
+        if self.uses_repeats:
+            user_baskets, baskets, item = self.rows
+            first, repeat = user_baskets[self.group_users(groups)], np.empty(groups.size, np.float32)
+            repeat_signals(groups, items, first, baskets, item, self.contexts.log_decay, repeat)
         if self.sales.begin.size:
             trend = np.empty(groups.size, np.float32)
             days, recent_share = self.sales.group_day[groups], self.sales.recent_share[groups]

@@ -15,6 +15,7 @@ from shortlist.types import Bools, Ints, Longs, State
 RANGE_BYTES = 1 << 18  # a range of item factors should fit in a core's second-level cache
 CACHE_MIN_BLOCKS, CACHE_MAX_BLOCKS = 8, 32  # limits of the number of blocks that the cache size suggests
 CELL_ROWS = 500  # with fewer rows per cell, overhead exceeds the time of the steps
+BLOCK_ROWS = 10_000_000  # a block has at most about this many rows
 RELABEL_PERIOD = 5  # epochs between two relabelings of the items
 
 LABELS, STEPS, EXAMPLES = 1, 2, 8  # ids of random streams
@@ -26,6 +27,15 @@ class Partition(NamedTuple):
     n_blocks: int  # of users
     ranges_per_block: int  # ranges of items that a block processes per round
 
+    def range_size(self, n_items: int) -> int:
+        """Items per range; the last ranges may have fewer."""
+        return -(-n_items // (self.n_blocks * self.ranges_per_block))
+
+    def item_starts(self, n_items: int) -> Longs:
+        """(B + 1,) where the items start that a block processes in one round."""
+        each = self.range_size(n_items) * self.ranges_per_block
+        return np.minimum(np.arange(self.n_blocks + 1, dtype=np.int64) * each, n_items)
+
 
 def choose_partition(
     n_rows: int, n_users: int, n_items: int, n_factors: int, min_blocks: int = 4
@@ -35,9 +45,16 @@ def choose_partition(
     by_rows = int((n_rows / CELL_ROWS) ** 0.5)
     # more blocks than this would use each item less than about once
     by_reuse = min(max(n_rows // n_items, CACHE_MIN_BLOCKS), CACHE_MAX_BLOCKS)
-    n_blocks = max(1, min(max(min_blocks, min(by_cache, by_reuse)), by_rows, n_users, n_items))
+    by_size = n_rows // BLOCK_ROWS  # so that a cluster can share very large data
+    n_blocks = max(1, min(max(min_blocks, min(by_cache, by_reuse), by_size), by_rows, n_users, n_items))
     each = min(-(-by_cache // n_blocks), n_rows // (CELL_ROWS * n_blocks**2), n_items // n_blocks)
     return Partition(n_blocks, max(1, each))
+
+
+def draw_labels(n_items: int, seed: int, epoch: int) -> Ints:
+    """(n_items,) the position of each item in this epoch; it changes every RELABEL_PERIOD epochs."""
+    rng = np.random.Generator(np.random.PCG64([seed, LABELS, epoch // RELABEL_PERIOD]))
+    return rng.permutation(n_items).astype(np.int32)
 
 
 def random_bits(key: np.uint64, numbers: State) -> State:
@@ -143,25 +160,12 @@ class Schedule:
         """(first, last): the rows of blocks first … last - 1 are here."""
         return (0, self.n_blocks) if self.share is None else (self.share.first, self.share.last)
 
-    @property
-    def range_size(self) -> int:
-        """Items per range; the last ranges may have fewer."""
-        return -(-self.n_items // self.n_ranges)
-
-    @property
-    def item_starts(self) -> Longs:
-        """(B + 1,) where the items start that a block processes in one round."""
-        each = self.range_size * self.partition.ranges_per_block
-        return np.minimum(np.arange(self.n_blocks + 1, dtype=np.int64) * each, self.n_items)
-
     def prepare(self, epoch: int) -> bool:
         """Build the strata of this epoch; return whether the items were relabeled."""
         period = epoch // RELABEL_PERIOD
         is_new = period != self.period
         if is_new:
-            self.period = period
-            rng = np.random.Generator(np.random.PCG64([self.seed, LABELS, period]))
-            self.label = rng.permutation(self.n_items).astype(np.int32)
+            self.period, self.label = period, draw_labels(self.n_items, self.seed, epoch)
         if is_new or (self.examples is not None and epoch != self.epoch):
             self.epoch = epoch
             self._build_strata(*self._rows())
@@ -180,15 +184,13 @@ class Schedule:
         """The key of the random streams of one epoch."""
         return np.uint64(stream(self.seed, STEPS, epoch)[0])
 
-    def run_parallel(self, task: Callable[..., Any], n: int, *args: Any) -> list[Any]:
-        """Run task(first, last, *args) over 0 … n - 1 in one part per thread; wait for all of them."""
-        return self._run_parts(task, 0, n, *args)
+    def run_blocks(self, task: Callable[..., Any], blocks: tuple[int, int] | None, *args: Any) -> list[Any]:
+        """Run task(first, last, *args) over these blocks, or all blocks whose rows are here."""
+        first, last = self.own_blocks if blocks is None else blocks
+        return self.run_parallel(task, first, last, *args)
 
-    def run_blocks(self, task: Callable[..., Any], *args: Any) -> list[Any]:
-        """Run task(first, last, *args) over the blocks whose rows are here, in one part per thread."""
-        return self._run_parts(task, *self.own_blocks, *args)
-
-    def _run_parts(self, task: Callable[..., Any], begin: int, end: int, *args: Any) -> list[Any]:
+    def run_parallel(self, task: Callable[..., Any], begin: int, end: int, *args: Any) -> list[Any]:
+        """Run task(first, last, *args) over begin … end - 1 in one part per thread; wait for all of them."""
         parts = min(self.n_threads, end - begin)
         if parts <= 1:
             return [task(begin, end, *args)]
@@ -198,7 +200,7 @@ class Schedule:
 
     def _build_strata(self, indptr: Longs, item: Ints) -> None:
         n, groups = self.n_blocks, self.group_starts[self.user_starts]
-        range_size = self.range_size
+        range_size = self.partition.range_size(self.n_items)
         visits, rows = np.zeros((n, self.n_ranges), np.int64), np.zeros((n, self.n_ranges), np.int64)
 
         def count(first: int, last: int) -> None:
@@ -206,7 +208,7 @@ class Schedule:
                 block = groups[b], groups[b + 1]
                 count_visits(indptr, item, self.label, range_size, *block, visits[b], rows[b])
 
-        self.run_blocks(count)
+        self.run_blocks(count, None)
         cells, row_cells = starts(visits.ravel()), starts(rows.ravel())
         strata = Strata(
             cells=cells,
@@ -224,5 +226,5 @@ class Schedule:
                 block = groups[b], groups[b + 1]
                 write_visits(indptr, item, self.label, *block, visit_at[b], row_at[b], strata)
 
-        self.run_blocks(write)
+        self.run_blocks(write, None)
         self.strata = strata

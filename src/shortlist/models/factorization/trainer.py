@@ -1,7 +1,8 @@
 """Trainer: holds the parameters while they are trained. An engine decides where it keeps them."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -107,8 +108,8 @@ class Trainer(ABC):
         """Remember the current parameters as the best ones."""
 
     @abstractmethod
-    def load(self, theta: Parameters, best: Parameters | None) -> None:
-        """Continue from these parameters."""
+    def load(self, epoch: int, theta: Parameters, best_epoch: int, best: Parameters | None) -> None:
+        """Continue from the parameters after `epoch` epochs; the best ones are those of `best_epoch`."""
 
     @abstractmethod
     def current(self) -> dict[str, Any]:
@@ -176,10 +177,10 @@ class ThreadTrainer(Trainer):
             np.copyto(array, copy)
 
     def norms(self) -> dict[str, float]:
-        return {
-            name: sum_squares(parts) ** 0.5
-            for name, parts in squares(self.theta, self.schedule, BY_USER + BY_ITEM).items()
-        }
+        schedule = self.schedule
+        cuts = dict.fromkeys(BY_USER, schedule.user_starts)
+        cuts |= dict.fromkeys(BY_ITEM, schedule.partition.item_starts(schedule.n_items))
+        return {name: norm(block_squares(getattr(self.theta, name), at)) for name, at in cuts.items()}
 
     def loss(self) -> float:
         values = self.tracker.rows.user_values(self.task.representation, self.theta)
@@ -194,7 +195,7 @@ class ThreadTrainer(Trainer):
         own = {name: getattr(theta, name).copy() for name in BY_USER}
         self.kept = freeze(theta._replace(**own))
 
-    def load(self, theta: Parameters, best: Parameters | None) -> None:
+    def load(self, epoch: int, theta: Parameters, best_epoch: int, best: Parameters | None) -> None:
         self.theta, self.kept, self.label = theta, best, None
 
     def current(self) -> dict[str, Any]:
@@ -250,26 +251,13 @@ def take_users(array: Floats, users: Ints) -> Floats:
     return array[users] if array.size else array
 
 
-def squares(theta: Parameters, schedule: Schedule, names: tuple[str, ...]) -> dict[str, list[float]]:
-    """For each parameter, the sums of squares of its user blocks, or of its groups of item ranges."""
-    found = {}
-    for name in names:
-        array: Floats = getattr(theta, name)
-        cuts = schedule.item_starts if name in BY_ITEM else schedule.user_starts
-        found[name] = list(_squares(array, cuts)) if array.size else []
-    return found
-
-
-def _squares(array: Floats, cuts: Longs) -> Iterator[float]:
+def block_squares(array: Floats, cuts: Longs) -> list[float]:
+    """The sum of squares of each block of rows; NaN stays NaN."""
     with np.errstate(over="ignore", invalid="ignore"):
-        for low, high in pairwise(cuts.tolist()):
-            values = array[low:high].reshape(-1)
-            yield float(np.dot(values, values))  # one pass; NaN stays NaN
+        blocks = (array[low:high].reshape(-1) for low, high in pairwise(cuts.tolist())) if array.size else ()
+        return [float(np.dot(values, values)) for values in blocks]
 
 
-def sum_squares(parts: list[float]) -> float:
-    """The sum in the order of the blocks: the same bits for every engine."""
-    total = 0.0
-    for part in parts:
-        total += part
-    return total
+def norm(squares: list[float]) -> float:
+    """The root of the sum, which is exact: the same bits for every engine."""
+    return float(math.fsum(squares) ** 0.5)

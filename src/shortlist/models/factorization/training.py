@@ -185,7 +185,7 @@ def _load_checkpoint(options: TrainingOptions, trainer: Trainer) -> TrainingStat
             f"n_epochs must be at least {state.epoch}, the epoch of the checkpoint "
             f"{options.checkpoint}, got {options.n_epochs}; raise n_epochs or pass another checkpoint path."
         )
-    trainer.load(theta, best)
+    trainer.load(state.epoch, theta, state.best_epoch, best)
     return state
 
 

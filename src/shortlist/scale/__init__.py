@@ -1,0 +1,1 @@
+"""Beyond one machine: training, batch recommendation and trials on a Ray cluster."""

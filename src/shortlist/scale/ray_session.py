@@ -1,0 +1,59 @@
+"""The connection to a Ray cluster, and tasks that run anywhere on it."""
+
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import ray
+
+from shortlist.errors import ConfigError
+from shortlist.scale.actor import run_task
+from shortlist.scale.code_stamp import code_stamp
+from shortlist.scale.ray_cluster import node_cpus, worker_environment
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+TASKS_PER_CPU = 2  # submitted at once, so that no CPU waits for the driver
+
+
+def connect(address: str | None) -> bool:
+    """Connect to the cluster unless this process is connected; return whether a connection was made."""
+    if ray.is_initialized():
+        return False
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        options["include_dashboard"] = False
+    elif not address.startswith("ray://"):
+        options["address"] = address
+    try:
+        ray.init(**(options if address is None or "address" in options else {"address": address}))
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ConfigError(
+            f"address {address!r} of the Ray cluster cannot be reached: {reason}; start one with `ray start "
+            "--head`, or pass None for a cluster on this machine.",
+            parameter="address",
+        ) from None
+    return True
+
+
+def disconnect() -> None:
+    """Close the connection of this process."""
+    ray.shutdown()
+
+
+def map_tasks(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+    """Call the function on each task on the cluster; results are in order, lost tasks are repeated."""
+    environment, name = worker_environment(1), secrets.token_hex(8)
+    packed = ray.put(ray.cloudpickle.dumps(function))
+    remote = ray.remote(run_task).options(num_cpus=1, max_retries=-1)
+    waiting: deque[Any] = deque()
+    limit = TASKS_PER_CPU * max(1, sum(node_cpus()))
+    for task in tasks:
+        if len(waiting) >= limit:
+            yield ray.get(waiting.popleft())
+        waiting.append(remote.remote(environment, code_stamp(), name, packed, task))
+    while waiting:
+        yield ray.get(waiting.popleft())

@@ -1,0 +1,359 @@
+"""RayTrainer: trains the factors of a task on the workers of a Ray cluster.
+
+The driver holds the parameters of items. Those of users stay with the workers; every few seconds, a copy of
+them goes to the object store of the worker's node and to the next worker. If a worker or a node is lost, all
+workers are started again from the last copy, or from the start, and repeat the epochs since then, with the
+same result.
+"""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import ray
+from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayTaskError, WorkerCrashedError
+
+from shortlist.core.array_parts import ArrayParts
+from shortlist.errors import TrainingError
+from shortlist.kernels.mf import Parameters
+from shortlist.models.factorization.loss import LossRows, LossTracker, UserValues, draw_rows
+from shortlist.models.factorization.parameters import freeze
+from shortlist.models.factorization.schedule import (
+    RELABEL_PERIOD,
+    Share,
+    divide_users,
+    draw_labels,
+)
+from shortlist.models.factorization.trainer import (
+    BY_ITEM,
+    BY_USER,
+    Trainer,
+    TrainingTask,
+    block_squares,
+    norm,
+)
+from shortlist.scale.links import PeerLostError
+from shortlist.scale.ray_cluster import RayCluster
+from shortlist.scale.worker import Arrays, EpochResult, TrainingWorker, WorkerTask
+from shortlist.types import Floats, Ints
+
+SNAPSHOT_SECONDS = 5.0
+MAX_LOSSES = 20  # of workers, one after the other, without a completed epoch in between
+SLOW = 1.5  # a worker is slow if it computes this many times as long as the others on average
+PATIENCE_SECONDS = 30.0  # of waiting for an epoch before those who are behind are named
+
+Result = TypeVar("Result")
+logger = logging.getLogger("shortlist")
+
+
+class UserParts(NamedTuple):
+    """A copy of the parameters of all users, in parts in the store of the cluster."""
+
+    epoch: int  # number of completed epochs
+    items: Arrays  # in their original order
+    parts: list[tuple[int, Any]]  # (first user, reference to the arrays)
+
+
+class RayTrainer(Trainer):
+    """The parameters of a task, on the workers of a cluster."""
+
+    def __init__(self, task: TrainingTask, cluster: RayCluster) -> None:
+        self.task, self.cluster, self.partition = task, cluster, task.partition
+        indptr, item, group_starts = task.groups
+        self.n_items, self.size = task.data.n_items, int(item.size)
+        self.user_starts = divide_users(indptr[group_starts], self.partition.n_blocks)
+        self.items = self._initial_items()
+        self.epoch, self.losses, self.is_complete = 0, 0, True
+        self.saved: UserParts | None = None  # None: the initial parameters
+        self.kept: UserParts | None = None  # the best parameters
+        self.last_copy, self.last_seconds = time.monotonic(), 0.0
+        self.bytes_received = 0  # by workers from workers, in the last epoch
+        self.label = np.arange(self.n_items, dtype=np.int32)
+        self._attempt(lambda: None)
+
+    def __exit__(self, *_: object) -> None:
+        self.cluster.stop_workers()
+
+    @property
+    def n_rows(self) -> int:
+        return self.size
+
+    # ------------------------------------------------------------------ workers
+    def _start_workers(self) -> None:
+        """Start workers with their rows, and bring them to the last copy."""
+        n = min(self.cluster.count_workers(), self.partition.n_blocks)
+        workers = self.cluster.start_workers(n)
+        n = len(workers)
+        self.worker_blocks = tuple(np.linspace(0, self.partition.n_blocks, n + 1).astype(int).tolist())
+        self.first_users = self.user_starts[list(self.worker_blocks)]
+        key = secrets.token_bytes(32)
+        self.cluster.create(TrainingWorker, [(rank, key, self.cluster.ips[rank]) for rank in range(n)])
+        sampled = draw_rows(self.size, self.n_items, self.task.seed)
+        rows = []
+        for rank in range(n):  # one after the other: the store of the driver's node holds one share at a time
+            rows += self.cluster.get(
+                [self._call(rank, TrainingWorker.load, self._worker_task(rank, *sampled))]
+            )
+        self.tracker = LossTracker(LossRows.join(rows), self.task.objective)
+        addresses = self.cluster.get([self._call(rank, TrainingWorker.address) for rank in range(n)])
+        self.cluster.get([self._call(rank, TrainingWorker.connect, addresses) for rank in range(n)])
+        self.epoch, self.items, self.is_complete, self.is_fresh = 0, self._initial_items(), True, True
+        if self.saved is not None:
+            self.epoch, self.items = self.saved.epoch, dict(self.saved.items)
+            self._set_users(self.saved)
+
+    def _initial_items(self) -> Arrays:
+        """The item parameters before the first epoch, in their original order."""
+        start = self.task.start(0, 0)._asdict()
+        return {name: start[name] for name in BY_ITEM}
+
+    def _worker_task(self, rank: int, rows: Any, other: Ints) -> WorkerTask:
+        task, (first, last) = self.task, self.worker_blocks[rank : rank + 2]
+        indptr, item, group_starts = task.groups
+        users = slice(int(self.user_starts[first]), int(self.user_starts[last]))
+        groups = slice(int(group_starts[users.start]), int(group_starts[users.stop]))
+        begin, end = int(indptr[groups.start]), int(indptr[groups.stop])
+        sampled = slice(*np.searchsorted(rows, [begin, end]))
+        examples = task.examples
+        own_starts = np.clip(self.user_starts, users.start, users.stop) - users.start
+        return WorkerTask(
+            worker_blocks=self.worker_blocks,
+            share=Share(first, last, groups.start, own_starts),
+            first_user=users.start,
+            last_user=users.stop,
+            groups=(
+                indptr[groups.start : groups.stop + 1] - begin,
+                item[begin:end],
+                group_starts[users.start : users.stop + 1] - groups.start,
+            ),
+            representation=task.representation.part(users.start, users.stop),
+            examples=None if examples is None else examples._replace(trained=examples.trained[groups]),
+            start=task.start,
+            hyper=task.hyper,
+            n_items=self.n_items,
+            partition=self.partition,
+            seed=task.seed,
+            n_threads=self.cluster.threads_per_worker,
+            loss_rows=rows[sampled] - begin,
+            loss_items=other[sampled],
+        )
+
+    def _call(self, rank: int, method: Callable[..., Any], *args: Any) -> Any:
+        return self.cluster.workers[rank].call.remote(method, *args)
+
+    def _call_all(self, method: Callable[..., Any], *args: Any) -> list[Any]:
+        """References to the results of all workers, in their order."""
+        return [self._call(rank, method, *args) for rank in range(len(self.cluster.workers))]
+
+    def _call_now(self, method: Callable[..., Any]) -> list[Any]:
+        """References to the results of all workers, also while they train."""
+        now = [worker.call.options(concurrency_group="control") for worker in self.cluster.workers]
+        return [one.remote(method) for one in now]
+
+    def _attempt(self, operation: Callable[[], Result], epoch: int | None = None) -> Result:
+        """Do something with the workers after this many epochs; start again whenever one is lost."""
+        target = self.epoch if epoch is None else epoch
+        while True:
+            try:
+                if not self.cluster.workers:
+                    self._start_workers()
+                while self.epoch < target:
+                    self._run(self.epoch)
+                    if self.kept is not None and self.kept.epoch == self.epoch:
+                        self.kept = self._copy_users("best")
+                return operation()
+            except (RayActorError, WorkerCrashedError, ObjectLostError, GetTimeoutError) as error:
+                self._record_loss(error)
+            except RayTaskError as error:
+                if not isinstance(error.cause, (PeerLostError, ObjectLostError)):
+                    raise
+                self._record_loss(error)
+
+    def _record_loss(self, error: Exception) -> None:
+        """End the remaining workers, so that they are started again."""
+        self.losses += 1
+        self.cluster.stop_workers()
+        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        if self.losses > MAX_LOSSES:
+            raise TrainingError(
+                f"training lost workers {self.losses} times without completing an epoch ({reason}); "
+                "check the memory of the nodes and `ray status`."
+            ) from None
+        logger.warning("a worker was lost (%s); starting again from epoch %d", reason, self._saved_epoch)
+
+    @property
+    def _saved_epoch(self) -> int:
+        return 0 if self.saved is None else self.saved.epoch
+
+    # ------------------------------------------------------------------ training
+    def run_epoch(self, epoch: int) -> None:
+        self._attempt(lambda: self._run(epoch), epoch)
+        self.losses = 0
+        if time.monotonic() - self.last_copy > SNAPSHOT_SECONDS:
+            self.saved = self._attempt(lambda: self._copy_users("last"))
+            self.last_copy = time.monotonic()
+
+    def _run(self, epoch: int) -> None:
+        began = time.perf_counter()
+        items = None
+        if self.is_fresh or epoch % RELABEL_PERIOD == 0:
+            self.label = draw_labels(self.n_items, self.task.seed, epoch)
+            items = ray.put(self.items)
+        self.is_fresh = False
+        calls = self._call_all(TrainingWorker.run_epoch, epoch, items)
+        try:
+            results = self._wait(calls)
+        except KeyboardInterrupt:
+            self.cluster.get(self._call_now(TrainingWorker.stop))
+            self._take(self.cluster.get(calls))
+            self.is_complete = False
+            raise
+        self._take(results)
+        self.epoch, self.last_seconds = epoch + 1, time.perf_counter() - began
+
+    def _wait(self, calls: list[Any]) -> list[EpochResult]:
+        """The results of all workers; the first error ends the wait."""
+        waiting, limit = list(calls), max(PATIENCE_SECONDS, 3 * self.last_seconds)
+        while waiting:
+            done, waiting = ray.wait(waiting, num_returns=1, timeout=limit)
+            self.cluster.get(done)
+            if not done:
+                self._name_last()
+        return self.cluster.get(calls)
+
+    def _name_last(self) -> None:
+        """Log which workers are behind in an epoch that takes long."""
+        calls = self._call_now(TrainingWorker.current_turn)
+        answered, silent = ray.wait(calls, num_returns=len(calls), timeout=5.0)
+        turns = {calls.index(one): self.cluster.get([one])[0] for one in answered}
+        behind = [calls.index(one) for one in silent] or [min(turns, key=lambda rank: turns[rank])]
+        names = ", ".join(self.cluster.name(rank) for rank in behind)
+        logger.warning("epoch %d waits for %s", self.epoch + 1, names)
+
+    def _take(self, results: list[EpochResult]) -> None:
+        """Join what the workers report."""
+        joined = {name: np.concatenate([one.items[name] for one in results]) for name in BY_ITEM}
+        self.items = {
+            name: np.take(array, self.label, axis=0) if array.size else array
+            for name, array in joined.items()
+        }
+        self.user_values = UserValues.join([one.user_values for one in results])
+        self.user_squares = {
+            name: [value for one in results for value in one.squares[name]] for name in BY_USER
+        }
+        self.labeled = joined
+        self.bytes_received = sum(one.bytes_received for one in results)
+        self.slow_worker = self._find_slow([one.seconds for one in results])
+
+    def _find_slow(self, seconds: list[float]) -> str | None:
+        if len(seconds) < 2:
+            return None
+        slowest = int(np.argmax(seconds))
+        others = (sum(seconds) - seconds[slowest]) / (len(seconds) - 1)
+        return self.cluster.name(slowest) if seconds[slowest] > SLOW * others else None
+
+    def norms(self) -> dict[str, float]:
+        cuts = self.partition.item_starts(self.n_items)
+        found = self.user_squares | {name: block_squares(self.labeled[name], cuts) for name in BY_ITEM}
+        return {name: norm(found[name]) for name in BY_USER + BY_ITEM}
+
+    def loss(self) -> float:
+        none = {name: np.empty(0, np.float32) for name in BY_USER}
+        return self.tracker.loss(self.user_values, _join(none, self.labeled), self.label)
+
+    # ------------------------------------------------------------------ parameters of users
+    def user_rows(self, users: Ints) -> Parameters:
+        return self._attempt(lambda: self._user_rows(users))
+
+    def _user_rows(self, users: Ints) -> Parameters:
+        owners = np.searchsorted(self.first_users, users, side="right") - 1
+        ranks = np.unique(owners).tolist()
+        numbers = [np.flatnonzero(owners == rank) for rank in ranks]
+        calls = [
+            self._call(rank, TrainingWorker.user_rows, users[own] - self.first_users[rank])
+            for rank, own in zip(ranks, numbers, strict=True)
+        ]
+        order = np.argsort(np.concatenate(numbers))
+        parts = self.cluster.get(calls)
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in BY_USER}
+        return _join({n: array[order] if array.size else array for n, array in joined.items()}, self.items)
+
+    def _copy_users(self, name: str) -> UserParts:
+        """Copy the parameters of users to the store, and to the next worker in case a node is lost."""
+        calls = self._call_all(TrainingWorker.user_arrays)
+        workers = self.cluster.workers
+        if len(workers) > 1:
+            self.cluster.get(
+                [workers[(at + 1) % len(workers)].keep.remote(name, call) for at, call in enumerate(calls)]
+            )
+        else:
+            ray.wait(calls, num_returns=len(calls), fetch_local=False)
+        return UserParts(self.epoch, self.items, list(zip(self.first_users.tolist(), calls, strict=False)))
+
+    def _set_users(self, source: UserParts) -> None:
+        for first, part in source.parts:
+            self.cluster.get(self._call_all(TrainingWorker.set_users, first, part))
+
+    def keep_best(self) -> None:
+        self.kept = self._attempt(lambda: self._copy_users("best"))
+
+    def load(self, epoch: int, theta: Parameters, best_epoch: int, best: Parameters | None) -> None:
+        self.saved = self._store(epoch, theta)
+        self.kept = None if best is None else self._store(best_epoch, best)
+        self.cluster.stop_workers()
+        self.epoch = epoch
+        self._attempt(lambda: None)
+
+    def _store(self, epoch: int, theta: Parameters) -> UserParts:
+        """Put parameters into the store of the cluster."""
+        by_name, parts = theta._asdict(), []
+        for first, last in pairwise(self.first_users.tolist()):
+            users = {name: by_name[name][first:last] for name in BY_USER if by_name[name].size}
+            parts.append((first, ray.put(users)))
+        return UserParts(epoch, {name: by_name[name] for name in BY_ITEM}, parts)
+
+    def current(self) -> dict[str, Any]:
+        found = self._attempt(lambda: UserParts(self.epoch, self.items, self._current_parts()))
+        return self._to_save(found)
+
+    def _current_parts(self) -> list[tuple[int, Any]]:
+        return list(zip(self.first_users.tolist(), self._call_all(TrainingWorker.user_arrays), strict=False))
+
+    def best(self) -> dict[str, Any]:
+        return {} if self.kept is None else self._to_save(self.kept)
+
+    def _to_save(self, source: UserParts) -> dict[str, Any]:
+        """Arrays to be written; those of users are fetched part by part."""
+        n_users = int(self.user_starts[-1])
+        start = self.task.start(0, 1)._asdict()
+
+        def fetch(name: str) -> Iterator[Floats]:
+            for _, part in source.parts:
+                yield self.cluster.get([part])[0][name]
+
+        users = {
+            name: ArrayParts(np.dtype(np.float32), (n_users, *start[name].shape[1:]), partial(fetch, name))
+            if start[name].size
+            else start[name]
+            for name in BY_USER
+        }
+        return users | source.items
+
+    def finish(self) -> Parameters:
+        return self._attempt(self._gather)
+
+    def _gather(self) -> Parameters:
+        source = UserParts(self.epoch, self.items, self._current_parts()) if self.kept is None else self.kept
+        parts = [self.cluster.get([part])[0] for _, part in source.parts]
+        users = {name: np.concatenate([part[name] for part in parts]) for name in BY_USER if name in parts[0]}
+        none = {name: np.empty(0, np.float32) for name in BY_USER if name not in users}
+        return freeze(_join(users | none, {name: np.array(array) for name, array in source.items.items()}))
+
+
+def _join(users: Arrays, items: Arrays) -> Parameters:
+    return Parameters(**{name: (users | items)[name] for name in Parameters._fields})

@@ -1,0 +1,310 @@
+"""TrainingWorker: trains consecutive blocks of users; runs in a process of a cluster.
+
+The rows and parameters of its users stay with it during the whole fit; parameters of items travel. In turn t,
+block b trains on group (b + t) mod B of the item ranges. A worker with blocks f … l - 1 needs one new group
+per turn, the one that block l, the first of its right neighbor, has just finished. So each worker sends one
+group to its left neighbor per turn, and no worker waits for all others.
+
+With HRM, a step also changes the items of the basket's context, which may lie in any range. The changes are
+applied after each turn, in the order of the blocks: each group of items passes through all workers, from the
+first to the last, which sends it to all of them.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shortlist.core.ragged import read_only
+from shortlist.kernels.mf import Hyperparameters, Parameters
+from shortlist.kernels.trend import Sales
+from shortlist.models.factorization.loss import LossRows, UserValues
+from shortlist.models.factorization.representation import Baskets, HybridFactors, Representation
+from shortlist.models.factorization.schedule import Partition, Schedule, Share, UniformExamples
+from shortlist.models.factorization.trainer import BY_ITEM, BY_USER, block_squares, take_users
+from shortlist.scale.links import Address, Links
+from shortlist.types import Floats, Ints, Longs
+
+Arrays = dict[str, Floats]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WorkerTask:
+    """The part of a training task that one worker does."""
+
+    worker_blocks: tuple[int, ...]  # (n_workers + 1,) first block of each worker
+    share: Share
+    first_user: int
+    last_user: int  # one past the last
+    groups: tuple[Longs, Ints, Longs]  # (indptr, item, group_starts) of its users
+    representation: Representation  # of its users
+    examples: UniformExamples | None
+    start: Callable[[int, int], Parameters]
+    hyper: Hyperparameters[np.float32]
+    n_items: int
+    partition: Partition
+    seed: int
+    n_threads: int
+    loss_rows: Longs  # numbers of its rows in the sample of the loss
+    loss_items: Ints  # their other items
+
+
+class EpochResult(NamedTuple):
+    """What a worker reports after an epoch."""
+
+    items: Arrays  # of the groups of ranges that its blocks will process first
+    user_values: UserValues  # of its rows in the sample of the loss
+    squares: dict[str, list[float]]  # of its user blocks
+    seconds: float  # of computation
+    bytes_received: int  # from other workers
+    is_complete: bool
+
+
+class TrainingWorker:
+    """Some blocks of users, and a copy of the item parameters."""
+
+    def __init__(self, rank: int, key: bytes, host: str) -> None:
+        self.rank, self.links = rank, Links(rank, key, host)
+        self.stopped, self.turn = threading.Event(), 0
+
+    def address(self) -> Address:
+        """Where other workers connect."""
+        return self.links.address
+
+    def load(self, task: WorkerTask) -> LossRows:
+        """Take the rows; make the initial parameters of their users; return its part of the loss sample."""
+        indptr, item, group_starts = task.groups
+        self.task, self.representation = task, _own_arrays(task.representation)
+        self.schedule = Schedule(
+            read_only(indptr),
+            read_only(item),
+            np.array(group_starts),
+            task.n_items,
+            task.partition,
+            task.seed,
+            ThreadPoolExecutor(task.n_threads),
+            task.n_threads,
+            task.examples,
+            task.share._replace(user_starts=np.array(task.share.user_starts)),
+        )
+        self.item_starts = task.partition.item_starts(task.n_items)
+        self.theta = task.start(task.first_user, task.last_user)
+        self.loss_rows = LossRows.of(self.schedule, self.representation, task.loss_rows, task.loss_items)
+        return self.loss_rows
+
+    def connect(self, addresses: list[Address]) -> None:
+        """Open the connections that an epoch needs."""
+        n, rank = len(addresses), self.rank
+        if n == 1:
+            return
+        if isinstance(self.representation, HybridFactors):
+            last = n - 1
+            send_to = {0, rank + 1} if rank < last else set(range(n))
+            receive_from = {rank - 1, last} if rank else set(range(n))
+            self.links.connect(addresses, (send_to - {rank}) & set(range(n)), (receive_from - {rank}))
+        else:
+            self.links.connect(addresses, {(rank - 1) % n}, {(rank + 1) % n})
+
+    # ------------------------------------------------------------------ an epoch
+    def run_epoch(self, epoch: int, items: Arrays | None) -> EpochResult:
+        """Make one pass over its rows; `items`, in their original order, replace those of the worker."""
+        schedule, began = self.schedule, self.links.bytes_received
+        self.stopped.clear()
+        self.seconds = 0.0
+        with self._measured():
+            if schedule.prepare(epoch):
+                self.representation.relabel(schedule)
+            if items is not None:
+                for name, values in items.items():
+                    array: Floats = getattr(self.theta, name)
+                    if array.size:
+                        array[schedule.label] = values
+        key = schedule.epoch_key(epoch)
+        if isinstance(self.representation, HybridFactors):
+            self._run_hybrid(self.representation, key)
+        else:
+            self._run_ring(key)
+        return self._result(began)
+
+    def _run_ring(self, key: np.uint64) -> None:
+        (first, last), n = self.schedule.own_blocks, self.schedule.n_blocks
+        alone = last - first == n
+        left, right = (self.rank - 1) % self._n_workers, (self.rank + 1) % self._n_workers
+        expected = None  # the group that the right neighbor sends
+        for turn in range(n):
+            self.turn = turn
+            if expected is not None and last - first == 1:
+                self._receive_group(right, expected)
+                expected = None
+            self._run_blocks(turn, (first, first + 1), key)
+            if not alone:
+                self._send_group(left, (first + turn) % n)
+            self._run_blocks(turn, (first + 1, last - 1), key)
+            if expected is not None:
+                self._receive_group(right, expected)
+            if last - first > 1:
+                self._run_blocks(turn, (last - 1, last), key)
+            expected = None if alone else (last + turn) % n
+        if expected is not None:
+            self._receive_group(right, expected)
+        self.links.flush()
+
+    def _run_blocks(self, turn: int, blocks: tuple[int, int], key: np.uint64) -> None:
+        if blocks[0] >= blocks[1] or self.stopped.is_set():
+            return
+        with self._measured():
+            self.representation.run_round(self.schedule, turn, self.theta, self.task.hyper, key, blocks)
+
+    def _run_hybrid(self, representation: HybridFactors, key: np.uint64) -> None:
+        schedule, theta = self.schedule, self.theta
+        for turn in range(schedule.n_blocks):
+            self.turn, collected = turn, None
+            if not self.stopped.is_set():
+                with self._measured():
+                    collected = representation.run_steps(schedule, turn, theta, self.task.hyper, key)
+
+            def apply(groups: list[int], turn: int = turn, found: Any = collected) -> None:
+                if found is not None:
+                    with self._measured():
+                        for items in self._runs(groups):
+                            representation.apply_gradients(schedule, turn, theta, found, items)
+
+            self._pass_through(turn, apply)
+        self.links.flush()
+
+    def _pass_through(self, turn: int, apply: Callable[[list[int]], None]) -> None:
+        """Apply the gradients of every worker, in their order, to all items."""
+        rank, last = self.rank, self._n_workers - 1
+        if rank:
+            self._send_groups(0, self._groups_of(rank, turn))
+        for owner in range(last + 1):
+            groups = self._groups_of(owner, turn)
+            if rank or owner:
+                self._receive_groups(rank - 1 if rank else owner, groups)
+            apply(groups)
+            for target in [rank + 1] if rank < last else range(last):
+                self._send_groups(target, groups)
+        if rank < last:
+            for owner in range(last + 1):
+                self._receive_groups(last, self._groups_of(owner, turn))
+
+    def _groups_of(self, rank: int, turn: int) -> list[int]:
+        """The groups of ranges that a worker's blocks process in a turn."""
+        cuts, n = self.task.worker_blocks, self.schedule.n_blocks
+        return [(block + turn) % n for block in range(cuts[rank], cuts[rank + 1])]
+
+    def _runs(self, groups: list[int]) -> Iterator[tuple[int, int]]:
+        """(first, last) of the items of each run of consecutive groups; group 0 may follow the last one."""
+        starts, begin = self.item_starts, 0
+        for at in range(1, len(groups) + 1):
+            if at == len(groups) or groups[at] != groups[at - 1] + 1:
+                yield int(starts[groups[begin]]), int(starts[groups[at - 1] + 1])
+                begin = at
+
+    def _send_groups(self, rank: int, groups: list[int]) -> None:
+        for low, high in self._runs(groups):
+            for array in self._item_arrays():
+                self.links.send(rank, array[low:high])
+
+    def _receive_groups(self, rank: int, groups: list[int]) -> None:
+        for low, high in self._runs(groups):
+            for array in self._item_arrays():
+                self.links.receive(rank, array[low:high])
+
+    def _send_group(self, rank: int, group: int) -> None:
+        self._send_groups(rank, [group])
+
+    def _receive_group(self, rank: int, group: int) -> None:
+        self._receive_groups(rank, [group])
+
+    def _item_arrays(self) -> list[Floats]:
+        return [array for name, array in self.theta._asdict().items() if name in BY_ITEM and array.size]
+
+    @property
+    def _n_workers(self) -> int:
+        return len(self.task.worker_blocks) - 1
+
+    def _result(self, bytes_before: int) -> EpochResult:
+        first, last = self.schedule.own_blocks
+        items, users = self.item_starts, self.schedule.user_starts[first : last + 1]
+        with self._measured():
+            own = {name: block_squares(array, users) for name, array in self.user_arrays().items()}
+            values = self.loss_rows.user_values(self.representation, self.theta)
+        return EpochResult(
+            {name: getattr(self.theta, name)[items[first] : items[last]] for name in BY_ITEM},
+            values,
+            own,
+            self.seconds,
+            self.links.bytes_received - bytes_before,
+            not self.stopped.is_set(),
+        )
+
+    def _measured(self) -> "_Stopwatch":
+        return _Stopwatch(self)
+
+    # ------------------------------------------------------------------ parameters of users
+    def user_arrays(self) -> Arrays:
+        """The parameters of its users."""
+        return {name: getattr(self.theta, name) for name in BY_USER}
+
+    def user_rows(self, users: Ints) -> Arrays:
+        """The parameters of some of its users, counted from its first one."""
+        return {name: take_users(getattr(self.theta, name), users) for name in BY_USER}
+
+    def set_users(self, first_user: int, arrays: Arrays) -> None:
+        """Replace the parameters of those of these consecutive users that it has."""
+        for name, values in arrays.items():
+            array: Floats = getattr(self.theta, name)
+            low = max(first_user, self.task.first_user)
+            high = min(first_user + len(values), self.task.last_user)
+            if array.size and low < high:
+                own = slice(low - self.task.first_user, high - self.task.first_user)
+                array[own] = values[low - first_user : high - first_user]
+
+    # ------------------------------------------------------------------ called while an epoch runs
+    def stop(self) -> None:
+        """Make no more steps in this epoch; items are still passed on."""
+        self.stopped.set()
+
+    def current_turn(self) -> int:
+        """The turn of the epoch that runs."""
+        return self.turn
+
+
+class _Stopwatch:
+    """Adds the time of a block of code to the worker's time of computation."""
+
+    def __init__(self, worker: Any) -> None:
+        self.worker = worker
+
+    def __enter__(self) -> None:
+        self.began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.worker.seconds += time.perf_counter() - self.began
+
+
+def _own_arrays(representation: Representation) -> Representation:
+    """Writable copies of arrays that kernels expect to be writable; those of a cluster's store are not.
+
+    Kernels are compiled again for arrays of another kind.
+    """
+    if not isinstance(representation, HybridFactors):
+        return representation
+    (user_baskets, baskets, item), contexts = representation.rows, representation.contexts
+    sales: Any = (np.array(one) if np.ndim(one) else one for one in representation.sales)
+    return HybridFactors(
+        Baskets(read_only(user_baskets), read_only(baskets), read_only(item)),
+        contexts._replace(
+            user=np.array(contexts.user),
+            begin=np.array(contexts.begin),
+            end=np.array(contexts.end),
+            item=read_only(item),
+        ),
+        Sales(*sales),
+        representation.uses_repeats,
+    )

@@ -1,0 +1,66 @@
+"""A Ray cluster of three nodes on this machine, for the tests."""
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+STORE = 100 << 20  # bytes of a node's object store
+
+needs_ray = [
+    pytest.mark.xdist_group("ray"),  # one process starts the cluster
+    pytest.mark.filterwarnings("ignore"),  # of Ray itself
+]
+
+
+@contextmanager
+def three_nodes():
+    """Start three nodes with one CPU each and connect to them."""
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's spelling
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    ray = pytest.importorskip("ray", reason="ray is not installed; pip install 'shortlist[scale]'")
+    from ray.cluster_utils import Cluster
+
+    options = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=options)
+    try:
+        del options["include_dashboard"]
+        for _ in range(2):
+            cluster.add_node(**options)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        cluster.wait_for_nodes()
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def worker_pids():
+    """The processes of the workers that train."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if folder.joinpath("cmdline").read_bytes().startswith(b"ray::WorkerProcess"):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def no_workers_remain(seconds=30):
+    """Whether all workers end within some seconds."""
+    deadline = time.monotonic() + seconds
+    while worker_pids() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not worker_pids()
+
+
+def kill_worker(number=0):
+    """End one of the workers without notice; return whether there was one."""
+    pids = worker_pids()
+    if pids:
+        os.kill(pids[number % len(pids)], signal.SIGKILL)
+    return bool(pids)

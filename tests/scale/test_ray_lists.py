@@ -1,0 +1,59 @@
+"""Batch recommendation on a Ray cluster: the same bytes as one process."""
+
+import sys
+
+import pytest
+
+import shortlist as sl
+from shortlist.errors import ConfigError
+from tests.models.cases import crowd, fit
+from tests.scale.cluster import kill_worker, needs_ray
+
+pytestmark = [
+    *needs_ray,
+    pytest.mark.skipif(sys.platform == "win32", reason="Ray's test cluster needs POSIX"),
+]
+
+
+def contents(folder):
+    """The bytes of each list file."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.parquet"))}
+
+
+@pytest.mark.parametrize("name", ["TwoStage", "DKHRM", "PersonalFrequency"])
+def test_same_bytes_as_one_process(cluster, name, tmp_path, monkeypatch):
+    monkeypatch.setattr("shortlist.models.contract.MAX_BATCH", 64)
+    monkeypatch.setattr("shortlist.models.factorization.engine.MAX_BATCH", 64)
+    monkeypatch.setattr("shortlist.models.two_stage.two_stage.BATCH", 64)
+    model = fit(name, crowd(), **({"n_epochs": 2} if name == "DKHRM" else {}))
+    one, other = tmp_path / "one", tmp_path / "other"
+    options = {"N": 5, "users_per_file": 128}
+    sl.recommend_to_folder(model, one, **options)
+    calls = []
+    sl.recommend_to_folder(
+        model, other, engine=sl.RayEngine(), progress=lambda *call: calls.append(call), **options
+    )
+    assert contents(one) == contents(other)
+    assert len(contents(one)) == len(calls) == 4
+    lists = model.recommend(N=5)
+    truth = crowd()
+    with pytest.warns(sl.errors.DataWarning):
+        expected = sl.evaluate(lists, truth).to_dict()
+    assert sl.evaluate(other, truth).to_dict() == expected
+
+
+def test_lost_tasks_are_repeated_and_errors_are_raised(cluster):
+    kill_worker()  # none: tasks need no workers of their own
+    assert list(sl.RayEngine().map(square, range(20))) == [n * n for n in range(20)]
+    with pytest.raises(ConfigError, match="not 7"):
+        list(sl.RayEngine().map(refuse, [1, 7]))
+
+
+def square(n):
+    return n * n
+
+
+def refuse(n):
+    if n == 7:
+        raise ConfigError("not 7")
+    return n
