@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.errors import ConfigError, TrainingError
+from shortlist.errors import ConfigError
 from shortlist.models.factorization import training
 from tests.models.cases import bits, checkerboard, crowd, fit, model
 from tests.models.factorization.test_training import Recorder, split
@@ -86,9 +86,13 @@ def test_ctrl_c_during_an_epoch_stops_the_workers(cluster):
     assert all(np.isfinite(array).all() for array in one._state.parameters)
 
 
-def test_divergence_is_reported_as_with_threads(cluster):
-    with pytest.raises(TrainingError, match=r"diverged in epoch \d+: .* try a smaller lr"):
-        model("CRRMF", lr=10.0).fit(checkerboard(), engine=sl.RayEngine(n_workers=2))
+@pytest.mark.parametrize("name", ["CRRMF", "DKHRM"])
+def test_steps_shrink_after_divergence_as_with_threads(cluster, name):
+    expected = model(name, lr=10.0, n_epochs=7).fit(crowd())
+    found = model(name, lr=10.0, n_epochs=7).fit(crowd(), engine=sl.RayEngine(n_workers=2))
+    assert bits(found) == bits(expected)
+    assert found.losses_ == expected.losses_
+    assert found.lr_ == expected.lr_ < 10
 
 
 def test_other_code_on_a_node_is_refused(cluster, monkeypatch):

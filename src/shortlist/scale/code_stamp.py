@@ -6,15 +6,13 @@ from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
-import shortlist
-
 PACKAGES = ("numpy", "numba", "llvmlite", "scipy", "polars")
 
 
 @cache
 def code_stamp() -> dict[str, str]:
     """Versions of Python and of the packages that compute, and a digest of this package's sources."""
-    folder, digest = Path(shortlist.__file__).parent, sha256()
+    folder, digest = Path(__file__).parents[1], sha256()
     for file in sorted(folder.rglob("*.py")):
         digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
     stamp = {"python": platform.python_version(), "machine": platform.machine()}

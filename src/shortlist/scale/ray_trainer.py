@@ -39,7 +39,7 @@ from shortlist.models.factorization.trainer import (
 )
 from shortlist.scale.links import PeerLostError
 from shortlist.scale.ray_cluster import RayCluster
-from shortlist.scale.worker import Arrays, EpochResult, TrainingWorker, WorkerTask
+from shortlist.scale.worker import Arrays, TrainingWorker, WorkerReport, WorkerTask
 from shortlist.types import Floats, Ints
 
 SNAPSHOT_SECONDS = 5.0
@@ -47,6 +47,7 @@ MAX_LOSSES = 20  # of workers, one after the other, without a completed epoch in
 SLOW = 1.5  # a worker is slow if it computes this many times as long as the others on average
 PATIENCE_SECONDS = 30.0  # of waiting for an epoch before those who are behind are named
 
+LOST = (RayActorError, WorkerCrashedError, ObjectLostError, GetTimeoutError)  # a process or its results
 Result = TypeVar("Result")
 logger = logging.getLogger("shortlist")
 
@@ -68,7 +69,9 @@ class RayTrainer(Trainer):
         self.n_items, self.size = task.data.n_items, int(item.size)
         self.user_starts = divide_users(indptr[group_starts], self.partition.n_blocks)
         self.items = self._initial_items()
-        self.epoch, self.losses, self.is_complete = 0, 0, True
+        self.epoch, self.losses = 0, 0
+        self.factors: dict[int, float] = {}  # step factor of each epoch
+        self.report: list[WorkerReport] | None = None
         self.saved: UserParts | None = None  # None: the initial parameters
         self.kept: UserParts | None = None  # the best parameters
         self.last_copy, self.last_seconds = time.monotonic(), 0.0
@@ -102,7 +105,8 @@ class RayTrainer(Trainer):
         self.tracker = LossTracker(LossRows.join(rows), self.task.objective)
         addresses = self.cluster.get([self._call(rank, TrainingWorker.address) for rank in range(n)])
         self.cluster.get([self._call(rank, TrainingWorker.connect, addresses) for rank in range(n)])
-        self.epoch, self.items, self.is_complete, self.is_fresh = 0, self._initial_items(), True, True
+        self.epoch, self.items, self.is_fresh, self.is_dirty = 0, self._initial_items(), True, False
+        self.prepared, self.report = -1, None
         if self.saved is not None:
             self.epoch, self.items = self.saved.epoch, dict(self.saved.items)
             self._set_users(self.saved)
@@ -163,14 +167,14 @@ class RayTrainer(Trainer):
                 if not self.cluster.workers:
                     self._start_workers()
                 while self.epoch < target:
-                    self._run(self.epoch)
+                    self._run(self.epoch, self.factors[self.epoch])
                     if self.kept is not None and self.kept.epoch == self.epoch:
                         self.kept = self._copy_users("best")
                 return operation()
-            except (RayActorError, WorkerCrashedError, ObjectLostError, GetTimeoutError) as error:
+            except LOST as error:
                 self._record_loss(error)
             except RayTaskError as error:
-                if not isinstance(error.cause, (PeerLostError, ObjectLostError)):
+                if not isinstance(error.cause, (*LOST, PeerLostError)):
                     raise
                 self._record_loss(error)
 
@@ -191,32 +195,53 @@ class RayTrainer(Trainer):
         return 0 if self.saved is None else self.saved.epoch
 
     # ------------------------------------------------------------------ training
-    def run_epoch(self, epoch: int) -> None:
-        self._attempt(lambda: self._run(epoch), epoch)
-        self.losses = 0
-        if time.monotonic() - self.last_copy > SNAPSHOT_SECONDS:
-            self.saved = self._attempt(lambda: self._copy_users("last"))
+    def prepare_epoch(self, epoch: int) -> None:
+        if epoch and time.monotonic() - self.last_copy > SNAPSHOT_SECONDS:
+            self.saved = self._attempt(lambda: self._copy_users("last"), epoch)
             self.last_copy = time.monotonic()
+        self.begun = epoch
+        self._attempt(lambda: self._prepare(epoch), epoch)
 
-    def _run(self, epoch: int) -> None:
-        began = time.perf_counter()
+    def run_epoch(self, epoch: int, step_factor: float) -> None:
+        self.factors[epoch] = step_factor
+        self._attempt(lambda: self._run(epoch, step_factor), epoch)
+        self.losses = 0
+
+    def undo_epoch(self) -> None:
+        self._attempt(lambda: self._undo(self.begun), self.begun)
+
+    def _prepare(self, epoch: int) -> None:
         items = None
         if self.is_fresh or epoch % RELABEL_PERIOD == 0:
             self.label = draw_labels(self.n_items, self.task.seed, epoch)
             items = ray.put(self.items)
-        self.is_fresh = False
-        calls = self._call_all(TrainingWorker.run_epoch, epoch, items)
+        self.items_before = self.items
+        self.cluster.get(self._call_all(TrainingWorker.prepare_epoch, epoch, items))
+        self.is_fresh, self.prepared = False, epoch
+
+    def _run(self, epoch: int, step_factor: float) -> None:
+        began = time.perf_counter()
+        if self.prepared != epoch:
+            self._prepare(epoch)
+        self.is_dirty = True
+        calls = self._call_all(TrainingWorker.run_epoch, epoch, step_factor)
         try:
-            results = self._wait(calls)
+            reports = self._wait(calls)
         except KeyboardInterrupt:
             self.cluster.get(self._call_now(TrainingWorker.stop))
             self._take(self.cluster.get(calls))
-            self.is_complete = False
             raise
-        self._take(results)
-        self.epoch, self.last_seconds = epoch + 1, time.perf_counter() - began
+        self._take(reports)
+        self.is_dirty, self.epoch = False, epoch + 1
+        self.last_seconds = time.perf_counter() - began
 
-    def _wait(self, calls: list[Any]) -> list[EpochResult]:
+    def _undo(self, epoch: int) -> None:
+        """Return to the parameters before the last epoch, unless workers were started again since."""
+        if self.is_dirty or self.epoch > epoch:
+            self.cluster.get(self._call_all(TrainingWorker.undo_epoch))
+            self.items, self.epoch, self.is_dirty, self.report = self.items_before, epoch, False, None
+
+    def _wait(self, calls: list[Any]) -> list[WorkerReport]:
         """The results of all workers; the first error ends the wait."""
         waiting, limit = list(calls), max(PATIENCE_SECONDS, 3 * self.last_seconds)
         while waiting:
@@ -235,20 +260,23 @@ class RayTrainer(Trainer):
         names = ", ".join(self.cluster.name(rank) for rank in behind)
         logger.warning("epoch %d waits for %s", self.epoch + 1, names)
 
-    def _take(self, results: list[EpochResult]) -> None:
+    def _take(self, reports: list[WorkerReport]) -> None:
         """Join what the workers report."""
-        joined = {name: np.concatenate([one.items[name] for one in results]) for name in BY_ITEM}
+        joined = {name: np.concatenate([one.items[name] for one in reports]) for name in BY_ITEM}
         self.items = {
             name: np.take(array, self.label, axis=0) if array.size else array
             for name, array in joined.items()
         }
-        self.user_values = UserValues.join([one.user_values for one in results])
-        self.user_squares = {
-            name: [value for one in results for value in one.squares[name]] for name in BY_USER
-        }
-        self.labeled = joined
-        self.bytes_received = sum(one.bytes_received for one in results)
-        self.slow_worker = self._find_slow([one.seconds for one in results])
+        self.labeled, self.report = joined, reports
+        self.bytes_received = sum(one.bytes_received for one in reports)
+        self.slow_worker = self._find_slow([one.seconds for one in reports])
+
+    def _reports(self) -> list[WorkerReport]:
+        """What the workers reported last; before the first epoch, they are asked."""
+        if self.report is None:
+            self._attempt(lambda: self._take(self.cluster.get(self._call_all(TrainingWorker.report))))
+        assert self.report is not None
+        return self.report
 
     def _find_slow(self, seconds: list[float]) -> str | None:
         if len(seconds) < 2:
@@ -258,13 +286,15 @@ class RayTrainer(Trainer):
         return self.cluster.name(slowest) if seconds[slowest] > SLOW * others else None
 
     def norms(self) -> dict[str, float]:
-        cuts = self.partition.item_starts(self.n_items)
-        found = self.user_squares | {name: block_squares(self.labeled[name], cuts) for name in BY_ITEM}
+        cuts, reports = self.partition.item_starts(self.n_items), self._reports()
+        found = {name: [value for one in reports for value in one.squares[name]] for name in BY_USER}
+        found |= {name: block_squares(self.labeled[name], cuts) for name in BY_ITEM}
         return {name: norm(found[name]) for name in BY_USER + BY_ITEM}
 
     def loss(self) -> float:
         none = {name: np.empty(0, np.float32) for name in BY_USER}
-        return self.tracker.loss(self.user_values, _join(none, self.labeled), self.label)
+        values = UserValues.join([one.user_values for one in self._reports()])
+        return self.tracker.loss(values, _join(none, self.labeled), self.label)
 
     # ------------------------------------------------------------------ parameters of users
     def user_rows(self, users: Ints) -> Parameters:

@@ -25,7 +25,13 @@ from shortlist.kernels.trend import Sales
 from shortlist.models.factorization.loss import LossRows, UserValues
 from shortlist.models.factorization.representation import Baskets, HybridFactors, Representation
 from shortlist.models.factorization.schedule import Partition, Schedule, Share, UniformExamples
-from shortlist.models.factorization.trainer import BY_ITEM, BY_USER, block_squares, take_users
+from shortlist.models.factorization.trainer import (
+    BY_ITEM,
+    BY_USER,
+    block_squares,
+    scale_steps,
+    take_users,
+)
 from shortlist.scale.links import Address, Links
 from shortlist.types import Floats, Ints, Longs
 
@@ -53,15 +59,14 @@ class WorkerTask:
     loss_items: Ints  # their other items
 
 
-class EpochResult(NamedTuple):
-    """What a worker reports after an epoch."""
+class WorkerReport(NamedTuple):
+    """What a worker reports before the first epoch, and after each one."""
 
     items: Arrays  # of the groups of ranges that its blocks will process first
     user_values: UserValues  # of its rows in the sample of the loss
     squares: dict[str, list[float]]  # of its user blocks
     seconds: float  # of computation
     bytes_received: int  # from other workers
-    is_complete: bool
 
 
 class TrainingWorker:
@@ -69,7 +74,8 @@ class TrainingWorker:
 
     def __init__(self, rank: int, key: bytes, host: str) -> None:
         self.rank, self.links = rank, Links(rank, key, host)
-        self.stopped, self.turn = threading.Event(), 0
+        self.stopped, self.turn, self.seconds = threading.Event(), 0, 0.0
+        self.before: list[Floats] = []  # copies of the parameters before the epoch
 
     def address(self) -> Address:
         """Where other workers connect."""
@@ -110,25 +116,37 @@ class TrainingWorker:
             self.links.connect(addresses, {(rank - 1) % n}, {(rank + 1) % n})
 
     # ------------------------------------------------------------------ an epoch
-    def run_epoch(self, epoch: int, items: Arrays | None) -> EpochResult:
-        """Make one pass over its rows; `items`, in their original order, replace those of the worker."""
-        schedule, began = self.schedule, self.links.bytes_received
-        self.stopped.clear()
+    def prepare_epoch(self, epoch: int, items: Arrays | None) -> None:
+        """Relabel the items and copy the parameters; `items`, in their original order, replace its own."""
+        schedule = self.schedule
         self.seconds = 0.0
         with self._measured():
             if schedule.prepare(epoch):
                 self.representation.relabel(schedule)
-            if items is not None:
-                for name, values in items.items():
-                    array: Floats = getattr(self.theta, name)
-                    if array.size:
-                        array[schedule.label] = values
-        key = schedule.epoch_key(epoch)
+            for name, values in ({} if items is None else items).items():
+                array: Floats = getattr(self.theta, name)
+                if array.size:
+                    array[schedule.label] = values
+            if not self.before:
+                self.before = [np.empty_like(array) for array in self.theta]
+            for copy, array in zip(self.before, self.theta, strict=True):
+                np.copyto(copy, array)
+
+    def run_epoch(self, epoch: int, step_factor: float) -> WorkerReport:
+        """Make one pass over its rows with lr · step_factor."""
+        began, key = self.links.bytes_received, self.schedule.epoch_key(epoch)
+        self.stopped.clear()
+        self.hyper = scale_steps(self.task.hyper, step_factor)
         if isinstance(self.representation, HybridFactors):
             self._run_hybrid(self.representation, key)
         else:
             self._run_ring(key)
-        return self._result(began)
+        return self.report(began)
+
+    def undo_epoch(self) -> None:
+        """Return to the parameters before the epoch."""
+        for copy, array in zip(self.before, self.theta, strict=True):
+            np.copyto(array, copy)
 
     def _run_ring(self, key: np.uint64) -> None:
         (first, last), n = self.schedule.own_blocks, self.schedule.n_blocks
@@ -157,7 +175,7 @@ class TrainingWorker:
         if blocks[0] >= blocks[1] or self.stopped.is_set():
             return
         with self._measured():
-            self.representation.run_round(self.schedule, turn, self.theta, self.task.hyper, key, blocks)
+            self.representation.run_round(self.schedule, turn, self.theta, self.hyper, key, blocks)
 
     def _run_hybrid(self, representation: HybridFactors, key: np.uint64) -> None:
         schedule, theta = self.schedule, self.theta
@@ -165,7 +183,7 @@ class TrainingWorker:
             self.turn, collected = turn, None
             if not self.stopped.is_set():
                 with self._measured():
-                    collected = representation.run_steps(schedule, turn, theta, self.task.hyper, key)
+                    collected = representation.run_steps(schedule, turn, theta, self.hyper, key)
 
             def apply(groups: list[int], turn: int = turn, found: Any = collected) -> None:
                 if found is not None:
@@ -228,19 +246,19 @@ class TrainingWorker:
     def _n_workers(self) -> int:
         return len(self.task.worker_blocks) - 1
 
-    def _result(self, bytes_before: int) -> EpochResult:
+    def report(self, bytes_before: int = 0) -> WorkerReport:
+        """Its part of what the driver needs to know."""
         first, last = self.schedule.own_blocks
         items, users = self.item_starts, self.schedule.user_starts[first : last + 1]
         with self._measured():
             own = {name: block_squares(array, users) for name, array in self.user_arrays().items()}
             values = self.loss_rows.user_values(self.representation, self.theta)
-        return EpochResult(
+        return WorkerReport(
             {name: getattr(self.theta, name)[items[first] : items[last]] for name in BY_ITEM},
             values,
             own,
             self.seconds,
             self.links.bytes_received - bytes_before,
-            not self.stopped.is_set(),
         )
 
     def _measured(self) -> "_Stopwatch":
