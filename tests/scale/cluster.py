@@ -21,6 +21,7 @@ def three_nodes():
     """Start three nodes with one CPU each and connect to them."""
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's spelling
     os.environ["RAY_AUTH_MODE"] = "disabled"
+    os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112  # a busy machine
     ray = pytest.importorskip("ray", reason="ray is not installed; pip install 'shortlist[scale]'")
     from ray.cluster_utils import Cluster
 
