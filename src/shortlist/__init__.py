@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from shortlist.data.datasets import load_dataset as load_dataset
     from shortlist.data.id_map import IdMap as IdMap
     from shortlist.data.interactions import Interactions as Interactions
+    from shortlist.data.items import Items as Items
+    from shortlist.data.items import read_items as read_items
     from shortlist.data.ranked_lists import RankedLists as RankedLists
     from shortlist.data.readers import read_interactions as read_interactions
     from shortlist.evaluation.evaluator import compare as compare
@@ -57,6 +59,7 @@ _MODULES = {
     "HRM": "shortlist.models.factorization.hrm",
     "IdMap": "shortlist.data.id_map",
     "Interactions": "shortlist.data.interactions",
+    "Items": "shortlist.data.items",
     "LogMF": "shortlist.models.factorization.mf",
     "PersonalFrequency": "shortlist.models.counting",
     "Popularity": "shortlist.models.counting",
@@ -81,6 +84,7 @@ _MODULES = {
     "load_dataset": "shortlist.data.datasets",
     "load_model": "shortlist.models.base",
     "read_interactions": "shortlist.data.readers",
+    "read_items": "shortlist.data.items",
     "recommend_to_folder": "shortlist.models.list_folder",
     "split": "shortlist.split",
     "tune": "shortlist.tuning.tune",

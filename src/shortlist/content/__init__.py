@@ -1,0 +1,1 @@
+"""Content of items as sparse features: words, categories, tags, numbers, dates and vectors."""
