@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shortlist.evaluation.evaluator import compare as compare
     from shortlist.evaluation.evaluator import evaluate as evaluate
     from shortlist.models.base import load_model as load_model
+    from shortlist.models.content.profile import ContentProfile as ContentProfile
     from shortlist.models.counting import PersonalFrequency as PersonalFrequency
     from shortlist.models.counting import Popularity as Popularity
     from shortlist.models.ease import EASE as EASE
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "BPRMF": "shortlist.models.factorization.mf",
     "CRRMF": "shortlist.models.factorization.mf",
+    "ContentProfile": "shortlist.models.content.profile",
     "DKBPRMF": "shortlist.models.factorization.mf",
     "DKHRM": "shortlist.models.factorization.hrm",
     "EASE": "shortlist.models.ease",

@@ -221,7 +221,19 @@ class History:
             NO_WEIGHT if data.weight is None else data.weight,
         )
 
-    # ------------------------------------------------------------------ more rows
+    # ------------------------------------------------------------------ more items and rows
+    def with_items(self, items: IdMap, names: pl.Series | None) -> Self:
+        """The history over a longer map of items; nobody interacted with the new ones yet."""
+        counts = np.zeros(len(items), np.int64)
+        counts[: self.n_items] = self.totals.item_counts
+        return replace(
+            self,
+            base=replace(self.base, items=items, item_names=names),
+            items=items,
+            item_names=names,
+            counted=self.totals._replace(item_counts=counts),
+        )
+
     def append(self, events: Interactions) -> tuple[Self, NewRows]:
         """The history with these events, and the rows that were not known.
 

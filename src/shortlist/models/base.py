@@ -15,6 +15,7 @@ from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_a
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.data_source import source_from_notes, source_to_notes
 from shortlist.data.interactions import Interactions
+from shortlist.data.items import Items
 from shortlist.data.restore import restore_interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from shortlist.models.contract import FitOptions
@@ -31,6 +32,7 @@ MODEL_MODULES = {
     "BPRMF": "shortlist.models.factorization.mf",
     "LogMF": "shortlist.models.factorization.mf",
     "CRRMF": "shortlist.models.factorization.mf",
+    "ContentProfile": "shortlist.models.content.profile",
     "TwoStage": "shortlist.models.two_stage.two_stage",
     "TIFUKNN": "shortlist.models.tifuknn",
     "UPCF": "shortlist.models.upcf",
@@ -65,6 +67,7 @@ class Recommender(RequestMethods):
         progress: Callable[[Any], None] | None = None,
         checkpoint: str | Path | None = None,
         engine: Engine | None = None,
+        items: Items | Any = None,
     ) -> Self:
         """Learn from interactions.
 
@@ -87,6 +90,9 @@ class Recommender(RequestMethods):
         engine
             Where to train: None or `ThreadEngine()` in this process, `RayEngine(…)` on a cluster, with the
             same result. Only factor models train on a cluster.
+        items
+            Content of items: `Items` or a table with one row per item, for models that use it. Items that
+            nobody interacted with yet can then be recommended.
 
         Returns
         -------
@@ -115,7 +121,9 @@ class Recommender(RequestMethods):
         data = self._check_data(train)
         check_weights(data, self.weight_transform, type(self).__name__)
         held_out = None if valid is None else Interactions.of(valid)
-        options = FitOptions(held_out, progress, None if checkpoint is None else Path(checkpoint), place)
+        content = self._check_items(items)
+        saved = None if checkpoint is None else Path(checkpoint)
+        options = FitOptions(held_out, progress, saved, place, content)
         with self._lock:
             self._state = self._with_fingerprint(self._learn(data, options))
         return self
@@ -289,6 +297,16 @@ class Recommender(RequestMethods):
     def _keep_cutoff(old: Any, new: Any) -> Any:
         """The new state with the cutoff, the selection report and the fingerprint of the old one."""
         return replace(new, cutoff=old.cutoff, selection=old.selection, fingerprint=old.fingerprint)
+
+    def _check_items(self, items: Any) -> Items | None:
+        """The content of items; ConfigError for a model that cannot use it."""
+        if items is not None and not self.uses_content:
+            raise ConfigError(
+                f"items must be None for {type(self).__name__}, which uses no content of items; use "
+                "ContentProfile, or omit items.",
+                parameter="items",
+            )
+        return None if items is None else Items.of(items)
 
     def _check_data(self, data: Any) -> Interactions:
         """The data as Interactions with at least one row."""

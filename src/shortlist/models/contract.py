@@ -22,6 +22,7 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.data.history import History, NewRows
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
+from shortlist.data.items import Items
 from shortlist.errors import ConfigError, NotFittedError
 from shortlist.models.selection import SelectionReport
 from shortlist.models.weighting import COUNT_ROWS, WeightTransform
@@ -51,6 +52,7 @@ class FitOptions(NamedTuple):
     progress: Callable[[Any], None] | None = None
     checkpoint: Path | None = None
     engine: Engine = ThreadEngine()
+    items: Items | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -60,6 +62,7 @@ class FittedModel(Estimator, ABC):
     kind: ClassVar[str] = "model"
     uses_new_items: ClassVar[bool] = True  # whether items that `observe` brings can be recommended
     uses_engine: ClassVar[bool] = False  # whether `fit` can run on a cluster
+    uses_content: ClassVar[bool] = False  # whether `fit` takes items
     uses_epochs: ClassVar[bool] = False  # whether `fit` can stop early, report progress and keep checkpoints
 
     def __post_init__(self) -> None:

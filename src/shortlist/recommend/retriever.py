@@ -17,6 +17,7 @@ from shortlist.recommend.retrieval import (
     select_dense,
     select_ragged,
 )
+from shortlist.recommend.sparse import search_sparse
 from shortlist.types import Floats, Ints
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Retriever:
         self, scores: "Scores", floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
     ) -> Hits:
         """The best `limit` items (None: all) above the floor, from `own` candidates or the shared ones."""
+        if scores.sparse is not None:
+            return search_sparse(scores.sparse, self.shared, floors, excluded, own, limit, self.n_threads)
         if scores.factors is None:
             return self._select(scores, floors, excluded, own, limit)
         vectors, item_factors, bias, _ = scores.factors

@@ -7,6 +7,7 @@ import numpy as np
 
 from shortlist.core.ragged import ItemSets, take_rows
 from shortlist.recommend.index import ItemIndexCache
+from shortlist.recommend.sparse import SparseScores, dense_scores
 from shortlist.types import Doubles, Floats, Longs
 
 
@@ -21,15 +22,16 @@ class Factors(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scores:
-    """A model's answer to a request: scores in one of three forms, and optional values per user.
+    """A model's answer to a request: scores in one of four forms, and optional values per user.
 
-    Dense `values` (n, n_items); ragged `values` with the `candidates` they belong to; or `factors`, which
-    are multiplied out only as far as needed. NaN and -inf are never recommended.
+    Dense `values` (n, n_items); ragged `values` with the `candidates` they belong to; `factors` or `sparse`
+    vectors, which are multiplied out only as far as needed. NaN and -inf are never recommended.
     """
 
     values: Floats | None = None
     candidates: ItemSets | None = None
     factors: Factors | None = None
+    sparse: SparseScores | None = None
     boundaries: Floats | None = None  # (n,) t_u
     log_odds_shift: Floats | None = None  # (n,) score + shift = log-odds of relevance
     expected_sizes: Doubles | None = None  # (n,) predicted number of items in the user's next basket
@@ -37,9 +39,10 @@ class Scores:
 
     def take(self, numbers: Longs) -> Self:
         """The scores of these users, in this order."""
-        if numbers.size == self._n_users and (np.diff(numbers) == 1).all():
+        if self.sparse is None and numbers.size == self._n_users and (np.diff(numbers) == 1).all():
             return self
         values, candidates, factors = self.values, self.candidates, self.factors
+        assert self.sparse is None, "sparse scores have no boundaries, so no part of them is ever taken"
         if factors is not None:
             factors = factors._replace(vectors=factors.vectors[numbers])
         elif candidates is not None and values is not None:
@@ -68,6 +71,8 @@ class Scores:
             vectors, items, bias, _ = self.factors
             scores: Floats = vectors @ items.T
             return scores if bias is None else scores + bias
+        if self.sparse is not None:
+            return dense_scores(self.sparse, np.arange(n_items, dtype=np.int32))
         assert self.values is not None
         if self.candidates is None:
             return self.values

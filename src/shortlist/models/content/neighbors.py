@@ -1,0 +1,85 @@
+"""Items with similar content, and the interactions of others with them.
+
+A new item has no interactions, but items with similar content have. An item is represented by itself and by
+its nearest items; a user by the items that users with common items interacted with. The product of the two is
+how much the item's neighborhood is liked by the user's neighborhood.
+"""
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from shortlist.core.ragged import starts
+from shortlist.core.threads import map_slices
+from shortlist.recommend.sparse import SparseItems, SparseScores, to_rows, top_items
+from shortlist.types import Bools, Doubles, Ints, Longs
+
+SLICE = 256  # items per task of a thread
+
+
+def find_neighbors(content: csr_array, rows: Ints | Longs, allowed: Longs, k: int) -> csr_array:
+    """(n_rows, n_items) similarity of these items to the k nearest `allowed` ones, without themselves."""
+    n_items = content.shape[0]
+    if not k or not allowed.size:
+        return csr_array((rows.size, n_items), dtype=np.float32)
+    index = SparseItems.of(content[allowed])
+    postings = index.postings
+    scores = SparseScores(to_rows(content[rows]), index)
+    width = min(k + 1, allowed.size)
+    parts = map_slices(lambda part: top_items(scores.part(part), index, postings, width), rows.size, SLICE, 0)
+    lengths = np.concatenate([np.diff(part.indptr) for part in parts])
+    owner = np.repeat(np.arange(rows.size), lengths)
+    items = allowed[np.concatenate([part.items for part in parts])]
+    values = np.concatenate([part.scores for part in parts])
+    keep = (items != rows[owner]) & (values > 0)
+    found = csr_array((values[keep], (owner[keep], items[keep])), shape=(rows.size, n_items))
+    return keep_largest(found, k)
+
+
+def keep_largest(matrix: csr_array, k: int) -> csr_array:
+    """The k largest entries of every row; ties go to the smaller column."""
+    matrix.sort_indices()
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    order = np.lexsort((matrix.indices, -matrix.data, row))
+    rank = np.arange(order.size) - matrix.indptr[row]
+    keep = np.zeros(order.size, np.bool_)
+    keep[order[rank < k]] = True
+    lengths = np.bincount(row[keep], minlength=matrix.shape[0])
+    return csr_array((matrix.data[keep], matrix.indices[keep], starts(lengths)), shape=matrix.shape)
+
+
+def neighborhood_rows(neighbors: csr_array, allowed: Bools | None, k: int) -> csr_array:
+    """(n_items, n_items) every item itself (1) and its k nearest allowed items, in unit length."""
+    if allowed is not None:
+        keep = allowed[neighbors.indices]
+        row = np.repeat(np.arange(neighbors.shape[0]), np.diff(neighbors.indptr))[keep]
+        at = starts(np.bincount(row, minlength=neighbors.shape[0]))
+        neighbors = csr_array((neighbors.data[keep], neighbors.indices[keep], at), shape=neighbors.shape)
+    near = keep_largest(neighbors, k)
+    n = near.shape[0]
+    row = np.concatenate([np.repeat(np.arange(n), np.diff(near.indptr)), np.arange(n)])
+    columns = np.concatenate([near.indices, np.arange(n, dtype=near.indices.dtype)])
+    values = np.concatenate([near.data.astype(np.float64), np.ones(n)])
+    norms: Doubles = np.sqrt(np.bincount(row, weights=values**2, minlength=n))
+    found = csr_array(((values / norms[row]).astype(np.float32), (row, columns)), shape=near.shape)
+    found.sort_indices()
+    return found
+
+
+def normalize_readers(indptr: Longs, items: Ints, n_items: int) -> csr_array:
+    """(n_users, n_items) 1 / sqrt(items of the user · users of the item) for every interaction."""
+    n_users = indptr.size - 1
+    per_user = np.repeat(np.maximum(np.diff(indptr), 1), np.diff(indptr))
+    per_item = np.maximum(np.bincount(items, minlength=n_items), 1)[items]
+    values = 1 / np.sqrt(per_user * per_item.astype(np.float64))
+    return csr_array((values.astype(np.float32), items, indptr), shape=(n_users, n_items))
+
+
+def expand_histories(histories: csr_array, readers: csr_array) -> csr_array:
+    """(n, n_items) what users with common items interacted with, in unit length."""
+    common = csr_array(histories @ readers.T)
+    found = csr_array(common @ readers)
+    found.sort_indices()
+    row = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
+    norms = np.sqrt(np.bincount(row, weights=found.data.astype(np.float64) ** 2, minlength=found.shape[0]))
+    values = found.data / np.where(norms > 0, norms, 1)[row]
+    return csr_array((values.astype(np.float32), found.indices, found.indptr), shape=found.shape)
