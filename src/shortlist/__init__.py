@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shortlist.data.items import read_items as read_items
     from shortlist.data.ranked_lists import RankedLists as RankedLists
     from shortlist.data.readers import read_interactions as read_interactions
+    from shortlist.evaluation.alerts import evaluate_alerts as evaluate_alerts
     from shortlist.evaluation.evaluator import compare as compare
     from shortlist.evaluation.evaluator import evaluate as evaluate
     from shortlist.models.base import load_model as load_model
@@ -79,6 +80,7 @@ _MODULES = {
     "default_cutoffs": "shortlist.auto.cutoff_choice",
     "errors": "shortlist.errors",
     "evaluate": "shortlist.evaluation.evaluator",
+    "evaluate_alerts": "shortlist.evaluation.alerts",
     "evaluate_over_time": "shortlist.models.over_time",
     "filters": "shortlist.data.filters",
     "fit": "shortlist.auto.fit",

@@ -3,9 +3,11 @@
 from functools import cache
 
 import numpy as np
+import polars as pl
 from scipy.special import expit
 
 from shortlist.data.interactions import Interactions
+from shortlist.models.content.profile import ContentProfile
 from shortlist.models.counting import PersonalFrequency, Popularity
 from shortlist.models.ease import EASE
 from shortlist.models.factorization.hrm import DKHRM, HRM
@@ -20,7 +22,7 @@ JOINT = {"BPRMF": BPRMF, "LogMF": LogMF, "CRRMF": CRRMF, "HRM": HRM, "DKBPRMF": 
 COUNTING = {"Popularity": Popularity, "PersonalFrequency": PersonalFrequency}
 CLOSED = {"TIFUKNN": TIFUKNN, "UPCF": UPCF, "EASE": EASE}  # not trained in epochs
 DENSE_MODELS = [*JOINT, *COUNTING, *CLOSED, "PrecomputedScores"]  # score every item
-ALL_MODELS = [*DENSE_MODELS, "TwoStage"]
+ALL_MODELS = [*DENSE_MODELS, "TwoStage", "ContentProfile"]
 DAY = 86_400_000_000
 
 
@@ -58,7 +60,19 @@ def model(name, **changed):
         return {**COUNTING, **CLOSED}[name](**changed)
     if name == "TwoStage":
         return TwoStage(**{"n_rounds": 20, "n_bags": 1, "min_leaf": 5, "n_threads": 1} | changed)
+    if name == "ContentProfile":
+        return ContentProfile(**{"n_neighbors": 3} | changed)
     return PrecomputedScores(**changed)
+
+
+def content(name, data):
+    """The items that a content model is fitted with, in two halves; nothing for other models."""
+    if name != "ContentProfile":
+        return {}
+    half = pl.Series(["even" if at % 2 == 0 else "odd" for at in range(data.n_items)])
+    words = [f"{one} number {at % 7}" for at, one in enumerate(half)]
+    table = {"item_id": data.items.values, "words": words, "price": np.arange(data.n_items) / 7}
+    return {"items": pl.DataFrame(table)}
 
 
 def other_scores(data):
@@ -71,7 +85,7 @@ def fit(name, data, **changed):
     """A fitted model."""
     if name == "PrecomputedScores":
         changed = {"scores": other_scores(data)} | changed
-    return model(name, **changed).fit(data)
+    return model(name, **changed).fit(data, **content(name, data))
 
 
 @cache

@@ -23,6 +23,7 @@ from tests.models.cases import (
     JOINT,
     bits,
     checkerboard,
+    content,
     dense,
     fit,
     fitted,
@@ -82,7 +83,7 @@ def test_factors_give_the_scores(name):
 def test_refit_gives_the_same_bits(name):
     one = fit(name, checkerboard())
     first = bits(one)
-    assert first == bits(one.fit(checkerboard())) == bits(fitted(name))
+    assert first == bits(one.fit(checkerboard(), **content(name, checkerboard()))) == bits(fitted(name))
 
 
 @dense_model
@@ -195,7 +196,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_fit_accepts_tables(name, form):
     one = fit(name, checkerboard())
-    assert bits(one.fit(FORMS[form](checkerboard()))) == bits(fitted(name))
+    assert bits(one.fit(FORMS[form](checkerboard()), **content(name, checkerboard()))) == bits(fitted(name))
     assert one.users_ == checkerboard().users
 
 

@@ -24,7 +24,7 @@ COUNTS = {
     "TIFUKNN",
     "UPCF",
 }  # equal to a fit on the joined history
-NEW_ITEMS = {*COUNTS, "TwoStage"}  # can recommend new items
+NEW_ITEMS = {*COUNTS, "TwoStage", "ContentProfile"}  # can recommend new items
 SETTINGS = {"HRM": {"repeat_decay": 0.9, "trend_half_life": 2.0, "n_epochs": 5}, "EASE": {"decay": 0.8}}
 USERS = [f"u{u:02}" for u in range(12)] + ["zoe", "adam"]
 
@@ -70,7 +70,8 @@ def rebuilt(one, rows):
     other = copy.copy(fitted(type(one).__name__))
     if type(one).__name__ in COUNTS:
         return other.clone().fit(joined)
-    arrays, notes = other._to_arrays(other._state)
+    learned = one if type(one).__name__ == "ContentProfile" else other  # new items have empty rows
+    arrays, notes = learned._to_arrays(learned._state)
     other._state = other.clone()._from_arrays(joined, arrays, json.loads(json.dumps(notes)))
     return other
 

@@ -90,9 +90,8 @@ class Field:
         if self.kind == "numbers":
             return [f"{self.name} about {self.knots[at]:.4g}" for at in features]
         if self.kind == "dates":
-            return [
-                f"{self.name} about {np.datetime64(int(self.knots[at]), 'us'):.10}"[:60] for at in features
-            ]
+            days = np.asarray(self.knots[features]).astype("datetime64[us]").astype("datetime64[D]")
+            return [f"{self.name} about {day}" for day in days]
         return [self.name] * len(features)
 
     def to_arrays(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -194,7 +193,8 @@ def _unit_vectors(column: pl.Series, n_features: int) -> csr_array:
     known = np.flatnonzero((lengths.fill_null(0) > 0).to_numpy())
     if known.size and set(lengths.gather(known).unique()) != {n_features}:
         raise DataError(
-            f"column {column.name!r:.60}: vectors must have {n_features} numbers as in fit, got another length."
+            f"column {column.name!r:.60}: vectors must have {n_features} numbers as in fit, "
+            "got another length; use the same embedding."
         )
     values = column.gather(known).explode().to_numpy().astype(np.float64).reshape(known.size, -1)
     norms = np.linalg.norm(values, axis=1, keepdims=True)

@@ -18,7 +18,7 @@ from shortlist.types import Ints, Longs
 
 @dataclass(frozen=True, eq=False)
 class FeatureSpace:
-    """The fields of items, in the order of their columns; field k owns the features starts[k] … starts[k+1]."""
+    """The fields of items, in the order of their columns; field k owns features starts[k] … starts[k+1]."""
 
     fields: tuple[Field, ...]
 
@@ -28,7 +28,8 @@ class FeatureSpace:
         pairs = [Field.fit(items.table[name], kind) for name, kind in items.kinds.items()]
         if not sum(field.n_features for field, _ in pairs):
             raise DataError(
-                f"items must have content, got none in {items!r:.120}; name the columns, such as text=['title']."
+                f"items must have content, got none in {items!r:.120}; name the columns, such as "
+                "text=['title']."
             )
         return cls(tuple(field for field, _ in pairs)), _join([part for _, part in pairs])
 
@@ -38,7 +39,8 @@ class FeatureSpace:
         for field in self.fields:
             kind = items.kinds.get(field.name)
             if kind is None:
-                parts.append(csr_array((len(items), field.n_features), dtype=np.float32))
+                empty = (np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(len(items) + 1, np.int64))
+                parts.append(csr_array(empty, shape=(len(items), field.n_features)))
                 continue
             if kind != field.kind:
                 raise DataError(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,9 +85,7 @@ class WordTable:
         sizes = clean.str.len_bytes().to_numpy()
         step = np.searchsorted(starts(sizes), np.arange(0, int(sizes.sum()) + CHUNK_BYTES, CHUNK_BYTES))
         edges = np.unique(np.concatenate([[0], step, [len(clean)]]))
-        parts = [
-            self._count_chunk(clean[int(a) : int(b)], learn) for a, b in zip(edges, edges[1:], strict=False)
-        ]
+        parts = [self._count_chunk(clean[int(a) : int(b)], learn) for a, b in pairwise(edges)]
         lengths = [np.diff(part.indptr) for part in parts]
         return SparseRows(
             starts(np.concatenate([np.empty(0, np.int64), *lengths])),

@@ -1,4 +1,4 @@
-"""Which kind of content each column of an item table holds: named by the caller, or recognized by its type."""
+"""The kind of content in each column of an item table: named by the caller, or recognized by its type."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,18 +33,15 @@ def assign_kinds(frame: pl.DataFrame, given: Given, item_id: str) -> tuple[dict[
     for name in frame.columns:
         if name == item_id or name in kinds:
             continue
-        kind, reason = recognize_kind(frame[name])
-        if kind is None or _is_closed(given, kind):
-            unused[name] = reason if kind is None else f"{kind} were named by the caller"
+        found, reason = recognize_kind(frame[name])
+        if found is None:
+            unused[name] = reason
+        elif given.get(found) is not None:
+            unused[name] = f"other columns were named as {found}"
         else:
-            kinds[name] = kind
+            kinds[name] = found
     order = {name: at for at, name in enumerate(frame.columns)}
     return dict(sorted(kinds.items(), key=lambda pair: order[pair[0]])), unused
-
-
-def _is_closed(given: Given, kind: str) -> bool:
-    """Whether the caller named the columns of this kind, so that no other column is added to it."""
-    return given.get(kind) is not None
 
 
 def _named(kind: str, columns: Sequence[str] | str | None) -> list[str]:
@@ -61,20 +58,25 @@ def recognize_kind(column: pl.Series) -> tuple[str | None, str]:
     """(kind, "") by the type of a column; (None, reason) if no kind fits."""
     kind = column.dtype
     if isinstance(kind, pl.List | pl.Array):
-        inner = kind.inner
-        if isinstance(inner, pl.String | pl.Categorical | pl.Enum):
-            return "tags", ""
-        if inner.is_float():
-            return "vector", ""
-        return None, f"a list of {inner}; name it as tags or vector"
+        return _recognize_list(kind.inner)
     if kind.is_temporal() and kind != pl.Duration and kind != pl.Time:
         return "dates", ""
     if kind.is_numeric():
         return "numbers", ""
     if isinstance(kind, pl.Boolean | pl.Categorical | pl.Enum):
         return "categories", ""
-    if kind != pl.String:
-        return None, f"type {kind}"
+    return _recognize_strings(column) if kind == pl.String else (None, f"type {kind}")
+
+
+def _recognize_list(inner: Any) -> tuple[str | None, str]:
+    """The kind of a column of lists."""
+    if isinstance(inner, pl.String | pl.Categorical | pl.Enum):
+        return "tags", ""
+    return ("vector", "") if inner.is_float() else (None, f"a list of {inner}; name it as tags or vector")
+
+
+def _recognize_strings(column: pl.Series) -> tuple[str | None, str]:
+    """The kind of a column of strings."""
     known = column.drop_nulls()
     if not len(known):
         return None, "no values"
@@ -101,7 +103,8 @@ def convert_column(column: pl.Series, kind: str) -> pl.Series:
         return _convert_vectors(column)
     except pl.exceptions.PolarsError:
         raise DataError(
-            f"column {column.name!r:.60} must hold {kind}, got {column.dtype}; convert it or name another kind."
+            f"column {column.name!r:.60} must hold {kind}, got {column.dtype}; convert it, or "
+            "name another kind."
         ) from None
 
 

@@ -40,7 +40,7 @@ class Items:
     --------
     >>> import polars as pl
     >>> table = pl.DataFrame(
-    ...     {"item_id": ["a", "b"], "title": ["Deep lakes of Norway", "Lakes and rivers"], "year": [2001, 2009]}
+    ...     {"item_id": ["a", "b"], "title": ["Deep lakes", "Lakes and rivers"], "year": [2001, 2009]}
     ... )
     >>> items = sl.Items.from_frame(table)
     >>> items

@@ -20,7 +20,7 @@ def find_neighbors(content: csr_array, rows: Ints | Longs, allowed: Longs, k: in
     """(n_rows, n_items) similarity of these items to the k nearest `allowed` ones, without themselves."""
     n_items = content.shape[0]
     if not k or not allowed.size:
-        return csr_array((rows.size, n_items), dtype=np.float32)
+        return no_entries(rows.size, n_items)
     index = SparseItems.of(content[allowed])
     postings = index.postings
     scores = SparseScores(to_rows(content[rows]), index)
@@ -33,6 +33,12 @@ def find_neighbors(content: csr_array, rows: Ints | Longs, allowed: Longs, k: in
     keep = (items != rows[owner]) & (values > 0)
     found = csr_array((values[keep], (owner[keep], items[keep])), shape=(rows.size, n_items))
     return keep_largest(found, k)
+
+
+def no_entries(n_rows: int, n_columns: int) -> csr_array:
+    """An empty matrix."""
+    nothing = (np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(n_rows + 1, np.int64))
+    return csr_array(nothing, shape=(n_rows, n_columns))
 
 
 def keep_largest(matrix: csr_array, k: int) -> csr_array:

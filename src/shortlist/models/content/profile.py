@@ -244,10 +244,10 @@ class ContentProfile(Recommender):
             row = state.items.matrix[[int(item)]]
             amounts = row.data * dense[row.indices]
             shared = row.indices[amounts != 0].astype(np.int64)
-            labels, which = np.unique(
-                self._labels(state, shared), return_inverse=True
-            )  # a vector is one source
-            found.append(largest_first(labels.tolist(), np.bincount(which, weights=amounts[amounts != 0])))
+            labels, which = np.unique(self._labels(state, shared), return_inverse=True)
+            parts = np.zeros(labels.size)
+            np.add.at(parts, which, amounts[amounts != 0])
+            found.append(largest_first(labels.tolist(), parts))
         return found
 
     def _labels(self, state: ContentState, columns: Longs) -> list[str]:

@@ -7,7 +7,7 @@ from scipy.sparse import csr_array, hstack
 
 from shortlist.content.space import FeatureSpace
 from shortlist.data.interactions import Interactions
-from shortlist.models.content.neighbors import expand_histories
+from shortlist.models.content.neighbors import expand_histories, no_entries
 from shortlist.models.counting import decayed_counts
 from shortlist.types import Doubles, Floats, Ints
 
@@ -50,7 +50,7 @@ def build_queries(
     rows = history_matrix(history, rules)
     profiles = _content_profiles(rows, rules, catalog, weights[:-1])
     if not weights[-1]:
-        near = csr_array((rows.shape[0], catalog.content.shape[0]), dtype=np.float32)
+        near = no_entries(rows.shape[0], catalog.content.shape[0])
     else:
         near = expand_histories(rows, catalog.readers)
         near.data *= weights[-1]

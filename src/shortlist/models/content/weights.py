@@ -19,6 +19,7 @@ from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 MAX_USERS = 2000  # users to learn from
 N_NEGATIVES = 300  # hidden items per user that are compared with those the user interacted with
 HIDDEN_SHARE = 0.2
+NEIGHBORHOOD_FACTORS = (1.0, 1.5, 2.0, 3.0)  # of the regression, which weighs easy items like hard ones
 RIDGE = 1.0
 
 
@@ -51,6 +52,7 @@ class Examples(NamedTuple):
     log_items: Doubles  # (n_pairs,) log(1 + items of the user's profile)
     relevant: Bools  # (n_pairs,)
     weight: Doubles  # (n_pairs,) pairs that each stands for
+    user: Longs  # (n_pairs,)
 
 
 def learn_weights(
@@ -68,7 +70,33 @@ def learn_weights(
         rate = train.n_rows / max(train.n_users * train.n_items, 1)
         prior = float(np.log(rate / max(1 - rate, 1e-6)))
         return LearnedWeights(np.ones(n_fields, np.float32), min(prior, 0.0), 0.0)
-    return _regress(found, n_fields)
+    learned = _regress(found, n_fields)
+    best = max(NEIGHBORHOOD_FACTORS, key=lambda factor: _precision(found, _boost(learned.fields, factor)))
+    if best == 1 or not learned.fields[-1]:
+        return learned
+    # one regression more: the size of the scores, with the weights in the ratio that ranks best
+    ratio = _boost(learned.fields, best)
+    score = found.similarities @ ratio.astype(np.float64)
+    scaled = _regress(found._replace(similarities=score[:, None]), 1)
+    return scaled._replace(fields=ratio * scaled.fields[0])
+
+
+def _boost(fields: Floats, factor: float) -> Floats:
+    """The weights with another one of the neighborhood."""
+    return np.append(fields[:-1], np.float32(factor) * fields[-1]).astype(np.float32)
+
+
+def _precision(found: Examples, fields: Floats) -> float:
+    """Mean average precision over users, if the sampled items stand for all: random ones are easy to rank."""
+    score = found.similarities @ fields.astype(np.float64)
+    order = np.lexsort((-score, found.user))
+    user, relevant, weight = found.user[order], found.relevant[order], found.weight[order]
+    first = np.searchsorted(user, user)
+    hits, rank = np.cumsum(relevant), np.cumsum(weight)
+    hits, rank = hits - (hits - relevant)[first], rank - (rank - weight)[first]
+    each = np.bincount(user, weights=np.where(relevant, hits / rank, 0.0))
+    total = np.bincount(user, weights=relevant)
+    return float((each[total > 0] / total[total > 0]).mean())
 
 
 def _regress(found: Examples, n_fields: int) -> LearnedWeights:
@@ -145,7 +173,8 @@ def _compare(
         others = max(hidden.pool.size - positive.size, drawn.size) / max(drawn.size, 1)
         similar = _similarities(profiles[[int(user)]], items[pair], owner, n_fields)
         size = np.full(pair.size, np.log1p(np.unique(own).size))
-        parts.append(Examples(similar, size, relevant, np.where(relevant, 1.0, others)))
+        weight, number = np.where(relevant, 1.0, others), np.full(pair.size, user, np.int64)
+        parts.append(Examples(similar, size, relevant, weight, number))
     return Examples(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -156,4 +185,5 @@ def _similarities(profile: csr_array, items: csr_array, owner: Ints, n_fields: i
     row = np.repeat(np.arange(items.shape[0]), np.diff(items.indptr))
     values = items.data * dense[items.indices]
     key = row * n_fields + owner[items.indices]
-    return np.bincount(key, weights=values, minlength=items.shape[0] * n_fields).reshape(-1, n_fields)
+    found = np.bincount(key, weights=values, minlength=items.shape[0] * n_fields)
+    return found.astype(np.float64).reshape(-1, n_fields)
