@@ -4,7 +4,7 @@
     python benchmarks/papers.py FOLDER --draws 1
 
 Half of the users choose the fixed N and fit the cutoff; the other half is the test. Popularity has nothing to
-say about an article that nobody has saved. Then the hidden articles arrive in 50 daily batches.
+say about an article without readers. Then the hidden articles arrive in 50 daily batches.
 """
 
 import argparse

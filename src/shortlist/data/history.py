@@ -223,7 +223,7 @@ class History:
 
     # ------------------------------------------------------------------ more items and rows
     def with_items(self, items: IdMap, names: pl.Series | None) -> Self:
-        """The history over a longer map of items; nobody interacted with the new ones yet."""
+        """The history over a longer map of items; the new ones have no interactions."""
         counts = np.zeros(len(items), np.int64)
         counts[: self.n_items] = self.totals.item_counts
         return replace(

@@ -1,7 +1,7 @@
 """Words of texts: split UTF-8 bytes into words, number them, and count them per text.
 
 A word is a run of ASCII letters, digits and underscores, and of bytes of other characters; the caller turns
-other characters that belong to no word into spaces. Words are told apart by a 64-bit hash.
+other characters that belong to no word into spaces. Words with the same 64-bit hash are the same word.
 """
 
 import numpy as np

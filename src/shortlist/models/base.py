@@ -91,8 +91,8 @@ class Recommender(RequestMethods):
             Where to train: None or `ThreadEngine()` in this process, `RayEngine(…)` on a cluster, with the
             same result. Only factor models train on a cluster.
         items
-            Content of items: `Items` or a table with one row per item, for models that use it. Items that
-            nobody interacted with yet can then be recommended.
+            Content of items: `Items` or a table with one row per item, for models that use it. Items
+            without interactions can then be recommended.
 
         Returns
         -------

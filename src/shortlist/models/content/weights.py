@@ -1,7 +1,7 @@
 """Learn from the training data how much each field of the content counts, and how scores become log-odds.
 
 Items are hidden from the users' profiles: the last basket of each user, or a random fifth of all items if
-nobody has two baskets. The log-odds that a user interacts with a hidden item are linear in the similarity of
+no user has two baskets. The log-odds that a user interacts with a hidden item are linear in the similarity of
 each field, in the neighborhood's, and in the logarithm of the size of the history.
 """
 
