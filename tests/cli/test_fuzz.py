@@ -109,7 +109,7 @@ def run(words: list[str], capsys, codes=(GOOD, INVALID_INPUT)) -> int:
     if code == GOOD and "--json" in words and not {"--help", "-h", "--version"} & set(words):
         json.loads(out)
     left = [str(path) for path in Path().rglob(".*") if path.name not in (".", "..")]
-    if code == 130:  # the file may be created just before the interrupt; the next writer removes it
+    if code == INTERRUPTED:  # the file may be created just before the interrupt; the next writer removes it
         left = [name for name in left if not name.endswith(".tmp")]
     assert left == [], f"{message}: left behind {left}"
     return code

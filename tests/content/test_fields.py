@@ -6,6 +6,7 @@ import pytest
 
 from shortlist.content.space import FeatureSpace
 from shortlist.data.items import Items
+from shortlist.errors import DataError
 
 
 def features(**columns):
@@ -41,7 +42,9 @@ def test_new_items_get_the_same_features():
     )
     items = Items.from_frame(table, text=["words"])
     space, matrix = FeatureSpace.fit(items)
-    again = space.transform(Items.from_frame(table[2:5], text=["words"]))
+    with pytest.raises(DataError, match=r"column 'brand' must hold categories as in fit, but was not read"):
+        space.transform(Items.from_frame(table[2:5], text=["words"]))
+    again = space.transform(Items.from_frame(table[2:5], text=["words"], categories=["brand"]))
     assert np.array_equal(again.toarray(), matrix[2:5].toarray())
     unknown = pl.DataFrame({"item_id": [9], "words": ["never seen"], "brand": ["z"]})
     found = space.transform(Items.from_frame(unknown, text=["words"], categories=["brand"]))

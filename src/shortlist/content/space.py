@@ -38,6 +38,11 @@ class FeatureSpace:
         parts = []
         for field in self.fields:
             kind = items.kinds.get(field.name)
+            if kind is None and field.name in items.source.unused:
+                raise DataError(
+                    f"column {field.name!r:.60} must hold {field.kind} as in fit, but was not read; name its "
+                    f"kind, as in Items.from_frame({field.kind}=['{field.name:.40}'])."
+                )
             if kind is None:
                 empty = (np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(len(items) + 1, np.int64))
                 parts.append(csr_array(empty, shape=(len(items), field.n_features)))

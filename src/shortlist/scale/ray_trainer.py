@@ -272,7 +272,7 @@ class RayTrainer(Trainer):
         self.slow_worker = self._find_slow([one.seconds for one in reports])
 
     def _reports(self) -> list[WorkerReport]:
-        """What the workers reported last; before the first epoch, they are asked."""
+        """What the workers reported last; before the first epoch, what they report now."""
         if self.report is None:
             self._attempt(lambda: self._take(self.cluster.get(self._call_all(TrainingWorker.report))))
         assert self.report is not None
