@@ -28,7 +28,7 @@ class Server:
         command += ["--port", str(self.port), *(["--db", db] if db else [])]
         command += ["--token_file", str(token_file)] if token_file else []
         self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while self.call("/ready")[0] != 200:
             assert time.monotonic() < end, "the service did not start"
             assert self.process.poll() is None, "the service ended"

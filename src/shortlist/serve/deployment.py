@@ -1,8 +1,12 @@
 """The model that is served: loading, activation, roll-back, and events that reach it through `observe`."""
 
+import ctypes
+import gc
 import re
+import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -102,6 +106,8 @@ class Deployment:
             served, last = self._prepare(trial)
             number = self._store.add_activation(name, checksum, until, note, content)
             self._swap(replace(served, number=number), last)
+        del served
+        release_memory()
         return self.served
 
     def follow(self) -> None:
@@ -112,6 +118,7 @@ class Deployment:
             if latest and latest[0].number not in (current, self._failed):
                 try:
                     self._swap(*self._prepare(latest[0]))
+                    release_memory()
                     self.error = None
                 except ShortlistError as error:  # the model in service stays
                     self._failed = latest[0].number
@@ -184,6 +191,14 @@ def remove_old_models(store: EventStore, folder: Path, base: str, keep: int) -> 
     for path in old:
         path.unlink(missing_ok=True)
     return old
+
+
+def release_memory() -> None:
+    """Give back the memory of a model that is no longer served, which the C library would keep."""
+    gc.collect()
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # other C libraries than that of GNU have no such function
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def file_checksum(path: Path) -> str:

@@ -51,13 +51,13 @@ class Service:
     def open(self) -> None:
         """Create the tables, load the model and begin to follow the store."""
         self.store.create()
+        gc.collect()
+        gc.freeze()  # what is there now stays; looking through it again and again would delay answers
         self.deployment.start(self.config.model_path)
         self.writer = StoreWriter(self.store)
         self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs, attrgetter("is_small"))
         self._follower = threading.Thread(target=self._follow, name="store-follower", daemon=True)
         self._follower.start()
-        gc.collect()
-        gc.freeze()  # what is there now stays; looking through it again and again would delay answers
         self._schedule = RefitSchedule(self.config, self.store) if self.config.refit else None
 
     def close(self) -> None:
