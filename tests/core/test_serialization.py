@@ -15,6 +15,7 @@ import pytest
 from safetensors import safe_open
 
 from shortlist.core import serialization
+from shortlist.core.array_parts import ArrayParts
 from shortlist.core.serialization import (
     ZEROS,
     Artifact,
@@ -314,7 +315,7 @@ def test_saving_again_replaces_everything(path):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, OSError(28, "No space left on device")])
-@pytest.mark.parametrize("place", ["json.dumps", "_bytes_of", "os.fsync"])
+@pytest.mark.parametrize("place", ["json.dumps", "parts_of", "os.fsync"])
 def test_failure_while_saving_keeps_the_old_model(path, monkeypatch, place, error):
     def fail(*_, **__):
         raise error
@@ -439,3 +440,12 @@ def test_check_model_path_accepts_new_and_own_paths(path):
     check_model_path(path)
     check_model_path(path.parent / "new")
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_array_in_parts_is_written_as_the_whole_array(path):
+    whole = np.arange(12, dtype=np.float32).reshape(6, 2)
+    parts = ArrayParts(whole.dtype, whole.shape, lambda: iter([whole[:4], whole[4:4], whole[4:]]))
+    other = path.parent / "other"
+    save_artifact(path, Artifact("model", "Toy", {}, {"b": whole}))
+    save_artifact(other, Artifact("model", "Toy", {}, {"b": parts}))
+    assert other.read_bytes() == path.read_bytes()
