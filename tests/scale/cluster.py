@@ -40,15 +40,24 @@ def three_nodes():
 
 
 def worker_pids():
-    """The processes of the workers that train."""
-    found = []
+    """The processes of the workers that train on the cluster of this process; others are left alone."""
+    parents, workers = {}, []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if folder.joinpath("cmdline").read_bytes().startswith(b"ray::WorkerProcess"):
-                found.append(int(folder.name))
+            stat, name = folder.joinpath("stat").read_text(), folder.joinpath("cmdline").read_bytes()
         except OSError:
             continue
-    return sorted(found)
+        parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+        if name.startswith(b"ray::WorkerProcess"):
+            workers.append(int(folder.name))
+    return sorted(pid for pid in workers if _descends(pid, os.getpid(), parents))
+
+
+def _descends(pid, ancestor, parents):
+    """Whether a process was started by another, directly or not."""
+    while pid in parents and pid != ancestor:
+        pid = parents[pid]
+    return pid == ancestor
 
 
 def no_workers_remain(seconds=30):
