@@ -156,3 +156,21 @@ def test_length_follows_the_candidates(fitted):
     )
     assert (few, many) == (1, 5)
     assert none <= 1
+
+
+def test_weights_of_rows_count():
+    _, table = library()
+    rows = [("u0", "a00", 1, 5.0), ("u0", "a01", 1, 1.0), ("u1", "a01", 1, 1.0), ("u1", "a02", 1, -3.0)]
+    frame = pl.DataFrame(rows, schema=["user_id", "item_id", "timestamp", "weight"], orient="row")
+    data = Interactions.from_frame(frame, negative_weights="keep")
+    words = table.select("item_id", "words")
+    model = ContentProfile(n_neighbors=0, weighting="linear").fit(data, items=words)
+    plain = ContentProfile(n_neighbors=0).fit(data.where(data.weight > 0), items=words)
+
+    def sea_to_bread(one):
+        sea, bread = one.score(one.build_request(["u0"])).dense(90)[0, [3, 4]]
+        return sea / bread
+
+    assert sea_to_bread(model) > sea_to_bread(plain)  # the article about the sea has weight 5
+    scores = model.score(model.build_request(["u1"])).dense(90)[0]
+    assert (scores[[i for i in range(2, 90, 3) if np.isfinite(scores[i])]] < 0).any()

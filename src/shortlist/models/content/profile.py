@@ -27,6 +27,7 @@ from shortlist.models.content.neighbors import (
 from shortlist.models.content.queries import Catalog, ProfileRules, build_queries
 from shortlist.models.content.weights import LearnedWeights, learn_weights
 from shortlist.models.contract import FitOptions, ModelState
+from shortlist.models.weighting import WeightParams
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.recommend.sparse import SparseItems, SparseScores, to_rows
@@ -71,7 +72,7 @@ class ContentState(ModelState):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ContentProfile(Recommender):
+class ContentProfile(WeightParams, Recommender):
     """Recommend items whose words and attributes resemble the user's items; new items need no interactions.
 
     Words are weighted by TF-IDF, categories and tags by how rare they are; numbers and dates are placed
@@ -90,6 +91,9 @@ class ContentProfile(Recommender):
         How many items with similar content stand for an item: it is also recommended to users whose neighbors
         (users with common items) interacted with those. 0 uses the content alone. Finding them takes one
         search per item.
+    weighting, weight_cap
+        As in `Popularity`: whether rows count by their weight. A row of negative weight makes similar items
+        less likely.
     seed
         Seed of the sample that the weights of the fields are learned from.
 
@@ -123,11 +127,12 @@ class ContentProfile(Recommender):
         if self.damping > 1:
             raise ConfigError(f"damping must lie between 0 and 1, got {self.damping}; 0.7 is usual.")
         check_whole(0, n_neighbors=self.n_neighbors)
+        self.weight_transform.check()
         check_whole(0, MAX_SEED, seed=self.seed)
 
     @property
     def _rules(self) -> ProfileRules:
-        return ProfileRules(self.decay, self.damping)
+        return ProfileRules(self.decay, self.damping, self.weight_transform)
 
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> ContentState:

@@ -9,6 +9,7 @@ from shortlist.content.space import FeatureSpace
 from shortlist.data.interactions import Interactions
 from shortlist.models.content.neighbors import expand_histories, no_entries
 from shortlist.models.counting import decayed_counts
+from shortlist.models.weighting import COUNT_ROWS, WeightTransform
 from shortlist.types import Doubles, Floats, Ints
 
 
@@ -17,6 +18,7 @@ class ProfileRules(NamedTuple):
 
     decay: float  # how much an item counts one basket later
     damping: float  # exponent of the summed features
+    transform: WeightTransform = COUNT_ROWS  # what every row counts
 
 
 class Catalog(NamedTuple):
@@ -36,7 +38,7 @@ class Catalog(NamedTuple):
 def history_matrix(history: Interactions, rules: ProfileRules) -> csr_array:
     """(n_users, n_items) how much each item of a user counts."""
     indptr, items = history.item_sets
-    values = decayed_counts(history, rules.decay)
+    values = decayed_counts(history, rules.decay, rules.transform)
     return csr_array((values, items, indptr), shape=(history.n_users, history.n_items))
 
 
