@@ -95,10 +95,9 @@ def test_duplicate_rows_change_nothing(name):
 
 @every_model
 def test_weights_change_nothing(name):
-    """As documented: weights are kept, and every row counts the same."""
-    weight = np.random.default_rng(0).normal(size=checkerboard().n_rows) * 5
-    frame = checkerboard().to_frame().with_columns(weight=weight)
-    weighted = Interactions.from_frame(frame, negative_weights="keep")
+    """As documented: weights are kept, and without `weighting` every row counts the same."""
+    weight = np.random.default_rng(0).random(checkerboard().n_rows) * 5
+    weighted = Interactions.from_frame(checkerboard().to_frame().with_columns(weight=weight))
     assert weighted.weight is not None
     one = fit(
         name, weighted, **({"scores": other_scores(checkerboard())} if name == "PrecomputedScores" else {})
@@ -257,6 +256,8 @@ BAD = {
     "group_decay": [-0.1, 1.5],
     "own": [-0.1, 1.5],
     "locality": [-1, "far"],
+    "weighting": ["squared", None, np.array(["log"])],
+    "weight_cap": [0, -1, float("nan"), "much"],
 }
 
 

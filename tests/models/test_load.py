@@ -168,6 +168,8 @@ MODELS = {
     ),
     ("DKHRM", "stopped"): (note("stopped", "never"), "'stopped' must be one of"),
     ("DKHRM", "window"): (param("window", 0), "window must be a whole number"),
+    ("ContentProfile", "fields"): (rows("model.fields", 1), "'fields' must have shape"),
+    ("ContentProfile", "intercept"): (note("intercept", "x"), "intercept"),
     ("TwoStage", "quota"): (
         param("candidates_per_source", 0),
         "candidates_per_source must be",

@@ -1,12 +1,12 @@
 """How much a row counts, by its weight: the parameter `weighting` of the models that can use weights."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from shortlist.core.calls import warn
-from shortlist.core.estimator import check_number, short_repr
+from shortlist.core.estimator import check_choice, check_number
 from shortlist.errors import ConfigError
 from shortlist.types import Doubles, Floats
 
@@ -55,11 +55,7 @@ class WeightTransform(NamedTuple):
 
     def check(self) -> None:
         """Raise ConfigError for an unknown name or a cap that is not above 0."""
-        name: Any = self.name
-        if name not in WEIGHTINGS:
-            raise ConfigError(
-                f"weighting must be one of {', '.join(WEIGHTINGS)}, got {short_repr(name)}; choose one."
-            )
+        check_choice("weighting", self.name, WEIGHTINGS)
         check_number(0, weight_cap=self.cap)
         if self.cap == 0:
             raise ConfigError('weight_cap must be above 0, got 0; weighting="none" ignores weights.')
