@@ -8,6 +8,7 @@ import pytest
 
 from shortlist.cutoff import ExpectedF1
 from shortlist.data.interactions import Interactions
+from shortlist.data.items import Items
 from shortlist.errors import ConfigError, DataError
 from shortlist.models.base import load_model
 from shortlist.models.content.neighbors import find_neighbors, neighborhood_rows
@@ -124,6 +125,29 @@ def test_items_are_needed_and_refused_where_they_are_not_used():
     model = ContentProfile(n_neighbors=0).fit(data, items=table)
     with pytest.raises(DataError, match="must hold text as in fit"):
         model.add_items(pl.DataFrame({"item_id": ["b1", "b2"], "words": [1.0, 2.0]}))
+
+
+def test_columns_of_new_items_have_the_kinds_of_fit():
+    """Two new items with two colors: no value repeats, so that the kind cannot be recognized."""
+    data, table = library()
+    codes = table.with_columns(pl.Series("code", range(90)) % 7)
+    model = ContentProfile(n_neighbors=0).fit(
+        data, items=Items.from_frame(codes, categories=["color", "code"])
+    )
+    new = pl.DataFrame(
+        {"item_id": ["b1", "b2"], "words": ["sea", "oven"], "color": ["r", "g"], "code": [3, 5]}
+    )
+    model.add_items(new)
+    at = model.items_.lookup(["b1", "b2"])
+    labels = [
+        model._state.space.labels(model._state.content[[int(row)]].indices.astype(np.int64)) for row in at
+    ]
+    assert [sorted(found) for found in labels] == [
+        ["code: 3", "color: r", "sea"],
+        ["code: 5", "color: g", "oven"],
+    ]
+    with pytest.raises(DataError, match="but was not read"):
+        model.add_items(Items.from_frame(new))
 
 
 def test_neighbors_against_the_dense_product(fitted):

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array, hstack
 
 from shortlist.content.fields import Field
 from shortlist.core.checks import file_error
+from shortlist.data.item_columns import to_frame
 from shortlist.data.items import Items
 from shortlist.errors import DataError
 from shortlist.types import Ints, Longs
@@ -32,6 +33,19 @@ class FeatureSpace:
                 "text=['title']."
             )
         return cls(tuple(field for field, _ in pairs)), _join([part for _, part in pairs])
+
+    def read(self, items: Items | Any) -> Items:
+        """Items as they are; columns of a table have the kinds of `fit`, whatever its size."""
+        if isinstance(items, Items):
+            return items
+        frame = to_frame(items)
+        named: dict[str, list[str]] = {}
+        for field in self.fields:
+            kind = frame.schema.get(field.name)
+            if kind is not None and (field.kind != "text" or kind in (pl.String, pl.Categorical, pl.Enum)):
+                named.setdefault(field.kind, []).append(field.name)
+        vector = named.pop("vector", [])
+        return Items.from_frame(frame, vector=vector[0] if vector else None, **named)
 
     def transform(self, items: Items) -> csr_array:
         """(n_items, n_features) the features of other items; missing columns are empty."""

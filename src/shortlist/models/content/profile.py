@@ -204,9 +204,9 @@ class ContentProfile(WeightParams, Recommender):
         >>> "new" in model.items_
         True
         """
-        found = Items.of(items)
         with self._lock:
             state: ContentState = self._fitted_state()
+            found = state.space.read(items)
             longer = state.with_history(_extend_items(state.history, found))
             self._state = self._with_content(longer, found)
         return self
