@@ -11,7 +11,7 @@ from scipy.sparse import csr_array, hstack
 
 from shortlist.content.fields import Field
 from shortlist.core.checks import file_error
-from shortlist.data.item_columns import to_frame
+from shortlist.data.item_columns import KINDS, to_frame
 from shortlist.data.items import Items
 from shortlist.errors import DataError
 from shortlist.types import Ints, Longs
@@ -39,13 +39,20 @@ class FeatureSpace:
         if isinstance(items, Items):
             return items
         frame = to_frame(items)
-        named: dict[str, list[str]] = {}
+        columns: dict[str, list[str]] = {kind: [] for kind in KINDS}
         for field in self.fields:
             kind = frame.schema.get(field.name)
             if kind is not None and (field.kind != "text" or kind in (pl.String, pl.Categorical, pl.Enum)):
-                named.setdefault(field.kind, []).append(field.name)
-        vector = named.pop("vector", [])
-        return Items.from_frame(frame, vector=vector[0] if vector else None, **named)
+                columns[field.kind].append(field.name)
+        return Items.from_frame(
+            frame,
+            categories=columns["categories"] or None,
+            tags=columns["tags"] or None,
+            text=columns["text"] or None,
+            numbers=columns["numbers"] or None,
+            dates=columns["dates"] or None,
+            vector=columns["vector"][0] if columns["vector"] else None,
+        )
 
     def transform(self, items: Items) -> csr_array:
         """(n_items, n_features) the features of other items; missing columns are empty."""
