@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -69,8 +69,13 @@ def no_workers_remain(seconds=30):
 
 
 def kill_worker(number=0):
-    """End one of the workers without notice; return whether there was one."""
+    """End one of the workers without notice and wait until it is gone; return whether there was one."""
     pids = worker_pids()
-    if pids:
-        os.kill(pids[number % len(pids)], signal.SIGKILL)
-    return bool(pids)
+    if not pids:
+        return False
+    pid = pids[number % len(pids)]
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    while pid in worker_pids():
+        time.sleep(0.01)
+    return True

@@ -104,35 +104,51 @@ def test_other_code_on_a_node_is_refused(cluster, monkeypatch):
 
 
 # ------------------------------------------------------------------ faults
-@pytest.mark.parametrize(("name", "after"), [("BPRMF", -1), ("DKHRM", 3600)])
-def test_killed_worker_is_replaced(cluster, name, after, monkeypatch):
+def kill_before(monkeypatch, *methods):
+    """Kill a worker just before each of these methods is called next; return the methods still to come."""
+    from shortlist.scale.ray_trainer import RayTrainer
+
+    exact, coming = RayTrainer._call, list(methods)
+
+    def call(self, rank, method, *args):
+        if rank == len(self.cluster.workers) - 1 and coming and method.__name__ == coming[0]:
+            del coming[0]
+            assert kill_worker(len(coming))
+        return exact(self, rank, method, *args)
+
+    monkeypatch.setattr(RayTrainer, "_call", call)
+    return coming
+
+
+def validated(data):
+    """Nine tenths of the rows of some interactions, and the others."""
+    is_valid = np.arange(data.n_rows) % 10 == 0
+    return data.where(~is_valid), data.where(is_valid)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_workers", "after", "methods"),
+    [
+        ("BPRMF", 2, -1, ["report", "user_rows", "user_arrays", "prepare_epoch"]),
+        ("BPRMF", 1, -1, ["user_arrays"]),
+        ("DKHRM", 2, 3600, ["connect", "run_epoch"]),
+    ],
+)
+def test_killed_worker_is_replaced(cluster, name, n_workers, after, methods, monkeypatch):
     """With a copy after every epoch, and with none."""
     from shortlist.scale import ray_trainer
 
     monkeypatch.setattr(ray_trainer, "SNAPSHOT_SECONDS", after)
-    killed = []
-
-    def progress(call):
-        if call.epoch in (3, 6) and len(killed) < 2:
-            killed.append(call.epoch)
-            threading.Timer(0.002 * call.epoch, kill_worker, [call.epoch]).start()
-
-    recorded = Recorder()
-    train, valid = split()
-
-    def both(call):
-        recorded(call)
-        progress(call)
-        time.sleep(0.01)
-
-    one = model(name, n_epochs=9, patience=9).fit(
-        train, valid=valid, engine=sl.RayEngine(n_workers=2), progress=both
+    coming, recorded = kill_before(monkeypatch, *methods), Recorder()
+    train, valid = validated(crowd())
+    one = model(name, n_epochs=3, patience=9).fit(
+        train, valid=valid, engine=sl.RayEngine(n_workers=n_workers), progress=recorded
     )
-    expected = model(name, n_epochs=9, patience=9).fit(train, valid=valid)
-    assert killed == [3, 6]
+    expected = model(name, n_epochs=3, patience=9).fit(train, valid=valid)
+    assert coming == []
     assert bits(one) == bits(expected)
     assert one.valid_scores_ == expected.valid_scores_
-    assert [call.epoch for call in recorded.calls] == list(range(1, 10))
+    assert [call.epoch for call in recorded.calls] == [1, 2, 3]
 
 
 def test_lost_node_is_done_without(cluster, monkeypatch):

@@ -9,20 +9,23 @@ same result.
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import ray
-from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayTaskError, WorkerCrashedError
+from ray.exceptions import (
+    GetTimeoutError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+    WorkerCrashedError,
+)
 
-from shortlist.core.array_parts import ArrayParts
 from shortlist.errors import TrainingError
 from shortlist.kernels.mf import Parameters
 from shortlist.models.factorization.loss import LossRows, LossTracker, UserValues, draw_rows
-from shortlist.models.factorization.parameters import freeze
 from shortlist.models.factorization.schedule import (
     RELABEL_PERIOD,
     Share,
@@ -39,29 +42,23 @@ from shortlist.models.factorization.trainer import (
 )
 from shortlist.scale.links import PeerLostError
 from shortlist.scale.ray_cluster import RayCluster
+from shortlist.scale.user_parts import UserParts, arrays_of, gather_users, join_parameters, store_users
 from shortlist.scale.worker import Arrays, TrainingWorker, WorkerReport, WorkerTask
-from shortlist.types import Floats, Ints
+from shortlist.types import Ints
 
 SNAPSHOT_SECONDS = 5.0
 MAX_LOSSES = 20  # of workers, one after the other, without a completed epoch in between
 SLOW = 1.5  # a worker is slow if it computes this many times as long as the others on average
 PATIENCE_SECONDS = 30.0  # of waiting for an epoch before those who are behind are named
 
-LOST = (RayActorError, WorkerCrashedError, ObjectLostError, GetTimeoutError)  # a process or its results
+# a process, or its results
+LOST = (RayActorError, WorkerCrashedError, OutOfMemoryError, ObjectLostError, GetTimeoutError)
 Result = TypeVar("Result")
 logger = logging.getLogger("shortlist")
 
 
-class UserParts(NamedTuple):
-    """A copy of the parameters of all users, in parts in the store of the cluster."""
-
-    epoch: int  # number of completed epochs
-    items: Arrays  # in their original order
-    parts: list[tuple[int, Any]]  # (first user, reference to the arrays)
-
-
 class RayTrainer(Trainer):
-    """The parameters of a task, on the workers of a cluster."""
+    """The parameters of a task, on the workers of a cluster; they are started when they are first needed."""
 
     def __init__(self, task: TrainingTask, cluster: RayCluster) -> None:
         self.task, self.cluster, self.partition = task, cluster, task.partition
@@ -72,12 +69,12 @@ class RayTrainer(Trainer):
         self.epoch, self.losses = 0, 0
         self.factors: dict[int, float] = {}  # step factor of each epoch
         self.report: list[WorkerReport] | None = None
-        self.saved: UserParts | None = None  # None: the initial parameters
+        self.base: UserParts | None = None  # the parameters that training began with; None: the initial ones
+        self.saved: UserParts | None = None  # where lost workers start again; None: the initial parameters
         self.kept: UserParts | None = None  # the best parameters
         self.last_copy, self.last_seconds = time.monotonic(), 0.0
         self.bytes_received = 0  # by workers from workers, in the last epoch
         self.label = np.arange(self.n_items, dtype=np.int32)
-        self._attempt(lambda: None)
 
     def __exit__(self, *_: object) -> None:
         self.cluster.stop_workers()
@@ -182,6 +179,8 @@ class RayTrainer(Trainer):
         """End the remaining workers, so that they are started again."""
         self.losses += 1
         self.cluster.stop_workers()
+        if isinstance(error.cause if isinstance(error, RayTaskError) else error, ObjectLostError):
+            self.saved = self.base  # the nodes that had the copies are lost
         reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
         if self.losses > MAX_LOSSES:
             raise TrainingError(
@@ -274,9 +273,14 @@ class RayTrainer(Trainer):
     def _reports(self) -> list[WorkerReport]:
         """What the workers reported last; before the first epoch, what they report now."""
         if self.report is None:
-            self._attempt(lambda: self._take(self.cluster.get(self._call_all(TrainingWorker.report))))
+            self._attempt(self._ask_reports)
         assert self.report is not None
         return self.report
+
+    def _ask_reports(self) -> None:
+        if self.prepared != self.epoch:  # workers were started again since
+            self._prepare(self.epoch)
+        self._take(self.cluster.get(self._call_all(TrainingWorker.report)))
 
     def _find_slow(self, seconds: list[float]) -> str | None:
         if len(seconds) < 2:
@@ -294,7 +298,7 @@ class RayTrainer(Trainer):
     def loss(self) -> float:
         none = {name: np.empty(0, np.float32) for name in BY_USER}
         values = UserValues.join([one.user_values for one in self._reports()])
-        return self.tracker.loss(values, _join(none, self.labeled), self.label)
+        return self.tracker.loss(values, join_parameters(none, self.labeled), self.label)
 
     # ------------------------------------------------------------------ parameters of users
     def user_rows(self, users: Ints) -> Parameters:
@@ -311,79 +315,53 @@ class RayTrainer(Trainer):
         order = np.argsort(np.concatenate(numbers))
         parts = self.cluster.get(calls)
         joined = {name: np.concatenate([part[name] for part in parts]) for name in BY_USER}
-        return _join({n: array[order] if array.size else array for n, array in joined.items()}, self.items)
+        own_users = {n: array[order] if array.size else array for n, array in joined.items()}
+        return join_parameters(own_users, self.items)
 
     def _copy_users(self, name: str) -> UserParts:
-        """Copy the parameters of users to the store, and to the next worker in case a node is lost."""
+        """Copy the parameters of users to the store, and to the next worker in case a node is lost.
+
+        The next worker raises an error if a worker was lost before it made its copy; `ray.wait` would not.
+        """
         calls = self._call_all(TrainingWorker.user_arrays)
         workers = self.cluster.workers
-        if len(workers) > 1:
-            self.cluster.get(
-                [workers[(at + 1) % len(workers)].keep.remote(name, call) for at, call in enumerate(calls)]
-            )
-        else:
-            ray.wait(calls, num_returns=len(calls), fetch_local=False)
+        self.cluster.get(
+            [workers[(at + 1) % len(workers)].keep.remote(name, call) for at, call in enumerate(calls)]
+        )
         return UserParts(self.epoch, self.items, list(zip(self.first_users.tolist(), calls, strict=False)))
 
     def _set_users(self, source: UserParts) -> None:
-        for first, part in source.parts:
-            self.cluster.get(self._call_all(TrainingWorker.set_users, first, part))
+        """Send each part to the workers that have some of its users."""
+        ends = [first for first, _ in source.parts[1:]] + [int(self.user_starts[-1])]
+        for (first, part), end in zip(source.parts, ends, strict=True):
+            low, high = np.searchsorted(self.first_users, [first, end - 1], side="right") - 1
+            ranks = range(low, min(high + 1, len(self.cluster.workers)))
+            self.cluster.get([self._call(rank, TrainingWorker.set_users, first, part) for rank in ranks])
 
     def keep_best(self) -> None:
         self.kept = self._attempt(lambda: self._copy_users("best"))
 
     def load(self, epoch: int, theta: Parameters, best_epoch: int, best: Parameters | None) -> None:
-        self.saved = self._store(epoch, theta)
-        self.kept = None if best is None else self._store(best_epoch, best)
-        self.cluster.stop_workers()
+        self.saved = self.base = store_users(epoch, theta, self.user_starts)
+        self.kept = None if best is None else store_users(best_epoch, best, self.user_starts)
         self.epoch = epoch
-        self._attempt(lambda: None)
-
-    def _store(self, epoch: int, theta: Parameters) -> UserParts:
-        """Put parameters into the store of the cluster."""
-        by_name, parts = theta._asdict(), []
-        for first, last in pairwise(self.first_users.tolist()):
-            users = {name: by_name[name][first:last] for name in BY_USER if by_name[name].size}
-            parts.append((first, ray.put(users)))
-        return UserParts(epoch, {name: by_name[name] for name in BY_ITEM}, parts)
 
     def current(self) -> dict[str, Any]:
-        found = self._attempt(lambda: UserParts(self.epoch, self.items, self._current_parts()))
-        return self._to_save(found)
-
-    def _current_parts(self) -> list[tuple[int, Any]]:
-        return list(zip(self.first_users.tolist(), self._call_all(TrainingWorker.user_arrays), strict=False))
+        self.saved, self.last_copy = self._attempt(lambda: self._copy_users("last")), time.monotonic()
+        return self._arrays(self.saved)
 
     def best(self) -> dict[str, Any]:
-        return {} if self.kept is None else self._to_save(self.kept)
+        return {} if self.kept is None else self._arrays(self.kept)
 
-    def _to_save(self, source: UserParts) -> dict[str, Any]:
-        """Arrays to be written; those of users are fetched part by part."""
-        n_users = int(self.user_starts[-1])
-        start = self.task.start(0, 1)._asdict()
-
-        def fetch(name: str) -> Iterator[Floats]:
-            for _, part in source.parts:
-                yield self.cluster.get([part])[0][name]
-
-        users = {
-            name: ArrayParts(np.dtype(np.float32), (n_users, *start[name].shape[1:]), partial(fetch, name))
-            if start[name].size
-            else start[name]
-            for name in BY_USER
-        }
-        return users | source.items
+    def _arrays(self, source: UserParts) -> dict[str, Any]:
+        return arrays_of(source, int(self.user_starts[-1]), self.task.start(0, 1))
 
     def finish(self) -> Parameters:
         return self._attempt(self._gather)
 
     def _gather(self) -> Parameters:
-        source = UserParts(self.epoch, self.items, self._current_parts()) if self.kept is None else self.kept
-        parts = [self.cluster.get([part])[0] for _, part in source.parts]
-        users = {name: np.concatenate([part[name] for part in parts]) for name in BY_USER if name in parts[0]}
-        none = {name: np.empty(0, np.float32) for name in BY_USER if name not in users}
-        return freeze(_join(users | none, {name: np.array(array) for name, array in source.items.items()}))
-
-
-def _join(users: Arrays, items: Arrays) -> Parameters:
-    return Parameters(**{name: (users | items)[name] for name in Parameters._fields})
+        source = self.kept
+        if source is None:
+            parts = zip(self.first_users.tolist(), self._call_all(TrainingWorker.user_arrays), strict=False)
+            source = UserParts(self.epoch, self.items, list(parts))
+        return gather_users(source)
