@@ -13,7 +13,7 @@ from shortlist.errors import DataError
 
 @pytest.fixture
 def offline(monkeypatch, tmp_path):
-    """Three epochs, no network, and a folder to write to."""
+    """Few baskets to learn from, no network, and a folder to write to."""
     monkeypatch.chdir(tmp_path)
 
     def load(name, **_):
@@ -23,14 +23,14 @@ def offline(monkeypatch, tmp_path):
 
     known = sl.load_dataset("sample")
     monkeypatch.setattr(sl, "load_dataset", load)
-    monkeypatch.setattr(demo, "N_EPOCHS", 3)
+    monkeypatch.setattr(demo, "N_SNAPSHOTS", 600)
 
 
 def test_sample_is_used_without_a_network(offline, capsys):
     assert main(["demo"]) == 0
     out, err = capsys.readouterr()
     assert (
-        "ml-100k could not be fetched; connect to a network. The demo continues with the built-in sample."
+        "online-retail could not be fetched; connect to a network. The demo continues with the built-in sample."
         in err
     )
     assert "Test set: the last basket of 300 users" in out
@@ -39,7 +39,7 @@ def test_sample_is_used_without_a_network(offline, capsys):
     assert "best fixed N = " in out
     assert "the list ends here" in out
     assert max(map(len, out.splitlines())) <= 80
-    assert "Report with ten more users: shortlist-report.html" in out
+    assert "Report with all figures and ten more users: shortlist-report.html" in out
     assert Path("shortlist-report.html").read_text(encoding="utf-8").count("<h3>User ") == 10
 
 
@@ -48,26 +48,18 @@ def test_json_contains_the_comparison_and_the_lists(offline, capsys):
     found = json.loads(capsys.readouterr().out)
     first, *others = [row["model"] for row in found["results"]]
     assert first.startswith(demo.FIXED)
-    assert others == [demo.BOUNDARY, demo.EXPECTED]
-    assert {one["reason"] for one in found["examples"]} <= {"utility", "max_items"}
+    assert others == [demo.EXPECTED]
+    assert found["lift"] == pytest.approx(found["results"][1]["F1"] / found["results"][0]["F1"] - 1)
+    long, short, empty = found["examples"]
+    assert len(long["items"]) > len(short["items"]) > len(empty["items"]) == 0
+    assert (long["reason"], empty["reason"]) == ("utility", "below_floor")
     assert found["report"] == "sub/mine.html"
     assert [path.name for path in Path().iterdir()] == ["sub"]
 
 
-def test_longest_median_and_shortest_lists_are_shown():
-    import numpy as np
-
-    from shortlist.data.id_map import IdMap
-    from shortlist.data.ranked_lists import RankedLists
-
-    indptr = np.array([0, 2, 2, 7, 8, 8])
-    lists = RankedLists(
-        IdMap.of(["two", "none", "five", "one", "none too"]),
-        IdMap.of(range(8)),
-        indptr,
-        np.arange(8, dtype=np.int32),
-        np.zeros(8, np.float32),
-    )
-    assert [one.user_id for one in demo.choose_examples(lists)] == ["five", "one", "none"]
-    assert [one.user_id for one in demo.choose_examples(lists.take([0, 2, 3]))] == ["five", "two", "one"]
-    assert [one.user_id for one in demo.choose_examples(lists.take([1, 4]))] == ["none"]
+def test_a_simpler_model_is_used_without_lightgbm(offline, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    assert main(["demo", "--dataset", "sample", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["model"] == "TIFUKNN"
+    assert "LightGBM is not installed, so a simpler model is used; pip install 'shortlist[trees]'." in err

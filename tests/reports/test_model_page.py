@@ -14,13 +14,15 @@ from shortlist.tuning.validation import Holdout, validate
 
 SCRIPT = '<script>alert("x")</script>&'
 SECTIONS = [
-    "Model and data",
-    "Quality of the lists",
+    "What it means for 1,000 users",
+    "Every fixed length",
+    "10 example users",
     "Where K helps and where it does not",
     "List lengths and confidence",
     "Recommending to fewer users",
     "Accuracy of the probabilities",
-    "10 example users",
+    "All stopping rules",
+    "Method",
     "Terms",
 ]
 

@@ -46,7 +46,7 @@ SIMILAR = 0.85  # a variable this similar to a parameter is reported as a typo; 
 
 # Commands are imported when they run, so `shortlist --help` shows these summaries.
 COMMANDS = {
-    "demo": "Train on MovieLens and compare dynamic list lengths with the best fixed N.",
+    "demo": "Train on a shop's purchases and compare dynamic list lengths with the best fixed N.",
     "fit": "Train a model, choose a stopping rule on validation data, and save both.",
     "recommend": "Recommend lists from a saved model.",
     "observe": "Add events to a saved model without training, and save it.",

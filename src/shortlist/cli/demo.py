@@ -1,8 +1,9 @@
-"""`shortlist demo`: the whole workflow on real data, in about a minute."""
+"""`shortlist demo`: the whole workflow on real data, in less than a minute."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -12,46 +13,60 @@ from shortlist.cli.screen import Json, print_note, progress_lines, show, show_js
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:
+    from shortlist.cutoff.expected import ExpectedF1
     from shortlist.data.interactions import Interactions
     from shortlist.data.ranked_list import RankedList
     from shortlist.data.ranked_lists import RankedLists
+    from shortlist.models.base import Recommender
     from shortlist.reports.model_report import ModelReport
     from shortlist.split import Split
 
-N_EPOCHS = 40
+TITLES = {"online-retail": "Online Retail", "ml-100k": "MovieLens 100K", "sample": "the generated sample"}
+N_SNAPSHOTS = 4_000  # baskets to learn from: enough for a demo
 N_CANDIDATES = 100
-MAX_ITEMS = 20
-ROWS = 8  # printed items of a list
+COVERAGE = 0.9  # share of users with a list in the example of an empty list
+LONG, SHORT = 0.95, 0.05  # quantiles of length of the printed lists
+ROWS = 6  # printed items of a list
 WITHHELD = 3  # printed candidates below the end of a list
 WIDTH = 79  # characters per line of a paragraph
-FIXED, BOUNDARY, EXPECTED = "best fixed N", "learned boundary", "expected F1"
+FIXED, EXPECTED = "best fixed N", "expected F1"
+NEXT = """\
+What to do next:
+  your own data     shortlist fit events.csv --out shop.shortlist
+  your own ranker   shortlist evaluate lists.csv next.csv, and docs/rankers.md
+  a live service    shortlist serve --demo"""
 
 
 def demo(
     *,
+    dataset: Annotated[
+        Literal["online-retail", "ml-100k", "sample"],
+        Parameter(help="Purchases of a shop, ratings of films, or generated purchases."),
+    ] = "online-retail",
     report: Annotated[Path, Parameter(help="HTML file for the report.")] = Path("shortlist-report.html"),
     json: Json = False,
 ) -> None:
-    """Train on MovieLens and compare dynamic list lengths with the best fixed N.
+    """Train on a shop's purchases and compare dynamic list lengths with the best fixed N.
 
     The demo prints three lists and writes a report. All choices are made on validation
     data. Without a network, the built-in sample is used.
 
     For example:
       shortlist demo
+      shortlist demo --dataset ml-100k --report films.html
     """
     from shortlist.core.files import check_writable
     from shortlist.reports.model_page import write_model_report
     from shortlist.reports.model_report import items_of
 
     check_writable(report)
-    name, data = load_data()
+    name, data = load_data(dataset)
     split = sl.split.last_basket(data)
     if not json:
         show_text(introduction(name, data, split))
-    result, n_epochs = train_and_compare(name, split, filter_seen=not data.has_repeats)
+    result = train_and_compare(name, split, filter_seen=not data.has_repeats)
     write_model_report(result, report)
-    examples = choose_examples(result.lists[result.main])
+    examples = choose_examples(result)
     if json:
         return show_json(
             {
@@ -59,7 +74,8 @@ def demo(
                 "rows": data.n_rows,
                 "users": data.n_users,
                 "items": data.n_items,
-                "n_epochs": n_epochs,
+                "model": type(result.model).__name__,
+                "lift": result.lift,
                 "results": result.comparison.table.to_dicts(),
                 "tests": result.comparison.tests.to_dicts(),
                 "examples": [list_as_json(one, data) for one in examples],
@@ -67,56 +83,56 @@ def demo(
             }
         )
     show_comparison(result)
-    show_text("\nThree of these lists: the longest, one of median length, the shortest.")
-    show_text("✓ marks items in the user's next basket.\n")
+    show_text("")
+    show_paragraph(
+        f"Three lists: a long one, a short one, and an empty one: if only {COVERAGE:.0%} of users are to get "
+        "a list, the user with the least certain list gets none. ✓ marks items of the user's next basket."
+    )
+    show_text("")
     for one in examples:
         candidates, relevant = rows_of(result.top_candidates[one.user_id]), items_of(one.user_id, split.test)
         show(list_table(one, candidates, data, relevant=relevant, max_rows=ROWS, max_withheld=WITHHELD))
-    show_text(f"Report with ten more users: {report}")
-    return show_text("Next: shortlist fit --help shows how to find a model for your own data.")
+    show_text(f"Report with all figures and ten more users: {report}\n")
+    return show_text(NEXT)
 
 
-def train_and_compare(name: str, split: "Split", *, filter_seen: bool) -> "tuple[ModelReport, int | None]":
-    """Train DKHRM and compare its stopping rules on the test set; also return the number of epochs."""
-    from shortlist.reports.model_report import build_model_report
-    from shortlist.tuning.progress import show_progress
-    from shortlist.tuning.validation import hold_out, validate
-
-    with show_progress(progress_lines()) as display:
-        validation = validate(
-            sl.DKHRM(n_epochs=N_EPOCHS, seed=7, boundary="learned"),
-            hold_out(split.train_valid),
-            n_candidates=N_CANDIDATES,
-            filter_seen=filter_seen,
-            progress=display.epochs("validating DKHRM"),
-        )
-        display.line(f"DKHRM: {validation.n_epochs} epochs are best on validation data")
-        model = validation.refit(split.train_valid, progress=display.epochs("training DKHRM"))
-    fixed = sl.cutoff.FixedN(N=validation.N)
-    report = build_model_report(
-        name,
-        model,
-        split,
-        {
-            f"{FIXED} = {fixed.N}": fixed,
-            BOUNDARY: "boundary",
-            EXPECTED: validation.fit_cutoff(sl.cutoff.ExpectedF1()),
-        },
-        main=EXPECTED,
-        N=validation.N,
-        filter_seen=filter_seen,
-        max_items=MAX_ITEMS,
-    )
-    return report, validation.n_epochs
-
-
-def load_data() -> "tuple[str, Interactions]":
-    """MovieLens-100K, or the generated sample if it cannot be downloaded."""
+def load_data(dataset: str) -> "tuple[str, Interactions]":
+    """The dataset and its title, or the generated sample if it cannot be downloaded."""
     try:
-        return "MovieLens 100K", sl.load_dataset("ml-100k", progress=print_note)
+        return TITLES[dataset], sl.load_dataset(dataset, progress=print_note)
     except DataError as error:
         print_note(f"{error} The demo continues with the built-in sample.")
-        return "the generated sample", sl.load_dataset("sample")
+        return TITLES["sample"], sl.load_dataset("sample")
+
+
+def train_and_compare(name: str, split: "Split", *, filter_seen: bool) -> "ModelReport":
+    """Train a model and its cutoff on all but the last baskets, and compare stopping rules on those."""
+    from shortlist.reports.model_report import build_model_report
+    from shortlist.tuning.progress import show_progress
+    from shortlist.tuning.validation import Holdout, validate
+
+    model = demo_model(split)
+    with show_progress(progress_lines()) as display:
+        display.line(f"training {type(model).__name__} on all but the last two baskets of each user")
+        holdout = Holdout(split.train, split.valid, "the last basket but one of each user")
+        validation = validate(model, holdout, n_candidates=N_CANDIDATES, filter_seen=filter_seen)
+        display.line("choosing the list lengths on the last basket but one")
+        fixed = sl.cutoff.FixedN(N=validation.N)
+        expected: ExpectedF1 = validation.fit_cutoff(sl.cutoff.ExpectedF1())  # type: ignore[assignment]
+        validation.model.observe(split.valid)  # known before the test baskets; nothing is learned from it
+        display.line("recommending for the last basket of each user")
+        cutoffs = {f"{FIXED} = {fixed.N}": fixed, EXPECTED: expected}
+        return build_model_report(
+            name, validation.model, split, cutoffs, main=EXPECTED, N=validation.N, filter_seen=filter_seen
+        )
+
+
+def demo_model(split: "Split") -> "Recommender":
+    """TwoStage, which `sl.fit` would choose on these data, or a model that needs no LightGBM."""
+    if find_spec("lightgbm") is not None:
+        return sl.TwoStage(n_snapshots=N_SNAPSHOTS, n_bags=1)
+    print_note("LightGBM is not installed, so a simpler model is used; pip install 'shortlist[trees]'.")
+    return sl.TIFUKNN() if split.train.has_repeats else sl.EASE()
 
 
 def introduction(name: str, data: "Interactions", split: "Split") -> str:
@@ -125,40 +141,57 @@ def introduction(name: str, data: "Interactions", split: "Split") -> str:
     size = split.test.n_rows / n_users
     return (
         f"{name}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items.\n"
-        f"Test set: the last basket of {n_users:,} users, {size:.2f} items on average."
+        f"Test set: the last basket of {n_users:,} users, {size:.1f} items on average."
     )
 
 
-def choose_examples(lists: "RankedLists") -> "list[RankedList]":
-    """The longest list, one of median length and the shortest; fewer if they are the same."""
+def choose_examples(result: "ModelReport") -> "list[RankedList]":
+    """A long list, a short one, and that of the least certain user if not all users are to get a list."""
     import numpy as np
 
-    wanted = np.quantile(lists.lengths, (1, 0.5, 0), method="nearest")
-    numbers = [int(np.argmax(lists.lengths == length)) for length in wanted]
-    return [lists.at(number) for number in dict.fromkeys(numbers)]
+    lists = result.lists[result.main]
+    filled = np.flatnonzero(lists.lengths > 0)
+    wanted = np.quantile(lists.lengths[filled], (LONG, SHORT), method="nearest") if filled.size else []
+    chosen = [lists.at(int(np.argmax(lists.lengths == length))) for length in dict.fromkeys(wanted)]
+    least = int(np.argmin(result.confidence))
+    return [*chosen, *empty_example(result, result.selected.user_ids[least])]
+
+
+def empty_example(result: "ModelReport", user_id: object) -> "list[RankedList]":
+    """The list of a user under the same cutoff with less coverage; none if the user would get one."""
+    from shortlist.cutoff.expected import ExpectedUtility
+
+    cutoff = result.cutoff
+    if not isinstance(cutoff, ExpectedUtility):
+        return []
+    partial = cutoff.with_coverage(COVERAGE)
+    one = partial.apply(result.top_candidates, history=result.model.history_)[user_id]
+    return [one] if len(one) == 0 else []
 
 
 def show_comparison(result: "ModelReport") -> None:
-    """Print the stopping rule, the table, and what it means."""
+    """Print what the comparison means, and its table."""
     rows = []
     for name, report in result.reports.items():
         test = result.comparison.results.get((name, "f1"))
         gain = "" if test is None else f"{test.difference:+.4f} [{test.low:+.4f}, {test.high:+.4f}]"
-        length, coverage = f"{report.mean('length'):.1f}", f"{report.cover_ratio:.0%}"
-        rows.append((name, f"{report.f1:.4f}", length, coverage, gain))
-    show_paragraph(f"Ranking: {type(result.model).__name__}. Stopping rule: {result.stopping_rule}")
+        length = f"{report.mean('length'):.1f}"
+        share = f"{report.hits.sum() / max(report.lengths.sum(), 1):.1%}"
+        rows.append((name, f"{report.f1:.4f}", gain, length, share))
+    show_text("")
+    show_paragraph(result.headline())
     show_text("")
     show_table(
-        ("stopping rule", "F1", "length", "coverage", "difference in F1, 95%"),
+        ("stopping rule", "F1", "difference, 95%", "length", "precision"),
         rows,
-        title="F1 over all test users, by stopping rule of the same ranking",
+        title=f"F1 over all test users; both rules end the ranking of {type(result.model).__name__}",
     )
-    show_paragraph(result.verdict())
+    show_paragraph(f"Stopping rule: {result.stopping_rule}")
     _, _, selected = result.selective_f1(result.selected)
     _, _, fixed = result.selective_f1(result.fixed)
     show_paragraph(
-        f"Skipping the least certain {1 - result.coverage:.0%} of users gives F1 {selected:.4f} (fixed N: "
-        f"{fixed:.4f}). A cutoff with coverage={result.coverage} sends nothing to these users."
+        f"Skipping the least certain {1 - result.coverage:.0%} of users gives F1 {selected:.4f} for the "
+        f"others (fixed N: {fixed:.4f})."
     )
 
 

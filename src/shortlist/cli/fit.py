@@ -126,7 +126,7 @@ def fit(
         if test is None:
             print_note("training once more without the last baskets, for the report")
         tested = fitted if test is not None else settings.train(split.train_valid, data)
-        write_test_report(report, redact_uri(source), tested, split, settings.filter_seen)
+        write_test_report(report, source_name(source), tested, split, settings.filter_seen)
     fitted.save(out)
     print_summary(fitted, out, report, round(time.perf_counter() - start, 2), json)
 
@@ -225,6 +225,12 @@ class _Settings:
 def boundary_name(model: "Recommender") -> str:
     """The kind of boundary at which the model's lists end."""
     return BOUNDARIES.get(str(model.get_params().get("boundary")), BOUNDARIES["learned"])
+
+
+def source_name(source: str) -> str:
+    """The name of the data in a report: without folders and secrets."""
+    name = redact_uri(source)
+    return name if "://" in name else Path(name).name
 
 
 def write_test_report(

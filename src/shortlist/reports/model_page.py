@@ -1,12 +1,14 @@
 """The model report as one HTML page: tables, figures and example users for the template."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import shortlist as sl
 from shortlist.core.charts import (
     Mark,
     Series,
@@ -43,6 +45,9 @@ def render_model_report(report: ModelReport) -> str:
         "model_report.html.j2",
         report=report,
         cards=_cards(report),
+        effects=_effects(report),
+        today=datetime.now(UTC).date().isoformat(),
+        version=sl.__version__,
         model_name=type(report.model).__name__,
         params=", ".join(f"{name} {value}" for name, value in params if value is not None),
         rows=[_row(name, one, report) for name, one in (*report.reports.items(), ("oracle", report.oracle))],
@@ -51,6 +56,7 @@ def render_model_report(report: ModelReport) -> str:
             for verdict, text in (("helps", "improves F1"), ("hurts", "lowers F1"))
         },
         figures={
+            "fixed": _fixed_figure(report),
             "slices": _slice_figure(report),
             "distributions": _distribution_figures(report),
             "selective": _selective_figure(report, selected, fixed),
@@ -74,26 +80,63 @@ def _cards(report: ModelReport) -> list[dict[str, str]]:
     """The five figures at the top of the page."""
 
     def precision(one: Report) -> str:
-        return f"{one.hits.sum() / max(one.lengths.sum(), 1):.1%}"
+        return f"{100 * one.hits.sum() / max(one.lengths.sum(), 1):.1f}"
 
     def recall(one: Report) -> str:
-        return f"{one.hits.sum() / max(one.n_relevant.sum(), 1):.1%}"
+        return f"{100 * one.hits.sum() / max(one.n_relevant.sum(), 1):.1f}"
 
     figures: list[tuple[str, str, Callable[[Report], str]]] = [
         (
             "F1",
-            "1: exactly the test basket; 0: no hit, or an empty list",
+            "1: exactly the next basket; 0: no hit, or an empty list",
             lambda one: f"{one.f1:.4f}",
         ),
-        ("Coverage", "share of users with a non-empty list", lambda one: f"{one.cover_ratio:.0%}"),
+        ("Of 100 items shown", "were in the next basket (precision)", precision),
+        ("Of 100 items in the next baskets", "had been shown (recall)", recall),
         ("Mean list length", "items per user", lambda one: f"{one.mean('length'):.1f}"),
-        ("Precision", "share of recommended items that are in the test basket", precision),
-        ("Recall", "share of test basket items that were recommended", recall),
+        ("Users with a list", "share of users reached (coverage)", lambda one: f"{one.cover_ratio:.0%}"),
     ]
     return [
         {"name": name, "meaning": meaning, "value": show(report.selected), "baseline": show(report.fixed)}
         for name, meaning, show in figures
     ]
+
+
+def _effects(report: ModelReport) -> list[dict[str, str]]:
+    """What both kinds of lists mean for 1,000 users."""
+    n = max(report.selected.n_users, 1) / 1_000
+    counts: list[tuple[str, Callable[[Report], float]]] = [
+        ("items shown", lambda one: one.lengths.sum()),
+        ("items shown that were in the next basket", lambda one: one.hits.sum()),
+        ("users who got a list", lambda one: (one.lengths > 0).sum()),
+        ("users who found at least one item of their next basket", lambda one: (one.hits > 0).sum()),
+        ("users who got a list without any such item", lambda one: ((one.lengths > 0) & (one.hits == 0)).sum()),
+    ]
+    rows = []
+    for name, count in counts:
+        selected, fixed = (float(count(one)) / n for one in (report.selected, report.fixed))
+        change = f"{selected / fixed - 1:+.0%}" if fixed else ""
+        rows.append({"name": name, "value": f"{selected:,.0f}", "baseline": f"{fixed:,.0f}", "change": change})
+    return rows
+
+
+def _fixed_figure(report: ModelReport) -> str:
+    """F1 of every fixed N, and of K at its mean length."""
+    curve, length = report.fixed_curve, report.selected.mean("length")
+    N = [float(k) for k in range(1, curve.size + 1)]
+    best = int(curve.argmax())
+    chart = line_chart(
+        "F1 of every list length",
+        "items per list (for K: the mean)",
+        "F1 (all users)",
+        [
+            Series("fixed N", N, curve.tolist(), 1, dotted=False),
+            Series("K", [length], [report.selected.f1], 0),
+        ],
+        marks=[Mark(length, report.selected.f1, f"K: {report.selected.f1:.4f}")],
+    )
+    names = [("K, a length for each user", 0), (f"fixed N (best here: {best + 1}, {curve[best]:.4f})", 1)]
+    return chart + legend(names)
 
 
 def _row(name: str, one: Report, report: ModelReport) -> dict[str, Any]:
@@ -131,7 +174,7 @@ def _slice_figure(report: ModelReport) -> dict[str, str]:
 
 def _distribution_figures(report: ModelReport) -> list[str]:
     """Histograms of list lengths, and of boundaries and confidence if the model has them."""
-    longest = report.max_items
+    longest = min(report.max_items, max(int(report.selected.lengths.max(initial=0)), report.N))
     counts = np.bincount(np.minimum(report.selected.lengths, longest + 1), minlength=longest + 2)
     mark = (float(min(report.N, longest + 1)), f"fixed N = {report.N}")
     figures = [length_chart("List length", counts.tolist(), 0, mark=mark)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -16,6 +17,7 @@ from shortlist.evaluation import (
     Report,
     compare,
     evaluate,
+    fixed_n_curve,
     holm,
     oracle,
     paired_test,
@@ -75,7 +77,7 @@ class ModelReport:
     main: str  # name of the stopping rule that the report is about
     cutoff: Cutoff | Literal["boundary"]  # of the main lists; "boundary": learned by the model
     top_candidates: RankedLists  # of every test user, with probabilities if the model or the cutoff has them
-    max_items: int = 20
+    max_items: int = N_CANDIDATES  # per list
     coverage: float = 0.7  # share of users marked on the risk-coverage curve
 
     @cached_property
@@ -100,6 +102,23 @@ class ModelReport:
     def fixed(self) -> Report:
         """The evaluation of the fixed N that was best on the validation set."""
         return self.reports[next(iter(self.lists))]
+
+    @cached_property
+    def fixed_curve(self) -> Doubles:
+        """(max_items,) F1 over all users if every list has 1, 2, … items."""
+        N = range(1, self.max_items + 1)
+        curve = fixed_n_curve(self.top_candidates, self.truth, N, max_items=self.max_items)
+        return curve["f1"].to_numpy()
+
+    @property
+    def period(self) -> str | None:
+        """The first and the last day of the data; None without timestamps."""
+        times = [one.time for one in (self.history, self.truth) if one.time is not None and one.time.size]
+        if not times:
+            return None
+        ends = min(one.min() for one in times), max(one.max() for one in times)
+        first, last = (datetime.fromtimestamp(int(end) / 1e6, UTC).date() for end in ends)
+        return f"{first} to {last}"
 
     @cached_property
     def oracle(self) -> Report:
@@ -178,15 +197,34 @@ class ModelReport:
         name = type(self.cutoff).__name__
         return f"{name}. {RULES.get(name, '')} It was fitted on the validation set."
 
+    @property
+    def lift(self) -> float | None:
+        """F1 of the main lists relative to the fixed N; None if the fixed N has no hit."""
+        return self.selected.f1 / self.fixed.f1 - 1 if self.fixed.f1 else None
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the main lists and the fixed N differ, after correction for all stopping rules."""
+        row = self.comparison.tests.filter(model=self.main, metric="f1")
+        return bool(row["p_bootstrap_holm"][0] <= 1 - self.comparison.level)
+
+    def headline(self) -> str:
+        """What the comparison means, in one sentence without terms."""
+        same = f"{self.N} item{'' if self.N == 1 else 's'} for everyone"
+        if self.lift is None or not self.is_significant:
+            return f"On this data, lists of individual length are about as good as {same}."
+        if self.lift > 0:
+            return f"Lists of the right length match what users choose next {self.lift:.0%} better than {same}."
+        return f"On this data, {same} match what users choose next better than lists of individual length."
+
     def verdict(self) -> str:
         """Whether K beats the fixed N over all users, in one sentence."""
         test = self.comparison.results[self.main, "f1"]
-        row = self.comparison.tests.filter(model=self.main, metric="f1")
         numbers = (
             f"F1 {self.selected.f1:.4f} versus {self.fixed.f1:.4f}, a difference of {test.difference:+.4f} "
             f"(95% interval {test.low:+.4f} to {test.high:+.4f})"
         )
-        if row["p_bootstrap_holm"][0] > 1 - self.comparison.level:
+        if not self.is_significant:
             return f"Over all users, K and the best fixed N do not differ significantly: {numbers}."
         verb = "beats" if test.difference > 0 else "is worse than"
         return f"Over all users, K {verb} the best fixed N: {numbers}."
@@ -201,18 +239,24 @@ def build_model_report(
     main: str,
     N: int,
     filter_seen: bool,
-    max_items: int = 20,
 ) -> ModelReport:
-    """Recommend to the test users under each cutoff; the first cutoff is a fixed N."""
+    """Rank the candidates of the test users once, and end the lists with each cutoff; the first is a fixed N.
+
+    Only a boundary that the model learned needs another request.
+    """
     users = split.test.users.to_ids(split.test.active_users)
     at = None if split.test.time is None else split.test
+    needed = [cutoff.candidates_needed() for cutoff in cutoffs.values() if isinstance(cutoff, Cutoff)]
+    n = max(N_CANDIDATES, *needed)
+    top_candidates = model.recommend(users, N=n, filter_seen=filter_seen, at=at)
     lists = {
-        name: model.recommend(users, cutoff=cutoff, max_items=max_items, filter_seen=filter_seen, at=at)
+        name: cutoff.apply(top_candidates, history=model.history_)
+        if isinstance(cutoff, Cutoff)
+        else model.recommend(users, cutoff=cutoff, max_items=n, filter_seen=filter_seen, at=at)
         for name, cutoff in cutoffs.items()
     }
-    top_candidates = model.recommend(users, N=N_CANDIDATES, filter_seen=filter_seen, at=at)
     cutoff = cutoffs[main]
-    if cutoff != "boundary":
+    if isinstance(cutoff, Cutoff):
         top_candidates = cutoff.with_probabilities(top_candidates, history=model.history_)
     return ModelReport(
         data=data,
@@ -224,7 +268,7 @@ def build_model_report(
         main=main,
         cutoff=cutoff,
         top_candidates=top_candidates,
-        max_items=max_items,
+        max_items=n,
     )
 
 
