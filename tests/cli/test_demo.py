@@ -30,8 +30,8 @@ def test_sample_is_used_without_a_network(offline, capsys):
     assert main(["demo"]) == 0
     out, err = capsys.readouterr()
     assert (
-        "online-retail could not be fetched; connect to a network. The demo continues with the built-in sample."
-        in err
+        "online-retail could not be fetched; connect to a network. The demo continues with the built-in "
+        "sample." in err
     )
     assert "Test set: the last basket of 300 users" in out
     assert "Stopping rule: ExpectedF1" in out

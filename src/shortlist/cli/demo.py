@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from shortlist.cutoff.expected import ExpectedF1
     from shortlist.data.interactions import Interactions
     from shortlist.data.ranked_list import RankedList
-    from shortlist.data.ranked_lists import RankedLists
     from shortlist.models.base import Recommender
     from shortlist.reports.model_report import ModelReport
     from shortlist.split import Split

@@ -110,13 +110,14 @@ def _effects(report: ModelReport) -> list[dict[str, str]]:
         ("items shown that were in the next basket", lambda one: one.hits.sum()),
         ("users who got a list", lambda one: (one.lengths > 0).sum()),
         ("users who found at least one item of their next basket", lambda one: (one.hits > 0).sum()),
-        ("users who got a list without any such item", lambda one: ((one.lengths > 0) & (one.hits == 0)).sum()),
+        ("users who got a list without any", lambda one: ((one.lengths > 0) & (one.hits == 0)).sum()),
     ]
     rows = []
     for name, count in counts:
         selected, fixed = (float(count(one)) / n for one in (report.selected, report.fixed))
         change = f"{selected / fixed - 1:+.0%}" if fixed else ""
-        rows.append({"name": name, "value": f"{selected:,.0f}", "baseline": f"{fixed:,.0f}", "change": change})
+        row = {"name": name, "value": f"{selected:,.0f}", "baseline": f"{fixed:,.0f}", "change": change}
+        rows.append(row)
     return rows
 
 

@@ -214,7 +214,8 @@ class ModelReport:
         if self.lift is None or not self.is_significant:
             return f"On this data, lists of individual length are about as good as {same}."
         if self.lift > 0:
-            return f"Lists of the right length match what users choose next {self.lift:.0%} better than {same}."
+            gain = f"{self.lift:.0%} better than {same}"
+            return f"Lists of the right length match what users choose next {gain}."
         return f"On this data, {same} match what users choose next better than lists of individual length."
 
     def verdict(self) -> str:
