@@ -149,8 +149,8 @@ def choose_examples(result: "ModelReport") -> "list[RankedList]":
     import numpy as np
 
     lists = result.lists[result.main]
-    filled = np.flatnonzero(lists.lengths > 0)
-    wanted = np.quantile(lists.lengths[filled], (LONG, SHORT), method="nearest") if filled.size else []
+    filled = lists.lengths[lists.lengths > 0]
+    wanted = np.quantile(filled, (LONG, SHORT), method="nearest").tolist() if filled.size else []
     chosen = [lists.at(int(np.argmax(lists.lengths == length))) for length in dict.fromkeys(wanted)]
     least = int(np.argmin(result.confidence))
     return [*chosen, *empty_example(result, result.selected.user_ids[least])]
