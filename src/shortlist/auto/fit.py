@@ -14,9 +14,11 @@ from shortlist.auto.cutoff_choice import (
     choose_cutoff,
     default_cutoffs,
 )
+from shortlist.auto.held_out import HalfSelections, held_out_score
 from shortlist.auto.promise import deploy, keep_back
 from shortlist.core.calls import explain_call
 from shortlist.core.engine import Engine, check_engine
+from shortlist.cutoff import FixedN
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.interactions import Interactions
@@ -63,6 +65,9 @@ def fit(
     the model with the highest metric at its best fixed N is selected. A cutoff is selected on the same data
     with `choose_cutoff`; a fixed N is used if no other cutoff is better. Finally the model is fitted on all
     data, for the best number of epochs. The result depends only on the data, the seed and the arguments.
+
+    The score of what was selected is too high on the users that selected it. Therefore the selection is
+    repeated on each half of the validation users and scored on the other half: `selection_.held_out`.
 
     Parameters
     ----------
@@ -153,16 +158,22 @@ def fit(
         best = search.run(candidates, optional=models is None)
         epochs = display.epochs(f"training {type(best.model).__name__}")
         choice: CutoffChoice | None
+        held_out: dict[str, Any] | None = None
         if kept is not None and isinstance(cutoff, Guarantee):
             model, choice = deploy(best, kept, cutoff, epochs)
         else:
             choice = None if cutoff is None else _select_cutoff(best, cutoff)
+            held_out = held_out_score(search.halves, lambda half: _fit_on_half(half, cutoff))
+            if held_out is not None:
+                display.line(
+                    f"{METRIC_NAMES[metric]} on users that took no part in choosing: {held_out['score']:.4f}"
+                )
             model = best.refit(data, progress=epochs)
         if choice is not None:
             display.line(f"cutoff: {choice.name} ({choice.reason})")
         if kept is None:  # a guarantee accepts only lists of the model that it was tested on
             _warn_if_all_empty(best, choice)
-    return model.set_cutoff(None if choice is None else choice.cutoff, _report(search, choice))
+    return model.set_cutoff(None if choice is None else choice.cutoff, _report(search, choice, held_out))
 
 
 def _n_trials(budget: str | int) -> int:
@@ -213,6 +224,7 @@ class _Search:
     def __post_init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
         self.skipped: dict[str, str] = {}
+        self.halves = HalfSelections()
 
     def run(self, candidates: list[str | Recommender], *, optional: bool) -> Validation:
         """Return the best model; `optional` skips models that do not suit the data."""
@@ -284,7 +296,7 @@ class _Search:
         return found, self._with_epochs(params, found)
 
     def _validate(self, model: Recommender) -> Validation:
-        return validate(
+        found = validate(
             model,
             self.holdout,
             n_candidates=self.n_candidates,
@@ -294,6 +306,8 @@ class _Search:
             progress=self.display.epochs(f"validating {type(model).__name__}"),
             engine=self.engine,
         )
+        self.halves.add(found)
+        return found
 
     @staticmethod
     def _with_epochs(params: dict[str, Any], found: Validation) -> dict[str, Any]:
@@ -339,6 +353,14 @@ def _select_cutoff(best: Validation, cutoff: Cutoff | Literal["auto"]) -> Cutoff
     return CutoffChoice(FIXED, best.fit_cutoff(cutoffs[FIXED]), choice.scores, reason, metric)
 
 
+def _fit_on_half(half: Validation, cutoff: Cutoff | Literal["auto"] | None) -> tuple[str, Cutoff]:
+    """Name and cutoff selected for a part of the validation users; a fixed N if no cutoff is wanted."""
+    if cutoff is None:
+        return FIXED, half.fit_cutoff(FixedN(n_candidates=half.n_candidates, target=half.metric))
+    choice = _select_cutoff(half, cutoff)
+    return choice.name, choice.cutoff
+
+
 def _warn_if_all_empty(best: Validation, choice: CutoffChoice | None) -> None:
     """Issue a DataWarning if no validation user would get a list."""
     name, history, truth = type(best.model).__name__, best.holdout.history, best.holdout.truth
@@ -350,7 +372,7 @@ def _warn_if_all_empty(best: Validation, choice: CutoffChoice | None) -> None:
         best.model.recommend(users, filter_seen=best.filter_seen, at=truth)  # warns by itself
 
 
-def _report(search: _Search, choice: CutoffChoice | None) -> SelectionReport:
+def _report(search: _Search, choice: CutoffChoice | None, held_out: dict[str, Any] | None) -> SelectionReport:
     scores = {} if choice is None else choice.scores
     order = sorted(scores, key=lambda name: (choice is not None and name != choice.name, -scores[name]))
     return SelectionReport(
@@ -360,4 +382,5 @@ def _report(search: _Search, choice: CutoffChoice | None) -> SelectionReport:
         skipped=search.skipped,
         reason="" if choice is None else choice.reason,
         metric=search.metric,
+        held_out=held_out,
     )

@@ -171,4 +171,5 @@ def summarize_model(model: "Recommender", path: Path) -> dict[str, Any]:
         **training,
         "params": model.get_params(),
         "reason": None if model.selection_ is None else model.selection_.reason,
+        "held_out": None if model.selection_ is None else model.selection_.held_out,
     }

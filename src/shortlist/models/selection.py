@@ -32,12 +32,26 @@ class SelectionReport:
         Why the first cutoff was selected.
     metric
         Metric of the scores: `"f1"` or `"ndcg"`.
+    held_out
+        The metric on users that took no part in choosing: `score`, `standard_error`, `n_users` and `choices`
+        (what each half of the validation users chose for the other half). None if it was not measured: with
+        fewer than four validation users, and with a `Guarantee`.
+
+    Notes
+    -----
+    The scores of `models` and `cutoffs` belong to the best of several candidates on the users that chose
+    among them, so they tend to be too high for other users. `held_out` is not: model, settings, number of
+    epochs and cutoff are chosen on every other validation user and scored on the rest, both ways. Each half
+    chooses on fewer users than the model that is returned was chosen on. One dependence is left: while models
+    are compared, their number of epochs comes from all validation users.
 
     Examples
     --------
     >>> model = sl.fit(sl.load_dataset("sample"), models="Popularity", budget="quick")
     >>> model.selection_.models[0]["model"]
     'Popularity'
+    >>> 0 < model.selection_.held_out["score"] < 1
+    True
     """
 
     validation: str
@@ -46,6 +60,7 @@ class SelectionReport:
     skipped: dict[str, str] = field(default_factory=dict)
     reason: str = ""
     metric: str = "f1"
+    held_out: dict[str, Any] | None = None
 
     @classmethod
     def from_notes(cls, notes: Any) -> Self:
@@ -63,7 +78,8 @@ class SelectionReport:
         """
         if not isinstance(notes, dict):
             raise file_error("selection", "must be an object")
-        check_names(notes, [one.name for one in fields(cls)])
+        names = [one.name for one in fields(cls) if one.name != "held_out"]
+        check_names(notes, names, ["held_out"])  # files of earlier versions do not have it
         for name in ("validation", "reason", "metric"):
             check_text(notes, name)
         skipped, models = notes["skipped"], notes["models"]
@@ -73,10 +89,11 @@ class SelectionReport:
         _check_rows(notes["cutoffs"], "cutoff", set())
         if not models or any(not isinstance(row["params"], dict) for row in models):
             raise file_error("models", "must have at least one row with params")
+        _check_held_out(notes.get("held_out"))
         return cls(**notes)
 
     def __str__(self) -> str:
-        lines = [self.title, f"Validation: {self.validation}.", ""]
+        lines = [self.title, *self._summary(), ""]
         for number, (columns, rows) in enumerate(self._tables()):
             lines += ["", *_table(columns, rows)] if number else _table(columns, rows)
             lines += [f"  {note}" for note in (self._notes()[number])]
@@ -88,6 +105,18 @@ class SelectionReport:
         params = ", ".join(f"{name}={value!r}" for name, value in self.models[0]["params"].items())
         cutoff = self.cutoffs[0]["cutoff"] if self.cutoffs else "none"
         return f"{self.models[0]['model']}({params}), cutoff: {cutoff}"
+
+    def _summary(self) -> list[str]:
+        """Lines below the title."""
+        lines = [f"Validation: {self.validation}."]
+        if self.held_out is not None:
+            metric, found = METRIC_NAMES.get(self.metric, self.metric), self.held_out
+            lines.append(
+                f"{metric} on users that took no part in choosing: {found['score']:.4f} "
+                f"± {found['standard_error']:.4f} ({found['n_users']:,} users; the halves chose "
+                f"{' and '.join(found['choices'])})."
+            )
+        return lines
 
     def _tables(self) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
         """Columns and rows of the two tables."""
@@ -108,7 +137,7 @@ class SelectionReport:
         from rich.table import Table
         from rich.text import Text
 
-        parts: list[Any] = [Text(self.title, style="bold"), Text(f"Validation: {self.validation}.")]
+        parts: list[Any] = [Text(self.title, style="bold"), *map(Text, self._summary())]
         for (columns, rows), notes in zip(self._tables(), self._notes(), strict=True):
             table = Table(box=box.SIMPLE_HEAD)
             for number, column in enumerate(columns):
@@ -119,7 +148,7 @@ class SelectionReport:
         return Group(*parts)
 
     def _repr_html_(self) -> str:
-        parts = [f"<p><b>{escape(self.title)}</b><br>Validation: {escape(self.validation)}.</p>"]
+        parts = [f"<p><b>{escape(self.title)}</b><br>{'<br>'.join(map(escape, self._summary()))}</p>"]
         for (columns, rows), notes in zip(self._tables(), self._notes(), strict=True):
             head = "".join(f"<th>{escape(column)}</th>" for column in columns)
             body = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
@@ -138,6 +167,22 @@ def _check_rows(rows: Any, name: str, others: set[str]) -> None:
             raise file_error(f"{name}s", f"must hold {name}, score and {', '.join(sorted(others))}")
         check_text(row, name)
         check_float_value(row, "score")
+
+
+def _check_held_out(found: Any) -> None:
+    """Raise ModelFileError unless it is None or the score of a selection."""
+    if found is None:
+        return
+    if not isinstance(found, dict):
+        raise file_error("held_out", "must be an object")
+    check_names(found, ("score", "standard_error", "n_users", "choices"))
+    for name in ("score", "standard_error"):
+        check_float_value(found, name)
+    n_users, choices = found["n_users"], found["choices"]
+    if isinstance(n_users, bool) or not isinstance(n_users, int):
+        raise file_error("n_users", "must be a number of users")
+    if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
+        raise file_error("choices", "must hold texts")
 
 
 def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:

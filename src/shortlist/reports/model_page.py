@@ -24,6 +24,8 @@ from shortlist.core.files import atomic_write
 from shortlist.data.ranked_list import RankedList
 from shortlist.data.reasons import REASON_TEXT
 from shortlist.evaluation.report import Report
+from shortlist.models.base import Recommender
+from shortlist.models.selection import METRIC_NAMES
 from shortlist.reports.model_report import MIN_USERS, P_LEVEL, ModelReport, item_namer, items_of
 from shortlist.reports.page import render
 from shortlist.types import Doubles, Floats
@@ -49,6 +51,7 @@ def render_model_report(report: ModelReport) -> str:
         today=datetime.now(UTC).date().isoformat(),
         version=sl.__version__,
         model_name=type(report.model).__name__,
+        held_out=_held_out(report.model),
         params=", ".join(f"{name} {value}" for name, value in params if value is not None),
         rows=[_row(name, one, report) for name, one in (*report.reports.items(), ("oracle", report.oracle))],
         summary={
@@ -67,6 +70,14 @@ def render_model_report(report: ModelReport) -> str:
         p_level=P_LEVEL,
         min_users=MIN_USERS,
     )
+
+
+def _held_out(model: Recommender) -> dict[str, Any] | None:
+    """What the model's selection scored on users that took no part in it, if that was measured."""
+    found = model.selection_
+    if found is None or found.held_out is None:
+        return None
+    return found.held_out | {"metric": METRIC_NAMES.get(found.metric, found.metric)}
 
 
 def write_model_report(report: ModelReport, path: Path) -> None:

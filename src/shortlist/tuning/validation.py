@@ -21,7 +21,7 @@ from shortlist.models.factorization.training import Progress
 from shortlist.models.over_time import find_visits, lists_over_time
 from shortlist.recommend.lists import concat_lists
 from shortlist.split import Split, last_basket
-from shortlist.types import Bools
+from shortlist.types import Bools, Longs
 
 EpochProgress = Callable[[Progress], None]
 MIN_RETURNING_SHARE = 0.1  # share of users with two baskets that a hold-out of last baskets needs
@@ -192,11 +192,14 @@ class Validation:
     filter_seen: bool | None = None
     n_threads: int = 0
     engine: Engine | None = None
+    given: RankedLists | None = None  # the candidates, if they are known
 
     @cached_property
     def candidates(self) -> RankedLists:
         """The top `n_candidates` candidates at the time of each held-out basket."""
         truth = self.holdout.truth
+        if self.given is not None:
+            return self.given
         if self.holdout.later is not None:
             return self._candidates_over_time(self.holdout.later)
         return self.model.recommend(
@@ -245,6 +248,15 @@ class Validation:
     def n_epochs(self) -> int | None:
         """The best number of epochs; None for models without epochs."""
         return self.model.n_epochs_
+
+    def restrict(self, numbers: Longs) -> "Validation":
+        """The same model and candidates for some of the held-out users, given by their position."""
+        holdout, kept = self.holdout, np.zeros(self.holdout.truth.n_users, np.bool_)
+        kept[holdout.truth.active_users[numbers]] = True
+        truth = holdout.truth.where(kept[holdout.truth.user])
+        description = f"{numbers.size:,} of {holdout.description}"
+        part = Holdout(holdout.history, truth, description, holdout.later)
+        return replace(self, holdout=part, given=self.candidates.take(numbers))
 
     def fit_cutoff(self, cutoff: Cutoff) -> Cutoff:
         """Fit a clone of the cutoff on the candidates."""
