@@ -5,6 +5,7 @@
     python benchmarks/win.py --data ml-100k       # one of them
     python benchmarks/win.py --seeds 1 --no-ablation
     python benchmarks/win.py --earlier            # 15,000 earlier lists per dataset, to detect small gains
+    python benchmarks/win.py --rivals             # published methods by name, five datasets, one seed
     python benchmarks/win.py --data ta-feng --time  # running time from rows to lists; needs idle cores
 
 The ranker is trained on `train`, every cutoff (also the fixed N) is chosen on `valid`, the ranker is trained
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+import rivals
 from earlier_snapshots import N_CANDIDATES, EarlierSnapshots
 from machine import RESULTS, describe, save_results
 
@@ -342,15 +344,17 @@ def write(name: str, dataset: str, found: dict[str, object]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--data", choices=("ta-feng", "ml-100k", "complete-journey", "sample"), action="append"
-    )
+    parser.add_argument("--data", choices=(*rivals.DATASETS, "sample"), action="append")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--no-ablation", action="store_true")
     parser.add_argument("--earlier", action="store_true", help="evaluate only lists of earlier snapshots")
+    parser.add_argument("--rivals", action="store_true", help="compare only with published methods")
     parser.add_argument("--time", action="store_true", help="measure only the total running time")
     parser.add_argument("--name", default="win")
     given = parser.parse_args()
+    if given.rivals:
+        rivals.compare(given.data or list(rivals.DATASETS))
+        raise SystemExit
     for dataset in given.data or ("ml-100k", "ta-feng"):
         if given.time:
             write(given.name, dataset, {"end_to_end_seconds": end_to_end(dataset)})
