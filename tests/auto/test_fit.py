@@ -208,7 +208,8 @@ def test_progress_receives_one_line_per_step(capsys):
     assert lines[1].startswith("Popularity: F1 0.")
     assert lines[2].startswith("PersonalFrequency: F1 0.")
     assert lines[3].startswith("cutoff: ")
-    assert len(lines) == 4
+    assert lines[4].startswith("F1 on users that took no part in choosing: 0.")
+    assert len(lines) == 5
     sl.fit(shoppers(), models="Popularity", budget=1)
     assert capsys.readouterr() == ("", "")  # neither a terminal nor a notebook
 

@@ -164,13 +164,12 @@ def fit(
         else:
             choice = None if cutoff is None else _select_cutoff(best, cutoff)
             held_out = held_out_score(search.halves, lambda half: _fit_on_half(half, cutoff))
-            if held_out is not None:
-                display.line(
-                    f"{METRIC_NAMES[metric]} on users that took no part in choosing: {held_out['score']:.4f}"
-                )
             model = best.refit(data, progress=epochs)
         if choice is not None:
             display.line(f"cutoff: {choice.name} ({choice.reason})")
+        if held_out is not None:
+            name = METRIC_NAMES[metric]
+            display.line(f"{name} on users that took no part in choosing: {held_out['score']:.4f}")
         if kept is None:  # a guarantee accepts only lists of the model that it was tested on
             _warn_if_all_empty(best, choice)
     return model.set_cutoff(None if choice is None else choice.cutoff, _report(search, choice, held_out))
