@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -14,15 +14,21 @@ def reproduce(
     dataset: Annotated[
         Literal["ml-100k", "ta-feng", "sample", "all"], Parameter(help="all: both datasets of the paper.")
     ] = "all",
+    part: Annotated[
+        Literal["all", "claims", "variants"],
+        Parameter(
+            help="claims: figures and verdicts; variants: Table 1 under every reading of the protocol."
+        ),
+    ] = "all",
     quick: Annotated[
         bool, Parameter(help="Takes minutes: few trials, two seeds, 2,000 users.", show_default=False)
     ] = False,
-    out: Annotated[Path, Parameter(help="Folder for results.json, report.html and table.md.")] = Path(
-        "results"
-    ),
+    out: Annotated[
+        Path, Parameter(help="Folder for results.json, report.html, table.md and variants.md.")
+    ] = Path("results"),
     seeds: Annotated[int | None, Parameter(help="Runs per model; 5, or 2 with --quick.")] = None,
     seed: Annotated[int, Parameter(help="First seed.")] = 0,
-    trials: Annotated[int | None, Parameter(help="Tuning trials per model; 12, or 4 with --quick.")] = None,
+    trials: Annotated[int | None, Parameter(help="Trials per model; 12 for claims, 50 for variants.")] = None,
     users: Annotated[int | None, Parameter(help="Maximum number of users; with --quick 2,000.")] = None,
     jobs: Annotated[int, Parameter(help="Parallel runs; 0: one per core. Does not affect the results.")] = 0,
     json: Json = False,
@@ -37,27 +43,53 @@ def reproduce(
     """
     from dataclasses import replace
 
+    from shortlist.paper.protocol import DATASETS
     from shortlist.paper.reproduce import FULL, QUICK
     from shortlist.paper.reproduce import reproduce as run
+    from shortlist.paper.variant_table import list_cells
+    from shortlist.paper.variants import FULL_VARIANTS, QUICK_VARIANTS, reproduce_variants
 
     start = time.monotonic()
-    limits = {"n_trials": trials, "users": users}
-    budget = replace(QUICK if quick else FULL, **{k: v for k, v in limits.items() if v is not None})
+    limits: dict[str, Any] = {"n_trials": trials, "users": users}
+    given = {name: value for name, value in limits.items() if value is not None}
+    n_seeds = (2 if quick else 5) if seeds is None else seeds
+    names = DATASETS if dataset == "all" else (dataset,)
 
     def print_progress(line: str) -> None:
         print_note(f"{time.monotonic() - start:6.0f} s  {line}")
 
-    results = run(
-        dataset,
-        budget=budget,
-        out=out,
-        n_seeds=(2 if quick else 5) if seeds is None else seeds,
-        seed=seed,
-        n_jobs=jobs,
-        progress=print_progress,
-    )
+    claims: dict[str, Any] = {}
+    variants: dict[str, Any] = {}
+    if part != "claims":
+        budget = replace(QUICK_VARIANTS if quick else FULL_VARIANTS, **given)
+        found = reproduce_variants(names, out, n_seeds, seed, jobs, budget, print_progress)
+        variants = found["datasets"]
+    if part != "variants":
+        claims = run(
+            dataset,
+            budget=replace(QUICK if quick else FULL, **given),
+            out=out,
+            n_seeds=n_seeds,
+            seed=seed,
+            n_jobs=jobs,
+            progress=print_progress,
+        )["datasets"]
     if json:
-        return show_json({name: one["verdicts"] for name, one in results["datasets"].items()})
-    for name, one in results["datasets"].items():
+        return show_json(
+            {
+                name: {
+                    **({"verdicts": claims[name]["verdicts"]} if claims else {}),
+                    **({"cells": variants[name]["cells"]} if variants else {}),
+                }
+                for name in names
+            }
+        )
+    for name, one in variants.items():
+        show_table(["variant", "cells at or above the paper"], list_cells(one), title=name)
+    for name, one in claims.items():
         show_table(["claim", "verdict"], [(v["claim"], v["verdict"]) for v in one["verdicts"]], title=name)
-    return show_text(f"Report: {out / 'report.html'}")
+    if variants:
+        show_text(f"Variants: {out / 'variants.md'}")
+    if claims:
+        show_text(f"Report: {out / 'report.html'}")
+    return None

@@ -1,0 +1,187 @@
+"""Search for settings: every trial is scored under every reading, and the better ones train for longer."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shortlist.data.interactions import Interactions
+from shortlist.paper import protocol
+from shortlist.paper.protocol import MAX_ITEMS
+from shortlist.paper.readings import (
+    MAX_LENGTH,
+    READINGS,
+    Outcomes,
+    Reading,
+    covered_mean,
+    draw_like,
+    read_truth,
+    users_to_test,
+)
+from shortlist.paper.result_cache import ResultCache
+from shortlist.paper.runs import Experiment
+from shortlist.tuning.space import Range, Space, draw
+from shortlist.types import Ints
+
+CAPS = (MAX_ITEMS, MAX_LENGTH)  # longest list
+TOLERANCE = 0.02  # distance from the paper's Cover-Ratio that a setting may have on validation
+NEGATIVES = (1 / 8, 4096.0)  # smallest and largest number that the search for the Cover-Ratio tries
+KEEP_ONE_IN = 3  # trials that train for longer
+
+_SGD: dict[str, Range | tuple[Any, ...]] = {
+    "lr": Range(0.01, 1.0),
+    "reg": Range(1e-4, 0.1),
+    "init": (0.01, 0.1, 1.0),
+}
+_DRAWS: dict[str, Range | tuple[Any, ...]] = {"negative_draws": (1, 5, 20)}
+SPACES: dict[str, Space] = {
+    "BPRMF": {**_SGD, **_DRAWS},
+    "LogMF": {**_SGD, "c": Range(0.5, 32), "negatives": Range(1, 32)},
+    "CRRMF": {**_SGD, **_DRAWS, "alpha": Range(0.1, 0.9, log=False)},
+    "HRM": {**_SGD, **_DRAWS},
+    "DKBPRMF": {**_SGD, **_DRAWS, "negatives": Range(1, 256)},
+    "DKHRM": {**_SGD, **_DRAWS, "negatives": Range(1, 256)},
+}
+Entry = dict[str, Any]  # `params`, and `figures` by name of the reading
+Map = Callable[[Callable[[Any], Entry], Iterable[Any]], list[Entry]]
+
+
+class ValidationUsers:
+    """The validation users of every reading, drawn so that their histories are as long as the test users'."""
+
+    def __init__(self, experiment: Experiment, seed: int, limit: int) -> None:
+        split = experiment.split
+        self.readings = READINGS[experiment.name]
+        self.users: dict[str, Ints] = {}
+        for reading in self.readings:
+            tested = users_to_test(split.train_valid, split.test, reading)
+            available = users_to_test(split.train, split.valid, reading)
+            wanted = np.diff(split.train_valid.user_baskets)[tested]
+            found = draw_like(wanted, np.diff(split.train.user_baskets)[available], seed, limit)
+            self.users[reading.name] = available[found]
+        kept = np.zeros(split.valid.n_users, np.bool_)
+        kept[np.concatenate(list(self.users.values()))] = True
+        self.truth: Interactions = split.valid.where(kept[split.valid.user])
+
+
+def evaluate_trial(
+    experiment: Experiment, users: ValidationUsers, model: str, params: dict[str, Any]
+) -> dict[str, Any]:
+    """Fit on the training part; return the figures of every reading."""
+    lists = experiment.validate(model, params, experiment.split.train, users.truth).candidates
+    target = protocol.target_cover_ratio(experiment.name, model)
+    return {
+        reading.name: _figures(
+            Outcomes.of(lists, read_truth(users.truth, reading), users.users[reading.name]), target
+        )
+        for reading in users.readings
+    }
+
+
+def _figures(found: Outcomes, target: float) -> dict[str, Any]:
+    """Curves over N; for a boundary also its Cover-Ratio and covered users' means, as learned and shifted."""
+    figures: dict[str, Any] = {metric: values.tolist() for metric, values in found.curves.items()}
+    if found.margins is None:
+        return figures
+    shift = found.shift_for(target)
+    at_target = found.above(shift, MAX_ITEMS)
+    figures |= {
+        "cover_ratio": float((found.above() > 0).mean()),
+        "shift": shift,
+        "f1_at_target": covered_mean(found.f1(at_target), at_target),
+    }
+    for cap in CAPS:
+        lengths = found.above(cap=cap)
+        figures[f"f1_{cap}"] = covered_mean(found.f1(lengths), lengths)
+        figures[f"ndcg_{cap}"] = covered_mean(found.ndcg(lengths), lengths)
+    return figures
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Successive halving over random settings, then a search for the paper's Cover-Ratio."""
+
+    experiment: Experiment
+    users: ValidationUsers
+    cache: ResultCache
+    settings: dict[str, Any]  # what cached trials depend on beside model and parameters
+    n_trials: int
+    epochs: tuple[int, ...]  # of each round; a third of the trials reaches the next one
+    n_factors: int
+    cover_steps: int  # fits per reading to reach the Cover-Ratio
+    seed: int
+    map: Map
+
+    def run(self, model: str, bias: bool) -> list[Entry]:
+        """Every trial of every round."""
+        fixed = dict(protocol.SETTINGS.get(model, {})) | {"bias": bias, "n_factors": self.n_factors}
+        proposed = [fixed | draw(SPACES[model], self.seed, number) for number in range(self.n_trials)]
+        tried: list[Entry] = []
+        for n_epochs in self.epochs:
+            best = self.map(lambda params: self.trial(model, params), [
+                params | {"n_epochs": n_epochs, "seed": self.seed} for params in proposed
+            ])  # fmt: skip
+            tried += best
+            kept = self._best(model, best)[: -(-len(best) // KEEP_ONE_IN)]
+            proposed = [self._adjusted(one) for one in kept]
+        return tried
+
+    def trial(self, model: str, params: dict[str, Any]) -> Entry:
+        """One setting, from the cache if it is known."""
+        figures = self.cache.get(
+            "trial",
+            self.settings | {"model": model, "params": params},
+            lambda: evaluate_trial(self.experiment, self.users, model, params),
+            f"{self.experiment.name}, {protocol.title(model)}, {params['n_epochs']} epochs",
+        )
+        return {"params": params, "figures": figures}
+
+    def select(self, model: str, tried: list[Entry], reading: Reading) -> Entry:
+        """The best setting under a reading; for a dynamic model, among those with the paper's Cover-Ratio."""
+        if model not in protocol.ORIGINAL:
+            return max(tried, key=lambda one: self._score(model, one, reading))
+        target = protocol.target_cover_ratio(self.experiment.name, model)
+        best = max(tried, key=lambda one: self._score(model, one, reading))
+        near: list[Entry] = []
+        for _ in range(self.cover_steps):
+            best = self.trial(model, self._adjusted(best, reading))
+            near.append(best)
+            if abs(best["figures"][reading.name]["cover_ratio"] - target) <= TOLERANCE:
+                break
+
+        def distance(one: Entry) -> float:
+            return abs(float(one["figures"][reading.name]["cover_ratio"]) - target)
+
+        within = [one for one in (*tried, *near) if distance(one) <= TOLERANCE]
+        if within:
+            return max(within, key=lambda one: float(one["figures"][reading.name][f"f1_{MAX_ITEMS}"]))
+        return min((*tried, *near), key=distance)
+
+    def _best(self, model: str, tried: list[Entry]) -> list[Entry]:
+        """The trials in order of their ranks, summed over the readings."""
+        ranks = np.zeros(len(tried))
+        for reading in self.users.readings:
+            scores = np.array([self._score(model, one, reading) for one in tried])
+            ranks += np.argsort(np.argsort(-scores, kind="stable"), kind="stable")
+        return [tried[at] for at in np.argsort(ranks, kind="stable")]
+
+    @staticmethod
+    def _score(model: str, one: Entry, reading: Reading) -> float:
+        """F1 at the best N; for a dynamic model F1 of covered users at the paper's Cover-Ratio."""
+        figures = one["figures"][reading.name]
+        return float(figures["f1_at_target"] if model in protocol.ORIGINAL else max(figures["f1"]))
+
+    def _adjusted(self, one: Entry, reading: Reading | None = None) -> dict[str, Any]:
+        """The same setting with the strictness that should give the paper's Cover-Ratio.
+
+        s - t_u approaches log odds against the sampled negatives, so a shift of the boundary by x acts like
+        e^x times as many negatives.
+        """
+        params: dict[str, Any] = dict(one["params"])
+        names = [each.name for each in self.users.readings] if reading is None else [reading.name]
+        shifts = [one["figures"][name]["shift"] for name in names if "shift" in one["figures"][name]]
+        if shifts:
+            wanted = params["negatives"] * float(np.exp(np.clip(np.mean(shifts), -5.0, 5.0)))
+            params["negatives"] = float(f"{np.clip(wanted, *NEGATIVES):.4g}")
+        return params

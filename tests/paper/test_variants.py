@@ -1,0 +1,233 @@
+"""Table 1 under every reading of the protocol: outcomes, search, tests and files."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import shortlist as sl
+from shortlist.evaluation import evaluate
+from shortlist.paper import protocol
+from shortlist.paper import variants as module
+from shortlist.paper.readings import (
+    Outcomes,
+    Reading,
+    covered_mean,
+    draw_like,
+    read_truth,
+    users_to_test,
+)
+from shortlist.paper.search import Search
+from shortlist.paper.variant_table import bootstrap, cell, count_cells
+from shortlist.paper.variants import VariantBudget, reproduce_variants
+
+TINY = VariantBudget(n_trials=3, epochs=(1, 2), cover_steps=1, valid_users=80, users=120, n_factors=4)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    place = tmp_path_factory.mktemp("variants")
+    results = reproduce_variants(["sample"], place, 2, 0, 2, TINY)
+    return place, results["datasets"]["sample"]
+
+
+@pytest.fixture(scope="module")
+def lists():
+    """Candidates of a model with boundaries, cut nowhere, and the truth."""
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    model = sl.DKBPRMF(n_factors=4, n_epochs=3, negatives=3.0, boundary="learned").fit(split.train_valid)
+    users = split.test.users.to_ids(split.test.active_users)
+    return split, model.recommend(users, N=100, at=split.test)
+
+
+# ------------------------------------------------------------------ readings
+def test_outcomes_agree_with_the_evaluator(lists):
+    split, found = lists
+    users = split.test.active_users
+    outcomes = Outcomes.of(found, split.test, users)
+    for N in (1, 7, 20):
+        report = evaluate(found.head(N), split.test)
+        np.testing.assert_allclose(outcomes.f1(N), report.values("f1"))
+        np.testing.assert_allclose(outcomes.ndcg(N), report.values("ndcg_paper"))
+        assert outcomes.curves["f1"][N - 1] == pytest.approx(report.f1)
+    lengths = outcomes.above(cap=20)
+    cut = sl.cutoff.Boundary().apply(found)
+    assert lengths.tolist() == np.minimum(cut.lengths, 20).tolist()
+    report = evaluate(cut.head(20), split.test)
+    assert covered_mean(outcomes.f1(lengths), lengths) == pytest.approx(report.mean("f1", "covered"))
+    assert covered_mean(outcomes.ndcg(lengths), lengths) == pytest.approx(
+        report.mean("ndcg_paper", "covered")
+    )
+
+
+def test_outcomes_of_some_users_are_their_rows(lists):
+    split, found = lists
+    users = split.test.active_users
+    some = Outcomes.of(found, split.test, users[3::5])
+    np.testing.assert_array_equal(some.f1(5), Outcomes.of(found, split.test, users).f1(5)[3::5])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.0])
+def test_shift_covers_the_wanted_share(lists, share):
+    split, found = lists
+    outcomes = Outcomes.of(found, split.test, split.test.active_users)
+    covered = (outcomes.above(outcomes.shift_for(share)) > 0).mean()
+    assert covered == pytest.approx(share, abs=1 / split.test.active_users.size)
+
+
+def test_single_last_item_is_the_last_row_of_each_user(lists):
+    truth = lists[0].test
+    last = read_truth(truth, Reading("x", single=True))
+    assert last.n_rows == truth.active_users.size
+    expected = [truth.item[truth.indptr[user + 1] - 1] for user in truth.active_users]
+    assert last.item.tolist() == expected
+    assert read_truth(truth, Reading("x")) is truth
+
+
+def test_users_have_enough_baskets(lists):
+    split = lists[0]
+    users = users_to_test(split.train_valid, split.test, Reading("x", min_baskets=6))
+    n_baskets = np.diff(split.data.user_baskets)
+    assert users.tolist() == [u for u in split.test.active_users if n_baskets[u] >= 6]
+
+
+def test_drawn_users_have_histories_like_the_tested_ones():
+    rng = np.random.default_rng(0)
+    wanted, available = rng.integers(1, 6, 4000), rng.integers(1, 20, 5000)
+    found = draw_like(wanted, available, 3, 10_000)
+    assert np.unique(found).size == found.size > 500
+    for low, high in ((1, 1), (2, 2), (3, 4)):
+        share = ((available[found] >= low) & (available[found] <= high)).mean()
+        assert share == pytest.approx(((wanted >= low) & (wanted <= high)).mean(), abs=0.01)
+    assert (available[found] < 9).all()  # no tested user has so long a history
+    assert draw_like(wanted, available, 3, 100).size <= 100
+
+
+# ------------------------------------------------------------------ search
+def searching(figures):
+    """A search whose trials are looked up in a function of the parameters."""
+    users = SimpleNamespace(readings=(Reading("a"), Reading("b")))
+    search = Search(
+        SimpleNamespace(name="ta-feng"), users, None, {}, 9, (1, 3), 4, 4, 0, lambda job, points: [
+            job(point) for point in points
+        ]
+    )  # fmt: skip
+    object.__setattr__(search, "trial", lambda model, params: {"params": params, "figures": figures(params)})
+    return search
+
+
+def test_a_third_of_the_trials_trains_for_longer_and_the_best_is_selected():
+    def figures(params):
+        score = 1 - abs(np.log(params["lr"] / 0.1)) + params["n_epochs"] / 100
+        return {name: {"f1": [score], "ndcg": [score]} for name in "ab"}
+
+    search = searching(figures)
+    tried = search.run("BPRMF", True)
+    assert [one["params"]["n_epochs"] for one in tried] == [1] * 9 + [3] * 3
+    kept = sorted(one["params"]["lr"] for one in tried[9:])
+    nearest = sorted(tried[:9], key=lambda one: abs(np.log(one["params"]["lr"] / 0.1)))[:3]
+    assert kept == sorted(one["params"]["lr"] for one in nearest)
+    best = search.select("BPRMF", tried, Reading("a"))
+    assert best["params"]["lr"] == nearest[0]["params"]["lr"]
+    assert best["params"]["n_epochs"] == 3
+
+
+def test_dynamic_models_are_selected_at_the_cover_ratio_of_the_paper():
+    """The fewer negatives, the more users are covered: 1 / (1 + negatives / 20)."""
+
+    def figures(params):
+        cover = 1 / (1 + params["negatives"] / 20)
+        shift = float(np.log(20 * (1 / 0.69 - 1) / params["negatives"]))
+        one = {"cover_ratio": cover, "shift": shift, "f1_at_target": 0.1, "f1_20": 0.2 - cover / 10}
+        return dict.fromkeys("ab", one)
+
+    search = searching(figures)
+    best = search.select("DKBPRMF", search.run("DKBPRMF", False), Reading("b"))
+    assert best["figures"]["b"]["cover_ratio"] == pytest.approx(0.69, abs=0.02)
+
+
+# ------------------------------------------------------------------ tests
+def test_bootstrap_includes_the_variance_between_seeds():
+    """The same mean difference is clear if all seeds show it, and not if one seed makes it."""
+    rng = np.random.default_rng(0)
+    base = np.tile(rng.random(2000), (5, 1))
+    steady = base + 0.02
+    one_seed = base + np.array([[0.1], [0], [0], [0], [0]])
+    found = bootstrap({"steady": (steady, None, base), "one": (one_seed, None, base)}, 500, 1)
+    assert found["steady"]["difference"] == pytest.approx(found["one"]["difference"])
+    assert found["steady"]["p"] < 0.01
+    assert found["one"]["p"] > 0.2
+    assert found["one"]["low"] <= 0.02 <= found["one"]["high"]
+
+
+def test_bootstrap_of_covered_users_is_centered_on_the_difference_in_the_table():
+    rng = np.random.default_rng(1)
+    covered = (rng.random((3, 500)) < 0.6).astype(float)
+    values, base = covered * rng.random((3, 500)), rng.random((3, 500))
+    found = bootstrap({"x": (values, covered, base)}, 400, 2)["x"]
+    means = [values[k][covered[k] > 0].mean() for k in range(3)]
+    assert found["difference"] == pytest.approx(np.mean(means) - base.mean())
+    assert found["low"] < found["difference"] < found["high"]
+
+
+def test_cells_are_counted_per_named_variant():
+    def row(model, **figures):
+        return {
+            "model": model, "bias": True, "reading": "r", "uniform": False,
+            "figures": {name: {"mean": value} for name, value in figures.items()},
+            "paper": {"f1": 0.05, "ndcg": 0.1},
+        }  # fmt: skip
+
+    table = [
+        row("HRM", f1=0.0496, ndcg=0.09, ndcg_own=0.11),
+        row("DKHRM", f1_20=0.06, f1_100=0.04, ndcg_20=0.2, ndcg_100=0.2),
+    ]
+    found = {(one["own_N"], one["cap"]): one for one in count_cells(table, ["r"]) if one["bias"]}
+    assert found[True, 20]["reached"] == 4  # .0496 is .050 with three digits
+    assert found[False, 20]["below"] == ["HRM NDCG"]
+    assert found[False, 100]["below"] == ["HRM NDCG", "DK-HRM F1"]
+    assert cell(table[0], "ndcg", True, 20) == 0.11
+
+
+# ------------------------------------------------------------------ files
+def test_every_model_has_a_row_in_every_variant(done):
+    _, found = done
+    names = {(row["model"], row["uniform"], row["bias"], row["reading"]) for row in found["rows"]}
+    n_variants = 2 * len(found["readings"])
+    assert len(names) == len(found["rows"]) == n_variants * (len(protocol.MODELS) + len(protocol.ORIGINAL))
+    for row in found["rows"]:
+        assert row["params"]["bias"] == row["bias"]
+        assert (row["params"].get("negatives") == "uniform") == row["uniform"]
+        if row["model"] in protocol.ORIGINAL:
+            assert row["params"]["boundary"] == "learned"
+            assert all(0 < test["p"] <= test["p_holm"] <= 1 for test in row["tests"].values())
+
+
+def test_files_are_written_and_the_table_has_the_variants_side_by_side(done):
+    place, found = done
+    assert {path.name for path in place.iterdir()} == {"variants.json", "variants.md", "cache"}
+    lines = (place / "variants.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert len({line.count("|") for line in rows}) == 1
+    assert rows[0].count("item biases") == 2 * len(found["readings"])
+    assert any(line.startswith("3 trials per model") for line in lines)
+
+
+def test_interrupted_run_resumes_with_identical_results(done, tmp_path, monkeypatch):
+    place, _ = done
+    (tmp_path / "cache").mkdir()
+    files = sorted((place / "cache").iterdir())
+    for path in files[::2]:
+        shutil.copy(path, tmp_path / "cache")
+    lines = []
+    reproduce_variants(["sample"], tmp_path, 2, 0, 1, TINY, lines.append)
+    assert len(lines) == len(files) - len(files[::2])
+    same = [
+        {**one, "datasets": {"sample": {**one["datasets"]["sample"], "seconds_of_runs": 0}}}
+        for one in (json.loads((folder / "variants.json").read_text()) for folder in (place, tmp_path))
+    ]
+    assert same[0] == same[1]
+    monkeypatch.setattr(module, "evaluate_run", lambda *_: pytest.fail("ran again"))
+    reproduce_variants(["sample"], tmp_path, 2, 0, 1, TINY)
