@@ -10,12 +10,13 @@ import pytest
 
 from shortlist.cli import main
 from shortlist.errors import ConfigError
-from shortlist.paper import findings, protocol, runs
+from shortlist.paper import findings, protocol, runs, variants
 from shortlist.paper import reproduce as module
 from shortlist.paper.report import table1_cells
 from shortlist.paper.reproduce import FULL, QUICK, Budget, reproduce
 from shortlist.paper.result_cache import ResultCache, pack, unpack
 from shortlist.paper.runs import Experiment
+from shortlist.paper.variants import FULL_VARIANTS, QUICK_VARIANTS
 from shortlist.paper.verdicts import COVERED, FAILS, HOLDS
 
 TINY = Budget(
@@ -150,15 +151,29 @@ def test_command_line_prints_verdicts(tmp_path, capsys, monkeypatch):
         settings["progress"]("one result")
         return {"datasets": {"sample": {"verdicts": [verdict]}}}
 
+    def fake_variants(names, out, n_seeds, seed, n_jobs, budget, progress):
+        cells = [{"reading": "r", "bias": True, "own_N": False, "cap": 20, "reached": 1, "cells": 2}]
+        given.update(names=names, variants=budget)
+        return {"datasets": {"sample": {"cells": cells}}}
+
     monkeypatch.setattr(module, "reproduce", fake_reproduce)
+    monkeypatch.setattr(variants, "reproduce_variants", fake_variants)
     assert main(["reproduce", "--dataset", "sample", "--quick", "--out", str(tmp_path), "--json"]) == 0
     out, err = capsys.readouterr()
-    assert json.loads(out) == {"sample": [verdict]}
+    found = json.loads(out)["sample"]
+    assert found["verdicts"] == [verdict]
+    assert found["cells"][0]["reached"] == 1
+    assert (given["names"], given["variants"]) == (("sample",), QUICK_VARIANTS)
     assert "one result" in err
     assert (given["dataset"], given["budget"], given["n_seeds"]) == ("sample", QUICK, 2)
     assert main(["reproduce", "--dataset", "sample", "--out", str(tmp_path), "--trials", "3"]) == 0
     assert "K beats N." in capsys.readouterr().out
     assert (given["budget"], given["n_seeds"]) == (replace(FULL, n_trials=3), 5)
+    assert given["variants"] == replace(FULL_VARIANTS, n_trials=3)
+    given.clear()
+    assert main(["reproduce", "--dataset", "ml-100k", "--part", "variants", "--out", str(tmp_path)]) == 0
+    assert "r, with item biases, one N, at most 20" in capsys.readouterr().out
+    assert given == {"names": ("ml-100k",), "variants": FULL_VARIANTS}
 
 
 def test_unknown_dataset_raises(tmp_path):

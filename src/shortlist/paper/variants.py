@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.core.files import atomic_write
+from shortlist.core.estimator import check_whole
+from shortlist.core.files import atomic_write, check_writable
 from shortlist.core.threads import thread_count
 from shortlist.paper import protocol
 from shortlist.paper.protocol import LENGTHS, MAX_ITEMS
@@ -50,11 +51,14 @@ def reproduce_variants(
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Run all variants of some datasets; write `variants.json` and `variants.md` after each dataset."""
+    check_whole(1, n_seeds=n_seeds, n_trials=budget.n_trials)
+    check_whole(0, seed=seed, n_jobs=n_jobs)
     cache = ResultCache(out / "cache", progress)
     settings = asdict(budget) | {"epochs": list(budget.epochs), "seed": seed, "n_seeds": n_seeds}
     results: dict[str, Any] = {"settings": settings, "datasets": {}}
     for name in names:
         experiment = Experiment.load(name, budget.users, seed)
+        check_writable(out / "variants.json")
         before = cache.seconds
         found = _Variants(experiment, budget, cache, seed, n_seeds, n_jobs).run()
         results["datasets"][name] = found | {"seconds_of_runs": round(cache.seconds - before)}
