@@ -2,7 +2,8 @@
 
 PYTHON ?=
 EXTRAS := dev,sql,tune,trees,serve,scale
-BIN := .venv/bin
+BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+DEMO := .venv/.demo
 READY := .venv/.ready
 JOBS ?= 2
 FUZZ ?= 50
@@ -10,7 +11,7 @@ FUZZ_SECONDS ?= 3600
 
 .PHONY: demo test fuzz check fix bench packaging mutants docs
 
-demo: $(READY)  ## train on real data and print dynamic lists
+demo: $(DEMO)  ## train on real data and print dynamic lists
 	@$(BIN)/shortlist demo
 
 test: check  ## everything that must pass before a change is merged
@@ -45,6 +46,11 @@ mutants: $(READY)  ## change the source in many places and list the changes that
 
 docs: $(READY)  ## build the documentation site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+$(DEMO): pyproject.toml constraints.txt  # what the demo needs, not the tools of developers
+	@if [ ! -x $(BIN)/python ]; then sh .ci/venv "$(PYTHON)"; fi
+	@if [ ! -e $(READY) ]; then $(BIN)/python -m pip install -q -c constraints.txt -e '.[trees]'; fi
+	@touch $@
 
 $(READY): pyproject.toml constraints.txt
 	@if [ ! -x $(BIN)/python ]; then sh .ci/venv "$(PYTHON)"; fi

@@ -1,6 +1,7 @@
 """The README and the pages: code blocks run, links resolve, figures match the benchmarks."""
 
 import inspect
+import json
 import re
 import runpy
 import shlex
@@ -113,10 +114,21 @@ def test_cutoffs_work_on_rankers_of_other_libraries(capsys, monkeypatch):
     assert printed.count("expected F1") == 3
 
 
+def test_tour_runs_and_prints_what_it_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    notebook, names = json.loads((EXAMPLES / "tour.ipynb").read_text(encoding="utf-8")), {}
+    for cell in (one for one in notebook["cells"] if one["cell_type"] == "code"):
+        exec(compile("".join(cell["source"]), "tour.ipynb", "exec"), names)
+        shown = [line.strip() for output in cell["outputs"] for line in output.get("text", ())]
+        assert set(capsys.readouterr().out.splitlines()) <= set(shown)
+    assert names["lists"].lengths.size == 300
+
+
 def test_every_example_is_on_the_page():
     page = (ROOT / "docs/examples.md").read_text(encoding="utf-8")
     for script in EXAMPLES.glob("*.py"):
         assert f"python examples/{script.name}" in page
+    assert "examples/tour.ipynb" in page
 
 
 @pytest.mark.parametrize("page", ["performance.md", "results.md", "data.md", "../README.md"])

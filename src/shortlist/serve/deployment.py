@@ -1,12 +1,8 @@
 """The model that is served: loading, activation, roll-back, and events that reach it through `observe`."""
 
-import ctypes
-import gc
 import re
-import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +11,7 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
+from shortlist.serve.memory import release_memory
 from shortlist.serve.observing import EventForm, build_events, warm_up, with_events
 from shortlist.serve.store import Activation, EventStore
 
@@ -191,14 +188,6 @@ def remove_old_models(store: EventStore, folder: Path, base: str, keep: int) -> 
     for path in old:
         path.unlink(missing_ok=True)
     return old
-
-
-def release_memory() -> None:
-    """Give back the memory of a model that is no longer served, which the C library would keep."""
-    gc.collect()
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # other C libraries than that of GNU have no such function
-            ctypes.CDLL(None).malloc_trim(0)
 
 
 def file_checksum(path: Path) -> str:

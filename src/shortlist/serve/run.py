@@ -12,6 +12,7 @@ import uvicorn
 from shortlist.core.serialization import read_header
 from shortlist.errors import ConfigError
 from shortlist.serve.config import ServeConfig
+from shortlist.serve.memory import limit_arenas
 from shortlist.serve.store import EventStore
 from shortlist.serve.tokens import read_tokens
 
@@ -59,4 +60,5 @@ def build() -> Any:
     text = os.environ.get(VARIABLE)
     if not text:
         raise ConfigError("the service is started with `shortlist serve`.")
+    limit_arenas()
     return create_app(Service(ServeConfig(**json.loads(text))))
