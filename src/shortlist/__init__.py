@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from shortlist.models.factorization.mf import DKBPRMF as DKBPRMF
     from shortlist.models.factorization.mf import LogMF as LogMF
     from shortlist.models.list_folder import recommend_to_folder as recommend_to_folder
+    from shortlist.models.model_folder import fit_to_folder as fit_to_folder
     from shortlist.models.over_time import evaluate_over_time as evaluate_over_time
     from shortlist.models.precomputed import PrecomputedScores as PrecomputedScores
     from shortlist.models.precomputed import from_implicit as from_implicit
@@ -84,6 +85,7 @@ _MODULES = {
     "evaluate_over_time": "shortlist.models.over_time",
     "filters": "shortlist.data.filters",
     "fit": "shortlist.auto.fit",
+    "fit_to_folder": "shortlist.models.model_folder",
     "from_implicit": "shortlist.models.precomputed",
     "load_dataset": "shortlist.data.datasets",
     "load_model": "shortlist.models.base",

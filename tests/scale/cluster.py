@@ -1,4 +1,4 @@
-"""A Ray cluster of three nodes on this machine, for the tests."""
+"""A Ray cluster of two nodes on this machine, for the tests."""
 
 import os
 import signal
@@ -17,20 +17,19 @@ needs_ray = [
 
 
 @contextmanager
-def three_nodes():
-    """Start three nodes with one CPU each and connect to them."""
+def two_nodes():
+    """Start a node with two CPUs and one with one CPU, and connect to them."""
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's spelling
     os.environ["RAY_AUTH_MODE"] = "disabled"
     os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112  # a busy machine
     ray = pytest.importorskip("ray", reason="ray is not installed; pip install 'shortlist[scale]'")
     from ray.cluster_utils import Cluster
 
-    options = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=options)
+    options = {"object_store_memory": STORE}
+    head = options | {"num_cpus": 2, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
-        del options["include_dashboard"]
-        for _ in range(2):
-            cluster.add_node(**options)
+        cluster.add_node(num_cpus=1, **options)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         cluster.wait_for_nodes()
         yield cluster
@@ -79,3 +78,19 @@ def kill_worker(number=0):
     while pid in worker_pids():
         time.sleep(0.01)
     return True
+
+
+def kill_before(monkeypatch, *methods):
+    """Kill a worker just before each of these methods is called next; return the methods still to come."""
+    from shortlist.scale.ray_trainer import RayTrainer
+
+    exact, coming = RayTrainer._call, list(methods)
+
+    def call(self, rank, method, *args):
+        if rank == len(self.cluster.workers) - 1 and coming and method.__name__ == coming[0]:
+            del coming[0]
+            assert kill_worker(len(coming))
+        return exact(self, rank, method, *args)
+
+    monkeypatch.setattr(RayTrainer, "_call", call)
+    return coming

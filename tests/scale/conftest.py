@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.scale.cluster import three_nodes
+from tests.scale.cluster import two_nodes
 
 
 @pytest.fixture(scope="session")
 def cluster():
-    """Three nodes with one CPU each."""
-    with three_nodes() as found:
+    """Two nodes with three CPUs."""
+    with two_nodes() as found:
         yield found

@@ -17,7 +17,7 @@ from shortlist.errors import ConfigError
 from shortlist.models.factorization import training
 from tests.models.cases import bits, checkerboard, crowd, fit, model
 from tests.models.factorization.test_training import Recorder, split
-from tests.scale.cluster import kill_worker, needs_ray, no_workers_remain
+from tests.scale.cluster import kill_before, kill_worker, needs_ray, no_workers_remain
 
 pytestmark = [
     *needs_ray,
@@ -104,22 +104,6 @@ def test_other_code_on_a_node_is_refused(cluster, monkeypatch):
 
 
 # ------------------------------------------------------------------ faults
-def kill_before(monkeypatch, *methods):
-    """Kill a worker just before each of these methods is called next; return the methods still to come."""
-    from shortlist.scale.ray_trainer import RayTrainer
-
-    exact, coming = RayTrainer._call, list(methods)
-
-    def call(self, rank, method, *args):
-        if rank == len(self.cluster.workers) - 1 and coming and method.__name__ == coming[0]:
-            del coming[0]
-            assert kill_worker(len(coming))
-        return exact(self, rank, method, *args)
-
-    monkeypatch.setattr(RayTrainer, "_call", call)
-    return coming
-
-
 def validated(data):
     """Nine tenths of the rows of some interactions, and the others."""
     is_valid = np.arange(data.n_rows) % 10 == 0
@@ -152,6 +136,7 @@ def test_killed_worker_is_replaced(cluster, name, n_workers, after, methods, mon
 
 
 def test_lost_node_is_done_without(cluster, monkeypatch):
+    """The third node is lost, with the copies that only it and one other node have."""
     from shortlist.scale import ray_trainer
 
     monkeypatch.setattr(ray_trainer, "SNAPSHOT_SECONDS", -1)

@@ -150,7 +150,7 @@ def rows_of_table(table: "Table") -> TableRows:
     if keep is not None:
         user, item, weight = user[keep], item[keep], weight[keep]
         time, basket = (time[keep] if time.size else time), (basket[keep] if basket.size else basket)
-    time = _basket_times(user, basket, time)
+    time = basket_times(user, basket, time)
     rows = group_by_user(len(users), user, item, time, basket, weight)
     return TableRows(users, items, names, rows, ordered, 0 if keep is None else int((~keep).sum()))
 
@@ -320,7 +320,7 @@ def baskets_follow_time(data: "Interactions") -> bool:
     return find_baskets(data.indptr, time, NO_BASKET, first, counts) == data.n_baskets
 
 
-def _basket_times(user: Ints, basket: Ints, time: Longs) -> Longs:
+def basket_times(user: Ints, basket: Ints, time: Longs) -> Longs:
     """(n_rows,) the earliest time of each row's basket: all rows of a basket share one time."""
     if basket.size == 0 or time.size == 0:
         return time

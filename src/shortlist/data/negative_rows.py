@@ -40,18 +40,25 @@ def subtract_min_rating(weight: Floats, min_rating: float | None) -> Floats:
 def select_rows(table: "Table", weight: Floats) -> Bools | None:
     """(n_rows,) the rows to keep; None if all are kept. What was found becomes a note of the table."""
     negative = weight < 0
-    n, name = int(negative.sum()), table.roles.get("weight")
+    n = int(negative.sum())
+    note_negative(table, n, weight.size)
+    return None if not n or table.negative_weights == "keep" else ~negative
+
+
+def note_negative(table: "Table", n: int, n_rows: int) -> None:
+    """Add a note on n rows of negative weight to the table; DataError if dropping them leaves no row."""
+    name = table.roles.get("weight")
     if table.min_rating is not None:
-        found = describe_rows(n, weight.size, table.min_rating, table.negative_weights, f" (column {name!r})")
+        found = describe_rows(n, n_rows, table.min_rating, table.negative_weights, f" (column {name!r})")
         table.note(found)
     elif n and table.negative_weights == "keep":
         table.note(
-            f"{n:,} of {weight.size:,} rows have a negative weight (column {name!r}) and were kept as "
+            f"{n:,} of {n_rows:,} rows have a negative weight (column {name!r}) and were kept as "
             "negative feedback; models use it if their weighting is not 'none'."
         )
     if not n or table.negative_weights == "keep":
-        return None
-    if n == weight.size:
+        return
+    if n == n_rows:
         rule = "a negative weight" if table.min_rating is None else f"a rating below {table.min_rating:g}"
         raise DataError(
             f"{n:,} of {n:,} rows have {rule} (column {name!r}), which leaves none; pass "
@@ -60,11 +67,10 @@ def select_rows(table: "Table", weight: Floats) -> Bools | None:
         )
     if table.min_rating is None:
         table.doubt(
-            f"{n:,} of {weight.size:,} rows have a negative weight (column {name!r}), such as a return or a "
+            f"{n:,} of {n_rows:,} rows have a negative weight (column {name!r}), such as a return or a "
             "dislike, and were dropped; the earlier purchase stays. Pass "
             'negative_weights="keep" (--negative_weights keep) to keep them.'
         )
-    return ~negative
 
 
 def describe_rows(n: int, n_rows: int, min_rating: float, negative_weights: str, where: str = "") -> str:

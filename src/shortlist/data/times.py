@@ -53,6 +53,11 @@ def parse_times(series: pl.Series, time_format: str | None = None) -> Longs:
     )
 
 
+def number_unit(low: float, high: float) -> str:
+    """What `parse_times` takes a column of numbers between these for: days, or the unit of the largest."""
+    return "days" if DAYS[0] <= low and high <= DAYS[1] else _unit(max(abs(low), abs(high)))[1]
+
+
 def parse_duration(name: str, value: str | timedelta) -> int:
     """Microseconds of a timedelta or of a text such as 12h, 1d or 2w; `name` is the argument's."""
     if isinstance(value, timedelta):

@@ -433,7 +433,8 @@ def load_model(path: str | Path) -> Recommender:
     Parameters
     ----------
     path
-        A file written by `model.save` or `shortlist fit`.
+        A file written by `model.save` or `shortlist fit`, or a folder written by `fit_to_folder`. Its
+        shards become one model; pass the path of a shard to load its users alone.
 
     Returns
     -------
@@ -451,6 +452,8 @@ def load_model(path: str | Path) -> Recommender:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     same = sl.load_model(model.save(folder + "/shop.shortlist"))
     """
+    if Path(path).is_dir():
+        return _load_folder(Path(path))
     artifact = load_artifact(path, "model")
     if not _is_model(artifact.name):
         raise ModelFileError(f"{path} holds a {artifact.name}, unknown to this version; update shortlist.")
@@ -458,6 +461,14 @@ def load_model(path: str | Path) -> Recommender:
         return _restore(artifact)
     except FILE_ERRORS as error:
         raise describe_error(path, error) from None
+
+
+def _load_folder(folder: Path) -> Recommender:
+    """The model whose shards are in a folder."""
+    from shortlist.models.factorization.shards import find_shards, join_shards
+
+    whole: Recommender = join_shards([load_model(path) for path in find_shards(folder)], folder)
+    return whole
 
 
 def _restore(artifact: Artifact) -> Recommender:

@@ -10,6 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,6 +33,7 @@ from shortlist.models.factorization.schedule import (
     divide_users,
     draw_labels,
 )
+from shortlist.models.factorization.shards import Shard, shard_paths
 from shortlist.models.factorization.trainer import (
     BY_ITEM,
     BY_USER,
@@ -44,7 +46,7 @@ from shortlist.scale.links import PeerLostError
 from shortlist.scale.ray_cluster import RayCluster
 from shortlist.scale.user_parts import UserParts, arrays_of, gather_users, join_parameters, store_users
 from shortlist.scale.worker import Arrays, TrainingWorker, WorkerReport, WorkerTask
-from shortlist.types import Ints
+from shortlist.types import Doubles, Ints, Longs
 
 SNAPSHOT_SECONDS = 5.0
 MAX_LOSSES = 20  # of workers, one after the other, without a completed epoch in between
@@ -62,9 +64,9 @@ class RayTrainer(Trainer):
 
     def __init__(self, task: TrainingTask, cluster: RayCluster) -> None:
         self.task, self.cluster, self.partition = task, cluster, task.partition
-        indptr, item, group_starts = task.groups
-        self.n_items, self.size = task.data.n_items, int(item.size)
-        self.user_starts = divide_users(indptr[group_starts], self.partition.n_blocks)
+        row_starts = task.row_starts
+        self.n_items, self.size = task.data.n_items, int(row_starts[-1])
+        self.user_starts = divide_users(row_starts, self.partition.n_blocks)
         self.items = self._initial_items()
         self.epoch, self.losses = 0, 0
         self.factors: dict[int, float] = {}  # step factor of each epoch
@@ -82,6 +84,10 @@ class RayTrainer(Trainer):
     @property
     def n_rows(self) -> int:
         return self.size
+
+    @property
+    def user_cuts(self) -> Longs:
+        return self.user_starts
 
     # ------------------------------------------------------------------ workers
     def _start_workers(self) -> None:
@@ -115,32 +121,26 @@ class RayTrainer(Trainer):
 
     def _worker_task(self, rank: int, rows: Any, other: Ints) -> WorkerTask:
         task, (first, last) = self.task, self.worker_blocks[rank : rank + 2]
-        indptr, item, group_starts = task.groups
         users = slice(int(self.user_starts[first]), int(self.user_starts[last]))
-        groups = slice(int(group_starts[users.start]), int(group_starts[users.stop]))
-        begin, end = int(indptr[groups.start]), int(indptr[groups.stop])
-        sampled = slice(*np.searchsorted(rows, [begin, end]))
         examples = task.examples
+        own = task.share(users.start, users.stop, examples)
+        sampled = slice(*np.searchsorted(rows, [own.first_row, own.last_row]))
         own_starts = np.clip(self.user_starts, users.start, users.stop) - users.start
         return WorkerTask(
             worker_blocks=self.worker_blocks,
-            share=Share(first, last, groups.start, own_starts),
+            share=Share(first, last, own.first_group, own_starts),
             first_user=users.start,
             last_user=users.stop,
-            groups=(
-                indptr[groups.start : groups.stop + 1] - begin,
-                item[begin:end],
-                group_starts[users.start : users.stop + 1] - groups.start,
-            ),
-            representation=task.representation.part(users.start, users.stop),
-            examples=None if examples is None else examples._replace(trained=examples.trained[groups]),
+            groups=own.groups,
+            representation=own.representation,
+            examples=own.examples,
             start=task.start,
             hyper=task.hyper,
             n_items=self.n_items,
             partition=self.partition,
             seed=task.seed,
             n_threads=self.cluster.threads_per_worker,
-            loss_rows=rows[sampled] - begin,
+            loss_rows=rows[sampled] - own.first_row,
             loss_items=other[sampled],
         )
 
@@ -355,6 +355,23 @@ class RayTrainer(Trainer):
 
     def _arrays(self, source: UserParts) -> dict[str, Any]:
         return arrays_of(source, int(self.user_starts[-1]), self.task.start(0, 1))
+
+    def user_sums(self) -> dict[str, Doubles]:
+        """The sum of each parameter over the users of each block; the users have no best parameters."""
+        parts = self._attempt(lambda: self.cluster.get(self._call_all(TrainingWorker.user_sums)))
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def save_shards(self, shard: Shard, folder: Path) -> list[Path]:
+        """Write the model of each worker's users to a file of its own."""
+        return self._attempt(lambda: self._save_shards(ray.put(shard), folder))
+
+    def _save_shards(self, shard: Any, folder: Path) -> list[Path]:
+        paths, items = shard_paths(folder, len(self.cluster.workers)), ray.put(self.items)
+        calls = [
+            self._call(rank, TrainingWorker.save_shard, shard, path, items) for rank, path in enumerate(paths)
+        ]
+        self.cluster.get(calls)
+        return paths
 
     def finish(self) -> Parameters:
         return self._attempt(self._gather)

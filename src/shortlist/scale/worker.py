@@ -15,16 +15,20 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shortlist.core.ragged import read_only
+from shortlist.data.user_ranges import UserSlices
 from shortlist.kernels.mf import Hyperparameters, Parameters
 from shortlist.kernels.trend import Sales
 from shortlist.models.factorization.loss import LossRows, UserValues
+from shortlist.models.factorization.parameters import block_sums
 from shortlist.models.factorization.representation import Baskets, HybridFactors, Representation
 from shortlist.models.factorization.schedule import Partition, Schedule, Share, UniformExamples
+from shortlist.models.factorization.shards import Shard
 from shortlist.models.factorization.trainer import (
     BY_ITEM,
     BY_USER,
@@ -33,7 +37,7 @@ from shortlist.models.factorization.trainer import (
     take_users,
 )
 from shortlist.scale.links import Address, Links
-from shortlist.types import Floats, Ints, Longs
+from shortlist.types import Doubles, Floats, Ints, Longs
 
 Arrays = dict[str, Floats]
 
@@ -46,7 +50,7 @@ class WorkerTask:
     share: Share
     first_user: int
     last_user: int  # one past the last
-    groups: tuple[Longs, Ints, Longs]  # (indptr, item, group_starts) of its users
+    groups: tuple[Longs, Ints, Longs] | UserSlices  # (indptr, item, group_starts), or where its users are
     representation: Representation  # of its users
     examples: UniformExamples | None
     start: Callable[[int, int], Parameters]
@@ -83,7 +87,11 @@ class TrainingWorker:
 
     def load(self, task: WorkerTask) -> LossRows:
         """Take the rows; make the initial parameters of their users; return its part of the loss sample."""
-        indptr, item, group_starts = task.groups
+        if isinstance(task.groups, UserSlices):
+            indptr, item = task.groups.item_sets()
+            group_starts = np.arange(indptr.size, dtype=np.int64)
+        else:
+            indptr, item, group_starts = task.groups
         self.task, self.representation = task, _own_arrays(task.representation)
         self.schedule = Schedule(
             read_only(indptr),
@@ -282,6 +290,18 @@ class TrainingWorker:
             if array.size and low < high:
                 own = slice(low - self.task.first_user, high - self.task.first_user)
                 array[own] = values[low - first_user : high - first_user]
+
+    def user_sums(self) -> dict[str, Doubles]:
+        """The sum of each parameter over the users of each of its blocks."""
+        first, last = self.schedule.own_blocks
+        everyone = np.ones(self.task.last_user - self.task.first_user, np.bool_)
+        return block_sums(self.theta, everyone, self.schedule.user_starts[first : last + 1])
+
+    def save_shard(self, shard: Shard, path: Path, items: Arrays) -> None:
+        """Write the model of its users to a file; `items` are in their original order."""
+        assert isinstance(self.task.groups, UserSlices)
+        parameters = Parameters(**{n: (self.user_arrays() | items)[n] for n in Parameters._fields})
+        shard.save(path, self.task.groups, parameters)
 
     # ------------------------------------------------------------------ called while an epoch runs
     def stop(self) -> None:

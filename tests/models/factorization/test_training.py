@@ -158,7 +158,7 @@ def test_divergence_of_any_parameter_is_detected(part, value):
     one, data = model("DKBPRMF"), checkerboard()
     weights = one.start_weights(data)
     task = TrainingTask(
-        start=one._initializer(weights, data),
+        start=one._initializer(weights, data.n_items),
         data=data,
         representation=one.representation(data, data),
         objective=one.objective(),

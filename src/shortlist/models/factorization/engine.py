@@ -1,7 +1,7 @@
 """FactorModel: the base class of all factor models (paper §3.2); see `Representation` and `Objective`."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -41,7 +41,7 @@ from shortlist.models.factorization.parameters import (
 )
 from shortlist.models.factorization.representation import Representation
 from shortlist.models.factorization.trainer import ThreadTrainer, TrainingTask
-from shortlist.models.factorization.training import STOPPED, TrainingOptions, train
+from shortlist.models.factorization.training import STOPPED, TrainingOptions, TrainingState, train
 from shortlist.models.factorization.validation import DenseScores, Evaluator, build_evaluator
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.index import ItemIndexCache
@@ -168,7 +168,7 @@ class FactorModel(Recommender):
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
         weights = self.start_weights(train)
-        return self._train(self._initializer(weights, train), weights, train, train, options)
+        return self._train(self._initializer(weights, train.n_items), weights, train, train, options)
 
     def _learn_more(
         self, state: FactorState, more: Interactions, options: FitOptions, n_epochs: int | None
@@ -176,7 +176,7 @@ class FactorModel(Recommender):
         """Continue with more data; only users with new rows are trained."""
         data = state.history.merged.concat(more)
         weights = self.start_weights(data)
-        fresh = self._initializer(weights, data)(0, data.n_users)
+        fresh = self._initializer(weights, data.n_items)(0, data.n_users)
         for new, known in zip(fresh, state.parameters, strict=True):
             new[: known.shape[0]] = known
         touched = np.arange(data.n_users) >= state.n_learned
@@ -254,13 +254,25 @@ class FactorModel(Recommender):
         )
         with options.engine.open_trainer(task) or ThreadTrainer(task) as trainer:
             run = train(trainer, self.lr, training)
-            learned = trainer.finish()
+            learned, cuts = trainer.finish(), trainer.user_cuts
         trained = self.trained_users(history)
-        mean = mean_user(learned, trained)
+        mean = mean_user(learned, trained, cuts)
+        learned = freeze(set_untrained_users(learned, trained, mean))
+        return self._build_state(history, learned, mean, run, side)
+
+    def _build_state(
+        self,
+        history: Interactions,
+        parameters: Parameters,
+        mean: Mapping[str, Any],
+        run: TrainingState,
+        side: Any,
+    ) -> FactorState:
+        """What the model knows after training; `mean` are the parameters of the mean user."""
         return FactorState(
             history=History.of(history),
-            parameters=freeze(set_untrained_users(learned, trained)),
-            objective=objective,
+            parameters=parameters,
+            objective=self.objective(),
             start_weights=tuple(float(mean[name]) if name in mean else None for name, _ in TERMS),
             mean_user=mean["user"],
             mean_boundary=float(mean["boundary"]),
@@ -320,12 +332,12 @@ class FactorModel(Recommender):
         self.objective()
 
     def _initializer(
-        self, weights: tuple[float | None, ...], data: Interactions
+        self, weights: tuple[float | None, ...], n_items: int
     ) -> Callable[[int, int], Parameters]:
         """What makes the initial parameters of users first … last - 1 and of all items."""
         return partial(
             initialize_parameters,
-            n_items=data.n_items,
+            n_items=n_items,
             n_factors=self.n_factors,
             init=self.init,
             t=self.objective().t,

@@ -1,6 +1,8 @@
 """The parameters of factor models: their shapes, their start, and their form in a file."""
 
+import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -8,7 +10,7 @@ import numpy as np
 from shortlist.core.checks import check_array
 from shortlist.kernels.mf import TERMS, Parameters
 from shortlist.kernels.rng import GOLDEN, fill_uniform, stream
-from shortlist.types import Bools, Floats
+from shortlist.types import Bools, Doubles, Floats, Longs
 
 USERS, ITEMS = 4, 5  # ids of random streams
 MAX_SIZE = 1e12  # of a number in a file; inner products of larger ones could overflow
@@ -78,20 +80,43 @@ def user_fields(theta: Parameters) -> dict[str, Floats]:
     return {name: array for name in names if (array := theta._asdict()[name]).size}
 
 
-def mean_user(theta: Parameters, trained: Bools) -> dict[str, Any]:
-    """The mean of each parameter over the users that have training pairs, or over all if none has."""
-    rows = trained if trained.any() else np.ones(trained.size, np.bool_)
+def block_sums(theta: Parameters, trained: Bools, cuts: Longs) -> dict[str, Doubles]:
+    """The sum of each user parameter over the trained users of each block, (n_blocks, …)."""
     return {
-        name: array[rows].mean(axis=0, dtype=np.float64).astype(np.float32)
+        name: np.array(
+            [
+                array[low:high][trained[low:high]].sum(axis=0, dtype=np.float64)
+                for low, high in pairwise(cuts.tolist())
+            ]
+        )
         for name, array in user_fields(theta).items()
     }
 
 
-def set_untrained_users(theta: Parameters, trained: Bools) -> Parameters:
+def mean_of_sums(sums: Mapping[str, Doubles], n: int) -> dict[str, Any]:
+    """The mean over n users; the sums of blocks are added exactly, so that it has the same bits anywhere."""
+    return {
+        name: np.array([math.fsum(column) / n for column in blocks.reshape(blocks.shape[0], -1).T])
+        .reshape(blocks.shape[1:])
+        .astype(np.float32)
+        for name, blocks in sums.items()
+    }
+
+
+def mean_user(theta: Parameters, trained: Bools, cuts: Longs) -> dict[str, Any]:
+    """The mean of each parameter over the users that have training pairs, or over all if none has.
+
+    `cuts` are the first users of the blocks that training divided the users into.
+    """
+    rows = trained if trained.any() else np.ones(trained.size, np.bool_)
+    return mean_of_sums(block_sums(theta, rows, cuts), int(rows.sum()))
+
+
+def set_untrained_users(theta: Parameters, trained: Bools, means: Mapping[str, Any]) -> Parameters:
     """The parameters, with those of the mean user for users without training pairs."""
     if trained.all():
         return theta
-    means, fields = mean_user(theta, trained), user_fields(theta)
+    fields = user_fields(theta)
     shaped = {name: trained.reshape(-1, *[1] * (array.ndim - 1)) for name, array in fields.items()}
     return theta._replace(
         **{name: np.where(shaped[name], array, means[name]) for name, array in fields.items()}

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from shortlist.core.threads import thread_count
-from shortlist.data.interactions import Interactions
+from shortlist.data.user_ranges import UserSlices
 from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters
 from shortlist.kernels.strata import permute_rows
 from shortlist.models.factorization.loss import LossRows, LossTracker, draw_rows
@@ -26,12 +26,23 @@ BY_ITEM = ("item", "bias", *(by_item for _, by_item in TERMS))  # parameters in 
 BY_USER = tuple(name for name in Parameters._fields if name not in BY_ITEM)
 
 
+class ShareRows(NamedTuple):
+    """What a worker with consecutive users needs of the data."""
+
+    first_group: int
+    first_row: int  # number of its first row, among all rows
+    last_row: int  # one past its last
+    groups: tuple[Any, Any, Any] | UserSlices  # groups of rows, or where to read them
+    representation: Representation  # of its users
+    examples: UniformExamples | None  # of its groups
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingTask:
     """What to train, and from which parameters."""
 
     start: Callable[[int, int], Parameters]  # initial values of users first … last - 1 and of all items
-    data: Interactions  # the rows that are visited
+    data: Any  # the rows that are visited: Interactions
     representation: Representation
     objective: Objective
     hyper: Hyperparameters[np.float32]
@@ -45,11 +56,22 @@ class TrainingTask:
         return self.representation.groups(self.data)
 
     @property
+    def row_starts(self) -> Longs:
+        """(n_users + 1,) where the rows of each user start."""
+        indptr, _, group_starts = self.groups
+        found: Longs = indptr[group_starts]
+        return found
+
+    @property
     def partition(self) -> Partition:
         """How finely users and items are divided."""
         data = self.data
         return choose_partition(
-            self.groups[1].size, data.n_users, data.n_items, self.n_factors, self.representation.min_blocks
+            int(self.row_starts[-1]),
+            data.n_users,
+            data.n_items,
+            self.n_factors,
+            self.representation.min_blocks,
         )
 
     @property
@@ -60,6 +82,44 @@ class TrainingTask:
             return None
         trained = self.representation.trained_groups(indptr)
         return UniformExamples.of(indptr, trained, self.objective.alpha)
+
+    def share(self, first: int, last: int, examples: UniformExamples | None) -> ShareRows:
+        """The rows of users first … last - 1."""
+        indptr, item, group_starts = self.groups
+        groups = slice(int(group_starts[first]), int(group_starts[last]))
+        begin, end = int(indptr[groups.start]), int(indptr[groups.stop])
+        own = (
+            indptr[groups.start : groups.stop + 1] - begin,
+            item[begin:end],
+            group_starts[first : last + 1] - groups.start,
+        )
+        part = self.representation.part(first, last)
+        return ShareRows(groups.start, begin, end, own, part, _take_groups(examples, groups))
+
+
+class FileTask(TrainingTask):
+    """A task whose rows are in ranges of users in files: `data` are UserRanges, and a group is a user."""
+
+    @property
+    def row_starts(self) -> Longs:
+        found: Longs = self.data.row_starts
+        return found
+
+    @property
+    def examples(self) -> UniformExamples | None:
+        if not self.objective.has_uniform_examples:
+            return None
+        return UniformExamples.of(self.row_starts, np.diff(self.row_starts) > 0, self.objective.alpha)
+
+    def share(self, first: int, last: int, examples: UniformExamples | None) -> ShareRows:
+        begin, end = int(self.row_starts[first]), int(self.row_starts[last])
+        users, part = self.data.users(first, last), self.representation.part(first, last)
+        return ShareRows(first, begin, end, users, part, _take_groups(examples, slice(first, last)))
+
+
+def _take_groups(examples: UniformExamples | None, groups: slice) -> UniformExamples | None:
+    """The examples of some groups."""
+    return None if examples is None else examples._replace(trained=examples.trained[groups])
 
 
 class Trainer(ABC):
@@ -78,6 +138,11 @@ class Trainer(ABC):
     @abstractmethod
     def n_rows(self) -> int:
         """Number of steps of an epoch."""
+
+    @property
+    @abstractmethod
+    def user_cuts(self) -> Longs:
+        """The first user of each block, and the number of users."""
 
     @abstractmethod
     def prepare_epoch(self, epoch: int) -> None:
@@ -156,6 +221,10 @@ class ThreadTrainer(Trainer):
     @property
     def n_rows(self) -> int:
         return int(self.schedule.item.size)
+
+    @property
+    def user_cuts(self) -> Longs:
+        return self.schedule.user_starts
 
     def prepare_epoch(self, epoch: int) -> None:
         if self.schedule.prepare(epoch):

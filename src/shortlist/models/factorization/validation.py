@@ -11,7 +11,7 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError
 from shortlist.kernels.mf import Parameters
-from shortlist.models.factorization.parameters import set_untrained_users
+from shortlist.models.factorization.parameters import mean_user, set_untrained_users
 from shortlist.recommend.retrieval import select_dense
 from shortlist.types import Bools, Floats, Ints, Longs
 
@@ -39,7 +39,9 @@ class Evaluator:
     def score(self, parameters: Parameters) -> float:
         """F1 at the best N; the user parameters are those of `users`."""
         totals, n = np.zeros(MAX_ITEMS), self.users.size
-        parameters = set_untrained_users(parameters, self.trained)
+        if not self.trained.all():
+            means = mean_user(parameters, self.trained, np.array([0, n]))
+            parameters = set_untrained_users(parameters, self.trained, means)
         items, floors = np.arange(self.n_items, dtype=np.int32), np.full(BATCH, -np.inf, np.float32)
         for start in range(0, n, BATCH):
             rows = slice(start, min(start + BATCH, n))
