@@ -200,6 +200,40 @@ def strict() -> Rows:
             )
 
 
+def rivals() -> Rows:
+    """Published methods by name (benchmarks/win.py --rivals)."""
+    found = results("rivals")
+    titles = {key: title for key, title in (STRICT | DATASETS).items() if key in found}
+    users = (f"{title} ({found[key]['users']:,} users)" for key, title in titles.items())
+    yield ("F1 over all users", *users)
+    for name in next(iter(found[key]["rows"] for key in titles)):
+        cells = []
+        for row in (found[key]["rows"][name] for key in titles):
+            ours = "" if "p" not in row else f", {row['relative']:+.1%}, {_p(row['p_holm'])}"
+            cells.append(f"{row['f1']:.4f}{ours}")
+        yield (name, *cells)
+    yield ("gap recovered", *(f"{found[key]['gap_recovered']:.1%}" for key in titles))
+
+
+def boundary() -> Rows:
+    """The boundary from the models' own probabilities against the best fixed N (benchmarks/boundary.py)."""
+    titles, found = STRICT | DATASETS, results("boundary")["rows"]
+    yield ("data, model", "lists", "best fixed N", "boundary", "change", "p", "goal", "covered F1, NDCG")
+    for key, row in sorted(found.items(), key=lambda one: one[0].split(", ")[::-1], reverse=True):
+        data, model = key.split(", ")
+        c = row["covered"]
+        yield (
+            f"{titles[data]}, `{model}`",
+            f"{row['n_lists']:,}",
+            f"{row['fixed_f1']:.4f}",
+            f"{row['boundary_f1']:.4f}",
+            f"{row['gain']:+.1%}",
+            _p(row["p_holm"]),
+            f"{row['goal']:+.0%}" if model == "DKHRM" else "",
+            "" if c is None else f"{c['f1']:.3f}, {c['ndcg']:.3f} at {c['coverage']:.0%}",
+        )
+
+
 def _p(value: float) -> str:
     return "p < .001" if value < 0.001 else f"p = {value:.3f}".replace("0.", ".", 1)
 
@@ -306,6 +340,8 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "cutoffs": cutoffs,
         "earlier": earlier,
         "strict": strict,
+        "rivals": rivals,
+        "boundary": boundary,
         "ablation": ablation,
         "curve": curve,
         "gap": gap,

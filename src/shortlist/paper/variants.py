@@ -21,6 +21,7 @@ from shortlist.paper.runs import Experiment
 from shortlist.paper.search import CAPS, Entry, Search, ValidationUsers
 from shortlist.paper.variant_table import summarize_variants, variants_markdown
 
+Wanted = tuple[Reading, dict[str, int] | None]  # a reading, and the N of each metric for a top-N model
 UNIFORM = "uniform"  # the literal reading of the paper's sampling
 BIASES = (True, False)
 
@@ -107,53 +108,59 @@ class _Variants:
                 for reading in readings:
                     selected[model, bias, reading.name] = search.select(model, tried, reading)
         rows = [
-            self._row(model, bias, reading, entry)
-            for (model, bias, name), entry in selected.items()
-            for reading in readings
-            if reading.name == name
-        ]
-        rows += [
-            self._row(model, bias, reading, selected[model, bias, reading.name], uniform=True)
-            for model in protocol.ORIGINAL
+            self._row(model, bias, reading, selected[model, bias, reading.name], uniform)
+            for uniform in (False, True)
+            for model in (protocol.ORIGINAL if uniform else protocol.MODELS)
             for bias in BIASES
             for reading in readings
         ]
+        self._add_runs(rows, readings)
         return summarize_variants(self.experiment, readings, rows) | {
             "valid_users": {name: int(found.size) for name, found in users.users.items()}
         }
 
-    def _row(
-        self, model: str, bias: bool, reading: Reading, entry: Entry, uniform: bool = False
-    ) -> dict[str, Any]:
-        """One model in one variant: the selected settings, and the runs of all seeds."""
-        params = dict(entry["params"]) | ({"negatives": UNIFORM} if uniform else {})
+    @staticmethod
+    def _row(model: str, bias: bool, reading: Reading, entry: Entry, uniform: bool) -> dict[str, Any]:
+        """One model in one variant: the selected settings, and what they reached on validation."""
         figures = entry["figures"][reading.name]
         lengths = {metric: int(np.argmax(figures[metric])) + LENGTHS[0] for metric in protocol.METRICS}
-        dynamic = model in protocol.ORIGINAL
-        seeds = range(self.seed, self.seed + self.n_seeds)
-        runs = self._map(lambda seed: self._run(model, params | {"seed": seed}, reading, lengths), seeds)
+        left_out = (*protocol.METRICS, "shift")
         return {
             "model": model,
             "bias": bias,
             "reading": reading.name,
             "uniform": uniform,
-            "params": params,
-            "N": None if dynamic else lengths,
-            "valid": {
-                name: value for name, value in figures.items() if name not in (*protocol.METRICS, "shift")
-            },
-            "runs": runs,
+            "params": dict(entry["params"]) | ({"negatives": UNIFORM} if uniform else {}),
+            "N": None if model in protocol.ORIGINAL else lengths,
+            "valid": {name: value for name, value in figures.items() if name not in left_out},
         }
 
-    def _run(
-        self, model: str, params: dict[str, Any], reading: Reading, lengths: dict[str, int]
-    ) -> dict[str, Any]:
+    def _add_runs(self, rows: list[dict[str, Any]], readings: tuple[Reading, ...]) -> None:
+        """Add the runs of all seeds to the rows; rows with the same settings share the training."""
+        shared: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            shared.setdefault(json.dumps([row["model"], row["params"]], sort_keys=True), []).append(row)
+        by_name = {reading.name: reading for reading in readings}
+        points = []
+        for group in shared.values():
+            wanted = [(by_name[row["reading"]], row["N"]) for row in group]
+            points += [
+                (group[0]["model"], group[0]["params"] | {"seed": seed}, wanted)
+                for seed in range(self.seed, self.seed + self.n_seeds)
+            ]
+        finished = iter(self._map(lambda point: self._run(*point), points))
+        for group in shared.values():
+            runs = [next(finished) for _ in range(self.n_seeds)]
+            for row in group:
+                row["runs"] = [run[row["reading"]] for run in runs]
+
+    def _run(self, model: str, params: dict[str, Any], wanted: list[Wanted]) -> dict[str, Any]:
+        asked = [[list(reading), lengths] for reading, lengths in wanted]
         return self.cache.get(
             "variant",
-            self._settings()
-            | {"model": model, "params": params, "reading": list(reading), "lengths": lengths},
-            lambda: evaluate_run(self.experiment, model, params, reading, lengths),
-            f"{self.experiment.name}, {protocol.title(model)}, {reading.name}, seed {params['seed']}",
+            self._settings() | {"model": model, "params": params, "wanted": asked},
+            lambda: evaluate_run(self.experiment, model, params, wanted),
+            f"{self.experiment.name}, {protocol.title(model)}, seed {params['seed']}",
         )
 
     def _settings(self) -> dict[str, Any]:
@@ -165,30 +172,30 @@ class _Variants:
 
 
 def evaluate_run(
-    experiment: Experiment, model: str, params: dict[str, Any], reading: Reading, lengths: dict[str, int]
-) -> dict[str, Any]:
-    """Train on everything before the test set; the values of every test user.
+    experiment: Experiment, model: str, params: dict[str, Any], wanted: list[Wanted]
+) -> dict[str, dict[str, str]]:
+    """Train on everything before the test set; by reading, the packed values of every test user.
 
     A top-N model has F1 and NDCG at the N of F1, and NDCG at its own N; a dynamic one F1 and NDCG for each
     longest length, and which users are covered.
     """
     split = experiment.split
-    users = users_to_test(split.train_valid, split.test, reading)
-    kept = np.zeros(split.test.n_users, np.bool_)
-    kept[users] = True
-    truth = split.test.where(kept[split.test.user])
-    lists = experiment.validate(model, params, split.train_valid, truth).candidates
-    found = Outcomes.of(lists, read_truth(truth, reading), users)
-    if model not in protocol.ORIGINAL:
-        values = {
-            "f1": found.f1(lengths["f1"]),
-            "ndcg": found.ndcg(lengths["f1"]),
-            "ndcg_own": found.ndcg(lengths["ndcg"]),
-        }
-    else:
-        values = {"covered": (found.above(cap=1)).astype(np.float64)}
-        for cap in CAPS:
-            values[f"f1_{cap}"] = found.f1(found.above(cap=cap))
-            values[f"ndcg_{cap}"] = found.ndcg(found.above(cap=cap))
-        values["long"] = (found.above() > MAX_ITEMS).astype(np.float64)
-    return {name: pack(one) for name, one in values.items()}
+    lists = experiment.validate(model, params, split.train_valid, split.test).candidates
+    values: dict[str, dict[str, str]] = {}
+    for reading, lengths in wanted:
+        users = users_to_test(split.train_valid, split.test, reading)
+        found = Outcomes.of(lists, read_truth(split.test, reading), users)
+        if lengths is None:
+            one = {"covered": found.above(cap=1).astype(np.float64)}
+            for cap in CAPS:
+                one[f"f1_{cap}"] = found.f1(found.above(cap=cap))
+                one[f"ndcg_{cap}"] = found.ndcg(found.above(cap=cap))
+            one["long"] = (found.above() > MAX_ITEMS).astype(np.float64)
+        else:
+            one = {
+                "f1": found.f1(lengths["f1"]),
+                "ndcg": found.ndcg(lengths["f1"]),
+                "ndcg_own": found.ndcg(lengths["ndcg"]),
+            }
+        values[reading.name] = {name: pack(array) for name, array in one.items()}
+    return values
