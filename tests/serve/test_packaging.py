@@ -65,7 +65,7 @@ class TestImage:
         assert "/ready" in last("HEALTHCHECK")
         kinds = [kind for kind, _ in instructions()]
         assert kinds.index("USER") > max(at for at, kind in enumerate(kinds) if kind == "RUN")
-        assert any("compile_kernels.py" in arguments for kind, arguments in instructions() if kind == "RUN")
+        assert any("shortlist warmup" in arguments for kind, arguments in instructions() if kind == "RUN")
 
     def test_listening_on_all_addresses_needs_tokens(self):
         compose = yaml.safe_load((PACKAGING / "compose.yaml").read_text())
