@@ -66,7 +66,7 @@ def announce_compilation(display: ProgressDisplay) -> Iterator[None]:
     """Show a line when the first kernel is compiled, which can take longer than the work itself."""
     from numba.core import event
 
-    class Announce(event.Listener):  # type: ignore[misc]
+    class Announce(event.Listener):
         is_announced = False
 
         def on_start(self, _: Any) -> None:
