@@ -6,8 +6,10 @@
 
 All runs train BPRMF on the same generated interactions, with one thread per worker: threads in one process,
 one worker, two workers on one node, two nodes with one worker each. Updates per second = rows / seconds of
-an epoch without the start of the workers; the median over epochs. The bytes that workers received are
-compared with the formula in docs/scale.md.
+an epoch without the start of the workers; the best epoch, because other programs may use the machine. For
+the same reason, the processor time of an epoch, of all processes that train, is given as well.
+The bytes that workers received are compared with the formula in docs/scale.md. Memory is measured with the
+same number of rows per worker and one, two and three workers. Training from files: scale_files.py.
 """
 
 import argparse
@@ -26,22 +28,25 @@ import numpy as np
 import ray
 from machine import describe, save_results
 from ray.cluster_utils import Cluster
+from scipy.sparse import csr_array
 from train import SHAPES, generate
 
 import shortlist as sl
 from shortlist.models.factorization.training import Progress
 from shortlist.scale import ray_trainer
 
-FACTORS, EPOCHS = 64, 9
+FACTORS, EPOCHS = 64, 5
 STORE = 400 << 20
 
 
 def build_data(shape: str) -> sl.Interactions:
     """Generated interactions."""
-    from scipy.sparse import csr_array
-
     n_users, n_items, n_rows = SHAPES[shape]
-    indptr, item = generate(n_users, n_items, n_rows)
+    return to_interactions(*generate(n_users, n_items, n_rows), n_users, n_items)
+
+
+def to_interactions(indptr: np.ndarray, item: np.ndarray, n_users: int, n_items: int) -> sl.Interactions:
+    """Interactions of a matrix of ones."""
     values = np.ones(item.size, np.float32)
     return sl.Interactions.from_csr(csr_array((values, item, indptr), shape=(n_users, n_items)))
 
@@ -71,26 +76,34 @@ class Watch:
         self.rates: list[float] = []
         self.bytes: list[int] = []
         self.memory: dict[int, float] = {}
+        self.cpu: list[float] = []  # seconds of the processes that train, since they started
         self.trainer: ray_trainer.RayTrainer | None = None
 
     def __call__(self, progress: Progress) -> None:
         self.rates.append(progress.updates_per_second)
+        pids = [os.getpid()] if self.trainer is None else worker_pids()
+        self.cpu.append(sum(map(cpu_of, pids)))
         if self.trainer is not None:
             self.bytes.append(self.trainer.bytes_received)
-            for pid in worker_pids():
-                self.memory[pid] = peak_of(pid)
+            self.memory |= {pid: peak_of(pid) for pid in pids}
 
 
-def worker_pids() -> list[int]:
-    """The processes of the workers."""
+def worker_pids(name: bytes = b"ray::WorkerProcess") -> list[int]:
+    """The processes of the workers, or other processes of Ray."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if folder.joinpath("cmdline").read_bytes().startswith(b"ray::WorkerProcess"):
+            if folder.joinpath("cmdline").read_bytes().startswith(name):
                 found.append(int(folder.name))
         except OSError:
             continue
     return found
+
+
+def cpu_of(pid: int | str) -> float:
+    """Seconds of processor time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_of(pid: int) -> float:
@@ -124,15 +137,25 @@ def summarize(name: str, watch: Watch, model: sl.BPRMF, expected: str, began: fl
     """One line of results; the first epoch, which compiles or loads kernels, is left out."""
     row: dict[str, object] = {
         "run": name,
-        "million_updates_per_second": statistics.median(watch.rates[1:]) / 1e6,
-        "best_million_updates_per_second": max(watch.rates[1:]) / 1e6,
+        "million_updates_per_second": max(watch.rates[1:]) / 1e6,
+        "median_million_updates_per_second": statistics.median(watch.rates[1:]) / 1e6,
+        "cpu_seconds_per_epoch": min(np.diff(watch.cpu).tolist()),
         "seconds": time.perf_counter() - began,
         "same_bits": digest(model) == expected,
         "bytes_per_epoch": statistics.median(watch.bytes) if watch.bytes else 0,
         "worker_mib": sorted(watch.memory.values()),
     }
-    print({key: round(value, 2) if isinstance(value, float) else value for key, value in row.items()})
+    print(
+        {key: round(value, 2) if isinstance(value, float) else value for key, value in row.items()},
+        flush=True,
+    )
     return row
+
+
+def compare(rows: list[dict[str, object]], what: str, name: str, n: int) -> float:
+    """A figure of a run divided by that of n threads."""
+    found = {row["run"]: row[what] for row in rows}
+    return found[name] / found["1 thread" if n == 1 else f"{n} threads"]
 
 
 def run_speed(shape: str) -> dict[str, object]:
@@ -153,6 +176,15 @@ def run_speed(shape: str) -> dict[str, object]:
                 model = train(data, watch, 1, sl.RayEngine(n_workers=n_workers, threads_per_worker=1))
         expected = expected or digest(model)
         rows.append(summarize(name, watch, model, expected, began))
+    ratios = {
+        name: {
+            "wall": compare(rows, "million_updates_per_second", name, n),
+            "processor": 1 / compare(rows, "cpu_seconds_per_epoch", name, n),
+        }
+        for name, *_, n in plans
+        if n
+    }
+    print(ratios, flush=True)
     item_bytes = data.n_items * (FACTORS + 1) * 4  # factors and bias
     return {
         "rows": data.n_rows,
@@ -161,26 +193,25 @@ def run_speed(shape: str) -> dict[str, object]:
         "factors": FACTORS,
         "epochs": EPOCHS,
         "formula_bytes_per_epoch": {"1": 0, "2": 2 * item_bytes},
+        "share_of_threads": ratios,
         "runs": rows,
     }
 
 
 def run_memory() -> dict[str, object]:
-    """Peak memory of the workers while the other worker's share grows: the rows of one user block double."""
+    """Peak memory of the workers: the same rows per worker with more workers, then more rows per worker."""
     found = []
-    for n_rows in (500_000, 1_000_000, 2_000_000):
-        indptr, item = generate(40_000, 5_000, n_rows)
-        from scipy.sparse import csr_array
-
-        data = sl.Interactions.from_csr(
-            csr_array((np.ones(item.size, np.float32), item, indptr), shape=(40_000, 5_000))
-        )
-        with start_nodes(1, 1):
+    for n_workers, n_rows in ((1, 2_000_000), (2, 4_000_000), (3, 6_000_000), (2, 8_000_000)):
+        n_users = n_rows // 50
+        indptr, item = generate(n_users, 5_000, n_rows)
+        data = to_interactions(indptr, item, n_users, 5_000)
+        with start_nodes(*[1] * n_workers):
             watch = Watch()
-            train(data, watch, 1, sl.RayEngine(n_workers=2, threads_per_worker=1))
-        found.append({"rows": data.n_rows, "worker_mib": sorted(watch.memory.values())})
-        print(found[-1])
-    return {"runs": found}
+            train(data, watch, 1, sl.RayEngine(n_workers=n_workers, threads_per_worker=1))
+        row = {"workers": n_workers, "rows": data.n_rows, "worker_mib": sorted(watch.memory.values())}
+        found.append(row)
+        print(row, flush=True)
+    return {"factors": FACTORS, "items": 5_000, "rows_per_user": 50, "runs": found}
 
 
 def main() -> None:
@@ -194,8 +225,8 @@ def main() -> None:
         result["speed"] = run_speed("quick" if given.quick else "dense")
     if given.part != "speed":
         result["memory"] = run_memory()
-    if not given.quick and given.part is None:
-        save_results("scale", result)
+    if not given.quick:
+        save_results("scale" if given.part is None else f"scale_{given.part}", result)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Batch recommendation on a Ray cluster: the same bytes as one process."""
+"""Batch recommendation, evaluation and tuning on a Ray cluster: the same results as in one process."""
 
 import sys
 
+import numpy as np
 import pytest
 
 import shortlist as sl
@@ -40,6 +41,19 @@ def test_same_bytes_as_one_process(cluster, name, tmp_path, monkeypatch):
     with pytest.warns(sl.errors.DataWarning):
         expected = sl.evaluate(lists, truth).to_dict()
     assert sl.evaluate(other, truth).to_dict() == expected
+    history = crowd() if name == "DKHRM" else None
+    report = sl.evaluate(other, truth, history=history, engine=sl.RayEngine())
+    assert report.to_dict() == sl.evaluate(other, truth, history=history).to_dict()
+    assert np.array_equal(report.cells, sl.evaluate(lists, truth).cells)
+
+
+def test_trials_are_those_of_one_process(cluster):
+    options = {"n_trials": 6, "fixed": {"n_epochs": 5, "n_factors": 8}, "seed": 3}
+    one = sl.tune("BPRMF", crowd(), n_jobs=1, progress=lambda _: None, **options)
+    calls = []
+    other = sl.tune("BPRMF", crowd(), progress=calls.append, engine=sl.RayEngine(), **options)
+    assert other == one
+    assert [trial.number for trial in calls] == list(range(6))
 
 
 def test_lost_tasks_are_repeated_and_errors_are_raised(cluster):

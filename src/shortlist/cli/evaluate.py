@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 import shortlist as sl
+from shortlist.cli.ray import Ray, build_engine
 from shortlist.cli.screen import Json, print_note, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, read_lists, read_source
 from shortlist.data.columns import find_column
@@ -37,6 +38,7 @@ def evaluate(
         Literal["weight"] | None,
         Parameter(help="weight: also NDCG and recall in which a hit gains its weight in the truth."),
     ] = None,
+    ray: Ray = None,
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
@@ -49,6 +51,7 @@ def evaluate(
     For example:
       shortlist evaluate lists.parquet held.parquet
       shortlist evaluate lists.parquet rated.parquet --gains weight
+      shortlist evaluate lists/ held.parquet --ray auto
     """
     check_order(lists, Path(truth))
     ranked = lists if lists.is_dir() else read_lists(lists)
@@ -56,9 +59,11 @@ def evaluate(
     known = None if history is None else read_source(history, reading, training=False)
     report: Report
     if gains == "weight":
-        report = sl.evaluate(ranked, actual, history=known, max_items=max_items, gains=gains)
+        report = sl.evaluate(
+            ranked, actual, history=known, max_items=max_items, gains=gains, engine=build_engine(ray)
+        )
     else:
-        report = sl.evaluate(ranked, actual, history=known, max_items=max_items)
+        report = sl.evaluate(ranked, actual, history=known, max_items=max_items, engine=build_engine(ray))
     if json:
         return show_json(report.to_dict())
     return show_text(str(report))

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.params import DEFAULTS, VALIDATIONS, ModelName, Params, ValidationName, choose_model
+from shortlist.cli.ray import Ray, build_engine
 from shortlist.cli.screen import Json, print_note, progress_lines, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, Source, given_flags, read_source
 from shortlist.core.files import check_writable
@@ -37,6 +38,7 @@ def tune(
     study: Annotated[
         Path | None, Parameter(help="JSON Lines file of the trials; an interrupted search continues from it.")
     ] = None,
+    ray: Ray = None,
     params: Params = DEFAULTS,
     reading: Reading = BY_NAME,
     json: Json = False,
@@ -67,6 +69,7 @@ def tune(
         n_jobs=jobs,
         study=study,
         progress=None if progress_lines() is None else print_trial,
+        engine=build_engine(ray),
     )
     path = tuned.write(out)
     if json:

@@ -1,44 +1,28 @@
 """evaluate and compare: lists of any model and truth in, a report or a comparison out."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
-import polars as pl
 
 from shortlist.core.calls import explain_call
+from shortlist.core.engine import Engine, check_engine
 from shortlist.core.estimator import check_fraction, check_whole, short_repr
-from shortlist.core.metrics import discounts
-from shortlist.core.ragged import read_only
 from shortlist.data.interactions import Interactions
+from shortlist.data.list_tables import list_parts
 from shortlist.data.overlap import warn_if_trained_on
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
+from shortlist.evaluation.accumulator import MetricAccumulator
 from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.exposure import ExposureReport, evaluate_shown
 from shortlist.evaluation.gains import WEIGHTED_METRICS, GainSums, WeightedReport
-from shortlist.evaluation.ground_truth import (
-    LIST_TYPES,
-    GroundTruth,
-    ItemCounts,
-    Lists,
-    ListsOrChunks,
-    RepeatCounts,
-    as_chunks,
-)
+from shortlist.evaluation.ground_truth import LIST_TYPES, GroundTruth, Lists, ListsOrChunks, as_chunks
 from shortlist.evaluation.report import METRICS, Report
 from shortlist.evaluation.significance import paired_test
 from shortlist.evaluation.timed_report import TimedReport
-from shortlist.kernels.metrics import (
-    PerUserSums,
-    Truth,
-    count_repeated_items,
-    count_shown_repeats,
-    evaluate_lists,
-)
-from shortlist.types import Bools, Doubles, Ints
-
-CELLS = 1024  # resolution of predicted probabilities when calibration is measured
+from shortlist.types import Doubles
 
 
 @overload
@@ -51,6 +35,7 @@ def evaluate(
     max_items: int = 20,
     gains: None = None,
     shown: None = None,
+    engine: Engine | None = None,
 ) -> Report: ...
 @overload
 def evaluate(
@@ -62,6 +47,7 @@ def evaluate(
     max_items: int = 20,
     gains: Literal["weight"],
     shown: None = None,
+    engine: Engine | None = None,
 ) -> WeightedReport: ...
 @overload
 def evaluate(lists: RankedLists, truth: Interactions | Any, *, shown: RankedLists) -> ExposureReport: ...
@@ -75,6 +61,7 @@ def evaluate(
     max_items: int = 20,
     gains: Literal["weight"] | None = None,
     shown: RankedLists | None = None,
+    engine: Engine | None = None,
 ) -> Report | ExposureReport:
     """Evaluate lists over every user with truth; a user without a list counts as one with an empty list.
 
@@ -101,7 +88,11 @@ def evaluate(
         the truth, such as the quantity; a `WeightedReport` is returned.
     shown
         The lists that users saw, if `truth` is only known for shown items; `lists` are then `RankedLists`,
-        the same or others. `history`, `users`, `max_items` and `gains` are not used.
+        the same or others. `history`, `users`, `max_items`, `gains` and `engine` are not used.
+    engine
+        Where to evaluate a folder of Parquet files: None or `ThreadEngine()` in this process, `RayEngine(…)`
+        on a cluster, one file per task, with the same figures to the last bit. Other lists are evaluated in
+        this process.
 
     Returns
     -------
@@ -140,10 +131,15 @@ def evaluate(
     ground = GroundTruth(truth, history, users)
     weighted = None if gains is None else GainSums(ground, max_items)
     metrics = MetricAccumulator(ground, history, max_items, weighted)
-    for number, chunk in enumerate(as_chunks(lists)):
-        metrics.add(chunk)
+    if isinstance(lists, (str, Path)) and Path(lists).is_dir():
+        parts = check_engine(engine).map(metrics.evaluate_file, list_parts(Path(lists)))
+    else:
+        check_engine(engine)
+        parts = map(metrics.evaluate, as_chunks(lists))
+    for number, part in enumerate(parts):
+        metrics.add(part)
         if number == 0:
-            warn_if_trained_on((chunk.origin,), truth, "the metrics are too high")
+            warn_if_trained_on((part.origin,), truth, "the metrics are too high")
     return metrics.report()
 
 
@@ -267,110 +263,3 @@ def _per_user(runs: list[Report], metric: str) -> Doubles:
     """(n_users,) mean over runs."""
     total: Doubles = np.sum([run.values(metric) for run in runs], axis=0)
     return total / len(runs)
-
-
-class MetricAccumulator:
-    """Adds up metrics over chunks of lists; its memory grows with users and items, not with list lengths."""
-
-    def __init__(
-        self,
-        truth: GroundTruth,
-        history: Interactions | None,
-        max_items: int,
-        gains: GainSums | None = None,
-    ) -> None:
-        n, n_items = truth.n_rows, len(truth.items)
-        self.truth, self.max_items, self.gains = truth, max_items, gains
-        self.history: Truth | None = None if history is None else truth.history(history)
-        self.sums = PerUserSums(
-            hits=np.zeros(n, np.int32),
-            first=np.zeros(n, np.int32),
-            dcg=np.zeros(n),
-            dcg_capped=np.zeros(n),
-            precision_sum=np.zeros(n),
-            expected_hits=np.zeros(n),
-            shown_of=np.zeros(n_items, np.int64),
-            hits_of=np.zeros(n_items, np.int64),
-            cells=np.zeros((CELLS, 3)),
-        )
-        self.lengths: Ints = np.zeros(n, np.int32)
-        self.confidence: Doubles = np.full(n, np.nan)
-        self.has_list: Bools = np.zeros(n, np.bool_)
-        self.repeats_shown: Ints = np.zeros(n, np.int32)
-        self.repeat_hits: Ints = np.zeros(n, np.int32)
-        self.unknown_items: list[pl.Series] = []
-        self.n_lists = self.ignored = 0
-        self.has_probabilities: bool | None = None
-
-    def add(self, lists: RankedLists) -> None:
-        """Add one chunk."""
-        chunk = self.truth.chunk(lists)
-        counted = np.flatnonzero(chunk.row >= 0)
-        rows = chunk.row[counted]
-        if self.has_list[rows].any():
-            raise DataError("a user must have one list, got a user in two chunks; remove one of the lists.")
-        if self.has_probabilities not in (None, lists.probabilities is not None):
-            raise DataError(
-                "either all chunks or none must have probabilities, got both kinds; drop the probabilities."
-            )
-        self.has_probabilities = lists.probabilities is not None
-        self.has_list[rows] = True
-        self.n_lists += len(lists)
-        self.ignored += len(lists) - counted.size
-        lengths = np.diff(lists.indptr)
-        self.lengths[rows] = lengths[counted]
-        longest = int(lengths.max(initial=1))
-        p = np.asarray(np.empty(0) if lists.probabilities is None else lists.probabilities, np.float64)
-        evaluate_lists(chunk, self.truth.truth, read_only(p), discounts(longest), self.max_items, self.sums)
-        if self.gains is not None:
-            self.gains.add(chunk)
-        if self.history is not None:
-            count_shown_repeats(chunk, self.truth.truth, self.history, self.repeats_shown, self.repeat_hits)
-        filled = counted[lengths[counted] > 0]
-        confidence = lists.scores if lists.probabilities is None else lists.probabilities
-        self.confidence[chunk.row[filled]] = confidence[lists.indptr[filled]]
-        if (chunk.code < 0).any():
-            unknown = np.repeat(chunk.row >= 0, lengths) & (chunk.code[lists.items] < 0)
-            self.unknown_items.append(lists.item_ids.to_ids(np.unique(lists.items[unknown])))
-
-    def report(self) -> Report:
-        """The report on all chunks added so far."""
-        truth, sums = self.truth, self.sums
-        if self.n_lists and not self.has_list.any():
-            raise DataError(
-                f"lists must belong to the {truth.n_rows} evaluated users, got {self.n_lists} lists of other "
-                "users; check that lists and truth use the same user ids."
-            )
-        n_unknown = pl.concat(self.unknown_items).n_unique() if self.unknown_items else 0
-        plain = Report(
-            user_ids=truth.user_ids,
-            max_items=self.max_items,
-            n_relevant=truth.sizes,
-            lengths=self.lengths,
-            hits=sums.hits,
-            first=sums.first,
-            dcg=sums.dcg,
-            dcg_capped=sums.dcg_capped,
-            precision_sum=sums.precision_sum,
-            confidence=self.confidence,
-            expected_hits=sums.expected_hits if self.has_probabilities else None,
-            cells=sums.cells if self.has_probabilities else None,
-            items=ItemCounts(truth.items, sums.shown_of, sums.hits_of, truth.relevant_of, n_unknown),
-            unlisted=int((~self.has_list).sum()),
-            ignored=self.ignored,
-            repeats=self._repeats(),
-        )
-        return plain if self.gains is None else self.gains.report(plain)
-
-    def _repeats(self) -> RepeatCounts | None:
-        if self.history is None:
-            return None
-        relevant = np.zeros(self.truth.n_rows, np.int32)
-        count_repeated_items(self.truth.truth, self.history, relevant)
-        return RepeatCounts(
-            history_lengths=(self.history.end - self.history.start).astype(np.int32),
-            popularity=np.bincount(self.history.item, minlength=len(self.truth.items)),
-            relevant=relevant,
-            shown=self.repeats_shown,
-            hits=self.repeat_hits,
-        )

@@ -91,16 +91,19 @@ class GainSums:
         """One number for each pair of row and item."""
         return row.astype(np.int64) * len(self.truth.items) + item
 
-    def add(self, chunk: Chunk) -> None:
-        """Add the hits of one chunk."""
+    def evaluate(self, chunk: Chunk, local: Ints, n: int) -> tuple[Doubles, Doubles]:
+        """(n,) gains and discounted gains of the lists of one part; `local` is the number of each list."""
         lengths = np.diff(chunk.indptr)
-        row = np.repeat(chunk.row, lengths)
+        row, place = np.repeat(chunk.row, lengths), np.repeat(local, lengths)
         rank = np.arange(row.size) - np.repeat(chunk.indptr[:-1], lengths)
         hits = np.flatnonzero(self.truth.relevant(chunk))
-        row, rank = row[hits], rank[hits]
+        row, place, rank = row[hits], place[hits], rank[hits]
         gain = self.gain_of_key[np.searchsorted(self.keys, self._keys(row, chunk.code[chunk.items[hits]]))]
-        self.gains += _sum_by(row, gain, self.gains.size)
-        self.dcg += _sum_by(row, gain * self._discount(rank), self.dcg.size)
+        return _sum_by(place, gain, n), _sum_by(place, gain * self._discount(rank), n)
+
+    def add(self, rows: Ints, gains: Doubles, dcg: Doubles) -> None:
+        """Add what `evaluate` found for the users of these rows."""
+        self.gains[rows], self.dcg[rows] = gains, dcg
 
     def _discount(self, rank: Longs) -> Doubles:
         """(n,) by rank from 0; 0 from `max_items` on."""

@@ -6,6 +6,8 @@ from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.rng import next_below
 from shortlist.types import Bools, Doubles, Ints, Longs, State
 
+UNIT = 2.0**32  # of sums of probabilities: two billion of them fit in a cell
+
 
 class Chunk(NamedTuple):
     """Lists of some users; `row` is the row of each user in the truth, -1 for users who are not evaluated."""
@@ -37,7 +39,7 @@ class PerUserSums(NamedTuple):
     expected_hits: Doubles  # sum of the probabilities shown; length 0 for lists without probabilities
     shown_of: Longs  # (n_items,) times shown
     hits_of: Longs  # (n_items,) times hit
-    cells: Doubles  # (n_cells, 3) shown, sum of probabilities, hits
+    cells: Longs  # (n_cells, 3) shown, sum of probabilities in units of 1 / UNIT, hits
 
 
 @kernel
@@ -77,7 +79,7 @@ def _add_probability(sums: PerUserSums, row: int, p: float, hit: bool) -> None:
     cell = min(int(p * sums.cells.shape[0]), sums.cells.shape[0] - 1)
     sums.expected_hits[row] += p
     sums.cells[cell, 0] += 1
-    sums.cells[cell, 1] += p
+    sums.cells[cell, 1] += int(p * UNIT + 0.5)  # whole numbers: the sum does not depend on the order
     sums.cells[cell, 2] += hit
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.core.engine import Engine, ThreadEngine, check_engine
 from shortlist.core.estimator import check_whole
 from shortlist.core.files import atomic_write
 from shortlist.core.threads import thread_count
@@ -134,12 +135,13 @@ def tune(
     n_jobs: int = 0,
     study: str | Path | None = None,
     progress: TrialProgress | None = None,
+    engine: Engine | None = None,
 ) -> Tuned:
     """Search the hyperparameters of one model on validation data.
 
     Each trial fits the model without the last basket of each user (or without a random share of the items,
     if few users return) and measures F1 at the best fixed N on the held-out data. Trials whose score stays
-    below the median of the first trials are stopped early. The result does not depend on `n_jobs`.
+    below the median of the first trials are stopped early. `n_jobs` and `engine` do not change the result.
 
     Parameters
     ----------
@@ -163,12 +165,14 @@ def tune(
     seed
         Seed of the sampler and of a random hold-out.
     n_jobs
-        Number of trials to run at the same time; 0 runs one per core.
+        Number of trials to run at the same time; 0 runs one per core. On a cluster, one runs on each CPU.
     study
         JSON Lines file for the trials. An interrupted search with the same arguments continues from it.
     progress
         Callable that receives each finished `Trial`. By default, progress is shown on a terminal and in a
         notebook, and nothing is printed elsewhere.
+    engine
+        Where to run the trials: None or `ThreadEngine()` in this process, `RayEngine(…)` on a cluster.
 
     Returns
     -------
@@ -209,11 +213,12 @@ def tune(
         "seed": seed,
         **({} if validation == "last_basket" else {"validation": _identify(validation)}),
     }
+    place = check_engine(engine)
     store = Study(identity, None if study is None else Path(study))
     folds = _folds(data, n_folds, validation, seed)
     with show_trials(n_trials, progress) as show:
         search = _Search(model, fixed, folds, store, show)
-        search.run(SAMPLERS[sampler](searched, seed), n_trials, thread_count(n_jobs))
+        search.run(SAMPLERS[sampler](searched, seed), n_trials, thread_count(n_jobs), place)
     best = store.best(n_trials)  # the file may contain the trials of a longer search
     if best.stopped == "diverged":
         raise TrainingError(f"every trial of {model} diverged; try smaller values of lr.")
@@ -264,7 +269,7 @@ class _Search:
     study: Study
     progress: TrialProgress
 
-    def run(self, sampler: Sampler, n_trials: int, n_jobs: int) -> None:
+    def run(self, sampler: Sampler, n_trials: int, n_jobs: int, engine: Engine) -> None:
         """Run the reference trials first, then the rest, in rounds if the sampler learns from scores."""
         bounds = [0, min(N_REFERENCES, n_trials)]
         while bounds[-1] < n_trials:
@@ -272,28 +277,46 @@ class _Search:
         with ThreadPoolExecutor(n_jobs) as pool:
             for low, high in itertools.pairwise(bounds):
                 proposed = [(number, sampler.propose(number)) for number in range(low, high)]
-                list(pool.map(self._run_once, proposed))
+                unknown = [one for one in proposed if one[0] not in self.study.trials]
+                if isinstance(engine, ThreadEngine):
+                    runner = self._runner(low)
+                    list(pool.map(lambda one, run=runner.run: self._record(run(one)), unknown))
+                elif unknown:
+                    for trial in engine.map(self._runner(low).run, unknown):
+                        self._record(trial)
                 for number, _ in proposed:
                     sampler.observe(number, self.study.trials[number].score)
 
-    def _run_once(self, proposed: tuple[int, dict[str, Any]]) -> None:
-        """Run a trial unless the study already contains it."""
-        number, params = proposed
-        if number in self.study.trials:
-            return
-        trial = self._trial(number, params)
+    def _record(self, trial: Trial) -> None:
+        """Store and report a finished trial."""
         self.study.add(trial)
         self.progress(trial)
 
-    def _trial(self, number: int, params: dict[str, Any]) -> Trial:
+    def _runner(self, first: int) -> "_TrialRunner":
+        """What runs the trials from this one on; the references have all been run before."""
+        known = [] if first < N_REFERENCES else [self.study.trials[k] for k in range(N_REFERENCES)]
+        return _TrialRunner(self.model, self.fixed, self.folds, [trial.curves for trial in known])
+
+
+@dataclass(frozen=True)
+class _TrialRunner:
+    """Runs trials one by one, in this process or elsewhere."""
+
+    model: str
+    fixed: dict[str, Any]
+    folds: list[Holdout]
+    references: list[list[list[float]]]  # the curves of the reference trials, by fold; none while they run
+
+    def run(self, proposed: tuple[int, dict[str, Any]]) -> Trial:
         """Validate the parameters on every fold; a stopped or diverged trial skips the later folds."""
+        number, params = proposed
         curves: list[list[float]] = []
         best_epochs, stopped = [], "done"
         for at, fold in enumerate(self.folds):
             curves.append([])
             model = build_model(self.model, {**self.fixed, **params})
             try:
-                best_epochs.append(_validate(model, fold, curves[-1], self._median_check(number, at)))
+                best_epochs.append(_validate(model, fold, curves[-1], self._median_check(at)))
             except BelowMedianError:
                 stopped = "median"
             except TrainingError:
@@ -304,10 +327,9 @@ class _Search:
         n_epochs = round(float(np.mean(best_epochs))) if best_epochs else 0
         return Trial(number, params, score, n_epochs, stopped, curves)
 
-    def _median_check(self, number: int, fold: int) -> Callable[[list[float]], None]:
+    def _median_check(self, fold: int) -> Callable[[list[float]], None]:
         """Return a callback that raises if a curve is below the median of the references at its epoch."""
-        trials = [] if number < N_REFERENCES else [self.study.trials[k] for k in range(N_REFERENCES)]
-        references = [t.curves[fold] for t in trials if len(t.curves) > fold and t.curves[fold]]
+        references = [curves[fold] for curves in self.references if len(curves) > fold and curves[fold]]
 
         def check(curve: list[float]) -> None:
             epoch = len(curve)
