@@ -43,12 +43,49 @@ def trained(tmp_path_factory):
     return folder
 
 
+def write_items(folder):
+    """Articles of the sample, and two new ones, whose topics do not repeat."""
+    data = sl.load_dataset("sample")
+    topics = [["tea", "soap", "rope"][at % 3] for at in range(data.n_items)]
+    pl.DataFrame({"item_id": data.items.values, "topic": topics}).write_csv(folder / "items.csv")
+    pl.DataFrame({"item_id": ["n1", "n2"], "topic": ["tea", "rope"]}).write_csv(folder / "new.csv")
+    (folder / "new.txt").write_text("n1\nn2\n")
+
+
+def test_items_of_a_file(capsys, tmp_path):
+    write_items(tmp_path)
+    sl.load_dataset("sample").to_frame().write_csv(tmp_path / "reads.csv")
+    words = ["fit", tmp_path / "reads.csv", "--items", tmp_path / "items.csv", "--quick"]
+    run(capsys, *words, "--model", "ContentProfile", "--out", tmp_path / "m")
+    today = ["--items", tmp_path / "new.csv"]
+    only = ["--candidates", tmp_path / "new.txt", "--N", "2"]
+    lists = run_json(capsys, "recommend", tmp_path / "m", "--user", "u1", *today, *only)
+    model = sl.load_model(tmp_path / "m")
+    assert "n1" not in model.items_, "recommend does not change the file"
+    same = model.add_items(pl.read_csv(tmp_path / "new.csv"))
+    expected = same.recommend(["u1"], candidates=["n1", "n2"], N=2)["u1"]
+    assert lists[0]["items"] == expected.items
+    run(capsys, "observe", tmp_path / "m", tmp_path / "reads.csv", *today)
+    assert "n1" in sl.load_model(tmp_path / "m").items_
+
+
+def test_items_need_a_model_that_uses_them(capsys, tmp_path, trained):
+    write_items(tmp_path)
+    words = ["recommend", trained / "model", "--items", tmp_path / "new.csv"]
+    assert main([str(word) for word in words]) == 2
+    assert "--items needs a model fitted with --items" in capsys.readouterr().err
+    words = ["fit", "sample", "--items", tmp_path / "items.csv", "--model", "Popularity"]
+    assert main([str(word) for word in words]) == 2
+    assert "uses the content of items" in capsys.readouterr().err
+
+
 def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     rated = sl.load_dataset("sample").to_frame().with_row_index("n").with_columns(weight=pl.col("n") % 5 + 1)
-    for name in ("orders.csv", "ratings.csv"):
+    for name in ("orders.csv", "ratings.csv", "reads.csv"):
         rated.drop("n").write_csv(tmp_path / name)
+    write_items(tmp_path)
     app = build()
     commands = [[name] for name in app if not name.startswith("-")]
     commands += [["datasets", name] for name in app["datasets"] if not name.startswith("-")]
@@ -60,6 +97,7 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
             # a guarantee needs a good model, so its example is run as it is
             shorter = QUICK if words[0] in ("fit", "tune") and "--min_precision" not in words else []
             shorter = ["--quick"] if "--weighting" in words else shorter
+            shorter = [] if "--items" in words else shorter  # it has neither epochs nor factors
             if words[0] in ("demo", "reproduce") or words[:2] == ["datasets", "fetch"]:
                 continue  # these take minutes or need a network
             if words[0] == "serve" or "postgresql:" in example:

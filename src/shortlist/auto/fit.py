@@ -22,6 +22,7 @@ from shortlist.cutoff import FixedN
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.interactions import Interactions
+from shortlist.data.items import Items
 from shortlist.errors import ConfigError, DataError, TrainingError
 from shortlist.evaluation import evaluate
 from shortlist.models.base import Recommender
@@ -56,6 +57,7 @@ def fit(
     n_threads: int = 0,
     progress: Callable[[str], object] | None = None,
     engine: Engine | None = None,
+    items: Items | Any = None,
 ) -> Recommender:
     """Fit a model whose lists have a suitable length for each user.
 
@@ -103,6 +105,9 @@ def fit(
         a notebook, and nothing is printed elsewhere.
     engine
         Where to train factor models, as in `fit` of a model; other models are trained in this process.
+    items
+        Content of items: `Items` or a table with one row per item. Models that cannot use it are fitted
+        without. `ContentProfile` is then tried, too.
 
     Returns
     -------
@@ -136,6 +141,9 @@ def fit(
     if not (cutoff is None or (isinstance(cutoff, str) and cutoff == "auto")):
         check_cutoff(cutoff, "'auto', None or an unfitted cutoff")
     candidates = _candidates(models)
+    content = None if items is None else Items.of(items)
+    if content is not None:
+        candidates = _with_content(candidates, models is None)
     data = Interactions.of(data)
     if not data.n_rows:
         raise DataError("fit needs at least one interaction, got none; check the file and the filters.")
@@ -153,7 +161,7 @@ def fit(
         holdout = holdout if kept is None else kept.selection
         display.line(f"validation: {holdout.description}")
         search = _Search(
-            holdout, n_candidates, metric, filter_seen, n_trials, seed, n_threads, display, engine
+            holdout, n_candidates, metric, filter_seen, n_trials, seed, n_threads, display, engine, content
         )
         best = search.run(candidates, optional=models is None)
         epochs = display.epochs(f"training {type(best.model).__name__}")
@@ -206,6 +214,19 @@ def _candidates(given: Models | None) -> list[str | Recommender]:
     return found
 
 
+def _with_content(candidates: list[str | Recommender], optional: bool) -> list[str | Recommender]:
+    """With ContentProfile if all suitable models are tried; ConfigError if no given model can use items."""
+    if optional:
+        return [*candidates, "ContentProfile"]
+    if not any((build_model(one, {}) if isinstance(one, str) else one).uses_content for one in candidates):
+        raise ConfigError(
+            "items needs a model that uses the content of items, got none; add 'ContentProfile' to models, "
+            "or omit items.",
+            parameter="items",
+        )
+    return candidates
+
+
 @dataclass(eq=False)
 class _Search:
     """Validates candidates one after the other and remembers the best."""
@@ -219,6 +240,7 @@ class _Search:
     n_threads: int
     display: ProgressDisplay
     engine: Engine | None
+    items: Items | None
 
     def __post_init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -304,6 +326,7 @@ class _Search:
             n_threads=self.n_threads,
             progress=self.display.epochs(f"validating {type(model).__name__}"),
             engine=self.engine,
+            items=self.items,
         )
         self.halves.add(found)
         return found

@@ -116,7 +116,7 @@ def deploy(
     fresh = best.model.clone()
     if best.n_epochs is not None:
         fresh.set_params(n_epochs=best.n_epochs)
-    model = fit_model(fresh, training, progress=progress, engine=best.engine)
+    model = fit_model(fresh, training, progress=progress, engine=best.engine, items=best.items)
     tested = Validation(model, kept.tested, best.n_candidates, best.metric, best.filter_seen, best.n_threads)
     fitted = tested.fit_cutoff(guarantee)
     lists = fitted.apply(tested.candidates, history=training)

@@ -9,9 +9,10 @@ import numpy as np
 from shortlist.auto.fit import fit
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.interactions import Interactions
-from shortlist.errors import DataError, InfeasibleError
+from shortlist.errors import ConfigError, DataError, InfeasibleError
 from shortlist.evaluation.significance import paired_test
 from shortlist.models.base import Recommender
+from shortlist.models.new_items import ContentRecommender
 from shortlist.models.over_time import evaluate_over_time
 
 DAY = 86_400_000_000  # microseconds
@@ -74,4 +75,9 @@ def _fit_again(old: Recommender, data: Interactions, progress: Callable[[str], o
     cutoff: Cutoff | None = None if old.cutoff_ is None else old.cutoff_.clone()
     if not data.n_rows:
         raise DataError("a refit needs interactions, got none; check the event store.")
+    if isinstance(old, ContentRecommender) and old.content_columns:
+        raise ConfigError(
+            f"a refit cannot read the content of items again that this {type(old).__name__} was fitted with; "
+            "call fit(train, items=items), or partial_fit, which keeps it."
+        )
     return fit(data, models=old.clone(), cutoff=cutoff, progress=progress)

@@ -19,7 +19,7 @@ from shortlist.cli.params import (
 )
 from shortlist.cli.ray import Ray, build_engine
 from shortlist.cli.screen import Json, print_note, progress_lines, show, show_json, show_text
-from shortlist.cli.source import BY_NAME, Reading, Source, read_source, write_rows
+from shortlist.cli.source import BY_NAME, Reading, Source, read_content, read_source, write_rows
 from shortlist.cli.stopping import NONE, CutoffName, Stopping, build_cutoff, parse_cutoff_name
 from shortlist.core.files import check_writable
 from shortlist.core.serialization import check_model_path
@@ -34,6 +34,7 @@ from shortlist.tuning.validation import build_model, fit_model
 if TYPE_CHECKING:
     from shortlist.core.engine import Engine
     from shortlist.data.interactions import Interactions
+    from shortlist.data.items import Items
     from shortlist.models.base import Recommender
     from shortlist.split import Split
 
@@ -83,6 +84,10 @@ def fit(
         bool,
         Parameter(help="Train one model once, without validation and cutoff.", show_default=False),
     ] = False,
+    items: Annotated[
+        Path | None,
+        Parameter(help="File with the content of items, one row per item: text, categories, tags, numbers."),
+    ] = None,
     ray: Ray = None,
     stopping: Stopping = NONE,
     params: Params = DEFAULTS,
@@ -102,6 +107,7 @@ def fit(
       shortlist fit sample --min_precision 0.1 --confidence 0.9
       shortlist fit orders.csv --model TIFUKNN --weighting log
       shortlist fit ratings.csv --min_rating 4 --test rated.parquet
+      shortlist fit reads.csv --items items.csv --model ContentProfile
     """
     start = time.perf_counter()
     engine = build_engine(ray)
@@ -112,6 +118,7 @@ def fit(
         if path is not None:
             check_writable(path)
     data = read_source(source, reading)
+    settings.items = None if items is None else read_content(items)
     if report is not None:
         settings.check_stopping_rule(data)
     split = None if test is None and report is None else sl.split.last_basket(data)
@@ -148,6 +155,7 @@ class _Settings:
         engine: "Engine | None",
     ) -> None:
         self.engine = engine
+        self.items: Items | None = None
         self.model, self.budget, self.metric, self.cutoff, self.quick = model, budget, metric, cutoff, quick
         self.stopping, self.chosen = stopping, build_cutoff(cutoff, stopping, metric)
         self.params, self.given = params, given(params)
@@ -192,7 +200,7 @@ class _Settings:
         if self.quick:
             with show_progress(progress_lines()) as display:
                 epochs = display.epochs(f"training {type(models).__name__}")
-                return fit_model(models, rows, progress=epochs, engine=self.engine)
+                return fit_model(models, rows, progress=epochs, engine=self.engine, items=self.items)
         shared = {name: self.given[name] for name in ("seed", "n_threads") if name in self.given}
         try:
             return sl.fit(
@@ -205,6 +213,7 @@ class _Settings:
                 validation=self.validation,
                 progress=progress_lines(),
                 engine=self.engine,
+                items=self.items,
                 **shared,
             )
         except InfeasibleError as error:

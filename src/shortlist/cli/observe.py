@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import Json, show_json, show_text
-from shortlist.cli.source import BY_NAME, Reading, read_source
+from shortlist.cli.source import BY_NAME, Reading, add_content, read_source
 
 
 def observe(
@@ -16,6 +16,10 @@ def observe(
     /,
     *,
     out: Annotated[Path | None, Parameter(help="Where to save; by default, the model is replaced.")] = None,
+    items: Annotated[
+        Path | None,
+        Parameter(help="File with new items and their content; the columns are those of fit --items."),
+    ] = None,
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
@@ -25,8 +29,11 @@ def observe(
 
     For example:
       shortlist observe shop.shortlist held.parquet
+      shortlist observe model.shortlist reads.csv --items new.csv
     """
     loaded = sl.load_model(model)
+    if items is not None:
+        add_content(loaded, items)
     before = loaded.history_
     known = loaded.observe(read_source(events, reading, training=False)).history_
     path = loaded.save(model if out is None else out)

@@ -19,7 +19,7 @@ from shortlist.cli.display import (
 )
 from shortlist.cli.ray import Ray, build_engine
 from shortlist.cli.screen import Json, print_note, show, show_json, show_text
-from shortlist.cli.source import Model
+from shortlist.cli.source import Model, add_content
 from shortlist.cli.stopping import NONE, Stopping, adjust_cutoff
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.text import printable
@@ -48,6 +48,10 @@ class Options:
     max_items: Annotated[int | None, Parameter(help="Maximum length of a list.")] = None
     candidates: Annotated[
         Path | None, Parameter(help="Recommend only these items: a text file with one item id per line.")
+    ] = None
+    items: Annotated[
+        Path | None,
+        Parameter(help="File with new items and their content; the columns are those of fit --items."),
     ] = None
     seen: Annotated[
         Literal["auto", "keep", "drop"], Parameter(help="Whether items from the history may be recommended.")
@@ -100,11 +104,14 @@ def recommend(
       shortlist recommend shop.shortlist --out lists/ --ray auto
       shortlist recommend shop.shortlist --coverage 0.7
       shortlist recommend shop.shortlist --gain 3 --cost 1
+      shortlist recommend model.shortlist --items new.csv --candidates new.txt
     """
     if ray is not None and (out is None or out.suffix):
         raise ConfigError("--ray needs --out with a folder, such as --out lists/.")
     engine = build_engine(ray)
     fitted = sl.load_model(model)
+    if options.items is not None:
+        add_content(fitted, options.items)
     if user is not None and not user:
         raise ConfigError("--user needs one or more user ids, got none; leave it out for all users.")
     users = None if user is None else parse_ids(user, fitted.users_)

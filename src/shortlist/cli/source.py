@@ -14,7 +14,9 @@ from shortlist.text import redact_uri
 
 if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
+    from shortlist.data.items import Items
     from shortlist.data.ranked_lists import RankedLists
+    from shortlist.models.base import Recommender
 
 Source = Annotated[
     str,
@@ -95,6 +97,36 @@ def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = Tru
             "weights (ratings, quantities, …) count if --weighting is linear, log or cap and the model has it"
         )
     return data
+
+
+def read_content(path: Path) -> "Items":
+    """Read the content of items and print which columns are used."""
+    with hide_panics(str(path)):
+        items = sl.read_items(path)
+    print_note(f"{path}: {items}")
+    for note in items.source.notes:
+        print_note(f"note: {note}")
+    return items
+
+
+def add_content(model: "Recommender", path: Path) -> None:
+    """Add the items of a file to a model; columns have the kinds that they had in fit."""
+    from shortlist.data.items import read_item_table
+    from shortlist.models.new_items import ContentRecommender
+
+    if not isinstance(model, ContentRecommender) or not model.has_content:
+        raise ConfigError(
+            f"--items needs a model fitted with --items, got a {type(model).__name__} without; fit it "
+            "again with shortlist fit --items."
+        )
+    with hide_panics(str(path)):
+        table, label = read_item_table(path)
+    before = len(model.items_)
+    try:
+        model.add_items(table)
+    except DataError as error:
+        raise DataError(f"{label}: {error}", parameter=error.parameter) from None
+    print_note(f"{label}: {table.height:,} items, {len(model.items_) - before:,} of them new")
 
 
 def read_lists(path: Path) -> "RankedLists":

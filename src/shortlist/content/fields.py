@@ -42,7 +42,7 @@ class Field:
             field = cls(column.name, kind, none, empty, 1.0, no_knots, n)
             return field, field.transform(column)
         if kind in ("numbers", "dates"):
-            values = _to_numbers(column)
+            values = to_numbers(column)
             known = values[np.isfinite(values)]
             knots = np.unique(np.quantile(known, np.linspace(0, 1, N_KNOTS))) if known.size else no_knots
             field = cls(column.name, kind, none, empty, 1.0, knots, knots.size)
@@ -64,7 +64,7 @@ class Field:
         if self.kind == "vector":
             return _unit_vectors(column, self.n_features)
         if self.kind in ("numbers", "dates"):
-            return _interpolate(_to_numbers(column), self.knots)
+            return _interpolate(to_numbers(column), self.knots)
         return self._normalize(self._weigh(_count(column, self.kind, self.words)[0]))
 
     def _weigh(self, counts: csr_array) -> csr_array:
@@ -161,7 +161,7 @@ def _count_values(column: pl.Series, known: Strings | None) -> tuple[csr_array, 
     return csr_array((ones, columns, indptr), shape=(len(column), len(words))), words
 
 
-def _to_numbers(column: pl.Series) -> Doubles:
+def to_numbers(column: pl.Series) -> Doubles:
     """Numbers, or dates in microseconds; NaN where a value is missing."""
     if column.dtype.is_temporal():
         column = column.cast(pl.Datetime("us")).to_physical()

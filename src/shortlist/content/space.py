@@ -9,12 +9,14 @@ import numpy as np
 import polars as pl
 from scipy.sparse import csr_array, hstack
 
-from shortlist.content.fields import Field
+from shortlist.content.fields import Field, to_numbers
 from shortlist.core.checks import file_error
+from shortlist.data.history import History
+from shortlist.data.id_map import UNKNOWN
 from shortlist.data.item_columns import KINDS, to_frame
 from shortlist.data.items import Items
 from shortlist.errors import DataError
-from shortlist.types import Ints, Longs
+from shortlist.types import Doubles, Ints, Longs
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,14 @@ class FeatureSpace:
                 )
             parts.append(field.transform(items.table[field.name]))
         return _join(parts)
+
+    def values(self, items: Items) -> Doubles:
+        """(n_items, n_fields) numbers, and dates in microseconds, as they are; NaN for other fields."""
+        found = np.full((len(items), len(self.fields)), np.nan)
+        for number, field in enumerate(self.fields):
+            if field.kind in ("numbers", "dates") and field.name in items.kinds:
+                found[:, number] = to_numbers(items.table[field.name])
+        return found
 
     @cached_property
     def starts(self) -> Longs:
@@ -142,6 +152,15 @@ def aligned_names(items: Items, ids: pl.Series, known: pl.Series | None) -> pl.S
     if known is not None:
         names = pl.concat([known.rename(names.name), names[len(known) :]])
     return names
+
+
+def extend_items(history: History, items: Items) -> History:
+    """The history with all of these items; names of known items stay."""
+    new = items.ids.values.filter(pl.Series(history.items.lookup(items.ids.values) == UNKNOWN))
+    if not len(new) and (history.item_names is not None or items.names is None):
+        return history
+    ids = history.items.extend(new)
+    return history.with_items(ids, aligned_names(items, ids.values, history.item_names))
 
 
 def _join(parts: list[csr_array]) -> csr_array:

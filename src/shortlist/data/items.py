@@ -256,13 +256,7 @@ def read_items(
     >>> sl.read_items("items.csv")
     Items(2 items, text: title, numbers: price)
     """
-    paths = find_files(source)
-    kind = format or detect_format(paths)
-    label = str(paths[0] if len(paths) == 1 or not isinstance(source, (str, Path)) else source)
-    try:
-        frame = _scan(open_sources(paths, kind), kind, item_id)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise explain_read_error(error, paths, kind, SEPARATORS.get(kind)) from None
+    frame, label = read_item_table(source, item_id=item_id, format=format)
     try:
         items = Items.from_frame(
             frame,
@@ -278,6 +272,22 @@ def read_items(
     except DataError as error:
         raise DataError(f"{label}: {error}", parameter=error.parameter) from None
     return replace(items, source=replace(items.source, label=label))
+
+
+def read_item_table(
+    source: str | Path | Sequence[str | Path],
+    *,
+    item_id: str | None = None,
+    format: Format | None = None,  # noqa: A002  as in read_items
+) -> tuple[pl.DataFrame, str]:
+    """(table, label) of files, for readers that know the kinds of the columns."""
+    paths = find_files(source)
+    kind = format or detect_format(paths)
+    label = str(paths[0] if len(paths) == 1 or not isinstance(source, (str, Path)) else source)
+    try:
+        return _scan(open_sources(paths, kind), kind, item_id), label
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise explain_read_error(error, paths, kind, SEPARATORS.get(kind)) from None
 
 
 def _scan(sources: Any, kind: str, item_id: str | None) -> pl.DataFrame:

@@ -12,6 +12,7 @@ import polars as pl
 from shortlist.core.engine import Engine
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.interactions import Interactions
+from shortlist.data.items import Items
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import best_fixed_n, fixed_n_curve
@@ -169,13 +170,15 @@ def fit_model(
     valid: Interactions | None = None,
     progress: EpochProgress | None = None,
     engine: Engine | None = None,
+    items: Items | None = None,
 ) -> Recommender:
     """Fit a clone; unlike `model.fit`, Ctrl-C is raised, so that no half-trained model is used.
 
-    A model that cannot train on a cluster is trained in this process.
+    A model that cannot train on a cluster is trained in this process; one that cannot use items gets none.
     """
     place = engine if model.uses_engine else None
-    fresh = model.clone().fit(data, valid=valid, progress=progress, engine=place)
+    content = items if model.uses_content else None
+    fresh = model.clone().fit(data, valid=valid, progress=progress, engine=place, items=content)
     if fresh.stopped_ == "interrupted":
         raise KeyboardInterrupt
     return fresh
@@ -193,6 +196,7 @@ class Validation:
     n_threads: int = 0
     engine: Engine | None = None
     given: RankedLists | None = None  # the candidates, if they are known
+    items: Items | None = None
 
     @cached_property
     def candidates(self) -> RankedLists:
@@ -268,7 +272,7 @@ class Validation:
         fresh = self.model.clone()
         if self.n_epochs is not None:
             fresh.set_params(n_epochs=self.n_epochs)
-        return fit_model(fresh, data, progress=progress, engine=self.engine)
+        return fit_model(fresh, data, progress=progress, engine=self.engine, items=self.items)
 
 
 def validate(
@@ -282,9 +286,10 @@ def validate(
     early_stopping: bool = True,
     progress: EpochProgress | None = None,
     engine: Engine | None = None,
+    items: Items | None = None,
 ) -> Validation:
     """Fit the model on the history of a hold-out; candidates and scores are computed on first use."""
     history, truth = holdout.history, holdout.truth
     valid = truth if early_stopping else None
-    fitted = fit_model(model, history, valid=valid, progress=progress, engine=engine)
-    return Validation(fitted, holdout, n_candidates, metric, filter_seen, n_threads, engine)
+    fitted = fit_model(model, history, valid=valid, progress=progress, engine=engine, items=items)
+    return Validation(fitted, holdout, n_candidates, metric, filter_seen, n_threads, engine, items=items)

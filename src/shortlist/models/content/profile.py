@@ -2,22 +2,20 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 import polars as pl
 from scipy.sparse import csr_array, hstack, vstack
 
-from shortlist.content.space import FeatureSpace, align_rows, aligned_names
-from shortlist.core.calls import explain_call
-from shortlist.core.checks import check_array, check_float_value, check_starts, file_error
+from shortlist.content.matrices import pack_matrix, resize_matrix, unpack_matrix
+from shortlist.content.space import FeatureSpace, align_rows, extend_items
+from shortlist.core.checks import check_array, check_float_value
 from shortlist.core.estimator import MAX_SEED, check_fraction, check_number, check_whole
 from shortlist.data.history import History, NewRows
-from shortlist.data.id_map import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
-from shortlist.models.base import Recommender
 from shortlist.models.content.neighbors import (
     find_neighbors,
     keep_largest,
@@ -27,6 +25,7 @@ from shortlist.models.content.neighbors import (
 from shortlist.models.content.queries import Catalog, ProfileRules, build_queries
 from shortlist.models.content.weights import LearnedWeights, learn_weights
 from shortlist.models.contract import FitOptions, ModelState
+from shortlist.models.new_items import NAMES, ContentRecommender
 from shortlist.models.weighting import WeightParams
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
@@ -63,8 +62,8 @@ class ContentState(ModelState):
         longer = replace(
             self,
             history=history,
-            content=_resize(self.content, n_new, 0),
-            neighbors=_resize(self.neighbors, n_new, n_new),
+            content=resize_matrix(self.content, n_new, 0),
+            neighbors=resize_matrix(self.neighbors, n_new, n_new),
         )
         if not n_new and "items" in vars(self):
             vars(longer)["items"] = self.items  # the index stays
@@ -72,7 +71,7 @@ class ContentState(ModelState):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ContentProfile(WeightParams, Recommender):
+class ContentProfile(WeightParams, ContentRecommender):
     """Recommend items whose words and attributes resemble the user's items; new items need no interactions.
 
     Words are weighted by TF-IDF, categories and tags by how rare they are; numbers and dates are placed
@@ -114,8 +113,6 @@ class ContentProfile(WeightParams, Recommender):
     >>> lists = model.add_items(new).recommend(candidates=["new"], N=1)
     """
 
-    uses_content: ClassVar[bool] = True
-
     decay: float = 1.0
     damping: float = 0.7
     n_neighbors: int = 40
@@ -144,10 +141,10 @@ class ContentProfile(WeightParams, Recommender):
                     "sl.Items, a table or sl.read_items('items.parquet').",
                     parameter="items",
                 )
-            names = pl.DataFrame({"item_id": train.items.values, "item_name": train.item_names})
-            items = Items.from_frame(names, text=["item_name"])
+            names = pl.DataFrame({"item_id": train.items.values, NAMES: train.item_names})
+            items = Items.from_frame(names, text=[NAMES])
         space, features = FeatureSpace.fit(items)
-        history = _extend_items(History.of(train), items)
+        history = extend_items(History.of(train), items)
         content = align_rows(features, items.ids.align(history.items))
         return self._build_state(history.merged, space, content)
 
@@ -174,42 +171,11 @@ class ContentProfile(WeightParams, Recommender):
     def _observe(self, state: ContentState, history: History, new: NewRows) -> ContentState:
         return state.with_history(history)
 
-    @explain_call
-    def add_items(self, items: Items | Any) -> Self:
-        """Add items, or new content of known ones, without learning; other threads may request lists.
+    def _space(self, state: ContentState) -> FeatureSpace:
+        return state.space
 
-        Words that no item of `fit` has are ignored.
-
-        Parameters
-        ----------
-        items
-            `Items`, or a table with one row per item and the same columns as in `fit`.
-
-        Returns
-        -------
-        The model itself.
-
-        Raises
-        ------
-        DataError
-            If an id occurs twice or a column holds another kind of content than in `fit`.
-
-        Examples
-        --------
-        >>> import polars as pl
-        >>> data = sl.load_dataset("sample")
-        >>> table = pl.DataFrame({"item_id": data.items.values, "color": ["red", "blue"] * 30})
-        >>> model = sl.ContentProfile().fit(data, items=table)
-        >>> model = model.add_items(pl.DataFrame({"item_id": ["new"], "color": ["red"]}))
-        >>> "new" in model.items_
-        True
-        """
-        with self._lock:
-            state: ContentState = self._fitted_state()
-            found = state.space.read(items)
-            longer = state.with_history(_extend_items(state.history, found))
-            self._state = self._with_content(longer, found)
-        return self
+    def _with_items(self, state: ContentState, items: Items, history: History) -> ContentState:
+        return self._with_content(state.with_history(history), items)
 
     def _with_content(self, state: ContentState, items: Items) -> ContentState:
         """The state with the content of these items, all of which it knows."""
@@ -265,7 +231,7 @@ class ContentProfile(WeightParams, Recommender):
     # ------------------------------------------------------------------ files
     def _to_arrays(self, state: ContentState) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, fields = state.space.to_arrays()
-        arrays |= _pack("content", state.content) | _pack("neighbors", state.neighbors)
+        arrays |= pack_matrix("content", state.content) | pack_matrix("neighbors", state.neighbors)
         arrays["fields"] = state.weights.fields
         notes = {"intercept": state.weights.intercept, "activity": state.weights.activity}
         return arrays, notes | {"fields": fields}
@@ -281,44 +247,7 @@ class ContentProfile(WeightParams, Recommender):
         return ContentState(
             history=History.of(history),
             space=space,
-            content=_unpack("content", arrays, history.n_items, space.n_features),
-            neighbors=_unpack("neighbors", arrays, history.n_items, history.n_items),
+            content=unpack_matrix("content", arrays, history.n_items, space.n_features),
+            neighbors=unpack_matrix("neighbors", arrays, history.n_items, history.n_items),
             weights=LearnedWeights(fields, intercept, activity),
         )
-
-
-def _pack(name: str, matrix: csr_array) -> dict[str, Any]:
-    """A matrix as the arrays that `_unpack` reads."""
-    rows = to_rows(matrix)
-    return {f"{name}.indptr": rows.indptr, f"{name}.columns": rows.columns, f"{name}.values": rows.values}
-
-
-def _unpack(name: str, arrays: dict[str, Any], n_rows: int, n_columns: int) -> csr_array:
-    """A matrix with sorted columns; ModelFileError if it is not valid."""
-    values = check_array(arrays, f"{name}.values", np.float32, (None,), limit=1e6)
-    columns = check_array(
-        arrays, f"{name}.columns", np.int32, (values.size,), low=0, high=max(n_columns - 1, 0)
-    )
-    indptr = check_starts(arrays, f"{name}.indptr", n_rows, values.size)
-    row = np.repeat(np.arange(n_rows), np.diff(indptr))
-    if ((np.diff(columns) <= 0) & (np.diff(row) == 0)).any():
-        raise file_error(f"{name}.columns", "must ascend in every row")
-    return csr_array((values, columns, indptr), shape=(n_rows, n_columns))
-
-
-def _resize(matrix: csr_array, n_rows: int, n_columns: int) -> csr_array:
-    """The matrix with more empty rows and columns."""
-    if not n_rows and not n_columns:
-        return matrix
-    indptr = np.append(matrix.indptr, np.full(n_rows, matrix.indptr[-1], matrix.indptr.dtype))
-    shape = (matrix.shape[0] + n_rows, matrix.shape[1] + n_columns)
-    return csr_array((matrix.data, matrix.indices, indptr), shape=shape)
-
-
-def _extend_items(history: History, items: Items) -> History:
-    """The history with all of these items; names of known items stay."""
-    new = items.ids.values.filter(pl.Series(history.items.lookup(items.ids.values) == UNKNOWN))
-    if not len(new) and (history.item_names is not None or items.names is None):
-        return history
-    ids = history.items.extend(new)
-    return history.with_items(ids, aligned_names(items, ids.values, history.item_names))

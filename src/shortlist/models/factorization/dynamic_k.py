@@ -10,8 +10,9 @@ from shortlist.core.estimator import short_repr
 from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, BasketSize
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
-from shortlist.models.factorization.engine import FactorModel, FactorState
+from shortlist.models.factorization.engine import FactorModel
 from shortlist.models.factorization.objective import Objective, positive_rates
+from shortlist.models.factorization.state import FactorState
 from shortlist.recommend.request import RecommendRequest, Scores
 
 BOUNDARIES = ("expected_f1", "learned")

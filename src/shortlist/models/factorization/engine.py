@@ -2,12 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
+from shortlist.content.space import FeatureSpace, extend_items
 from shortlist.core.checks import (
     check_array,
     check_float_value,
@@ -22,12 +23,13 @@ from shortlist.cutoff.basket_size import BasketSize
 from shortlist.data.history import History, NewRows
 from shortlist.data.id_map import UNKNOWN
 from shortlist.data.interactions import Interactions
+from shortlist.data.items import Items
 from shortlist.errors import ConfigError
 from shortlist.kernels.fold import USER_ONLY
 from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters
-from shortlist.models.base import Recommender
-from shortlist.models.contract import MAX_BATCH, FitOptions, ModelState
+from shortlist.models.contract import MAX_BATCH, FitOptions
 from shortlist.models.factorization.fold_in import fold_in
+from shortlist.models.factorization.item_features import ItemFeatures, check_options
 from shortlist.models.factorization.objective import Objective, single_precision
 from shortlist.models.factorization.parameters import (
     MAX_SIZE,
@@ -40,41 +42,19 @@ from shortlist.models.factorization.parameters import (
     set_untrained_users,
 )
 from shortlist.models.factorization.representation import Representation
+from shortlist.models.factorization.state import FactorState
 from shortlist.models.factorization.trainer import ThreadTrainer, TrainingTask
 from shortlist.models.factorization.training import STOPPED, TrainingOptions, TrainingState, train
 from shortlist.models.factorization.validation import DenseScores, Evaluator, build_evaluator
+from shortlist.models.new_items import ContentRecommender
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.index import ItemIndexCache
 from shortlist.recommend.request import Factors, RecommendRequest, Scores
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FactorState(ModelState):
-    """The learned parameters, and how training went."""
-
-    parameters: Parameters
-    objective: Objective  # that the parameters were trained for
-    start_weights: tuple[float | None, ...]  # of new users, for each of TERMS; None where a term is off
-    mean_user: Floats  # (n_factors,) of users without training pairs, and where fold-in starts
-    mean_boundary: float  # likewise
-    side: Any = None  # what `side_data` derived from the history
-    index: ItemIndexCache = field(default_factory=ItemIndexCache)
-    n_epochs: int = 0
-    losses: tuple[float, ...] = ()
-    valid_scores: tuple[float, ...] = ()
-    stopped: str = "n_epochs"
-    lr: float = 0.0  # the step size at the end of training
-    next_size: BasketSize | None = None  # predicts the size of the next list
-
-    @property
-    def n_learned(self) -> int:
-        """Number of users with parameters; users that `observe` added follow them."""
-        return int(self.parameters.user.shape[0])
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class FactorModel(Recommender):
+class FactorModel(ContentRecommender):
     """Scores are inner products of user and item vectors, learned by stochastic gradient descent."""
 
     uses_engine: ClassVar[bool] = True
@@ -167,8 +147,16 @@ class FactorModel(Recommender):
 
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
-        weights = self.start_weights(train)
-        return self._train(self._initializer(weights, train.n_items), weights, train, train, options)
+        weights, items, features = self.start_weights(train), options.items, None
+        if items is not None:
+            check_options(options)
+            features = ItemFeatures.of(items, train.items, self.n_factors, self.bias)
+        start = self._initializer(weights, train.n_items)
+        state = self._train(start, weights, train, train, options, features=features)
+        if items is None:
+            return state
+        # items without interactions are added after training, which would only learn that no user has them
+        return self._with_items(state, items, extend_items(state.history, items))
 
     def _learn_more(
         self, state: FactorState, more: Interactions, options: FitOptions, n_epochs: int | None
@@ -182,7 +170,10 @@ class FactorModel(Recommender):
         touched = np.arange(data.n_users) >= state.n_learned
         touched[data.users.lookup(more.users.to_ids(more.active_users))] = True
         visited = data.where(touched[data.user])
-        return self._train(lambda first, last: fresh, weights, data, visited, options, n_epochs)
+        features = state.features
+        if features is not None:
+            features = features.align(state.history.items.align(data.items))
+        return self._train(lambda first, last: fresh, weights, data, visited, options, n_epochs, features)
 
     def _add_history(self, state: FactorState, history: Interactions, users: Ints) -> FactorState:
         """Vectors and boundaries of new users, or of known ones with more history; items stay."""
@@ -210,7 +201,7 @@ class FactorModel(Recommender):
         return fold_in(
             history,
             users,
-            self.items_per_group(history, users) / history.n_items,
+            self.items_per_group(history, users) / state.n_trained_items,
             vectors,
             boundaries,
             state.parameters.item,
@@ -229,6 +220,7 @@ class FactorModel(Recommender):
         data: Interactions,
         options: FitOptions,
         n_epochs: int | None = None,
+        features: ItemFeatures | None = None,
     ) -> FactorState:
         """Train from the parameters that `start` makes, on the rows of `data`."""
         objective, side = self.objective(), self.side_data(history)
@@ -241,6 +233,7 @@ class FactorModel(Recommender):
             n_factors=self.n_factors,
             seed=self.seed,
             n_threads=self.n_threads,
+            features=features,
         )
         training = TrainingOptions(
             n_epochs=self.n_epochs if n_epochs is None else n_epochs,
@@ -254,11 +247,11 @@ class FactorModel(Recommender):
         )
         with options.engine.open_trainer(task) or ThreadTrainer(task) as trainer:
             run = train(trainer, self.lr, training)
-            learned, cuts = trainer.finish(), trainer.user_cuts
+            learned, cuts, features = trainer.finish(), trainer.user_cuts, trainer.features()
         trained = self.trained_users(history)
         mean = mean_user(learned, trained, cuts)
         learned = freeze(set_untrained_users(learned, trained, mean))
-        return self._build_state(history, learned, mean, run, side)
+        return replace(self._build_state(history, learned, mean, run, side), features=features)
 
     def _build_state(
         self,
@@ -346,6 +339,23 @@ class FactorModel(Recommender):
             seed=self.seed,
         )
 
+    def _space(self, state: FactorState) -> FeatureSpace | None:
+        return None if state.features is None else state.features.space
+
+    def _with_items(self, state: FactorState, items: Items, history: History) -> FactorState:
+        if state.features is None:
+            return replace(state, history=history)
+        features, parameters = state.features.add_items(items, history.items, state.parameters)
+        side = self.side_data(history.merged)
+        return replace(
+            state,
+            history=history,
+            features=features,
+            parameters=freeze(parameters),
+            side=side,
+            index=ItemIndexCache(),
+        )
+
     # ------------------------------------------------------------------ scoring
     def score(self, request: RecommendRequest[FactorState]) -> Scores:
         """Inner products, with the learned boundary and the shift to log-odds where there are any."""
@@ -353,7 +363,7 @@ class FactorModel(Recommender):
         parameters, side = self._request_parameters(request), self.request_side_data(state.side, history)
         boundaries = parameters.boundary
         rates = self.items_per_group(history, users)
-        shift = state.objective.log_odds_shift(boundaries, rates, history.n_items)
+        shift = state.objective.log_odds_shift(boundaries, rates, state.n_trained_items)
         learned = boundaries if state.objective.has_boundary else None
         if any(weight is not None for weight in state.start_weights):
             values = self.dense_scores(parameters, history, side, users, request.timestamps)
@@ -453,11 +463,19 @@ class FactorModel(Recommender):
             "lr": state.lr,
             "mean_boundary": state.mean_boundary,
         }
-        return state.parameters._asdict() | {"mean_user": state.mean_user}, notes
+        arrays = state.parameters._asdict() | {"mean_user": state.mean_user}
+        if state.features is None:
+            return arrays, notes
+        own, said = state.features.to_arrays()
+        return arrays | own, notes | said
 
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> FactorState:
+        features = None
+        if "fields" in notes:
+            features = ItemFeatures.from_arrays(arrays, notes, history.n_items, self.n_factors, self.bias)
+            arrays = {name: arrays[name] for name in arrays if name not in features.to_arrays()[0]}
         check_names(arrays, Parameters._fields, ("mean_user",))
         start = check_floats(notes, "start_weights", optional=True)
         if tuple(weight is not None for weight in start) != self.terms_on:
@@ -482,4 +500,5 @@ class FactorModel(Recommender):
             valid_scores=check_floats(notes, "valid_scores"),
             stopped=check_text(notes, "stopped", STOPPED),
             lr=check_float_value(means, "lr", 0, 10),
+            features=features,
         )

@@ -17,7 +17,7 @@ from shortlist.kernels.mf import Parameters
 from shortlist.models.contract import FitOptions
 from shortlist.models.counting import decayed_counts
 from shortlist.models.factorization.dynamic_k import DynamicK
-from shortlist.models.factorization.engine import FactorModel, FactorState
+from shortlist.models.factorization.engine import FactorModel
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import (
     HybridFactors,
@@ -25,6 +25,7 @@ from shortlist.models.factorization.representation import (
     context_vectors,
     initial_repeat_weight,
 )
+from shortlist.models.factorization.state import FactorState
 from shortlist.models.factorization.trend import NO_SALES, GrowingTrend, Trend
 from shortlist.recommend.explain import Contributions
 from shortlist.recommend.request import RecommendRequest

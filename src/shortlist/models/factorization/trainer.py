@@ -15,6 +15,7 @@ from shortlist.core.threads import thread_count
 from shortlist.data.user_ranges import UserSlices
 from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters
 from shortlist.kernels.strata import permute_rows
+from shortlist.models.factorization.item_features import ItemFeatures, SharedSteps
 from shortlist.models.factorization.loss import LossRows, LossTracker, draw_rows
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.parameters import freeze
@@ -49,6 +50,7 @@ class TrainingTask:
     n_factors: int
     seed: int
     n_threads: int
+    features: ItemFeatures | None = None  # the content of items, whose vectors are trained too
 
     @cached_property
     def groups(self) -> tuple[Any, Any, Any]:
@@ -188,6 +190,10 @@ class Trainer(ABC):
     def finish(self) -> Parameters:
         """End training; return the best parameters, or the current ones if there are no best ones."""
 
+    def features(self) -> ItemFeatures | None:
+        """The content of items with the trained vectors of its features; None without content."""
+        return None
+
 
 class ThreadTrainer(Trainer):
     """All parameters in the memory of this process, trained by its threads."""
@@ -199,6 +205,7 @@ class ThreadTrainer(Trainer):
         self.label: Ints | None = None  # (n_items,) position of each item in theta; None: original order
         self.kept: Parameters | None = None
         self.before: list[Floats] = []  # copies of theta before the epoch
+        self.shared = None if task.features is None else SharedSteps(task.features)
         self.schedule = Schedule(
             indptr,
             item,
@@ -234,16 +241,22 @@ class ThreadTrainer(Trainer):
             self.before = [np.empty_like(array) for array in self.theta]
         for copy, array in zip(self.before, self.theta, strict=True):
             np.copyto(copy, array)
+        if self.shared is not None:
+            self.shared.begin_epoch(self.theta, self.schedule.label)
 
     def run_epoch(self, epoch: int, step_factor: float) -> None:
         schedule, representation = self.schedule, self.task.representation
         key, hyper = schedule.epoch_key(epoch), scale_steps(self.task.hyper, step_factor)
         for round_index in range(schedule.n_blocks):
             representation.run_round(schedule, round_index, self.theta, hyper, key)
+            if self.shared is not None and self.shared.is_due(round_index, schedule.n_blocks):
+                self.shared.share(self.theta)
 
     def undo_epoch(self) -> None:
         for copy, array in zip(self.before, self.theta, strict=True):
             np.copyto(array, copy)
+        if self.shared is not None:
+            self.shared.undo_epoch()
 
     def norms(self) -> dict[str, float]:
         schedule = self.schedule
@@ -263,6 +276,8 @@ class ThreadTrainer(Trainer):
         theta = self._unlabeled()
         own = {name: getattr(theta, name).copy() for name in BY_USER}
         self.kept = freeze(theta._replace(**own))
+        if self.shared is not None:
+            self.shared.keep_best()
 
     def load(self, epoch: int, theta: Parameters, best_epoch: int, best: Parameters | None) -> None:
         self.theta, self.kept, self.label = theta, best, None
@@ -278,6 +293,9 @@ class ThreadTrainer(Trainer):
             return self.kept
         self._relabel(None)
         return freeze(self.theta)
+
+    def features(self) -> ItemFeatures | None:
+        return None if self.shared is None else self.shared.finish()
 
     def _unlabeled(self) -> Parameters:
         """The parameters with items in their original order; users are not copied."""

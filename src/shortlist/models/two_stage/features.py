@@ -12,6 +12,7 @@ from shortlist.core.ragged import read_only
 from shortlist.kernels.candidates import DECAYS, GivenCandidates
 from shortlist.kernels.item_stats import ReplayState, UserLog
 from shortlist.kernels.snapshots import N_FEATURES, FeatureRows, Snapshots, fill_features
+from shortlist.models.two_stage.content import ItemContent, first_sales
 from shortlist.models.two_stage.quantities import Quantities
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
 from shortlist.types import Bools, Floats, Ints, Longs
@@ -107,21 +108,29 @@ def compute_features(
     given: GivenCandidates = PROPOSED,
     n_threads: int = 1,
     quantities: Quantities | None = None,
+    content: ItemContent | None = None,
 ) -> Iterator[Block]:
-    """Yield the blocks of the snapshots, in order, with QUANTITY_FEATURES at the end if there are quantities.
+    """Yield the blocks of the snapshots, in order.
+
+    QUANTITY_FEATURES follow the usual features if there are quantities, then the features of the content.
 
     Each thread advances a replay state of its own and computes every n-th block. A block does not depend on
     the thread that computes it.
     """
-    ranges = _plan_blocks(replay, snapshots, given)
+    ranges = _plan_blocks(replay, snapshots, given, content is not None)
     if not ranges:
         return
     states = replay.states(min(n_threads, len(ranges)), int(snapshots.at[0]), int(snapshots.at[-1]))
 
     def compute(number: int) -> Block:
-        state = states[number % len(states)]
-        block = _compute_block(replay, state, users, snapshots, given, ranges[number])
-        return block if quantities is None else _add_quantities(block, snapshots, quantities)
+        state, part = states[number % len(states)], ranges[number]
+        more = given
+        if content is not None and not given.only:
+            more = _propose_content(content, replay, users, snapshots, part)
+        block = _compute_block(replay, state, users, snapshots, more, part)
+        if quantities is not None:
+            block = _add_quantities(block, snapshots, quantities)
+        return block if content is None else _add_content(block, users, snapshots, content)
 
     if len(states) == 1:
         yield from map(compute, range(len(ranges)))
@@ -136,9 +145,31 @@ def _add_quantities(block: Block, snapshots: Snapshots, quantities: Quantities) 
     return block._replace(features=np.concatenate([block.features, more], axis=1))
 
 
-def _plan_blocks(replay: EventReplay, snapshots: Snapshots, given: GivenCandidates) -> list[BlockRange]:
+def _propose_content(
+    content: ItemContent, replay: EventReplay, users: UserLog, snapshots: Snapshots, part: BlockRange
+) -> GivenCandidates:
+    """New items with similar content, in addition to the proposed candidates."""
+    layout, own = replay.layout, _slice(snapshots, part.first, part.last)
+    sets = content.propose(users, own, first_sales(layout.sales), layout.end, replay.rules.per_source)
+    before = np.zeros(part.first, np.int64)  # numbers count from the first snapshot of all blocks
+    return GivenCandidates(read_only(np.concatenate([before, sets.indptr])), read_only(sets.items), False)
+
+
+def _add_content(block: Block, users: UserLog, snapshots: Snapshots, content: ItemContent) -> Block:
+    own = _slice(snapshots, block.first, block.first + block.indptr.size - 1)
+    more = content.features(users, own, read_only(block.indptr), read_only(block.items))
+    return block._replace(features=np.concatenate([block.features, more], axis=1))
+
+
+def _slice(snapshots: Snapshots, first: int, last: int) -> Snapshots:
+    return Snapshots(snapshots.user[first:last], snapshots.at[first:last], snapshots.target[first:last])
+
+
+def _plan_blocks(
+    replay: EventReplay, snapshots: Snapshots, given: GivenCandidates, has_content: bool
+) -> list[BlockRange]:
     """Divide into blocks of at most BLOCK snapshots and BLOCK_ROWS candidates, one EASE solution each."""
-    most = 0 if given.only else MAX_SOURCES * replay.rules.per_source
+    most = 0 if given.only else (MAX_SOURCES + has_content) * replay.rules.per_source
     most += int(np.diff(given.starts).max(initial=0))
     size = max(1, min(BLOCK, BLOCK_ROWS // max(most, 1)))
     solutions = replay.layout.ease.solutions_before(snapshots.at)

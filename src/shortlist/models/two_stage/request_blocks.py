@@ -33,7 +33,8 @@ def compute_blocks(
         sets = candidates.take(order)
         given = GivenCandidates(read_only(sets.indptr), read_only(sets.items), True)
     n_threads = thread_count(request.n_threads)
-    return order, compute_features(replay, users, snapshots, given, n_threads, quantities)
+    content = request.state.content
+    return order, compute_features(replay, users, snapshots, given, n_threads, quantities, content)
 
 
 def _prediction_times(request: RecommendRequest[Any]) -> Longs:

@@ -2,68 +2,52 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
+from shortlist.content.space import FeatureSpace, extend_items
 from shortlist.core.checks import check_array, check_names
 from shortlist.core.estimator import MAX_SEED, check_number, check_whole, short_repr
 from shortlist.core.ragged import ItemSets, starts
 from shortlist.core.threads import thread_count
-from shortlist.core.trees import Text, TreeEnsemble, TreeParams, fit_trees
+from shortlist.core.trees import Text, TreeParams, fit_trees
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError, DataError, ModelFileError
+from shortlist.data.items import Items
+from shortlist.errors import ConfigError, ModelFileError
 from shortlist.kernels.item_stats import DAY, Rules
-from shortlist.kernels.snapshots import Snapshots
-from shortlist.models.base import Recommender
-from shortlist.models.contract import FitOptions, ModelState
-from shortlist.models.two_stage.features import FEATURES, PROPOSED, USER_FEATURES, compute_features
+from shortlist.models.contract import FitOptions
+from shortlist.models.new_items import ContentRecommender
+from shortlist.models.two_stage.content import PREFIX, ItemContent
+from shortlist.models.two_stage.examples import Examples, collect_examples
+from shortlist.models.two_stage.features import FEATURES, USER_FEATURES
 from shortlist.models.two_stage.quantities import QUANTITY_FEATURES
 from shortlist.models.two_stage.request_blocks import compute_blocks
-from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, select_last_snapshots
+from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
+from shortlist.models.two_stage.state import TwoStageState, build_state, resize_content
 from shortlist.models.weighting import WeightParams
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
-from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+from shortlist.types import Doubles, Floats, Ints
 
 SIZE_PARAMS = TreeParams(objective="poisson", n_rounds=150, lr=0.05, n_leaves=15, rows=0.7)
 BATCH = 4096  # users scored at once
 
 
-class Examples(NamedTuple):
-    """Training examples: candidates of snapshots, and the snapshots' users; from `compute_examples`."""
-
-    replay: EventReplay  # the data that the examples come from
-    snapshots: Snapshots  # (n_snapshots,) users just before a basket
-    owner: Longs  # (n_rows,) snapshot of each candidate
-    items: Ints  # (n_rows,)
-    features: Floats  # (n_rows, N_FEATURES) or more
-    labels: Bools  # (n_rows,) whether the user bought the candidate next
-    weight: Floats  # (n_rows,)
-    user_features: Floats  # (n_snapshots, n)
-    sizes: Doubles  # (n_snapshots,) sizes of the baskets that followed
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class TwoStageState(ModelState):
-    """The trained trees, and the history in a form that can be replayed."""
-
-    replay: EventReplay
-    ranker_texts: tuple[Text, ...]
-    size_text: Text
-    ranker: TreeEnsemble  # log-odds that the next basket contains the candidate
-    size_trees: TreeEnsemble  # logarithm of the size of the next basket
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class TwoStage(WeightParams, Recommender):
+class TwoStage(WeightParams, ContentRecommender):
     """Propose candidates from several sources, then rank them by boosted trees.
 
     Candidates are items that the user bought before, items often bought together with them or after them,
     best sellers of the last days and of all time, and the items with the highest EASE scores. The trees see
     48 features of user and item, all computed from events before the prediction time. Scores are log-odds
     that the user buys the item next. A second ensemble predicts the size of the next basket.
+
+    With the content of items (`fit(train, items=items)`), items in their first 30 days whose content
+    resembles the user's items are candidates too, and the trees see how similar each candidate is to the
+    user's items and to the latest ones, field by field. Items without any sale are proposed for times
+    after the last event.
 
     Training replays the history: each example is a user just before one of their last baskets, described by
     the code that also serves requests. Fitting needs LightGBM (`pip install 'shortlist[trees]'`); serving a
@@ -144,7 +128,10 @@ class TwoStage(WeightParams, Recommender):
             )
         if not isinstance(self.exclude_features, tuple):
             raise ConfigError(f"exclude_features must be a list, got {short_repr(self.exclude_features)}.")
-        unknown = [name for name in self.exclude_features if name not in (*FEATURES, *QUANTITY_FEATURES)]
+        known = (*FEATURES, *QUANTITY_FEATURES)
+        unknown = [
+            one for one in self.exclude_features if one not in known and not str(one).startswith(PREFIX)
+        ]
         if unknown:
             raise ConfigError(
                 f"exclude_features must name features, got {short_repr(unknown[0])}; the features are listed "
@@ -152,13 +139,15 @@ class TwoStage(WeightParams, Recommender):
             )
 
     # ------------------------------------------------------------------ training
-    def compute_examples(self, train: Interactions | Any) -> Examples:
+    def compute_examples(self, train: Interactions | Any, *, items: Items | Any = None) -> Examples:
         """Compute the training examples of `fit`, to train several models on them.
 
         Parameters
         ----------
         train
             Interactions, in any form that `fit` accepts.
+        items
+            Content of items, as in `fit`.
 
         Returns
         -------
@@ -176,36 +165,17 @@ class TwoStage(WeightParams, Recommender):
         >>> examples = base.compute_examples(sl.load_dataset("sample"))
         >>> models = [base.clone().set_params(seed=s).fit_from_examples(examples) for s in range(2)]
         """
-        data = self._check_data(train)
-        replay, rng = self._replay(History.of(data)), np.random.default_rng(0)
-        log, n_threads = replay.layout.log, thread_count(self.n_threads)
-        snapshots = select_last_snapshots(log, self.n_snapshots)
-        used, parts = np.zeros(snapshots.user.size, np.bool_), []
-        quantities = replay.layout.quantities
-        blocks = compute_features(replay, log.users, snapshots, PROPOSED, n_threads, quantities)
-        for block in blocks:
-            kept = block.labels | (rng.random(block.labels.size) < self.negative_rate)
-            numbers = block.first + np.arange(block.indptr.size - 1)
-            used[numbers] = block.non_empty
-            owner = np.repeat(numbers, np.diff(block.indptr))[kept]
-            rows = owner, block.items[kept], block.features[kept], block.labels[kept], block.user_features
-            parts.append(rows)
-        if not any(part[3].any() for part in parts):
-            raise DataError(
-                "TwoStage needs users whose later baskets contain a proposed item, got none; "
-                "add users with two or more baskets, or use Popularity or PersonalFrequency."
-            )
-        owner, items, features, y, user_features = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return Examples(
-            replay=replay,
-            snapshots=Snapshots(snapshots.user[used], snapshots.at[used], snapshots.target[used]),
-            owner=(np.cumsum(used) - 1)[owner],
-            items=items,
-            features=features,
-            labels=y,
-            weight=np.where(y, 1.0, 1 / self.negative_rate).astype(np.float32),
-            user_features=user_features,
-            sizes=np.diff(log.users.baskets)[snapshots.target[used]].astype(np.float64),
+        history, content = History.of(self._check_data(train)), None
+        if items is not None:
+            found = Items.of(items)
+            history = extend_items(history, found)
+            content = ItemContent.fit(found, history)
+        return self._collect(history, content)
+
+    def _collect(self, history: History, content: ItemContent | None) -> Examples:
+        n_threads = thread_count(self.n_threads)
+        return collect_examples(
+            self._replay(history), content, self.n_snapshots, self.negative_rate, n_threads
         )
 
     def fit_from_examples(self, examples: Examples) -> Self:
@@ -262,15 +232,24 @@ class TwoStage(WeightParams, Recommender):
         >>> log_odds, sizes = model.fit_from_examples(examples).predict_examples(examples)
         """
         state: TwoStageState = self._fitted_state()
-        log_odds = state.ranker.raw_scores(self._select(examples.features), self.n_threads)
+        log_odds = state.ranker.raw_scores(self._select(examples.features, examples.content), self.n_threads)
         return log_odds, state.size_trees.predict(examples.user_features)
 
     def _learn(self, train: Interactions, options: FitOptions) -> TwoStageState:
-        return self._train(self.compute_examples(train))
+        return self._train(self.compute_examples(train, items=options.items))
+
+    def _learn_more(
+        self, state: TwoStageState, more: Interactions, options: FitOptions, n_epochs: int | None
+    ) -> TwoStageState:
+        joined = History.of(state.history.merged.concat(more))
+        content = None
+        if state.content is not None:
+            content = state.content.align(state.history.items.align(joined.items))
+        return self._train(self._collect(joined, content))
 
     def _train(self, examples: Examples) -> TwoStageState:
         """Train each ensemble on one thread, so that the number of threads does not change the bits."""
-        features = self._select(examples.features)
+        features = self._select(examples.features, examples.content)
 
         def train(bag: int) -> Text:
             if bag == self.n_bags:
@@ -288,7 +267,7 @@ class TwoStage(WeightParams, Recommender):
 
         with ThreadPoolExecutor(thread_count(self.n_threads)) as pool:
             *texts, size_text = pool.map(train, range(self.n_bags + 1))
-        return _build_state(examples.replay, tuple(texts), size_text)
+        return build_state(examples.replay, tuple(texts), size_text, examples.content)
 
     def _rules(self, history: Interactions | History) -> Rules:
         return Rules(
@@ -302,26 +281,38 @@ class TwoStage(WeightParams, Recommender):
     def _replay(self, history: History) -> EventReplay:
         return EventReplay(history, self._rules(history), transform=self.weight_transform)
 
-    def _feature_names(self) -> tuple[str, ...]:
+    def _feature_names(self, content: ItemContent | None) -> tuple[str, ...]:
         """All features that are computed."""
-        return (*FEATURES, *QUANTITY_FEATURES) if self.weight_transform.is_used else FEATURES
+        quantities = QUANTITY_FEATURES if self.weight_transform.is_used else ()
+        return (*FEATURES, *quantities, *(() if content is None else content.names))
 
-    def _used_features(self) -> list[int]:
-        return [k for k, name in enumerate(self._feature_names()) if name not in self.exclude_features]
+    def _used_features(self, content: ItemContent | None) -> list[int]:
+        names = self._feature_names(content)
+        return [k for k, name in enumerate(names) if name not in self.exclude_features]
 
-    def _select(self, features: Floats) -> Floats:
+    def _select(self, features: Floats, content: ItemContent | None) -> Floats:
         """The columns that the trees use."""
-        return features[:, self._used_features()] if self.exclude_features else features
+        return features[:, self._used_features(content)] if self.exclude_features else features
 
     def _add_history(self, state: TwoStageState, history: Interactions, users: Ints) -> TwoStageState:
         rules = state.replay.rules._replace(has_repeats=history.has_repeats)
         known = History.of(history)
         replay = EventReplay(known, rules, transform=self.weight_transform)
-        return replace(state, history=known, replay=replay)
+        return replace(state, history=known, replay=replay, content=resize_content(state.content, known))
 
     def _observe(self, state: TwoStageState, history: History, new: NewRows) -> TwoStageState:
         rules = state.replay.rules._replace(has_repeats=history.has_repeats)
-        return replace(state, history=history, replay=state.replay.observe(history, rules, new))
+        replay, content = state.replay.observe(history, rules, new), resize_content(state.content, history)
+        return replace(state, history=history, replay=replay, content=content)
+
+    def _space(self, state: TwoStageState) -> FeatureSpace | None:
+        return None if state.content is None else state.content.space
+
+    def _with_items(self, state: TwoStageState, items: Items, history: History) -> TwoStageState:
+        rules = self._rules(history)
+        replay = EventReplay(history, rules, transform=self.weight_transform)
+        content = None if state.content is None else state.content.update(items, history)
+        return replace(state, history=history, replay=replay, content=content)
 
     # ------------------------------------------------------------------ serving
     @property
@@ -339,7 +330,7 @@ class TwoStage(WeightParams, Recommender):
         order, blocks = compute_blocks(request, request.candidate_sets())
         for block in blocks:
             numbers = order[block.first : block.first + block.indptr.size - 1]
-            log_odds = state.ranker.raw_scores(self._select(block.features), request.n_threads)
+            log_odds = state.ranker.raw_scores(self._select(block.features, state.content), request.n_threads)
             owners.append(np.repeat(numbers, np.diff(block.indptr)))
             items.append(block.items)
             values.append(log_odds.astype(np.float32))
@@ -356,40 +347,38 @@ class TwoStage(WeightParams, Recommender):
     def contributions(self, request: RecommendRequest[TwoStageState], items: Ints) -> Contributions:
         """What each feature adds to the log-odds on the paths through the trees."""
         _, blocks = compute_blocks(request, ItemSets(np.array([0, items.size]), items))
-        names = [self._feature_names()[k] for k in self._used_features()]
+        content = request.state.content
+        names = [self._feature_names(content)[k] for k in self._used_features(content)]
         return [
             largest_first(names, row)
             for block in blocks
-            for row in request.state.ranker.contributions(self._select(block.features))
+            for row in request.state.ranker.contributions(self._select(block.features, content))
         ]
 
     # ------------------------------------------------------------------ saving
     def _to_arrays(self, state: TwoStageState) -> tuple[dict[str, Any], dict[str, Any]]:
         bags = {f"trees.{bag}": text for bag, text in enumerate(state.ranker_texts)}
-        return {**bags, "sizes": state.size_text}, {"features": self._feature_names()}
+        arrays, notes = {**bags, "sizes": state.size_text}, {"features": self._feature_names(state.content)}
+        if state.content is None:
+            return arrays, notes
+        own, fields = state.content.to_arrays()
+        return arrays | own, notes | {"fields": fields}
 
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> TwoStageState:
-        if notes.get("features") != list(self._feature_names()):
+        content = None
+        if "fields" in notes:
+            content = ItemContent.from_arrays(arrays, notes["fields"], history.n_items)
+            arrays = {name: arrays[name] for name in arrays if name not in content.to_arrays()[0]}
+        if notes.get("features") != list(self._feature_names(content)):
             raise ModelFileError(
                 "this TwoStage was trained on other features than this release computes; fit it again."
             )
         names = [f"trees.{bag}" for bag in range(min(self.n_bags, len(arrays)))]
         check_names(arrays, (*names, "sizes"))
         *texts, size_text = (check_array(arrays, name, np.uint8, (None,)) for name in (*names, "sizes"))
-        state = _build_state(self._replay(History.of(history)), tuple(texts), size_text)
-        state.ranker.check_kind("binary", len(self._used_features()))
+        state = build_state(self._replay(History.of(history)), tuple(texts), size_text, content)
+        state.ranker.check_kind("binary", len(self._used_features(content)))
         state.size_trees.check_kind("poisson", len(FEATURES[USER_FEATURES]))
         return state
-
-
-def _build_state(replay: EventReplay, texts: tuple[Text, ...], size_text: Text) -> TwoStageState:
-    return TwoStageState(
-        history=replay.history,
-        replay=replay,
-        ranker_texts=texts,
-        size_text=size_text,
-        ranker=TreeEnsemble(*texts),
-        size_trees=TreeEnsemble(size_text),
-    )

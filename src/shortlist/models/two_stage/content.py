@@ -1,0 +1,200 @@
+"""Content features of TwoStage, and new items whose content resembles what the user bought."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
+
+from shortlist.content.fields import Field
+from shortlist.content.matrices import pack_matrix, resize_matrix, unpack_matrix
+from shortlist.content.space import FeatureSpace, align_rows
+from shortlist.core.checks import check_array
+from shortlist.core.ragged import ItemSets, read_only, starts
+from shortlist.data.history import History
+from shortlist.data.items import Items
+from shortlist.kernels.item_stats import DAY, SalesIndex, UserLog
+from shortlist.kernels.postings import score_rows
+from shortlist.kernels.snapshots import Snapshots
+from shortlist.recommend.sparse import to_rows
+from shortlist.types import Doubles, Floats, Ints, Longs
+
+NEW_DAYS = 30  # items are new for so long after their first sale
+SLOW, FAST = 0.95, 0.5  # what a basket counts one basket later: in the profile, and in the latest items
+NEVER = np.iinfo(np.int64).max
+PREFIX = "content_"
+
+
+@dataclass(frozen=True, eq=False)
+class ItemContent:
+    """The content of all items: vectors that are compared, and values of numbers and dates."""
+
+    space: FeatureSpace
+    vectors: csr_array  # (n_items, n_features) every field in unit length
+    values: Doubles  # (n_items, n_fields) numbers and dates as they are; NaN for other fields
+
+    @classmethod
+    def fit(cls, items: Items, history: History) -> "ItemContent":
+        """The content of the items of a history, which has them all."""
+        space, vectors = FeatureSpace.fit(items)
+        rows = items.ids.align(history.items)
+        return cls(space, align_rows(vectors, rows), _align_values(space.values(items), rows))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The features, field by field."""
+        return tuple(f"{PREFIX}{field.name}_{part}" for field in self.space.fields for part in _parts(field))
+
+    @cached_property
+    def _by_field(self) -> list[csr_array]:
+        """The vectors of each field."""
+        edges = self.space.starts
+        return [csr_array(self.vectors[:, low:high]) for low, high in pairwise(edges)]
+
+    @cached_property
+    def _compared(self) -> csr_array:
+        """The vectors without numbers and dates: a similar price alone makes no candidate."""
+        kinds = np.array([field.kind not in ("numbers", "dates") for field in self.space.fields])
+        return csr_array(self.vectors[:, kinds[self.space.owner]])
+
+    def align(self, rows: Ints) -> "ItemContent":
+        """The content of the items at these numbers; none for -1."""
+        return replace(self, vectors=align_rows(self.vectors, rows), values=_align_values(self.values, rows))
+
+    def resize(self, n_items: int) -> "ItemContent":
+        """The same content, followed by items without any."""
+        more = n_items - self.vectors.shape[0]
+        if not more:
+            return self
+        values = np.pad(self.values, ((0, more), (0, 0)), constant_values=np.nan)
+        return replace(self, vectors=resize_matrix(self.vectors, more, 0), values=values)
+
+    def update(self, items: Items, history: History) -> "ItemContent":
+        """With new items, or new content of known ones; the history has them all."""
+        known, n = self.resize(history.n_items), history.n_items
+        place = np.arange(n, dtype=np.int32)
+        place[history.items.align(items.ids)] = n + np.arange(len(items), dtype=np.int32)
+        both = csr_array(vstack([known.vectors, self.space.transform(items)], format="csr"))
+        values = np.concatenate([known.values, self.space.values(items)])
+        return replace(self, vectors=align_rows(both, place), values=values[place])
+
+    # ------------------------------------------------------------------ features
+    def features(self, users: UserLog, snapshots: Snapshots, indptr: Longs, items: Ints) -> Floats:
+        """(n_candidates, n) features of the candidates of snapshots, which `indptr` separates."""
+        slow, fast = (decayed_items(users, snapshots, decay, self.vectors.shape[0]) for decay in (SLOW, FAST))
+        at = np.repeat(snapshots.at, np.diff(indptr))
+        columns: list[Any] = []
+        for number, field in enumerate(self.space.fields):
+            value = self.values[items, number]
+            if field.kind == "dates":
+                columns.append((at - value) / DAY)
+            elif field.kind == "numbers":
+                columns.append(_relative(value, self._usual(slow, number, indptr), self.values[:, number]))
+            else:
+                vectors = self._by_field[number]
+                columns += [_similarity(shares, vectors, indptr, items) for shares in (slow, fast)]
+        return np.stack(columns, axis=1).astype(np.float32)
+
+    def _usual(self, shares: csr_array, number: int, indptr: Longs) -> Doubles:
+        """(n_candidates,) the user's usual value of a field; NaN if none of the items has one."""
+        values = self.values[:, number]
+        known = np.isfinite(values)
+        total = shares @ np.where(known, values, 0.0)
+        weight = shares @ known.astype(np.float64)
+        usual = np.divide(total, weight, out=np.full(total.size, np.nan), where=weight > 0)
+        return np.repeat(usual, np.diff(indptr))
+
+    # ------------------------------------------------------------------ candidates
+    def propose(self, users: UserLog, snapshots: Snapshots, first_sales: Longs, end: int, n: int) -> ItemSets:
+        """New items that resemble each user's profile most, at most n; items that the user has are left out.
+
+        New items had their first sale within the last days. An item without any sale is proposed only
+        after the end of the history: before, it is unknown since when it could be bought.
+        """
+        sold = first_sales < NEVER
+        earliest, latest = int(snapshots.at.min()) - NEW_DAYS * DAY, int(snapshots.at.max())
+        pool = np.flatnonzero(
+            np.where(sold, (first_sales >= earliest) & (first_sales < latest), latest >= end)
+        )
+        vectors = self._compared
+        pool = pool[np.diff(vectors.indptr)[pool] > 0]
+        if not pool.size:
+            return ItemSets(np.zeros(snapshots.at.size + 1, np.int64), np.empty(0, np.int32))
+        slow = decayed_items(users, snapshots, SLOW, vectors.shape[0])
+        scores = csr_array(slow @ vectors @ vectors[pool].T).toarray()
+        age = snapshots.at[:, None] - first_sales[pool][None, :]
+        is_unsold = ~sold[pool][None, :] & (snapshots.at[:, None] >= end)
+        is_new = is_unsold | (sold[pool][None, :] & (age > 0) & (age <= NEW_DAYS * DAY))
+        is_own = slow[:, pool].toarray() != 0
+        scores[~is_new | is_own] = 0.0
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :n]
+        kept = np.take_along_axis(scores, order, axis=1) > 0
+        return ItemSets(starts(kept.sum(axis=1)), read_only(pool[order[kept]].astype(np.int32)))
+
+    # ------------------------------------------------------------------ files
+    def to_arrays(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """(arrays, notes) that `from_arrays` reads."""
+        arrays, notes = self.space.to_arrays()
+        return arrays | pack_matrix("content", self.vectors) | {"values": self.values}, notes
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, Any], notes: Any, n_items: int) -> "ItemContent":
+        """The content that was saved; ModelFileError if it is not valid."""
+        space = FeatureSpace.from_arrays(arrays, notes)
+        vectors = unpack_matrix("content", arrays, n_items, space.n_features)
+        values = check_array(arrays, "values", np.float64, (n_items, len(space.fields)), finite=False)
+        return cls(space, vectors, values)
+
+
+def _parts(field: Field) -> tuple[str, ...]:
+    """What is computed for a field: two similarities, or one comparison of numbers or dates."""
+    if field.kind == "dates":
+        return ("days",)
+    return ("relative",) if field.kind == "numbers" else ("profile", "latest")
+
+
+def _align_values(values: Doubles, rows: Ints) -> Doubles:
+    """The rows at these numbers; NaN for -1."""
+    return np.where((rows >= 0)[:, None], values[np.maximum(rows, 0)], np.nan)
+
+
+def decayed_items(users: UserLog, snapshots: Snapshots, decay: float, n_items: int) -> csr_array:
+    """(n_snapshots, n_items) the share of each item in the user's history before the snapshot."""
+    owner, items, values = [], [], []
+    for number, (user, at) in enumerate(zip(snapshots.user.tolist(), snapshots.at.tolist(), strict=True)):
+        first = int(users.user_baskets[user])
+        end = first + int(np.searchsorted(users.time[first : users.user_baskets[user + 1]], at))
+        rows = slice(int(users.baskets[first]), int(users.baskets[end]))
+        sizes = np.diff(users.baskets[first : end + 1])
+        weight = np.repeat(decay ** np.arange(end - first - 1, -1, -1), sizes)
+        items.append(users.item[rows])
+        values.append(weight / max(weight.sum(), 1e-300))
+        owner.append(np.full(weight.size, number))
+    joined = np.concatenate(values), (np.concatenate(owner), np.concatenate(items))
+    return csr_array(joined, shape=(snapshots.at.size, n_items))
+
+
+def _similarity(shares: csr_array, vectors: csr_array, indptr: Longs, items: Ints) -> Floats:
+    """(n_candidates,) the mean similarity of a candidate to the user's items."""
+    profiles = csr_array(shares @ vectors, dtype=np.float32)
+    profiles.sort_indices()
+    found, scratch = np.empty(items.size, np.float32), np.zeros(vectors.shape[1], np.float32)
+    score_rows(to_rows(profiles), to_rows(vectors), indptr, items, scratch, found)
+    return found
+
+
+def _relative(value: Doubles, usual: Doubles, known: Doubles) -> Doubles:
+    """A value against the user's usual one: the logarithm of the ratio if all values are positive."""
+    if np.nanmin(known, initial=1.0) > 0:
+        return np.asarray(np.log(value / usual))
+    return np.asarray(value - usual)
+
+
+def first_sales(sales: SalesIndex) -> Longs:
+    """(n_items,) time of the first sale; NEVER for an item without any."""
+    sold = np.diff(sales.starts) > 0
+    found = np.full(sold.size, NEVER)
+    found[sold] = sales.time[sales.position[sales.starts[:-1][sold]]]
+    return found

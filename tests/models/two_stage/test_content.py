@@ -1,0 +1,151 @@
+"""Content in TwoStage: features by hand, new items as candidates, no information from the future, files."""
+
+from functools import cache
+
+import numpy as np
+import polars as pl
+import pytest
+
+from shortlist.data.history import History
+from shortlist.data.interactions import Interactions
+from shortlist.data.items import Items
+from shortlist.errors import ConfigError
+from shortlist.kernels.item_stats import DAY
+from shortlist.kernels.snapshots import Snapshots
+from shortlist.models.base import load_model
+from shortlist.models.two_stage.content import FAST, SLOW, ItemContent, first_sales
+from shortlist.models.two_stage.two_stage import TwoStage
+
+pytest.importorskip("lightgbm")
+SMALL = {"n_rounds": 15, "n_bags": 1, "min_leaf": 5, "candidates_per_source": 6, "n_threads": 1}
+SECONDS = 86_400
+
+
+def table(n=60):
+    return pl.DataFrame(
+        {
+            "item_id": [f"i{i:02}" for i in range(n)],
+            "kind": ["tea", "soap", "rope"] * (n // 3),
+            "price": [1.0 + i for i in range(n)],
+            "listed": pl.Series([i * DAY for i in range(n)]).cast(pl.Datetime("us")),
+        }
+    )
+
+
+@cache
+def shop():
+    """User u buys items of kind u % 3; a new item of every kind appears every three days."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for visit in range(12):
+        for user in range(45):
+            day = 4 * visit + user % 4
+            newest = min(3 * (5 + day // 4), 57)
+            items = (max(newest - 3 * back, 0) + user % 3 for back in rng.choice(6, 2, replace=False))
+            rows += [(f"u{user:02}", f"i{item:02}", day * SECONDS) for item in items]
+    return Interactions.from_tuples(rows)
+
+
+@cache
+def fitted():
+    return TwoStage(**SMALL).fit(shop(), items=table())
+
+
+def snapshot(model, user, at):
+    users = np.array([model.users_.lookup([user])[0]], np.int32)
+    return Snapshots(users, np.array([at]), np.array([-1]))
+
+
+def test_features_by_hand():
+    data = Interactions.from_tuples([("a", "x", 0), ("a", "y", SECONDS), ("a", "z", SECONDS), ("b", "w", 0)])
+    items = pl.DataFrame(
+        {"item_id": list("wxyz"), "kind": ["k", "k", "m", "k"], "price": [8.0, 2.0, 4.0, None]}
+    ).with_columns(pl.Series("listed", [0, 0, 0, DAY]).cast(pl.Datetime("us")))
+    history = History.of(data)
+    content = ItemContent.fit(Items.from_frame(items, categories=["kind"]), history)
+    assert content.names == (
+        "content_kind_profile", "content_kind_latest", "content_price_relative", "content_listed_days",
+    )  # fmt: skip
+    log = TwoStage(**SMALL)._replay(history).layout.log.users
+    at = Snapshots(np.array([0, 0], np.int32), np.array([DAY, 3 * DAY]), np.array([-1, -1]))
+    w = data.items.lookup(["w"])[0]
+    found = content.features(log, at, np.array([0, 1, 2]), np.array([w, w], np.int32))
+    assert found[0] == pytest.approx([1, 1, np.log(8 / 2), 1])  # the basket of that day is not known yet
+    both = 2 + SLOW
+    usual = (SLOW * 2 + 4) / (SLOW + 1)  # z has no price
+    assert found[1] == pytest.approx(
+        [(SLOW + 1) / both, (FAST + 1) / (2 + FAST), np.log(8 / usual), 3], rel=1e-5
+    )
+
+
+def test_new_items_of_the_users_kind_are_proposed():
+    model = fitted()
+    layout, content = model._state.replay.layout, model._state.content
+    first = first_sales(layout.sales)
+    at = 30 * DAY
+    for user in ("u00", "u01", "u02"):
+        sets = content.propose(layout.log.users, snapshot(model, user, at), first, layout.end, 6)
+        ids = model.items_.to_ids(sets.items).to_list()
+        assert ids
+        assert {int(one[1:]) % 3 for one in ids} == {int(user[1:]) % 3}
+        assert (first[sets.items] < at).all(), "an item that is first sold later is not known yet"
+        assert (first[sets.items] >= at - 30 * DAY).all()
+
+
+def test_items_without_sales_are_proposed_after_the_history_only():
+    model = TwoStage(**SMALL).fit(shop(), items=table())
+    model.add_items(table(3).with_columns(pl.Series("item_id", ["n0", "n1", "n2"])))
+    layout, content = model._state.replay.layout, model._state.content
+    first = first_sales(layout.sales)
+    new = model.items_.lookup(["n0"])[0]
+    for at, known in ((layout.end - 1, False), (layout.end, True)):
+        sets = content.propose(layout.log.users, snapshot(model, "u00", at), first, layout.end, 60)
+        assert (new in sets.items) == known
+    lists = model.recommend(["u00", "u01"], candidates=["n0", "n1", "n2"], N=3)
+    assert lists.lengths.tolist() == [3, 3]
+    assert lists["u00"].items[0] == "n0"
+    assert lists["u01"].items[0] == "n1"
+
+
+def test_a_saved_model_gives_the_same_lists(tmp_path):
+    model = TwoStage(**SMALL).fit(shop(), items=table())
+    model.add_items(table(3).with_columns(pl.Series("item_id", ["n0", "n1", "n2"])))
+    again = load_model(model.save(tmp_path / "m"))
+    assert again.recommend(N=8).to_frame().equals(model.recommend(N=8).to_frame())
+    assert again._state.content.names == model._state.content.names
+
+
+def test_threads_do_not_change_the_lists():
+    more = TwoStage(**SMALL | {"n_threads": 3}).fit(shop(), items=table())
+    assert more.recommend(N=8).to_frame().equals(fitted().recommend(N=8).to_frame())
+
+
+def test_content_stays_with_more_data():
+    model = TwoStage(**SMALL).fit(shop(), items=table())
+    more = Interactions.from_tuples([("u00", "i57", 60 * SECONDS), ("new", "unseen", 60 * SECONDS)])
+    model.partial_fit(more)
+    assert model._state.content.vectors.shape[0] == len(model.items_)
+    kinds = model._state.content.vectors[model.items_.lookup(["i57", "unseen"])]
+    assert (np.diff(kinds.indptr) > 0).tolist() == [True, False]
+    model.observe([("u00", "another", 61 * SECONDS * 1_000_000)])
+    assert model._state.content.vectors.shape[0] == len(model.items_)
+    assert model.recommend(["u00"], N=5).lengths[0] == 5
+
+
+def test_explain_names_the_content():
+    found = fitted().explain("u00", N=1)["contributions"][0]
+    assert any(one["source"].startswith("content_") for one in found)
+
+
+def test_add_items_needs_a_model_with_content():
+    with pytest.raises(ConfigError, match="needs a model fitted with the content"):
+        TwoStage(**SMALL).fit(shop()).add_items(table())
+
+
+def test_content_features_can_be_excluded():
+    names = fitted()._state.content.names
+    model = TwoStage(**SMALL, exclude_features=names).fit(shop(), items=table())
+    assert model.recommend(["u00"], N=2).lengths[0] == 2
+    assert not any(
+        one["source"].startswith("content_") for one in model.explain("u00", N=1)["contributions"][0]
+    )
