@@ -18,7 +18,7 @@ needs_ray = [
 
 @contextmanager
 def two_nodes():
-    """Start a node with two CPUs and one with one CPU, and connect to them."""
+    """Start nodes with three and two CPUs, and connect: three workers get a thread each, two get two."""
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's spelling
     os.environ["RAY_AUTH_MODE"] = "disabled"
     os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112  # a busy machine
@@ -26,10 +26,10 @@ def two_nodes():
     from ray.cluster_utils import Cluster
 
     options = {"object_store_memory": STORE}
-    head = options | {"num_cpus": 2, "include_dashboard": False}
+    head = options | {"num_cpus": 3, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
-        cluster.add_node(num_cpus=1, **options)
+        cluster.add_node(num_cpus=2, **options)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
         cluster.wait_for_nodes()
         yield cluster

@@ -7,6 +7,6 @@ from tests.scale.cluster import two_nodes
 
 @pytest.fixture(scope="session")
 def cluster():
-    """Two nodes with three CPUs."""
+    """Two nodes with three and two CPUs."""
     with two_nodes() as found:
         yield found

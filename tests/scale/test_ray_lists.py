@@ -7,7 +7,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.errors import ConfigError
-from tests.models.cases import crowd, fit
+from tests.models.cases import crowd, fit, model
 from tests.scale.cluster import kill_worker, needs_ray
 
 pytestmark = [
@@ -26,17 +26,17 @@ def test_same_bytes_as_one_process(cluster, name, tmp_path, monkeypatch):
     monkeypatch.setattr("shortlist.models.contract.MAX_BATCH", 64)
     monkeypatch.setattr("shortlist.models.factorization.engine.MAX_BATCH", 64)
     monkeypatch.setattr("shortlist.models.two_stage.two_stage.BATCH", 64)
-    model = fit(name, crowd(), **({"n_epochs": 2} if name == "DKHRM" else {}))
+    fitted = fit(name, crowd(), **({"n_epochs": 2} if name == "DKHRM" else {}))
     one, other = tmp_path / "one", tmp_path / "other"
     options = {"N": 5, "users_per_file": 128}
-    sl.recommend_to_folder(model, one, **options)
+    sl.recommend_to_folder(fitted, one, **options)
     calls = []
     sl.recommend_to_folder(
-        model, other, engine=sl.RayEngine(), progress=lambda *call: calls.append(call), **options
+        fitted, other, engine=sl.RayEngine(), progress=lambda *call: calls.append(call), **options
     )
     assert contents(one) == contents(other)
     assert len(contents(one)) == len(calls) == 4
-    lists = model.recommend(N=5)
+    lists = fitted.recommend(N=5)
     truth = crowd()
     with pytest.warns(sl.errors.DataWarning):
         expected = sl.evaluate(lists, truth).to_dict()
@@ -54,6 +54,12 @@ def test_trials_are_those_of_one_process(cluster):
     other = sl.tune("BPRMF", crowd(), progress=calls.append, engine=sl.RayEngine(), **options)
     assert other == one
     assert [trial.number for trial in calls] == list(range(6))
+
+
+def test_two_stage_learns_from_examples_of_the_cluster(cluster, monkeypatch):
+    monkeypatch.setattr("shortlist.models.two_stage.slices.SLICE", 100)
+    one, other = fit("TwoStage", crowd()), model("TwoStage").fit(crowd(), engine=sl.RayEngine())
+    assert other.fingerprint_ == one.fingerprint_
 
 
 def test_lost_tasks_are_repeated_and_errors_are_raised(cluster):

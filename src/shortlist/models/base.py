@@ -89,7 +89,7 @@ class Recommender(RequestMethods):
             an uninterrupted one.
         engine
             Where to train: None or `ThreadEngine()` in this process, `RayEngine(…)` on a cluster, with the
-            same result. Only factor models train on a cluster.
+            same result. Factor models and TwoStage can train on a cluster.
         items
             Content of items: `Items` or a table with one row per item, for models that use it. Items
             without interactions can then be recommended.
@@ -115,7 +115,7 @@ class Recommender(RequestMethods):
         if not self.uses_engine and not isinstance(place, ThreadEngine):
             raise ConfigError(
                 f"engine must be None or ThreadEngine() for {type(self).__name__}, got {place!r}; "
-                "only factor models train on a cluster.",
+                "only factor models and TwoStage train on a cluster.",
                 parameter="engine",
             )
         data = self._check_data(train)

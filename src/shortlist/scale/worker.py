@@ -3,7 +3,8 @@
 The rows and parameters of its users stay with it during the whole fit; parameters of items travel. In turn t,
 block b trains on group (b + t) mod B of the item ranges. A worker with blocks f … l - 1 needs one new group
 per turn, the one that block l, the first of its right neighbor, has just finished. So each worker sends one
-group to its left neighbor per turn, and no worker waits for all others.
+group to its left neighbor per turn, and no worker waits for all others. A worker with one thread trains its
+first block first and its last block last, so that groups travel meanwhile.
 
 With HRM, a step also changes the items of the basket's context, which may lie in any range. The changes are
 applied after each turn, in the order of the blocks: each group of items passes through all workers, from the
@@ -161,18 +162,19 @@ class TrainingWorker:
         alone = last - first == n
         left, right = (self.rank - 1) % self._n_workers, (self.rank + 1) % self._n_workers
         expected = None  # the group that the right neighbor sends
+        together = self.task.n_threads > 1  # threads share all blocks of a turn
         for turn in range(n):
             self.turn = turn
-            if expected is not None and last - first == 1:
+            if expected is not None and (together or last - first == 1):
                 self._receive_group(right, expected)
                 expected = None
-            self._run_blocks(turn, (first, first + 1), key)
+            self._run_blocks(turn, (first, last if together else first + 1), key)
             if not alone:
                 self._send_group(left, (first + turn) % n)
-            self._run_blocks(turn, (first + 1, last - 1), key)
-            if expected is not None:
-                self._receive_group(right, expected)
-            if last - first > 1:
+            if not together and last - first > 1:
+                self._run_blocks(turn, (first + 1, last - 1), key)
+                if expected is not None:
+                    self._receive_group(right, expected)
                 self._run_blocks(turn, (last - 1, last), key)
             expected = None if alone else (last + turn) % n
         if expected is not None:

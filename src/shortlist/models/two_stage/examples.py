@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shortlist.core.engine import Engine
 from shortlist.errors import DataError
 from shortlist.kernels.snapshots import Snapshots
 from shortlist.models.two_stage.content import ItemContent
-from shortlist.models.two_stage.features import PROPOSED, compute_features
+from shortlist.models.two_stage.slices import compute_blocks_on
 from shortlist.models.two_stage.snapshots import EventReplay, select_last_snapshots
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
@@ -28,14 +29,18 @@ class Examples(NamedTuple):
 
 
 def collect_examples(
-    replay: EventReplay, content: ItemContent | None, n_snapshots: int, negative_rate: float, n_threads: int
+    replay: EventReplay,
+    content: ItemContent | None,
+    n_snapshots: int,
+    negative_rate: float,
+    n_threads: int,
+    engine: Engine,
 ) -> Examples:
     """The candidates of the last baskets: all that were bought, and a share of the others."""
     log, rng = replay.layout.log, np.random.default_rng(0)
     snapshots = select_last_snapshots(log, n_snapshots)
     used, parts = np.zeros(snapshots.user.size, np.bool_), []
-    quantities = replay.layout.quantities
-    for block in compute_features(replay, log.users, snapshots, PROPOSED, n_threads, quantities, content):
+    for block in compute_blocks_on(engine, replay, snapshots, n_threads, content):
         kept = block.labels | (rng.random(block.labels.size) < negative_rate)
         numbers = block.first + np.arange(block.indptr.size - 1)
         used[numbers] = block.non_empty

@@ -2,12 +2,13 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from shortlist.content.space import FeatureSpace, extend_items
 from shortlist.core.checks import check_array, check_names
+from shortlist.core.engine import Engine, check_engine
 from shortlist.core.estimator import MAX_SEED, check_number, check_whole, short_repr
 from shortlist.core.ragged import ItemSets, starts
 from shortlist.core.threads import thread_count
@@ -95,6 +96,8 @@ class TwoStage(WeightParams, ContentRecommender):
     [3, 3]
     """
 
+    uses_engine: ClassVar[bool] = True
+
     candidates_per_source: int = 40
     transition_window: int = 5
     decay: float = 0.7
@@ -139,7 +142,9 @@ class TwoStage(WeightParams, ContentRecommender):
             )
 
     # ------------------------------------------------------------------ training
-    def compute_examples(self, train: Interactions | Any, *, items: Items | Any = None) -> Examples:
+    def compute_examples(
+        self, train: Interactions | Any, *, items: Items | Any = None, engine: Engine | None = None
+    ) -> Examples:
         """Compute the training examples of `fit`, to train several models on them.
 
         Parameters
@@ -148,6 +153,8 @@ class TwoStage(WeightParams, ContentRecommender):
             Interactions, in any form that `fit` accepts.
         items
             Content of items, as in `fit`.
+        engine
+            Where to compute: None or `ThreadEngine()` in this process, `RayEngine(…)` on a cluster.
 
         Returns
         -------
@@ -170,13 +177,11 @@ class TwoStage(WeightParams, ContentRecommender):
             found = Items.of(items)
             history = extend_items(history, found)
             content = ItemContent.fit(found, history)
-        return self._collect(history, content)
+        return self._collect(history, content, check_engine(engine))
 
-    def _collect(self, history: History, content: ItemContent | None) -> Examples:
-        n_threads = thread_count(self.n_threads)
-        return collect_examples(
-            self._replay(history), content, self.n_snapshots, self.negative_rate, n_threads
-        )
+    def _collect(self, history: History, content: ItemContent | None, engine: Engine) -> Examples:
+        replay, n_threads = self._replay(history), thread_count(self.n_threads)
+        return collect_examples(replay, content, self.n_snapshots, self.negative_rate, n_threads, engine)
 
     def fit_from_examples(self, examples: Examples) -> Self:
         """Fit on examples computed before; the result is that of `fit` on the same data.
@@ -236,7 +241,7 @@ class TwoStage(WeightParams, ContentRecommender):
         return log_odds, state.size_trees.predict(examples.user_features)
 
     def _learn(self, train: Interactions, options: FitOptions) -> TwoStageState:
-        return self._train(self.compute_examples(train, items=options.items))
+        return self._train(self.compute_examples(train, items=options.items, engine=options.engine))
 
     def _learn_more(
         self, state: TwoStageState, more: Interactions, options: FitOptions, n_epochs: int | None
@@ -245,7 +250,7 @@ class TwoStage(WeightParams, ContentRecommender):
         content = None
         if state.content is not None:
             content = state.content.align(state.history.items.align(joined.items))
-        return self._train(self._collect(joined, content))
+        return self._train(self._collect(joined, content, options.engine))
 
     def _train(self, examples: Examples) -> TwoStageState:
         """Train each ensemble on one thread, so that the number of threads does not change the bits."""
