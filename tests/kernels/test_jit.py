@@ -1,9 +1,9 @@
-"""The cache of compiled kernels is invalidated when the source of any kernel changes."""
+"""The cache of compiled kernels depends on the source of every kernel; compilation is announced."""
 
 from pathlib import Path
 
 from shortlist.kernels import jit
-from shortlist.kernels.jit import STAMP, kernel, sources_stamp
+from shortlist.kernels.jit import STAMP, announce_compilation, exact, kernel, sources_stamp
 from shortlist.kernels.topk import select_top
 
 
@@ -38,3 +38,14 @@ def test_changed_stamp_invalidates_the_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(jit, "STAMP", "changed elsewhere")
     assert cache_hits() == 0
     assert cache_hits() == 1
+
+
+def test_first_compilation_is_announced_once():
+    said = []
+    one, two = exact(lambda x: x + 1), exact(lambda x: x + 2)
+    with announce_compilation(lambda: said.append("compiling")):
+        assert (one(1), two(1)) == (2, 3)
+    assert said == ["compiling"]
+    with announce_compilation(lambda: said.append("again")):
+        assert one(2) == 3  # compiled before
+    assert said == ["compiling"]

@@ -1,11 +1,13 @@
 """Compilation of kernels: all compiler flags are set here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core import event
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,3 +58,25 @@ def exact(function: F) -> F:
     # fastmath is explicit because a missing flag is inherited from the calling kernel
     compiled = numba.njit(nogil=True, error_model="numpy", fastmath=False)(function)
     return cast(F, compiled)
+
+
+class _FirstCompilation(event.Listener):
+    """Calls a function when the first kernel is compiled."""
+
+    def __init__(self, announce: Callable[[], object]) -> None:
+        self.announce, self.is_announced = announce, False
+
+    def on_start(self, event: Any) -> None:
+        if not self.is_announced:
+            self.is_announced = True
+            self.announce()
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+@contextmanager
+def announce_compilation(announce: Callable[[], object]) -> Iterator[None]:
+    """Call a function once if a kernel is compiled meanwhile, which can take longer than the work itself."""
+    with event.install_listener("numba:compile", _FirstCompilation(announce)):
+        yield

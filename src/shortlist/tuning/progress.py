@@ -62,29 +62,12 @@ class BarProgress(ProgressDisplay):
 
 
 @contextmanager
-def announce_compilation(display: ProgressDisplay) -> Iterator[None]:
-    """Show a line when the first kernel is compiled, which can take longer than the work itself."""
-    from numba.core import event
-
-    class Announce(event.Listener):
-        is_announced = False
-
-        def on_start(self, _: Any) -> None:
-            if not self.is_announced:
-                self.is_announced = True
-                display.line("compiling kernels; only the first run waits for this")
-
-        def on_end(self, _: Any) -> None:
-            pass
-
-    with event.install_listener("numba:compile", Announce()):
-        yield
-
-
-@contextmanager
 def show_progress(progress: Callable[[str], object] | None = None) -> Iterator[ProgressDisplay]:
     """Yield a display that writes to the callable, or one that suits the terminal, notebook or pipe."""
-    with _display(progress) as display, announce_compilation(display):
+    from shortlist.kernels.jit import announce_compilation
+
+    text = "compiling kernels; only the first run waits for this"
+    with _display(progress) as display, announce_compilation(lambda: display.line(text)):
         yield display
 
 
