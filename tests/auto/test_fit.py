@@ -120,7 +120,7 @@ def test_random_settings_are_never_worse_than_the_defaults(few_models):
 
 
 def validated(name, data):
-    search = auto._Search(hold_out(data), 50, "f1", None, 1, 0, 1, ProgressDisplay(), None)
+    search = auto._Search(hold_out(data), 50, "f1", None, 1, 0, 1, ProgressDisplay(), None, None)
     return search.run([name], optional=False)
 
 
