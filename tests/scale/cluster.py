@@ -21,7 +21,9 @@ def two_nodes():
     """Start nodes with three and two CPUs, and connect: three workers get a thread each, two get two."""
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray's spelling
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112  # a busy machine
+    os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112  # a busy machine, also below
+    os.environ["RAY_agent_register_timeout_ms"] = "300000"  # noqa: SIM112
+    os.environ["RAY_worker_register_timeout_seconds"] = "300"  # noqa: SIM112
     ray = pytest.importorskip("ray", reason="ray is not installed; pip install 'shortlist[scale]'")
     from ray.cluster_utils import Cluster
 
