@@ -9,13 +9,14 @@ say about an article without readers. Then the hidden articles arrive in 50 dail
 """
 
 import argparse
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from machine import describe, save_results
+from machine import RESULTS, describe, save_results
 
 import shortlist as sl
 from shortlist.cutoff import ExpectedF1, FixedN
@@ -179,9 +180,11 @@ def main() -> None:
     summary = {name: summarize([one[name] for one in draws]) for name in draws[0]}
     for name, result in summary.items():
         print(name, {key: round(value, 5) for key, value in result.items()})
-    if options.draws == 5:
+    path = RESULTS / "papers.json"
+    if not path.is_file() or options.draws >= json.loads(path.read_text())["draws"]:
         days = [one["ContentProfile"]["days"] for one in draws]
-        save_results("papers", {"machine": describe(), "draws": 5, "models": summary, "days": days})
+        result = {"machine": describe(), "draws": options.draws, "models": summary, "days": days}
+        save_results("papers", result)
 
 
 def summarize(results: list[dict]) -> dict[str, float]:

@@ -328,6 +328,34 @@ def ratings() -> Rows:
     yield from _weighted_runs("ml-100k", "MovieLens 100K", labels)
 
 
+def content() -> Rows:
+    """F1 of TwoStage with and without the content of items."""
+    yield "data", "F1 without", "F1 with", "p", "new items, without", "new items, with"
+    for name, found in results("content")["datasets"].items():
+        without, with_content = found["without content"], found["with content"]
+        yield (
+            name,
+            f"{without['f1']:.4f}",
+            f"{with_content['f1']:.4f}",
+            f"{found['p']:.3f}",
+            f"{without['new items']['f1']:.3f}",
+            f"{with_content['new items']['f1']:.3f}",
+        )
+
+
+def papers() -> Rows:
+    """New articles: recall, and F1 of a fixed N and of the expected F1."""
+    yield "model", "recall@100", "best fixed N", "ExpectedF1", "gain"
+    for name, found in results("papers")["models"].items():
+        yield (
+            name,
+            f"{found['recall']:.3f}",
+            f"{found['fixed N']:.4f}",
+            f"{found['expected F1']:.4f}",
+            f"{found['gain']:+.0%}",
+        )
+
+
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     "performance.md": {
         "train": train,
@@ -347,6 +375,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "gap": gap,
     },
     "production.md": {"serve": serve},
+    "content.md": {"content": content, "papers": papers},
     "data.md": {"quantities": quantities, "ratings": ratings},
     "../README.md": {"strict": strict},
 }

@@ -26,8 +26,8 @@ from shortlist.kernels.mf import TERMS, Parameters
 from shortlist.models.contract import FitOptions
 from shortlist.types import Floats, Ints
 
-CONTENT_WEIGHT = 4.0  # how much the features of an item count beside its own vector
-SHARES_PER_EPOCH = 4
+CONTENT_WEIGHT = 32.0  # how much the features of an item count beside its own vector
+SHARES_PER_EPOCH = 8
 MAX_SIZE = 1e12
 
 
