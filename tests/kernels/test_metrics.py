@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from shortlist.kernels.metrics import (
+    UNIT,
     Chunk,
     PerUserSums,
     Truth,
@@ -81,7 +82,8 @@ def test_sums_by_hand():
     assert sums.shown_of.tolist() == [0, 1, 1, 0, 0, 1, 0, 1, 0]
     assert sums.hits_of.tolist() == [0, 1, 1, 0, 0, 0, 0, 0, 0]
     # cells of a quarter: 0.5 and 0.6 (two hits), 0.9 and 1.0 (none)
-    np.testing.assert_allclose(sums.cells, [[0, 0, 0], [0, 0, 0], [2, 1.1, 2], [2, 1.9, 0]])
+    assert sums.cells[:, [0, 2]].tolist() == [[0, 0], [0, 0], [2, 2], [2, 0]]
+    np.testing.assert_allclose(sums.cells[:, 1] / UNIT, [0, 0, 1.1, 1.9], rtol=1e-9)
 
 
 def test_items_are_matched_by_code_and_unknown_items_never_hit():

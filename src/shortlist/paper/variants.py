@@ -155,10 +155,10 @@ class _Variants:
                 row["runs"] = [run[row["reading"]] for run in runs]
 
     def _run(self, model: str, params: dict[str, Any], wanted: list[Wanted]) -> dict[str, Any]:
-        asked = [[list(reading), lengths] for reading, lengths in wanted]
+        evaluations = [[list(reading), lengths] for reading, lengths in wanted]
         return self.cache.get(
             "variant",
-            self._settings() | {"model": model, "params": params, "wanted": asked},
+            self._settings() | {"model": model, "params": params, "wanted": evaluations},
             lambda: evaluate_run(self.experiment, model, params, wanted),
             f"{self.experiment.name}, {protocol.title(model)}, seed {params['seed']}",
         )

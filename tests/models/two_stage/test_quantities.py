@@ -112,7 +112,7 @@ def test_returns_are_not_purchases(fitted):
 
 
 def test_trees_see_the_features(fitted):
-    assert fitted._feature_names() == (*FEATURES, *QUANTITY_FEATURES)
+    assert fitted._feature_names(None) == (*FEATURES, *QUANTITY_FEATURES)
     data = build(random_rows())
     examples = fitted.compute_examples(data)
     assert examples.features.shape[1] == len(FEATURES) + len(QUANTITY_FEATURES)
@@ -151,7 +151,7 @@ def test_without_weighting_nothing_is_added():
     data = build([row for row in random_rows() if row[3] > 0])
     replay = EventReplay(History.of(data), sl.TwoStage()._rules(data))
     assert replay.layout.quantities is None
-    assert sl.TwoStage()._feature_names() == FEATURES
+    assert sl.TwoStage()._feature_names(None) == FEATURES
 
 
 def test_examples_of_another_weighting_are_refused(fitted):
