@@ -300,9 +300,11 @@ def _check_ids(series: pl.Series) -> pl.Series:
     if empty.any():
         row = int(empty.arg_max() or 0)
         got = "null" if series[row] is None else "an empty string"
+        kept = "is_not_null()" if series[row] is None else "ne('')"
         raise DataError(
             f"column {series.name!r}, row {row + 1}: an id must not be empty, got {got} in "
-            f"{int(empty.sum()):,} of {len(series):,} rows; drop or fill such rows."
+            f"{int(empty.sum()):,} of {len(series):,} rows; drop these rows, such as guests' orders, with "
+            f"polars: frame.filter(pl.col({series.name!r}).{kept})."
         )
     try:
         return id_series(series)
