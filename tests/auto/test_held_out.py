@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 import shortlist as sl
 import shortlist.auto.fit as auto
+from shortlist.auto import held_out
 from shortlist.auto.held_out import HalfSelections, halves, held_out_score
 from shortlist.cutoff import FixedN
 from shortlist.errors import ModelFileError
@@ -166,3 +168,17 @@ def test_damaged_scores_are_refused(damage):
         held_out = damage
     with pytest.raises(ModelFileError):
         SelectionReport.from_notes(notes | {"held_out": held_out})
+
+
+def test_halves_train_with_the_content_of_items(monkeypatch):
+    given, fit_model = [], held_out.fit_model
+
+    def record(*args, items=None, **rest):
+        given.append(items)
+        return fit_model(*args, items=items, **rest)
+
+    monkeypatch.setattr(held_out, "fit_model", record)
+    data = sl.load_dataset("sample")
+    table = pl.DataFrame({"item_id": data.items.values, "color": ["red", "blue"] * (data.n_items // 2)})
+    sl.fit(data, models=sl.BPRMF(n_epochs=2), items=table, budget="quick")
+    assert [one.ids.values.to_list() for one in given] == [data.items.values.to_list()] * 2

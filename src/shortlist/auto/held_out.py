@@ -69,5 +69,7 @@ def _stop_on_half(found: Validation, half: int) -> Validation:
     if not found.model.uses_epochs:
         return found
     truth = found.restrict(halves(found)[half]).holdout.truth
-    fitted = fit_model(found.model, found.holdout.history, valid=truth, engine=found.engine)
+    fitted = fit_model(
+        found.model, found.holdout.history, valid=truth, engine=found.engine, items=found.items
+    )
     return replace(found, model=fitted)
