@@ -28,6 +28,7 @@ import numpy as np
 import ray
 from machine import describe, save_results
 from ray.cluster_utils import Cluster
+from ray_processes import worker_pids
 from scipy.sparse import csr_array
 from train import SHAPES, generate
 
@@ -86,27 +87,6 @@ class Watch:
         if self.trainer is not None:
             self.bytes.append(self.trainer.bytes_received)
             self.memory |= {pid: peak_of(pid) for pid in pids}
-
-
-def worker_pids(name: bytes = b"ray::WorkerProcess") -> list[int]:
-    """The workers, or other processes of Ray, that this process started; those of other clusters are not."""
-    parents, found = {}, []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            stat, command = folder.joinpath("stat").read_text(), folder.joinpath("cmdline").read_bytes()
-        except OSError:
-            continue
-        parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
-        if command.startswith(name):
-            found.append(int(folder.name))
-    return [pid for pid in found if descends(pid, parents)]
-
-
-def descends(pid: int, parents: dict[int, int]) -> bool:
-    """Whether this process started a process, directly or not."""
-    while pid in parents and pid != os.getpid():
-        pid = parents[pid]
-    return pid == os.getpid()
 
 
 def cpu_of(pid: int | str) -> float:

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from machine import describe, peak_mib, save_results
-from scale import cpu_of, peak_of, start_nodes, worker_pids
+from ray_processes import worker_pids
+from scale import cpu_of, peak_of, start_nodes
 
 import shortlist as sl
 from shortlist.models import model_folder

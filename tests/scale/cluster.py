@@ -4,9 +4,10 @@ import os
 import signal
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
+
+from benchmarks.ray_processes import worker_pids
 
 STORE = 100 << 20  # bytes of a node's object store
 
@@ -38,27 +39,6 @@ def two_nodes():
     finally:
         ray.shutdown()
         cluster.shutdown()
-
-
-def worker_pids():
-    """The processes of the workers that train on the cluster of this process; others are left alone."""
-    parents, workers = {}, []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            stat, name = folder.joinpath("stat").read_text(), folder.joinpath("cmdline").read_bytes()
-        except OSError:
-            continue
-        parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
-        if name.startswith(b"ray::WorkerProcess"):
-            workers.append(int(folder.name))
-    return sorted(pid for pid in workers if _descends(pid, os.getpid(), parents))
-
-
-def _descends(pid, ancestor, parents):
-    """Whether a process was started by another, directly or not."""
-    while pid in parents and pid != ancestor:
-        pid = parents[pid]
-    return pid == ancestor
 
 
 def no_workers_remain(seconds=30):
