@@ -1,4 +1,4 @@
-"""`shortlist demo`: the whole workflow on real data, in less than a minute."""
+"""`shortlist demo`: the whole workflow on real data, in about a minute once the kernels are compiled."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +13,6 @@ from shortlist.cli.screen import Json, print_note, progress_lines, show, show_js
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:
-    from shortlist.cutoff.expected import ExpectedF1
     from shortlist.data.interactions import Interactions
     from shortlist.data.ranked_list import RankedList
     from shortlist.models.base import Recommender
@@ -117,7 +116,7 @@ def train_and_compare(name: str, split: "Split", *, filter_seen: bool) -> "Model
         validation = validate(model, holdout, n_candidates=N_CANDIDATES, filter_seen=filter_seen)
         display.line("choosing the list lengths on the last basket but one")
         fixed = sl.cutoff.FixedN(N=validation.N)
-        expected: ExpectedF1 = validation.fit_cutoff(sl.cutoff.ExpectedF1())  # type: ignore[assignment]
+        expected = validation.fit_cutoff(sl.cutoff.ExpectedF1())
         validation.model.observe(split.valid)  # known before the test baskets; nothing is learned from it
         display.line("recommending for the last basket of each user")
         cutoffs = {f"{FIXED} = {fixed.N}": fixed, EXPECTED: expected}

@@ -1,4 +1,4 @@
-"""`shortlist warmup`: compile all kernels ahead, for instance while an image is built."""
+"""`shortlist warmup`: compile kernels ahead, for instance while an image is built."""
 
 import tempfile
 import time
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def warmup(*, json: Json = False) -> None:
-    """Compile all kernels ahead, so that no later command waits for the compiler.
+    """Compile the kernels of the usual models ahead, instead of when they are first used.
 
-    Every model is fitted on the built-in sample and used once. Compiled code is kept in the folder
+    Each model is fitted on the built-in sample and used once. Compiled code is kept in the folder
     NUMBA_CACHE_DIR, or beside the package, or in the user's cache. It is compiled again after an update
     and on another kind of processor.
 
@@ -37,11 +37,11 @@ def warmup(*, json: Json = False) -> None:
     total = round(time.perf_counter() - began, 1)
     if json:
         return show_json({"seconds": total, "by_model": seconds})
-    return show_text(f"All kernels are compiled ({total} s).")
+    return show_text(f"The kernels are compiled ({total} s).")
 
 
 def models() -> "Iterator[Recommender]":
-    """Small models that use every kernel together."""
+    """Small models that together use most kernels."""
     yield sl.PersonalFrequency()
     yield sl.BPRMF(n_epochs=1)
     yield sl.DKBPRMF(n_epochs=1)
