@@ -58,7 +58,7 @@ COMMANDS = {
     "serve": "Serve a model over HTTP, with a page to look at.",
     "refit": "Fit the served model again with the stored events, and activate it if it is not worse.",
     "token": "Create an access token for the service.",
-    "warmup": "Compile the kernels of the usual models ahead, instead of when they are first used.",
+    "warmup": "Compile all kernels ahead, instead of when they are first used.",
 }
 
 

@@ -88,23 +88,26 @@ def exact(function: F) -> F:
     return cast(F, _as_helper(compiled))
 
 
-class _FirstCompilation(event.Listener):
-    """Calls a function when the first kernel is compiled."""
+class _Compilations(event.Listener):
+    """Calls a function with the name of each kernel that is compiled, not with those of its helpers."""
 
-    def __init__(self, announce: Callable[[], object]) -> None:
-        self.announce, self.is_announced = announce, False
+    def __init__(self, announce: Callable[[str], object]) -> None:
+        self.announce, self.depth = announce, 0
 
     def on_start(self, event: Any) -> None:
-        if not self.is_announced:
-            self.is_announced = True
-            self.announce()
+        self.depth += 1
+        if self.depth == 1:
+            self.announce(event.data["dispatcher"].py_func.__name__)
 
     def on_end(self, event: Any) -> None:
-        pass
+        self.depth -= 1
 
 
 @contextmanager
-def announce_compilation(announce: Callable[[], object]) -> Iterator[None]:
-    """Call a function once if a kernel is compiled meanwhile, which can take longer than the work itself."""
-    with event.install_listener("numba:compile", _FirstCompilation(announce)):
+def announce_compilation(announce: Callable[[str], object]) -> Iterator[None]:
+    """Call a function with the name of each kernel that is compiled meanwhile, which can take seconds.
+
+    Kernels that are in the cache are not announced. Numba compiles one kernel at a time.
+    """
+    with event.install_listener("numba:compile", _Compilations(announce)):
         yield

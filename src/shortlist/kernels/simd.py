@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import config, types
 from numba.extending import intrinsic
 
 from shortlist.kernels.jit import inlined, ir_inlined
@@ -224,7 +224,8 @@ def _prefetch_row(_typing: Any, row: Any, width: Any) -> Any:
 _ROW_DOT: Any = intrinsic(_row_dot)
 _STEP_PAIR: Any = intrinsic(_step_pair)
 _STEP_ONE: Any = intrinsic(_step_one)
-_PREFETCH_ROW: Any = intrinsic(_prefetch_row)
+# without the compiler it does nothing, so that kernels without other vector code run as plain Python
+_PREFETCH_ROW: Any = (lambda row, width: None) if config.DISABLE_JIT else intrinsic(_prefetch_row)  # type: ignore[attr-defined]
 _ADD_ROW: Any = intrinsic(_add_row)
 _KEEP_LARGER: Any = intrinsic(_keep_larger)
 _BLEND_ROWS: Any = intrinsic(_blend_rows)
