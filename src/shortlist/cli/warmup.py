@@ -84,7 +84,8 @@ def use(model: "Recommender", split: "Split") -> None:
     cutoff = sl.cutoff.ExpectedF1().fit(lists, truth, history=history)
     sl.evaluate(cutoff.apply(lists, history=history), truth, history=history)
     model.set_cutoff(cutoff).recommend([user], candidates=items[:20])
-    model.recommend([user], candidates={user: items[:20].to_list()}, N=3, filter_seen=True)
+    model.recommend([user], candidates={user: items[:20].to_list()}, N=3)
+    model.recommend([user], candidates={user: items[:1].to_list()}, exclude=items[:1], N=3)  # an empty list
     if model.has_boundary:
         model.recommend([user], cutoff="boundary")
     model.recommend(history={"new": items[:2].to_list()}, N=3)
@@ -122,7 +123,7 @@ def use_data(data: "sl.Interactions", split: "Split") -> None:
     two_a_day = [("u1", "i1", 1, "a"), ("u1", "i2", 1, "b"), ("u1", "i3", 2, "c")]
     columns = ["user_id", "item_id", "timestamp", "basket_id"]
     baskets = sl.Interactions.from_frame(pl.DataFrame(two_a_day, schema=columns, orient="row"))
-    sl.PersonalFrequency().fit(baskets).observe(baskets)
+    sl.PersonalFrequency().fit(baskets).observe([("u1", "i2", 3)])
     many = sl.Interactions.from_tuples([(n % 80, n) for n in range(MANY_ITEMS)])
     pair = tuple(rng.normal(size=(n, 8)).astype(np.float32) for n in (many.n_users, many.n_items))
     sl.PrecomputedScores(scores=pair).fit(many).recommend(N=3)
