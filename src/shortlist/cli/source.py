@@ -24,8 +24,9 @@ Source = Annotated[
 ]
 Model = Annotated[Path, Parameter(help="File written by `shortlist fit` or `model.save`.")]
 COLUMNS = Group("Columns, if their names are not recognized", sort_key=9)
+HYPERPARAMETERS = "Hyperparameters"  # how the titles of their panels begin
 PARAMETERS = Group(
-    "Hyperparameters, if not the model's defaults",
+    f"{HYPERPARAMETERS}, if not the model's defaults",
     help="Environment variables such as SHORTLIST_N_FACTORS=64 work too. Flags take precedence over the "
     "environment, and the environment over --config.",
     sort_key=8,
