@@ -19,7 +19,7 @@ from shortlist.core.checks import (
 from shortlist.core.estimator import MAX_SEED, check_choice, check_whole, short_repr
 from shortlist.core.glm import AdditiveLogistic, log_loss
 from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
-from shortlist.cutoff.base import Cutoff, Summarized
+from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.candidates import Labels, Scores, label_candidates, limit_to_shown, top_candidates
 from shortlist.cutoff.features import (
     HISTORY_FEATURES,
@@ -28,6 +28,7 @@ from shortlist.cutoff.features import (
     candidate_features,
     score_range,
 )
+from shortlist.cutoff.summarized import Summarized
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
