@@ -118,6 +118,9 @@ class FactorModel(ContentRecommender):
         """(n_users,) whether training has pairs of each user."""
         return np.diff(history.indptr) > 0
 
+    def check_rows(self, has_times: bool, has_trained_users: bool) -> None:  # optional
+        """Raise an error if the model cannot learn from such rows."""
+
     def fit_next_size(self, history: Interactions) -> BasketSize | None:
         """Learn to predict the size of the next list, if lists need it."""
         return None
@@ -240,7 +243,7 @@ class FactorModel(ContentRecommender):
             patience=self.patience,
             tol=self.tol,
             shapes=parameter_shapes(data.n_users, data.n_items, self.n_factors, self.bias, self.terms_on),
-            identity={} if options.checkpoint is None else self._identity(history, options.valid),
+            identity={} if options.checkpoint is None else self._identity(*_fingerprints(history, options)),
             checkpoint=options.checkpoint,
             progress=options.progress,
             evaluator=self._evaluator(options.valid, history, side),
@@ -251,7 +254,8 @@ class FactorModel(ContentRecommender):
         trained = self.trained_users(history)
         mean = mean_user(learned, trained, cuts)
         learned = freeze(set_untrained_users(learned, trained, mean))
-        return replace(self._build_state(history, learned, mean, run, side), features=features)
+        next_size = self.fit_next_size(history)
+        return replace(self._build_state(history, learned, mean, run, side, next_size), features=features)
 
     def _build_state(
         self,
@@ -260,6 +264,7 @@ class FactorModel(ContentRecommender):
         mean: Mapping[str, Any],
         run: TrainingState,
         side: Any,
+        next_size: BasketSize | None,
     ) -> FactorState:
         """What the model knows after training; `mean` are the parameters of the mean user."""
         return FactorState(
@@ -275,7 +280,7 @@ class FactorModel(ContentRecommender):
             valid_scores=tuple(run.scores),
             stopped=run.stopped,
             lr=self.lr * run.step_size.factor,
-            next_size=self.fit_next_size(history),
+            next_size=next_size,
         )
 
     def _evaluator(self, valid: Interactions | None, history: Interactions, side: Any) -> Evaluator | None:
@@ -298,10 +303,9 @@ class FactorModel(ContentRecommender):
             negative_draws=self.negative_draws,
         )
 
-    def _identity(self, history: Interactions, valid: Interactions | None) -> dict[str, Any]:
-        """Parameters and data; a checkpoint of another identity is rejected."""
-        identity = {**self.get_params(), "class": type(self).__name__, "data": history.fingerprint}
-        identity["valid"] = None if valid is None else valid.fingerprint
+    def _identity(self, data: str, valid: str | None) -> dict[str, Any]:
+        """Parameters and fingerprints of the data; a checkpoint of another identity is rejected."""
+        identity = {**self.get_params(), "class": type(self).__name__, "data": data, "valid": valid}
         del identity["n_threads"], identity["n_epochs"]
         return identity
 
@@ -502,3 +506,8 @@ class FactorModel(ContentRecommender):
             lr=check_float_value(means, "lr", 0, 10),
             features=features,
         )
+
+
+def _fingerprints(history: Interactions, options: FitOptions) -> tuple[str, str | None]:
+    """Of the training data and the validation data."""
+    return history.fingerprint, None if options.valid is None else options.valid.fingerprint
