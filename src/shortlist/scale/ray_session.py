@@ -45,15 +45,18 @@ def disconnect() -> None:
 
 
 def map_tasks(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-    """Call the function on each task on the cluster; results are in order, lost tasks are repeated."""
+    """Call the function on each task on the cluster; results are in order, lost tasks are repeated.
+
+    The arrays of the function are in the store of each node once. All its processes read them there.
+    """
     environment, name = worker_environment(1), secrets.token_hex(8)
-    packed = ray.put(ray.cloudpickle.dumps(function))
+    shared = [ray.put(function)]  # in a list, so that Ray does not load it before the code is compared
     remote = ray.remote(run_task).options(num_cpus=1, max_retries=-1)
     waiting: deque[Any] = deque()
     limit = TASKS_PER_CPU * max(1, sum(node_cpus()))
     for task in tasks:
         if len(waiting) >= limit:
             yield ray.get(waiting.popleft())
-        waiting.append(remote.remote(environment, code_stamp(), name, packed, task))
+        waiting.append(remote.remote(environment, code_stamp(), name, shared, task))
     while waiting:
         yield ray.get(waiting.popleft())
