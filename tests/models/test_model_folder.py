@@ -1,10 +1,15 @@
 """fit_to_folder: rows divided by user, and models in shards, without a cluster."""
 
+import json
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import polars as pl
 import pytest
 
 import shortlist as sl
+from shortlist.cli import main
 from shortlist.core.engine import ThreadEngine
 from shortlist.data import user_ranges
 from shortlist.data.aliases import ColumnNames
@@ -105,6 +110,88 @@ def test_one_process_writes_one_shard(tmp_path):
         sl.fit_to_folder(model("BPRMF"), tmp_path / "files", tmp_path / "model")
 
 
+def split_model(whole, folder, cuts):
+    """Save a model in shards with some users each, as the workers of a cluster do."""
+    state, history = whole._state, whole._state.history.merged
+    folder.mkdir()
+    pairs = list(pairwise([0, *cuts, history.n_users]))
+    for path, (first, last) in zip(shard_paths(folder, len(pairs)), pairs, strict=True):
+        own = whole.clone()
+        users = np.arange(first, last, dtype=np.int32)
+        rows = state.history.rows_of(users)
+        data = sl.Interactions(**{name: getattr(rows, name) for name in ("users", "items", *COLUMNS)})
+        parameters = state.parameters._replace(
+            user=state.parameters.user[first:last], boundary=state.parameters.boundary[first:last]
+        )
+        known = replace(History.of(data), counted=state.history.totals)
+        own._state = replace(state, history=known, parameters=parameters, side=own.side_data(data))
+        own.save(path)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
+def test_lists_of_shards_are_those_of_the_whole_model(name, tmp_path):
+    whole = model(name, n_epochs=2).fit(crowd())
+    folder = split_model(whole, tmp_path / "model", [150, 290])
+    loaded = sl.load_model(folder)
+    assert loaded.fingerprint_ == whole.fingerprint_
+    options = {"max_items": 7, "fallback": "popular"}
+    calls = []
+    lists = sl.recommend_to_folder(
+        folder, tmp_path / "lists", users_per_file=100, progress=lambda *one: calls.append(one), **options
+    )
+    assert len(list(lists.glob("*.parquet"))) == 6
+    assert calls[-1] == (6, 6)
+    expected = sl.recommend_to_folder(whole, tmp_path / "expected", **options)
+    assert pl.read_parquet(sorted(lists.glob("*.parquet"))).equals(
+        pl.read_parquet(sorted(expected.glob("*.parquet")))
+    )
+    first = min(lists.glob("*.parquet"))
+    first.unlink()
+    sl.recommend_to_folder(folder, lists, users_per_file=100, **options)  # only what is missing
+    assert first.exists()
+    with pytest.raises(DataError, match="holds the lists of another request"):
+        sl.recommend_to_folder(folder, lists, users_per_file=100, N=3)
+    with pytest.raises(ConfigError, match="users must be None with the folder of a model"):
+        sl.recommend_to_folder(folder, lists, [1, 2])
+
+
+def test_commands_read_the_folder_of_a_model(tmp_path, capsys):
+    whole = model("DKBPRMF", n_epochs=2).fit(crowd())
+    folder = split_model(whole, tmp_path / "model", [150])
+    assert main(["inspect", str(folder), "--json"]) == 0
+    about = json.loads(capsys.readouterr().out)
+    assert (about["class"], about["shards"], about["users"]) == ("DKBPRMF", 2, whole.users_.values.len())
+    assert about["rows"] == crowd().n_rows
+    (tmp_path / "few.txt").write_text("1\n2\n3\n")
+    flags = ["--N", "2", "--candidates", str(tmp_path / "few.txt")]
+    assert main(["recommend", str(folder), "--out", str(tmp_path / "lists"), *flags]) == 0
+    found = pl.read_parquet(sorted((tmp_path / "lists").glob("*.parquet")))
+    assert set(found["item_id"].drop_nulls().unique()) <= {1, 2, 3}
+    assert found["user_id"].n_unique() == whole.users_.values.len()
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--out", "model"], "--model must name a factor model"),
+        (["--out", "model", "--model", "EASE"], "model must be BPRMF"),
+        (["--out", "model", "--model", "BPRMF", "--cutoff", "ExpectedF1"], "--cutoff cannot be combined"),
+        (["--out", "model", "--model", "BPRMF", "--coverage", "0.5"], "--coverage cannot be combined"),
+        (["--out", "model", "--model", "BPRMF", "--separator", ";"], "--separator cannot be combined"),
+        (["--out", "model.shortlist", "--checkpoint", "run"], "--checkpoint needs --ray and a folder"),
+        (["--out", "files", "--model", "BPRMF"], "must be a new or empty folder"),
+    ],
+)
+def test_the_command_refuses_what_a_folder_cannot_have(flags, sentence, tmp_path, capsys, monkeypatch):
+    write_files(tmp_path / "files", table())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shortlist.cli.fit_folder.build_engine", lambda _: Elsewhere())
+    monkeypatch.setattr("shortlist.cli.ray.sl.RayEngine", lambda _: None)
+    assert main(["fit", "files", "--ray", "auto", *flags]) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
 def test_incomplete_folders_are_refused(tmp_path):
     model("BPRMF", n_epochs=1).fit(crowd()).save(shard_paths(tmp_path, 2)[1])
     with pytest.raises(ModelFileError, match=r"shard-00000-of-00002\.shortlist is missing"):
@@ -119,6 +206,8 @@ class Elsewhere(ThreadEngine.__base__):
 
     def open_trainer(self, task):
         raise AssertionError
+
+    n_tasks = 1
 
     def map(self, function, tasks):
         return map(function, tasks)
