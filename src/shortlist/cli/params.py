@@ -89,6 +89,13 @@ def given(params: Params) -> dict[str, Any]:
 
 def choose_model(name: str | None, params: Params, data: "Interactions") -> tuple[str, dict[str, Any]]:
     """(name, parameters): flags and environment first, then the file, then the default for the data."""
+    chosen, settings = name_model(name, params)
+    default = "DKHRM" if data.n_baskets > data.active_users.size else "DKBPRMF"  # HRM needs baskets
+    return chosen or default, settings
+
+
+def name_model(name: str | None, params: Params) -> tuple[str | None, dict[str, Any]]:
+    """(name, parameters): flags and environment first, then the file; None if no model is named."""
     from_file, tuned = None, dict[str, Any]()
     if params.config is not None:
         from_file, tuned = read_tuned(params.config)
@@ -96,5 +103,4 @@ def choose_model(name: str | None, params: Params, data: "Interactions") -> tupl
             raise ConfigError(
                 f"{params.config} has parameters of {from_file}, got model {name}; drop --model or --config."
             )
-    default = "DKHRM" if data.n_baskets > data.active_users.size else "DKBPRMF"  # HRM needs baskets
-    return name or from_file or default, tuned | given(params)
+    return name or from_file, tuned | given(params)

@@ -1,7 +1,6 @@
 """WorkerProcess: the class of the Ray actors; it sets the environment before anything is compiled."""
 
 import os
-import pickle
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -40,12 +39,14 @@ latest: dict[str, Callable[[Any], Any]] = {}  # the last function that this proc
 
 
 def run_task(
-    environment: dict[str, str], stamp: dict[str, str], name: str, function: bytes, task: Any
+    environment: dict[str, str], stamp: dict[str, str], name: str, function: list[Any], task: Any
 ) -> Any:
-    """Call a pickled function in a process with this environment, if it runs the same code."""
+    """Call the function that a reference stands for, in a process with this environment and the same code."""
     if name in latest:
         return latest[name](task)
     os.environ.update(environment)
+
+    import ray
 
     from shortlist.errors import ConfigError
     from shortlist.scale.code_stamp import code_stamp, find_difference
@@ -57,5 +58,5 @@ def run_task(
             "install the same versions on every node."
         )
     latest.clear()
-    latest[name] = pickle.loads(function)
+    latest[name] = ray.get(function[0])
     return latest[name](task)

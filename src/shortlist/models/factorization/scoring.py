@@ -107,6 +107,9 @@ class FactorScoring(ContentRecommender):
         """(n_users,) whether training has pairs of each user."""
         return np.diff(history.indptr) > 0
 
+    def check_rows(self, has_times: bool, has_trained_users: bool) -> None:  # optional
+        """Raise an error if the model cannot learn from such rows."""
+
     def fit_next_size(self, history: Interactions) -> BasketSize | None:
         """Learn to predict the size of the next list, if lists need it."""
         return None
