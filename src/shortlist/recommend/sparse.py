@@ -59,7 +59,9 @@ class SparseItems:
             entries = np.empty(n, np.int32), np.empty(n, np.float32)
             index = Postings(indptr, *entries, np.zeros(n_features, np.float32))
             fill_postings(self.rows, index, indptr[:-1].copy())
-            self.shared["index"] = Postings(*(read_only(part) for part in index))
+            for part in index:
+                part.flags.writeable = False
+            self.shared["index"] = index
         return self.shared["index"]
 
     def pad(self, n_items: int) -> "SparseItems":
