@@ -115,6 +115,12 @@ def fit_to_folder(
 
 def _check_model(model: Recommender) -> MatrixFactorization:
     """The model, if a worker can train it on the rows of its users alone."""
+    if model.weight_transform.is_used:
+        raise ConfigError(
+            f"weighting must be 'none' to train from files on a cluster, got "
+            f"{model.weight_transform.name!r}; read the data and use fit(engine=…).",
+            parameter="weighting",
+        )
     if isinstance(model, MatrixFactorization) and not (isinstance(model, DynamicK) and model.maximizes_f1):
         return model
     advice = 'pass boundary="learned"' if isinstance(model, MatrixFactorization) else "use fit(engine=…)"

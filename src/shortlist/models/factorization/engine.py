@@ -47,6 +47,7 @@ from shortlist.models.factorization.trainer import ThreadTrainer, TrainingTask
 from shortlist.models.factorization.training import STOPPED, TrainingOptions, TrainingState, train
 from shortlist.models.factorization.validation import DenseScores, Evaluator, build_evaluator
 from shortlist.models.new_items import ContentRecommender
+from shortlist.models.weighting import WeightParams
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.index import ItemIndexCache
 from shortlist.recommend.request import Factors, RecommendRequest, Scores
@@ -54,7 +55,7 @@ from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FactorModel(ContentRecommender):
+class FactorModel(WeightParams, ContentRecommender):
     """Scores are inner products of user and item vectors, learned by stochastic gradient descent."""
 
     uses_engine: ClassVar[bool] = True
@@ -234,6 +235,7 @@ class FactorModel(ContentRecommender):
             seed=self.seed,
             n_threads=self.n_threads,
             features=features,
+            transform=self.weight_transform,
         )
         training = TrainingOptions(
             n_epochs=self.n_epochs if n_epochs is None else n_epochs,
@@ -303,6 +305,8 @@ class FactorModel(ContentRecommender):
         identity = {**self.get_params(), "class": type(self).__name__, "data": history.fingerprint}
         identity["valid"] = None if valid is None else valid.fingerprint
         del identity["n_threads"], identity["n_epochs"]
+        if not self.weight_transform.is_used:  # checkpoints of earlier versions have neither
+            del identity["weighting"], identity["weight_cap"]
         return identity
 
     def _check_params(self) -> None:
@@ -316,6 +320,7 @@ class FactorModel(ContentRecommender):
         check_whole(0, n_threads=self.n_threads)
         check_whole(0, MAX_SEED, seed=self.seed)
         check_flag(bias=self.bias)
+        self.weight_transform.check()
         check_number(0, lr=self.lr, reg=self.reg, tol=self.tol, init=self.init)
         for name in ("reg_user", "reg_item", "reg_negative"):
             if getattr(self, name) is not None:
