@@ -168,6 +168,12 @@ def _check_target(target: Path, checkpoint: Path | None) -> None:
 
 def _check_model(model: Recommender) -> FactorModel:
     """The model, if it can be trained on a cluster."""
+    if model.weight_transform.is_used:
+        raise ConfigError(
+            f"weighting must be 'none' to train from files on a cluster, got "
+            f"{model.weight_transform.name!r}; read the data and use fit(engine=…).",
+            parameter="weighting",
+        )
     if isinstance(model, FactorModel):
         return model
     raise ConfigError(

@@ -109,6 +109,7 @@ class FactorModel(FactorScoring):
             seed=self.seed,
             n_threads=self.n_threads,
             features=features,
+            transform=self.weight_transform,
         )
         training = TrainingOptions(
             n_epochs=self.n_epochs if n_epochs is None else n_epochs,
@@ -170,6 +171,8 @@ class FactorModel(FactorScoring):
         """Parameters and fingerprints of the data; a checkpoint of another identity is rejected."""
         identity = {**self.get_params(), "class": type(self).__name__, "data": data, "valid": valid}
         del identity["n_threads"], identity["n_epochs"]
+        if not self.weight_transform.is_used:  # checkpoints of earlier versions have neither
+            del identity["weighting"], identity["weight_cap"]
         return identity
 
     def _check_params(self) -> None:
@@ -183,6 +186,7 @@ class FactorModel(FactorScoring):
         check_whole(0, n_threads=self.n_threads)
         check_whole(0, MAX_SEED, seed=self.seed)
         check_flag(bias=self.bias)
+        self.weight_transform.check()
         check_number(0, lr=self.lr, reg=self.reg, tol=self.tol, init=self.init)
         for name in ("reg_user", "reg_item", "reg_negative"):
             if getattr(self, name) is not None:

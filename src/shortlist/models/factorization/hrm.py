@@ -70,7 +70,7 @@ class HRM(FactorModel):
         Days after which an interaction counts half in the trend; None: no trend term.
     n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
-    negative_draws, init, tol, patience, seed, n_threads
+    negative_draws, init, tol, patience, seed, n_threads, weighting, weight_cap
         As in `BPRMF`.
 
     References
@@ -286,7 +286,7 @@ class DKHRM(DynamicK, HRM):
         As in `HRM`.
     n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
-    negative_draws, init, tol, patience, seed, n_threads
+    negative_draws, init, tol, patience, seed, n_threads, weighting, weight_cap
         As in `BPRMF`.
 
     References

@@ -19,9 +19,11 @@ from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters, mf_round
 from shortlist.kernels.repeats import SIGNAL_UNITS, RepeatCounts, count_repeats, repeat_signals
 from shortlist.kernels.simd import factor_width
 from shortlist.kernels.trend import Sales, trend_scores
+from shortlist.models.counting import decayed_counts
 from shortlist.models.factorization.schedule import Schedule
 from shortlist.models.factorization.trend import relabel_sales
-from shortlist.types import Bools, Floats, Ints, Longs
+from shortlist.models.weighting import WeightTransform
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 
 class Representation(ABC):
@@ -37,6 +39,10 @@ class Representation(ABC):
     @abstractmethod
     def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
         """(indptr, item, group_starts): the rows of each group, and where the groups of each user start."""
+
+    @abstractmethod
+    def amounts(self, train: Interactions, transform: WeightTransform) -> Doubles:
+        """(n_rows,) what each row of the groups counts, by its weight."""
 
     def relabel(self, schedule: Schedule) -> None:  # noqa: B027  # optional
         """Adapt to new labels; called after every relabeling, before the next round."""
@@ -80,6 +86,9 @@ class UserFactors(Representation):
     def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
         indptr, items = train.item_sets
         return indptr, items, np.arange(train.n_users + 1, dtype=np.int64)
+
+    def amounts(self, train: Interactions, transform: WeightTransform) -> Doubles:
+        return decayed_counts(train, 1.0, transform).astype(np.float64)
 
     def run_round(
         self,
@@ -180,6 +189,10 @@ class HybridFactors(Representation):
 
     def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
         return self.rows.baskets, self.rows.item, self.rows.user_baskets
+
+    def amounts(self, train: Interactions, transform: WeightTransform) -> Doubles:
+        found = transform.of_rows(train)
+        return np.ones(train.n_rows) if found is None else found
 
     def relabel(self, schedule: Schedule) -> None:
         self.labeled_contexts = self.contexts._replace(item=schedule.label[self.contexts.item])

@@ -20,6 +20,8 @@ from shortlist.models.factorization.loss import LossRows, LossTracker, draw_rows
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.parameters import freeze
 from shortlist.models.factorization.schedule import Partition, Schedule, UniformExamples, choose_partition
+from shortlist.models.factorization.visits import repeat_rows
+from shortlist.models.weighting import COUNT_ROWS, WeightTransform
 from shortlist.types import Floats, Ints, Longs
 
 BY_ITEM = ("item", "bias", *(by_item for _, by_item in TERMS))  # parameters in the order of the labels
@@ -50,12 +52,15 @@ class TrainingTask:
     seed: int
     n_threads: int
     features: ItemFeatures | None = None  # the content of items, whose vectors are trained too
+    transform: WeightTransform = COUNT_ROWS  # how often a row is visited
 
     @cached_property
     def groups(self) -> tuple[Any, Any, Any]:
         """The groups of rows; see `Representation.groups`."""
         found: tuple[Any, Any, Any] = self.representation.groups(self.data)
-        return found
+        if not self.transform.is_used:
+            return found
+        return repeat_rows(found, self.representation.amounts(self.data, self.transform), self.seed)
 
     @property
     def row_starts(self) -> Longs:
