@@ -3,7 +3,8 @@
 The state after each item is scored against the item vectors. The loss is the cross-entropy of the next item
 against a sample of the catalogue that all positions of a batch share, drawn uniformly; the logits of the
 sample are raised by the logarithm of the sampling rate, so that the loss estimates the full softmax. One
-thread of BLAS, one random stream: the same seed gives the same model.
+thread of BLAS, one random stream: the same seed gives the same model. Shorter sequences of a batch are padded
+in front; the state passes over padding as over an item without a vector.
 """
 
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ class GRU:
             "output": np.eye(d, dtype=np.float32),
         }
         self.params["items"][-1] = 0
-        self.moments = {name: (np.zeros_like(p), np.zeros_like(p)) for name, p in self.params.items()}
+        self.adam_means = {name: (np.zeros_like(p), np.zeros_like(p)) for name, p in self.params.items()}
         self.n_steps = 0
 
     # ------------------------------------------------------------------ recurrence
@@ -54,7 +55,7 @@ class GRU:
         """(T, B, d) states after each input, and what `backward` needs."""
         p, d = self.params, self.n_factors
         gates_x = (x.reshape(-1, d) @ p["input"] + p["gates"]).reshape(*x.shape[:2], 3 * d)
-        before, rz, new, state_part = (np.empty((*x.shape[:2], n), np.float32) for n in (d, 2 * d, d, d))
+        before, rz, new, state_part = (np.empty((*x.shape[:2], n), x.dtype) for n in (d, 2 * d, d, d))
         states = np.empty_like(x)
         for t in range(x.shape[0]):
             before[t] = h
@@ -75,7 +76,7 @@ class GRU:
         """Gradients of the inputs and of the weights."""
         p, d = self.params, self.n_factors
         x, before, rz, new, state_part = cache
-        d_x_gates, d_h_gates = (np.empty((*x.shape[:2], 3 * d), np.float32) for _ in range(2))
+        d_x_gates, d_h_gates = (np.empty((*x.shape[:2], 3 * d), x.dtype) for _ in range(2))
         d_h, back = np.zeros_like(before[0]), np.ascontiguousarray(p["state"].T)
         slope_n, slope_rz = 1 - new * new, rz * (1 - rz)
         for t in range(x.shape[0] - 1, -1, -1):
@@ -107,7 +108,7 @@ class GRU:
         """Mean cross-entropy of a batch (T, B), and the gradients; targets of n_items are left out."""
         p, d = self.params, self.n_factors
         x = p["items"][inputs] * masks[0]
-        states, cache = self.forward(x, np.zeros((inputs.shape[1], d), np.float32))
+        states, cache = self.forward(x, np.zeros((inputs.shape[1], d), x.dtype))
         valid = np.flatnonzero(targets.ravel() < self.n_items)
         target, n = targets.ravel()[valid], np.float32(valid.size)
         used, drop = states.reshape(-1, d)[valid], masks[1].reshape(-1, d)[valid]
@@ -135,8 +136,8 @@ class GRU:
         _add_rows(d_items, target, d_first[:, None] * h)
         d_bias = np.zeros_like(p["bias"])
         d_bias[sampled] = logits.sum(axis=0)
-        d_bias += np.bincount(target, d_first, self.n_items).astype(np.float32)
-        d_states = np.zeros((targets.size, d), np.float32)
+        d_bias += np.bincount(target, d_first, self.n_items).astype(x.dtype)
+        d_states = np.zeros((targets.size, d), x.dtype)
         d_states[valid] = (d_h @ p["output"].T) * drop
         d_x, grads = self.backward(d_states.reshape(states.shape), cache)
         _add_rows(d_items, inputs.ravel(), (d_x * masks[0]).reshape(-1, d))
@@ -184,7 +185,7 @@ class GRU:
         limit = np.float32(min(1.0, 1.0 / max(norm, 1e-9)))
         rate = self.lr * np.sqrt(1 - b2**self.n_steps) / (1 - b1**self.n_steps)
         for name, gradient in grads.items():
-            m, v = self.moments[name]
+            m, v = self.adam_means[name]
             g = gradient * limit
             m += np.float32(1 - b1) * (g - m)
             v += np.float32(1 - b2) * (g * g - v)
