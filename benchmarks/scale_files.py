@@ -8,6 +8,7 @@ user, 50,000 items whose popularity falls with their number, times within a year
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from machine import describe, peak_mib, save_results
+from machine import RESULTS, describe, peak_mib, save_results
 from ray_processes import worker_pids
 from scale import cpu_of, peak_of, start_nodes
 
@@ -54,6 +55,7 @@ class Memory(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.ended, self.workers, self.tasks = threading.Event(), {}, {}
+        self.cpu: dict[int, float] = {}  # seconds of each of these processes
         self.total = 0.0  # largest sum of the resident MiB of all these processes and the driver
 
     def run(self) -> None:
@@ -68,7 +70,7 @@ class Memory(threading.Thread):
 
     def _note(self, found: dict[int, float], pid: int) -> None:
         try:
-            found[pid] = peak_of(pid)
+            found[pid], self.cpu[pid] = peak_of(pid), cpu_of(pid)
         except (OSError, StopIteration):  # it has ended
             return
 
@@ -100,8 +102,16 @@ def main() -> None:
         result = run(files, Path(place) / "model", given.rows) | {"gigabytes_of_files": size / 1e9}
     print(result, flush=True)
     if not given.quick:
-        save_results("scale_files", {"machine": describe("ray"), **result})
+        runs = [one for one in known_runs() if one["rows"] != given.rows] + [result]
+        runs.sort(key=lambda one: one["rows"])
+        save_results("scale_files", {"machine": describe("ray"), "runs": runs})
     return None
+
+
+def known_runs() -> list[dict[str, object]]:
+    """The results of earlier runs, with other numbers of rows."""
+    path = RESULTS / "scale_files.json"
+    return json.loads(path.read_text())["runs"] if path.exists() else []
 
 
 def run(files: Path, out: Path, n_rows: int) -> dict[str, object]:
@@ -145,6 +155,8 @@ def run(files: Path, out: Path, n_rows: int) -> dict[str, object]:
         "seconds_to_divide_the_files": times["divided"] - times["start"],
         "seconds_in_all": time.perf_counter() - times["start"],
         "driver_cpu_seconds": cpu_of_self(),
+        "worker_cpu_seconds": sum(memory.cpu[pid] for pid in memory.workers),
+        "task_cpu_seconds": sum(memory.cpu[pid] for pid in memory.tasks),
         "million_updates_per_second": rates,
         "gigabytes_of_shards": shards,
     }

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # the tests run this file by its path
+import scale_tables
+
 EXAMPLES = Path(__file__).with_name("examples.md")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 Rows = Iterator[tuple[str, ...]]
@@ -375,6 +378,11 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "gap": gap,
     },
     "production.md": {"serve": serve},
+    "scale.md": {
+        "speed": lambda: scale_tables.speed(results("scale_speed")),
+        "files": lambda: scale_tables.files(results("scale_files")),
+        "clusters": lambda: scale_tables.clusters(results("scale_files")),
+    },
     "content.md": {"content": content, "papers": papers},
     "data.md": {"quantities": quantities, "ratings": ratings},
     "../README.md": {"strict": strict},

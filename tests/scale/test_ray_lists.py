@@ -75,20 +75,25 @@ def test_lost_tasks_are_repeated_and_errors_are_raised(cluster):
         list(sl.RayEngine().map(refuse, [1, 7]))
 
 
-def test_arrays_of_a_task_are_in_the_store_of_its_node(cluster):
+def test_arrays_of_a_task_are_in_the_store_of_its_node(cluster, monkeypatch):
     """Once per node, and not in the memory of each process."""
     from shortlist.scale import ray_session
 
+    monkeypatch.setattr(ray_session, "SMALL", 1000)
     data = crowd()
-    function = Fixed(partial(describe_arrays, data))
-    assert list(sl.RayEngine().map(function, [0, 1])) == [(False, False, data.n_rows)] * 2
-    again = list(sl.RayEngine().map(function, [2]))
-    assert again == [(False, False, data.n_rows)]
+    function = Fixed(partial(describe_arrays, data, np.ones(500)))
+    found = (False, False, True, data.n_rows)  # arrays that can be written are copied
+    assert list(sl.RayEngine().map(function, [0, 1])) == [found] * 2
+    assert list(sl.RayEngine().map(function, [2])) == [found]
     assert len(ray_session.fixed_functions) == 1
 
 
-def describe_arrays(data, _):
-    return data.item.flags.owndata, data.item.flags.writeable, data.n_rows
+def describe_arrays(data, other, _):
+    held = data.item
+    while isinstance(held.base, np.ndarray):
+        held = held.base
+    is_copy = isinstance(held.base, (bytes, bytearray)) or held.flags.owndata
+    return is_copy, data.item.flags.writeable, other.flags.writeable, data.n_rows
 
 
 def test_runs_of_the_paper_are_those_of_one_process(cluster, tmp_path):

@@ -1,6 +1,7 @@
 """WorkerProcess: the class of the Ray actors; it sets the environment before anything is compiled."""
 
 import os
+import pickle
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -58,5 +59,6 @@ def run_task(
             "install the same versions on every node."
         )
     latest.clear()
-    latest[name] = ray.get(function[0])
+    data, arrays = ray.get(function[0])
+    latest[name] = pickle.loads(data, buffers=arrays)
     return latest[name](task)
