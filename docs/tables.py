@@ -218,6 +218,18 @@ def rivals() -> Rows:
     yield ("gap recovered", *(f"{found[key]['gap_recovered']:.1%}" for key in titles))
 
 
+def leave_one_out() -> Rows:
+    """HR@10 and NDCG@10 of the last film (benchmarks/leave_one_out.py)."""
+    found = results("leave_one_out")
+    valid, test = (found["parts"][part]["rows"] for part in ("valid", "test"))
+    yield ("MovieLens-1M", "HR@10, validation", "NDCG@10, validation", "HR@10, test", "NDCG@10, test")
+    for name in valid:
+        figures = (rows[name][metric] for rows in (valid, test) for metric in ("hr", "ndcg"))
+        yield (name, *(f"{value:.3f}" for value in figures))
+    for name, row in found["published"].items():
+        yield (f"published: {name}", "", "", f"{row['hr']:.3f}", f"{row['ndcg']:.3f}")
+
+
 def boundary() -> Rows:
     """The boundary from the models' own probabilities against the best fixed N (benchmarks/boundary.py)."""
     titles, found = STRICT | DATASETS, results("boundary")["rows"]
@@ -372,6 +384,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "earlier": earlier,
         "strict": strict,
         "rivals": rivals,
+        "leave_one_out": leave_one_out,
         "boundary": boundary,
         "ablation": ablation,
         "curve": curve,
