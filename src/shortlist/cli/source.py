@@ -53,7 +53,11 @@ class Reading:
     min_rating: Annotated[
         float | None, Parameter(help="Lowest weight that counts as liked; lower ones are negative.")
     ] = None
+    missing: Annotated[
+        Literal["error", "drop"], Parameter(help="Rows without a user or an item, such as guests' orders.")
+    ] = "error"
     separator: Annotated[str | None, Parameter(help="Separator of the fields in a text file.")] = None
+    encoding: Annotated[str | None, Parameter(help="Encoding of a text file, such as cp1252.")] = None
     query: Annotated[str | None, Parameter(help="SQL query, if the source is a database.")] = None
     table: Annotated[str | None, Parameter(help="Table to read, if the source is a database.")] = None
 
