@@ -34,7 +34,8 @@ from shortlist.models.counting import decayed_counts
 MIN_USERS = {"ta-feng": 60, "online-retail": 60, "ml-100k": 10}  # per item
 N_USERS, N_CANDIDATES, MIN_RATING = 3000, 50, 4
 WEIGHTINGS = ("none", "linear", "log", "cap")
-MODELS = ("PersonalFrequency", "TIFUKNN", "EASE")
+MODELS = ("PersonalFrequency", "TIFUKNN", "EASE", "BPRMF")
+EPOCHS = 20  # of BPRMF; an epoch with weights makes up to four times as many steps
 # name → (min_rating, negative_weights, weighting), for ratings
 RATINGS = {
     "all, none": (None, "drop", "none"),
@@ -55,6 +56,8 @@ def build_model(name: str, weighting: str, train: Interactions) -> Recommender:
         shape = sl.EASE(**params).weight_transform
         values = decayed_counts(train, 1.0, shape) if shape.is_used else np.ones(1)
         return sl.EASE(reg=300 * float(np.mean(values.astype(np.float64) ** 2)), **params)
+    if name == "BPRMF":
+        return sl.BPRMF(n_factors=32, n_epochs=EPOCHS, n_threads=1, **params)
     if name == "TwoStage":
         return sl.TwoStage(weighting=weighting, weight_cap=2.0, n_bags=1, n_snapshots=10_000, n_threads=1)
     return getattr(sl, name)(**params)

@@ -1,6 +1,7 @@
 """Files of every format give the same rows; invalid files give clear errors."""
 
 import gzip
+import sqlite3
 import subprocess
 import sys
 
@@ -315,3 +316,75 @@ print(sorted({{"pandas", "pyarrow"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+class TestMissingIds:
+    """Rows without a user or an item."""
+
+    TEXT = 'user_id,item_id,quantity\nann,tea,1\n,jam,2\nbob,,1\nbob,jam,3\n"",oil,1\n'
+
+    def test_the_error_names_the_option(self, write):
+        message = error_of(write("e.csv", self.TEXT))
+        assert "row 2" in message
+        assert "missing='drop'" in message
+        assert "--missing drop" in message
+
+    @pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
+    def test_rows_are_dropped_and_counted(self, write, tmp_path, kind):
+        path = write("e.csv", self.TEXT)
+        if kind != "csv":
+            table, path = pl.read_csv(path), tmp_path / f"e.{kind}"
+            (table.write_parquet if kind == "parquet" else table.write_ndjson)(path)
+        data = read_interactions(path, missing="drop")
+        assert data.to_frame().select("user_id", "item_id").rows() == [("ann", "tea"), ("bob", "jam")]
+        assert data.weight.tolist() == [1, 3]
+        assert "3 of 5 rows have no 'user_id' or 'item_id' and were dropped." in data.source.notes
+
+    def test_integers_stay_integers(self, write):
+        data = read_interactions(write("e.csv", "user_id,item_id\n1,5\n,6\n2,6\n"), missing="drop")
+        assert data.users.values.to_list() == [1, 2]
+
+    def test_nothing_is_noted_if_nothing_is_missing(self, write):
+        data = read_interactions(write("e.csv", "user_id,item_id\na,5\nb,6\n"), missing="drop")
+        assert not any("dropped" in note for note in data.source.notes)
+
+    def test_a_database(self, tmp_path):
+        uri = f"sqlite:///{tmp_path / 'shop.db'}"
+        with sqlite3.connect(tmp_path / "shop.db") as connection:
+            connection.execute("create table orders (user_id text, item_id text)")
+            connection.executemany("insert into orders values (?, ?)", [("a", "x"), (None, "y"), ("b", "y")])
+        assert read_interactions(uri, table="orders", missing="drop").n_rows == 2
+        with pytest.raises(ConfigError, match="encoding needs a text table"):
+            read_interactions(uri, table="orders", encoding="cp1252")
+
+    def test_wrong_options(self, write):
+        with pytest.raises(DataError, match="leaves none"):
+            read_interactions(write("e.csv", "user_id,item_id\n,5\n,6\n"), missing="drop")
+        with pytest.raises(ConfigError, match="missing must be 'error' or 'drop'"):
+            read_interactions(write("e.csv", "user_id,item_id\na,5\n"), missing="keep")
+
+
+class TestEncoding:
+    """Text files that are not UTF-8."""
+
+    TEXT = "user_id,item_id\nMüller,1\nŽižek,2\n"
+
+    @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "cp1250", "iso8859-2"])
+    def test_names_survive(self, write, encoding):
+        data = read_interactions(write("e.csv", self.TEXT.encode(encoding)), encoding=encoding)
+        assert data.users.values.to_list() == ["Müller", "Žižek"]
+
+    def test_compressed(self, write):
+        path = write("e.csv.gz", gzip.compress(self.TEXT.encode("cp1250")))
+        assert read_interactions(path, encoding="cp1250").users.values[1] == "Žižek"
+
+    def test_errors(self, write, tmp_path):
+        path = write("e.csv", self.TEXT.encode("cp1250"))
+        assert "--encoding" in error_of(path)
+        with pytest.raises(DataError, match="must be ascii text, got other bytes at byte 17"):
+            read_interactions(path, encoding="ascii")
+        with pytest.raises(ConfigError, match="encoding must be one that Python knows"):
+            read_interactions(path, encoding="klingon")
+        pl.DataFrame({"user_id": [1, 2], "item_id": [1, 2]}).write_parquet(tmp_path / "e.parquet")
+        with pytest.raises(ConfigError, match="encoding needs a text table"):
+            read_interactions(tmp_path / "e.parquet", encoding="cp1252")

@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
+from shortlist.content.matrices import to_rows
 from shortlist.core.ragged import ItemSets, no_sets
-from shortlist.recommend.sparse import SparseItems, SparseScores, dense_scores, search_sparse, to_rows
+from shortlist.recommend.sparse import (
+    SparseItems,
+    SparseScores,
+    dense_scores,
+    search_sparse,
+    top_items,
+)
 
 
 def sparse(rng, n_rows, n_columns, density, negative):
@@ -54,3 +61,23 @@ def test_candidates_are_scored_like_all_items():
         assert first.items[at].tolist() == [item for item in whole if item in shared][:5]
         again = slice(second.indptr[user], second.indptr[user + 1])
         assert second.items[again].tolist() == first.items[at].tolist()
+
+
+@pytest.mark.parametrize("negative", [False, True])
+@pytest.mark.parametrize(
+    ("n_items", "density", "block"), [(3000, 0.2, 256), (3000, 0.002, 512), (900, 0.3, 7)]
+)
+def test_the_search_does_not_depend_on_the_blocks(n_items, density, block, negative):
+    rng = np.random.default_rng(block)
+    items, queries = sparse(rng, n_items, 60, density, negative), sparse(rng, 20, 60, 0.3, negative)
+    queries.data[queries.indptr[3] : queries.indptr[4]] = 0  # nothing is found for it
+    scores = SparseScores(to_rows(queries), SparseItems.of(items))
+    dense = dense_scores(scores, np.arange(n_items, dtype=np.int32))
+    for width in (1, 12, 200):
+        hits = top_items(scores.queries, scores.items, scores.items.postings, width, block)
+        for query, row in enumerate(dense):
+            best = np.argsort(-row, kind="stable")[:width]
+            best = best[row[best] > -np.inf]
+            at = slice(hits.indptr[query], hits.indptr[query + 1])
+            assert hits.items[at].tolist() == best.tolist()
+            assert hits.scores[at].tolist() == row[best].tolist()

@@ -2,12 +2,9 @@
 
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from shortlist.errors import ConfigError
 from shortlist.models.factorization import training
 from tests.models.cases import bits, checkerboard, crowd, fit, model
 from tests.models.factorization.test_training import Recorder, split
-from tests.scale.cluster import kill_before, kill_worker, needs_ray, no_workers_remain
+from tests.scale.cluster import kill_before, kill_worker, needs_ray, no_workers_remain, run_killed
 
 pytestmark = [
     *needs_ray,
@@ -172,15 +169,8 @@ KILLED_DRIVER = """
 
 
 def test_killed_driver_resumes_to_the_same_bits(cluster, tmp_path):
-    place, home = tmp_path / "run", Path(__file__).parents[2]
-    code = textwrap.dedent(KILLED_DRIVER).format(place=str(place), address=cluster.address)
-    killed = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        cwd=home,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(home), str(home / "src")])},
-        timeout=300,
-    )
-    assert killed.returncode == -signal.SIGKILL
+    place = tmp_path / "run"
+    run_killed(KILLED_DRIVER.format(place=str(place), address=cluster.address))
     recorder = Recorder()
     one = model("DKHRM", n_epochs=7).fit(
         crowd(), checkpoint=place, progress=recorder, engine=sl.RayEngine(n_workers=2)

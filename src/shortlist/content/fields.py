@@ -8,11 +8,13 @@ import numpy as np
 import polars as pl
 from scipy.sparse import csr_array
 
+from shortlist.content.matrices import to_rows
 from shortlist.content.words import Strings, WordTable
 from shortlist.core.checks import check_array, check_text, check_whole_value, file_error
 from shortlist.core.ragged import starts
 from shortlist.data.item_columns import KINDS
 from shortlist.errors import DataError
+from shortlist.kernels.postings import row_norms, scale_rows
 from shortlist.types import Doubles, Floats, Longs
 
 PIVOT = 0.85  # share of a text's own length in its normalization (Singhal, Buckley and Mitra, 1996)
@@ -77,8 +79,8 @@ class Field:
         norms = _norms(weighted)
         if self.kind == "text":
             norms = np.where(norms > 0, (1 - PIVOT) * self.mean_norm + PIVOT * norms, 1)
-        scale = np.repeat(1 / np.where(norms > 0, norms, 1), np.diff(weighted.indptr))
-        values = (weighted.data * scale).astype(np.float32)
+        values = np.empty(weighted.data.size, np.float32)
+        scale_rows(to_rows(weighted), 1 / np.where(norms > 0, norms, 1), values)
         return csr_array((values, weighted.indices, weighted.indptr), shape=weighted.shape)
 
     def labels(self, features: Longs) -> list[str]:
@@ -208,5 +210,6 @@ def _unit_vectors(column: pl.Series, n_features: int) -> csr_array:
 
 def _norms(matrix: csr_array) -> Doubles:
     """(n_rows,) Euclidean lengths."""
-    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    return np.sqrt(np.bincount(row, weights=matrix.data.astype(np.float64) ** 2, minlength=matrix.shape[0]))
+    norms = np.empty(matrix.shape[0])
+    row_norms(to_rows(matrix), norms)
+    return norms

@@ -1,4 +1,4 @@
-"""Sparse matrices: as the arrays of a file, and with more rows and columns."""
+"""Sparse matrices: as the arrays of kernels and of files, and with more rows and columns."""
 
 from typing import Any
 
@@ -6,6 +6,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from shortlist.core.checks import check_array, check_starts, file_error
+from shortlist.core.ragged import read_only
+from shortlist.kernels.postings import SparseRows
 
 
 def pack_matrix(name: str, matrix: csr_array) -> dict[str, Any]:
@@ -37,3 +39,12 @@ def resize_matrix(matrix: csr_array, n_rows: int, n_columns: int) -> csr_array:
     indptr = np.append(matrix.indptr, np.full(n_rows, matrix.indptr[-1], matrix.indptr.dtype))
     shape = (matrix.shape[0] + n_rows, matrix.shape[1] + n_columns)
     return csr_array((matrix.data, matrix.indices, indptr), shape=shape)
+
+
+def to_rows(matrix: csr_array) -> SparseRows:
+    """A SciPy matrix as the arrays that kernels read."""
+    return SparseRows(
+        read_only(matrix.indptr.astype(np.int64)),
+        read_only(matrix.indices.astype(np.int32)),
+        read_only(matrix.data.astype(np.float32)),
+    )

@@ -101,19 +101,17 @@ class WordTable:
         words, counts = np.empty(most, np.int32), np.empty(most, np.int32)
         indptr = np.zeros(at.size, np.int64)
         state = np.array([n_known, 0], np.int64)
-        places = np.empty((n_known + most if learn else n_known, 2), np.int64)
-        latest = np.full(places.shape[0], -1, np.int64)
         row = 0
-        while True:
+        while row < at.size - 1:
+            room = self.keys.size // 2 if learn else n_known
+            places, latest = np.empty((room, 2), np.int64), np.full(room, -1, np.int64)
             row = count_words(
                 read_only(text), read_only(at), row, self.keys, self.numbers, places, state, latest, indptr,
                 words, counts, learn,
             )  # fmt: skip
-            if row == at.size - 1:
-                break
             self._add_words(text, places[self.hashes.size : state[0]])
-            self._resize(2 * self.keys.size)
-        self._add_words(text, places[self.hashes.size : state[0]])
+            if row < at.size - 1:
+                self._resize(2 * self.keys.size)
         n = int(state[1])
         return SparseRows(indptr, words[:n].copy(), counts[:n].astype(np.float32))
 

@@ -1,4 +1,4 @@
-"""ExpectedF1, ExpectedNDCG and ExpectedValue: cutoffs that maximize an expectation."""
+"""ExpectedF1 and ExpectedNDCG: cutoffs that maximize the expected utility of a list."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -6,9 +6,9 @@ from typing import ClassVar, Self
 import numpy as np
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text, file_error
-from shortlist.core.estimator import check_choice
+from shortlist.core.estimator import check_choice, check_flag
 from shortlist.core.metrics import ideal_dcg
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff
+from shortlist.cutoff.base import FITTED_IDS, CutLists
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.candidates import Labels
@@ -16,13 +16,12 @@ from shortlist.cutoff.checks import check_interval, needs_all_outcomes
 from shortlist.cutoff.search import (
     TARGETS,
     choose_by_standard_error,
-    count_above,
     coverage_threshold,
-    running_minimum,
     user_utilities,
 )
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
+from shortlist.errors import ConfigError
 from shortlist.kernels.expected import compute_independent_utilities, compute_joint_utilities
 from shortlist.types import Doubles, Ints
 
@@ -114,7 +113,12 @@ class ExpectedUtility(CalibratedCutoff):
         p = self._probabilities(lists, history)
         curve, lengths = self._curve(lists, p, history, self.size_)
         best = _best_utilities(lists, curve, lengths)
-        return CutLists(np.where(best < floor, 0, lengths).astype(np.int32), probabilities=p)
+        lowest = np.maximum(floor, self._value_of_silence(lists, p, history))
+        return CutLists(np.where(best < lowest, 0, lengths).astype(np.int32), probabilities=p)
+
+    def _value_of_silence(self, lists: RankedLists, p: Doubles, history: Interactions | None) -> Doubles:
+        """(n_lists,) expected utility of an empty list."""
+        return np.zeros(len(lists))
 
     def with_floor(self, floor: float) -> Self:
         """Return a fitted copy with another floor.
@@ -258,6 +262,10 @@ class ExpectedF1(ExpectedUtility):
         Lists with a lower expected F1 stay empty.
     coverage
         Choose the floor so that this share of the validation users gets a list.
+    silence
+        Whether an empty list for a user without any relevant item counts 1, as in `evaluate_alerts`, instead
+        of 0. A list then stays empty if that is more likely to be right. The number of relevant items is
+        predicted from the candidates of each request: size must be "auto" or "probabilities".
 
     References
     ----------
@@ -275,7 +283,30 @@ class ExpectedF1(ExpectedUtility):
     True
     """
 
+    silence: bool = False
+
     target = "f1"
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_flag(silence=self.silence)
+        if self.silence and self.size not in ("auto", "probabilities"):
+            raise ConfigError(
+                f"size must be 'auto' or 'probabilities' with silence=True, got {self.size!r}; the number of "
+                "relevant items is that of the candidates of a request."
+            )
+
+    def _choose(self, labels: Labels, p: Doubles, history: Interactions | None) -> str:
+        return "probabilities" if self.silence else super()._choose(labels, p, history)
+
+    def _value_of_silence(self, lists: RankedLists, p: Doubles, history: Interactions | None) -> Doubles:
+        if not self.silence:
+            return super()._value_of_silence(lists, p, history)
+        owner = np.repeat(np.arange(len(lists)), np.diff(lists.indptr))
+        with np.errstate(divide="ignore"):
+            log_none = np.bincount(owner, weights=np.log1p(-p), minlength=len(lists))
+        found: Doubles = np.exp(log_none)  # no candidate is relevant
+        return found
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -311,85 +342,3 @@ class ExpectedNDCG(ExpectedUtility):
     """
 
     target = "ndcg"
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class ExpectedValue(CalibratedCutoff):
-    """Show items while their expected value p · gain − (1 − p) · cost is positive.
-
-    That is while the probability p exceeds cost / (gain + cost).
-
-    Parameters
-    ----------
-    n_candidates
-        Number of top candidates considered per user.
-    calibration
-        How scores become probabilities: a method of `Calibration` or a `Calibration`; "none" uses the
-        probabilities that the lists carry.
-    gain
-        Value of an item that the user interacts with.
-    cost
-        Cost of an item that the user does not interact with, in the same unit as `gain`.
-
-    Examples
-    --------
-    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
-    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
-    >>> cut = sl.cutoff.ExpectedValue(gain=3.0, cost=1.0).fit(candidates, split.valid, history=split.train)
-    >>> lists = cut.apply(candidates, history=split.train)
-    >>> bool((lists.probabilities > 0.25).all())
-    True
-    """
-
-    gain: float = 1.0
-    cost: float = 0.1
-
-    reason = "value"
-    empty_reason = "value"
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_interval("gain", self.gain, low=0, high=np.inf, ends=False, advice="use the same unit as cost.")
-        check_interval("cost", self.cost, low=0, high=1e300, advice="use the same unit as gain.")
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether `fit` has been called; not needed if the scores are probabilities."""
-        return self.calibration == "none" or "calibration_" in vars(self)
-
-    def _summary(self) -> str:
-        return self._calibration_summary()
-
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        check_names(self.fitted(), ("calibration_",), FITTED_IDS)
-
-    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
-        self._calibrate(labels, history)
-
-    def reuse_calibration(self, other: Cutoff | None, *, has_probabilities: bool) -> bool:
-        """Take the calibration of another fitted cutoff, or the probabilities of the lists if they have any.
-
-        Parameters
-        ----------
-        other
-            A fitted cutoff.
-        has_probabilities
-            Whether the lists carry probabilities.
-
-        Returns
-        -------
-        bool
-            Whether there are probabilities.
-        """
-        self.calibration = "none"
-        if isinstance(other, CalibratedCutoff) and "calibration_" in vars(other):
-            self.calibration, self.n_candidates = other.calibration, other.n_candidates
-            self.calibration_ = other.calibration_
-            return other.calibration != "none" or has_probabilities
-        return has_probabilities
-
-    def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
-        p = self._probabilities(lists, history)
-        threshold = self.cost / (self.gain + self.cost)
-        return CutLists(count_above(running_minimum(p, lists), lists, threshold), p)

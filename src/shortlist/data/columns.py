@@ -26,6 +26,10 @@ from shortlist.errors import DataError
 from shortlist.types import Floats, Longs
 
 REQUIRED = ("user_id", "item_id")
+DROP_ROWS = (
+    "drop these rows, such as guests' orders, with missing='drop' in read_interactions (--missing drop), or "
+    "filter the table"
+)
 PREVIEW_ROWS = 100  # of the unused columns, to find one that looks like a time
 
 
@@ -97,11 +101,12 @@ class Table:
 
     def ids(self, role: str) -> pl.Series | None:
         """The ids of an optional column, without nulls."""
-        return None if role not in self.roles else _check_ids(self._take(role))
+        advice = f'fill or drop these rows, or pass {role}=""'
+        return None if role not in self.roles else _check_ids(self._take(role), advice)
 
     def required_ids(self, role: str) -> pl.Series:
         """The ids of a column that `match_columns` guarantees."""
-        return _check_ids(self._take(role))
+        return _check_ids(self._take(role), DROP_ROWS)
 
     def times(self) -> Longs | None:
         """(n_rows,) microseconds since 1970 UTC."""
@@ -292,7 +297,7 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0][:150] if str(error) else type(error).__name__
 
 
-def _check_ids(series: pl.Series) -> pl.Series:
+def _check_ids(series: pl.Series, advice: str) -> pl.Series:
     """Strings or integers, none of them empty."""
     empty = series.is_null()
     if not empty.any() and series.dtype == pl.String:
@@ -300,11 +305,9 @@ def _check_ids(series: pl.Series) -> pl.Series:
     if empty.any():
         row = int(empty.arg_max() or 0)
         got = "null" if series[row] is None else "an empty string"
-        kept = "is_not_null()" if series[row] is None else "ne('')"
         raise DataError(
             f"column {series.name!r}, row {row + 1}: an id must not be empty, got {got} in "
-            f"{int(empty.sum()):,} of {len(series):,} rows; drop these rows, such as guests' orders, with "
-            f"polars: frame.filter(pl.col({series.name!r}).{kept})."
+            f"{int(empty.sum()):,} of {len(series):,} rows; {advice}."
         )
     try:
         return id_series(series)

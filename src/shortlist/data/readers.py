@@ -12,10 +12,12 @@ from shortlist.data.columns import REQUIRED, Table, check_distinct, match_column
 from shortlist.data.filters import check_trainable
 from shortlist.data.interactions import Interactions
 from shortlist.data.json_ids import check_json_ids
+from shortlist.data.missing_rows import Missing, check_missing, select_known
 from shortlist.data.negative_rows import NegativeWeights
 from shortlist.data.sources import (
     FORMATS,
     Format,
+    check_encoding,
     detect_format,
     explain_read_error,
     find_files,
@@ -44,9 +46,11 @@ def read_interactions(
     time_format: str | None = None,
     negative_weights: NegativeWeights = "drop",
     min_rating: float | None = None,
+    missing: Missing = "error",
     format: Format | None = None,  # noqa: A002  the usual name of this option
     separator: str | None = None,
     header: Sequence[str] | None = None,
+    encoding: str | None = None,
     query: str | None = None,
     table: str | None = None,
     training: bool = True,
@@ -68,12 +72,18 @@ def read_interactions(
     min_rating
         The lowest weight that counts as liked. Rows below it are negative feedback: they are dropped, or kept
         with the (negative) distance from `min_rating` as weight, as `negative_weights` says.
+    missing
+        Whether a row without a user or an item, such as the order of a guest, is an error, or dropped and
+        counted in `source`.
     format
         File format, for files without a known extension.
     separator
         Field separator of a text file.
     header
         Column names of a text file that has no header line.
+    encoding
+        Encoding of a text file, such as "latin-1", "cp1252" or "utf-16"; None: UTF-8. The whole file is read
+        into memory.
     query, table
         SQL query or table name; a database needs exactly one of them.
     training
@@ -98,8 +108,10 @@ def read_interactions(
     Interactions(2 rows, 2 users, 2 items, 2 baskets)
     """
     given = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)
+    check_missing(missing)
     if isinstance(source, str) and is_uri(source):
         label = source.partition(":")[0] + " database"
+        check_encoding(label, encoding)
 
         def query_table() -> Table:
             names: list[str] = []  # of all columns, if only those needed are fetched
@@ -108,8 +120,8 @@ def read_interactions(
                 names.extend(found)
                 return list(match_columns(check_distinct(found), given).values())
 
-            rows = read_sql(source, query, table, needed)
-            return Table(
+            rows, dropped = select_known(read_sql(source, query, table, needed), given, missing)
+            found = Table(
                 rows,
                 given,
                 time_format=time_format,
@@ -118,6 +130,7 @@ def read_interactions(
                 label=label,
                 whole=pl.LazyFrame(schema=dict.fromkeys(names, pl.Null)) if names else None,
             )
+            return _noted(found, dropped)
 
         return _build(query_table, label, training)
     if query is not None or table is not None:
@@ -134,7 +147,8 @@ def read_interactions(
         rows = _parse_text(scan, given) if kind in SEPARATORS else scan
         if kind == "jsonl":
             rows = check_json_ids(paths, scan, given)
-        return Table(
+        rows, dropped = select_known(rows, given, missing)
+        found = Table(
             rows,
             given,
             time_format=time_format,
@@ -144,12 +158,20 @@ def read_interactions(
             label=label,
             whole=scan,
         )
+        return _noted(found, dropped)
 
     try:
-        sources = open_sources(paths, kind)
+        sources = open_sources(paths, kind, encoding)
         return _build(scan_table, label, training)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise explain_read_error(error, paths, kind, separator or SEPARATORS.get(kind)) from None
+
+
+def _noted(table: Table, sentence: str | None) -> Table:
+    """The table with a note."""
+    if sentence is not None:
+        table.note(sentence)
+    return table
 
 
 def _build(open_table: Callable[[], Table], label: str, training: bool) -> Interactions:
@@ -210,7 +232,11 @@ def _scan(sources: Any, kind: str, separator: str | None, header: Sequence[str] 
 def _check_header(names: list[str], separator: str) -> None:
     """Raise DataError if the header has another separator, repeats a name, is a row of data, or not UTF-8."""
     if any("\0" in name for name in names):
-        raise DataError("the file must be UTF-8 text, got UTF-16 or binary; convert it first.")
+        raise DataError(
+            "the file must be UTF-8 text, got UTF-16 or binary; pass encoding='utf-16' "
+            "(--encoding utf-16), or convert it.",
+            parameter="encoding",
+        )
     if len(names) > 1 and all(NUMBER.match(name) for name in names):
         raise DataError(
             f"the first line must name the columns, got {', '.join(names[:4])}; "

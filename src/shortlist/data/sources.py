@@ -11,6 +11,7 @@ from typing import Literal
 
 import polars as pl
 
+from shortlist.core.estimator import short_repr
 from shortlist.data.compression import (
     COMPRESSED,
     ZSTD,
@@ -19,7 +20,7 @@ from shortlist.data.compression import (
     is_compressed,
     plain_sources,
 )
-from shortlist.errors import DataError
+from shortlist.errors import ConfigError, DataError
 from shortlist.text import redact_uri
 
 Format = Literal["csv", "tsv", "inter", "parquet", "jsonl"]
@@ -85,15 +86,50 @@ def _match(pattern: Path) -> list[Path]:
     return sorted(Path(name) for name in names if Path(name).is_file())
 
 
-def open_sources(paths: list[Path], kind: str) -> list[Path] | list[str] | list[bytes]:
+def open_sources(
+    paths: list[Path], kind: str, encoding: str | None = None
+) -> list[Path] | list[str] | list[bytes]:
     """What polars scans without treating a name as a pattern: paths, or the contents of compressed files."""
     whole = list(map(Path.absolute, paths))
+    if encoding is not None:
+        return _decode(whole, kind, encoding)
     if kind == "parquet":
         return list(map(decompress, whole)) if any(map(is_compressed, whole)) else whole
     sources = plain_sources(whole)
     if kind == "jsonl" and sources is whole:  # scan_ndjson has no glob=False
         return [glob.escape(str(path)) for path in whole]
     return sources
+
+
+def check_encoding(kind: str, encoding: str | None) -> None:
+    """Raise ConfigError for an encoding of what is no text table."""
+    if encoding is not None and kind not in ("csv", "tsv", "inter"):
+        raise ConfigError(
+            f"encoding needs a text table such as CSV, got {kind}; omit it.", parameter="encoding"
+        )
+
+
+def _decode(paths: list[Path], kind: str, encoding: str) -> list[bytes]:
+    """The contents of text files in another encoding, as UTF-8; they are read into memory."""
+    check_encoding(kind, encoding)
+    found = []
+    for path in paths:
+        try:
+            found.append(decompress(path).decode(encoding).encode())
+        except (LookupError, TypeError, ValueError) as error:
+            if isinstance(error, UnicodeError):
+                at = f" at byte {error.start:,}" if isinstance(error, UnicodeDecodeError) else ""
+                raise DataError(
+                    f"{path}: the file must be {encoding} text, got other bytes{at}; pass another encoding, "
+                    "such as 'cp1252' or 'utf-16'.",
+                    parameter="encoding",
+                ) from None
+            raise ConfigError(
+                f"encoding must be one that Python knows, got {short_repr(encoding)}; try 'latin-1', "
+                "'cp1252' or 'utf-16'.",
+                parameter="encoding",
+            ) from None
+    return found
 
 
 def _check_not_empty(path: Path) -> Path:
@@ -173,7 +209,11 @@ def explain_read_error(
     if kind == "parquet":
         return DataError(f"{path}: the file is not valid Parquet ({reason[:200]}); check how it was written.")
     if "utf-8" in reason or "utf8" in reason:
-        return DataError(f"{path}: the file must be UTF-8 text, got other bytes; convert it first.")
+        return DataError(
+            f"{path}: the file must be UTF-8 text, got other bytes; pass its encoding, such as "
+            "encoding='cp1252' (--encoding cp1252), or convert it.",
+            parameter="encoding",
+        )
     if "schema" in reason.lower() and len(paths) > 1:
         return DataError(
             f"{path.parent}: all files must have the same columns, got different ones; read them separately."

@@ -11,8 +11,9 @@ from shortlist.core.checks import check_text, file_error
 from shortlist.core.estimator import FILE_ERRORS, describe_error, pack, unpack
 from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
 from shortlist.cutoff.base import Cutoff
-from shortlist.data.data_source import source_from_notes, source_to_notes
+from shortlist.data.data_source import source_from_notes
 from shortlist.data.restore import restore_interactions
+from shortlist.data.stored_rows import StoredRows, restore_totals, store_history
 from shortlist.errors import ModelFileError
 from shortlist.models.learning import LearningMethods
 from shortlist.models.selection import SelectionReport
@@ -34,7 +35,6 @@ MODEL_MODULES = {
     "Popularity": "shortlist.models.counting",
     "PrecomputedScores": "shortlist.models.precomputed",
 }
-HISTORY_ARRAYS = ("indptr", "item", "baskets", "user_baskets", "time", "weight")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -99,23 +99,18 @@ class Recommender(LearningMethods):
         ...     same = sl.load_model(path)
         """
         state = self._fitted_state()
-        history = state.history.merged
+        return save_artifact(path, self._artifact(state, store_history(state.history)))
+
+    def _artifact(self, state: Any, rows: StoredRows) -> Artifact:
+        """The contents of a file with this state and the rows of its history."""
         own, notes = self._to_arrays(state)
-        arrays = {f"model.{name}": array for name, array in own.items()}
-        arrays |= {
-            f"history.{n}": value for n in HISTORY_ARRAYS if (value := getattr(history, n)) is not None
-        }
-        series = {"users": history.users.values, "items": history.items.values}
-        if history.item_names is not None:
-            series["item_names"] = history.item_names
-        notes = {**notes, "data": history.fingerprint, "rows": history.n_rows, **source_to_notes(history)}
-        notes["fingerprint"] = state.fingerprint
+        arrays = {f"model.{name}": array for name, array in own.items()} | rows.arrays
+        series, notes = dict(rows.series), {**notes, **rows.notes, "fingerprint": state.fingerprint}
         if state.cutoff is not None:
             notes["cutoff"] = pack(state.cutoff, "cutoff", arrays, series)
         if state.selection is not None:
             notes["selection"] = asdict(state.selection)
-        name, params = type(self).__name__, self._json_params()
-        return save_artifact(path, Artifact("model", name, params, arrays, series, notes))
+        return Artifact("model", type(self).__name__, self._json_params(), arrays, series, notes)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -219,6 +214,9 @@ def _restore(artifact: Artifact) -> Recommender:
     )
     own = {n.removeprefix("model."): a for n, a in arrays.items() if n.startswith("model.")}
     state = replace(model._from_arrays(history, own, notes), fingerprint=_fingerprint(notes))
+    totals = restore_totals(arrays, notes, history)
+    if totals is not None:
+        state = replace(state, history=replace(state.history, counted=totals))
     if "cutoff" in notes:
         state = replace(state, cutoff=_restore_cutoff(notes["cutoff"], arrays, series))
     if "selection" in notes:

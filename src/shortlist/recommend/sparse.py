@@ -7,11 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from shortlist.core.ragged import ItemSets, read_only
+from shortlist.content.matrices import to_rows
+from shortlist.core.ragged import ItemSets, read_only, starts
 from shortlist.core.threads import map_slices
 from shortlist.kernels.postings import (
     Postings,
     SparseRows,
+    fill_postings,
     score_grid_rows,
     score_rows,
     search_postings,
@@ -21,6 +23,7 @@ from shortlist.recommend.retrieval import CELLS, Hits, concat_hits, select_dense
 from shortlist.types import Floats, Ints
 
 SLICE = 64  # users per task of a thread
+BLOCK = 1 << 16  # items whose scores are computed together; they fit into the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,17 +54,14 @@ class SparseItems:
     def postings(self) -> Postings:
         """The inverted index."""
         if "index" not in self.shared:
-            columns = self.matrix.tocsc()
-            columns.sort_indices()
-            largest = np.zeros(self.n_features, np.float32)
-            feature = np.repeat(np.arange(self.n_features), np.diff(columns.indptr))
-            np.maximum.at(largest, feature, np.abs(columns.data))
-            self.shared["index"] = Postings(
-                read_only(columns.indptr.astype(np.int64)),
-                read_only(columns.indices.astype(np.int32)),
-                read_only(columns.data.astype(np.float32)),
-                read_only(largest),
-            )
+            indptr = starts(np.bincount(self.rows.columns, minlength=self.n_features))
+            n, n_features = int(indptr[-1]), self.n_features
+            entries = np.empty(n, np.int32), np.empty(n, np.float32)
+            index = Postings(indptr, *entries, np.zeros(n_features, np.float32))
+            fill_postings(self.rows, index, indptr[:-1].copy())
+            for part in index:
+                part.flags.writeable = False
+            self.shared["index"] = index
         return self.shared["index"]
 
     def pad(self, n_items: int) -> "SparseItems":
@@ -85,15 +85,6 @@ class SparseScores(NamedTuple):
             read_only(self.queries.columns[at[0] : at[-1]]),
             read_only(self.queries.values[at[0] : at[-1]]),
         )
-
-
-def to_rows(matrix: csr_array) -> SparseRows:
-    """A SciPy matrix as the arrays that kernels read."""
-    return SparseRows(
-        read_only(matrix.indptr.astype(np.int64)),
-        read_only(matrix.indices.astype(np.int32)),
-        read_only(matrix.data.astype(np.float32)),
-    )
 
 
 def dense_scores(scores: SparseScores, items: Ints) -> Floats:
@@ -151,17 +142,20 @@ def search_sparse(
     return concat_hits(map_slices(search_all, n_users, SLICE, n_threads))
 
 
-def top_items(queries: SparseRows, items: SparseItems, index: Postings, width: int) -> Hits:
+def top_items(
+    queries: SparseRows, items: SparseItems, index: Postings, width: int, block: int = BLOCK
+) -> Hits:
     """The best `width` items of each query, best first."""
     n = queries.indptr.size - 1
     keys, found = np.empty((n, width), np.uint64), np.zeros(n, np.int64)
+    size = min(block, max(items.n_items, 1))
     search_postings(
         queries,
         items.rows,
         index,
         np.zeros(items.n_features, np.float32),
-        np.zeros(items.n_items, np.float32),
-        np.zeros(items.n_items, np.bool_),
+        np.zeros(size, np.float32),
+        np.zeros(size, np.bool_),
         keys,
         found,
     )

@@ -7,7 +7,8 @@ from typing import Any
 import polars as pl
 
 from shortlist.cutoff.base import Cutoff
-from shortlist.cutoff.expected import ExpectedF1, ExpectedNDCG, ExpectedValue
+from shortlist.cutoff.expected import ExpectedF1, ExpectedNDCG
+from shortlist.cutoff.expected_value import ExpectedValue
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.cutoff.threshold import Threshold
 from shortlist.data.interactions import Interactions

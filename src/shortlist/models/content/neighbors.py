@@ -8,9 +8,10 @@ how much the item's neighborhood is liked by the user's neighborhood.
 import numpy as np
 from scipy.sparse import csr_array
 
+from shortlist.content.matrices import to_rows
 from shortlist.core.ragged import starts
 from shortlist.core.threads import map_slices
-from shortlist.recommend.sparse import SparseItems, SparseScores, to_rows, top_items
+from shortlist.recommend.sparse import SparseItems, SparseScores, top_items
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 SLICE = 256  # items per task of a thread

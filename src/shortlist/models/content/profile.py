@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from scipy.sparse import csr_array, hstack, vstack
 
-from shortlist.content.matrices import pack_matrix, resize_matrix, unpack_matrix
+from shortlist.content.matrices import pack_matrix, resize_matrix, to_rows, unpack_matrix
 from shortlist.content.space import FeatureSpace, align_rows, extend_items
 from shortlist.core.checks import check_array, check_float_value
 from shortlist.core.estimator import MAX_SEED, check_fraction, check_number, check_whole
@@ -29,7 +29,7 @@ from shortlist.models.new_items import NAMES, ContentRecommender
 from shortlist.models.weighting import WeightParams
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
-from shortlist.recommend.sparse import SparseItems, SparseScores, to_rows
+from shortlist.recommend.sparse import SparseItems, SparseScores
 from shortlist.types import Ints, Longs
 
 MAX_BATCH = 512  # users at once; their profiles are sparse

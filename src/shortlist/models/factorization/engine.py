@@ -9,6 +9,7 @@ import numpy as np
 
 from shortlist.content.space import extend_items
 from shortlist.core.estimator import MAX_SEED, check_flag, check_number, check_whole
+from shortlist.cutoff.basket_size import BasketSize
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
@@ -108,13 +109,14 @@ class FactorModel(FactorScoring):
             seed=self.seed,
             n_threads=self.n_threads,
             features=features,
+            transform=self.weight_transform,
         )
         training = TrainingOptions(
             n_epochs=self.n_epochs if n_epochs is None else n_epochs,
             patience=self.patience,
             tol=self.tol,
             shapes=parameter_shapes(data.n_users, data.n_items, self.n_factors, self.bias, self.terms_on),
-            identity={} if options.checkpoint is None else self._identity(history, options.valid),
+            identity={} if options.checkpoint is None else self._identity(*_fingerprints(history, options)),
             checkpoint=options.checkpoint,
             progress=options.progress,
             evaluator=self._evaluator(options.valid, history, side),
@@ -125,7 +127,8 @@ class FactorModel(FactorScoring):
         trained = self.trained_users(history)
         mean = mean_user(learned, trained, cuts)
         learned = freeze(set_untrained_users(learned, trained, mean))
-        return replace(self._build_state(history, learned, mean, run, side), features=features)
+        next_size = self.fit_next_size(history)
+        return replace(self._build_state(history, learned, mean, run, side, next_size), features=features)
 
     def _build_state(
         self,
@@ -134,6 +137,7 @@ class FactorModel(FactorScoring):
         mean: Mapping[str, Any],
         run: TrainingState,
         side: Any,
+        next_size: BasketSize | None,
     ) -> FactorState:
         """What the model knows after training; `mean` are the parameters of the mean user."""
         return FactorState(
@@ -149,7 +153,7 @@ class FactorModel(FactorScoring):
             valid_scores=tuple(run.scores),
             stopped=run.stopped,
             lr=self.lr * run.step_size.factor,
-            next_size=self.fit_next_size(history),
+            next_size=next_size,
         )
 
     def _evaluator(self, valid: Interactions | None, history: Interactions, side: Any) -> Evaluator | None:
@@ -163,11 +167,12 @@ class FactorModel(FactorScoring):
 
         return build_evaluator(valid, history, prepare, self.seed, self.trained_users(history))
 
-    def _identity(self, history: Interactions, valid: Interactions | None) -> dict[str, Any]:
-        """Parameters and data; a checkpoint of another identity is rejected."""
-        identity = {**self.get_params(), "class": type(self).__name__, "data": history.fingerprint}
-        identity["valid"] = None if valid is None else valid.fingerprint
+    def _identity(self, data: str, valid: str | None) -> dict[str, Any]:
+        """Parameters and fingerprints of the data; a checkpoint of another identity is rejected."""
+        identity = {**self.get_params(), "class": type(self).__name__, "data": data, "valid": valid}
         del identity["n_threads"], identity["n_epochs"]
+        if not self.weight_transform.is_used:  # checkpoints of earlier versions have neither
+            del identity["weighting"], identity["weight_cap"]
         return identity
 
     def _check_params(self) -> None:
@@ -181,6 +186,7 @@ class FactorModel(FactorScoring):
         check_whole(0, n_threads=self.n_threads)
         check_whole(0, MAX_SEED, seed=self.seed)
         check_flag(bias=self.bias)
+        self.weight_transform.check()
         check_number(0, lr=self.lr, reg=self.reg, tol=self.tol, init=self.init)
         for name in ("reg_user", "reg_item", "reg_negative"):
             if getattr(self, name) is not None:
@@ -243,3 +249,8 @@ class FactorModel(FactorScoring):
     def lr_(self) -> float:
         """The step size at the end of training: lr, halved each time that an epoch diverged."""
         return float(self._fitted_state().lr)
+
+
+def _fingerprints(history: Interactions, options: FitOptions) -> tuple[str, str | None]:
+    """Of the training data and the validation data."""
+    return history.fingerprint, None if options.valid is None else options.valid.fingerprint

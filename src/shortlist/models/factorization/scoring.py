@@ -37,13 +37,14 @@ from shortlist.models.factorization.representation import Representation
 from shortlist.models.factorization.state import FactorState
 from shortlist.models.factorization.training import STOPPED
 from shortlist.models.new_items import ContentRecommender
+from shortlist.models.weighting import WeightParams
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import Factors, RecommendRequest, Scores
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FactorScoring(ContentRecommender):
+class FactorScoring(WeightParams, ContentRecommender):
     """Scores are inner products of user and item vectors."""
 
     uses_engine: ClassVar[bool] = True
@@ -106,6 +107,9 @@ class FactorScoring(ContentRecommender):
     def trained_users(self, history: Interactions) -> Bools:
         """(n_users,) whether training has pairs of each user."""
         return np.diff(history.indptr) > 0
+
+    def check_rows(self, has_times: bool, has_trained_users: bool) -> None:  # optional
+        """Raise an error if the model cannot learn from such rows."""
 
     def fit_next_size(self, history: Interactions) -> BasketSize | None:
         """Learn to predict the size of the next list, if lists need it."""

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from shortlist.content.fields import Field
-from shortlist.content.matrices import pack_matrix, resize_matrix, unpack_matrix
+from shortlist.content.matrices import pack_matrix, resize_matrix, to_rows, unpack_matrix
 from shortlist.content.space import FeatureSpace, align_rows
 from shortlist.core.checks import check_array
 from shortlist.core.ragged import ItemSets, read_only, starts
@@ -18,7 +18,6 @@ from shortlist.data.items import Items
 from shortlist.kernels.item_stats import DAY, SalesIndex, UserLog
 from shortlist.kernels.postings import score_rows
 from shortlist.kernels.snapshots import Snapshots
-from shortlist.recommend.sparse import to_rows
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 NEW_DAYS = 30  # items are new for so long after their first sale

@@ -64,7 +64,8 @@ class TwoStage(WeightParams, ContentRecommender):
     decay
         Factor on a transition for each basket further back.
     n_snapshots
-        Maximum number of baskets to learn from: the last one of every user, the last two, and so on.
+        Maximum number of baskets to learn from: the last one of every user, the last two, and so on; the last
+        one of a sample of the users if there are more users.
     negative_rate
         Share of the candidates not bought that are kept for training. They are weighted by its inverse.
     n_bags
