@@ -56,25 +56,36 @@ class TreeParams:
 
 def fit_trees(columns: Floats, y: Bools | Doubles, weight: Floats | None, params: TreeParams) -> Text:
     """Train an ensemble on columns (n_rows, n_columns); return LightGBM's text as bytes."""
-    lightgbm = _lightgbm()
+    return grow_trees(bin_columns(columns, y, weight), params)
+
+
+def bin_columns(columns: Floats, y: Bools | Doubles, weight: Floats | None) -> Any:
+    """The columns in LightGBM's form, a byte per value; several ensembles can be trained on it."""
+    # with the filter, columns would depend on the smallest leaf of the ensemble that is trained first
+    settings = {"max_bin": MAX_BIN, "feature_pre_filter": False, "num_threads": 1, "verbose": -1}
+    return _lightgbm().Dataset(columns, y, weight=weight, params=settings).construct()
+
+
+def grow_trees(binned: Any, params: TreeParams) -> Text:
+    """Train an ensemble on the result of `bin_columns`; return LightGBM's text as bytes."""
     settings = {
         "objective": params.objective,
         "learning_rate": params.lr,
         "num_leaves": params.n_leaves,
         "min_data_in_leaf": params.min_leaf,
         "feature_fraction": params.columns,
-        "bagging_fraction": params.rows,
-        "bagging_freq": 1,
         "lambda_l2": params.l2,
         "max_bin": MAX_BIN,
+        "feature_pre_filter": False,
         "deterministic": True,
         "force_row_wise": True,
         "num_threads": 1,
         "seed": params.seed % 2**31,
         "verbose": -1,
     }
-    data = lightgbm.Dataset(columns, y, weight=weight, params={"max_bin": MAX_BIN, "verbose": -1})
-    booster = lightgbm.train(settings, data, params.n_rounds)
+    if params.rows < 1:  # costs a prediction for the rows that a tree is not trained on
+        settings |= {"bagging_fraction": params.rows, "bagging_freq": 1}
+    booster = _lightgbm().train(settings, binned, params.n_rounds)
     return np.frombuffer(booster.model_to_string().encode(), np.uint8)
 
 

@@ -50,7 +50,9 @@ def collect_examples(
             "TwoStage needs users whose later baskets contain a proposed item, got none; "
             "add users with two or more baskets, or use Popularity or PersonalFrequency."
         )
-    owner, items, features, y, user_features = (np.concatenate(each) for each in zip(*parts, strict=True))
+    columns = [list(each) for each in zip(*parts, strict=True)]
+    parts.clear()
+    owner, items, features, y, user_features = (np.concatenate(columns.pop(0)) for _ in range(5))
     return Examples(
         replay=replay,
         snapshots=Snapshots(snapshots.user[used], snapshots.at[used], snapshots.target[used]),
