@@ -22,10 +22,10 @@ pytestmark = [
 @pytest.mark.parametrize(
     ("name", "n_workers", "changed"),
     [
-        ("LogMF", 3, {"negatives": "uniform"}),
+        ("LogMF", 2, {"negatives": "uniform"}),
         ("DKBPRMF", 2, {"negative_draws": 2}),
         ("HRM", 2, {"pool_items": "max", "window": 2} | TERMS),
-        ("DKHRM", 3, {"negatives": "uniform"} | TERMS),
+        ("DKHRM", 2, {"negatives": "uniform"} | TERMS),
     ],
 )
 def test_same_bits_as_one_machine(cluster, name, n_workers, changed, tmp_path, monkeypatch):
@@ -101,7 +101,7 @@ def test_validation_and_checkpoint_of_a_killed_driver(cluster, tmp_path, monkeyp
         tmp_path / "model",
         valid="last_basket",
         checkpoint=tmp_path / "run",
-        engine=sl.RayEngine(n_workers=3),
+        engine=sl.RayEngine(n_workers=1),
         progress=recorder,
     )
     expected = one.clone().fit(split.train_valid, valid=split.test)

@@ -54,7 +54,7 @@ def test_validation_and_checkpoints_move_between_engines(cluster, tmp_path, monk
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1)
     train, valid = split()
     never = model("DKBPRMF", n_epochs=9, patience=3).fit(train, valid=valid)
-    engines = (sl.RayEngine(n_workers=2), None, sl.RayEngine(n_workers=3))
+    engines = (sl.RayEngine(n_workers=1), None, sl.RayEngine(n_workers=2))
     for engine, n_epochs in zip(engines, (2, 4, 9), strict=True):
         one = model("DKBPRMF", n_epochs=n_epochs, patience=3)
         one.fit(train, valid=valid, checkpoint=tmp_path / "run", engine=engine)

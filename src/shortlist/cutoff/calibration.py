@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 from scipy.special import expit
 
 from shortlist.core.checks import (
@@ -374,6 +373,8 @@ def _fit_platt(scores: Doubles, y: Doubles, weight: Doubles | None = None) -> Ad
 
 def isotonic_fit(x: Doubles, y: Doubles, weights: Doubles | None = None) -> tuple[Doubles, Doubles]:
     """((n_steps,) where each step begins, (n_steps,) its height), at least half a case away from 0 and 1."""
+    from scipy.optimize import isotonic_regression  # slow to import
+
     values, which = np.unique(x, return_inverse=True)
     each = np.ones(y.size) if weights is None else weights
     weight = np.bincount(which, each)

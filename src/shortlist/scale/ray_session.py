@@ -33,11 +33,11 @@ def connect(address: str | None) -> bool:
         return False
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        options["include_dashboard"] = False
+        options |= {"address": "local", "include_dashboard": False}  # not a cluster that happens to run here
     elif not address.startswith("ray://"):
         options["address"] = address
     try:
-        ray.init(**(options if address is None or "address" in options else {"address": address}))
+        ray.init(**(options if "address" in options else {"address": address}))
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ConfigError(

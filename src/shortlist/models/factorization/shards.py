@@ -45,8 +45,8 @@ class Shard:
     def save(self, path: Path, users: UserSlices, parameters: Parameters) -> None:
         """Write the model of some users; their rows go to the file part by part."""
         model, rows = self.model, users.store(self.items, self.item_names, self.source, self.totals)
-        nobody = without_rows(NO_USERS, self.items)
-        state = model._build_state(nobody, freeze(parameters), self.mean, self.run, self.side, self.next_size)
+        empty = without_rows(NO_USERS, self.items)
+        state = model._build_state(empty, freeze(parameters), self.mean, self.run, self.side, self.next_size)
         save_artifact(path, model._artifact(model._with_fingerprint(state), rows))
 
 
