@@ -1,8 +1,8 @@
 """Items with similar content, and the interactions of others with them.
 
 A new item has no interactions, but items with similar content have. An item is represented by its nearest
-items, of which it is the first if it has interactions itself; a user by the items that users with common items
-interacted with. The product of the two is how much the item's neighborhood is liked by the user's
+items, of which it is the first if it has interactions itself; a user by the items that users with common
+items interacted with. The product of the two is how much the item's neighborhood is liked by the user's
 neighborhood.
 """
 
