@@ -16,6 +16,7 @@ import argparse
 import json
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,17 @@ PER_DAY = 10  # candidates considered per user and day
 
 
 CALIBRATIONS = ("platt", "isotonic", "features")
-N_DIMENSIONS, PENALTIES = 200, (100.0, 1000.0, 10_000.0)  # of EASE with content
+N_DIMENSIONS, PENALTIES = 200, (1000.0, 10_000.0)  # of EASE with content
+
+
+@cache
+def latent_vectors(items: sl.Items) -> np.ndarray:
+    """Return the articles' words in the latent semantic dimensions, in unit length."""
+    _, features = FeatureSpace.fit(items)
+    start = np.ones(min(features.shape))
+    left, sizes, _ = svds(features.astype(np.float64), k=N_DIMENSIONS, v0=start)
+    vectors = left * sizes
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
 
 
 class ContentEASE:
@@ -49,11 +60,7 @@ class ContentEASE:
 
     def fit(self, train: sl.Interactions, items: sl.Items) -> "ContentEASE":
         """A new article's column is a ridge regression on those of the known ones, by its vector alone."""
-        _, features = FeatureSpace.fit(items)
-        start = np.ones(min(features.shape))
-        left, sizes, _ = svds(features.astype(np.float64), k=N_DIMENSIONS, v0=start)
-        vectors = left * sizes
-        self.vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+        self.vectors = latent_vectors(items)
         self.items, self.users_ = items.ids, train.users
         indptr, item = train.item_sets
         rows = csr_array((np.ones(item.size), item, indptr), shape=(train.n_users, train.n_items))
@@ -62,8 +69,10 @@ class ContentEASE:
         gram[:n, :n], gram[:n, n:] = (rows @ rows.T).toarray(), rows @ known
         gram[n:, :n], gram[n:, n:] = gram[:n, n:].T, known.T @ known
         right = gram[:, :n].copy()
+        last = np.eye(n + N_DIMENSIONS, dtype=np.float32)[:, n:]  # only the vectors' part is needed
         gram[np.diag_indices(n + N_DIMENSIONS)] += self.reg
-        self.users = cho_solve(cho_factor(gram, overwrite_a=True, check_finite=False), right)[n:].T
+        inverse = cho_solve(cho_factor(gram, overwrite_a=True, check_finite=False), last)
+        self.users = right.T @ inverse
         return self
 
     def recommend(self, users: list, candidates: list, N: int) -> sl.RankedLists:
@@ -78,7 +87,7 @@ def models(seed: int) -> dict:
     found = {"ContentProfile": [sl.ContentProfile()], "content alone": [sl.ContentProfile(n_neighbors=0)]}
     if seed == N_DRAWS - 1:
         found["EASE with content"] = [ContentEASE(reg) for reg in PENALTIES]
-        found["BPRMF with words"] = [sl.BPRMF(n_factors=64, n_epochs=40, seed=seed, n_threads=1)]
+        found["BPRMF with words"] = [sl.BPRMF(n_factors=64, n_epochs=20, seed=seed, n_threads=1)]
     return found
 
 
