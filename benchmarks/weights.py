@@ -15,6 +15,7 @@ transform and without weights, and the test set is used once. Results that speak
 
 Rare items are left out, so that EASE can be fitted in seconds, and 3,000 users are evaluated at most. EASE
 needs a penalty that fits the size of the weights: `reg` is 300 times the mean square of the matrix entries.
+BPRMF makes the same number of steps with every transform.
 """
 
 import argparse
@@ -30,12 +31,13 @@ from shortlist.data.interactions import Interactions
 from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve, paired_test
 from shortlist.models.base import Recommender
 from shortlist.models.counting import decayed_counts
+from shortlist.models.factorization.visits import count_visits
 
 MIN_USERS = {"ta-feng": 60, "online-retail": 60, "ml-100k": 10}  # per item
 N_USERS, N_CANDIDATES, MIN_RATING = 3000, 50, 4
 WEIGHTINGS = ("none", "linear", "log", "cap")
 MODELS = ("PersonalFrequency", "TIFUKNN", "EASE", "BPRMF")
-EPOCHS = 20  # of BPRMF; an epoch with weights makes up to four times as many steps
+PASSES = 60  # of BPRMF over the pairs; an epoch with weights makes more steps, so it has fewer epochs
 # name → (min_rating, negative_weights, weighting), for ratings
 RATINGS = {
     "all, none": (None, "drop", "none"),
@@ -57,7 +59,10 @@ def build_model(name: str, weighting: str, train: Interactions) -> Recommender:
         values = decayed_counts(train, 1.0, shape) if shape.is_used else np.ones(1)
         return sl.EASE(reg=300 * float(np.mean(values.astype(np.float64) ** 2)), **params)
     if name == "BPRMF":
-        return sl.BPRMF(n_factors=32, n_epochs=EPOCHS, n_threads=1, **params)
+        shape, visits = sl.BPRMF(**params).weight_transform, 1.0
+        if shape.is_used:
+            visits = float(count_visits(decayed_counts(train, 1.0, shape).astype(np.float64), 0).mean())
+        return sl.BPRMF(n_factors=32, n_epochs=round(PASSES / visits), tol=0, n_threads=1, **params)
     if name == "TwoStage":
         return sl.TwoStage(weighting=weighting, weight_cap=2.0, n_bags=1, n_snapshots=10_000, n_threads=1)
     return getattr(sl, name)(**params)

@@ -359,15 +359,56 @@ def content() -> Rows:
 
 
 def papers() -> Rows:
-    """New articles: recall, and F1 of a fixed N and of the expected F1."""
-    yield "model", "recall@100", "best fixed N", "ExpectedF1", "gain"
+    """New articles: recall, and F1 of a fixed N, of a threshold and of the expected F1."""
+    yield "model", "draws", "recall@100", "best fixed N", "threshold", "ExpectedF1", "gain", "p"
     for name, found in results("papers")["models"].items():
+        mean, sd, n = found["mean"], found["sd"], len(found["draws"]["recall"])
+
+        def cell(key: str, digits: int, mean: Any = mean, sd: Any = sd, n: int = n) -> str:
+            return f"{mean[key]:.{digits}f}" + (f" ± {sd[key]:.{digits}f}" if n > 1 else "")
+
+        f1 = (cell(key, 4) for key in ("fixed", "threshold", "expected"))
+        yield name, str(n), cell("recall", 3), *f1, f"{mean['gain']:+.1%}", _p(found["p"])
+
+
+def draws() -> Rows:
+    """ContentProfile on every draw of the hidden articles."""
+    found = results("papers")
+    by_draw = found["models"]["ContentProfile"]["draws"]
+    yield "draw", "recall@100", "best fixed N", "ExpectedF1", "gain", "useful messages a day, times as many"
+    for number, day in enumerate(found["days"]):
+        recall, fixed, expected, gain = (
+            by_draw[key][number] for key in ("recall", "fixed", "expected", "gain")
+        )
         yield (
-            name,
-            f"{found['recall']:.3f}",
-            f"{found['fixed N']:.4f}",
-            f"{found['expected F1']:.4f}",
-            f"{found['gain']:+.0%}",
+            str(number + 1),
+            f"{recall:.3f}",
+            f"{fixed:.4f}",
+            f"{expected:.4f}",
+            f"{gain:+.1%}",
+            f"{day['ratio']:.2f}",
+        )
+
+
+def text_index() -> Rows:
+    """Indexing and searching texts (benchmarks/text_index.py)."""
+    found = results("text_index")
+    yield "", "shortlist", "scikit-learn", "ratio"
+    ours, theirs, ratios = found["shortlist"], found["scikit-learn"], found["ratios"]
+    seconds, memory, rate = "index seconds", "peak memory beyond the texts, GB", "queries per second"
+    yield (
+        f"indexing {found['items']:,} items of 50 words, processor seconds",
+        f"{ours[seconds]:.1f}",
+        f"{theirs[seconds]:.1f}",
+        f"× {ratios['index']:.1f}",
+    )
+    yield "peak memory, GB", f"{ours[memory]:.2f}", f"{theirs[memory]:.2f}", f"× {ratios['memory']:.1f}"
+    for kind, label in (("profiles", "profiles of ten items"), ("three words", "queries of three words")):
+        yield (
+            f"{label}, top 10, per second",
+            f"{ours[rate][kind]:,.0f}",
+            f"{theirs[rate][kind]:,.1f}",
+            f"× {ratios['queries'][kind]:.1f}",
         )
 
 
@@ -396,7 +437,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "files": lambda: scale_tables.files(results("scale_files")),
         "clusters": lambda: scale_tables.clusters(results("scale_files")),
     },
-    "content.md": {"content": content, "papers": papers},
+    "content.md": {"content": content, "papers": papers, "draws": draws, "text_index": text_index},
     "data.md": {"quantities": quantities, "ratings": ratings},
     "../README.md": {"strict": strict},
 }

@@ -1,8 +1,9 @@
 """Items with similar content, and the interactions of others with them.
 
-A new item has no interactions, but items with similar content have. An item is represented by itself and by
-its nearest items; a user by the items that users with common items interacted with. The product of the two is
-how much the item's neighborhood is liked by the user's neighborhood.
+A new item has no interactions, but items with similar content have. An item is represented by its nearest
+items, of which it is the first if it has interactions itself; a user by the items that users with common
+items interacted with. The product of the two is how much the item's neighborhood is liked by the user's
+neighborhood.
 """
 
 import numpy as np
@@ -18,7 +19,7 @@ SLICE = 256  # items per task of a thread
 
 
 def find_neighbors(content: csr_array, rows: Ints | Longs, allowed: Longs, k: int) -> csr_array:
-    """(n_rows, n_items) similarity of these items to the k nearest `allowed` ones, without themselves."""
+    """(n_rows, n_items) similarity of these items to the k nearest `allowed` ones, perhaps themselves."""
     n_items = content.shape[0]
     if not k or not allowed.size:
         return no_entries(rows.size, n_items)
@@ -32,8 +33,12 @@ def find_neighbors(content: csr_array, rows: Ints | Longs, allowed: Longs, k: in
     items = allowed[np.concatenate([part.items for part in parts])]
     values = np.concatenate([part.scores for part in parts])
     keep = (items != rows[owner]) & (values > 0)
-    found = csr_array((values[keep], (owner[keep], items[keep])), shape=(rows.size, n_items))
-    return keep_largest(found, k)
+    nearest = np.asarray(content[rows].multiply(content[rows]).sum(axis=1), np.float32)  # to itself
+    np.maximum.at(nearest, owner[keep], values[keep])
+    own = np.flatnonzero(np.isin(rows, allowed) & (nearest > 0))
+    entries = np.append(owner[keep], own), np.append(items[keep], rows[own])
+    values = np.append(values[keep], nearest[own])
+    return keep_largest(csr_array((values, entries), shape=(rows.size, n_items)), k)
 
 
 def no_entries(n_rows: int, n_columns: int) -> csr_array:
@@ -55,21 +60,17 @@ def keep_largest(matrix: csr_array, k: int) -> csr_array:
 
 
 def neighborhood_rows(neighbors: csr_array, allowed: Bools | None, k: int) -> csr_array:
-    """(n_items, n_items) every item itself (1) and its k nearest allowed items, in unit length."""
+    """(n_items, n_items) the k nearest allowed items of every item, in unit length."""
     if allowed is not None:
         keep = allowed[neighbors.indices]
         row = np.repeat(np.arange(neighbors.shape[0]), np.diff(neighbors.indptr))[keep]
         at = starts(np.bincount(row, minlength=neighbors.shape[0]))
         neighbors = csr_array((neighbors.data[keep], neighbors.indices[keep], at), shape=neighbors.shape)
     near = keep_largest(neighbors, k)
-    n = near.shape[0]
-    row = np.concatenate([np.repeat(np.arange(n), np.diff(near.indptr)), np.arange(n)])
-    columns = np.concatenate([near.indices, np.arange(n, dtype=near.indices.dtype)])
-    values = np.concatenate([near.data.astype(np.float64), np.ones(n)])
-    norms: Doubles = np.sqrt(np.bincount(row, weights=values**2, minlength=n))
-    found = csr_array(((values / norms[row]).astype(np.float32), (row, columns)), shape=near.shape)
-    found.sort_indices()
-    return found
+    row = np.repeat(np.arange(near.shape[0]), np.diff(near.indptr))
+    values = near.data.astype(np.float64)
+    norms: Doubles = np.sqrt(np.bincount(row, weights=values**2, minlength=near.shape[0]))
+    return csr_array(((values / norms[row]).astype(np.float32), near.indices, near.indptr), shape=near.shape)
 
 
 def normalize_readers(indptr: Longs, items: Ints, n_items: int) -> csr_array:
@@ -81,12 +82,13 @@ def normalize_readers(indptr: Longs, items: Ints, n_items: int) -> csr_array:
     return csr_array((values.astype(np.float32), items, indptr), shape=(n_users, n_items))
 
 
-def expand_histories(histories: csr_array, readers: csr_array) -> csr_array:
-    """(n, n_items) what users with common items interacted with, in unit length."""
+def expand_histories(histories: csr_array, readers: csr_array, damping: float) -> csr_array:
+    """(n, n_items) what users with common items interacted with, dampened, in unit length."""
     common = csr_array(histories @ readers.T)
     found = csr_array(common @ readers)
     found.sort_indices()
     row = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
-    norms = np.sqrt(np.bincount(row, weights=found.data.astype(np.float64) ** 2, minlength=found.shape[0]))
-    values = found.data / np.where(norms > 0, norms, 1)[row]
+    values = np.sign(found.data) * np.abs(found.data.astype(np.float64)) ** damping
+    norms = np.sqrt(np.bincount(row, weights=values**2, minlength=found.shape[0]))
+    values = values / np.where(norms > 0, norms, 1)[row]
     return csr_array((values.astype(np.float32), found.indices, found.indptr), shape=found.shape)

@@ -85,7 +85,8 @@ class ContentProfile(WeightParams, ContentRecommender):
     decay
         How much an item of the user's history counts one basket later.
     damping
-        Exponent of the summed features: below 1, a word that many items of the history share counts less.
+        Exponent of the summed features: below 1, a word that many items of the history share counts less, as
+        does an item that many users with common items interacted with.
     n_neighbors
         How many items with similar content stand for an item: it is also recommended to users whose neighbors
         (users with common items) interacted with those. 0 uses the content alone. Finding them takes one

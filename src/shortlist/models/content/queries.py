@@ -54,7 +54,7 @@ def build_queries(
     if not weights[-1]:
         near = no_entries(rows.shape[0], catalog.content.shape[0])
     else:
-        near = expand_histories(rows, catalog.readers)
+        near = expand_histories(rows, catalog.readers, rules.damping)
         near.data *= weights[-1]
     return csr_array(hstack([profiles, near], format="csr", dtype=np.float32))
 

@@ -1,0 +1,74 @@
+"""Tables of content.md, from the JSON files of the benchmarks; see tables.py."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Found = dict[str, Any]
+Rows = Iterator[tuple[str, ...]]
+
+
+def content(found: Found) -> Rows:
+    """F1 of TwoStage with and without the content of items."""
+    yield "data", "F1 without", "F1 with", "p", "new items, without", "new items, with"
+    for name, run in found["datasets"].items():
+        without, with_content = run["without content"], run["with content"]
+        yield (
+            name,
+            f"{without['f1']:.4f}",
+            f"{with_content['f1']:.4f}",
+            f"{run['p']:.3f}",
+            f"{without['new items']['f1']:.3f}",
+            f"{with_content['new items']['f1']:.3f}",
+        )
+
+
+def papers(found: Found, p_text: Callable[[float], str]) -> Rows:
+    """New articles: recall, and F1 of a fixed N, of a threshold and of the expected F1."""
+    yield "model", "draws", "recall@100", "best fixed N", "threshold", "ExpectedF1", "gain", "p"
+    for name, run in found["models"].items():
+        mean, sd, n = run["mean"], run["sd"], len(run["draws"]["recall"])
+
+        def cell(key: str, digits: int, mean: Any = mean, sd: Any = sd, n: int = n) -> str:
+            return f"{mean[key]:.{digits}f}" + (f" ± {sd[key]:.{digits}f}" if n > 1 else "")
+
+        f1 = (cell(key, 4) for key in ("fixed", "threshold", "expected"))
+        yield name, str(n), cell("recall", 3), *f1, f"{mean['gain']:+.1%}", p_text(run["p"])
+
+
+def draws(found: Found) -> Rows:
+    """ContentProfile on every draw of the hidden articles."""
+    by_draw = found["models"]["ContentProfile"]["draws"]
+    yield "draw", "recall@100", "best fixed N", "ExpectedF1", "gain", "useful messages a day, times as many"
+    for number, day in enumerate(found["days"]):
+        recall, fixed, expected, gain = (
+            by_draw[key][number] for key in ("recall", "fixed", "expected", "gain")
+        )
+        yield (
+            str(number + 1),
+            f"{recall:.3f}",
+            f"{fixed:.4f}",
+            f"{expected:.4f}",
+            f"{gain:+.1%}",
+            f"{day['ratio']:.2f}",
+        )
+
+
+def text_index(found: Found) -> Rows:
+    """Indexing and searching texts (benchmarks/text_index.py)."""
+    yield "", "shortlist", "scikit-learn", "ratio"
+    ours, theirs, ratios = found["shortlist"], found["scikit-learn"], found["ratios"]
+    seconds, memory, rate = "index seconds", "peak memory beyond the texts, GB", "queries per second"
+    yield (
+        f"indexing {found['items']:,} items of 50 words, processor seconds",
+        f"{ours[seconds]:.1f}",
+        f"{theirs[seconds]:.1f}",
+        f"× {ratios['index']:.1f}",
+    )
+    yield "peak memory, GB", f"{ours[memory]:.2f}", f"{theirs[memory]:.2f}", f"× {ratios['memory']:.1f}"
+    for kind, label in (("profiles", "profiles of ten items"), ("three words", "queries of three words")):
+        yield (
+            f"{label}, top 10, per second",
+            f"{ours[rate][kind]:,.0f}",
+            f"{theirs[rate][kind]:,.1f}",
+            f"× {ratios['queries'][kind]:.1f}",
+        )
