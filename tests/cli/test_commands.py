@@ -86,6 +86,9 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
     for name in ("orders.csv", "ratings.csv", "reads.csv"):
         rated.drop("n").write_csv(tmp_path / name)
     write_items(tmp_path)
+    rated.drop("n", "weight").write_parquet(tmp_path / "events.parquet")
+    small = sl.BPRMF(n_epochs=1, n_factors=8)
+    sl.fit_to_folder(small, tmp_path / "events.parquet", tmp_path / "model")
     app = build()
     commands = [[name] for name in app if not name.startswith("-")]
     commands += [["datasets", name] for name in app["datasets"] if not name.startswith("-")]

@@ -151,7 +151,7 @@ def test_command_line_prints_verdicts(tmp_path, capsys, monkeypatch):
         settings["progress"]("one result")
         return {"datasets": {"sample": {"verdicts": [verdict]}}}
 
-    def fake_variants(names, out, n_seeds, seed, n_jobs, budget, progress):
+    def fake_variants(names, out, n_seeds, seed, n_jobs, budget, progress, engine):
         cells = [{"reading": "r", "bias": True, "own_N": False, "cap": 20, "reached": 1, "cells": 2}]
         given.update(names=names, variants=budget)
         return {"datasets": {"sample": {"cells": cells}}}
