@@ -127,6 +127,19 @@ def use_data(data: "sl.Interactions", split: "Split") -> None:
     many = sl.Interactions.from_tuples([(n % 80, n) for n in range(MANY_ITEMS)])
     pair = tuple(rng.normal(size=(n, 8)).astype(np.float32) for n in (many.n_users, many.n_items))
     sl.PrecomputedScores(scores=pair).fit(many).recommend(N=3)
+    if find_spec("lightgbm") is not None:
+        use_large_trees()
+
+
+def use_large_trees() -> None:
+    """Score trees with more leaves than those of TwoStage."""
+    import numpy as np
+
+    from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
+
+    column = np.arange(2000, dtype=np.float32)[:, None]
+    params = TreeParams(n_rounds=1, n_leaves=100, min_leaf=2, l2=0.0)
+    TreeEnsemble(fit_trees(column, column[:, 0] % 40 < 20, None, params)).predict(column)
 
 
 def all_cutoffs() -> "Iterator[sl.cutoff.Cutoff]":
