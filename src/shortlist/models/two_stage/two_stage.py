@@ -103,10 +103,10 @@ class TwoStage(WeightParams, ContentRecommender):
     transition_window: int = 5
     decay: float = 0.7
     n_snapshots: int = 30_000
-    negative_rate: float = 0.1
+    negative_rate: float = 0.2
     n_bags: int = 2
-    n_rounds: int = 80
-    lr: float = 0.12
+    n_rounds: int = 120
+    lr: float = 0.08
     n_leaves: int = 31
     min_leaf: int = 100
     exclude_features: tuple[str, ...] = ()
