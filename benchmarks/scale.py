@@ -2,7 +2,7 @@
 
     python benchmarks/scale.py            # 13 million rows, 27,000 items
     python benchmarks/scale.py --quick    # one million rows, 5,000 items; results not comparable
-    python benchmarks/scale.py --part memory
+    python benchmarks/scale.py --part memory    # or speed, or overhead
 
 All runs train BPRMF on the same generated interactions, with one thread per worker: threads in one process,
 one worker, two workers on one node, two nodes with one worker each. Updates per second = rows / seconds of
@@ -17,6 +17,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -101,7 +102,14 @@ def peak_of(pid: int) -> float:
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
-def train(data: sl.Interactions, watch: Watch, n_threads: int, engine: sl.RayEngine | None) -> sl.BPRMF:
+def train(
+    data: sl.Interactions,
+    watch: Watch,
+    n_threads: int,
+    engine: sl.RayEngine | None,
+    progress: Callable[[Progress], None] | None = None,
+    n_epochs: int = EPOCHS,
+) -> sl.BPRMF:
     """Fit once; the trainer is noted while it runs."""
     exact = ray_trainer.RayTrainer.__init__
 
@@ -111,8 +119,8 @@ def train(data: sl.Interactions, watch: Watch, n_threads: int, engine: sl.RayEng
 
     ray_trainer.RayTrainer.__init__ = noted
     try:
-        model = sl.BPRMF(n_factors=FACTORS, n_epochs=EPOCHS, tol=0, n_threads=n_threads)
-        return model.fit(data, engine=engine, progress=watch)
+        model = sl.BPRMF(n_factors=FACTORS, n_epochs=n_epochs, tol=0, n_threads=n_threads)
+        return model.fit(data, engine=engine, progress=progress or watch)
     finally:
         ray_trainer.RayTrainer.__init__ = exact
 
@@ -203,16 +211,44 @@ def run_memory() -> dict[str, object]:
     return {"factors": FACTORS, "items": 5_000, "rows_per_user": 50, "runs": found}
 
 
+def run_overhead() -> dict[str, object]:
+    """What a worker costs beside its steps, on little data: its start, and each turn of an epoch."""
+    found: dict[str, object] = {}
+    indptr, item = generate(3_000, 10_000, 60_000)
+    data = to_interactions(indptr, item, 3_000, 10_000)
+    with start_nodes(1, 1):
+        for _ in range(2):  # the first fit may compile
+            watch, spent = Watch(), []
+
+            def progress(call: Progress, watch: Watch = watch, spent: list[float] = spent) -> None:
+                watch(call)
+                spent.append(watch.trainer.last_seconds / watch.trainer.partition.n_blocks)
+
+            train(data, watch, 1, sl.RayEngine(n_workers=2, threads_per_worker=1), progress, 30)
+            found = {
+                "workers": 2,
+                "rows": data.n_rows,
+                "turns_per_epoch": watch.trainer.partition.n_blocks,
+                "milliseconds_per_turn": min(spent) * 1e3,
+                "median_milliseconds_per_turn": statistics.median(spent) * 1e3,
+                "cpu_seconds_of_a_worker_until_the_first_epoch_ended": watch.cpu[0] / 2,
+            }
+    print(found, flush=True)
+    return found
+
+
 def main() -> None:
     """Run the parts and save the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--part", choices=["speed", "memory"])
+    parser.add_argument("--part", choices=["speed", "memory", "overhead"])
     given = parser.parse_args()
     result: dict[str, object] = {"machine": describe("ray")}
-    if given.part != "memory":
+    if given.part in (None, "overhead"):
+        result["overhead"] = run_overhead()
+    if given.part in (None, "speed"):
         result["speed"] = run_speed("quick" if given.quick else "dense")
-    if given.part != "speed":
+    if given.part in (None, "memory"):
         result["memory"] = run_memory()
     if not given.quick:
         save_results("scale" if given.part is None else f"scale_{given.part}", result)

@@ -8,6 +8,8 @@ user, 50,000 items whose popularity falls with their number, times within a year
 """
 
 import argparse
+import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from machine import describe, peak_mib, save_results
+from machine import RESULTS, describe, peak_mib, save_results
 from ray_processes import worker_pids
 from scale import cpu_of, peak_of, start_nodes
 
@@ -53,20 +55,32 @@ class Memory(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.ended, self.workers, self.tasks = threading.Event(), {}, {}
+        self.cpu: dict[int, float] = {}  # seconds of each of these processes
+        self.total = 0.0  # largest sum of the resident MiB of all these processes and the driver
 
     def run(self) -> None:
         """Look until the end."""
         while not self.ended.wait(0.5):
-            for pid in worker_pids():
+            workers, tasks = worker_pids(), worker_pids(b"ray::run_task")
+            for pid in workers:
                 self._note(self.workers, pid)
-            for pid in worker_pids(b"ray::run_task"):
+            for pid in tasks:
                 self._note(self.tasks, pid)
+            self.total = max(self.total, sum(map(resident_of, [*workers, *tasks, os.getpid()])))
 
     def _note(self, found: dict[int, float], pid: int) -> None:
         try:
-            found[pid] = peak_of(pid)
+            found[pid], self.cpu[pid] = peak_of(pid), cpu_of(pid)
         except (OSError, StopIteration):  # it has ended
             return
+
+
+def resident_of(pid: int) -> float:
+    """Resident MiB of a process now; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except OSError:
+        return 0.0
 
 
 def main() -> None:
@@ -88,8 +102,16 @@ def main() -> None:
         result = run(files, Path(place) / "model", given.rows) | {"gigabytes_of_files": size / 1e9}
     print(result, flush=True)
     if not given.quick:
-        save_results("scale_files", {"machine": describe("ray"), **result})
+        runs = [one for one in known_runs() if one["rows"] != given.rows] + [result]
+        runs.sort(key=lambda one: one["rows"])
+        save_results("scale_files", {"machine": describe("ray"), "runs": runs})
     return None
+
+
+def known_runs() -> list[dict[str, object]]:
+    """The results of earlier runs, with other numbers of rows."""
+    path = RESULTS / "scale_files.json"
+    return json.loads(path.read_text())["runs"] if path.exists() else []
 
 
 def run(files: Path, out: Path, n_rows: int) -> dict[str, object]:
@@ -97,8 +119,8 @@ def run(files: Path, out: Path, n_rows: int) -> dict[str, object]:
     times, memory, rates = {"start": time.perf_counter()}, Memory(), []
     divide = model_folder.divide_files
 
-    def timed(*args: object) -> object:
-        found = divide(*args)
+    def timed(*args: object, **options: object) -> object:
+        found = divide(*args, **options)
         times["divided"] = time.perf_counter()
         print(f"divided after {times['divided'] - times['start']:.0f} s", flush=True)
         return found
@@ -113,7 +135,11 @@ def run(files: Path, out: Path, n_rows: int) -> dict[str, object]:
             rates.append(call.updates_per_second / 1e6)
             print(f"epoch {call.epoch}: {rates[-1]:.1f} million updates per second", flush=True)
 
-        sl.fit_to_folder(model, files, out, engine=engine, progress=progress)
+        def reading(step: str, done: int, total: int) -> None:
+            if done == total:
+                print(f"{step}: {total} after {time.perf_counter() - times['start']:.0f} s", flush=True)
+
+        sl.fit_to_folder(model, files, out, engine=engine, progress=progress, reading=reading)
         memory.ended.set()
         memory.join()
     shards = sorted(path.stat().st_size / 1e9 for path in out.iterdir())
@@ -124,10 +150,13 @@ def run(files: Path, out: Path, n_rows: int) -> dict[str, object]:
         "epochs": EPOCHS,
         "driver_peak_mib": peak_mib(),
         "worker_peak_mib": sorted(memory.workers.values()),
+        "resident_mib_of_all_at_once": memory.total,
         "task_peak_mib": max(memory.tasks.values(), default=0.0),
         "seconds_to_divide_the_files": times["divided"] - times["start"],
         "seconds_in_all": time.perf_counter() - times["start"],
         "driver_cpu_seconds": cpu_of_self(),
+        "worker_cpu_seconds": sum(memory.cpu[pid] for pid in memory.workers),
+        "task_cpu_seconds": sum(memory.cpu[pid] for pid in memory.tasks),
         "million_updates_per_second": rates,
         "gigabytes_of_shards": shards,
     }

@@ -1,4 +1,4 @@
-"""Draw the picture of the README from the results of `shortlist reproduce` on Ta-Feng.
+"""Draw the picture of the README from the results of `benchmarks/demo.py`.
 
 python docs/picture.py
 """
@@ -7,12 +7,14 @@ import json
 import re
 from pathlib import Path
 
-from shortlist.core.charts import HEIGHT, STYLE, WIDTH, Series, length_chart, line_chart
+from shortlist.core.charts import HEIGHT, STYLE, WIDTH, Series, bar_chart, line_chart
 
 HERE = Path(__file__).parent
 PICTURE = HERE / "pictures" / "lengths.svg"
-RESULTS = HERE.parent / "results" / "ta-feng" / "results.json"
-MODEL = "PersonalFrequency"
+RESULTS = HERE.parent / "benchmarks" / "results" / "demo.json"
+BIN = 2  # list lengths per bar
+LONGEST = 80  # lists from this length on share a bar
+LAST_N = 60  # of the curve
 COLORS = """
 svg { --ink: #1a1a1a; --line: #d8d8d8; --page: #ffffff; --quiet: #666666; --s0: #0072b2; --s1: #d55e00; }
 @media (prefers-color-scheme: dark) {
@@ -23,21 +25,30 @@ svg { --ink: #1a1a1a; --line: #d8d8d8; --page: #ffffff; --quiet: #666666; --s0: 
 
 def draw() -> str:
     """Return two charts side by side as one self-contained SVG file."""
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))["datasets"]["ta-feng"]
-    fixed, dynamic = (found["cutoffs"][MODEL][name] for name in ("fixed N", "expected F1"))
-    curve, lengths = found["figure2"][MODEL], found["distributions"][MODEL]["K"]["expected F1"]
-    best = round(fixed["length"])
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))["demo"]
+    (fixed_name, fixed), (_, dynamic) = ((row["model"], row) for row in found["results"])
+    best, lengths, curve = int(fixed_name.split()[-1]), found["lengths"], found["fixed_n_f1"][:LAST_N]
+    counts = [0] * (LONGEST // BIN + 1)
+    for length in lengths:
+        counts[min(length, LONGEST) // BIN] += 1
+    labels = [str(BIN * k) for k in range(len(counts))]
     charts = (
-        length_chart(
-            f"List lengths of {sum(lengths):,} shoppers", lengths, 0, mark=(best, f"best fixed N = {best}")
+        bar_chart(
+            f"List lengths of {len(lengths):,} customers",
+            "items in the list",
+            "customers",
+            labels,
+            counts,
+            0,
+            mark=(best / BIN, f"best fixed N = {best}"),
         ),
         line_chart(
-            f"F1 over all users: fixed {fixed['f1']:.3f}, dynamic {dynamic['f1']:.3f}",
+            f"F1 over all customers: fixed {fixed['f1']:.3f}, dynamic {dynamic['f1']:.3f}",
             "length of all lists (orange); individual lengths (blue)",
             "F1",
             [
-                Series("fixed", curve["N"], curve["f1"], 1),
-                Series("dynamic", [curve["N"][0], curve["N"][-1]], [dynamic["f1"]] * 2, 0, dotted=False),
+                Series("fixed", list(range(1, len(curve) + 1)), curve, 1),
+                Series("dynamic", [1, len(curve)], [dynamic["f1"]] * 2, 0, dotted=False),
             ],
         ),
     )
@@ -46,7 +57,7 @@ def draw() -> str:
         for n, chart in enumerate(charts)
     ]
     size = f'viewBox="0 0 {2 * WIDTH} {HEIGHT}" width="{2 * WIDTH}" height="{HEIGHT}"'
-    label = "List lengths on Ta-Feng, and F1 of fixed and dynamic lists"
+    label = "List lengths on Online Retail, and F1 of fixed and dynamic lists"
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
     style = f"<style>{COLORS}{re.sub(r'[.]chart {.*?}', '', STYLE)}</style>"
     return "\n".join((opening, style, *placed, "</svg>")) + "\n"

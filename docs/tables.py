@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # the tests run this file by its path
+import scale_tables
+
 EXAMPLES = Path(__file__).with_name("examples.md")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 Rows = Iterator[tuple[str, ...]]
@@ -215,6 +218,18 @@ def rivals() -> Rows:
     yield ("gap recovered", *(f"{found[key]['gap_recovered']:.1%}" for key in titles))
 
 
+def leave_one_out() -> Rows:
+    """HR@10 and NDCG@10 of the last film (benchmarks/leave_one_out.py)."""
+    found = results("leave_one_out")
+    valid, test = (found["parts"][part]["rows"] for part in ("valid", "test"))
+    yield ("MovieLens-1M", "HR@10, validation", "NDCG@10, validation", "HR@10, test", "NDCG@10, test")
+    for name in valid:
+        figures = (rows[name][metric] for rows in (valid, test) for metric in ("hr", "ndcg"))
+        yield (name, *(f"{value:.3f}" for value in figures))
+    for name, row in found["published"].items():
+        yield (f"published: {name}", "", "", f"{row['hr']:.3f}", f"{row['ndcg']:.3f}")
+
+
 def boundary() -> Rows:
     """The boundary from the models' own probabilities against the best fixed N (benchmarks/boundary.py)."""
     titles, found = STRICT | DATASETS, results("boundary")["rows"]
@@ -410,12 +425,18 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "earlier": earlier,
         "strict": strict,
         "rivals": rivals,
+        "leave_one_out": leave_one_out,
         "boundary": boundary,
         "ablation": ablation,
         "curve": curve,
         "gap": gap,
     },
     "production.md": {"serve": serve},
+    "scale.md": {
+        "speed": lambda: scale_tables.speed(results("scale_speed")),
+        "files": lambda: scale_tables.files(results("scale_files")),
+        "clusters": lambda: scale_tables.clusters(results("scale_files")),
+    },
     "content.md": {"content": content, "papers": papers, "draws": draws, "text_index": text_index},
     "data.md": {"quantities": quantities, "ratings": ratings},
     "../README.md": {"strict": strict},

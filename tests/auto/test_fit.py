@@ -9,6 +9,7 @@ from rich.console import Console
 
 import shortlist as sl
 import shortlist.auto.fit as auto
+from shortlist.auto import search as auto_search
 from shortlist.cutoff import FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, DataWarning
@@ -111,7 +112,8 @@ def test_same_data_and_seed_give_the_same_choice(few_models):
     assert one.recommend().items.tolist() == two.recommend().items.tolist()
 
 
-def test_random_settings_are_never_worse_than_the_defaults(few_models):
+def test_random_settings_are_never_worse_than_the_defaults(few_models, monkeypatch):
+    monkeypatch.setattr(auto_search, "CLOSE", 0.0)
     plain, searched = (sl.fit(shoppers(), budget=n).selection_ for n in ("quick", "default"))
     before = {row["model"]: row["score"] for row in plain.models}
     after = {row["model"]: row["score"] for row in searched.models}
@@ -119,8 +121,32 @@ def test_random_settings_are_never_worse_than_the_defaults(few_models):
     assert sum(after.values()) > sum(before.values())
 
 
+def test_only_models_close_to_the_best_get_more_settings(monkeypatch):
+    names = ["Popularity", "PersonalFrequency", "TIFUKNN"]
+    quick = sl.fit(shoppers(), models=names, budget="quick").selection_
+    scores = {row["model"]: row["score"] for row in quick.models}
+    second = sorted(scores.values())[-2]
+    tried = []
+    draw = auto_search.draw
+
+    def remember(space, *rest):
+        tried.append(len(space))
+        return draw(space, *rest)
+
+    monkeypatch.setattr(auto_search, "draw", remember)
+    for share, n_models in ((1.0, 1), (second / max(scores.values()) - 1e-9, 2), (0.0, 3)):
+        monkeypatch.setattr(auto_search, "CLOSE", share)
+        tried.clear()
+        report = sl.fit(shoppers(), models=names, budget=3).selection_
+        assert len(report.models) == 3
+        assert len(tried) == 2 * sum(
+            name in auto_search.SPACES for name in sorted(scores, key=scores.get)[-n_models:]
+        )
+        assert all(row["score"] >= scores[row["model"]] for row in report.models)
+
+
 def validated(name, data):
-    search = auto._Search(hold_out(data), 50, "f1", None, 1, 0, 1, ProgressDisplay(), None, None)
+    search = auto_search.Search(hold_out(data), 50, "f1", None, 1, 0, 1, ProgressDisplay(), None, None)
     return search.run([name], optional=False)
 
 
@@ -260,15 +286,15 @@ def test_a_handful_of_users(n_users):
 
 
 def test_without_lightgbm(few_models, monkeypatch):
-    monkeypatch.setattr(auto, "find_spec", lambda name: None)
+    monkeypatch.setattr(auto_search, "find_spec", lambda name: None)
     model = sl.fit(shoppers(), budget="quick")
     assert "not installed" in model.selection_.skipped["TwoStage"]
     assert (model.recommend().lengths > 0).any()
 
 
 def test_models_too_slow_for_the_data_are_skipped(few_models, monkeypatch):
-    monkeypatch.setattr(auto, "EASE_ITEMS", 10)
-    monkeypatch.setattr(auto, "TIFUKNN_USERS", 10)
+    monkeypatch.setattr(auto_search, "EASE_ITEMS", 10)
+    monkeypatch.setattr(auto_search, "TIFUKNN_USERS", 10)
     skipped = sl.fit(shoppers(), budget="quick").selection_.skipped
     assert skipped == {
         "EASE": "40 items are more than 10",

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from shortlist.cli import main
-from shortlist.cli.params import CLASSES, Params, describe_parameters, given
+from shortlist.cli.params import CLASSES, FACTOR_MODELS, Params, describe_parameters, find_panel, given
 
 
 @pytest.fixture(autouse=True)
@@ -133,3 +133,28 @@ def test_no_two_parameters_of_a_model_share_a_description():
     for cls in CLASSES:
         texts = [text for text in describe_parameters(cls).values() if not text.startswith("As in")]
         assert len(texts) == len(set(texts)), cls.__name__
+
+
+@pytest.mark.parametrize(
+    ("owners", "panel"),
+    [
+        ({*FACTOR_MODELS}, FACTOR_MODELS),
+        ({*FACTOR_MODELS, "TwoStage"}, FACTOR_MODELS),
+        ({"HRM", "DKHRM", "UPCF"}, ("HRM", "DKHRM")),
+        ({"DKBPRMF", "DKHRM", "LogMF"}, ("DKBPRMF", "DKHRM")),
+        ({"TwoStage"}, ("TwoStage",)),
+        ({"TwoStage", "ContentProfile"}, ()),
+        ({"UPCF"}, ()),
+    ],
+)
+def test_a_flag_stands_in_the_panel_of_its_models(owners, panel):
+    assert find_panel(owners) == panel
+
+
+def test_help_names_the_models_of_a_flag(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["fit", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Hyperparameters of TwoStage" in text
+    assert "Baskets per group. For TIFUKNN." in text
+    assert "Step size of the stochastic gradient descent. Also for TwoStage." in text

@@ -27,10 +27,13 @@ def lightgbm_predict(text, columns, **options):
     return lightgbm.Booster(model_str=text.tobytes().decode()).predict(columns, num_threads=1, **options)
 
 
-@pytest.mark.parametrize("objective", ["binary", "poisson"])
-def test_raw_scores_equal_lightgbm(objective):
+@pytest.mark.parametrize(("objective", "n_leaves"), [("binary", 31), ("poisson", 32), ("binary", 33)])
+def test_raw_scores_equal_lightgbm(objective, n_leaves):
+    """Up to 32 leaves are the bits of a word; trees with more are descended."""
     columns, y = table()
-    params = TreeParams(objective=objective, n_rounds=30, min_leaf=5, columns=0.5, rows=0.7, seed=3)
+    params = TreeParams(
+        objective=objective, n_rounds=30, n_leaves=n_leaves, min_leaf=5, columns=0.5, rows=0.7, seed=3
+    )
     text = fit_trees(columns, y.astype(float), None, params)
     other = table(2111, seed=1)[0]  # not a multiple of the batch size
     other[::5, 0] = np.nan  # missing values that did not occur in training

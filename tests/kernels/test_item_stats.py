@@ -1,11 +1,11 @@
-"""Item pairs and sales shares, against plain loops over the baskets."""
+"""Sales shares and best sellers, against plain loops over the baskets."""
 
 import numpy as np
 import pytest
 
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.item_stats import DAY, Rules, list_pairs, merge_pairs, replay_until, top_positive
+from shortlist.kernels.item_stats import DAY, Rules, replay_until, top_positive
 from shortlist.models.two_stage.snapshots import TREND_WINDOW, WINDOWS, EventReplay
 
 
@@ -23,51 +23,6 @@ def baskets(seed, n_users=8, n_items=9):
 def layout(data, window=2):
     rules = Rules(np.array(WINDOWS, np.int64) * DAY, 4, window, 0.5, data.has_repeats)
     return EventReplay(History.of(data), rules).layout
-
-
-def users_baskets(data):
-    """[[items of each basket] of each user]"""
-    return [
-        [data.item[data.baskets[b] : data.baskets[b + 1]].tolist() for b in range(first, last)]
-        for first, last in zip(data.user_baskets[:-1], data.user_baskets[1:], strict=True)
-    ]
-
-
-def plain_pairs(data, window):
-    """Every (item, other) occurrence: within a basket, or from one of the last `window` baskets."""
-    found = []
-    for own in users_baskets(data):
-        for b, items in enumerate(own):
-            for earlier in range(max(b - window, 0), b) if window else [b]:
-                found += [(i, j) for i in own[earlier] for j in items if i != j]
-    return found
-
-
-@pytest.mark.parametrize("window", [0, 1, 2, 5])
-def test_pairs_are_those_of_the_window_and_no_others(window):
-    data = baskets(window)
-    log = layout(data).log
-    keys = np.empty(10_000, np.int64)
-    n = list_pairs(log, window, data.n_items, keys)
-    expected = sorted(i * data.n_items + j for i, j in plain_pairs(data, window))
-    assert len(expected) > 20
-    assert sorted(keys[:n].tolist()) == expected
-
-
-def test_pairs_beyond_the_array_are_only_counted():
-    data = baskets(1)
-    keys = np.full(3, -1, np.int64)
-    n = list_pairs(layout(data).log, 2, data.n_items, keys)
-    assert n == len(plain_pairs(data, 2))
-    assert (keys >= 0).all()
-
-
-def test_entries_hold_each_pair_once():
-    data = baskets(4)
-    for window, (starts, others) in zip((0, 2), (layout(data).together, layout(data).after), strict=True):
-        expected = sorted(set(plain_pairs(data, window)))
-        owner = np.repeat(np.arange(data.n_items), np.diff(starts))
-        assert list(zip(owner.tolist(), others.tolist(), strict=True)) == expected
 
 
 def test_trend_is_the_share_of_sales_in_the_window_before_the_row():
@@ -107,20 +62,3 @@ def test_best_sellers_are_those_of_the_last_full_hour(minute, expected):
     replay_until(replay.layout.log, state, replay.rules, np.arange(2, dtype=np.int32), at)
     for best in state.best:
         assert [data.items.values[int(i)] for i in best if i >= 0] == expected
-
-
-@pytest.mark.parametrize("n_items", [4, 6])
-def test_merged_pairs_are_those_of_both_lists(n_items):
-    """Four known items, pairs of two of them, and new pairs of known and new items."""
-    rng = np.random.default_rng(n_items)
-    known = {(i, j) for i in range(4) for j in range(4) if rng.random() < 0.4}
-    new = {(i, j) for i in range(n_items) for j in range(n_items) if rng.random() < 0.4}
-    rows = sorted(known)
-    starts = np.searchsorted([i for i, _ in rows], np.arange(5)).astype(np.int64)
-    other = np.array([j for _, j in rows], np.int32)
-    keys = np.array(sorted(i * n_items + j for i, j in new), np.int64)
-    to_starts, to_other = np.empty(n_items + 1, np.int64), np.empty(len(known) + len(new), np.int32)
-    n = merge_pairs(starts, other, keys, n_items, to_starts, to_other)
-    merged = {(i, int(j)) for i in range(n_items) for j in to_other[to_starts[i] : to_starts[i + 1]]}
-    assert n == len(known | new) == to_starts[-1]
-    assert merged == known | new

@@ -3,7 +3,15 @@
 from pathlib import Path
 
 from shortlist.kernels import jit
-from shortlist.kernels.jit import STAMP, announce_compilation, exact, kernel, sources_stamp
+from shortlist.kernels.jit import (
+    STAMP,
+    announce_compilation,
+    exact,
+    inlined,
+    ir_inlined,
+    kernel,
+    sources_stamp,
+)
 from shortlist.kernels.topk import select_top
 
 
@@ -40,12 +48,33 @@ def test_changed_stamp_invalidates_the_cache(tmp_path, monkeypatch):
     assert cache_hits() == 1
 
 
-def test_first_compilation_is_announced_once():
+def test_each_compilation_is_announced_by_name():
     said = []
-    one, two = exact(lambda x: x + 1), exact(lambda x: x + 2)
-    with announce_compilation(lambda: said.append("compiling")):
-        assert (one(1), two(1)) == (2, 3)
-    assert said == ["compiling"]
-    with announce_compilation(lambda: said.append("again")):
-        assert one(2) == 3  # compiled before
-    assert said == ["compiling"]
+
+    @exact
+    def add_one(x):
+        return x + 1
+
+    @ir_inlined
+    def add_two(x):
+        return add_one(x) + 1
+
+    @ir_inlined
+    def add_three(x):
+        return x + 3
+
+    with announce_compilation(said.append):
+        assert (add_two(1), add_three(1)) == (3, 4)
+    assert said == ["add_two", "add_three"]  # not the function that add_two calls
+    with announce_compilation(said.append):
+        assert add_two(2) == 4  # compiled before
+    assert said == ["add_two", "add_three"]
+
+
+def test_helpers_can_be_called_from_python():
+    @inlined
+    def twice(x):
+        return 2 * x
+
+    assert twice(3) == 6
+    assert twice(1.5) == 3

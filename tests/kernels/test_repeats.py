@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shortlist.kernels.repeats import RepeatCounts, count_repeats, repeat_signals
+from shortlist.kernels.repeats import SIGNAL_UNITS, RepeatCounts, count_repeats, repeat_signals
 from tests import naive
 
 F, DECAY = np.float32, 0.8
@@ -42,4 +42,4 @@ def test_repeat_signals_before_each_basket():
     repeated = [x for g, i, x in zip(groups, wanted, plain, strict=True) if x > 0 and i in baskets[g]]
     found = count_repeats(first, at, item, log_decay, new_counts(11))
     assert found[:2] == (n_candidates, len(repeated))
-    assert found[2] == pytest.approx(sum(repeated), rel=1e-5)
+    assert found[2] / SIGNAL_UNITS == pytest.approx(sum(repeated), rel=1e-5)

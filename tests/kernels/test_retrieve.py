@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shortlist.core.ragged import ItemSets, no_sets
-from shortlist.recommend.index import ItemIndex
-from shortlist.recommend.retrieval import score_all, score_candidates, search_index
+from shortlist.recommend.index import ItemIndex, ProductIndex
+from shortlist.recommend.retrieval import score_candidates, search_index
 
 
 def plain_scores(vectors, item_factors, bias=None):
@@ -87,7 +87,6 @@ def problems(draw):
 def test_all_paths_match_a_plain_sort(problem):
     vectors, items, bias, floors, excluded, candidates, limit = problem
     scores = plain_scores(vectors, items, bias)
-    everything = np.arange(len(items), dtype=np.int32)
     expected = plain_lists(scores, floors, excluded, limit)
     with np.errstate(all="ignore"):
         index = ItemIndex.build(items, bias, n_threads=1)
@@ -96,15 +95,17 @@ def test_all_paths_match_a_plain_sort(problem):
         as_lists(search_index(index.without_stages(), vectors, floors, as_sets(excluded), limit, 1))
         == expected
     )
-    found = score_all(vectors, items, bias, everything, floors, as_sets(excluded), limit, 1)
+    product = ProductIndex.build(items, bias)
+    found = search_index(product, vectors, floors, as_sets(excluded), limit, 1)
     assert as_lists(found) == expected
     found = score_candidates(vectors, items, bias, as_sets(candidates), floors, as_sets(excluded), limit, 1)
     assert as_lists(found) == plain_lists(scores, floors, excluded, limit, candidates)
     shared = np.array(sorted(candidates[0]), np.int32)
     with np.errstate(all="ignore"):
         part = ItemIndex.build(items, bias, items=shared, n_threads=1)
-    found = search_index(part, vectors, floors, as_sets(excluded), limit, 1)
-    assert as_lists(found) == plain_lists(scores, floors, excluded, limit, [shared.tolist()] * len(vectors))
+    expected = plain_lists(scores, floors, excluded, limit, [shared.tolist()] * len(vectors))
+    for way in (part, ProductIndex.build(items, bias, items=shared)):
+        assert as_lists(search_index(way, vectors, floors, as_sets(excluded), limit, 1)) == expected
 
 
 @pytest.mark.parametrize("n_factors", [1, 7, 8, 16, 17, 37, 64, 100])

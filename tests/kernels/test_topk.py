@@ -12,7 +12,6 @@ from shortlist.core.ragged import no_sets, read_only, same_sets
 from shortlist.kernels.topk import (
     lower_to_running_minimum,
     rank_rows,
-    score_grid,
     score_pairs,
     select_top,
     top_k,
@@ -146,6 +145,3 @@ def test_scores_of_users_and_items_are_inner_products(n_factors, has_bias):
     scores = np.empty(6, np.float32)
     score_pairs(users, items, bias, indptr, listed, scores)
     np.testing.assert_allclose(scores, expected[np.repeat(range(4), np.diff(indptr)), listed], atol=1e-5)
-    grid = np.empty((4, 6), np.float32)
-    score_grid(users, items, bias, listed, grid)
-    np.testing.assert_allclose(grid, expected[:, listed], atol=1e-5)

@@ -1,17 +1,26 @@
 """fit_to_folder: rows divided by user, and models in shards, without a cluster."""
 
+import json
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import polars as pl
 import pytest
 
 import shortlist as sl
+from shortlist.cli import main
 from shortlist.core.engine import ThreadEngine
 from shortlist.data import user_ranges
 from shortlist.data.aliases import ColumnNames
+from shortlist.data.history import History
 from shortlist.data.range_files import ReadOptions
 from shortlist.data.user_ranges import divide_files
 from shortlist.errors import ConfigError, DataError, ModelFileError
+from shortlist.models.factorization import dynamic_k
+from shortlist.models.factorization.range_statistics import collect_statistics
 from shortlist.models.factorization.shards import join_shards, shard_paths
+from shortlist.models.factorization.trend import Trend
 from tests.models.cases import bits, crowd, model
 
 ANY = ColumnNames(None, None, None, None, None, None)
@@ -59,10 +68,14 @@ def test_ranges_hold_the_rows_of_one_machine(columns, tmp_path, monkeypatch):
     whole = sl.read_interactions(tmp_path / "files")
     found = divide_files(paths, ReadOptions(ANY), tmp_path / "rows", ThreadEngine(), "files")
     assert found.range_starts.size > 4
-    assert (found.n_users, found.n_items, found.n_rows) == (whole.n_users, whole.n_items, whole.n_rows)
-    assert found.row_starts.tolist() == whole.item_sets[0].tolist()
+    assert (found.n_users, found.n_items, found.totals.n_rows) == (whole.n_users, whole.n_items, whole.n_rows)
+    assert found.set_starts.tolist() == whole.item_sets[0].tolist()
     joined = found.users(0, found.n_users).interactions(found.items, found.item_names, None)
     assert joined.fingerprint == whole.fingerprint
+    totals = History.of(whole).totals
+    assert [one.tolist() if isinstance(one, np.ndarray) else one for one in found.totals] == [
+        one.tolist() if isinstance(one, np.ndarray) else one for one in totals
+    ]
     for name in COLUMNS:
         assert np.array_equal(getattr(joined, name), getattr(whole, name)), name
     assert joined.users == whole.users
@@ -97,6 +110,88 @@ def test_one_process_writes_one_shard(tmp_path):
         sl.fit_to_folder(model("BPRMF"), tmp_path / "files", tmp_path / "model")
 
 
+def split_model(whole, folder, cuts):
+    """Save a model in shards with some users each, as the workers of a cluster do."""
+    state, history = whole._state, whole._state.history.merged
+    folder.mkdir()
+    pairs = list(pairwise([0, *cuts, history.n_users]))
+    for path, (first, last) in zip(shard_paths(folder, len(pairs)), pairs, strict=True):
+        own = whole.clone()
+        users = np.arange(first, last, dtype=np.int32)
+        rows = state.history.rows_of(users)
+        data = sl.Interactions(**{name: getattr(rows, name) for name in ("users", "items", *COLUMNS)})
+        parameters = state.parameters._replace(
+            user=state.parameters.user[first:last], boundary=state.parameters.boundary[first:last]
+        )
+        known = replace(History.of(data), counted=state.history.totals)
+        own._state = replace(state, history=known, parameters=parameters, side=own.side_data(data))
+        own.save(path)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
+def test_lists_of_shards_are_those_of_the_whole_model(name, tmp_path):
+    whole = model(name, n_epochs=2).fit(crowd())
+    folder = split_model(whole, tmp_path / "model", [150, 290])
+    loaded = sl.load_model(folder)
+    assert loaded.fingerprint_ == whole.fingerprint_
+    options = {"max_items": 7, "fallback": "popular"}
+    calls = []
+    lists = sl.recommend_to_folder(
+        folder, tmp_path / "lists", users_per_file=100, progress=lambda *one: calls.append(one), **options
+    )
+    assert len(list(lists.glob("*.parquet"))) == 6
+    assert calls[-1] == (6, 6)
+    expected = sl.recommend_to_folder(whole, tmp_path / "expected", **options)
+    assert pl.read_parquet(sorted(lists.glob("*.parquet"))).equals(
+        pl.read_parquet(sorted(expected.glob("*.parquet")))
+    )
+    first = min(lists.glob("*.parquet"))
+    first.unlink()
+    sl.recommend_to_folder(folder, lists, users_per_file=100, **options)  # only what is missing
+    assert first.exists()
+    with pytest.raises(DataError, match="holds the lists of another request"):
+        sl.recommend_to_folder(folder, lists, users_per_file=100, N=3)
+    with pytest.raises(ConfigError, match="users must be None with the folder of a model"):
+        sl.recommend_to_folder(folder, lists, [1, 2])
+
+
+def test_commands_read_the_folder_of_a_model(tmp_path, capsys):
+    whole = model("DKBPRMF", n_epochs=2).fit(crowd())
+    folder = split_model(whole, tmp_path / "model", [150])
+    assert main(["inspect", str(folder), "--json"]) == 0
+    about = json.loads(capsys.readouterr().out)
+    assert (about["class"], about["shards"], about["users"]) == ("DKBPRMF", 2, whole.users_.values.len())
+    assert about["rows"] == crowd().n_rows
+    (tmp_path / "few.txt").write_text("1\n2\n3\n")
+    flags = ["--N", "2", "--candidates", str(tmp_path / "few.txt")]
+    assert main(["recommend", str(folder), "--out", str(tmp_path / "lists"), *flags]) == 0
+    found = pl.read_parquet(sorted((tmp_path / "lists").glob("*.parquet")))
+    assert set(found["item_id"].drop_nulls().unique()) <= {1, 2, 3}
+    assert found["user_id"].n_unique() == whole.users_.values.len()
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--out", "model"], "--model must name a factor model"),
+        (["--out", "model", "--model", "EASE"], "model must be BPRMF"),
+        (["--out", "model", "--model", "BPRMF", "--cutoff", "ExpectedF1"], "--cutoff cannot be combined"),
+        (["--out", "model", "--model", "BPRMF", "--coverage", "0.5"], "--coverage cannot be combined"),
+        (["--out", "model", "--model", "BPRMF", "--separator", ";"], "--separator cannot be combined"),
+        (["--out", "model.shortlist", "--checkpoint", "run"], "--checkpoint needs --ray and a folder"),
+        (["--out", "files", "--model", "BPRMF"], "must be a new or empty folder"),
+    ],
+)
+def test_the_command_refuses_what_a_folder_cannot_have(flags, sentence, tmp_path, capsys, monkeypatch):
+    write_files(tmp_path / "files", table())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shortlist.cli.fit_folder.build_engine", lambda _: Elsewhere())
+    monkeypatch.setattr("shortlist.cli.ray.sl.RayEngine", lambda _: None)
+    assert main(["fit", "files", "--ray", "auto", *flags]) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
 def test_incomplete_folders_are_refused(tmp_path):
     model("BPRMF", n_epochs=1).fit(crowd()).save(shard_paths(tmp_path, 2)[1])
     with pytest.raises(ModelFileError, match=r"shard-00000-of-00002\.shortlist is missing"):
@@ -106,14 +201,86 @@ def test_incomplete_folders_are_refused(tmp_path):
         join_shards(models, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["DKBPRMF", "HRM", "Popularity"])
-def test_other_models_are_refused_on_a_cluster(name, tmp_path):
-    class Elsewhere(ThreadEngine.__base__):
-        def open_trainer(self, task):
-            raise AssertionError
+class Elsewhere(ThreadEngine.__base__):
+    """A cluster that must not be asked to train."""
 
-        def map(self, function, tasks):
-            raise AssertionError
+    def open_trainer(self, task):
+        raise AssertionError
 
-    with pytest.raises(ConfigError, match="model must be BPRMF, LogMF, CRRMF or DKBPRMF with boundary"):
-        sl.fit_to_folder(model(name), tmp_path, tmp_path / "model", engine=Elsewhere())
+    n_tasks = 1
+
+    def map(self, function, tasks):
+        return map(function, tasks)
+
+
+def test_other_models_are_refused_on_a_cluster(tmp_path):
+    with pytest.raises(ConfigError, match="model must be BPRMF, LogMF, CRRMF, DKBPRMF, HRM or DKHRM to be"):
+        sl.fit_to_folder(sl.Popularity(), tmp_path, tmp_path / "model", engine=Elsewhere())
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("DKBPRMF", {}),
+        ("HRM", {"repeat_decay": 0.9, "trend_half_life": 2.0}),
+        ("DKHRM", {"repeat_decay": 0.5, "negatives": "uniform"}),
+    ],
+)
+@pytest.mark.parametrize("most", [100, 1_000_000])
+def test_statistics_of_ranges_are_those_of_all_rows(name, changed, most, tmp_path, monkeypatch):
+    """Of many users, the same part is drawn to learn the sizes of lists."""
+    monkeypatch.setattr(user_ranges, "RANGE_ROWS", 3000)
+    monkeypatch.setattr(dynamic_k, "MAX_SIZE_USERS", most)
+    paths, one = write_files(tmp_path / "files", crowd().to_frame()), model(name, **changed)
+    whole = sl.read_interactions(tmp_path / "files")
+    data = divide_files(
+        paths, ReadOptions(ANY), tmp_path / "rows", ThreadEngine(), "files", counts_baskets=True
+    )
+    found = collect_statistics(one, data, ThreadEngine())
+    assert found.trained_users == one.trained_users(whole).sum()
+    expected = one.fit_next_size(whole)
+    assert (found.next_size is None) == (expected is None)
+    if expected is not None:
+        assert found.next_size.beta_.tobytes() == expected.beta_.tobytes()
+        assert found.next_size.dispersion_ == expected.dispersion_
+    starts = one.start_weights(whole)
+    assert found.repeat_start == starts[0]
+    if name == "HRM":
+        trend = Trend.of(whole, one.trend_half_life)
+        assert found.trend.end == trend.end
+        for name_, array in found.trend.sales._asdict().items():
+            assert np.array_equal(array, getattr(trend.sales, name_)), name_
+    if changed.get("negatives") == "uniform":
+        representation = one.representation(whole, whole)
+        groups = representation.trained_groups(whole.baskets)
+        rows = np.diff(whole.baskets)[groups].sum()
+        assert (found.trained_groups, found.trained_rows) == (groups.sum(), rows)
+
+
+@pytest.mark.parametrize("columns", [{}, {"timestamp": 1}, {"basket_id": 1}])
+def test_models_that_cannot_learn_from_the_rows_are_refused(columns, tmp_path):
+    write_files(tmp_path / "files", table(**columns))
+    one = model("HRM", trend_half_life=2.0)
+    if columns == {"timestamp": 1}:
+        with pytest.raises(AssertionError):
+            sl.fit_to_folder(one, tmp_path / "files", tmp_path / "model", engine=Elsewhere())
+    else:
+        with pytest.raises(ConfigError, match="trend_half_life needs timestamps"):
+            sl.fit_to_folder(one, tmp_path / "files", tmp_path / "model", engine=Elsewhere())
+    assert list((tmp_path / "model").iterdir()) == []
+
+
+def test_options_that_do_not_fit_are_refused(tmp_path):
+    write_files(tmp_path / "files", crowd().to_frame())
+    one, files, folder = model("BPRMF", n_epochs=2), tmp_path / "files", tmp_path / "model"
+    with pytest.raises(ConfigError, match='valid must be "last_basket" or None'):
+        sl.fit_to_folder(one, files, folder, valid="test")
+    folder.mkdir()
+    with pytest.raises(ConfigError, match="checkpoint must not lie in the folder of the model"):
+        sl.fit_to_folder(one, files, folder, checkpoint=folder / "run")
+    found = sl.fit_to_folder(one, files, folder, valid="last_basket", checkpoint=tmp_path / "run")
+    split = sl.split.last_basket(crowd())
+    expected = model("BPRMF", n_epochs=2).fit(split.train_valid, valid=split.test)
+    assert sl.load_model(found).valid_scores_ == expected.valid_scores_
+    again = sl.fit_to_folder(one, files, folder, valid="last_basket", checkpoint=tmp_path / "run")
+    assert bits(sl.load_model(again)) == bits(expected)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import shortlist as sl
+from shortlist.core.engine import ThreadEngine
 from shortlist.evaluation import evaluate
 from shortlist.paper import protocol
 from shortlist.paper import variants as module
+from shortlist.paper.calls import Calls
 from shortlist.paper.readings import (
     Outcomes,
     Reading,
@@ -109,11 +111,8 @@ def test_drawn_users_have_histories_like_the_tested_ones():
 def searching(figures):
     """A search whose trials are looked up in a function of the parameters."""
     users = SimpleNamespace(readings=(Reading("a"), Reading("b")))
-    search = Search(
-        SimpleNamespace(name="ta-feng"), users, None, {}, 9, (1, 3), 4, 4, 0, lambda job, points: [
-            job(point) for point in points
-        ]
-    )  # fmt: skip
+    calls = Calls(SimpleNamespace(name="ta-feng"), ThreadEngine(), 1)
+    search = Search(calls, users, None, {}, 9, (1, 3), 4, 4, 0)
     object.__setattr__(search, "trial", lambda model, params: {"params": params, "figures": figures(params)})
     return search
 

@@ -2,8 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +64,18 @@ def kill_worker(number=0):
     while pid in worker_pids():
         time.sleep(0.01)
     return True
+
+
+def run_killed(code):
+    """Run code in a process of its own, which ends itself without notice."""
+    home = Path(__file__).parents[2]
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)],
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(home), str(home / "src")])},
+        timeout=300,
+    )
+    assert ended.returncode == -signal.SIGKILL
 
 
 def kill_before(monkeypatch, *methods):

@@ -1,12 +1,18 @@
 """Batch recommendation, evaluation and tuning on a Ray cluster: the same results as in one process."""
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
 import shortlist as sl
+from shortlist.core.engine import Fixed, ThreadEngine
 from shortlist.errors import ConfigError
+from shortlist.paper import runs
+from shortlist.paper.calls import Calls
+from shortlist.paper.result_cache import ResultCache
+from shortlist.paper.runs import Experiment
 from tests.models.cases import crowd, fit, model
 from tests.scale.cluster import kill_worker, needs_ray
 
@@ -67,6 +73,43 @@ def test_lost_tasks_are_repeated_and_errors_are_raised(cluster):
     assert list(sl.RayEngine().map(square, range(20))) == [n * n for n in range(20)]
     with pytest.raises(ConfigError, match="not 7"):
         list(sl.RayEngine().map(refuse, [1, 7]))
+
+
+def test_arrays_of_a_task_are_in_the_store_of_its_node(cluster, monkeypatch):
+    """Once per node, and not in the memory of each process."""
+    from shortlist.scale import ray_session
+
+    monkeypatch.setattr(ray_session, "SMALL", 1000)
+    data = crowd()
+    function = Fixed(partial(describe_arrays, data, np.ones(500)))
+    found = (False, False, True, data.n_rows)  # arrays that can be written are copied
+    assert list(sl.RayEngine().map(function, [0, 1])) == [found] * 2
+    assert list(sl.RayEngine().map(function, [2])) == [found]
+    assert len(ray_session.fixed_functions) == 1
+
+
+def describe_arrays(data, other, _):
+    held = data.item
+    while isinstance(held.base, np.ndarray):
+        held = held.base
+    is_copy = isinstance(held.base, (bytes, bytearray)) or held.flags.owndata
+    return is_copy, data.item.flags.writeable, other.flags.writeable, data.n_rows
+
+
+def test_runs_of_the_paper_are_those_of_one_process(cluster, tmp_path):
+    experiment = Experiment.load("sample", 150)
+    params = {"n_factors": 8, "n_epochs": 3, "seed": 1}
+    found = {}
+    for name, engine in (("one", ThreadEngine()), ("other", sl.RayEngine())):
+        calls, cache = Calls(experiment, engine, 1), ResultCache(tmp_path / name)
+
+        def run(model, calls=calls, cache=cache):
+            return cache.get(
+                "run", {"model": model}, lambda: calls.compute(runs.run, model, params, 10), model
+            )
+
+        found[name] = calls.map(run, ["BPRMF", "DKBPRMF"])
+    assert found["one"] == found["other"]
 
 
 def square(n):

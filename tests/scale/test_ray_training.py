@@ -2,12 +2,9 @@
 
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from shortlist.errors import ConfigError
 from shortlist.models.factorization import training
 from tests.models.cases import bits, checkerboard, crowd, fit, model
 from tests.models.factorization.test_training import Recorder, split
-from tests.scale.cluster import kill_before, kill_worker, needs_ray, no_workers_remain
+from tests.scale.cluster import kill_before, kill_worker, needs_ray, no_workers_remain, run_killed
 
 pytestmark = [
     *needs_ray,
@@ -57,7 +54,7 @@ def test_validation_and_checkpoints_move_between_engines(cluster, tmp_path, monk
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1)
     train, valid = split()
     never = model("DKBPRMF", n_epochs=9, patience=3).fit(train, valid=valid)
-    engines = (sl.RayEngine(n_workers=2), None, sl.RayEngine(n_workers=3))
+    engines = (sl.RayEngine(n_workers=1), None, sl.RayEngine(n_workers=2))
     for engine, n_epochs in zip(engines, (2, 4, 9), strict=True):
         one = model("DKBPRMF", n_epochs=n_epochs, patience=3)
         one.fit(train, valid=valid, checkpoint=tmp_path / "run", engine=engine)
@@ -172,15 +169,8 @@ KILLED_DRIVER = """
 
 
 def test_killed_driver_resumes_to_the_same_bits(cluster, tmp_path):
-    place, home = tmp_path / "run", Path(__file__).parents[2]
-    code = textwrap.dedent(KILLED_DRIVER).format(place=str(place), address=cluster.address)
-    killed = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        cwd=home,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(home), str(home / "src")])},
-        timeout=300,
-    )
-    assert killed.returncode == -signal.SIGKILL
+    place = tmp_path / "run"
+    run_killed(KILLED_DRIVER.format(place=str(place), address=cluster.address))
     recorder = Recorder()
     one = model("DKHRM", n_epochs=7).fit(
         crowd(), checkpoint=place, progress=recorder, engine=sl.RayEngine(n_workers=2)

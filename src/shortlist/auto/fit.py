@@ -1,8 +1,6 @@
 """fit: select a model, its settings and a cutoff on validation data, then refit on everything."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
@@ -14,8 +12,9 @@ from shortlist.auto.cutoff_choice import (
     choose_cutoff,
     default_cutoffs,
 )
-from shortlist.auto.held_out import HalfSelections, held_out_score
+from shortlist.auto.held_out import held_out_score
 from shortlist.auto.promise import deploy, keep_back
+from shortlist.auto.search import Search
 from shortlist.core.calls import explain_call
 from shortlist.core.engine import Engine, check_engine
 from shortlist.cutoff import FixedN
@@ -23,22 +22,17 @@ from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
-from shortlist.errors import ConfigError, DataError, TrainingError
+from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import evaluate
 from shortlist.models.base import Recommender
 from shortlist.models.selection import METRIC_NAMES, SelectionReport
 from shortlist.recommend.lists import warn_if_all_empty
-from shortlist.tuning.progress import ProgressDisplay, show_progress
-from shortlist.tuning.space import SPACES, default_space, draw
-from shortlist.tuning.validation import Holdout, Validating, Validation, build_model, hold_out, validate
+from shortlist.tuning.progress import show_progress
+from shortlist.tuning.validation import Validating, Validation, build_model, hold_out
 
 TRIALS = {"quick": 1, "default": 4}
 N_CANDIDATES = 50  # per user; also the largest fixed N
 MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "HRM", "TIFUKNN", "EASE", "TwoStage")
-EASE_ITEMS = 6_000  # with more, its item-item matrix takes minutes and gigabytes
-TIFUKNN_USERS = 50_000  # with more, comparing all users takes longer than all other models together
-REPEAT_DECAY = 0.9  # first setting of HRM where users buy items repeatedly
-TREND_HALF_LIFE = 3.0  # first setting of HRM where there are timestamps
 
 Models = str | Recommender | Iterable[str | Recommender]
 
@@ -63,10 +57,11 @@ def fit(
 
     The last basket of each user is held out (or a random share of each user's items, if few users return);
     `validation` selects another way.
-    Every candidate model is fitted on the rest, with its default settings and then with random ones, and
-    the model with the highest metric at its best fixed N is selected. A cutoff is selected on the same data
-    with `choose_cutoff`; a fixed N is used if no other cutoff is better. Finally the model is fitted on all
-    data, for the best number of epochs. The result depends only on the data, the seed and the arguments.
+    Every candidate model is fitted on the rest with its default settings, and those that reach 95% of the
+    best one also with random ones. The model with the highest metric at its best fixed N is selected. A
+    cutoff is selected on the same data with `choose_cutoff`; a fixed N is used if no other is better. Finally
+    the model is fitted on all data, for the best number of epochs. The result depends only on the data, the
+    seed and the arguments.
 
     The score of what was selected is too high on the users that selected it. Therefore the selection is
     repeated on each half of the validation users and scored on the other half: `selection_.held_out`.
@@ -89,7 +84,8 @@ def fit(
         Whether items from a user's history are excluded from the validation lists. By default they are
         excluded unless users buy items repeatedly.
     budget
-        Number of settings per model: `"quick"` (1), `"default"` (4) or a positive integer.
+        Number of settings per model: `"quick"` (1), `"default"` (4) or a positive integer. A model whose
+        first setting is far behind the best one is tried with that setting only.
     validation
         `"last_basket"`: predict the last basket of each user; other users' later events may be in the
         training data. `"by_time"`: strict global time. Models learn from the events before the last fifth of
@@ -160,7 +156,7 @@ def fit(
         kept = keep_back(data, holdout, seed) if isinstance(cutoff, Guarantee) else None
         holdout = holdout if kept is None else kept.selection
         display.line(f"validation: {holdout.description}")
-        search = _Search(
+        search = Search(
             holdout, n_candidates, metric, filter_seen, n_trials, seed, n_threads, display, engine, content
         )
         best = search.run(candidates, optional=models is None)
@@ -227,130 +223,6 @@ def _with_content(candidates: list[str | Recommender], optional: bool) -> list[s
     return candidates
 
 
-@dataclass(eq=False)
-class _Search:
-    """Validates candidates one after the other and remembers the best."""
-
-    holdout: Holdout
-    n_candidates: int
-    metric: str
-    filter_seen: bool | None
-    n_trials: int
-    seed: int
-    n_threads: int
-    display: ProgressDisplay
-    engine: Engine | None
-    items: Items | None
-
-    def __post_init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self.skipped: dict[str, str] = {}
-        self.halves = HalfSelections()
-
-    def run(self, candidates: list[str | Recommender], *, optional: bool) -> Validation:
-        """Return the best model; `optional` skips models that do not suit the data."""
-        best: Validation | None = None
-        for number, one in enumerate(candidates):
-            name = one if isinstance(one, str) else type(one).__name__
-            reason = unsuitable(name, self.holdout.history) if optional else None
-            self.display.update(f"validating {name}", number, len(candidates))
-            if reason is None:
-                try:
-                    found, params = self._validate_candidate(one)
-                except (DataError, TrainingError) as error:
-                    if len(candidates) == 1:
-                        raise
-                    reason = str(error)
-            if reason is not None:
-                self.skipped[name] = reason
-                continue
-            row = {"model": name, "params": params, "N": found.N, "score": found.score}
-            self.display.line(f"{name}: {METRIC_NAMES[self.metric]} {found.score:.4f} at N = {found.N}")
-            self.rows.append(row)
-            best = found if best is None or found.score > best.score else best
-        if best is None:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.skipped.items())
-            raise DataError(
-                f"no candidate model can be fitted on this data ({reasons[:200]}); pass other models."
-            )
-        self.rows.sort(key=lambda row: -float(row["score"]))  # stable: the simpler of equals comes first
-        return best
-
-    def _validate_candidate(self, one: str | Recommender) -> tuple[Validation, dict[str, Any]]:
-        return self._validate_settings(one) if isinstance(one, str) else self._validate_configured(one)
-
-    def _validate_configured(self, model: Recommender) -> tuple[Validation, dict[str, Any]]:
-        """Validate a model as it was configured."""
-        found = self._validate(model)
-        defaults = {field.name: field.default for field in fields(model)}
-        params = {name: value for name, value in model.get_params().items() if value is not defaults[name]}
-        return found, self._with_epochs(params, found)
-
-    def _validate_settings(self, name: str) -> tuple[Validation, dict[str, Any]]:
-        """Validate a model with default settings, then with random ones; of equal scores, the first wins."""
-        n = self.n_trials
-        if name == "TwoStage":
-            n = max(1, n // 4)  # it takes several times as long as the other models
-        history = self.holdout.history
-        own: dict[str, Any] = {}
-        if name == "HRM":
-            own = {
-                **({"repeat_decay": REPEAT_DECAY} if history.has_repeats else {}),
-                **({} if history.time is None else {"trend_half_life": TREND_HALF_LIFE}),
-            }
-        best = self._validate_named(name, own)
-        space = default_space(name, timed=history.time is not None) if name in SPACES else {}
-        for number in range(1, n if space else 1):
-            try:
-                other = self._validate_named(name, {**own, **draw(space, self.seed, number)})
-            except TrainingError:
-                continue
-            best = other if other[0].score > best[0].score else best
-        return best
-
-    def _validate_named(self, name: str, params: dict[str, Any]) -> tuple[Validation, dict[str, Any]]:
-        """Validate a model with these settings and the seed and threads of the search."""
-        model = build_model(name, params)
-        shared = {"seed": self.seed, "n_threads": self.n_threads}
-        known = model.get_params()
-        found = self._validate(model.set_params(**{key: shared[key] for key in shared if key in known}))
-        return found, self._with_epochs(params, found)
-
-    def _validate(self, model: Recommender) -> Validation:
-        found = validate(
-            model,
-            self.holdout,
-            n_candidates=self.n_candidates,
-            metric=self.metric,
-            filter_seen=self.filter_seen,
-            n_threads=self.n_threads,
-            progress=self.display.epochs(f"validating {type(model).__name__}"),
-            engine=self.engine,
-            items=self.items,
-        )
-        self.halves.add(found)
-        return found
-
-    @staticmethod
-    def _with_epochs(params: dict[str, Any], found: Validation) -> dict[str, Any]:
-        return params if found.n_epochs is None else {**params, "n_epochs": found.n_epochs}
-
-
-def unsuitable(name: str, history: Interactions) -> str | None:
-    """Why a model does not suit the data; None if it does."""
-    if name == "PersonalFrequency" and not history.has_repeats:
-        return "no user interacts with an item twice"
-    if name in ("HRM", "TwoStage") and history.n_baskets <= history.active_users.size:
-        return "it needs users with more than one basket"
-    if name == "EASE" and history.n_items > EASE_ITEMS:
-        return f"{history.n_items:,} items are more than {EASE_ITEMS:,}"
-    if name == "TIFUKNN" and history.n_users > TIFUKNN_USERS:
-        return f"{history.n_users:,} users are more than {TIFUKNN_USERS:,}"
-    if name == "TwoStage" and find_spec("lightgbm") is None:
-        return "LightGBM is not installed; pip install 'shortlist[trees]'"
-    return None
-
-
 # ------------------------------------------------------------------ cutoffs
 def _select_cutoff(best: Validation, cutoff: Cutoff | Literal["auto"]) -> CutoffChoice:
     """Fit the given cutoff, or select one that beats the fixed N on other users and on all of validation."""
@@ -394,7 +266,7 @@ def _warn_if_all_empty(best: Validation, choice: CutoffChoice | None) -> None:
         best.model.recommend(users, filter_seen=best.filter_seen, at=truth)  # warns by itself
 
 
-def _report(search: _Search, choice: CutoffChoice | None, held_out: dict[str, Any] | None) -> SelectionReport:
+def _report(search: Search, choice: CutoffChoice | None, held_out: dict[str, Any] | None) -> SelectionReport:
     scores = {} if choice is None else choice.scores
     order = sorted(scores, key=lambda name: (choice is not None and name != choice.name, -scores[name]))
     return SelectionReport(

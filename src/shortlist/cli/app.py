@@ -23,7 +23,7 @@ from cyclopts.config import Env
 
 from shortlist.cli.datasets import datasets
 from shortlist.cli.screen import print_error, print_note
-from shortlist.cli.source import COLUMNS, PARAMETERS
+from shortlist.cli.source import COLUMNS, HYPERPARAMETERS
 from shortlist.errors import ConfigError, DataWarning, ShortlistError
 from shortlist.text import bounded, printable, redact, redact_uri
 
@@ -58,7 +58,7 @@ COMMANDS = {
     "serve": "Serve a model over HTTP, with a page to look at.",
     "refit": "Fit the served model again with the stored events, and activate it if it is not worse.",
     "token": "Create an access token for the service.",
-    "warmup": "Compile the kernels of the usual models ahead, instead of when they are first used.",
+    "warmup": "Compile all kernels ahead, instead of when they are first used.",
 }
 
 
@@ -92,9 +92,8 @@ def build(command: str | None = None) -> App:
 
 def read_environment(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Let SHORTLIST_N_FACTORS=64 set --n_factors 64 unless the flag is given; output paths are never set."""
-    groups = {PARAMETERS.name, COLUMNS.name}
     settable = ArgumentCollection(  # type: ignore[no-untyped-call]
-        one for one in arguments if one.name == "--model" or _group_names(one.parameter.group) & groups
+        one for one in arguments if one.name == "--model" or _is_setting(one.parameter.group)
     )
     Env(PREFIX, command=False)(app, commands, settable)
     known = [PREFIX + one.name.lstrip("-").upper() for one in settable if one.name.startswith("--")]
@@ -104,9 +103,11 @@ def read_environment(app: App, commands: tuple[str, ...], arguments: ArgumentCol
             print_note(f"{name} is not a parameter and is ignored; did you mean {near[0]}?")
 
 
-def _group_names(groups: object) -> set[str]:
+def _is_setting(groups: object) -> bool:
+    """Whether a flag in these panels is a hyperparameter or the name of a column."""
     found = groups if isinstance(groups, tuple) else (groups,)
-    return {group.name for group in found if isinstance(group, Group)}
+    names = [group.name for group in found if isinstance(group, Group)]
+    return any(name == COLUMNS.name or name.startswith(HYPERPARAMETERS) for name in names)
 
 
 def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:

@@ -74,6 +74,8 @@ def demo(
                 "items": data.n_items,
                 "model": type(result.model).__name__,
                 "lift": result.lift,
+                "fixed_n_f1": result.fixed_curve.tolist(),
+                "lengths": result.selected.lengths.tolist(),
                 "results": result.comparison.table.to_dicts(),
                 "tests": result.comparison.tests.to_dicts(),
                 "examples": [list_as_json(one, data) for one in examples],

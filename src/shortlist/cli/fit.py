@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.display import count_empty, describe_empty, sample_lists, summarize_model
+from shortlist.cli.fit_folder import fit_folder
 from shortlist.cli.params import (
     DEFAULTS,
     VALIDATIONS,
@@ -46,9 +47,13 @@ def fit(
     source: Source,
     /,
     *,
-    out: Annotated[Path, Parameter(help="File for the model; an existing model is replaced.")] = Path(
-        "model.shortlist"
-    ),
+    out: Annotated[
+        Path,
+        Parameter(
+            help="File for the model; an existing model is replaced. With --ray, a name without ending is a "
+            "new folder: the model is trained from Parquet files and saved in shards."
+        ),
+    ] = Path("model.shortlist"),
     model: Annotated[
         ModelName | None, Parameter(help="By default, all suitable models are tried and the best is used.")
     ] = None,
@@ -89,6 +94,10 @@ def fit(
         Parameter(help="File with the content of items, one row per item: text, categories, tags, numbers."),
     ] = None,
     ray: Ray = None,
+    checkpoint: Annotated[
+        Path | None,
+        Parameter(help="With a folder as --out: file from which the same command continues if it was ended."),
+    ] = None,
     stopping: Stopping = NONE,
     params: Params = DEFAULTS,
     reading: Reading = BY_NAME,
@@ -108,8 +117,26 @@ def fit(
       shortlist fit orders.csv --model TIFUKNN --weighting log
       shortlist fit ratings.csv --min_rating 4 --test rated.parquet
       shortlist fit reads.csv --items items.csv --model ContentProfile
+      shortlist fit events/ --model BPRMF --ray auto --out model/
     """
     start = time.perf_counter()
+    if ray is not None and not out.suffix:
+        unused = {
+            "budget": budget,
+            "cutoff": None if cutoff in ("auto", "none") else cutoff,
+            "validation": None if validation == "last-basket" else validation,
+            "seen": None if seen == "auto" else seen,
+            "metric": None if metric == "f1" else metric,
+            "test": test,
+            "report": report,
+            "items": items,
+        } | stopping.given()
+        fit_folder(source, out, model, params, reading, ray, checkpoint, unused, json)
+        return
+    if checkpoint is not None:
+        raise ConfigError(
+            "--checkpoint needs --ray and a folder as --out, such as --out model/; leave it out."
+        )
     engine = build_engine(ray)
     settings = _Settings(model, budget, metric, cutoff, stopping, seen, validation, quick, params, engine)
     settings.check(report)

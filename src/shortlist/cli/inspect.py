@@ -8,6 +8,8 @@ from shortlist.cli.screen import Json, show, show_json, show_table
 from shortlist.cli.source import Model
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from shortlist.models.base import Recommender
 
 
@@ -18,11 +20,14 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
 
     For example:
       shortlist inspect shop.shortlist
+      shortlist inspect model/
     """
     import numpy as np
 
     from shortlist.core.serialization import read_header
 
+    if model.is_dir():
+        return inspect_folder(model, json)
     fitted = sl.load_model(model)
     lists = sample_lists(fitted)
     lengths = {}
@@ -45,6 +50,35 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
         show(lengths_table(lists))
     if fitted.selection_ is not None:
         show(fitted.selection_)
+    return None
+
+
+def inspect_folder(folder: "Path", json: bool) -> None:
+    """Show what the headers of a model in shards say; the shards themselves are not loaded."""
+    from shortlist.models.shard_folder import ShardFolder
+
+    shards = ShardFolder.open(folder)
+    notes = shards.notes
+    about = {
+        "model": str(folder),
+        "class": type(shards.model).__name__,
+        "shards": len(shards.paths),
+        "rows": shards.rows,
+        "users": sum(shards.users),
+        "n_epochs": notes.get("n_epochs"),
+        "stopped": notes.get("stopped"),
+        "loss": (notes.get("losses") or [None])[-1],
+        "valid_score": max(notes.get("valid_scores") or [None]),
+        "bytes": sum(path.stat().st_size for path in shards.paths),
+        "params": shards.model.get_params(),
+        "users_per_shard": dict(zip((path.name for path in shards.paths), shards.users, strict=True)),
+    }
+    if json:
+        return show_json(about)
+    plain = [(key, value) for key, value in about.items() if not isinstance(value, dict | None)]
+    show_table(("", str(folder)), plain)
+    for key in ("params", "users_per_shard"):
+        show_table((key, ""), [(name, str(value)) for name, value in about[key].items()])
     return None
 
 

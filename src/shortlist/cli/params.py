@@ -6,9 +6,9 @@ from dataclasses import asdict, fields, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
-from shortlist.cli.source import PARAMETERS
+from shortlist.cli.source import HYPERPARAMETERS, PARAMETERS
 from shortlist.errors import ConfigError
 from shortlist.models.base import MODEL_MODULES, find_model_class
 from shortlist.tuning.tune import read_tuned
@@ -22,6 +22,8 @@ VALIDATIONS: dict[str, Literal["last_basket", "by_time"]] = {
     "last-basket": "last_basket",
     "by-time": "by_time",
 }
+FACTOR_MODELS = ("BPRMF", "LogMF", "CRRMF", "DKBPRMF", "HRM", "DKHRM")
+PANELS = (FACTOR_MODELS, ("HRM", "DKHRM"), ("DKBPRMF", "DKHRM"), ("TwoStage",))  # of the help, in this order
 CONFIG_HELP = "TOML file with a model and its parameters, as written by tune; flags take precedence."
 
 
@@ -35,21 +37,36 @@ def describe_parameters(cls: type) -> dict[str, str]:
     return found
 
 
+def find_panel(owners: set[str]) -> tuple[str, ...]:
+    """The models in whose panel of the help a parameter of `owners` stands; () for the first panel."""
+    inside = [panel for panel in PANELS if owners.issuperset(panel)]
+    return inside[0] if inside and owners <= {*FACTOR_MODELS, "TwoStage", "EASE", "UPCF"} else ()
+
+
 def _build_flags() -> list[tuple[str, Any, None]]:
     """One optional flag per parameter of any model, described by the first model that documents it."""
     types: dict[str, Any] = {}
     texts: dict[str, str] = {}
+    owners: dict[str, set[str]] = {}
     for cls in CLASSES:
         hints, described = get_type_hints(cls), describe_parameters(cls)
         for field in fields(cls):
             types.setdefault(field.name, hints[field.name])
+            owners.setdefault(field.name, set()).add(cls.__name__)
         for name, text in described.items():
             if not text.startswith("As in"):
                 texts.setdefault(name, text)
-    return [
-        (name, Annotated[hint | None, Parameter(help=texts.get(name, ""))], None)
-        for name, hint in types.items()
-    ]
+    groups: dict[tuple[str, ...], Group] = {(): PARAMETERS}
+    for number, panel in enumerate(PANELS):
+        groups[panel] = Group(f"{HYPERPARAMETERS} of {', '.join(panel)}", sort_key=8.1 + number / 10)
+    flags = []
+    for name, hint in types.items():
+        panel = find_panel(owners[name])
+        rest = [cls.__name__ for cls in CLASSES if cls.__name__ in owners[name] - set(panel)]
+        also = f" {'Also for' if panel else 'For'} {', '.join(rest)}." if rest else ""
+        about = Parameter(help=texts.get(name, "") + also, group=groups[panel])
+        flags.append((name, Annotated[hint | None, about], None))
+    return flags
 
 
 if TYPE_CHECKING:
@@ -72,6 +89,13 @@ def given(params: Params) -> dict[str, Any]:
 
 def choose_model(name: str | None, params: Params, data: "Interactions") -> tuple[str, dict[str, Any]]:
     """(name, parameters): flags and environment first, then the file, then the default for the data."""
+    chosen, settings = name_model(name, params)
+    default = "DKHRM" if data.n_baskets > data.active_users.size else "DKBPRMF"  # HRM needs baskets
+    return chosen or default, settings
+
+
+def name_model(name: str | None, params: Params) -> tuple[str | None, dict[str, Any]]:
+    """(name, parameters): flags and environment first, then the file; None if no model is named."""
     from_file, tuned = None, dict[str, Any]()
     if params.config is not None:
         from_file, tuned = read_tuned(params.config)
@@ -79,5 +103,4 @@ def choose_model(name: str | None, params: Params, data: "Interactions") -> tupl
             raise ConfigError(
                 f"{params.config} has parameters of {from_file}, got model {name}; drop --model or --config."
             )
-    default = "DKHRM" if data.n_baskets > data.active_users.size else "DKBPRMF"  # HRM needs baskets
-    return name or from_file or default, tuned | given(params)
+    return name or from_file, tuned | given(params)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from shortlist.core.engine import Engine
     from shortlist.cutoff.base import Cutoff
+    from shortlist.data.id_map import IdMap
     from shortlist.models.base import Recommender
 
 WITHHELD = 5  # candidates shown below the end of the list
@@ -62,6 +63,24 @@ class Options:
     fallback: Annotated[
         Literal["none", "popular"], Parameter(help="What to recommend instead of an empty list.")
     ] = "none"
+
+    def which(self, items: "IdMap") -> dict[str, Any]:
+        """The arguments of `recommend` and `explain` that say which items may be on a list."""
+        return {
+            "candidates": None if self.candidates is None else read_ids(self.candidates, items),
+            "filter_seen": None if self.seen == "auto" else self.seen == "drop",
+            "at": self.at,
+        }
+
+    def lengths(self) -> dict[str, Any]:
+        """The arguments of `recommend` that say how long lists may be."""
+        fallback = None if self.fallback == "none" else self.fallback
+        return {
+            "N": self.N,
+            "min_items": self.min_items,
+            "max_items": self.max_items,
+            "fallback": fallback,
+        }
 
 
 DEFAULTS = Options()
@@ -102,6 +121,7 @@ def recommend(
       shortlist recommend shop.shortlist --user u1 u2
       shortlist recommend shop.shortlist --out lists.parquet
       shortlist recommend shop.shortlist --out lists/ --ray auto
+      shortlist recommend model/ --N 10 --out lists/ --ray auto
       shortlist recommend shop.shortlist --coverage 0.7
       shortlist recommend shop.shortlist --gain 3 --cost 1
       shortlist recommend model.shortlist --items new.csv --candidates new.txt
@@ -109,6 +129,8 @@ def recommend(
     if ray is not None and (out is None or out.suffix):
         raise ConfigError("--ray needs --out with a folder, such as --out lists/.")
     engine = build_engine(ray)
+    if model.is_dir() and out is not None and not out.suffix and user is None and options.items is None:
+        return recommend_shards(model, out, options, stopping, engine, json)
     fitted = sl.load_model(model)
     if options.items is not None:
         add_content(fitted, options.items)
@@ -116,20 +138,13 @@ def recommend(
         raise ConfigError("--user needs one or more user ids, got none; leave it out for all users.")
     users = None if user is None else parse_ids(user, fitted.users_)
     check_users(fitted, users, served=options.fallback != "none")
-    which: dict[str, Any] = {
-        "cutoff": choose_cutoff(fitted, options, stopping),
-        "candidates": None if options.candidates is None else read_ids(options.candidates, fitted),
-        "filter_seen": None if options.seen == "auto" else options.seen == "drop",
-        "at": options.at,
+    which = options.which(fitted.items_) | {
+        "cutoff": choose_cutoff(fitted, fitted.cutoff_, options, stopping)
     }
-    request = which | {
-        "N": options.N,
-        "min_items": options.min_items,
-        "max_items": options.max_items,
-        "fallback": None if options.fallback == "none" else options.fallback,
-    }
+    request = which | options.lengths()
     if out is not None:
-        return write_lists(out, fitted, users, request, engine, json)
+        n = len(fitted.users_) if users is None else len(users)
+        return write_lists(out, fitted, users, n, request, engine, json)
     lists = fitted.recommend(users, **request)
     if json:
         return show_json([list_as_json(one, fitted.history_) for one in lists])
@@ -162,8 +177,20 @@ def check_users(model: "Recommender", users: list[Any] | None, *, served: bool) 
     print_note(f"warning: {text}: {'the fallback is shown' if served else 'no list'}")
 
 
+def recommend_shards(
+    folder: Path, out: Path, options: Options, stopping: Stopping, engine: "Engine | None", json: bool
+) -> None:
+    """Write the lists of a model in shards; no process loads all of them."""
+    from shortlist.models.shard_folder import ShardFolder
+
+    shards = ShardFolder.open(folder)
+    request = options.which(shards.item_kind) | options.lengths()
+    request["cutoff"] = choose_cutoff(shards.model, None, options, stopping)
+    write_lists(out, folder, None, sum(shards.users), request, engine, json)
+
+
 def choose_cutoff(
-    model: "Recommender", options: Options, stopping: Stopping
+    model: "Recommender", saved: "Cutoff | None", options: Options, stopping: Stopping
 ) -> "Cutoff | Literal['auto', 'boundary']":
     """Load the cutoff given by a flag, or name the one to use; other flags adjust it."""
     flags = [f"--{name}" for name in stopping.given()][:1]
@@ -181,7 +208,7 @@ def choose_cutoff(
             f"--cutoff needs a file with a fitted cutoff, got {str(options.cutoff)!r:.80}, which is no file; "
             "to choose a stopping rule by name, run shortlist fit --cutoff."
         )
-    cutoff = model.cutoff_ if options.cutoff is None else sl.cutoff.Cutoff.load(options.cutoff)
+    cutoff = saved if options.cutoff is None else sl.cutoff.Cutoff.load(options.cutoff)
     if options.boundary or options.N is not None:
         if options.boundary and not model.has_boundary:
             raise ConfigError(
@@ -199,8 +226,9 @@ def choose_cutoff(
 
 def write_lists(
     out: Path,
-    model: "Recommender",
+    model: Any,  # a Recommender, or the folder of a model
     users: list[Any] | None,
+    n: int,  # number of lists
     request: dict[str, Any],
     engine: "Engine | None",
     json: bool,
@@ -225,7 +253,6 @@ def write_lists(
             )
     else:
         model.recommend(users, **request).write(out)
-    n = len(model.users_) if users is None else len(users)
     empty = count_empty(read_empty(out))
     if json:
         return show_json({"lists": n, "out": str(out), "empty_lists": empty})
@@ -249,7 +276,7 @@ def read_empty(path: Path) -> "pl.DataFrame":
     return found
 
 
-def read_ids(path: Path, model: "Recommender") -> list[Any]:
+def read_ids(path: Path, items: "IdMap") -> list[Any]:
     """Read item ids from a text file."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; --candidates needs a text file with one item id per line.")
@@ -259,4 +286,4 @@ def read_ids(path: Path, model: "Recommender") -> list[Any]:
         raise DataError(
             f"{path} must be UTF-8 text with one item id per line, got other bytes; convert it."
         ) from None
-    return parse_ids([line.strip() for line in lines if line.strip()], model.items_)
+    return parse_ids([line.strip() for line in lines if line.strip()], items)

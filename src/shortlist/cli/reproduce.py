@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from shortlist.cli.ray import Ray, build_engine
 from shortlist.cli.screen import Json, print_note, show_json, show_table, show_text
 
 
@@ -31,6 +32,7 @@ def reproduce(
     trials: Annotated[int | None, Parameter(help="Trials per model; 12 for claims, 50 for variants.")] = None,
     users: Annotated[int | None, Parameter(help="Maximum number of users; with --quick 2,000.")] = None,
     jobs: Annotated[int, Parameter(help="Parallel runs; 0: one per core. Does not affect the results.")] = 0,
+    ray: Ray = None,
     json: Json = False,
 ) -> None:
     """Repeat the experiments of the paper.
@@ -40,6 +42,7 @@ def reproduce(
 
     For example:
       shortlist reproduce --dataset ml-100k --quick --out results
+      shortlist reproduce --dataset ta-feng --out results --ray auto
     """
     from dataclasses import replace
 
@@ -49,7 +52,7 @@ def reproduce(
     from shortlist.paper.variant_table import list_cells
     from shortlist.paper.variants import FULL_VARIANTS, QUICK_VARIANTS, reproduce_variants
 
-    start = time.monotonic()
+    start, engine = time.monotonic(), build_engine(ray)
     limits: dict[str, Any] = {"n_trials": trials, "users": users}
     given = {name: value for name, value in limits.items() if value is not None}
     n_seeds = (2 if quick else 5) if seeds is None else seeds
@@ -62,7 +65,7 @@ def reproduce(
     variants: dict[str, Any] = {}
     if part != "claims":
         budget = replace(QUICK_VARIANTS if quick else FULL_VARIANTS, **given)
-        found = reproduce_variants(names, out, n_seeds, seed, jobs, budget, print_progress)
+        found = reproduce_variants(names, out, n_seeds, seed, jobs, budget, print_progress, engine)
         variants = found["datasets"]
     if part != "variants":
         claims = run(
@@ -72,6 +75,7 @@ def reproduce(
             n_seeds=n_seeds,
             seed=seed,
             n_jobs=jobs,
+            engine=engine,
             progress=print_progress,
         )["datasets"]
     if json:

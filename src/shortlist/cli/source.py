@@ -22,10 +22,13 @@ Source = Annotated[
     str,
     Parameter(help="CSV, TSV, Parquet or JSON Lines file, folder, database URI, or name of a dataset."),
 ]
-Model = Annotated[Path, Parameter(help="File written by `shortlist fit` or `model.save`.")]
+Model = Annotated[
+    Path, Parameter(help="File written by `shortlist fit` or `model.save`, or a folder of shards.")
+]
 COLUMNS = Group("Columns, if their names are not recognized", sort_key=9)
+HYPERPARAMETERS = "Hyperparameters"  # how the titles of their panels begin
 PARAMETERS = Group(
-    "Hyperparameters, if not the model's defaults",
+    f"{HYPERPARAMETERS}, if not the model's defaults",
     help="Environment variables such as SHORTLIST_N_FACTORS=64 work too. Flags take precedence over the "
     "environment, and the environment over --config.",
     sort_key=8,

@@ -1,8 +1,9 @@
-"""`shortlist warmup`: compile kernels ahead, for instance while an image is built."""
+"""`shortlist warmup`: compile all kernels ahead, for instance while an image is built."""
 
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +12,18 @@ import shortlist as sl
 from shortlist.cli.screen import Json, print_note, show_json, show_text
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from shortlist.models.base import Recommender
     from shortlist.split import Split
 
+MANY_ITEMS = 6000  # enough for the index of large catalogues
+
 
 def warmup(*, json: Json = False) -> None:
-    """Compile the kernels of the usual models ahead, instead of when they are first used.
+    """Compile all kernels ahead, instead of when they are first used.
 
-    Each model is fitted on the built-in sample and used once. Compiled code is kept in the folder
+    Every kind of model is fitted on the built-in sample and used once. Compiled code is kept in the folder
     NUMBA_CACHE_DIR, or beside the package, or in the user's cache. It is compiled again after an update
     and on another kind of processor.
 
@@ -26,31 +31,47 @@ def warmup(*, json: Json = False) -> None:
       shortlist warmup
       NUMBA_CACHE_DIR=/opt/kernels shortlist warmup
     """
+    from shortlist.kernels.jit import announce_compilation
+    from shortlist.tuning.progress import Compilations, LineProgress
+
     began, seconds = time.perf_counter(), {}
-    split = sl.split.last_basket(sl.load_dataset("sample"))
-    for model in models():
+    data = sl.load_dataset("sample")
+    split = sl.split.last_basket(data)
+    with announce_compilation(Compilations(LineProgress(print_note))):
+        for model, items in models(data):
+            started = time.perf_counter()
+            use(model.fit(split.train_valid, items=items), split)
+            name = type(model).__name__
+            seconds[name] = round(time.perf_counter() - started, 1)
+            print_note(f"{name}: {seconds[name]} s")
         started = time.perf_counter()
-        use(model.fit(split.train_valid), split)
-        name = type(model).__name__
-        seconds[name] = round(time.perf_counter() - started, 1)
-        print_note(f"{name}: {seconds[name]} s")
+        use_data(data, split)
+        seconds["data and evaluation"] = round(time.perf_counter() - started, 1)
     total = round(time.perf_counter() - began, 1)
     if json:
         return show_json({"seconds": total, "by_model": seconds})
     return show_text(f"The kernels are compiled ({total} s).")
 
 
-def models() -> "Iterator[Recommender]":
-    """Small models that together use most kernels."""
-    yield sl.PersonalFrequency()
-    yield sl.BPRMF(n_epochs=1)
-    yield sl.DKBPRMF(n_epochs=1)
-    yield sl.HRM(n_epochs=1, repeat_decay=0.9, trend_half_life=3.0)
-    yield sl.DKHRM(n_epochs=1)
-    yield sl.TIFUKNN()
-    yield sl.EASE()
+def models(data: "sl.Interactions") -> "Iterator[tuple[Recommender, pl.DataFrame | None]]":
+    """Small models that together use all kernels of models, each with the content of items or None."""
+    import polars as pl
+
+    ids = data.items.values
+    kinds = pl.Series([f"aisle {number % 5}" for number in range(len(ids))])
+    items = pl.DataFrame({"item_id": ids, "text": kinds})
+    yield sl.PersonalFrequency(), None
+    yield sl.Popularity(half_life=3.0), None
+    yield sl.BPRMF(n_epochs=1), None
+    yield sl.DKBPRMF(n_epochs=1), None
+    yield sl.HRM(n_epochs=1, repeat_decay=0.9, trend_half_life=3.0), None
+    yield sl.DKHRM(n_epochs=1), None
+    yield sl.TIFUKNN(), None
+    yield sl.UPCF(), None
+    yield sl.EASE(), None
+    yield sl.ContentProfile(), items
     if find_spec("lightgbm") is not None:
-        yield sl.TwoStage(n_snapshots=500, n_rounds=5, n_bags=1)
+        yield sl.TwoStage(n_snapshots=500, n_rounds=5, n_bags=1), None
 
 
 def use(model: "Recommender", split: "Split") -> None:
@@ -61,15 +82,58 @@ def use(model: "Recommender", split: "Split") -> None:
         model = sl.load_model(model.save(Path(folder) / "model.shortlist"))
     lists = model.recommend(N=50, filter_seen=False, at=truth)
     cutoff = sl.cutoff.ExpectedF1().fit(lists, truth, history=history)
-    sl.evaluate(cutoff.apply(lists, history=history), truth)
+    sl.evaluate(cutoff.apply(lists, history=history), truth, history=history)
     model.set_cutoff(cutoff).recommend([user], candidates=items[:20])
+    model.recommend([user], candidates={user: items[:20].to_list()}, N=3)
+    model.recommend([user], candidates={user: items[:1].to_list()}, exclude=items[:1], N=3)  # an empty list
     if model.has_boundary:
         model.recommend([user], cutoff="boundary")
     model.recommend(history={"new": items[:2].to_list()}, N=3)
     model.explain(user)
+    model.fold_in({"new": items[:2].to_list()})
     model.observe(truth)
-    model.recommend([user], N=3)
+    model.recommend([user], N=3, exclude=items[:2])
     if find_spec("sqlalchemy") is not None:
         from shortlist.serve.observing import EventForm, warm_up
 
         warm_up(model, EventForm.of(model.history_))
+
+
+def use_data(data: "sl.Interactions", split: "Split") -> None:
+    """Read tables in any order, search a large catalogue, fit every cutoff, compare, compute baselines."""
+    import numpy as np
+    import polars as pl
+
+    from shortlist.evaluation import fixed_n_curve, oracle
+
+    rng = np.random.default_rng(0)
+    table = data.to_frame()
+    sl.Interactions.from_frame(pl.concat([table, table.head(5)]).sample(fraction=1, shuffle=True, seed=0))
+    model = sl.PersonalFrequency().fit(split.train)
+    lists = model.recommend(N=20, filter_seen=False)
+    for cutoff in all_cutoffs():
+        cutoff.fit(lists, split.valid, history=split.train).apply(lists, history=split.train)
+    unordered = replace(lists, scores=-lists.scores)  # a cutoff sorts lists that are not in order
+    sl.cutoff.FixedN(N=3).apply(unordered)
+    sl.choose_cutoff(lists, split.valid, split.train)
+    sl.compare({"all": lists, "two": lists.head(2)}, split.valid, resamples=10)
+    fixed_n_curve(lists, split.valid)
+    oracle(lists, split.valid)
+    sl.RankedLists.from_frame(lists.to_frame())
+    two_a_day = [("u1", "i1", 1, "a"), ("u1", "i2", 1, "b"), ("u1", "i3", 2, "c")]
+    columns = ["user_id", "item_id", "timestamp", "basket_id"]
+    baskets = sl.Interactions.from_frame(pl.DataFrame(two_a_day, schema=columns, orient="row"))
+    sl.PersonalFrequency().fit(baskets).observe([("u1", "i2", 3)])
+    many = sl.Interactions.from_tuples([(n % 80, n) for n in range(MANY_ITEMS)])
+    pair = tuple(rng.normal(size=(n, 8)).astype(np.float32) for n in (many.n_users, many.n_items))
+    sl.PrecomputedScores(scores=pair).fit(many).recommend(N=3)
+
+
+def all_cutoffs() -> "Iterator[sl.cutoff.Cutoff]":
+    """One cutoff of each kind that can be fitted on lists."""
+    yield sl.cutoff.FixedN()
+    yield sl.cutoff.Threshold()
+    yield sl.cutoff.ExpectedNDCG()
+    yield sl.cutoff.ExpectedValue(gain=1.0, cost=0.1)
+    yield sl.cutoff.PerK()
+    yield sl.cutoff.Boundary()

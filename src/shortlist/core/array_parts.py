@@ -29,6 +29,14 @@ class ArrayParts:
         """Bytes of the whole array."""
         return math.prod(self.shape) * self.itemsize
 
+    def load(self) -> Array:
+        """The whole array in memory."""
+        found, done = np.empty(self.shape, self.dtype), 0
+        for part in self.parts():
+            found[done : done + len(part)] = part
+            done += len(part)
+        return found
+
 
 def parts_of(array: "Array | ArrayParts") -> Iterator[memoryview]:
     """The bytes of an array, in parts if it has parts; contiguous arrays are not copied."""

@@ -25,6 +25,11 @@ class Engine(ABC):
             A `TrainingTask`.
         """
 
+    @property
+    @abstractmethod
+    def n_tasks(self) -> int:
+        """How many tasks run at once."""
+
     @abstractmethod
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """Call the function on each task, and yield the results in the order of the tasks.
@@ -36,6 +41,16 @@ class Engine(ABC):
         tasks
             Its arguments.
         """
+
+
+class Fixed:
+    """A function whose data never changes: a cluster gets it once, for any number of calls of `map`."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, task: Any) -> Any:
+        return self.function(task)
 
 
 class ThreadEngine(Engine):
@@ -55,6 +70,11 @@ class ThreadEngine(Engine):
             A `TrainingTask`.
         """
         return None
+
+    @property
+    def n_tasks(self) -> int:
+        """One: the task uses the threads."""
+        return 1
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """Call the function on one task after the other; the function may use threads.

@@ -8,9 +8,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
+from shortlist.core.ragged import starts
 from shortlist.core.threads import map_slices
 from shortlist.errors import ConfigError, ModelFileError
-from shortlist.kernels.trees import Forest, sum_contributions, sum_trees
+from shortlist.kernels.trees import (
+    ALL,
+    MAX_LEAVES,
+    Forest,
+    SplitIndex,
+    sum_contributions,
+    sum_splits,
+    sum_trees,
+)
 from shortlist.types import Bools, Doubles, Floats
 
 Text = npt.NDArray[np.uint8]
@@ -47,25 +56,36 @@ class TreeParams:
 
 def fit_trees(columns: Floats, y: Bools | Doubles, weight: Floats | None, params: TreeParams) -> Text:
     """Train an ensemble on columns (n_rows, n_columns); return LightGBM's text as bytes."""
-    lightgbm = _lightgbm()
+    return grow_trees(bin_columns(columns, y, weight), params)
+
+
+def bin_columns(columns: Floats, y: Bools | Doubles, weight: Floats | None) -> Any:
+    """The columns in LightGBM's form, a byte per value; several ensembles can be trained on it."""
+    # with the filter, columns would depend on the smallest leaf of the ensemble that is trained first
+    settings = {"max_bin": MAX_BIN, "feature_pre_filter": False, "num_threads": 1, "verbose": -1}
+    return _lightgbm().Dataset(columns, y, weight=weight, params=settings).construct()
+
+
+def grow_trees(binned: Any, params: TreeParams) -> Text:
+    """Train an ensemble on the result of `bin_columns`; return LightGBM's text as bytes."""
     settings = {
         "objective": params.objective,
         "learning_rate": params.lr,
         "num_leaves": params.n_leaves,
         "min_data_in_leaf": params.min_leaf,
         "feature_fraction": params.columns,
-        "bagging_fraction": params.rows,
-        "bagging_freq": 1,
         "lambda_l2": params.l2,
         "max_bin": MAX_BIN,
+        "feature_pre_filter": False,
         "deterministic": True,
         "force_row_wise": True,
         "num_threads": 1,
         "seed": params.seed % 2**31,
         "verbose": -1,
     }
-    data = lightgbm.Dataset(columns, y, weight=weight, params={"max_bin": MAX_BIN, "verbose": -1})
-    booster = lightgbm.train(settings, data, params.n_rounds)
+    if params.rows < 1:  # costs a prediction for the rows that a tree is not trained on
+        settings |= {"bagging_fraction": params.rows, "bagging_freq": 1}
+    booster = _lightgbm().train(settings, binned, params.n_rounds)
     return np.frombuffer(booster.model_to_string().encode(), np.uint8)
 
 
@@ -78,7 +98,8 @@ class TreeEnsemble:
             parts = [text.tobytes().decode() for text in texts]
             self._link = LINKS[_field(parts[0], "objective").split()[0]]
             self._n_columns = int(_field(parts[0], "max_feature_idx")) + 1
-            self._forest = _join([tree for part in parts for tree in _trees(part, self._n_columns)])
+            trees = [tree for part in parts for tree in _trees(part, self._n_columns)]
+            self._forest, self._index = _join(trees), _index_splits(trees, self._n_columns)
         except (ArithmeticError, ValueError, KeyError, IndexError) as error:
             raise ModelFileError(f"the trees cannot be read ({error}); fit the model again.") from None
 
@@ -100,7 +121,10 @@ class TreeEnsemble:
         total = np.zeros(columns.shape[0])
 
         def add(rows: slice) -> None:
-            sum_trees(self._forest, columns[rows], total[rows])
+            if self._index is None:
+                sum_trees(self._forest, columns[rows], total[rows])
+            else:
+                sum_splits(self._index, columns[rows], total[rows])
 
         map_slices(add, columns.shape[0], BATCH, n_threads)
         return total / self._n
@@ -147,6 +171,48 @@ def _join(trees: list[Forest]) -> Forest:
         for tree, first in zip(trees, firsts, strict=True)
     ]
     return Forest(*(np.concatenate(parts) for parts in zip(*moved, strict=True)))
+
+
+def _index_splits(trees: list[Forest], n_columns: int) -> SplitIndex | None:
+    """The splits by column; None if a tree has too many leaves."""
+    if max(tree.left.size for tree in trees) > 2 * MAX_LEAVES - 1:
+        return None
+    values, masks, inner = [], [], []
+    for tree in trees:
+        inner.append(tree.left != np.arange(tree.left.size))
+        first, mask = _number_leaves(tree.left.tolist(), inner[-1].tolist())
+        masks.append(mask[inner[-1]])
+        leaves = np.flatnonzero(~inner[-1])
+        values.append(tree.value[leaves[np.argsort(first[leaves])]])
+    column, threshold = (
+        np.concatenate([getattr(tree, name)[kept] for tree, kept in zip(trees, inner, strict=True)])
+        for name in ("column", "threshold")
+    )
+    owner = np.repeat(np.arange(len(trees)), [kept.sum() for kept in inner])
+    order = np.lexsort((threshold, column))
+    return SplitIndex(
+        np.searchsorted(column[order], np.arange(2 * n_columns + 1)),
+        threshold[order],
+        owner[order],
+        np.concatenate(masks)[order],
+        starts(np.array([each.size for each in values]))[:-1].astype(np.uint64),
+        np.concatenate(values),
+    )
+
+
+def _number_leaves(left: list[int], inner: list[bool]) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint32]]:
+    """Each node's first leaf from the left, and the leaves that remain where its split goes right."""
+    n = len(left)
+    count, first, mask = [1] * n, [0] * n, np.zeros(n, np.uint32)
+    for node in range(n - 1, -1, -1):  # children come after their parent
+        if inner[node]:
+            count[node] = count[left[node]] + count[left[node] + 1]
+    for node in range(n):
+        if inner[node]:
+            low, middle = first[node], first[node] + count[left[node]]
+            first[left[node]], first[left[node] + 1] = low, middle
+            mask[node] = int(ALL) ^ ((1 << middle) - (1 << low))
+    return np.array(first), mask
 
 
 def _tree(text: str, n_columns: int) -> Forest:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -11,18 +11,17 @@ import numpy as np
 
 from shortlist.core.calls import explain_call
 from shortlist.core.checks import check_ids
-from shortlist.core.estimator import Estimator, check_whole
+from shortlist.core.estimator import check_whole
 from shortlist.cutoff.candidates import Labels, Scores, label_candidates, limit_to_shown, top_candidates
+from shortlist.cutoff.summarized import Summarized
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.data.reasons import REASON_CODE
 from shortlist.errors import ConfigError, DataError
-from shortlist.text import escape_html as escape
 from shortlist.types import Doubles, Floats, Ints
 
 FITTED_IDS = ("user_ids_", "item_ids_")  # of scores without ids
-MAX_CHARS = 60  # of one parameter in a repr
 
 
 class CutLists(NamedTuple):
@@ -32,34 +31,6 @@ class CutLists(NamedTuple):
     probabilities: Doubles | None = None  # (n_candidates,)
     boundary: Floats | None = None  # (n_lists,)
     unknown: Ints | None = None  # positions of the lists of unknown users
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class Summarized(Estimator):
-    """An estimator whose repr shows the parameters that were set and, in one line, what `fit` learned."""
-
-    def _summary(self) -> str:
-        """What `fit` learned, in one line; empty before `fit`."""
-        return ""
-
-    def __repr__(self) -> str:
-        params = ", ".join(f"{name}={value}" for name, value in self._changed().items())
-        learned = self._summary()
-        return f"{type(self).__name__}({params})" + (f" fitted: {learned}" if learned else "")
-
-    def _repr_html_(self) -> str:
-        rows = {**self._changed(), "fitted": self._summary() or "no"}.items()
-        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
-        return f"<table><caption>{escape(type(self).__name__)}</caption>{cells}</table>"
-
-    def _changed(self) -> dict[str, str]:
-        """Parameters that differ from their default, as short text."""
-        params = {one.name: (vars(self)[one.name], one.default) for one in fields(self)}
-        texts = {name: repr(value) for name, (value, default) in params.items() if value != default}
-        return {
-            name: text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
-            for name, text in texts.items()
-        }
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -47,8 +47,12 @@ class BasketSize(Estimator):
 
     def fit_history(self, history: Interactions, users: Ints, counts: Ints) -> Self:
         """Fit counts (n,) that followed the histories of these users; no candidates are needed."""
+        return self.fit_history_columns(history_columns(history, users), counts)
+
+    def fit_history_columns(self, columns: Doubles, counts: Ints) -> Self:
+        """Fit counts (n,) that followed histories with these `history_columns`."""
         self.uses_history_, self.uses_expected_sizes_ = True, False
-        return self._fit_columns(history_columns(history, users), counts)
+        return self._fit_columns(columns, counts)
 
     def _fit_columns(self, columns: Doubles, counts: Ints) -> Self:
         y = counts.astype(np.float64)

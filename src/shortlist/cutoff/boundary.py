@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import expit
 
 from shortlist.core.checks import check_array, check_float_value, check_ids, check_names
@@ -164,6 +163,8 @@ class Boundary(Cutoff):
 
     def _common_boundary(self, scaled: Doubles, part: Labels, negative: float) -> float:
         """The t that minimizes the total loss, a convex function: the root of its derivative."""
+        from scipy.optimize import brentq  # slow to import
+
         if not scaled.size:
             return 0.0
 

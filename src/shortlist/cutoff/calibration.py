@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 from scipy.special import expit
 
 from shortlist.core.checks import (
@@ -19,7 +18,7 @@ from shortlist.core.checks import (
 from shortlist.core.estimator import MAX_SEED, check_choice, check_whole, short_repr
 from shortlist.core.glm import AdditiveLogistic, log_loss
 from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
-from shortlist.cutoff.base import Cutoff, Summarized
+from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.candidates import Labels, Scores, label_candidates, limit_to_shown, top_candidates
 from shortlist.cutoff.features import (
     HISTORY_FEATURES,
@@ -28,6 +27,7 @@ from shortlist.cutoff.features import (
     candidate_features,
     score_range,
 )
+from shortlist.cutoff.summarized import Summarized
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import ConfigError, DataError
@@ -373,6 +373,8 @@ def _fit_platt(scores: Doubles, y: Doubles, weight: Doubles | None = None) -> Ad
 
 def isotonic_fit(x: Doubles, y: Doubles, weights: Doubles | None = None) -> tuple[Doubles, Doubles]:
     """((n_steps,) where each step begins, (n_steps,) its height), at least half a case away from 0 and 1."""
+    from scipy.optimize import isotonic_regression  # slow to import
+
     values, which = np.unique(x, return_inverse=True)
     each = np.ones(y.size) if weights is None else weights
     weight = np.bincount(which, each)

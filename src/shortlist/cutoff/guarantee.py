@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import xlogy
-from scipy.stats import binom
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text
 from shortlist.core.estimator import MAX_SEED, check_choice, check_whole, short_repr
@@ -262,6 +261,8 @@ def _grid(values: Doubles, n_lists: int, n_thresholds: int) -> Doubles:
 
 def hoeffding_bentkus(risk: float, n: int, limit: float) -> float:
     """p-value of the hypothesis that the mean loss exceeds `limit`, given n losses of mean `risk`."""
+    from scipy.stats import binom  # slow to import
+
     if n == 0:
         return 1.0
     low = min(risk, limit)

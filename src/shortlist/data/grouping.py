@@ -6,8 +6,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from shortlist.core.array_parts import ArrayParts, parts_of
 from shortlist.core.calls import warn
 from shortlist.core.ragged import starts, take_rows
 from shortlist.core.threads import rows_thread_count, run_each
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 NO_TIME, NO_BASKET, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
 # A lookup table over the whole range encodes integers fastest, if it has at most this many entries per row.
 MAX_SPREAD = 8
+ID_BATCH = 1 << 16  # ids that are hashed at once
 
 
 class GroupedRows(NamedTuple):
@@ -301,16 +304,27 @@ def rows_of_users(data: "Interactions", users: Ints) -> InteractionArrays:
     )
 
 
-def fingerprint(data: "InteractionRows") -> str:
-    """A stable hash of ids, rows, times, baskets and weights."""
+def fingerprint(users: IdMap, items: IdMap, columns: Iterable[npt.NDArray[Any] | ArrayParts | None]) -> str:
+    """A stable hash of ids and of columns: row starts, items, basket starts, times and weights."""
     digest = hashlib.blake2b(digest_size=16)
-    for ids in (data.users, data.items):
+    for ids in (users, items):
         kind = "str" if ids.values.dtype == pl.String else "int"
         digest.update(f"{kind}{len(ids)}".encode())
-        digest.update("\0".join(map(str, ids.values.to_list())).encode())
-    for array in (data.indptr, data.item, data.baskets, data.time, data.weight):
-        digest.update(b"-" if array is None else str(array.dtype).encode() + np.ascontiguousarray(array).data)
+        for start in range(0, len(ids), ID_BATCH):
+            text = "\0".join(map(str, ids.values[start : start + ID_BATCH].to_list()))
+            digest.update(("\0" * bool(start) + text).encode())
+    for column in columns:
+        digest.update(b"-" if column is None else str(column.dtype).encode())
+        for part in () if column is None else parts_of(column):
+            digest.update(part)
     return digest.hexdigest()
+
+
+def in_last_basket(data: "InteractionRows") -> Bools:
+    """(n_rows,) whether a row is in the last basket of a user who has at least two."""
+    is_last = np.zeros(data.n_baskets, np.bool_)
+    is_last[data.user_baskets[1:][np.diff(data.user_baskets) >= 2] - 1] = True
+    return np.repeat(is_last, np.diff(data.baskets))
 
 
 def baskets_follow_time(data: "Interactions") -> bool:

@@ -105,7 +105,8 @@ class InteractionRows:
     @cached_property
     def fingerprint(self) -> str:
         """A stable hash of ids, rows, times, baskets and weights."""
-        return fingerprint(self)
+        columns = self.indptr, self.item, self.baskets, self.time, self.weight
+        return fingerprint(self.users, self.items, columns)
 
     @cached_property
     def end_time(self) -> int:

@@ -4,6 +4,7 @@ The steps can run on any node that sees the files. A range holds all rows of con
 their ids, so that the dense indices are those of `read_interactions`, in whatever order files are processed.
 """
 
+import hashlib
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,15 +23,18 @@ from shortlist.data.grouping import (
     build_arrays,
     encode,
     group_by_user,
+    in_last_basket,
 )
+from shortlist.data.history import Totals
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.negative_rows import NegativeWeights, subtract_min_rating
 from shortlist.data.times import number_unit
-from shortlist.types import Bools, Floats, Ints
+from shortlist.types import Bools, Floats, Ints, Longs
 
 SAMPLES = 1024  # user ids per file from which the ranges are chosen
 ARRAYS = ("indptr", "item", "baskets", "user_baskets", "time", "weight")  # of Interactions, in a range
+HELD = "held_"  # before the names of the arrays of held-out rows
 
 
 class ReadOptions(NamedTuple):
@@ -70,8 +74,11 @@ class RangeSummary(NamedTuple):
     """What the driver has to know of a range."""
 
     set_sizes: Ints  # (n_users,) distinct items of each user
-    n_rows: int
-    duplicates: int
+    rows: Ints | None  # (n_users,) rows of each user, if they are counted
+    baskets: Ints | None  # (n_users,) baskets of each user, likewise
+    held: Bools | None  # (n_users,) whether the user's last basket was held out
+    totals: Totals
+    digest: str  # of the rows
 
 
 class RangePlan(NamedTuple):
@@ -81,6 +88,8 @@ class RangePlan(NamedTuple):
     folder: Path
     items: IdMap
     splits: pl.Series  # (n_ranges - 1,) the first user id of each range but the first
+    holds_out: bool = False  # whether the last basket of each user is kept apart
+    counts_baskets: bool = False  # whether the driver needs rows and baskets of each user
 
     def range_folder(self, number: int) -> Path:
         """Where a range is written."""
@@ -168,16 +177,38 @@ def build_range(plan: RangePlan, number: int) -> RangeSummary:
     folder = plan.range_folder(number)
     parts = sorted(folder.glob("part-*.parquet"))
     if not parts:
-        return RangeSummary(np.empty(0, np.int32), 0, 0)
-    data = _read_range(parts, plan.items)
+        none = np.empty(0, np.int32)
+        empty = Totals(0, 0, 0, 0, np.zeros(len(plan.items), np.int64))
+        return RangeSummary(none, none, none, np.empty(0, np.bool_), empty, "")
+    data, held = _read_range(parts, plan.items), None
+    digest = hashlib.blake2b(data.fingerprint.encode(), digest_size=16)
+    if plan.holds_out:
+        is_last = in_last_basket(data)
+        data, held = data.where(~is_last), data.where(is_last)
+        _write_arrays(folder, HELD, held, ())
+        digest.update(b"without last baskets")
     indptr, items = data.item_sets
-    arrays = {name: value for name in ARRAYS if (value := getattr(data, name)) is not None}
-    for name, array in (arrays | {"set_indptr": indptr, "set_item": items}).items():
-        with atomic_write(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
-            np.save(file, array)
+    _write_arrays(folder, "", data, (("set_indptr", indptr), ("set_item", items)))
     with atomic_write(folder / "users.parquet") as temporary:
         pl.DataFrame({"user_id": data.users.values}).write_parquet(temporary)
-    return RangeSummary(np.diff(indptr).astype(np.int32), data.n_rows, data.duplicates)
+    return RangeSummary(
+        set_sizes=np.diff(indptr).astype(np.int32),
+        rows=np.diff(data.indptr).astype(np.int32) if plan.counts_baskets else None,
+        baskets=np.diff(data.user_baskets).astype(np.int32) if plan.counts_baskets else None,
+        held=None if held is None else np.diff(held.indptr) > 0,
+        totals=Totals(data.n_rows, int(indptr[-1]), data.n_baskets, data.end_time, data.item_counts),
+        digest=digest.hexdigest(),
+    )
+
+
+def _write_arrays(
+    folder: Path, prefix: str, data: Interactions, more: tuple[tuple[str, Longs | Ints], ...]
+) -> None:
+    """Write the arrays of some interactions, and others, to a file each."""
+    arrays = {prefix + name: value for name in ARRAYS if (value := getattr(data, name)) is not None}
+    for name, array in (arrays | dict(more)).items():
+        with atomic_write(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
+            np.save(file, array)
 
 
 def _read_range(parts: list[Path], items: IdMap) -> Interactions:

@@ -1,10 +1,10 @@
 """UserRanges: interactions in files, divided by user; any run of consecutive users can be read alone."""
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,11 +14,10 @@ from shortlist.core.engine import Engine
 from shortlist.core.ragged import starts
 from shortlist.data.data_source import DataSource
 from shortlist.data.grouping import first_names
+from shortlist.data.history import Totals
 from shortlist.data.id_map import IdMap
-from shortlist.data.interactions import Interactions
 from shortlist.data.negative_rows import note_negative
 from shortlist.data.range_files import (
-    ARRAYS,
     FileSummary,
     RangePlan,
     RangeSummary,
@@ -28,73 +27,12 @@ from shortlist.data.range_files import (
     split_file,
     summarize_file,
 )
+from shortlist.data.user_slices import Slice, UserSlices
 from shortlist.errors import DataError
-from shortlist.types import Ints, Longs
+from shortlist.types import Bools, Ints, Longs
 
 RANGE_ROWS = 4_000_000  # about as many rows as a range should have
 MAX_RANGES = 1024
-
-
-class Slice(NamedTuple):
-    """Some consecutive users of one range."""
-
-    folder: Path
-    first: int  # counted from the first user of the range
-    last: int
-
-    def load(self, name: str) -> Any:
-        """An array of the range, not yet in memory."""
-        path = self.folder / f"{name}.npy"
-        return np.load(path, mmap_mode="r") if path.exists() else None
-
-
-@dataclass(frozen=True)
-class UserSlices:
-    """Consecutive users, in one or more ranges."""
-
-    parts: tuple[Slice, ...]
-
-    def item_sets(self) -> tuple[Longs, Ints]:
-        """(indptr, items): the distinct items of each user, ascending."""
-        return _rows_of([(part.load("set_indptr"), part.load("set_item"), part) for part in self.parts])
-
-    def interactions(
-        self, items: IdMap, item_names: pl.Series | None, source: DataSource | None
-    ) -> Interactions:
-        """The rows of these users, over all items."""
-        columns: dict[str, list[Any]] = {name: [] for name in ("item", "time", "weight")}
-        rows, sizes, n_baskets, users = [], [], [], []
-        for part in self.parts:
-            arrays = {name: part.load(name) for name in ARRAYS}
-            own = slice(part.first, part.last + 1)
-            indptr, user_baskets = arrays["indptr"][own], arrays["user_baskets"][own]
-            rows.append(np.diff(indptr))
-            n_baskets.append(np.diff(user_baskets))
-            sizes.append(np.diff(arrays["baskets"][user_baskets[0] : user_baskets[-1] + 1]))
-            for name, found in columns.items():
-                if arrays[name] is not None:
-                    found.append(arrays[name][indptr[0] : indptr[-1]])
-            ids = pl.read_parquet(part.folder / "users.parquet", glob=False)["user_id"]
-            users.append(ids[part.first : part.last])
-        return Interactions(
-            users=IdMap(pl.concat(users)),
-            items=items,
-            indptr=starts(np.concatenate(rows)),
-            item=np.concatenate(columns["item"]),
-            baskets=starts(np.concatenate(sizes)),
-            user_baskets=starts(np.concatenate(n_baskets)),
-            time=np.concatenate(columns["time"]) if columns["time"] else None,
-            weight=np.concatenate(columns["weight"]) if columns["weight"] else None,
-            item_names=item_names,
-            source=source,
-        )
-
-
-def _rows_of(parts: list[tuple[Longs, Ints, Slice]]) -> tuple[Longs, Ints]:
-    """(indptr, values) of the users of some slices."""
-    sizes = [np.diff(indptr[part.first : part.last + 1]) for indptr, _, part in parts]
-    values = [value[indptr[part.first] : indptr[part.last]] for indptr, value, part in parts]
-    return starts(np.concatenate(sizes)), np.concatenate(values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +44,15 @@ class UserRanges:
 
     folder: Path
     range_starts: Longs  # (n_ranges + 1,) the first user of each range
-    row_starts: Longs  # (n_users + 1,) where the distinct items of each user start
+    set_starts: Longs  # (n_users + 1,) where the distinct items of each user start
+    row_starts: Longs | None  # (n_users + 1,) where the rows of each user start, if they were counted
+    basket_starts: Longs | None  # (n_users + 1,) where the baskets of each user start, likewise
+    held: Bools | None  # (n_users,) whether the user's last basket was held out
     items: IdMap
     item_names: pl.Series | None
-    n_rows: int
+    totals: Totals  # without held-out rows
     source: DataSource
+    digest: str  # of all rows
 
     @property
     def n_users(self) -> int:
@@ -131,11 +73,36 @@ class UserRanges:
                 found.append(Slice(self.folder / f"range-{number:05}", low - begin, high - begin))
         return UserSlices(tuple(found))
 
+    def each_range(self) -> Iterator[tuple[int, UserSlices]]:
+        """(first user, users) of each range that has users."""
+        for first, last in zip(self.range_starts[:-1].tolist(), self.range_starts[1:].tolist(), strict=True):
+            if first < last:
+                yield first, self.users(first, last)
+
+    def take(self, users: Ints) -> UserSlices:
+        """These users, in this order."""
+        ranges = np.searchsorted(self.range_starts, users, side="right") - 1
+        own = (users - self.range_starts[ranges]).tolist()
+        pairs = zip(ranges.tolist(), own, strict=True)
+        return UserSlices(tuple(Slice(self.folder / f"range-{at:05}", user, user + 1) for at, user in pairs))
+
 
 def divide_files(
-    paths: list[Path], options: ReadOptions, folder: Path, engine: Engine, label: str
+    paths: list[Path],
+    options: ReadOptions,
+    folder: Path,
+    engine: Engine,
+    label: str,
+    *,
+    holds_out: bool = False,
+    counts_baskets: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> UserRanges:
-    """Read the files on the engine, and write their rows to `folder`, in ranges of users."""
+    """Read the files on the engine, and write their rows to `folder`, in ranges of users.
+
+    `progress` is called with the name of a step, the number of its finished tasks, and of all its tasks.
+    """
+    tell = progress or _ignore
     found: list[FileSummary] = []
     items, samples, names = None, [], []
     for one in engine.map(partial(summarize_file, options), paths):
@@ -144,29 +111,58 @@ def divide_files(
         samples.append(pl.DataFrame({"user_id": one.users, "rows": [one.rows_per_sample] * len(one.users)}))
         names += [] if one.item_names is None else [one.item_names]
         found.append(one._replace(items=one.items[:0], users=one.users[:0], item_names=None))
+        tell("reading ids", len(found), len(paths))
     assert items is not None
     table = options.open(paths[0])
     _check_baskets(table.roles, found[0].kinds)
     note_negative(table, sum(one.n_negative for one in found), sum(one.n_rows for one in found))
-    plan = RangePlan(options, folder, IdMap(items), _choose_splits(pl.concat(samples)))
+    splits = _choose_splits(pl.concat(samples))
+    plan = RangePlan(options, folder, IdMap(items), splits, holds_out, counts_baskets)
     numbers = range(len(plan.splits) + 1)
-    for _ in engine.map(partial(split_file, plan), list(enumerate(paths))):
-        pass
+    for done, _ in enumerate(engine.map(partial(split_file, plan), list(enumerate(paths))), 1):
+        tell("dividing rows", done, len(paths))
     ranges: list[RangeSummary] = []
+    counts = np.zeros(len(plan.items), np.int64)
     for number, summary in zip(numbers, engine.map(partial(build_range, plan), numbers), strict=True):
         remove_parts(plan, number)
-        ranges.append(summary)
+        ranges.append(summary._replace(totals=_without_counts(summary.totals, counts)))
+        tell("grouping rows", len(ranges), len(numbers))
     for doubt in table.doubts:
         warn(doubt)
     return UserRanges(
         folder=folder,
         range_starts=starts(np.array([one.set_sizes.size for one in ranges])),
-        row_starts=starts(np.concatenate([one.set_sizes for one in ranges])),
+        set_starts=starts(np.concatenate([one.set_sizes for one in ranges])),
+        row_starts=_starts_of([one.rows for one in ranges]),
+        basket_starts=_starts_of([one.baskets for one in ranges]),
+        held=np.concatenate([one.held for one in ranges if one.held is not None]) if holds_out else None,
         items=plan.items,
         item_names=_join_names(plan.items, names),
-        n_rows=sum(one.n_rows for one in ranges),
+        totals=_sum_totals([one.totals for one in ranges], counts),
         source=DataSource(label, dict(table.roles), table.unused, tuple(table.notes)),
+        digest=hashlib.blake2b("".join(one.digest for one in ranges).encode(), digest_size=16).hexdigest(),
     )
+
+
+def _ignore(step: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+def _without_counts(totals: Totals, counts: Longs) -> Totals:
+    """The totals without item counts, which are added to `counts`."""
+    counts += totals.item_counts
+    return totals._replace(item_counts=counts)
+
+
+def _sum_totals(parts: list[Totals], counts: Longs) -> Totals:
+    n_rows, n_pairs, n_baskets, ends, _ = zip(*parts, strict=True)
+    return Totals(sum(n_rows), sum(n_pairs), sum(n_baskets), max(ends), counts)
+
+
+def _starts_of(parts: list[Ints | None]) -> Longs | None:
+    """Where each user's part starts; None if the parts were not counted."""
+    found = [part for part in parts if part is not None]
+    return starts(np.concatenate(found)) if len(found) == len(parts) else None
 
 
 def _check_equal(first: FileSummary, other: FileSummary, path: Path) -> None:

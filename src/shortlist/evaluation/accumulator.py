@@ -89,8 +89,7 @@ class MetricAccumulator:
     def evaluate(self, lists: RankedLists) -> PartSums:
         """The sums of some lists; they are not added, and can be computed anywhere."""
         chunk = self.truth.chunk(lists)
-        counted = np.flatnonzero(chunk.row >= 0)
-        counted = counted[np.argsort(chunk.row[counted], kind="stable")]
+        counted = chunk.order[chunk.row[chunk.order] >= 0]
         rows, n, lengths = chunk.row[counted], counted.size, np.diff(lists.indptr)
         local = np.full(chunk.row.size, -1, np.int32)
         local[counted] = np.arange(n, dtype=np.int32)
@@ -105,7 +104,9 @@ class MetricAccumulator:
         confidence, filled = np.full(n, np.nan), np.flatnonzero(lengths[counted])
         known = lists.scores if lists.probabilities is None else lists.probabilities
         confidence[filled] = known[lists.indptr[counted[filled]]]
-        unknown = np.repeat(local >= 0, lengths) & (chunk.code[lists.items] < 0)
+        unknown = np.empty(0, np.int32)
+        if (chunk.code < 0).any():
+            unknown = lists.items[np.repeat(local >= 0, lengths) & (chunk.code[lists.items] < 0)]
         return PartSums(
             rows=rows,
             sums=sums,
@@ -114,7 +115,7 @@ class MetricAccumulator:
             repeats_shown=shown,
             repeat_hits=hits,
             gains=None if self.gains is None else self.gains.evaluate(chunk, local, n),
-            unknown_items=lists.item_ids.to_ids(np.unique(lists.items[unknown])) if unknown.any() else None,
+            unknown_items=lists.item_ids.to_ids(np.unique(unknown)) if unknown.size else None,
             n_lists=len(lists),
             has_probabilities=lists.probabilities is not None,
             origin=lists.origin,

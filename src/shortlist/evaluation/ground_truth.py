@@ -177,8 +177,7 @@ class GroundTruth:
         _check(lists)
         code, user = _align(lists.item_ids, self.items, "items"), _align(lists.users, self.users, "users")
         row = np.where(user < 0, -1, self.row_of_user[user]).astype(np.int32)
-        is_sorted = bool((row[1:] >= row[:-1]).all())
-        order = np.arange(row.size) if is_sorted else np.argsort(row)
+        order = _order_by_row(row, self.n_rows)
         indptr, items = np.asarray(lists.indptr, np.int64), np.asarray(lists.items, np.int32)
         return Chunk(read_only(indptr), read_only(items), code, row, order)
 
@@ -199,6 +198,16 @@ class GroundTruth:
         end = np.where(user < 0, 0, history.indptr[user + 1])
         item = _align(history.items, self.items, "items")[history.item]
         return Truth(start, end, read_only(item), np.full(len(self.items), -1, np.int32))
+
+
+def _order_by_row(row: Ints, n_rows: int) -> Longs:
+    """(n_lists,) list numbers by ascending row; without a sort, because no row but -1 occurs twice."""
+    if (row[1:] >= row[:-1]).all():
+        return np.arange(row.size)
+    is_known = row >= 0
+    list_of_row = np.full(n_rows, -1, np.int64)
+    list_of_row[row[is_known]] = np.flatnonzero(is_known)
+    return np.concatenate([np.flatnonzero(~is_known), list_of_row[list_of_row >= 0]])
 
 
 def _example(ids: IdMap) -> str:

@@ -4,13 +4,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shortlist.kernels.item_stats import DAY, CoCounts, ReplayState, Rules, UserLog, top_positive
+from shortlist.kernels.item_stats import DAY, ItemStats, Rules, UserLog, top_positive
 from shortlist.kernels.jit import inlined
+from shortlist.kernels.links import Links, LinkTable
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 DECAYS = (0.5, 0.8, 0.95)  # factors on an own item per basket further back
 N_LINKED = 40  # most recent own items whose neighbors are scored
-N_LATEST = 10  # most recent own items for which transitions into them are looked up
+N_LATEST = 10  # most recent own items for which transitions into them are scored
 CHUNK = 64  # items whose links are cleared together
 
 
@@ -40,13 +41,16 @@ class Scratch(NamedTuple):
     last: Longs  # (n_items,) when the user last bought it
     back: Longs  # (n_items,) baskets since then
     earliest: Longs  # (n_items,) when the user first bought it
-    links: Floats  # (n_items, 4) neighbor and transition scores: sum and maximum of each
+    links: Floats  # (n_items, 8) sum and maximum over links together, after and before; two unused
     dirty: Bools  # (⌈n_items / CHUNK⌉,) whether any item of the chunk has links
     ease: Floats  # (n_items,) EASE scores, by row of the weights
-    latest_weight: Floats  # (N_LATEST,) weight of a transition into each of the latest own items
     touched: Ints  # (n_items,) items, or rows of the EASE weights, to select from
     own_items: Ints  # (n_items,) the user's distinct items, most recent first
     all_items: Ints  # (n_items,) 0 … n_items - 1
+    target: Longs  # (n_items,) mark of the snapshot whose next basket contains the item
+    item_rows: Floats  # (n_items, 14) features of the item at the time in `item_at`
+    item_experience: Doubles  # (n_items, 2) mean experience of the buyers, and its spread
+    item_at: Longs  # (n_items,) time of the two before
     mark: Longs  # (1,) the next unused mark
 
 
@@ -56,7 +60,8 @@ def load_history(users: UserLog, scratch: Scratch, mark: int, first: int, end: i
     n = 0
     for b in range(end - 1, first - 1, -1):
         back = end - 1 - b
-        days = (at - users.time[b]) / DAY
+        by_days = 0.5 ** ((at - users.time[b]) / DAY / 14)
+        slow, middle, fast = DECAYS[2] ** back, DECAYS[1] ** back, DECAYS[0] ** back
         for row in range(users.baskets[b], users.baskets[b + 1]):
             i = users.item[row]
             if scratch.own[i] != mark:
@@ -68,22 +73,20 @@ def load_history(users: UserLog, scratch: Scratch, mark: int, first: int, end: i
                 scratch.last[i], scratch.back[i] = users.time[b], back
             scratch.earliest[i] = users.time[b]
             scratch.purchases[i] += 1
-            for f in range(len(DECAYS)):
-                scratch.decayed[i, f] += DECAYS[f] ** back
-            scratch.decayed[i, len(DECAYS)] += 0.5 ** (days / 14)
+            scratch.decayed[i, 0] += fast
+            scratch.decayed[i, 1] += middle
+            scratch.decayed[i, 2] += slow
+            scratch.decayed[i, 3] += by_days
     return n
 
 
 @inlined
-def _add_neighbors(pairs: CoCounts, i: int, scale: float, column: int, scratch: Scratch) -> None:
-    """Add the neighbors of one item to links[:, column] (sum) and links[:, column + 1] (maximum).
-
-    A pair that has not occurred yet adds 0, which is cheaper than a test.
-    """
+def _add_neighbors(table: LinkTable, i: int, scale: float, column: int, scratch: Scratch) -> None:
+    """Add the neighbors of one item to links[:, column] (sum) and links[:, column + 1] (maximum)."""
     factor = np.float32(scale)
-    for p in range(pairs.starts[i], pairs.starts[i + 1]):
-        j = np.uint64(pairs.other[p])  # unsigned: no check for negative indices
-        value = factor * pairs.weight[p]
+    for p in range(table.starts[i], table.starts[i + 1]):
+        j = np.uint64(table.other[p])  # unsigned: no check for negative indices
+        value = factor * table.weight[p]
         scratch.dirty[j // np.uint64(CHUNK)] = True
         scratch.links[j, column] += value
         previous = scratch.links[j, column + 1]
@@ -114,30 +117,33 @@ def _list_touched(scratch: Scratch) -> int:
 
 @inlined
 def score_links(
-    users: UserLog, state: ReplayState, rules: Rules, scratch: Scratch, first: int, end: int, n_own: int
+    users: UserLog,
+    item_stats: ItemStats,
+    links: Links,
+    rules: Rules,
+    scratch: Scratch,
+    first: int,
+    end: int,
+    n_own: int,
 ) -> int:
-    """Score the neighbors of the user's recent items; return their number."""
+    """Score the neighbors of the user's recent items; return the number of those that may be proposed."""
     _clear_links(scratch)
     for k in range(min(n_own, N_LINKED)):
         i = scratch.own_items[k]
-        sold = max(state.item_stats.sold[i], 1.0)  # a session may hold items that were not sold yet
-        _add_neighbors(state.together, i, 0.9 ** scratch.back[i] / sold, 0, scratch)
+        sold = max(item_stats.sold[i], 1.0)  # a session may hold items that were not sold yet
+        _add_neighbors(links.together, i, 0.9 ** scratch.back[i] / sold, 0, scratch)
     for b in range(max(first, end - rules.transition_window), end):
         weight = rules.decay ** (end - 1 - b)
         for row in range(users.baskets[b], users.baskets[b + 1]):
             i = users.item[row]
-            _add_neighbors(state.after, i, weight / max(state.after.out[i], 1.0) ** 0.5, 2, scratch)
-    return _list_touched(scratch)
-
-
-@inlined
-def weigh_latest(after: CoCounts, rules: Rules, scratch: Scratch, n_own: int) -> int:
-    """Weigh transitions into the user's latest items, which come first; return their number."""
-    n = 0
-    while n < min(n_own, N_LATEST) and scratch.back[scratch.own_items[n]] < rules.transition_window:
-        i = scratch.own_items[n]
-        scratch.latest_weight[n] = rules.decay ** scratch.back[i] / max(after.out[i], 1.0) ** 0.5
-        n += 1
+            _add_neighbors(links.after, i, weight / max(links.after.total[i], 1.0) ** 0.5, 2, scratch)
+    n = _list_touched(scratch)
+    for k in range(min(n_own, N_LATEST)):
+        i = scratch.own_items[k]
+        if scratch.back[i] >= rules.transition_window:
+            break  # the most recent ones come first
+        weight = rules.decay ** scratch.back[i] / max(links.after.total[i], 1.0) ** 0.5
+        _add_neighbors(links.before, i, weight, 4, scratch)
     return n
 
 

@@ -12,6 +12,7 @@ from shortlist.types import Doubles, Floats, Ints, Longs
 USER_ONLY, AVERAGE, MAXIMUM = 0, 1, 2  # how user and context are pooled
 SMOOTH = 0.05  # half-width of the rounded corner of hinge and absolute value, which gives them a curvature
 MAX_STEPS = 50
+MAX_TRIALS = 30  # of the length of a step
 TOLERANCE = 1e-9
 
 
@@ -117,8 +118,12 @@ def fold_in_loss(
     full = hess.size > 0
     hybrid, gain, a = np.empty(n), np.empty(n), np.empty(n)
     _pool(pool, x, context, hybrid, gain)
-    grad[:] = 0.0
-    hess[:] = 0.0
+    # loops, here and below: array expressions take long to compile
+    for f in range(n + 1):
+        grad[f] = 0.0
+    for f in range(hess.shape[0]):
+        for g in range(hess.shape[1]):
+            hess[f, g] = 0.0
     total = 0.0
     for row in range(liked.size):
         i, j = liked[row], unseen[row]
@@ -148,8 +153,11 @@ def fold_in_loss(
                 _add_term(weight * slope, weight * curve, a, tau, grad, hess, full)
     scale = 1.0 / max(liked.size, 1)
     total *= scale
-    grad *= scale
-    hess *= scale
+    for f in range(n + 1):
+        grad[f] *= scale
+    for f in range(hess.shape[0]):
+        for g in range(hess.shape[1]):
+            hess[f, g] *= scale
     for f in range(n):
         total += 0.5 * hyper.reg_user * x[f] * x[f]
         grad[f] += hyper.reg_user * x[f]
@@ -172,7 +180,8 @@ def fold_in_loss(
     if not hyper.learn_boundary:
         grad[n] = 0.0
         if full:
-            hess[n, :] = 0.0
+            for g in range(n):
+                hess[n, g] = 0.0
             hess[n, n] = 1.0
     return total
 
@@ -224,29 +233,35 @@ def fold_in_users(
         if hyper.positive_rate > 0:  # training rejects the draws that hit a liked item
             positive_rate = hyper.positive_rate / (1 - (1 - hyper.positive_rate) * pairs.density[u])
         own = UserPairs(pairs.liked[rows], pairs.unseen[rows], positive_rate, contexts[u])
-        x[:n] = vectors[u]
-        x[n] = boundary[u]
-        for _ in range(MAX_STEPS):
-            value = fold_in_loss(x, own, items, bias, hyper, pool, grad, hess)
-            step[:] = -grad
-            _solve(hess, step)
-            slope = 0.0
-            for f in range(n + 1):
-                slope += step[f] * grad[f]
-            if slope > -TOLERANCE * (1 + abs(value)):
-                break
-            length, improved = 1.0, False
-            for _ in range(30):
+        for f in range(n):
+            x[f] = trial[f] = np.float64(vectors[u, f])
+        x[n] = trial[n] = np.float64(boundary[u])
+        value, slope, length, n_steps, n_trials = 0.0, 0.0, 0.0, 0, 0
+        while True:  # n_trials 0: a new step from x = trial, else the trials of its length
+            # one call for both, because the loss is inlined
+            reached = fold_in_loss(trial, own, items, bias, hyper, pool, grad, none if n_trials else hess)
+            if n_trials == 0:
+                value, slope, length, n_trials = reached, 0.0, 1.0, 1
                 for f in range(n + 1):
-                    trial[f] = x[f] + length * step[f]
-                reached = fold_in_loss(trial, own, items, bias, hyper, pool, grad, none)
-                if reached <= value + 1e-4 * length * slope:
-                    improved = True
+                    step[f] = -grad[f]
+                _solve(hess, step)
+                for f in range(n + 1):
+                    slope += step[f] * grad[f]
+                if slope > -TOLERANCE * (1 + abs(value)):
                     break
-                length *= 0.5
-            if not improved:
+            elif reached <= value + 1e-4 * length * slope:
+                for f in range(n + 1):
+                    x[f] = trial[f]
+                n_steps, n_trials = n_steps + 1, 0
+                if n_steps == MAX_STEPS:
+                    break
+                continue
+            elif n_trials == MAX_TRIALS:
                 break
-            x[:] = trial
+            else:
+                length, n_trials = 0.5 * length, n_trials + 1
+            for f in range(n + 1):
+                trial[f] = x[f] + length * step[f]
         for f in range(n):
             vectors[u, f] = np.float32(x[f])
         boundary[u] = np.float32(x[n])

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.kernels.jit import inlined, kernel
+from shortlist.kernels.sort import sort_ascending
 from shortlist.types import Bools, Floats, Ints, Longs
 
 SHORT = 12  # insertion sort is fastest up to this many rows
@@ -222,12 +223,17 @@ def fill_basket_starts(first: Bools, baskets: Longs) -> None:
 @kernel
 def build_sets(indptr: Longs, item: Ints, out_indptr: Longs, out: Ints) -> None:
     """Write each user's distinct items, ascending, to the front of `out`; fill out_indptr (n_users + 1)."""
-    at = 0
+    at, latest = 0, np.int32(0)
     for u in range(indptr.size - 1):
-        row = np.sort(item[indptr[u] : indptr[u + 1]])
-        for k in range(row.size):
-            if k == 0 or row[k] != row[k - 1]:
-                out[at] = row[k]
+        size = indptr[u + 1] - indptr[u]
+        row = out[at : at + size]  # sorted where the distinct items are written, which are never more
+        for k in range(size):
+            row[k] = item[indptr[u] + k]
+        sort_ascending(row)
+        for k in range(size):
+            if k == 0 or row[k] != latest:
+                latest = row[k]
+                out[at] = latest
                 at += 1
         out_indptr[u + 1] = at
 

@@ -61,7 +61,7 @@ def pool_context(contexts: Contexts, group: int, items: Floats, out: Floats, wid
     """Write the pooled items of a context, the first layer, to `out` (n_factors,)."""
     begin, end, total = contexts.begin[group], contexts.end[group], np.uintp(out.ctypes.data)
     if contexts.max_pool_items:
-        for f in range(len(width)):  # assigning the array would also compile its error message
+        for f in range(out.size):  # assigning the array would also compile its error message
             out[f] = items[contexts.item[begin], f]
         for row in range(begin + 1, end):
             keep_larger(total, row_at(items, contexts.item[row]), width)
@@ -101,7 +101,8 @@ def hrm_block(
     pairs, n_items = 0, theta.item.shape[0]
     shrink_user, shrink_item = ONE - hyper.lr * hyper.reg_user, ONE - hyper.lr * hyper.reg_item
     shrink_negative = ONE - hyper.lr * hyper.reg_negative
-    pooled, hybrid = np.empty(len(width), np.float32), np.empty(len(width), np.float32)
+    n_factors = snapshot.shape[1]
+    pooled, hybrid = np.empty(n_factors, np.float32), np.empty(n_factors, np.float32)
     context, h = np.uintp(pooled.ctypes.data), np.uintp(hybrid.ctypes.data)
     pooling = user_pooling(contexts.max_pool_user)
     log_decay, repeat_start = contexts.log_decay, contexts.repeat_start
@@ -343,11 +344,11 @@ def hybrid_vectors(
     width: Width,
 ) -> None:
     """Write the score vector of each group; without a context it is the user's vector."""
-    pooled, pooling = np.empty(len(width), np.float32), user_pooling(contexts.max_pool_user)
+    pooled, pooling = np.empty(out.shape[1], np.float32), user_pooling(contexts.max_pool_user)
     context = np.uintp(pooled.ctypes.data)
     for number in range(contexts.user.size):
         if contexts.begin[number] == contexts.end[number]:
-            for f in range(len(width)):
+            for f in range(out.shape[1]):
                 out[number, f] = user_factors[contexts.user[number], f]
             continue
         pool_context(contexts, number, item_factors, pooled, width)

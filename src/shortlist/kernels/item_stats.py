@@ -1,4 +1,4 @@
-"""Item statistics as of a point in time: sales of items and pairs of items, counted basket by basket."""
+"""Item statistics as of a point in time: sales of items, counted basket by basket."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,6 @@ from shortlist.types import Doubles, Floats, Ints, Longs
 
 DAY = 86_400_000_000  # microseconds
 HOUR = 3_600_000_000  # best sellers are computed as of the last full hour
-MAX_PAIRED = 60  # items of a basket that form pairs: one pair of a very large basket says little
 
 
 class UserLog(NamedTuple):
@@ -55,15 +54,6 @@ class ItemStats(NamedTuple):
     experience: Doubles  # (n_items, 2) experience of the buyers, summed, and its squares, summed
 
 
-class CoCounts(NamedTuple):
-    """Weights of item pairs. Every pair that occurs anywhere in the history has an entry from the start."""
-
-    starts: Longs  # (n_items + 1,)
-    other: Ints  # (n_pairs,) ascending within an item
-    weight: Floats  # (n_pairs,)
-    out: Doubles  # (n_items,) sum of weights
-
-
 class Rules(NamedTuple):
     """How items are counted and candidates proposed; the same in training and serving."""
 
@@ -75,11 +65,9 @@ class Rules(NamedTuple):
 
 
 class ReplayState(NamedTuple):
-    """Everything known about the items at the time `clock[0]`."""
+    """Everything known about single items at the time `clock[0]`."""
 
     item_stats: ItemStats
-    together: CoCounts  # pairs within a basket
-    after: CoCounts  # transitions from a basket to a later one
     best: Ints  # (3, per_source) best sellers of the second and fourth window and of all time, -1: none
     clock: Longs  # (2,) time reached, and its hour
 
@@ -129,113 +117,10 @@ def fill_trend(
             total += 1
 
 
-@kernel
-def list_pairs(log: EventLog, window: int, n_items: int, keys: Longs) -> int:
-    """Count the (item, other) pairs; those that fit are written as item · n_items + other.
-
-    window 0: pairs within a basket. Otherwise: from each of the last `window` baskets to this one.
-    """
-    users = log.users
-    n = 0
-    for b in range(log.owner.size):
-        first = max(b - window, users.user_baskets[log.owner[b]])
-        for earlier in range(first if window else b, b if window else b + 1):
-            for row in range(
-                users.baskets[earlier], min(users.baskets[earlier + 1], users.baskets[earlier] + MAX_PAIRED)
-            ):
-                for to in range(users.baskets[b], min(users.baskets[b + 1], users.baskets[b] + MAX_PAIRED)):
-                    if users.item[row] != users.item[to]:
-                        if n < keys.size:
-                            keys[n] = np.int64(users.item[row]) * n_items + users.item[to]
-                        n += 1
-    return n
-
-
-@kernel
-def merge_pairs(
-    starts: Longs,  # (n_known_items + 1,)
-    other: Ints,  # (n_pairs,) ascending within an item
-    keys: Longs,  # (n_new,) item · n_items + other, ascending and distinct
-    n_items: int,
-    to_starts: Longs,  # (n_items + 1,) filled
-    to_other: Ints,  # (at most n_pairs + n_new,) filled
-) -> int:
-    """Add pairs to sorted pairs; return the number of pairs."""
-    n, new = 0, 0
-    to_starts[0] = 0
-    for i in range(n_items):
-        entry = starts[min(i, starts.size - 1)]
-        end = starts[min(i + 1, starts.size - 1)]
-        while entry < end or (new < keys.size and keys[new] // n_items == i):
-            has_new = new < keys.size and keys[new] // n_items == i
-            fresh = keys[new] % n_items if has_new else np.int64(n_items)  # larger than any item
-            known = np.int64(other[entry]) if entry < end else np.int64(n_items)
-            to_other[n] = min(fresh, known)
-            if fresh <= known:
-                new += 1
-            if known <= fresh:
-                entry += 1
-            n += 1
-        to_starts[i + 1] = n
-    return n
-
-
-@kernel
-def spread_weights(
-    starts: Longs, other: Ints, weight: Floats, to_starts: Longs, to_other: Ints, to_weight: Floats
-) -> None:
-    """Copy weights to the places of the same pairs among more pairs, which `merge_pairs` returned."""
-    for i in range(starts.size - 1):
-        to = to_starts[i]
-        for entry in range(starts[i], starts[i + 1]):
-            while to_other[to] != other[entry]:
-                to += 1
-            to_weight[to] = weight[entry]
-
-
 @inlined
 def experience(users: UserLog, user: int, end: int) -> float:
     """Return log(1 + number of items that a user bought before basket `end`)."""
     return float(np.log1p(users.baskets[end] - users.baskets[users.user_baskets[user]]))
-
-
-@inlined
-def _find_entry(pairs: CoCounts, item: int, other: int) -> int:
-    """Return where the pair is stored, if it is."""
-    low, high = int(pairs.starts[item]), int(pairs.starts[item + 1]) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if pairs.other[middle] < other:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@inlined
-def pair_weight(pairs: CoCounts, item: int, other: int) -> np.float32:
-    """Return the weight from an item to another; 0 for a pair that never occurs."""
-    if pairs.starts[item] < pairs.starts[item + 1]:
-        entry = _find_entry(pairs, item, other)
-        if pairs.other[entry] == other:
-            return np.float32(pairs.weight[entry])
-    return np.float32(0)
-
-
-@inlined
-def _count_pairs(users: UserLog, owner: int, b: int, window: int, decay: float, pairs: CoCounts) -> None:
-    """Count the pairs of one basket; a basket further back counts less."""
-    first = max(b - window, users.user_baskets[owner])
-    for earlier in range(first if window else b, b if window else b + 1):
-        weight = np.float32(decay ** (b - earlier - 1)) if window else np.float32(1)
-        for row in range(
-            users.baskets[earlier], min(users.baskets[earlier + 1], users.baskets[earlier] + MAX_PAIRED)
-        ):
-            i = users.item[row]
-            for to in range(users.baskets[b], min(users.baskets[b + 1], users.baskets[b] + MAX_PAIRED)):
-                if users.item[to] != i:
-                    pairs.weight[_find_entry(pairs, i, users.item[to])] += weight
-                    pairs.out[i] += weight
 
 
 @inlined
@@ -285,8 +170,6 @@ def _count_until(log: EventLog, state: ReplayState, rules: Rules, until: int) ->
         owner = log.owner[b]
         _slide_windows(log, item_stats, rules.windows, users.time[b])
         _count_items(users, owner, b, item_stats)
-        _count_pairs(users, owner, b, 0, rules.decay, state.together)
-        _count_pairs(users, owner, b, rules.transition_window, rules.decay, state.after)
         item_stats.cursor[0] += 1
     _slide_windows(log, item_stats, rules.windows, until)
 

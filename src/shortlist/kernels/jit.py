@@ -8,11 +8,20 @@ from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import event
+from numba.core.registry import CPUDispatcher
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # contract and reassoc allow vectorized loops; inf and NaN keep their meaning.
 FASTMATH = {"contract", "reassoc"}
+# a wrapper for callbacks from C would be compiled with every function, and is never used
+FLAGS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "fastmath": FASTMATH,
+    "no_cfunc_wrapper": True,
+}
+_njit: Any = numba.njit  # its type hints lack two of the options
 
 
 def sources_stamp(folder: Path) -> str:
@@ -28,7 +37,7 @@ STAMP = sources_stamp(Path(__file__).parent)
 
 def kernel(function: F) -> F:
     """Compile to serial machine code that releases the interpreter lock and is cached on disk."""
-    compiled = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FASTMATH)(function)
+    compiled = _njit(**FLAGS, cache=True)(function)
     # Numba invalidates its cache only when the kernel's own file changes. Code inlined from other files would
     # stay as it was, and could write past the end of arrays whose layout has changed.
     cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)  # None: no writable folder
@@ -37,46 +46,68 @@ def kernel(function: F) -> F:
     return cast(F, compiled)
 
 
+class _Helper(CPUDispatcher):
+    """A function for kernels without a wrapper for calls from Python, a third of its compile time.
+
+    Only tests call it from Python; then it is compiled once more, with a wrapper.
+    """
+
+    def __call__(self, *args: Any) -> Any:
+        if not hasattr(self, "from_python"):
+            self.from_python = _njit(**FLAGS | {"fastmath": self.targetoptions["fastmath"]})(self.py_func)
+        return self.from_python(*args)
+
+
+def _as_helper(compiled: Any) -> Any:
+    """Turn a new dispatcher into one that may lack the wrapper; plain functions, without JIT, stay."""
+    if isinstance(compiled, CPUDispatcher):
+        compiled.__class__ = _Helper
+    return compiled
+
+
 def inlined(function: F) -> F:
     """Compile a function that only kernels call, and inline it in them.
 
     Inlining is forced: a function that is called instead exists twice, compiled alone and with its caller.
     Which copy runs depends on whether the caller came from the cache, and their last bits may differ.
     """
-    compiled = numba.njit(nogil=True, error_model="numpy", fastmath=FASTMATH, forceinline=True)(function)
-    return cast(F, compiled)
+    compiled = _njit(**FLAGS, no_cpython_wrapper=True, forceinline=True)(function)
+    return cast(F, _as_helper(compiled))
 
 
 def ir_inlined(function: F) -> F:
     """Inline a small function before compilation, which avoids reference counting of its array arguments."""
-    compiled = numba.njit(inline="always", nogil=True, error_model="numpy", fastmath=FASTMATH)(function)
+    compiled = _njit(**FLAGS, inline="always")(function)
     return cast(F, compiled)
 
 
 def exact(function: F) -> F:
     """Compile a small function without reordering or fusing: the same bits wherever it is inlined."""
     # fastmath is explicit because a missing flag is inherited from the calling kernel
-    compiled = numba.njit(nogil=True, error_model="numpy", fastmath=False)(function)
-    return cast(F, compiled)
+    compiled = _njit(**FLAGS | {"fastmath": False}, no_cpython_wrapper=True)(function)
+    return cast(F, _as_helper(compiled))
 
 
-class _FirstCompilation(event.Listener):
-    """Calls a function when the first kernel is compiled."""
+class _Compilations(event.Listener):
+    """Calls a function with the name of each kernel that is compiled, not with those of its helpers."""
 
-    def __init__(self, announce: Callable[[], object]) -> None:
-        self.announce, self.is_announced = announce, False
+    def __init__(self, announce: Callable[[str], object]) -> None:
+        self.announce, self.depth = announce, 0
 
     def on_start(self, event: Any) -> None:
-        if not self.is_announced:
-            self.is_announced = True
-            self.announce()
+        self.depth += 1
+        if self.depth == 1:
+            self.announce(event.data["dispatcher"].py_func.__name__)
 
     def on_end(self, event: Any) -> None:
-        pass
+        self.depth -= 1
 
 
 @contextmanager
-def announce_compilation(announce: Callable[[], object]) -> Iterator[None]:
-    """Call a function once if a kernel is compiled meanwhile, which can take longer than the work itself."""
-    with event.install_listener("numba:compile", _FirstCompilation(announce)):
+def announce_compilation(announce: Callable[[str], object]) -> Iterator[None]:
+    """Call a function with the name of each kernel that is compiled meanwhile, which can take seconds.
+
+    Kernels that are in the cache are not announced. Numba compiles one kernel at a time.
+    """
+    with event.install_listener("numba:compile", _Compilations(announce)):
         yield

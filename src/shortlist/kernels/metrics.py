@@ -2,10 +2,15 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.rng import next_below
+from shortlist.kernels.simd import factor_width, prefetch_row
 from shortlist.types import Bools, Doubles, Ints, Longs, State
 
+AHEAD = 12  # lists between a prefetch and its use
+ONE_LINE, TWO_LINES = factor_width(16), factor_width(32)  # cache lines, in 32-bit numbers
 UNIT = 2.0**32  # of sums of probabilities: two billion of them fit in a cell
 
 
@@ -93,7 +98,14 @@ def evaluate_lists(
     sums: PerUserSums,
 ) -> None:
     """Evaluate every list of the chunk that has a row."""
-    for number in chunk.order:
+    order, last = chunk.order, chunk.order.size - 1
+    starts_at, items_at = np.uintp(chunk.indptr.ctypes.data), np.uintp(chunk.items.ctypes.data)
+    for place in range(order.size):
+        number = order[place]
+        # lists in another order than the rows lie anywhere in memory
+        prefetch_row(starts_at + np.uintp(8 * order[min(place + 2 * AHEAD, last)]), ONE_LINE)
+        ahead = chunk.indptr[order[min(place + AHEAD, last)]]
+        prefetch_row(items_at + np.uintp(4 * ahead), TWO_LINES)
         row = chunk.row[number]
         if row < 0:
             continue

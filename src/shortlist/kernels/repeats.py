@@ -8,6 +8,7 @@ from shortlist.kernels.jit import inlined, kernel
 from shortlist.types import Floats, Ints, Longs
 
 ZERO, ONE = np.float32(0), np.float32(1)
+SIGNAL_UNITS = 1 << 24  # in a sum of signals: a whole number has the same bits in any order of the users
 
 
 class RepeatCounts(NamedTuple):
@@ -77,11 +78,14 @@ def count_repeats(
     item: Ints,  # (n_rows,)
     log_decay: np.float32,
     counts: RepeatCounts,  # over all items, `owner` zeros; scratch
-) -> tuple[int, int, float]:
-    """Return, over all baskets, the number of history items, of repeats, and the sum of their signals."""
-    n_candidates, n_repeats, total = 0, 0, 0.0
+) -> tuple[int, int, int]:
+    """Return, over all baskets, the number of history items, of repeats, and the sum of their signals.
+
+    The sum is in units of 1 / SIGNAL_UNITS; each user's part is rounded.
+    """
+    n_candidates, n_repeats, units = 0, 0, 0
     for u in range(user_baskets.size - 1):
-        n_history, user = 0, np.int32(u)
+        n_history, user, total = 0, np.int32(u), 0.0
         for b in range(user_baskets[u], user_baskets[u + 1]):
             basket = np.int32(b)
             n_candidates += n_history
@@ -91,4 +95,5 @@ def count_repeats(
                 total += float(signal)
             for row in range(baskets[b], baskets[b + 1]):
                 n_history = add_purchase(counts, n_history, item[row], user, basket, log_decay)
-    return n_candidates, n_repeats, total
+        units += int(total * SIGNAL_UNITS + 0.5)
+    return n_candidates, n_repeats, units

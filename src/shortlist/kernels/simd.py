@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import config, types
 from numba.extending import intrinsic
 
 from shortlist.kernels.jit import inlined, ir_inlined
 from shortlist.kernels.simd_blocks import F32, I32, I64, LANES, splat
 from shortlist.types import Floats
 
-Width = tuple[tuple[()], ...]
+Width = tuple[tuple[tuple[()], ...], ...]
 FloatPair = tuple[np.float32, np.float32]
 FloatTriple = tuple[np.float32, np.float32, np.float32]
 
@@ -28,8 +28,16 @@ BYTE = ir.IntType(8).as_pointer()
 
 
 def factor_width(n_factors: int) -> Width:
-    """Return the number of factors as a type, hence a compile-time constant: one empty tuple per factor."""
-    return ((),) * n_factors
+    """Return the number of factors as a type, hence a compile-time constant: its binary digits, lowest first.
+
+    The digit 1 is a tuple of one element, 0 an empty one: few elements, because each costs compile time.
+    """
+    return tuple(((),) * (n_factors >> place & 1) for place in range(n_factors.bit_length()))
+
+
+def _size(width: Any) -> int:
+    """Return the number of factors that a type stands for."""
+    return sum(len(digit) << place for place, digit in enumerate(width))
 
 
 def _pieces(n: int) -> Iterator[tuple[int, Any]]:
@@ -64,7 +72,7 @@ def _lane_sum(builder: Any, vector: Any) -> Any:
 def _row_dot(_typing: Any, left: Any, right: Any, width: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         sums: dict[tuple[int, int], Any] = {}
-        for number, (at, kind) in enumerate(_pieces(len(width))):
+        for number, (at, kind) in enumerate(_pieces(_size(width))):
             p, q = (builder.load(_pointer(builder, row, at, kind), align=4) for row in args[:2])
             product, name = builder.fmul(p, q, flags=FUSED), (kind.count, number % SUMS)
             sums[name] = builder.fadd(sums[name], product, flags=FUSED) if name in sums else product
@@ -84,7 +92,7 @@ def _update(n_rows: int, formula: Callable[..., tuple[Any, ...]]) -> Any:
 
     def generate_for(width: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            for at, kind in _pieces(len(width)):
+            for at, kind in _pieces(_size(width)):
                 places = [_pointer(builder, row, at, kind) for row in args[:n_rows]]
                 old = [builder.load(place, align=4) for place in places]
                 numbers = [splat(builder, number, kind) for number in args[n_rows:-1]]
@@ -205,7 +213,7 @@ def _prefetch_row(_typing: Any, row: Any, width: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [BYTE, I32, I32, I32])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [BYTE], kind)
         to_write, keep_near, data = (ir.Constant(I32, number) for number in (1, 3, 1))
-        for at in range(0, 4 * len(width), LINE):
+        for at in range(0, 4 * _size(width), LINE):
             place = builder.inttoptr(builder.add(args[0], ir.Constant(args[0].type, at)), BYTE)
             builder.call(fetch, [place, to_write, keep_near, data])
         return context.get_dummy_value()
@@ -216,7 +224,8 @@ def _prefetch_row(_typing: Any, row: Any, width: Any) -> Any:
 _ROW_DOT: Any = intrinsic(_row_dot)
 _STEP_PAIR: Any = intrinsic(_step_pair)
 _STEP_ONE: Any = intrinsic(_step_one)
-_PREFETCH_ROW: Any = intrinsic(_prefetch_row)
+# without the compiler it does nothing, so that kernels without other vector code run as plain Python
+_PREFETCH_ROW: Any = (lambda row, width: None) if config.DISABLE_JIT else intrinsic(_prefetch_row)  # type: ignore[attr-defined]
 _ADD_ROW: Any = intrinsic(_add_row)
 _KEEP_LARGER: Any = intrinsic(_keep_larger)
 _BLEND_ROWS: Any = intrinsic(_blend_rows)

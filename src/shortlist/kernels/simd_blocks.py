@@ -94,6 +94,16 @@ def _bound_mask(_typing: Any, sums: Any, tails: Any, at: Any, tail: Any, floor: 
     return types.uint64(sums, tails, types.intp, types.float32, types.float32), generate
 
 
+def _sum_mask(_typing: Any, left: Any, right: Any, floor: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointers = (builder.inttoptr(address, WIDE.as_pointer()) for address in args[:2])
+        total = builder.fadd(*(builder.load(pointer, align=4) for pointer in pointers))
+        stays = builder.fcmp_unordered(">=", total, splat(builder, args[2], WIDE))  # as in _bound_mask
+        return builder.bitcast(stays, I64)
+
+    return types.uint64(types.uintp, types.uintp, types.float32), generate
+
+
 def _lowest_bit(_typing: Any, mask: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
@@ -111,6 +121,7 @@ def _count_bits(_typing: Any, mask: Any) -> Any:
 _DOT: Any = intrinsic(_dot)
 _ADD_BLOCK: Any = intrinsic(_add_block)
 _BOUND_MASK: Any = intrinsic(_bound_mask)
+_SUM_MASK: Any = intrinsic(_sum_mask)
 _LOWEST_BIT: Any = intrinsic(_lowest_bit)
 _COUNT_BITS: Any = intrinsic(_count_bits)
 
@@ -136,6 +147,13 @@ def add_block(items: Floats, at: int, users: Floats, user_at: int, n: int, sums:
 def bound_mask(sums: Floats, tails: Floats, at: int, tail: np.float32, floor: np.float32) -> np.uint64:
     """Return a mask whose bit j says that sums[j] + tail * tails[at + j] is not below `floor`."""
     mask: np.uint64 = _BOUND_MASK(sums, tails, at, tail, floor)
+    return mask
+
+
+@ir_inlined
+def sum_mask(left: int, right: int, floor: np.float32) -> np.uint64:
+    """Return a mask of the sums of BLOCK floats at two addresses that are not below `floor`."""
+    mask: np.uint64 = _SUM_MASK(left, right, floor)
     return mask
 
 

@@ -14,11 +14,9 @@ from shortlist.kernels.candidates import (
     propose,
     score_ease,
     score_links,
-    weigh_latest,
 )
 from shortlist.kernels.item_stats import (
     DAY,
-    CoCounts,
     EventLog,
     ItemStats,
     ReplayState,
@@ -26,12 +24,15 @@ from shortlist.kernels.item_stats import (
     UserLog,
     advance,
     experience,
-    pair_weight,
 )
 from shortlist.kernels.jit import inlined, kernel
+from shortlist.kernels.links import Links
+from shortlist.kernels.rng import GOLDEN, mix_bits, unit_float
 from shortlist.types import Bools, Floats, Ints, Longs
 
 N_FEATURES = 48  # named by `FEATURES` in models/two_stage/features.py, in the same order
+N_USER_FEATURES = 12  # the last of them
+ITEM, OWN, LINKED, USER = 0, 16, 26, 36  # where the features of each kind start
 MISSING = np.nan
 
 
@@ -50,6 +51,8 @@ class FeatureRows(NamedTuple):
     items: Ints  # (n_rows,)
     features: Floats  # (n_rows, N_FEATURES)
     labels: Bools  # (n_rows,) whether the basket that followed contains the item
+    users: Floats  # (n, N_USER_FEATURES) features of the snapshots' users
+    non_empty: Bools  # (n,) whether there are candidates, kept or not
 
 
 @inlined
@@ -76,9 +79,9 @@ def _user_features(users: UserLog, first: int, end: int, at: int, n_own: int, ro
 
 
 @inlined
-def _item_features(item_stats: ItemStats, i: int, at: int, user_experience: float, row: Floats) -> None:
-    """Fill the features of the item."""
-    sold = item_stats.sold[i]
+def _load_item(item_stats: ItemStats, i: int, at: int, scratch: Scratch) -> None:
+    """Compute the features of the item that are the same for all users at a time."""
+    row, sold = scratch.item_rows[i], item_stats.sold[i]
     for w in range(item_stats.recent.shape[0]):
         row[w] = item_stats.recent[w, i] / max(item_stats.total[1 + w], 1.0)
     row[5] = sold / max(item_stats.total[0], 1.0)
@@ -91,12 +94,21 @@ def _item_features(item_stats: ItemStats, i: int, at: int, user_experience: floa
     row[12] = sold / item_stats.buyers[i] if sold else MISSING
     mean = item_stats.experience[i, 0] / sold if sold else MISSING
     row[13] = mean
-    row[14] = user_experience - mean
-    row[15] = (
-        (user_experience - mean) / (max(item_stats.experience[i, 1] / sold - mean * mean, 0.0) ** 0.5 + 0.3)
-        if sold
-        else MISSING
-    )
+    spread = max(item_stats.experience[i, 1] / sold - mean * mean, 0.0) ** 0.5 + 0.3 if sold else MISSING
+    scratch.item_experience[i, 0], scratch.item_experience[i, 1] = mean, spread
+    scratch.item_at[i] = at
+
+
+@inlined
+def _item_features(
+    item_stats: ItemStats, i: int, at: int, user_experience: float, scratch: Scratch, row: Floats
+) -> None:
+    """Fill the features of the item."""
+    if scratch.item_at[i] != at:
+        _load_item(item_stats, i, at, scratch)
+    row[:14] = scratch.item_rows[i]
+    row[14] = user_experience - scratch.item_experience[i, 0]
+    row[15] = (user_experience - scratch.item_experience[i, 0]) / scratch.item_experience[i, 1]
 
 
 @inlined
@@ -118,30 +130,38 @@ def _own_features(scratch: Scratch, mark: int, i: int, at: int, n: int, item_gap
 
 
 @inlined
-def _link_features(
-    scratch: Scratch, after: CoCounts, ease: EASEWeights, i: int, sold: float, n_latest: int, row: Floats
-) -> None:
+def _link_features(scratch: Scratch, ease: EASEWeights, i: int, sold: float, row: Floats) -> None:
     """Fill the features of the item and the user's other items."""
-    for k in range(4):
+    root = np.float32(max(sold, 1.0) ** 0.5)
+    for k in range(6):
         row[k] = scratch.links[i, k]
-    row[4:6] = 0
-    for k in range(n_latest):
-        value = scratch.latest_weight[k] * pair_weight(after, i, scratch.own_items[k])
-        row[4] += value
-        row[5] = max(row[5], value)
     for k in range(3):
-        row[6 + k] = row[2 * k] / max(sold, 1.0) ** 0.5
+        row[6 + k] = row[2 * k] / root
     row[9] = scratch.ease[ease.row[i]] if ease.row[i] >= 0 else MISSING
 
 
 @inlined
-def _contains(users: UserLog, basket: int, i: int) -> bool:
-    """Return whether a basket contains the item; False for an unknown basket (-1)."""
+def _label(users: UserLog, basket: int, scratch: Scratch, mark: int) -> None:
+    """Mark the items of the basket that followed, if it is known."""
     if basket >= 0:
         for row in range(users.baskets[basket], users.baskets[basket + 1]):
-            if users.item[row] == i:
-                return True
-    return False
+            scratch.target[users.item[row]] = mark
+
+
+@inlined
+def _keep_some(
+    found: Ints, n: int, basket: int, rate: float, scratch: Scratch, mark: int, labels: Bools
+) -> int:
+    """Keep the candidates in the basket and a share of the others, drawn for each basket and item."""
+    kept = 0
+    key = mix_bits(np.uint64(basket + 1) * GOLDEN)
+    for k in range(n):
+        i = found[k]
+        label = scratch.target[i] == mark
+        if label or rate >= 1 or unit_float(mix_bits(key ^ np.uint64(i) * GOLDEN)) < rate:
+            found[kept], labels[kept] = i, label
+            kept += 1
+    return kept
 
 
 @kernel
@@ -150,18 +170,19 @@ def fill_features(
     state: ReplayState,  # advances with the snapshots
     users: UserLog,  # whose histories the snapshots refer to: log.users, or sessions
     rules: Rules,
-    ease: EASEWeights,  # as of all these snapshots
+    known: tuple[Links, EASEWeights],  # as of all these snapshots
     scratch: Scratch,
     snapshots: Snapshots,
     given: GivenCandidates,
-    numbers: tuple[int, int],  # snapshots numbers[0] … numbers[1] - 1 are processed
+    part: tuple[int, int, float],  # first snapshot, end, and the share of the candidates not bought to keep
     out: FeatureRows,
 ) -> None:
     """Propose candidates and compute their features, snapshot by snapshot."""
-    used = 0
+    links, ease = known
+    used, stats = 0, state.item_stats
     out.indptr[0] = 0
-    for number in range(numbers[0], numbers[1]):
-        user, at = snapshots.user[number], snapshots.at[number]
+    for number in range(part[0], part[1]):
+        user, at, target = snapshots.user[number], snapshots.at[number], snapshots.target[number]
         advance(log, state, rules, scratch.all_items, at)
         mark = scratch.mark[0]
         scratch.mark[0] += 1
@@ -169,25 +190,25 @@ def fill_features(
         while end > first and users.time[end - 1] >= at:
             end -= 1
         n_own = load_history(users, scratch, mark, first, end, at)
-        n_near = score_links(users, state, rules, scratch, first, end, n_own)
+        n_near = score_links(users, stats, links, rules, scratch, first, end, n_own)
         score_ease(ease, scratch, n_own)
-        n_latest = weigh_latest(state.after, rules, scratch, n_own)
         user_experience = experience(users, user, end)
-        n = 0
+        n, found, labels = 0, out.items[used:], out.labels[used:]
         if not given.only:
-            n = propose(rules, ease, state.best, scratch, mark, n_own, n_near, out.items[used:])
+            n = propose(rules, ease, state.best, scratch, mark, n_own, n_near, found)
         if given.starts.size:
             more = given.items[given.starts[number] : given.starts[number + 1]]
-            n = add_given(more, scratch, mark, n, out.items[used:])
+            n = add_given(more, scratch, mark, n, found)
+        about = out.users[number - part[0]]
+        out.non_empty[number - part[0]] = n > 0
+        _user_features(users, first, end, at, n_own, about)
+        _label(users, target, scratch, mark)
+        n = _keep_some(found, n, target, part[2], scratch, mark, labels)
         for k in range(used, used + n):
             i, row = out.items[k], out.features[k]
-            _item_features(state.item_stats, i, at, user_experience, row[:16])
-            _own_features(scratch, mark, i, at, end - first, row[7], row[16:26])
-            _link_features(scratch, state.after, ease, i, state.item_stats.sold[i], n_latest, row[26:36])
-            out.labels[k] = _contains(users, snapshots.target[number], i)
-            if k == used:
-                _user_features(users, first, end, at, n_own, row[36:48])
-            else:
-                row[36:48] = out.features[used, 36:48]
+            _item_features(stats, i, at, user_experience, scratch, row[ITEM:OWN])
+            _own_features(scratch, mark, i, at, end - first, row[7], row[OWN:LINKED])
+            _link_features(scratch, ease, i, stats.sold[i], row[LINKED:USER])
+            row[USER:] = about
         used += n
-        out.indptr[number - numbers[0] + 1] = used
+        out.indptr[number - part[0] + 1] = used

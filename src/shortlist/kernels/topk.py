@@ -8,6 +8,7 @@ import numpy as np
 
 from shortlist.kernels.jit import inlined, ir_inlined, kernel
 from shortlist.kernels.simd_blocks import score
+from shortlist.kernels.sort import sort_ascending
 from shortlist.types import Doubles, Floats, Ints, Longs, State
 
 ZERO = np.float32(0)
@@ -118,22 +119,6 @@ def score_pairs(
 
 
 @kernel
-def score_grid(
-    vectors: Floats,  # (n_users, n_factors)
-    item_factors: Floats,  # (n_items, n_factors)
-    bias: Floats,  # (n_items,) or empty
-    items: Ints,  # (n_columns,)
-    scores: Floats,  # (n_users, n_columns) written
-) -> None:
-    """Score the same items for every user."""
-    left, right, n = vectors.ctypes.data, item_factors.ctypes.data, vectors.shape[1]
-    for user in range(vectors.shape[0]):
-        for at in range(items.size):
-            offset = bias[items[at]] if bias.size else ZERO
-            scores[user, at] = score(left + 4 * n * user, right + 4 * n * items[at], n, offset)
-
-
-@kernel
 def select_top(
     indptr: Longs,  # (n_rows + 1,) where each row's candidates start
     items: Ints,  # (n_candidates,), or (n_columns,) if all rows have the same candidates
@@ -161,7 +146,7 @@ def select_top(
 
 @kernel
 def unpack_keys(
-    keys: State,  # (n_rows, width) as written by a selecting kernel
+    keys: State,  # (n_rows, width) as written by a selecting kernel; sorted in place
     counts: Longs,  # (n_rows,) how many keys of each row are valid
     indptr: Longs,  # (n_rows + 1,) where each row's hits are written
     items: Ints,  # (n_hits,) written, best first per row
@@ -169,7 +154,8 @@ def unpack_keys(
 ) -> None:
     """Sort each row of keys and unpack as many of the best as `indptr` has room for."""
     for row in range(keys.shape[0]):
-        ascending = np.sort(keys[row, : counts[row]])
+        ascending = keys[row, : counts[row]]
+        sort_ascending(ascending)
         for at in range(indptr[row + 1] - indptr[row]):
             key = ascending[ascending.size - 1 - at]
             items[indptr[row] + at] = unpack_item(key)

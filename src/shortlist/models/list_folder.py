@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,9 @@ from shortlist.core.engine import Engine, ThreadEngine, check_engine
 from shortlist.core.estimator import check_whole, pack
 from shortlist.core.files import atomic_write
 from shortlist.cutoff.base import Cutoff
-from shortlist.errors import DataError
+from shortlist.errors import ConfigError, DataError
 from shortlist.models.base import Recommender
+from shortlist.models.shard_folder import ShardFolder, load_shard
 from shortlist.recommend.request import CutoffChoice, Fallback, parse_users
 
 MANIFEST = "request.json"
@@ -30,8 +31,19 @@ class _Part:
     users: pl.Series
 
 
+@dataclass(frozen=True)
+class _ShardPart:
+    """One file of the folder, with users of one shard of the model."""
+
+    path: Path
+    shard: Path
+    checksum: str  # of the shard
+    first: int  # users first … last - 1 of the shard
+    last: int
+
+
 def recommend_to_folder(
-    model: Recommender,
+    model: Recommender | str | Path,
     folder: str | Path,
     users: Any = None,
     *,
@@ -57,15 +69,18 @@ def recommend_to_folder(
     Parameters
     ----------
     model
-        A fitted model of any class.
+        A fitted model of any class; or the folder of a model that `fit_to_folder` wrote. Then each task loads
+        the shard of its users, and no process holds the whole model; the lists are the same, but a file holds
+        users of one shard only.
     folder
         The folder; it is created if it does not exist. It must be visible on all nodes of a cluster.
     users, N, cutoff, candidates, exclude, filter_seen, min_items, max_items, at, fallback
-        As in `recommend`. `candidates`, `exclude` and `at` apply to all users.
+        As in `recommend`. `candidates`, `exclude` and `at` apply to all users. With the folder of a model,
+        lists are made for all users.
     n_threads
         Number of threads of `ThreadEngine`; on a cluster, each file is written by one thread.
     users_per_file
-        Number of users per file, rounded up to whole batches.
+        Number of users per file, rounded up to whole batches unless the model is a folder.
     engine
         Where to compute: None or `ThreadEngine()` in this process, `RayEngine(…)` on a cluster.
     progress
@@ -104,6 +119,15 @@ def recommend_to_folder(
         "fallback": fallback,
         "n_threads": n_threads if isinstance(place, ThreadEngine) else 1,
     }
+    if isinstance(model, str | Path):
+        if users is not None:
+            raise ConfigError(
+                "users must be None with the folder of a model; load the model to recommend to some users.",
+                parameter="users",
+            )
+        return _recommend_shards(
+            ShardFolder.open(Path(model)), target, options, users_per_file, place, progress
+        )
     state = model._fitted_state()
     ids = parse_users(state.history, users)
     batch = model.batch_size(state)
@@ -115,13 +139,62 @@ def recommend_to_folder(
     ]
     model.recommend(ids.head(1), **options)  # finds invalid options before any work is distributed
     _check_folder(target, _describe(model, ids, size, options))
-    open_parts = [part for part in parts if not part.path.exists()]
-    done = n_parts - len(open_parts)
-    for _ in place.map(partial(_write_part, model, options), open_parts):
+    _write_missing(partial(_write_part, model, options), parts, place, progress)
+    return target
+
+
+def _recommend_shards(
+    shards: ShardFolder,
+    target: Path,
+    options: dict[str, Any],
+    users_per_file: int,
+    engine: Engine,
+    progress: Callable[[int, int], None] | None,
+) -> Path:
+    """Write the lists of all users of a model in shards."""
+    checksums = [str(header["sha256"]) for header in shards.headers]
+    found = [
+        (path.absolute(), checksum, first, min(first + users_per_file, n_users))
+        for path, checksum, n_users in zip(shards.paths, checksums, shards.users, strict=True)
+        for first in range(0, n_users, users_per_file)
+    ]
+    parts = [
+        _ShardPart(target / f"part-{number:05}-of-{len(found):05}.parquet", *one)
+        for number, one in enumerate(found)
+    ]
+    request = {
+        "model": type(shards.model).__name__,
+        "shards": checksums,
+        "n_users": sum(shards.users),
+        "users_per_file": users_per_file,
+        "options": _digest_options(options),
+    }
+    _check_folder(target, request)
+    _write_missing(partial(_write_shard_part, options), parts, engine, progress)
+    return target
+
+
+def _write_missing(
+    write: Callable[[Any], int],
+    parts: Sequence[_Part | _ShardPart],
+    engine: Engine,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Write the files that do not exist."""
+    missing = [part for part in parts if not part.path.exists()]
+    done = len(parts) - len(missing)
+    for _ in engine.map(write, missing):
         done += 1
         if progress is not None:
-            progress(done, n_parts)
-    return target
+            progress(done, len(parts))
+
+
+def _write_shard_part(options: dict[str, Any], part: _ShardPart) -> int:
+    """Write one file of the users of a shard; return its number of lists."""
+    model = load_shard(part.shard, part.checksum)
+    users = model.users_.values[part.first : part.last]
+    model.recommend_to_file(part.path, users, **options)
+    return len(users)
 
 
 def _write_part(model: Recommender, options: dict[str, Any], part: _Part) -> int:
@@ -132,10 +205,6 @@ def _write_part(model: Recommender, options: dict[str, Any], part: _Part) -> int
 
 def _describe(model: Recommender, ids: pl.Series, size: int, options: dict[str, Any]) -> dict[str, Any]:
     """What determines the lists, to recognize the folder of the same request."""
-    cutoff = options["cutoff"]
-    shown = {name: value for name, value in options.items() if name != "n_threads"}
-    shown["cutoff"] = _digest(cutoff) if isinstance(cutoff, Cutoff) else cutoff
-    text = json.dumps(shown, default=repr, sort_keys=True)
     users = hashlib.sha256("\n".join(map(repr, ids.to_list())).encode()).hexdigest()
     return {
         "model": type(model).__name__,
@@ -145,8 +214,17 @@ def _describe(model: Recommender, ids: pl.Series, size: int, options: dict[str, 
         "users": users,
         "n_users": len(ids),
         "users_per_file": size,
-        "options": hashlib.sha256(text.encode()).hexdigest(),
+        "options": _digest_options(options),
     }
+
+
+def _digest_options(options: dict[str, Any]) -> str:
+    """A digest of the options that determine the lists."""
+    cutoff = options["cutoff"]
+    shown = {name: value for name, value in options.items() if name != "n_threads"}
+    shown["cutoff"] = _digest(cutoff) if isinstance(cutoff, Cutoff) else cutoff
+    text = json.dumps(shown, default=repr, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _digest(cutoff: Cutoff) -> str:

@@ -4,17 +4,17 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from shortlist.core.engine import Engine, check_engine
 from shortlist.core.estimator import check_whole
 from shortlist.core.files import atomic_write
-from shortlist.core.threads import thread_count
 from shortlist.errors import ConfigError
 from shortlist.paper import protocol, runs
+from shortlist.paper.calls import Calls
 from shortlist.paper.findings import findings
 from shortlist.paper.report import markdown_table, render_reproduction
 from shortlist.paper.result_cache import ResultCache
@@ -56,6 +56,7 @@ def reproduce(
     n_seeds: int = 5,
     seed: int = 0,
     n_jobs: int = 0,
+    engine: Engine | None = None,
     budget: Budget = FULL,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -75,6 +76,9 @@ def reproduce(
         the budget only.
     n_jobs
         Number of parallel runs; 0 uses all cores. The results do not depend on it.
+    engine
+        Where to tune, train and evaluate: None or `ThreadEngine()` in this process, `RayEngine(…)` as tasks
+        of a cluster. The results do not depend on it.
     budget
         The amount of tuning and training: `FULL`, or `QUICK`, which takes minutes.
     progress
@@ -102,7 +106,8 @@ def reproduce(
     }
     for name in protocol.DATASETS if dataset == "all" else (dataset,):
         experiment = Experiment.load(name, budget.users, seed)
-        reproduction = _Reproduction(experiment, budget, cache, seed, n_seeds, n_jobs, progress)
+        calls = Calls(experiment, check_engine(engine), n_jobs)
+        reproduction = _Reproduction(calls, budget, cache, seed, n_seeds, progress)
         results["datasets"][name] = reproduction.run()
         write_results(folder, results, _describe_machine(cache))
     return results
@@ -112,13 +117,17 @@ def reproduce(
 class _Reproduction:
     """All experiments on one dataset."""
 
-    experiment: Experiment
+    calls: Calls
     budget: Budget
     cache: ResultCache
     seed: int
     n_seeds: int
-    n_jobs: int
     progress: Progress | None
+
+    @property
+    def experiment(self) -> Experiment:
+        """The data and its split."""
+        return self.calls.experiment
 
     def run(self) -> dict[str, Any]:
         """Tune, train and evaluate every model; return tables, figures and verdicts."""
@@ -128,7 +137,7 @@ class _Reproduction:
             for model in (*protocol.MODELS, *protocol.BASELINES)
         }
         points = [(model, seed) for model in params for seed in self._seeds(model)]
-        finished = self._map(lambda point: self._run(point[0], point[1], params), points)
+        finished = self.calls.map(lambda point: self._run(point[0], point[1], params), points)
         by_model: dict[str, list[dict[str, Any]]] = {model: [] for model in params}
         for (model, _), result in zip(points, finished, strict=True):
             by_model[model].append(result)
@@ -181,7 +190,8 @@ class _Reproduction:
             space=SPACES[model],
             fixed=fixed,
             seed=self.seed,
-            n_jobs=self.n_jobs,
+            n_jobs=self.calls.n_jobs,
+            engine=self.calls.engine,
             study=self.cache.path("tune", settings, "jsonl"),
         )
         variant = "" if params.get("bias", True) else ", no item biases"
@@ -196,7 +206,7 @@ class _Reproduction:
         return self.cache.get(
             "strictness",
             self._settings(model, params) | {"target": target, "steps": steps},
-            lambda: runs.strictness(self.experiment, model, params, target, steps),
+            lambda: self.calls.compute(runs.strictness, model, params, target, steps),
             f"{self.experiment.name}, {protocol.title(model)}, strictness",
         )
 
@@ -206,7 +216,7 @@ class _Reproduction:
         return self.cache.get(
             "run",
             self._settings(model, own) | {"n_candidates": n_candidates},
-            lambda: runs.run(self.experiment, model, own, n_candidates),
+            lambda: self.calls.compute(runs.run, model, own, n_candidates),
             f"{self.experiment.name}, {protocol.title(model)}, seed {seed}",
         )
 
@@ -216,7 +226,7 @@ class _Reproduction:
         points = [
             (name, value, seed) for name, values in sweeps.items() for value in values for seed in seeds
         ]
-        finished = self._map(lambda point: self._sweep(params, *point), points)
+        finished = self.calls.map(lambda point: self._sweep(params, *point), points)
         found: dict[str, Any] = {}
         for name, values in sweeps.items():
             found[name] = {"values": list(values)}
@@ -233,7 +243,7 @@ class _Reproduction:
         return self.cache.get(
             "sweep",
             self._settings("DKHRM", own),
-            lambda: runs.sweep(self.experiment, "DKHRM", own),
+            lambda: self.calls.compute(runs.sweep, "DKHRM", own),
             f"{self.experiment.name}, DK-HRM with {name} = {value:g}, seed {seed}",
         )
 
@@ -248,10 +258,6 @@ class _Reproduction:
     def _seeds(self, model: str) -> Iterable[int]:
         """The seeds of a model; counting models have none and run once."""
         return range(self.seed, self.seed + (self.n_seeds if model in protocol.MODELS else 1))
-
-    def _map(self, job: Callable[[Any], Any], points: Iterable[Any]) -> list[Any]:
-        with ThreadPoolExecutor(thread_count(self.n_jobs)) as pool:
-            return list(pool.map(job, points))
 
 
 def _describe_machine(cache: ResultCache) -> dict[str, Any]:

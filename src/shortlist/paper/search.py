@@ -1,6 +1,5 @@
 """Search for settings: every trial is scored under every reading, and the better ones train for longer."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from shortlist.data.interactions import Interactions
 from shortlist.paper import protocol
+from shortlist.paper.calls import Calls
 from shortlist.paper.protocol import MAX_ITEMS
 from shortlist.paper.readings import (
     MAX_LENGTH,
@@ -44,7 +44,6 @@ SPACES: dict[str, Space] = {
     "DKHRM": {**_SGD, **_DRAWS, "negatives": Range(1, 256)},
 }
 Entry = dict[str, Any]  # `params`, and `figures` by name of the reading
-Map = Callable[[Callable[[Any], Entry], Iterable[Any]], list[Entry]]
 
 
 class ValidationUsers:
@@ -102,7 +101,7 @@ def _figures(found: Outcomes, target: float) -> dict[str, Any]:
 class Search:
     """Successive halving over random settings, then a search for the paper's Cover-Ratio."""
 
-    experiment: Experiment
+    calls: Calls
     users: ValidationUsers
     cache: ResultCache
     settings: dict[str, Any]  # what cached trials depend on beside model and parameters
@@ -111,7 +110,11 @@ class Search:
     n_factors: int
     cover_steps: int  # fits per reading to reach the Cover-Ratio
     seed: int
-    map: Map
+
+    @property
+    def experiment(self) -> Experiment:
+        """The data and its split."""
+        return self.calls.experiment
 
     def run(self, model: str, bias: bool) -> list[Entry]:
         """Every trial of every round."""
@@ -119,7 +122,7 @@ class Search:
         proposed = [fixed | draw(SPACES[model], self.seed, number) for number in range(self.n_trials)]
         tried: list[Entry] = []
         for n_epochs in self.epochs:
-            best = self.map(lambda params: self.trial(model, params), [
+            best = self.calls.map(lambda params: self.trial(model, params), [
                 params | {"n_epochs": n_epochs, "seed": self.seed} for params in proposed
             ])  # fmt: skip
             tried += best
@@ -132,7 +135,7 @@ class Search:
         figures = self.cache.get(
             "trial",
             self.settings | {"model": model, "params": params},
-            lambda: evaluate_trial(self.experiment, self.users, model, params),
+            lambda: self.calls.compute(evaluate_trial, self.users, model, params),
             f"{self.experiment.name}, {protocol.title(model)}, {params['n_epochs']} epochs",
         )
         return {"params": params, "figures": figures}

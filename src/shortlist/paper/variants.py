@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -10,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.core.engine import Engine, check_engine
 from shortlist.core.estimator import check_whole
 from shortlist.core.files import atomic_write, check_writable
-from shortlist.core.threads import thread_count
 from shortlist.paper import protocol
+from shortlist.paper.calls import Calls
 from shortlist.paper.protocol import LENGTHS, MAX_ITEMS
 from shortlist.paper.readings import READINGS, Outcomes, Reading, read_truth, users_to_test
 from shortlist.paper.result_cache import ResultCache, pack
@@ -50,6 +50,7 @@ def reproduce_variants(
     n_jobs: int,
     budget: VariantBudget,
     progress: Callable[[str], None] | None = None,
+    engine: Engine | None = None,
 ) -> dict[str, Any]:
     """Run all variants of some datasets; write `variants.json` and `variants.md` after each dataset."""
     check_whole(1, n_seeds=n_seeds, n_trials=budget.n_trials)
@@ -61,7 +62,8 @@ def reproduce_variants(
         experiment = Experiment.load(name, budget.users, seed)
         check_writable(out / "variants.json")
         before = cache.seconds
-        found = _Variants(experiment, budget, cache, seed, n_seeds, n_jobs).run()
+        calls = Calls(experiment, check_engine(engine), n_jobs)
+        found = _Variants(calls, budget, cache, seed, n_seeds).run()
         results["datasets"][name] = found | {"seconds_of_runs": round(cache.seconds - before)}
         files = {
             "variants.json": json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
@@ -77,12 +79,16 @@ def reproduce_variants(
 class _Variants:
     """All variants of one dataset."""
 
-    experiment: Experiment
+    calls: Calls
     budget: VariantBudget
     cache: ResultCache
     seed: int
     n_seeds: int
-    n_jobs: int
+
+    @property
+    def experiment(self) -> Experiment:
+        """The data and its split."""
+        return self.calls.experiment
 
     def run(self) -> dict[str, Any]:
         """Search, train the selected settings with every seed, and summarize."""
@@ -90,7 +96,7 @@ class _Variants:
         users = ValidationUsers(self.experiment, self.seed, budget.valid_users)
         settings = self._settings() | {"valid_users": budget.valid_users, "draw": self.seed}
         search = Search(
-            self.experiment,
+            self.calls,
             users,
             self.cache,
             settings,
@@ -99,7 +105,6 @@ class _Variants:
             budget.n_factors,
             budget.cover_steps,
             self.seed,
-            self._map,
         )
         selected: dict[tuple[str, bool, str], Entry] = {}
         for model in protocol.MODELS:
@@ -148,7 +153,7 @@ class _Variants:
                 (group[0]["model"], group[0]["params"] | {"seed": seed}, wanted)
                 for seed in range(self.seed, self.seed + self.n_seeds)
             ]
-        finished = iter(self._map(lambda point: self._run(*point), points))
+        finished = iter(self.calls.map(lambda point: self._run(*point), points))
         for group in shared.values():
             runs = [next(finished) for _ in range(self.n_seeds)]
             for row in group:
@@ -159,16 +164,12 @@ class _Variants:
         return self.cache.get(
             "variant",
             self._settings() | {"model": model, "params": params, "wanted": evaluations},
-            lambda: evaluate_run(self.experiment, model, params, wanted),
+            lambda: self.calls.compute(evaluate_run, model, params, wanted),
             f"{self.experiment.name}, {protocol.title(model)}, seed {params['seed']}",
         )
 
     def _settings(self) -> dict[str, Any]:
         return {"version": version("shortlist"), "data": self.experiment.fingerprint}
-
-    def _map(self, job: Callable[[Any], Any], points: Iterable[Any]) -> list[Any]:
-        with ThreadPoolExecutor(thread_count(self.n_jobs)) as pool:
-            return list(pool.map(job, points))
 
 
 def evaluate_run(

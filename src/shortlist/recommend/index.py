@@ -16,6 +16,7 @@ from shortlist.types import Doubles, Floats, Ints
 FIRST_STAGE = 16  # dimensions scored before the first bound check; each stage doubles them
 ROWS = 1 << 16  # items converted to double precision at a time
 LINE = 64  # bytes of a cache line
+UNDERFLOW = 2e-19  # twice the root of the smallest normal 32-bit number
 ROUNDING = 2.0**-24  # relative rounding error of one 32-bit operation
 NO_BIAS = np.empty(0, np.float32)
 
@@ -73,7 +74,50 @@ class ItemIndex:
     @property
     def slack(self) -> np.float32:
         """Twice the rounding error of a bound plus a score, relative to the vector norms."""
-        return np.float32(4 * (self.items.factors.shape[1] + 8) * ROUNDING)
+        return relative_slack(self.items.factors.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class ProductIndex:
+    """Items that are scored by a matrix product, because an index would skip too few of them."""
+
+    items: Items
+    chosen: Ints  # (n,) the items
+
+    @classmethod
+    def build(cls, item_factors: Floats, bias: Floats | None = None, *, items: Ints | None = None) -> Self:
+        """All items or the distinct `items`."""
+        factors = read_only(np.asarray(item_factors, np.float32))
+        biases = read_only(NO_BIAS if bias is None else np.asarray(bias, np.float32))
+        chosen = np.arange(len(factors), dtype=np.int32) if items is None else items
+        return cls(Items(factors, biases), read_only(chosen))
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return int(self.chosen.size)
+
+    @cached_property
+    def has_all(self) -> bool:
+        """Whether the items are all items in their order, so that their factors need not be copied."""
+        return self.chosen.size == len(self.items.factors) and bool((np.diff(self.chosen) == 1).all())
+
+    @cached_property
+    def largest(self) -> tuple[float, float]:
+        """The largest norm of an item, rounded up, NaN if there is one, and the largest finite |bias|."""
+        factors, bias = self.items
+        with np.errstate(all="ignore"):  # an overflow gives infinity, which is handled
+            squares = float(np.einsum("if,if->i", factors, factors).max(initial=0.0))
+        # the squares of factors below UNDERFLOW may have been lost
+        norm = np.sqrt(squares) + np.sqrt(factors.shape[1]) * UNDERFLOW
+        return float(norm * (1 + relative_slack(factors.shape[1]))), float(
+            np.abs(bias[np.isfinite(bias)]).max(initial=0.0)
+        )
+
+
+def relative_slack(n_factors: int) -> np.float32:
+    """Twice the rounding error of two scores of the same item, relative to the vector norms."""
+    return np.float32(4 * (n_factors + 8) * ROUNDING)
 
 
 def _convert_batches(factors: Floats, chosen: Ints) -> Iterator[tuple[slice, Doubles]]:
@@ -150,4 +194,5 @@ class ItemIndexCache:
     """Keep the index of one model's item factors between requests; assigned in one step."""
 
     def __init__(self) -> None:
-        self.index: ItemIndex | None = None
+        self.index: ItemIndex | ProductIndex | None = None  # the fastest for many users
+        self.product: ProductIndex | None = None  # for few users

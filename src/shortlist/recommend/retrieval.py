@@ -6,15 +6,19 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.core.ragged import ItemSets, read_only
-from shortlist.core.threads import map_slices
+from shortlist.core.threads import map_slices, thread_count
+from shortlist.kernels.product import select_from_product
 from shortlist.kernels.retrieve import Query, retrieve_from_factors
-from shortlist.kernels.topk import score_grid, score_pairs, select_top, unpack_keys
-from shortlist.recommend.index import NO_BIAS, ItemIndex
+from shortlist.kernels.simd_blocks import BLOCK
+from shortlist.kernels.topk import score_pairs, select_top, unpack_keys
+from shortlist.recommend.index import NO_BIAS, ItemIndex, ProductIndex, relative_slack
 from shortlist.types import Bools, Floats, Ints, Longs, State
 
 SLICE = 256  # users per task of a thread
 CAPACITY = 1024  # hits per user that fit before a search without limit must be repeated
 CELLS = 1 << 22  # dense scores in memory at once, per thread
+ROWS, COLUMNS = 1024, 256  # of a part of the matrix product, which stays in the cache
+ROUND_UP = 1.000001  # more than what rounding a norm could lose
 
 
 class Hits(NamedTuple):
@@ -40,7 +44,7 @@ def concat_hits(parts: Sequence[Hits]) -> Hits:
 
 
 def search_index(
-    index: ItemIndex,
+    index: ItemIndex | ProductIndex,
     vectors: Floats,  # (n_users, n_factors)
     floors: Floats,  # (n_users,) only scores strictly above count; NaN selects nothing
     excluded: ItemSets,
@@ -48,6 +52,8 @@ def search_index(
     n_threads: int,
 ) -> Hits:
     """The best `limit` items of each user above the floor; most items are never scored."""
+    if isinstance(index, ProductIndex):
+        return search_product(index, vectors, floors, excluded, limit, n_threads)
     vectors, floors = read_only(np.asarray(vectors, np.float32)), read_only(floors)
 
     def search(rows: slice) -> Hits:
@@ -61,25 +67,45 @@ def search_index(
     return concat_hits(map_slices(search, floors.size, SLICE, n_threads))
 
 
-def score_all(
+def search_product(
+    index: ProductIndex,
     vectors: Floats,  # (n_users, n_factors)
-    item_factors: Floats,  # (n_items, n_factors)
-    bias: Floats | None,  # (n_items,)
-    items: Ints,  # (n_columns,) the candidates of all users
     floors: Floats,  # (n_users,)
     excluded: ItemSets,
     limit: int | None,
     n_threads: int,
 ) -> Hits:
-    """The best `limit` items by scoring every candidate; cheaper than building an index for few users."""
-    vectors, item_factors, offsets = _as_kernel_arrays(vectors, item_factors, bias)
+    """The best `limit` items by a matrix product of users and items; see `kernels.product`."""
+    vectors, floors = read_only(np.asarray(vectors, np.float32)), read_only(floors)
+    (factors, bias), (norm, shift) = index.items, index.largest
+    slack = relative_slack(vectors.shape[1])
 
     def search(rows: slice) -> Hits:
-        scores = np.empty((rows.stop - rows.start, items.size), np.float32)
-        score_grid(vectors[rows], item_factors, offsets, read_only(items), scores)
-        return select_dense(scores, items, floors[rows], excluded.part(rows), limit)
+        own = vectors[rows]
+        query = Query(own, floors[rows], *excluded.part(rows))
+        with np.errstate(all="ignore"):  # infinite and NaN factors are allowed
+            largest = (np.linalg.norm(own.astype(np.float64), axis=1) * norm + shift) * ROUND_UP
+            most = largest.astype(np.float32)
 
-    return concat_hits(map_slices(search, floors.size, max(CELLS // max(items.size, 1), 1), n_threads))
+        def run(keys: State, found: Longs) -> None:
+            products: Floats = np.empty((0, 0), np.float32)
+            offsets: Floats = products
+            for start in range(0, index.n_items, COLUMNS):
+                part = index.chosen[start : start + COLUMNS]
+                width = -(-part.size // BLOCK) * BLOCK  # the kernel reads whole blocks
+                if products.shape[1] != width:
+                    products, offsets = np.zeros((len(own), width), np.float32), np.zeros(width, np.float32)
+                of_part = factors[start : start + part.size] if index.has_all else factors[part]
+                with np.errstate(all="ignore"):
+                    np.matmul(own, of_part.T, out=products[:, : part.size])
+                if bias.size:
+                    offsets[: part.size] = bias[part]
+                select_from_product(products, offsets, part, index.items, query, most, slack, keys, found)
+
+        return _collect(run, rows.stop - rows.start, limit, index.n_items)
+
+    rows = min(ROWS, max(-(-floors.size // thread_count(n_threads)), 1))
+    return concat_hits(map_slices(search, floors.size, rows, n_threads))
 
 
 def score_candidates(

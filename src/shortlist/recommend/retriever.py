@@ -8,10 +8,9 @@ import numpy as np
 
 from shortlist.core.ragged import ItemSets, no_sets
 from shortlist.errors import DataError
-from shortlist.recommend.index import ItemIndex
+from shortlist.recommend.index import ItemIndex, ItemIndexCache, ProductIndex
 from shortlist.recommend.retrieval import (
     Hits,
-    score_all,
     score_candidates,
     search_index,
     select_dense,
@@ -21,11 +20,16 @@ from shortlist.recommend.sparse import search_sparse
 from shortlist.types import Floats, Ints
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shortlist.recommend.scores import Factors, Scores
+
+AnyIndex = ItemIndex | ProductIndex
 
 # Building an index costs about as much as scoring every item for this many users.
 INDEX_USERS = 64
-TRIAL_USERS, TRIAL_ITEMS = 32, 20  # size of the search that times an index
+INDEX_ITEMS = 4096  # fewer items are scored by a matrix product, which takes a few microseconds a user
+TRIAL_USERS, TRIAL_ITEMS = 64, 20  # size of the search that times an index
 
 
 @dataclass(eq=False)
@@ -36,7 +40,7 @@ class Retriever:
     shared: Ints | None  # (n,) ascending
     n_users: int
     n_threads: int = 0
-    index: ItemIndex | None = field(default=None, init=False)
+    index: AnyIndex | None = field(default=None, init=False)
 
     def search(
         self, scores: "Scores", floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
@@ -50,23 +54,23 @@ class Retriever:
         if own is not None:
             return score_candidates(vectors, item_factors, bias, own, floors, excluded, limit, self.n_threads)
         index = self._find_index(scores.factors)
-        if index is not None:
-            return search_index(index, vectors, floors, excluded, limit, self.n_threads)
-        items = self._columns()
-        return score_all(vectors, item_factors, bias, items, floors, excluded, limit, self.n_threads)
+        return search_index(index, vectors, floors, excluded, limit, self.n_threads)
 
     def _columns(self) -> Ints:
         """The items of the columns of dense scores."""
         return np.arange(self.n_items, dtype=np.int32) if self.shared is None else self.shared
 
-    def _find_index(self, factors: "Factors") -> ItemIndex | None:
+    def _find_index(self, factors: "Factors") -> AnyIndex:
         """The index of this request or of the model; a new one if there are enough users."""
-        if self.index is None and self.shared is None and factors.index_cache is not None:
-            self.index = factors.index_cache.index
-        if self.index is None and self.n_users >= INDEX_USERS:
-            self.index = build_index(factors, self.shared, self.n_threads)
-            if self.shared is None and factors.index_cache is not None:
-                factors.index_cache.index = self.index
+        cache = factors.index_cache if self.shared is None and factors.index_cache else ItemIndexCache()
+        if self.index is None and cache.index is None and self.n_users >= INDEX_USERS:
+            cache.index = build_index(factors, self.shared, self.n_threads)
+        if self.index is None:
+            self.index = cache.index
+        if self.index is None:
+            if cache.product is None:
+                cache.product = ProductIndex.build(factors.item_factors, factors.bias, items=self.shared)
+            self.index = cache.product
         return self.index
 
     def _select(
@@ -88,8 +92,11 @@ class Retriever:
         return select_dense(rows, self._columns(), floors, excluded, limit)
 
 
-def build_index(factors: "Factors", shared: Ints | None, n_threads: int) -> ItemIndex:
-    """An index ordered for these users' vectors, with or without early bound checks, whichever is faster."""
+def build_index(factors: "Factors", shared: Ints | None, n_threads: int) -> AnyIndex:
+    """The fastest way to search these items for these users; all ways find the same items, bit for bit."""
+    product = ProductIndex.build(factors.item_factors, factors.bias, items=shared)
+    if product.n_items < INDEX_ITEMS:
+        return product
     norms = np.linalg.norm(np.asarray(factors.vectors[:1024], np.float64), axis=1)
     norms = norms[np.isfinite(norms)]
     index = ItemIndex.build(
@@ -99,18 +106,21 @@ def build_index(factors: "Factors", shared: Ints | None, n_threads: int) -> Item
         vector_norm=float(norms.mean()) if norms.size else 1.0,
         n_threads=n_threads,
     )
-    return choose_faster(index, index.without_stages(), np.asarray(factors.vectors[:TRIAL_USERS], np.float32))
+    vectors = np.asarray(factors.vectors[:TRIAL_USERS], np.float32)
+    return choose_fastest((index, index.without_stages(), product), vectors)
 
 
-def choose_faster(first: ItemIndex, second: ItemIndex, vectors: Floats) -> ItemIndex:
-    """The index that takes less processor time for these users; both find the same items."""
+def choose_fastest(ways: "Sequence[AnyIndex]", vectors: Floats) -> AnyIndex:
+    """The index that takes the least processor time for these users."""
     floors, nothing = np.full(len(vectors), -np.inf, np.float32), no_sets(len(vectors))
 
-    def cost(index: ItemIndex) -> float:
-        start = time.thread_time()
+    def cost(index: AnyIndex) -> float:
+        # of the process, because a matrix product may use threads of its own
+        start = time.process_time()
         search_index(index, vectors, floors, nothing, TRIAL_ITEMS, 1)
-        return time.thread_time() - start
+        return time.process_time() - start
 
-    cost(first)  # compiles
-    trials = [(cost(first), cost(second)) for _ in range(2)]
-    return first if min(a for a, _ in trials) <= min(b for _, b in trials) else second
+    for index in ways:
+        cost(index)  # compiles
+    trials = [[cost(index) for index in ways] for _ in range(2)]
+    return ways[int(np.min(trials, axis=0).argmin())]

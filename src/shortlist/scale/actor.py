@@ -40,12 +40,14 @@ latest: dict[str, Callable[[Any], Any]] = {}  # the last function that this proc
 
 
 def run_task(
-    environment: dict[str, str], stamp: dict[str, str], name: str, function: bytes, task: Any
+    environment: dict[str, str], stamp: dict[str, str], name: str, function: list[Any], task: Any
 ) -> Any:
-    """Call a pickled function in a process with this environment, if it runs the same code."""
+    """Call the function that a reference stands for, in a process with this environment and the same code."""
     if name in latest:
         return latest[name](task)
     os.environ.update(environment)
+
+    import ray
 
     from shortlist.errors import ConfigError
     from shortlist.scale.code_stamp import code_stamp, find_difference
@@ -57,5 +59,6 @@ def run_task(
             "install the same versions on every node."
         )
     latest.clear()
-    latest[name] = pickle.loads(function)
+    data, arrays = ray.get(function[0])
+    latest[name] = pickle.loads(data, buffers=arrays)
     return latest[name](task)

@@ -90,6 +90,14 @@ class RayEngine(Engine):
 
         return RayTrainer(task, RayCluster(self.n_workers, self.threads_per_worker))
 
+    @property
+    def n_tasks(self) -> int:
+        """One per CPU of the cluster."""
+        self._connect()
+        from shortlist.scale.ray_cluster import node_cpus
+
+        return max(1, sum(node_cpus()))
+
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """Call the function on each task, on any node, and yield the results in the order of the tasks.
 

@@ -33,7 +33,7 @@ from shortlist.models.factorization.schedule import (
     divide_users,
     draw_labels,
 )
-from shortlist.models.factorization.shards import Shard, shard_paths
+from shortlist.models.factorization.shards import Shard, remove_shards, shard_paths
 from shortlist.models.factorization.trainer import (
     BY_ITEM,
     BY_USER,
@@ -357,16 +357,29 @@ class RayTrainer(Trainer):
         return arrays_of(source, int(self.user_starts[-1]), self.task.start(0, 1))
 
     def user_sums(self) -> dict[str, Doubles]:
-        """The sum of each parameter over the users of each block; the users have no best parameters."""
-        parts = self._attempt(lambda: self.cluster.get(self._call_all(TrainingWorker.user_sums)))
+        """The sum of each parameter over the trained users of each block."""
+        parts = self._attempt(self._sum_users)
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _sum_users(self) -> list[dict[str, Doubles]]:
+        self._return_to_best()
+        return self.cluster.get(self._call_all(TrainingWorker.user_sums))
+
+    def _return_to_best(self) -> Arrays:
+        """Give the workers the best parameters of their users; return those of the items."""
+        if self.kept is None:
+            return self.items
+        self._set_users(self.kept)
+        return self.kept.items
 
     def save_shards(self, shard: Shard, folder: Path) -> list[Path]:
         """Write the model of each worker's users to a file of its own."""
         return self._attempt(lambda: self._save_shards(ray.put(shard), folder))
 
     def _save_shards(self, shard: Any, folder: Path) -> list[Path]:
-        paths, items = shard_paths(folder, len(self.cluster.workers)), ray.put(self.items)
+        items = ray.put(self._return_to_best())
+        paths = shard_paths(folder, len(self.cluster.workers))
+        remove_shards(folder)  # of an attempt with more workers
         calls = [
             self._call(rank, TrainingWorker.save_shard, shard, path, items) for rank, path in enumerate(paths)
         ]

@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.core.ragged import read_only
-from shortlist.data.user_ranges import UserSlices
+from shortlist.data.user_slices import UserSlices
 from shortlist.kernels.mf import Hyperparameters, Parameters
 from shortlist.kernels.trend import Sales
 from shortlist.models.factorization.loss import LossRows, UserValues
-from shortlist.models.factorization.parameters import block_sums
+from shortlist.models.factorization.parameters import block_sums, set_untrained_users
 from shortlist.models.factorization.representation import Baskets, HybridFactors, Representation
 from shortlist.models.factorization.schedule import Partition, Schedule, Share, UniformExamples
 from shortlist.models.factorization.shards import Shard
@@ -38,7 +38,7 @@ from shortlist.models.factorization.trainer import (
     take_users,
 )
 from shortlist.scale.links import Address, Links
-from shortlist.types import Doubles, Floats, Ints, Longs
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 Arrays = dict[str, Floats]
 
@@ -52,7 +52,7 @@ class WorkerTask:
     first_user: int
     last_user: int  # one past the last
     groups: tuple[Longs, Ints, Longs] | UserSlices  # (indptr, item, group_starts), or where its users are
-    representation: Representation  # of its users
+    representation: Any  # of its users; or what reads it
     examples: UniformExamples | None
     start: Callable[[int, int], Parameters]
     hyper: Hyperparameters[np.float32]
@@ -77,6 +77,8 @@ class WorkerReport(NamedTuple):
 class TrainingWorker:
     """Some blocks of users, and a copy of the item parameters."""
 
+    trained: Bools  # (n_users,) whether training has pairs of a user; only if rows are read from files
+
     def __init__(self, rank: int, key: bytes, host: str) -> None:
         self.rank, self.links = rank, Links(rank, key, host)
         self.stopped, self.turn, self.seconds = threading.Event(), 0, 0.0
@@ -88,12 +90,14 @@ class TrainingWorker:
 
     def load(self, task: WorkerTask) -> LossRows:
         """Take the rows; make the initial parameters of their users; return its part of the loss sample."""
+        examples, representation = task.examples, task.representation
         if isinstance(task.groups, UserSlices):
-            indptr, item = task.groups.item_sets()
-            group_starts = np.arange(indptr.size, dtype=np.int64)
+            (indptr, item, group_starts), representation, self.trained = representation.read(task.groups)
+            if examples is not None:
+                examples = examples._replace(trained=representation.trained_groups(indptr))
         else:
             indptr, item, group_starts = task.groups
-        self.task, self.representation = task, _own_arrays(task.representation)
+        self.task, self.representation = task, _own_arrays(representation)
         self.schedule = Schedule(
             read_only(indptr),
             read_only(item),
@@ -103,7 +107,7 @@ class TrainingWorker:
             task.seed,
             ThreadPoolExecutor(task.n_threads),
             task.n_threads,
-            task.examples,
+            examples,
             task.share._replace(user_starts=np.array(task.share.user_starts)),
         )
         self.item_starts = task.partition.item_starts(task.n_items)
@@ -294,16 +298,16 @@ class TrainingWorker:
                 array[own] = values[low - first_user : high - first_user]
 
     def user_sums(self) -> dict[str, Doubles]:
-        """The sum of each parameter over the users of each of its blocks."""
+        """The sum of each parameter over the trained users of each of its blocks."""
         first, last = self.schedule.own_blocks
-        everyone = np.ones(self.task.last_user - self.task.first_user, np.bool_)
-        return block_sums(self.theta, everyone, self.schedule.user_starts[first : last + 1])
+        return block_sums(self.theta, self.trained, self.schedule.user_starts[first : last + 1])
 
     def save_shard(self, shard: Shard, path: Path, items: Arrays) -> None:
         """Write the model of its users to a file; `items` are in their original order."""
         assert isinstance(self.task.groups, UserSlices)
         parameters = Parameters(**{n: (self.user_arrays() | items)[n] for n in Parameters._fields})
-        shard.save(path, self.task.groups, parameters)
+        self.before = []  # room for the users of the shard
+        shard.save(path, self.task.groups, set_untrained_users(parameters, self.trained, shard.mean))
 
     # ------------------------------------------------------------------ called while an epoch runs
     def stop(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shortlist.core.estimator import check_whole, is_number, short_repr
+from shortlist.data.grouping import in_last_basket
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Bools
@@ -98,10 +99,7 @@ def last_basket(data: Interactions | Any) -> Split:
 
     def last(part: Interactions) -> tuple[Bools, int]:
         n_baskets = np.diff(part.user_baskets)
-        tested = n_baskets >= 2
-        final = np.zeros(part.n_baskets, np.bool_)
-        final[part.user_baskets[1:][tested] - 1] = True
-        return np.repeat(final, np.diff(part.baskets)), int((n_baskets == 1).sum())
+        return in_last_basket(part), int((n_baskets == 1).sum())
 
     return _split_twice(data, last, "users with at least two baskets")
 

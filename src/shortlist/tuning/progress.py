@@ -61,13 +61,25 @@ class BarProgress(ProgressDisplay):
         self.bar.update(self.task, description=printable(text), completed=done, total=total)
 
 
+class Compilations:
+    """Shows which kernel is compiled; the first one with the reason why it takes longer than later runs."""
+
+    def __init__(self, display: ProgressDisplay) -> None:
+        self.display, self.n_compiled = display, 0
+
+    def __call__(self, name: str) -> None:
+        self.n_compiled += 1
+        if self.n_compiled == 1:
+            self.display.line("compiling kernels; only the first run waits for this")
+        self.display.update(f"compiling {name}", self.n_compiled, self.n_compiled)
+
+
 @contextmanager
 def show_progress(progress: Callable[[str], object] | None = None) -> Iterator[ProgressDisplay]:
     """Yield a display that writes to the callable, or one that suits the terminal, notebook or pipe."""
     from shortlist.kernels.jit import announce_compilation
 
-    text = "compiling kernels; only the first run waits for this"
-    with _display(progress) as display, announce_compilation(lambda: display.line(text)):
+    with _display(progress) as display, announce_compilation(Compilations(display)):
         yield display
 
 

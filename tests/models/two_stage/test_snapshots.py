@@ -12,18 +12,30 @@ from shortlist.data.interactions import Interactions
 from shortlist.kernels.candidates import DECAYS, N_LATEST, N_LINKED
 from shortlist.kernels.item_stats import DAY, Rules
 from shortlist.kernels.snapshots import Snapshots
-from shortlist.models.two_stage import rolling_ease
+from shortlist.models.two_stage import rolling_ease, rolling_links
 from shortlist.models.two_stage.features import FEATURES, compute_features
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, basket_times
 
 PER_SOURCE, WINDOW, DECAY = 4, 2, 0.5
 EASE = {"FIRST_BASKETS": 6, "GROWTH": 1.5, "MAX_ITEMS": 9, "REG": 2.0}
+LINKS = {"FIRST_BASKETS": 3, "GROWTH": 1.3}
 
 
 @pytest.fixture(autouse=True)
-def _solve_ease_on_small_data(monkeypatch):
-    for name, value in EASE.items():
-        monkeypatch.setattr(rolling_ease, name, value)
+def _solve_on_small_data(monkeypatch):
+    for module, values in ((rolling_ease, EASE), (rolling_links, LINKS)):
+        for name, value in values.items():
+            monkeypatch.setattr(module, name, value)
+
+
+def last_solution(n_baskets, settings):
+    """The number of baskets of the last solution; 0: none."""
+    size = float(settings["FIRST_BASKETS"])
+    if int(size) > n_baskets:
+        return 0
+    while int(size * settings["GROWTH"]) <= n_baskets:
+        size *= settings["GROWTH"]
+    return int(size)
 
 
 def purchases(seed, n_users=12, n_items=15, n_days=40):
@@ -53,6 +65,9 @@ class Plain:
     def of(self, user):
         return [(when, items) for when, owner, items in self.baskets if owner == user]
 
+    def in_order(self):
+        return sorted(self.baskets, key=lambda basket: basket[0])
+
     def sales(self, since=None, until=None):
         until = self.at if until is None else until
         found = defaultdict(int)
@@ -63,9 +78,11 @@ class Plain:
         return found
 
     def pairs(self, window):
+        """Weights of pairs after the last solution."""
         found = defaultdict(float)
-        for user in {owner for _, owner, _ in self.baskets}:
-            own = [items for _, items in self.of(user)]
+        counted = self.in_order()[: last_solution(len(self.baskets), LINKS)]
+        for user in {owner for _, owner, _ in counted}:
+            own = [items for _, owner, items in counted if owner == user]
             for b, items in enumerate(own):
                 for earlier in range(max(b - window, 0), b) if window else [b]:
                     for i in own[earlier]:
@@ -176,13 +193,11 @@ class Plain:
 
     def ease(self, user):
         """{item: score} by the last EASE solution, for the items with the most buyers."""
-        size = float(EASE["FIRST_BASKETS"])
-        while int(size * EASE["GROWTH"]) <= len(self.baskets):
-            size *= EASE["GROWTH"]
-        if int(size) > len(self.baskets):
+        size = last_solution(len(self.baskets), EASE)
+        if not size:
             return {}
         bought = defaultdict(set)
-        for _, owner, items in sorted(self.baskets, key=lambda basket: basket[0])[: int(size)]:
+        for _, owner, items in self.in_order()[:size]:
             bought[owner] |= set(items)
         buyers = defaultdict(int)
         for items in bought.values():
@@ -342,7 +357,7 @@ def test_sessions_without_times_end_just_before_the_prediction():
 def test_solutions_are_taken_over_from_baskets_before_the_first_new_one():
     rules = Rules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
     known = EventReplay(History.of(purchases(0)), rules).layout.ease
-    known.weights(1)
+    known.solution(1)
     last = int(known.times[known.sizes[0] - 1])
     for until, taken in ((last, {}), (last + 1, {1})):
         new = rolling_ease.RollingEASE(known.log, known.n_items)

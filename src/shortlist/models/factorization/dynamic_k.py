@@ -7,15 +7,21 @@ import numpy as np
 
 from shortlist.core.checks import check_array, check_float_value
 from shortlist.core.estimator import short_repr
-from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, BasketSize
+from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, BasketSize, history_columns
+from shortlist.data.grouping import in_last_basket
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
+from shortlist.kernels.rng import stream
 from shortlist.models.factorization.engine import FactorModel
 from shortlist.models.factorization.objective import Objective, positive_rates
+from shortlist.models.factorization.schedule import random_bits
 from shortlist.models.factorization.state import FactorState
 from shortlist.recommend.request import RecommendRequest, Scores
+from shortlist.types import Doubles, Ints
 
 BOUNDARIES = ("expected_f1", "learned")
+MAX_SIZE_USERS = 500_000  # users from whom the prediction of sizes is learned, about
+SIZES = 9  # id of a random stream
 SIZE_ARRAYS = {  # arrays of a BasketSize in a file, and their shapes
     "center_": (N_HISTORY_COLUMNS,),
     "scale_": (N_HISTORY_COLUMNS,),
@@ -57,17 +63,9 @@ class DynamicK(FactorModel):
 
     def fit_next_size(self, history: Interactions) -> BasketSize | None:
         """Predict the size of each user's last basket from the earlier ones; None without such users."""
-        n_baskets = np.diff(history.user_baskets)
-        users = np.flatnonzero(n_baskets > 1).astype(np.int32)
-        if not self.maximizes_f1 or not users.size:
+        if not self.maximizes_f1:
             return None
-        is_last = np.zeros(history.n_baskets, np.bool_)
-        is_last[history.user_baskets[1:][n_baskets > 0] - 1] = True
-        sizes = np.diff(history.baskets)
-        earlier = history.where(~np.repeat(is_last, sizes))
-        # a list has at least one item: predict the others
-        last = sizes[history.user_baskets[users + 1] - 1] - 1
-        return BasketSize().fit_history(earlier, users, last.astype(np.int32))
+        return fit_sizes(*size_examples(history, 0, history.n_users))
 
     def score(self, request: RecommendRequest[FactorState]) -> Scores:
         """The scores of the ranker; probabilities are those of the next list, whose size is predicted."""
@@ -108,6 +106,28 @@ class DynamicK(FactorModel):
             history, {name: array for name, array in arrays.items() if name not in own}, notes
         )
         return replace(state, next_size=_load_size(own, notes)) if own else state
+
+
+def size_examples(history: Interactions, first_user: int, n_users: int) -> tuple[Doubles, Ints]:
+    """(columns, counts): what is known of users before their last baskets, and the items of these but one.
+
+    `history` has the rows of users first_user … of all n_users. Of very many users, a part is drawn.
+    """
+    is_used = np.diff(history.user_baskets) > 1
+    if n_users > MAX_SIZE_USERS:
+        numbers = np.arange(history.n_users, dtype=np.uint64) + np.uint64(first_user)
+        drawn = random_bits(stream(0, SIZES)[0], numbers) >> np.uint64(11)
+        is_used &= drawn * 2.0**-53 < MAX_SIZE_USERS / n_users
+    users = np.flatnonzero(is_used).astype(np.int32)
+    # a list has at least one item: predict the others
+    last = np.diff(history.baskets)[history.user_baskets[users + 1] - 1] - 1
+    earlier = history.where(~in_last_basket(history))
+    return history_columns(earlier, users), last.astype(np.int32)
+
+
+def fit_sizes(columns: Doubles, counts: Ints) -> BasketSize | None:
+    """Learn to predict the size of the next list from `size_examples`; None without examples."""
+    return BasketSize().fit_history_columns(columns, counts) if counts.size else None
 
 
 def _load_size(arrays: dict[str, Any], notes: dict[str, Any]) -> BasketSize:

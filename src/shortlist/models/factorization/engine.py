@@ -1,152 +1,44 @@
-"""FactorModel: the base class of all factor models (paper §3.2); see `Representation` and `Objective`."""
+"""FactorModel: training of all factor models (paper §3.2); a subclass defines what `FactorScoring` lists."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from shortlist.content.space import FeatureSpace, extend_items
-from shortlist.core.checks import (
-    check_array,
-    check_float_value,
-    check_floats,
-    check_names,
-    check_text,
-    check_whole_value,
-    file_error,
-)
-from shortlist.core.estimator import MAX_SEED, MAX_WHOLE, check_flag, check_number, check_whole
+from shortlist.content.space import extend_items
+from shortlist.core.estimator import MAX_SEED, check_flag, check_number, check_whole
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.data.history import History, NewRows
-from shortlist.data.id_map import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
-from shortlist.kernels.fold import USER_ONLY
-from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters
-from shortlist.models.contract import MAX_BATCH, FitOptions
-from shortlist.models.factorization.fold_in import fold_in
+from shortlist.kernels.mf import TERMS, Parameters
+from shortlist.models.contract import FitOptions
 from shortlist.models.factorization.item_features import ItemFeatures, check_options
-from shortlist.models.factorization.objective import Objective, single_precision
+from shortlist.models.factorization.objective import single_precision
 from shortlist.models.factorization.parameters import (
-    MAX_SIZE,
     extend_values,
     freeze,
     initialize_parameters,
-    load_parameters,
     mean_user,
     parameter_shapes,
     set_untrained_users,
 )
-from shortlist.models.factorization.representation import Representation
+from shortlist.models.factorization.scoring import FactorScoring
 from shortlist.models.factorization.state import FactorState
 from shortlist.models.factorization.trainer import ThreadTrainer, TrainingTask
-from shortlist.models.factorization.training import STOPPED, TrainingOptions, TrainingState, train
+from shortlist.models.factorization.training import TrainingOptions, TrainingState, train
 from shortlist.models.factorization.validation import DenseScores, Evaluator, build_evaluator
-from shortlist.models.new_items import ContentRecommender
-from shortlist.models.weighting import WeightParams
-from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.index import ItemIndexCache
-from shortlist.recommend.request import Factors, RecommendRequest, Scores
-from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+from shortlist.types import Ints
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FactorModel(WeightParams, ContentRecommender):
+class FactorModel(FactorScoring):
     """Scores are inner products of user and item vectors, learned by stochastic gradient descent."""
 
-    uses_engine: ClassVar[bool] = True
-    uses_epochs: ClassVar[bool] = True
-    uses_new_items: ClassVar[bool] = False
-
-    n_factors: int = 50
-    n_epochs: int = 100
-    lr: float = 0.05
-    reg: float = 0.01
-    reg_user: float | None = None
-    reg_item: float | None = None
-    reg_negative: float | None = None
-    bias: bool = True
-    negative_draws: int = 1
-    init: float = 0.1
-    tol: float = 1e-4
-    patience: int = 15
-    seed: int = 0
-    n_threads: int = 0
-
-    # ------------------------------------------------------------------ what a subclass defines
-    @abstractmethod
-    def objective(self) -> Objective:
-        """The loss that training minimizes."""
-
-    @abstractmethod
-    def representation(self, train: Interactions, history: Interactions) -> Representation:
-        """How users become score vectors; `train` are the rows of `history` that are visited."""
-
-    @abstractmethod
-    def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
-        """(n, n_factors) the score vectors of users after their history."""
-
-    def side_data(self, history: Interactions) -> Any:
-        """Derive from the history, once, what scores need in addition to the parameters."""
-        return None
-
-    def request_side_data(self, side: Any, history: Interactions) -> Any:
-        """The same for some users: from their own history and the statistics of items in `side`."""
-        return side
-
-    def observed_side_data(self, state: FactorState, history: History, new: NewRows) -> Any:
-        """`side_data` after new rows."""
-        return state.side
-
-    def start_weights(self, data: Interactions) -> tuple[float | None, ...]:
-        """For each of TERMS, the initial weight of a user; None where the term is off."""
-        return (None,) * len(TERMS)
-
-    @property
-    def terms_on(self) -> tuple[bool, ...]:
-        """Whether the model has each of TERMS."""
-        return (False,) * len(TERMS)
-
-    def item_offsets(self, state: FactorState) -> Floats:
-        """(n_items,) or (0,) what is added to the inner product in the score of a new user."""
-        return state.parameters.bias
-
-    def trained_users(self, history: Interactions) -> Bools:
-        """(n_users,) whether training has pairs of each user."""
-        return np.diff(history.indptr) > 0
-
-    def fit_next_size(self, history: Interactions) -> BasketSize | None:
-        """Learn to predict the size of the next list, if lists need it."""
-        return None
-
-    def items_per_group(self, history: Interactions, users: Ints) -> Doubles:
-        """(n,) mean number of items per training group of a user, here the whole history: the base rate."""
-        return np.diff(history.item_sets[0])[users].astype(np.float64)
-
-    def dense_scores(
-        self,
-        parameters: Parameters,
-        history: Interactions,
-        side: Any,
-        users: Ints,
-        timestamps: Longs | None = None,
-    ) -> Floats:
-        """(n, n_items) scores after the users' history, at the prediction times (None: after all events)."""
-        scores: Floats = self.user_vectors(parameters, history, users) @ parameters.item.T
-        if parameters.bias.size:
-            scores += parameters.bias
-        return scores
-
-    @property
-    def pooling(self) -> int:
-        """How the user enters the score vector, for fold-in."""
-        return USER_ONLY
-
-    # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
         weights, items, features = self.start_weights(train), options.items, None
         if items is not None:
@@ -195,24 +87,6 @@ class FactorModel(WeightParams, ContentRecommender):
         """Vectors and boundaries stay; those of new users are computed with every request."""
         return replace(state, history=history, side=self.observed_side_data(state, history, new))
 
-    def _fold(
-        self, state: FactorState, history: Interactions, users: Ints, vectors: Floats, boundaries: Floats
-    ) -> tuple[Floats, Floats]:
-        """(vectors, boundaries) of these users with all items fixed."""
-        return fold_in(
-            history,
-            users,
-            self.items_per_group(history, users) / state.n_trained_items,
-            vectors,
-            boundaries,
-            state.parameters.item,
-            self.item_offsets(state),
-            self._hyperparameters(),
-            self.pooling,
-            self.seed,
-            self.n_threads,
-        )
-
     def _train(
         self,
         start: Callable[[int, int], Parameters],
@@ -242,7 +116,7 @@ class FactorModel(WeightParams, ContentRecommender):
             patience=self.patience,
             tol=self.tol,
             shapes=parameter_shapes(data.n_users, data.n_items, self.n_factors, self.bias, self.terms_on),
-            identity={} if options.checkpoint is None else self._identity(history, options.valid),
+            identity={} if options.checkpoint is None else self._identity(*_fingerprints(history, options)),
             checkpoint=options.checkpoint,
             progress=options.progress,
             evaluator=self._evaluator(options.valid, history, side),
@@ -253,7 +127,8 @@ class FactorModel(WeightParams, ContentRecommender):
         trained = self.trained_users(history)
         mean = mean_user(learned, trained, cuts)
         learned = freeze(set_untrained_users(learned, trained, mean))
-        return replace(self._build_state(history, learned, mean, run, side), features=features)
+        next_size = self.fit_next_size(history)
+        return replace(self._build_state(history, learned, mean, run, side, next_size), features=features)
 
     def _build_state(
         self,
@@ -262,6 +137,7 @@ class FactorModel(WeightParams, ContentRecommender):
         mean: Mapping[str, Any],
         run: TrainingState,
         side: Any,
+        next_size: BasketSize | None,
     ) -> FactorState:
         """What the model knows after training; `mean` are the parameters of the mean user."""
         return FactorState(
@@ -277,7 +153,7 @@ class FactorModel(WeightParams, ContentRecommender):
             valid_scores=tuple(run.scores),
             stopped=run.stopped,
             lr=self.lr * run.step_size.factor,
-            next_size=self.fit_next_size(history),
+            next_size=next_size,
         )
 
     def _evaluator(self, valid: Interactions | None, history: Interactions, side: Any) -> Evaluator | None:
@@ -291,19 +167,9 @@ class FactorModel(WeightParams, ContentRecommender):
 
         return build_evaluator(valid, history, prepare, self.seed, self.trained_users(history))
 
-    def _hyperparameters(self) -> Hyperparameters[float]:
-        return self.objective().hyperparameters(
-            lr=self.lr,
-            reg_user=self.reg if self.reg_user is None else self.reg_user,
-            reg_item=self.reg if self.reg_item is None else self.reg_item,
-            reg_negative=self.reg if self.reg_negative is None else self.reg_negative,
-            negative_draws=self.negative_draws,
-        )
-
-    def _identity(self, history: Interactions, valid: Interactions | None) -> dict[str, Any]:
-        """Parameters and data; a checkpoint of another identity is rejected."""
-        identity = {**self.get_params(), "class": type(self).__name__, "data": history.fingerprint}
-        identity["valid"] = None if valid is None else valid.fingerprint
+    def _identity(self, data: str, valid: str | None) -> dict[str, Any]:
+        """Parameters and fingerprints of the data; a checkpoint of another identity is rejected."""
+        identity = {**self.get_params(), "class": type(self).__name__, "data": data, "valid": valid}
         del identity["n_threads"], identity["n_epochs"]
         if not self.weight_transform.is_used:  # checkpoints of earlier versions have neither
             del identity["weighting"], identity["weight_cap"]
@@ -344,9 +210,6 @@ class FactorModel(WeightParams, ContentRecommender):
             seed=self.seed,
         )
 
-    def _space(self, state: FactorState) -> FeatureSpace | None:
-        return None if state.features is None else state.features.space
-
     def _with_items(self, state: FactorState, items: Items, history: History) -> FactorState:
         if state.features is None:
             return replace(state, history=history)
@@ -360,75 +223,6 @@ class FactorModel(WeightParams, ContentRecommender):
             side=side,
             index=ItemIndexCache(),
         )
-
-    # ------------------------------------------------------------------ scoring
-    def score(self, request: RecommendRequest[FactorState]) -> Scores:
-        """Inner products, with the learned boundary and the shift to log-odds where there are any."""
-        state, history, users = request.state, request.history, request.rows
-        parameters, side = self._request_parameters(request), self.request_side_data(state.side, history)
-        boundaries = parameters.boundary
-        rates = self.items_per_group(history, users)
-        shift = state.objective.log_odds_shift(boundaries, rates, state.n_trained_items)
-        learned = boundaries if state.objective.has_boundary else None
-        if any(weight is not None for weight in state.start_weights):
-            values = self.dense_scores(parameters, history, side, users, request.timestamps)
-            return Scores(values=values, boundaries=learned, log_odds_shift=shift)
-        bias = parameters.bias if parameters.bias.size else None
-        vectors = self.user_vectors(parameters, history, users)
-        factors = Factors(vectors, parameters.item, bias, state.index)
-        return Scores(factors=factors, boundaries=learned, log_odds_shift=shift)
-
-    def _request_parameters(self, request: RecommendRequest[FactorState]) -> Parameters:
-        """The parameters with one user row per user of the request.
-
-        Sessions and users that the model has not learned are folded in, with the weights of a new user.
-        """
-        state, history, known = request.state, request.history, request.state.parameters
-        users = np.full(len(request), UNKNOWN) if request.is_session else request.users
-        learned = np.flatnonzero((users != UNKNOWN) & (users < state.n_learned))
-        if learned.size == len(request):
-            own = {name: getattr(known, name) for name in ("user", "boundary", *self._user_weights(state))}
-            return known._replace(**{name: values[users] for name, values in own.items()})
-        n, of_learned = len(request), users[learned]
-        user, boundary = np.tile(state.mean_user, (n, 1)), np.full(n, state.mean_boundary, np.float32)
-        others = np.ones(n, np.bool_)
-        others[learned] = False
-        new = np.flatnonzero(others & (np.diff(history.indptr) > 0)).astype(np.int32)
-        if new.size:
-            user[new], boundary[new] = self._fold(state, history, new, user[new], boundary[new])
-        user[learned], boundary[learned] = known.user[of_learned], known.boundary[of_learned]
-        weights = {name: np.full(n, start, np.float32) for name, start in self._user_weights(state).items()}
-        for name, values in weights.items():
-            values[learned] = getattr(known, name)[of_learned]
-        return known._replace(user=user, boundary=boundary, **weights)
-
-    @staticmethod
-    def _user_weights(state: FactorState) -> dict[str, float]:
-        """Name and initial value of each weight that users have."""
-        pairs = zip(TERMS, state.start_weights, strict=True)
-        return {name: start for (name, _), start in pairs if start is not None}
-
-    @property
-    def has_boundary(self) -> bool:
-        """Whether the objective learns a boundary."""
-        return self.objective().has_boundary
-
-    def batch_size(self, state: FactorState) -> int:
-        """Large unless repeat or trend terms need dense scores."""
-        return super().batch_size(state) if any(w is not None for w in state.start_weights) else MAX_BATCH
-
-    def contributions(self, request: RecommendRequest[FactorState], items: Ints) -> Contributions:
-        """The items of the user's history whose vectors point in the same direction, and the item's bias."""
-        state = request.state
-        own_items = request.history.item_sets[1]
-        vectors = state.parameters.item.astype(np.float64)
-        names = [*state.history.item_labels(own_items), "item bias"]
-        inner = vectors[items] @ vectors[own_items].T
-        bias = state.parameters.bias[items] if state.parameters.bias.size else np.zeros(items.size)
-        return [largest_first(names, row) for row in np.column_stack([inner, bias])]
-
-    def _item_vectors(self, state: FactorState) -> Floats | None:
-        return state.parameters.item
 
     # ------------------------------------------------------------------ what training reports
     @property
@@ -456,54 +250,7 @@ class FactorModel(WeightParams, ContentRecommender):
         """The step size at the end of training: lr, halved each time that an epoch diverged."""
         return float(self._fitted_state().lr)
 
-    # ------------------------------------------------------------------ saving
-    def _to_arrays(self, state: FactorState) -> tuple[dict[str, Any], dict[str, Any]]:
-        notes = {
-            "n_epochs": state.n_epochs,
-            "losses": state.losses,
-            "valid_scores": state.valid_scores,
-            "stopped": state.stopped,
-            "start_weights": state.start_weights,
-            "n_learned": state.n_learned,
-            "lr": state.lr,
-            "mean_boundary": state.mean_boundary,
-        }
-        arrays = state.parameters._asdict() | {"mean_user": state.mean_user}
-        if state.features is None:
-            return arrays, notes
-        own, said = state.features.to_arrays()
-        return arrays | own, notes | said
 
-    def _from_arrays(
-        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
-    ) -> FactorState:
-        features = None
-        if "fields" in notes:
-            features = ItemFeatures.from_arrays(arrays, notes, history.n_items, self.n_factors, self.bias)
-            arrays = {name: arrays[name] for name in arrays if name not in features.to_arrays()[0]}
-        check_names(arrays, Parameters._fields, ("mean_user",))
-        start = check_floats(notes, "start_weights", optional=True)
-        if tuple(weight is not None for weight in start) != self.terms_on:
-            raise file_error("start_weights", "must have a weight for each term of the model")
-        learned = {"n_learned": history.n_users} | notes  # files without observed users may not say it
-        n_learned = check_whole_value(learned, "n_learned", 1, history.n_users)
-        shapes = parameter_shapes(n_learned, history.n_items, self.n_factors, self.bias, self.terms_on)
-        parameters = load_parameters(arrays, shapes)
-        # files of earlier versions have neither
-        given = {"mean_user": parameters.user.mean(axis=0)} | arrays
-        means = {"mean_boundary": float(parameters.boundary.mean()), "lr": float(self.lr)} | notes
-        return FactorState(
-            history=History.of(history),
-            parameters=freeze(parameters),
-            objective=self.objective(),
-            start_weights=start,
-            mean_user=check_array(given, "mean_user", np.float32, (self.n_factors,), limit=MAX_SIZE),
-            mean_boundary=check_float_value(means, "mean_boundary", -MAX_SIZE, MAX_SIZE),
-            side=self.side_data(history),
-            n_epochs=check_whole_value(notes, "n_epochs", 0, MAX_WHOLE),
-            losses=check_floats(notes, "losses"),
-            valid_scores=check_floats(notes, "valid_scores"),
-            stopped=check_text(notes, "stopped", STOPPED),
-            lr=check_float_value(means, "lr", 0, 10),
-            features=features,
-        )
+def _fingerprints(history: Interactions, options: FitOptions) -> tuple[str, str | None]:
+    """Of the training data and the validation data."""
+    return history.fingerprint, None if options.valid is None else options.valid.fingerprint

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from shortlist.core.ragged import read_only
 from shortlist.core.threads import thread_count
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.fold import FoldInPairs, fold_in_users
@@ -31,6 +32,7 @@ def fold_in(
     """Return the (vectors, boundaries) of `users`, which start at the given ones; HRM gets no context."""
     pairs = _draw_pairs(data, users, density, seed)
     contexts = np.zeros_like(vectors)
+    items, bias = read_only(items), read_only(bias)  # as in all calls, so that the kernel is compiled once
     n = thread_count(n_threads)
     cuts = np.linspace(0, users.size, min(n, users.size) + 1).astype(int)
     with ThreadPoolExecutor(n) as pool:

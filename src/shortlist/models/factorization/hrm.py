@@ -1,14 +1,15 @@
 """HRM and DKHRM: a user's long-term preferences and the last baskets, pooled into one vector (paper §3.3)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.core.checks import file_error
+from shortlist.core.checks import check_array, check_whole_value, file_error
 from shortlist.core.estimator import check_choice, check_fraction, check_number, check_whole
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
+from shortlist.data.restore import MAX_TIME
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.fold import AVERAGE, MAXIMUM
 from shortlist.kernels.hrm import USER_TREND_START, Contexts
@@ -26,7 +27,7 @@ from shortlist.models.factorization.representation import (
     initial_repeat_weight,
 )
 from shortlist.models.factorization.state import FactorState
-from shortlist.models.factorization.trend import NO_SALES, GrowingTrend, Trend
+from shortlist.models.factorization.trend import DAY_BITS, NO_SALES, GrowingTrend, Trend
 from shortlist.recommend.explain import Contributions
 from shortlist.recommend.request import RecommendRequest
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
@@ -93,12 +94,17 @@ class HRM(FactorModel):
         return Objective()
 
     def representation(self, train: Interactions, history: Interactions) -> Representation:
+        trend = None if self.trend_half_life is None else Trend.of(history, self.trend_half_life)
+        start = 0.0 if self.repeat_decay is None else initial_repeat_weight(train, self.repeat_decay)
+        return self.hybrid_factors(train, start, trend)
+
+    def hybrid_factors(self, train: Interactions, repeat_start: float, trend: Trend | None) -> HybridFactors:
+        """The representation of the users of `train`; the statistics may be those of more users."""
         pools, sales = (self.pool_items == "max", self.pool_user == "max"), NO_SALES
-        if self.trend_half_life is not None:
+        if trend is not None:
             assert train.time is not None
-            trend = Trend.of(history, self.trend_half_life)
             sales = trend.for_baskets(train.time[train.baskets[:-1]])
-        return HybridFactors.of(train, self.window, *pools, self.repeat_decay, sales)
+        return HybridFactors.of(train, self.window, *pools, self.repeat_decay, repeat_start, sales)
 
     def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
         last = history.user_baskets[users + 1]
@@ -202,7 +208,20 @@ class HRM(FactorModel):
     ) -> FactorState:
         if self.trend_half_life is not None and history.time is None:
             raise file_error("history.time", "is missing, but the model has a trend term")
-        return super()._from_arrays(history, arrays, notes)
+        own = {name: array for name, array in arrays.items() if not name.startswith("trend.")}
+        state = super()._from_arrays(history, own, notes)
+        if len(own) == len(arrays) or self.trend_half_life is None:
+            return state
+        trend = _load_trend(arrays, notes, history.n_items, self.trend_half_life)
+        return replace(state, side=state.side._replace(trend=trend))
+
+    def _to_arrays(self, state: FactorState) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, notes = super()._to_arrays(state)
+        trend = state.side.trend
+        if trend is not None and trend.is_shared:  # it cannot be derived from the history of the shard
+            arrays |= {"trend.keys": trend.complete.keys, "trend.count": trend.complete.count}
+            notes |= {"trend_end": trend.end}
+        return arrays, notes
 
     @property
     def pooling(self) -> int:
@@ -216,16 +235,19 @@ class HRM(FactorModel):
         return np.asarray(rows / np.maximum(baskets, 1))
 
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
-        if self.trend_half_life is not None and train.time is None:
+        self.check_rows(train.time is not None, bool(self.trained_users(train).any()))
+        return super()._learn(train, options)
+
+    def check_rows(self, has_times: bool, has_trained_users: bool) -> None:
+        if self.trend_half_life is not None and not has_times:
             raise ConfigError(
                 "trend_half_life needs timestamps, got data without them; add them or set it to None."
             )
-        if not (np.diff(train.user_baskets) > 1).any():
+        if not has_trained_users:
             raise DataError(
                 f"{type(self).__name__} learns from users with two baskets or more, got none; "
                 "add timestamps or basket ids, or use BPRMF or DKBPRMF."
             )
-        return super()._learn(train, options)
 
     def _check_params(self) -> None:
         check_whole(1, window=self.window)
@@ -238,6 +260,18 @@ class HRM(FactorModel):
         for name in ("pool_items", "pool_user"):
             check_choice(name, getattr(self, name), POOLING)
         super()._check_params()
+
+
+def _load_trend(
+    arrays: dict[str, Any], notes: dict[str, Any], n_items: int, half_life: float
+) -> GrowingTrend:
+    """The trend that a shard was saved with."""
+    keys = check_array(
+        arrays, "trend.keys", np.int64, (None,), low=0, high=(n_items << DAY_BITS) - 1, strict=True
+    )
+    count = check_array(arrays, "trend.count", np.int64, keys.shape, low=1, high=2**53)
+    end = check_whole_value(notes, "trend_end", -MAX_TIME, MAX_TIME)
+    return GrowingTrend.grow(Trend.build(keys, count, n_items, half_life, end), half_life, is_shared=True)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

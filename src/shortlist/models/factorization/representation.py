@@ -16,7 +16,7 @@ from shortlist.kernels.hrm import (
     hybrid_vectors,
 )
 from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters, mf_round
-from shortlist.kernels.repeats import RepeatCounts, count_repeats, repeat_signals
+from shortlist.kernels.repeats import SIGNAL_UNITS, RepeatCounts, count_repeats, repeat_signals
 from shortlist.kernels.simd import factor_width
 from shortlist.kernels.trend import Sales, trend_scores
 from shortlist.models.counting import decayed_counts
@@ -143,6 +143,7 @@ class HybridFactors(Representation):
         max_pool_items: bool,
         max_pool_user: bool,
         repeat_decay: float | None,
+        repeat_start: float,  # the initial weight of the repeat term
         sales: Sales,
     ) -> Self:
         """The baskets of `train` with their contexts."""
@@ -150,7 +151,6 @@ class HybridFactors(Representation):
         user = np.repeat(np.arange(train.n_users, dtype=np.int32), n_baskets)
         first = np.repeat(train.user_baskets[:-1], n_baskets)
         begin = train.baskets[np.maximum(np.arange(train.n_baskets) - window, first)]
-        start = 0.0 if repeat_decay is None else initial_repeat_weight(train, repeat_decay)
         contexts = Contexts(
             user,
             begin,
@@ -159,7 +159,7 @@ class HybridFactors(Representation):
             max_pool_items,
             max_pool_user,
             log_decay=np.float32(np.log(repeat_decay or 1.0)),
-            repeat_start=np.float32(start),
+            repeat_start=np.float32(repeat_start),
         )
         rows = Baskets(train.user_baskets, train.baskets, train.item)
         return cls(rows, contexts, sales, repeat_decay is not None)
@@ -288,15 +288,30 @@ def context_vectors(theta: Parameters, contexts: Contexts) -> Floats:
     return out
 
 
+class RepeatTotals(NamedTuple):
+    """Whole numbers, so that the totals of parts of the users can be added in any order."""
+
+    n_candidates: int  # items of the history, over all baskets
+    n_repeats: int
+    units: int  # sum of their signals, see SIGNAL_UNITS
+
+    @classmethod
+    def of(cls, data: Interactions, repeat_decay: float) -> Self:
+        """Count over all baskets of some users."""
+        kinds = (np.int32, np.float32, np.int32, np.int32)
+        counts = RepeatCounts(*(np.zeros(data.n_items, kind) for kind in kinds))  # type: ignore[arg-type]
+        log_decay = np.float32(np.log(repeat_decay))
+        return cls(*map(int, count_repeats(data.user_baskets, data.baskets, data.item, log_decay, counts)))
+
+    def initial_weight(self, n_rows: int, n_baskets: int, n_items: int) -> float:
+        """The log-odds that one unit of repeat signal adds to an item, estimated by counting."""
+        if not self.n_repeats:
+            return 0.0
+        base_rate = n_rows / (n_baskets * n_items)  # probability that a basket contains an item
+        ratio = self.n_repeats / self.n_candidates / base_rate
+        return float(max(np.log(ratio), 0.0) * self.n_repeats / (self.units / SIGNAL_UNITS))
+
+
 def initial_repeat_weight(data: Interactions, repeat_decay: float) -> float:
     """The log-odds that one unit of repeat signal adds to an item, estimated by counting."""
-    kinds = (np.int32, np.float32, np.int32, np.int32)
-    counts = RepeatCounts(*(np.zeros(data.n_items, kind) for kind in kinds))  # type: ignore[arg-type]
-    log_decay = np.float32(np.log(repeat_decay))
-    n_candidates, n_repeats, total = count_repeats(
-        data.user_baskets, data.baskets, data.item, log_decay, counts
-    )
-    base_rate = data.n_rows / (data.n_baskets * data.n_items)  # probability that a basket contains an item
-    if not n_repeats:
-        return 0.0
-    return float(max(np.log(n_repeats / n_candidates / base_rate), 0.0) * n_repeats / total)
+    return RepeatTotals.of(data, repeat_decay).initial_weight(data.n_rows, data.n_baskets, data.n_items)

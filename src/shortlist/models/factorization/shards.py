@@ -10,11 +10,13 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.ragged import starts
+from shortlist.core.serialization import save_artifact
+from shortlist.cutoff.basket_size import BasketSize
 from shortlist.data.data_source import DataSource
-from shortlist.data.history import History
+from shortlist.data.history import History, Totals
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.user_ranges import UserSlices
+from shortlist.data.user_slices import UserSlices, without_rows
 from shortlist.errors import ModelFileError
 from shortlist.kernels.mf import Parameters
 from shortlist.models.factorization.engine import FactorModel
@@ -22,6 +24,7 @@ from shortlist.models.factorization.parameters import freeze
 from shortlist.models.factorization.trainer import BY_USER
 from shortlist.models.factorization.training import TrainingState
 
+NO_USERS = IdMap(pl.Series([], dtype=pl.Int64))
 NAME = re.compile(r"shard-(\d{5})-of-(\d{5})\.shortlist")
 
 
@@ -33,22 +36,30 @@ class Shard:
     items: IdMap
     item_names: pl.Series | None
     source: DataSource | None
+    totals: Totals  # of all users
     mean: dict[str, Any]  # the parameters of the mean user
     run: TrainingState
+    side: Any  # what scores need of the rows of all users
+    next_size: BasketSize | None
 
     def save(self, path: Path, users: UserSlices, parameters: Parameters) -> None:
-        """Write the model of some users."""
-        history = users.interactions(self.items, self.item_names, self.source)
-        side = self.model.side_data(history)
-        state = self.model._build_state(history, freeze(parameters), self.mean, self.run, side)
-        one = type(self.model)(**self.model.get_params())
-        one._state = one._with_fingerprint(state)
-        one.save(path)
+        """Write the model of some users; their rows go to the file part by part."""
+        model, rows = self.model, users.store(self.items, self.item_names, self.source, self.totals)
+        empty = without_rows(NO_USERS, self.items)
+        state = model._build_state(empty, freeze(parameters), self.mean, self.run, self.side, self.next_size)
+        save_artifact(path, model._artifact(model._with_fingerprint(state), rows))
 
 
 def shard_paths(folder: Path, n: int) -> list[Path]:
     """The files of n shards."""
     return [folder / f"shard-{number:05}-of-{n:05}.shortlist" for number in range(n)]
+
+
+def remove_shards(folder: Path) -> None:
+    """Remove the files of shards."""
+    for path in folder.iterdir():
+        if NAME.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def find_shards(folder: Path) -> list[Path]:

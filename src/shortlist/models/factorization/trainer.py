@@ -12,14 +12,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from shortlist.core.threads import thread_count
-from shortlist.data.user_ranges import UserSlices
+from shortlist.data.user_slices import UserSlices
 from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters
 from shortlist.kernels.strata import permute_rows
 from shortlist.models.factorization.item_features import ItemFeatures, SharedSteps
 from shortlist.models.factorization.loss import LossRows, LossTracker, draw_rows
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.parameters import freeze
-from shortlist.models.factorization.representation import Representation
 from shortlist.models.factorization.schedule import Partition, Schedule, UniformExamples, choose_partition
 from shortlist.models.factorization.visits import repeat_rows
 from shortlist.models.weighting import COUNT_ROWS, WeightTransform
@@ -36,7 +35,7 @@ class ShareRows(NamedTuple):
     first_row: int  # number of its first row, among all rows
     last_row: int  # one past its last
     groups: tuple[Any, Any, Any] | UserSlices  # groups of rows, or where to read them
-    representation: Representation  # of its users
+    representation: Any  # of its users; or what reads it
     examples: UniformExamples | None  # of its groups
 
 
@@ -46,7 +45,7 @@ class TrainingTask:
 
     start: Callable[[int, int], Parameters]  # initial values of users first … last - 1 and of all items
     data: Any  # the rows that are visited: Interactions
-    representation: Representation
+    representation: Any  # a Representation
     objective: Objective
     hyper: Hyperparameters[np.float32]
     n_factors: int
@@ -58,7 +57,7 @@ class TrainingTask:
     @cached_property
     def groups(self) -> tuple[Any, Any, Any]:
         """The groups of rows; see `Representation.groups`."""
-        found = self.representation.groups(self.data)
+        found: tuple[Any, Any, Any] = self.representation.groups(self.data)
         if not self.transform.is_used:
             return found
         return repeat_rows(found, self.representation.amounts(self.data, self.transform), self.seed)
@@ -103,26 +102,6 @@ class TrainingTask:
         )
         part = self.representation.part(first, last)
         return ShareRows(groups.start, begin, end, own, part, _take_groups(examples, groups))
-
-
-class FileTask(TrainingTask):
-    """A task whose rows are in ranges of users in files: `data` are UserRanges, and a group is a user."""
-
-    @property
-    def row_starts(self) -> Longs:
-        found: Longs = self.data.row_starts
-        return found
-
-    @property
-    def examples(self) -> UniformExamples | None:
-        if not self.objective.has_uniform_examples:
-            return None
-        return UniformExamples.of(self.row_starts, np.diff(self.row_starts) > 0, self.objective.alpha)
-
-    def share(self, first: int, last: int, examples: UniformExamples | None) -> ShareRows:
-        begin, end = int(self.row_starts[first]), int(self.row_starts[last])
-        users, part = self.data.users(first, last), self.representation.part(first, last)
-        return ShareRows(first, begin, end, users, part, _take_groups(examples, slice(first, last)))
 
 
 def _take_groups(examples: UniformExamples | None, groups: slice) -> UniformExamples | None:

@@ -1,6 +1,7 @@
 """Sales by item and day, from which trend scores are computed for any day."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -49,10 +50,12 @@ class Trend:
     @classmethod
     def of(cls, data: Interactions, half_life: float) -> "Trend":
         """Count the sales of data with timestamps; memory grows with the rows, not with items × days."""
-        assert data.time is not None
-        keys, log_decay = sale_keys(data.item, data.time), -np.log(2) / half_life
-        keys.sort()
-        return cls._build(*_count_runs(keys), data.n_items, log_decay, int(data.time.max()) + 1)
+        return cls.build(*count_sales(data), data.n_items, half_life, data.end_time)
+
+    @classmethod
+    def build(cls, keys: Longs, count: Longs, n_items: int, half_life: float, end: int) -> "Trend":
+        """From the number of sales of each item on each day; `end` is just after the last sale."""
+        return cls._build(keys, count, n_items, -np.log(2) / half_life, end)
 
     @classmethod
     def _build(cls, keys: Longs, count: Longs, n_items: int, log_decay: float, end: int) -> "Trend":
@@ -121,12 +124,18 @@ class GrowingTrend:
     end: int  # just after the last sale, in microseconds
     pending: GrowingArray  # keys of the sales that are not counted
     first_day: int  # of the pending sales
+    is_shared: bool = False  # whether it counts the sales of users in other shards, too
 
     @classmethod
     def of(cls, data: Interactions, half_life: float) -> "GrowingTrend":
         """All sales are counted."""
-        trend = Trend.of(data, half_life)
-        return cls(trend, half_life, trend.end, GrowingArray(np.empty(0, np.int64)), NEVER)
+        return cls.grow(Trend.of(data, half_life), half_life)
+
+    @classmethod
+    def grow(cls, trend: Trend, half_life: float, is_shared: bool = False) -> "GrowingTrend":
+        """A trend to which sales can be added."""
+        none = GrowingArray(np.empty(0, np.int64))
+        return cls(trend, half_life, trend.end, none, NEVER, is_shared)
 
     def observe(self, item: Ints, time: Longs) -> "GrowingTrend":
         """With more sales."""
@@ -134,9 +143,9 @@ class GrowingTrend:
             return self
         keys, day, end = sale_keys(item, time), int(time.min() // DAY), max(self.end, int(time.max()) + 1)
         if "complete" in vars(self):
-            return GrowingTrend(self.complete, self.half_life, end, GrowingArray(keys), day)
+            return replace(self, counted=self.complete, end=end, pending=GrowingArray(keys), first_day=day)
         pending = self.pending.append(keys)
-        return GrowingTrend(self.counted, self.half_life, end, pending, min(day, self.first_day))
+        return replace(self, end=end, pending=pending, first_day=min(day, self.first_day))
 
     @cached_property
     def complete(self) -> Trend:
@@ -169,6 +178,24 @@ def relabel_sales(sales: Sales, label: Ints) -> Sales:
 def sale_keys(item: Ints, time: Longs) -> Longs:
     """(n,) item and day in one number, which sorts by item, then by day."""
     return (item.astype(np.int64) << DAY_BITS) + (time // DAY + FIRST_DAY)
+
+
+def count_sales(data: Interactions) -> tuple[Longs, Longs]:
+    """(keys, counts) of the sales of each item on each day, ascending."""
+    assert data.time is not None
+    keys = sale_keys(data.item, data.time)
+    keys.sort()
+    return _count_runs(keys)
+
+
+def add_sales(parts: Iterable[tuple[Longs, Longs]]) -> tuple[Longs, Longs]:
+    """(keys, counts) of all parts together."""
+    total = np.empty(0, np.int64), np.empty(0, np.int64)
+    for part in parts:
+        keys, place = np.unique(np.concatenate([total[0], part[0]]), return_inverse=True)
+        counts = np.bincount(place, weights=np.concatenate([total[1], part[1]]), minlength=keys.size)
+        total = keys, counts.astype(np.int64)
+    return total
 
 
 def _day_of(keys: Longs) -> Ints:

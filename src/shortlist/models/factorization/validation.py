@@ -66,14 +66,20 @@ def sample_users(valid: Interactions, history: Interactions, seed: int) -> tuple
     users = valid.active_users
     if not users.size:
         raise DataError("validation data must hold at least one interaction, got none; omit valid.")
-    if users.size > MAX_USERS:
-        rng = np.random.Generator(np.random.PCG64([seed, SAMPLE]))
-        users = np.sort(rng.choice(users, MAX_USERS, replace=False))
+    users = draw_users(users, seed)
     if valid.time is None:
         return users, None
     times = valid.time[valid.indptr[users]]
     order = np.argsort(times, kind="stable")
     return users[order], times[order]
+
+
+def draw_users(users: Ints, seed: int) -> Ints:
+    """At most MAX_USERS of these users, ascending."""
+    if users.size <= MAX_USERS:
+        return users
+    rng = np.random.Generator(np.random.PCG64([seed, SAMPLE]))
+    return np.sort(rng.choice(users, MAX_USERS, replace=False))
 
 
 def build_evaluator(

@@ -37,22 +37,22 @@ def collect_examples(
     engine: Engine,
 ) -> Examples:
     """The candidates of the last baskets: all that were bought, and a share of the others."""
-    log, rng = replay.layout.log, np.random.default_rng(0)
+    log = replay.layout.log
     snapshots = select_last_snapshots(log, n_snapshots)
     used, parts = np.zeros(snapshots.user.size, np.bool_), []
-    for block in compute_blocks_on(engine, replay, snapshots, n_threads, content):
-        kept = block.labels | (rng.random(block.labels.size) < negative_rate)
+    for block in compute_blocks_on(engine, replay, snapshots, n_threads, content, negative_rate):
         numbers = block.first + np.arange(block.indptr.size - 1)
         used[numbers] = block.non_empty
-        owner = np.repeat(numbers, np.diff(block.indptr))[kept]
-        rows = owner, block.items[kept], block.features[kept], block.labels[kept], block.user_features
-        parts.append(rows)
+        owner = np.repeat(numbers, np.diff(block.indptr))
+        parts.append((owner, block.items.copy(), block.features.copy(), block.labels, block.user_features))
     if not any(part[3].any() for part in parts):
         raise DataError(
             "TwoStage needs users whose later baskets contain a proposed item, got none; "
             "add users with two or more baskets, or use Popularity or PersonalFrequency."
         )
-    owner, items, features, y, user_features = (np.concatenate(each) for each in zip(*parts, strict=True))
+    columns = [list(each) for each in zip(*parts, strict=True)]
+    parts.clear()
+    owner, items, features, y, user_features = (np.concatenate(columns.pop(0)) for _ in range(5))
     return Examples(
         replay=replay,
         snapshots=Snapshots(snapshots.user[used], snapshots.at[used], snapshots.target[used]),

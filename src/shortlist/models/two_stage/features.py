@@ -11,7 +11,13 @@ import numpy as np
 from shortlist.core.ragged import read_only
 from shortlist.kernels.candidates import DECAYS, GivenCandidates
 from shortlist.kernels.item_stats import ReplayState, UserLog
-from shortlist.kernels.snapshots import N_FEATURES, FeatureRows, Snapshots, fill_features
+from shortlist.kernels.snapshots import (
+    N_FEATURES,
+    N_USER_FEATURES,
+    FeatureRows,
+    Snapshots,
+    fill_features,
+)
 from shortlist.models.two_stage.content import ItemContent, first_sales
 from shortlist.models.two_stage.quantities import Quantities
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
@@ -81,24 +87,22 @@ class Block(NamedTuple):
     items: Ints  # (n_candidates,)
     features: Floats  # (n_candidates, N_FEATURES) or more
     labels: Bools  # (n_candidates,) whether the basket that followed contains the item
-
-    @property
-    def non_empty(self) -> Bools:
-        """(n,) whether a snapshot has candidates."""
-        return np.diff(self.indptr) > 0
+    users: Floats  # (n, N_USER_FEATURES)
+    non_empty: Bools  # (n,) whether a snapshot has candidates, kept or not
 
     @property
     def user_features(self) -> Floats:
         """(n_non_empty, …) features of the users with candidates."""
-        return self.features[self.indptr[:-1][self.non_empty]][:, USER_FEATURES]
+        return self.users[self.non_empty]
 
 
 class BlockRange(NamedTuple):
-    """Snapshots first … last - 1, which form a block, and the number of EASE solutions before them."""
+    """Snapshots first … last - 1, which form a block, and the numbers of solutions before them."""
 
     first: int
     last: int
-    solution: int
+    links: int
+    ease: int
 
 
 def compute_features(
@@ -109,8 +113,9 @@ def compute_features(
     n_threads: int = 1,
     quantities: Quantities | None = None,
     content: ItemContent | None = None,
+    negative_rate: float = 1.0,
 ) -> Iterator[Block]:
-    """Yield the blocks of the snapshots, in order.
+    """Yield the blocks of the snapshots, in order, with a share of the candidates that were not bought.
 
     QUANTITY_FEATURES follow the usual features if there are quantities, then the features of the content.
 
@@ -127,7 +132,7 @@ def compute_features(
         more = given
         if content is not None and not given.only:
             more = _propose_content(content, replay, users, snapshots, part)
-        block = _compute_block(replay, state, users, snapshots, more, part)
+        block = _compute_block(replay, state, users, snapshots, more, part, negative_rate)
         if quantities is not None:
             block = _add_quantities(block, snapshots, quantities)
         return block if content is None else _add_content(block, users, snapshots, content)
@@ -168,14 +173,15 @@ def _slice(snapshots: Snapshots, first: int, last: int) -> Snapshots:
 def _plan_blocks(
     replay: EventReplay, snapshots: Snapshots, given: GivenCandidates, has_content: bool
 ) -> list[BlockRange]:
-    """Divide into blocks of at most BLOCK snapshots and BLOCK_ROWS candidates, one EASE solution each."""
+    """Divide into blocks of at most BLOCK snapshots and BLOCK_ROWS candidates, one solution of each kind."""
     most = 0 if given.only else (MAX_SOURCES + has_content) * replay.rules.per_source
     most += int(np.diff(given.starts).max(initial=0))
     size = max(1, min(BLOCK, BLOCK_ROWS // max(most, 1)))
-    solutions = replay.layout.ease.solutions_before(snapshots.at)
-    edges = np.flatnonzero(np.diff(solutions, prepend=-1, append=-1))
+    layout = replay.layout
+    links, ease = (rolling.solutions_before(snapshots.at) for rolling in (layout.links, layout.ease))
+    edges = np.flatnonzero(np.diff(links + ease, prepend=-1, append=-1))  # both only grow
     return [
-        BlockRange(first, min(first + size, int(end)), int(solutions[first]))
+        BlockRange(first, min(first + size, int(end)), int(links[first]), int(ease[first]))
         for begin, end in pairwise(edges)
         for first in range(begin, end, size)
     ]
@@ -199,6 +205,7 @@ def _compute_block(
     snapshots: Snapshots,
     given: GivenCandidates,
     part: BlockRange,
+    negative_rate: float,
 ) -> Block:
     first, last = part.first, part.last
     n_rows = 0 if given.only else (last - first) * MAX_SOURCES * replay.rules.per_source
@@ -209,10 +216,13 @@ def _compute_block(
         np.empty(n_rows, np.int32),
         np.empty((n_rows, N_FEATURES), np.float32),
         np.empty(n_rows, np.bool_),
+        np.empty((last - first, N_USER_FEATURES), np.float32),
+        np.empty(last - first, np.bool_),
     )
     layout, scratch = replay.layout, replay.take_scratch()
-    ease = layout.ease.weights(part.solution)
-    fill_features(layout.log, state, users, replay.rules, ease, scratch, snapshots, given, (first, last), out)
+    known = layout.links.solution(part.links), layout.ease.solution(part.ease)
+    share = first, last, float(negative_rate)
+    fill_features(layout.log, state, users, replay.rules, known, scratch, snapshots, given, share, out)
     replay.return_scratch(scratch)
     n = out.indptr[-1]
-    return Block(first, out.indptr, out.items[:n], out.features[:n], out.labels[:n])
+    return Block(first, out.indptr, out.items[:n], out.features[:n], out.labels[:n], out.users, out.non_empty)

@@ -9,10 +9,9 @@ from shortlist.core.ragged import read_only, starts
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.data.negative_rows import without_negative
-from shortlist.kernels.candidates import CHUNK, DECAYS, N_LATEST, Scratch
+from shortlist.kernels.candidates import CHUNK, DECAYS, Scratch
 from shortlist.kernels.item_stats import (
     DAY,
-    CoCounts,
     EventLog,
     ItemStats,
     ReplayState,
@@ -21,16 +20,14 @@ from shortlist.kernels.item_stats import (
     UserLog,
     fill_gaps,
     fill_trend,
-    list_pairs,
-    merge_pairs,
     replay_until,
-    spread_weights,
 )
 from shortlist.kernels.snapshots import Snapshots
 from shortlist.models.two_stage.quantities import Quantities
 from shortlist.models.two_stage.rolling_ease import RollingEASE
+from shortlist.models.two_stage.rolling_links import RollingLinks
 from shortlist.models.weighting import COUNT_ROWS, WeightTransform
-from shortlist.types import Doubles, Floats, Ints, Longs
+from shortlist.types import Doubles, Ints, Longs
 
 WINDOWS = (1, 3, 7, 14, 30)  # days of recent sales
 TREND_WINDOW = WINDOWS[1] * DAY
@@ -44,8 +41,7 @@ class Layout(NamedTuple):
 
     log: EventLog
     sales: SalesIndex
-    together: tuple[Longs, Ints]  # (starts, others) of all pairs within a basket
-    after: tuple[Longs, Ints]  # (starts, others) of all transitions
+    links: RollingLinks
     ease: RollingEASE
     end: int  # just after the last event
     settled: int  # time before which few new events are expected
@@ -98,50 +94,12 @@ def _build_layout(
         starts(np.diff(data.baskets)[order]),
     )
     log = EventLog(_user_log(data, time, sales, positions), read_only(_owner(data)), read_only(order))
-    ease, windows = RollingEASE(log, data.n_items), (0, rules.transition_window)
+    links, ease = RollingLinks(log, data.n_items, rules), RollingEASE(log, data.n_items)
     end, settled = int(time.max()) + 1, int(sales.time[max(time.size - UNSETTLED, 0)])
-    if earlier is None:
-        together, after = (_pair_entries(_pair_keys(data, window), data.n_items) for window in windows)
-        return Layout(log, sales, together, after, ease, end, settled, quantities)
-    known, changed = earlier.replay.layout, earlier.changed_rows
-    together, after = (
-        _merge_entries(entries, _pair_keys(changed, window), data.n_items)
-        for entries, window in zip((known.together, known.after), windows, strict=True)
-    )
-    ease.take_solutions(known.ease, earlier.until)
-    return Layout(log, sales, together, after, ease, end, settled, quantities)
-
-
-def _pair_keys(data: Interactions, window: int) -> Longs:
-    """(n,) item · n_items + other of every pair that ever occurs, ascending and distinct."""
-    none = np.zeros(0)
-    users = UserLog(
-        read_only(data.user_baskets),
-        read_only(data.baskets),
-        read_only(data.item),
-        read_only(none.astype(np.int64)),
-        read_only(none),
-        read_only(none),
-    )
-    log = EventLog(users, read_only(_owner(data)), read_only(none.astype(np.int64)))
-    n = list_pairs(log, window, data.n_items, np.empty(0, np.int64))
-    keys = np.empty(n, np.int64)
-    list_pairs(log, window, data.n_items, keys)
-    keys.sort()  # forty times as fast as np.unique, which hashes
-    return keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if n else keys
-
-
-def _pair_entries(keys: Longs, n_items: int) -> tuple[Longs, Ints]:
-    """(starts, others) of pairs."""
-    first = np.searchsorted(keys, np.arange(n_items + 1, dtype=np.int64) * n_items)
-    return first.astype(np.int64), (keys % n_items).astype(np.int32)
-
-
-def _merge_entries(known: tuple[Longs, Ints], keys: Longs, n_items: int) -> tuple[Longs, Ints]:
-    """(starts, others) with more pairs."""
-    first, other = np.empty(n_items + 1, np.int64), np.empty(known[1].size + keys.size, np.int32)
-    n = merge_pairs(*known, keys, n_items, first, other)
-    return first, other[:n].copy()
+    if earlier is not None:
+        links.take_solutions(earlier.replay.layout.links, earlier.until)
+        ease.take_solutions(earlier.replay.layout.ease, earlier.until)
+    return Layout(log, sales, links, ease, end, settled, quantities)
 
 
 class EventReplay:
@@ -179,14 +137,12 @@ class EventReplay:
         if not new.time.size or is_changed:  # without times, new baskets come between the known ones
             return EventReplay(history, rules, transform=transform)
         with self._lock:
-            last, until, users = self, int(new.time.min()), np.unique(new.user)
+            last, until = self, int(new.time.min())
             if self._layout is None:  # never used: continue from the one before
                 if self._earlier is None:
                     return EventReplay(history, rules, transform=transform)
                 last, until = self._earlier.replay, min(until, self._earlier.until)
-                users = np.union1d(users, self._earlier.users)
-        earlier = Earlier(last, history, users.astype(np.int32), until)
-        return EventReplay(history, rules, earlier, transform)
+        return EventReplay(history, rules, Earlier(last, history, until), transform)
 
     @property
     def layout(self) -> Layout:
@@ -234,7 +190,7 @@ class EventReplay:
                 all_items = np.arange(self.history.n_items, dtype=np.int32)
                 if state.clock[0] <= settled:  # kept for a replay of more events
                     replay_until(self.layout.log, state, self.rules, all_items, settled)
-                    self.keep([_extend_state(state, self.layout, self.history.n_items)])
+                    self.keep([_extend_state(state, self.history.n_items)])
                 replay_until(self.layout.log, state, self.rules, all_items, end)
                 self._at_end = state
         if last == end:
@@ -253,15 +209,8 @@ class EventReplay:
             for number, state in enumerate(self._states):
                 if state.clock[0] <= at:
                     return self._states.pop(number)
-        layout = self.layout
-        together, after = (
-            CoCounts(*entries, np.zeros(entries[1].size, np.float32), np.zeros(self.history.n_items))
-            for entries in (layout.together, layout.after)
-        )
         return ReplayState(
             _empty_stats(self.history.n_items, len(self.rules.windows)),
-            together,
-            after,
             np.full((3, self.rules.per_source), -1, np.int32),
             np.full(2, BEFORE_ALL),
         )
@@ -278,26 +227,12 @@ class EventReplay:
             self._scratch.append(scratch)
 
 
-def _spread_weights(pairs: CoCounts, entries: tuple[Longs, Ints]) -> Floats:
-    """(n_pairs,) the weights at the places of more pairs; 0 for the others."""
-    weight = np.zeros(entries[1].size, np.float32)
-    spread_weights(pairs.starts, pairs.other, pairs.weight, *entries, weight)
-    return weight
-
-
 class Earlier(NamedTuple):
     """A replay of a shorter history, and what has changed since."""
 
     replay: EventReplay
     history: History  # the longer one
-    users: Ints  # with new rows
     until: int  # time of the first new row
-
-    @property
-    def changed_rows(self) -> Interactions:
-        """The rows of the users with new rows."""
-        rows = self.history.rows_of(self.users)
-        return without_negative(rows) if self.replay.transform.is_used else rows
 
     def states(self, layout: Layout) -> list[ReplayState]:
         """The latest known state before all new rows, in the longer layout; none if there is none."""
@@ -307,11 +242,11 @@ class Earlier(NamedTuple):
             if not usable:
                 return []
             latest = max(usable, key=lambda state: int(state.clock[0]))
-            return [_extend_state(latest, layout, self.history.n_items)]
+            return [_extend_state(latest, self.history.n_items)]
 
 
-def _extend_state(state: ReplayState, layout: Layout, n_items: int) -> ReplayState:
-    """A copy for a layout with more items and pairs."""
+def _extend_state(state: ReplayState, n_items: int) -> ReplayState:
+    """A copy for a history with more items."""
     more = n_items - state.item_stats.sold.size
     per_item = {"sold", "buyers", "repeats", "gaps", "sizes", "first"}
     stats = {
@@ -320,11 +255,7 @@ def _extend_state(state: ReplayState, layout: Layout, n_items: int) -> ReplaySta
     }
     stats["recent"] = np.pad(stats["recent"], ((0, 0), (0, more)))
     stats["experience"] = np.pad(stats["experience"], ((0, more), (0, 0)))
-    together, after = (
-        CoCounts(*entries, _spread_weights(pairs, entries), np.pad(pairs.out, (0, more)))
-        for pairs, entries in ((state.together, layout.together), (state.after, layout.after))
-    )
-    return ReplayState(ItemStats(**stats), together, after, state.best.copy(), state.clock.copy())
+    return ReplayState(ItemStats(**stats), state.best.copy(), state.clock.copy())
 
 
 def _copy_state(state: ReplayState) -> ReplayState:
@@ -365,13 +296,16 @@ def _new_scratch(n: int) -> Scratch:
         last=last,
         back=back,
         earliest=earliest,
-        links=np.zeros((n, 4), np.float32),
+        links=np.zeros((n, 8), np.float32),
         dirty=np.zeros(-(-n // CHUNK), np.bool_),
         ease=np.zeros(n, np.float32),
-        latest_weight=np.zeros(N_LATEST, np.float32),
         touched=np.zeros(n, np.int32),
         own_items=np.zeros(n, np.int32),
         all_items=np.arange(n, dtype=np.int32),
+        target=np.full(n, -1, np.int64),
+        item_rows=np.zeros((n, 14), np.float32),
+        item_experience=np.zeros((n, 2)),
+        item_at=np.full(n, BEFORE_ALL),
         mark=np.zeros(1, np.int64),
     )
 
@@ -379,7 +313,8 @@ def _new_scratch(n: int) -> Scratch:
 def select_last_snapshots(log: EventLog, most: int) -> Snapshots:
     """Every user's last baskets as targets, in order of time; never a user's first basket.
 
-    The same number of baskets for each user, as many as keep the sum within `most`, but at least one.
+    The same number of baskets for each user, as many as keep the sum within `most`. If the last one of each
+    user is too many already, those of a sample of the users.
     """
     users = log.users
     number = np.arange(users.time.size)
@@ -387,5 +322,8 @@ def select_last_snapshots(log: EventLog, most: int) -> Snapshots:
     left = users.user_baskets[log.owner[number] + 1] - number
     within = np.cumsum(np.bincount(left)) <= most
     target = number[left <= max(int(within.sum()) - 1, 1)]
+    if target.size > most:
+        target = np.random.default_rng(0).choice(target, most, replace=False)
+        target.sort()
     target = target[np.argsort(users.time[target], kind="stable")]
     return Snapshots(log.owner[target], users.time[target], target)

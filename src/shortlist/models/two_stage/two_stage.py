@@ -12,7 +12,7 @@ from shortlist.core.engine import Engine, check_engine
 from shortlist.core.estimator import MAX_SEED, check_number, check_whole, short_repr
 from shortlist.core.ragged import ItemSets, starts
 from shortlist.core.threads import thread_count
-from shortlist.core.trees import Text, TreeParams, fit_trees
+from shortlist.core.trees import Text, TreeParams, bin_columns, fit_trees, grow_trees
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
@@ -64,7 +64,8 @@ class TwoStage(WeightParams, ContentRecommender):
     decay
         Factor on a transition for each basket further back.
     n_snapshots
-        Maximum number of baskets to learn from: the last one of every user, the last two, and so on.
+        Maximum number of baskets to learn from: the last one of every user, the last two, and so on; the last
+        one of a sample of the users if there are more users.
     negative_rate
         Share of the candidates not bought that are kept for training. They are weighted by its inverse.
     n_bags
@@ -102,10 +103,10 @@ class TwoStage(WeightParams, ContentRecommender):
     transition_window: int = 5
     decay: float = 0.7
     n_snapshots: int = 30_000
-    negative_rate: float = 0.2
+    negative_rate: float = 0.1
     n_bags: int = 2
-    n_rounds: int = 120
-    lr: float = 0.08
+    n_rounds: int = 80
+    lr: float = 0.12
     n_leaves: int = 31
     min_leaf: int = 100
     exclude_features: tuple[str, ...] = ()
@@ -255,6 +256,7 @@ class TwoStage(WeightParams, ContentRecommender):
     def _train(self, examples: Examples) -> TwoStageState:
         """Train each ensemble on one thread, so that the number of threads does not change the bits."""
         features = self._select(examples.features, examples.content)
+        binned = bin_columns(features, examples.labels, examples.weight)
 
         def train(bag: int) -> Text:
             if bag == self.n_bags:
@@ -265,10 +267,9 @@ class TwoStage(WeightParams, ContentRecommender):
                 n_leaves=self.n_leaves,
                 min_leaf=self.min_leaf,
                 columns=0.5,
-                rows=0.7,
                 seed=self.seed * self.n_bags + bag,
             )
-            return fit_trees(features, examples.labels, examples.weight, params)
+            return grow_trees(binned, params)
 
         with ThreadPoolExecutor(thread_count(self.n_threads)) as pool:
             *texts, size_text = pool.map(train, range(self.n_bags + 1))

@@ -1,0 +1,206 @@
+"""How long users wait for TwoStage, for `sl.fit` and for lists, and how the cost grows with the data.
+
+    python benchmarks/waiting.py --against COMMIT           # this tree and a commit, in turns
+    python benchmarks/waiting.py --part two_stage --rows 2  # millions of generated rows
+    python benchmarks/waiting.py --part fit --data online-retail
+
+Parts: `two_stage`: fit on 2 and 5 million generated rows, and its peak memory; `growth`: the same from 0.5 to
+20 million rows; `lists`: lists of 20 for many users at one time, with one thread; `fit`: `sl.fit` on
+published data, with its score on validation users that took no part in choosing. Every measurement runs in a
+process of its own, after a small run that compiles. Times are processor seconds, because other programs may
+use the machine. With `--against`, the commit is unpacked into a temporary folder and measured in alternation
+with this tree; ratios are those of the commit to this tree. results/waiting.json keeps what was measured,
+part by part.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from machine import RESULTS, describe, peak_mib, save_results
+
+ROOT = Path(__file__).parent.parent
+MILLION = 1_000_000
+PARTS = ("lists", "two_stage", "growth", "fit")
+ROWS = {"lists": [0.5], "two_stage": [2.0, 5.0], "growth": [0.5, 2.0, 5.0, 20.0]}  # millions
+DATA = {"lists": ["online-retail", "ta-feng"], "fit": ["online-retail", "ta-feng", "ml-1m"]}
+MAX_USERS = 20_000
+
+
+def generate_shop(n_rows: int, n_items: int = 20_000, seed: int = 0) -> object:
+    """A year of purchases: 25 rows per user, baskets of about 5, 40% repeats, three liked groups of items."""
+    import polars as pl
+
+    import shortlist as sl
+
+    rng, n_users = np.random.default_rng(seed), n_rows // 25
+    owner = np.repeat(np.arange(n_users), rng.geometric(0.2, n_users))
+    sizes = 1 + rng.poisson(4, owner.size)
+    user, basket = np.repeat(owner, sizes)[:n_rows], np.repeat(np.arange(owner.size), sizes)[:n_rows]
+    second = np.floor(rng.random(owner.size) * 365) * 86_400 + rng.integers(28_800, 72_000, owner.size)
+    second = second[np.lexsort((second, owner))]
+    n, per_group = user.size, n_items // 200
+    group = rng.integers(0, 200, (n_users, 3))[user, rng.integers(0, 3, n)]
+    item = group * per_group + (per_group * rng.random(n) ** 3).astype(np.int64)
+    popular = rng.random(n) < 0.2
+    item[popular] = (n_items * rng.random(int(popular.sum())) ** 4).astype(np.int64)
+    first = np.searchsorted(user, np.arange(n_users))[user]
+    before = np.searchsorted(basket, basket) - first
+    repeats = (rng.random(n) < 0.4) & (before > 0)
+    source = np.arange(n)
+    source[repeats] = (first + rng.random(n) * before).astype(np.int64)[repeats]
+    while (source[source] != source).any():  # a repeat of a repeat
+        source = source[source]
+    frame = {"user_id": user, "item_id": item[source], "timestamp": second[basket].astype(np.int64)}
+    return sl.Interactions.from_frame(pl.DataFrame(frame))
+
+
+# ------------------------------------------------------------------ one measurement, in its own process
+def load(name: str) -> object:
+    import shortlist as sl
+
+    return generate_shop(int(float(name) * MILLION)) if name[0].isdigit() else sl.load_dataset(name)
+
+
+def measure_two_stage(data: object) -> dict[str, float]:
+    """TwoStage.fit with its defaults; the memory is what it needs above the data."""
+    import shortlist as sl
+
+    before, start = peak_mib(), time.process_time()
+    sl.TwoStage(n_threads=1).fit(data)
+    seconds = time.process_time() - start
+    return {
+        "rows": data.n_rows,
+        "seconds": seconds,
+        "microseconds_per_row": 1e6 * seconds / data.n_rows,
+        "peak_mib": peak_mib() - before,
+    }
+
+
+def measure_lists(data: object) -> dict[str, float]:
+    """Lists of 20 for many users just after the last event; the trees are those of the defaults."""
+    import shortlist as sl
+
+    model = sl.TwoStage(n_snapshots=4000, n_threads=1).fit(data)
+    users = data.users.values[:MAX_USERS]
+    model.recommend(users[:1], N=20, n_threads=1)
+    start = time.process_time()
+    model.recommend(users, N=20, n_threads=1)
+    seconds = time.process_time() - start
+    return {"users": len(users), "seconds": seconds, "users_per_processor_second": len(users) / seconds}
+
+
+def measure_fit(data: object) -> dict[str, float]:
+    """`sl.fit` on all but the last basket of each user."""
+    import shortlist as sl
+    from shortlist.split import last_basket
+
+    train = last_basket(data).train_valid
+    start = time.process_time()
+    model = sl.fit(train, n_threads=1)
+    seconds = time.process_time() - start
+    held_out = model.selection_.held_out or {}
+    return {
+        "seconds": seconds,
+        "model": type(model).__name__,
+        "validation_f1": model.selection_.models[0]["score"],
+        "held_out_f1": held_out.get("score"),
+    }
+
+
+def measure(part: str, name: str) -> dict[str, float]:
+    """Compile on a small sample, then measure."""
+    import shortlist as sl
+
+    small = sl.load_dataset("sample")
+    if part == "fit":
+        sl.fit(small, budget=2, n_threads=1)
+    else:
+        sl.TwoStage(n_rounds=5, n_bags=1, n_snapshots=500).fit(small).recommend(N=5)
+    measures = {"lists": measure_lists, "fit": measure_fit}
+    return measures.get(part, measure_two_stage)(load(name))
+
+
+# ------------------------------------------------------------------ both trees in turns
+@contextmanager
+def checked_out(commit: str):
+    """A folder with the sources of a commit."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True)
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        yield Path(folder)
+
+
+def run_alone(tree: Path, part: str, name: str) -> dict[str, float]:
+    """Measure in a process that imports the package from `tree`."""
+    paths = [str(tree / "src"), str(Path(__file__).parent)]
+    command = [sys.executable, __file__, "--part", part, "--measure", name]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(part: str, names: list[str], trees: dict[str, Path], repeats: int) -> dict[str, object]:
+    """The best of `repeats` runs of each tree, in alternation, and the ratio of the times."""
+    found: dict[str, object] = {}
+    for name in names:
+        best: dict[str, dict[str, float]] = {}
+        for _ in range(repeats):
+            for tree, folder in trees.items():
+                row = run_alone(folder, part, name)
+                if tree not in best or row["seconds"] < best[tree]["seconds"]:
+                    best[tree] = row
+                print(
+                    part, name, tree, {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
+                )
+        found[name] = dict(best)
+        if len(best) == 2:
+            old, new = best["commit"], best["this tree"]
+            found[name]["times_as_fast"] = old["seconds"] / new["seconds"]
+            if "peak_mib" in old:
+                found[name]["share_of_memory"] = new["peak_mib"] / old["peak_mib"]
+            print(part, name, "times as fast:", round(found[name]["times_as_fast"], 2), flush=True)
+    return found
+
+
+def main() -> None:
+    """Measure, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--part", choices=PARTS, action="append")
+    parser.add_argument("--against", help="a commit to measure in alternation")
+    parser.add_argument("--rows", type=float, action="append", help="millions of generated rows")
+    parser.add_argument("--data", action="append", help="a published dataset")
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.measure:
+        print(json.dumps(measure(given.part[0], given.measure)))
+        return
+    kept = RESULTS / "waiting.json"
+    results = json.loads(kept.read_text()) if kept.is_file() else {}
+    with checked_out(given.against or "HEAD") as folder:
+        trees = {"this tree": ROOT} | ({"commit": folder} if given.against else {})
+        for part in given.part or PARTS:
+            wanted = given.rows is not None or given.data is not None
+            rows = given.rows or [] if wanted else ROWS.get(part, [])
+            names = [*(f"{one:g}" for one in rows), *(given.data or [] if wanted else DATA.get(part, []))]
+            found = compare(part, names, trees, given.repeats)
+            results[part] = results.get(part, {}) | found
+            results["machine"] = describe("lightgbm")
+            save_results("waiting", results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""Search: validate candidate models and their settings, and remember the best."""
+
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from typing import Any
+
+from shortlist.auto.held_out import HalfSelections
+from shortlist.core.engine import Engine
+from shortlist.data.interactions import Interactions
+from shortlist.data.items import Items
+from shortlist.errors import DataError, TrainingError
+from shortlist.models.base import Recommender
+from shortlist.models.selection import METRIC_NAMES
+from shortlist.tuning.progress import ProgressDisplay
+from shortlist.tuning.space import SPACES, default_space, draw
+from shortlist.tuning.validation import Holdout, Validation, build_model, validate
+
+EASE_ITEMS = 6_000  # with more, its item-item matrix takes minutes and gigabytes
+TIFUKNN_USERS = 50_000  # with more, comparing all users takes longer than all other models together
+REPEAT_DECAY = 0.9  # first setting of HRM where users buy items repeatedly
+TREND_HALF_LIFE = 3.0  # first setting of HRM where there are timestamps
+CLOSE = 0.95  # share of the best first setting's score that further settings of a model are worth
+
+Tried = tuple[Validation, dict[str, Any]]  # and the settings
+
+
+@dataclass(eq=False)
+class Search:
+    """Validates the first settings of all candidates, then further settings of those that may win."""
+
+    holdout: Holdout
+    n_candidates: int
+    metric: str
+    filter_seen: bool | None
+    n_trials: int
+    seed: int
+    n_threads: int
+    display: ProgressDisplay
+    engine: Engine | None
+    items: Items | None
+
+    def __post_init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.skipped: dict[str, str] = {}
+        self.halves = HalfSelections()
+
+    def run(self, candidates: list[str | Recommender], *, optional: bool) -> Validation:
+        """Return the best model; `optional` skips models that do not suit the data."""
+        found: dict[int, Tried] = {}
+        for number, one in enumerate(candidates):
+            name = one if isinstance(one, str) else type(one).__name__
+            reason = unsuitable(name, self.holdout.history) if optional else None
+            self.display.update(f"validating {name}", number, len(candidates))
+            if reason is None:
+                try:
+                    found[number] = self._validate_first(one)
+                except (DataError, TrainingError) as error:
+                    if len(candidates) == 1:
+                        raise
+                    reason = str(error)
+            if reason is not None:
+                self.skipped[name] = reason
+                continue
+            self._show(name, found[number][0])
+        if not found:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in self.skipped.items())
+            raise DataError(
+                f"no candidate model can be fitted on this data ({reasons[:200]}); pass other models."
+            )
+        for number in found:
+            self._try_settings(candidates[number], number, found)
+        for best, params in found.values():
+            name = type(best.model).__name__
+            self.rows.append({"model": name, "params": params, "N": best.N, "score": best.score})
+        self.rows.sort(key=lambda row: -float(row["score"]))  # stable: the simpler of equals comes first
+        return max((best for best, _ in found.values()), key=lambda best: best.score)
+
+    def _show(self, name: str, found: Validation) -> None:
+        self.display.line(f"{name}: {METRIC_NAMES[self.metric]} {found.score:.4f} at N = {found.N}")
+
+    def _validate_first(self, one: str | Recommender) -> Tried:
+        return (
+            self._validate_named(one, self._own_settings(one))
+            if isinstance(one, str)
+            else self._validate_configured(one)
+        )
+
+    def _validate_configured(self, model: Recommender) -> Tried:
+        """Validate a model as it was configured."""
+        found = self._validate(model)
+        defaults = {field.name: field.default for field in fields(model)}
+        params = {name: value for name, value in model.get_params().items() if value is not defaults[name]}
+        return found, self._with_epochs(params, found)
+
+    def _own_settings(self, name: str) -> dict[str, Any]:
+        """The first settings of a model given by name, where they are not the defaults."""
+        history = self.holdout.history
+        if name != "HRM":
+            return {}
+        return {
+            **({"repeat_decay": REPEAT_DECAY} if history.has_repeats else {}),
+            **({} if history.time is None else {"trend_half_life": TREND_HALF_LIFE}),
+        }
+
+    def _try_settings(self, one: str | Recommender, number: int, found: dict[int, Tried]) -> None:
+        """Try random settings of a model given by name unless it is far behind; of equals, the first wins."""
+        if not isinstance(one, str) or one not in SPACES:
+            return
+        leader = max(each.score for each, _ in found.values())
+        if found[number][0].score < CLOSE * leader:
+            return
+        # TwoStage takes several times as long as the other models
+        n = max(1, self.n_trials // 4) if one == "TwoStage" else self.n_trials
+        own, before = self._own_settings(one), found[number][0].score
+        space = default_space(one, timed=self.holdout.history.time is not None)
+        for trial in range(1, n):
+            self.display.update(f"validating {one}, setting {trial + 1} of {n}", number, len(found))
+            try:
+                other = self._validate_named(one, {**own, **draw(space, self.seed, trial)})
+            except TrainingError:
+                continue
+            if other[0].score > found[number][0].score:
+                found[number] = other
+        if found[number][0].score > before:
+            self._show(one, found[number][0])
+
+    def _validate_named(self, name: str, params: dict[str, Any]) -> Tried:
+        """Validate a model with these settings and the seed and threads of the search."""
+        model = build_model(name, params)
+        shared = {"seed": self.seed, "n_threads": self.n_threads}
+        known = model.get_params()
+        found = self._validate(model.set_params(**{key: shared[key] for key in shared if key in known}))
+        return found, self._with_epochs(params, found)
+
+    def _validate(self, model: Recommender) -> Validation:
+        found = validate(
+            model,
+            self.holdout,
+            n_candidates=self.n_candidates,
+            metric=self.metric,
+            filter_seen=self.filter_seen,
+            n_threads=self.n_threads,
+            progress=self.display.epochs(f"validating {type(model).__name__}"),
+            engine=self.engine,
+            items=self.items,
+        )
+        self.halves.add(found)
+        return found
+
+    @staticmethod
+    def _with_epochs(params: dict[str, Any], found: Validation) -> dict[str, Any]:
+        return params if found.n_epochs is None else {**params, "n_epochs": found.n_epochs}
+
+
+def unsuitable(name: str, history: Interactions) -> str | None:
+    """Why a model does not suit the data; None if it does."""
+    if name == "PersonalFrequency" and not history.has_repeats:
+        return "no user interacts with an item twice"
+    if name in ("HRM", "TwoStage") and history.n_baskets <= history.active_users.size:
+        return "it needs users with more than one basket"
+    if name == "EASE" and history.n_items > EASE_ITEMS:
+        return f"{history.n_items:,} items are more than {EASE_ITEMS:,}"
+    if name == "TIFUKNN" and history.n_users > TIFUKNN_USERS:
+        return f"{history.n_users:,} users are more than {TIFUKNN_USERS:,}"
+    if name == "TwoStage" and find_spec("lightgbm") is None:
+        return "LightGBM is not installed; pip install 'shortlist[trees]'"
+    return None

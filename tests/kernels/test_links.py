@@ -1,0 +1,169 @@
+"""Links between items, against plain loops over the baskets."""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from shortlist.core.ragged import starts
+from shortlist.data.history import History
+from shortlist.data.interactions import Interactions
+from shortlist.kernels.item_stats import DAY, Rules
+from shortlist.kernels.links import LinkTable, MergeScratch, NewPairs, PairKind, list_pairs, merge_links
+from shortlist.models.two_stage import rolling_links
+from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
+
+DECAY = 0.5
+
+
+def baskets(seed, n_users=8, n_items=9):
+    rng = np.random.default_rng(seed)
+    rows = []
+    for user in range(n_users):
+        for day in np.sort(rng.permutation(12)[: rng.integers(1, 6)]):
+            rows += [
+                (user, int(i), int(day) * 86_400) for i in rng.permutation(n_items)[: rng.integers(1, 4)]
+            ]
+    return Interactions.from_tuples(rows)
+
+
+def layout(data, window=2, decay=DECAY):
+    rules = Rules(np.array(WINDOWS, np.int64) * DAY, 4, window, decay, data.has_repeats)
+    return EventReplay(History.of(data), rules).layout
+
+
+def plain_pairs(log, positions, window, decay=DECAY):
+    """(item, other, weight) of every pair that these baskets complete, in order of time."""
+    users, found = log.users, []
+
+    def items(b):
+        return users.item[users.baskets[b] : users.baskets[b + 1]].tolist()
+
+    for b in log.order[positions[0] : positions[1]].tolist():
+        first = users.user_baskets[log.owner[b]]
+        for earlier in range(max(b - window, first), b) if window else [b]:
+            weight = decay ** (b - earlier - 1) if window else 1.0
+            found += [(i, j, weight) for i in items(earlier) for j in items(b) if i != j]
+    return found
+
+
+def listed(log, positions, kind, n_items):
+    room, none = np.zeros(n_items, np.int64), np.empty(0, np.int32)
+    list_pairs(log, positions, kind, room, none, none.astype(np.float32))
+    begin = starts(room)
+    end = begin[:-1].copy()
+    new = NewPairs(begin[:-1], end, np.empty(begin[-1], np.int32), np.empty(begin[-1], np.float32))
+    list_pairs(log, positions, kind, end, new.other, new.weight)
+    assert (end <= begin[1:]).all()
+    return new
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("window", [0, 1, 2, 5])
+def test_pairs_are_those_of_the_window_and_no_others(window, reverse):
+    data = baskets(window)
+    log, positions = layout(data).log, (3, 15)
+    new = listed(log, positions, PairKind(window, DECAY, reverse), data.n_items)
+    found = [
+        (i, int(j), float(weight))
+        for i in range(data.n_items)
+        for j, weight in zip(
+            new.other[new.begin[i] : new.end[i]], new.weight[new.begin[i] : new.end[i]], strict=True
+        )
+    ]
+    expected = [(j, i, w) if reverse else (i, j, w) for i, j, w in plain_pairs(log, positions, window)]
+    assert len(expected) > 5
+    assert sorted(found) == sorted(expected)
+
+
+def test_weightless_transitions_are_no_pairs():
+    data = baskets(2)
+    log = layout(data).log
+    new = listed(log, (0, log.order.size), PairKind(5, 0.0, False), data.n_items)
+    n = sum(weight > 0 for _, _, weight in plain_pairs(log, (0, log.order.size), 5, 0.0))
+    assert (new.end - new.begin).sum() == n > 0
+
+
+def merged(known, pairs, most):
+    """Merge pairs of item 0 into a table of one item with links; return (other, weight, total)."""
+    n = 12
+    first = np.array([0] + [len(known)] * n, np.int64)
+    others, weights = np.array([j for j, _ in known], np.int32), np.array([w for _, w in known], np.float32)
+    table = LinkTable(first, others, weights, np.array([weights.sum()] + [0.0] * (n - 1)))
+    begin, end = np.full(n, len(pairs)), np.full(n, len(pairs))
+    begin[0] = 0
+    new = NewPairs(
+        begin, end, np.array([j for j, _ in pairs], np.int32), np.array([w for _, w in pairs], np.float32)
+    )
+    size = len(known) + len(pairs)
+    room = np.array([0] + [size] * n, np.int64)
+    out = LinkTable(room, np.full(size, -1, np.int32), np.zeros(size, np.float32), np.zeros(n))
+    scratch = MergeScratch(np.zeros(n, np.float32), np.empty(n, np.int32), np.empty(n, np.float32))
+    kept = np.empty(n, np.int64)
+    merge_links(table, new, most, scratch, out, kept)
+    assert not scratch.value.any()
+    assert not kept[1:].any()
+    entries = list(zip(out.other[: kept[0]].tolist(), out.weight[: kept[0]].tolist(), strict=True))
+    return entries, out.total[0]
+
+
+def test_the_heaviest_links_remain_and_of_equal_ones_the_latest():
+    known = [(3, 2.0), (4, 1.0), (5, 1.0), (6, 4.0)]
+    assert merged(known, [(4, 1.0), (7, 1.0)], 9) == (
+        [(3, 2.0), (4, 2.0), (5, 1.0), (6, 4.0), (7, 1.0)],
+        10.0,
+    )
+    assert merged(known, [(4, 1.0), (7, 1.0)], 4) == ([(3, 2.0), (4, 2.0), (6, 4.0), (7, 1.0)], 10.0)
+    assert merged(known, [(7, 1.0), (8, 1.0)], 3) == ([(3, 2.0), (6, 4.0), (8, 1.0)], 10.0)
+    assert merged(known, [], 4) == (known, 8.0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_selection_against_sorting(seed):
+    rng = np.random.default_rng(seed)
+    pairs = [(int(j), float(w)) for j, w in zip(rng.permutation(11) + 1, rng.integers(1, 4, 11), strict=True)]
+    most = int(rng.integers(1, 11))
+    entries, _ = merged([], pairs, most)
+    order = sorted(range(11), key=lambda k: (-pairs[k][1], -k))[:most]
+    assert entries == [pairs[k] for k in sorted(order)]
+
+
+@pytest.mark.parametrize("most", [100, 2])
+def test_tables_after_each_solution(monkeypatch, most):
+    for name, value in {"FIRST_BASKETS": 4, "GROWTH": 1.4, "MAX_LINKS": most}.items():
+        monkeypatch.setattr(rolling_links, name, value)
+    data = baskets(5)
+    rolling = layout(data).links
+    assert rolling.sizes.size > 4
+    kinds = {"together": (0, False), "after": (2, False), "before": (2, True)}
+    for name, (window, reverse) in kinds.items():
+        weights, totals, first = defaultdict(dict), defaultdict(float), 0
+        for number, end in enumerate(rolling.sizes.tolist(), 1):
+            for i, j, weight in plain_pairs(rolling.log, (first, end), window):
+                i, j = (j, i) if reverse else (i, j)
+                weights[i][j] = weights[i].get(j, 0.0) + weight
+                totals[i] += weight
+            for i, links in weights.items():
+                order = list(links)
+                kept = sorted(order, key=lambda j: (-links[j], -order.index(j)))[:most]
+                weights[i] = {j: links[j] for j in order if j in kept}
+            table = getattr(rolling.solution(number), name)
+            for i in range(data.n_items):
+                part = slice(table.starts[i], table.starts[i + 1])
+                found = dict(zip(table.other[part].tolist(), table.weight[part].tolist(), strict=True))
+                assert found == weights[i], (name, number, i)
+                assert table.total[i] == totals[i]
+            first = end
+
+
+def test_a_solution_does_not_depend_on_those_asked_for_before(monkeypatch):
+    monkeypatch.setattr(rolling_links, "MAX_LINKS", 2)
+    data = baskets(6)
+    asked, fresh = layout(data).links, layout(data).links
+    last = asked.sizes.size
+    for number in (2, last, 1, last - 1):
+        asked.solution(number)
+    assert len(asked._cache) <= asked.max_cached
+    assert last in asked._cache
+    for a, b in zip(asked.solution(last - 2), fresh.solution(last - 2), strict=True):
+        assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
