@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests run this file by its path
+import content_tables
 import scale_tables
 
 EXAMPLES = Path(__file__).with_name("examples.md")
@@ -343,75 +344,6 @@ def ratings() -> Rows:
     yield from _weighted_runs("ml-100k", "MovieLens 100K", labels)
 
 
-def content() -> Rows:
-    """F1 of TwoStage with and without the content of items."""
-    yield "data", "F1 without", "F1 with", "p", "new items, without", "new items, with"
-    for name, found in results("content")["datasets"].items():
-        without, with_content = found["without content"], found["with content"]
-        yield (
-            name,
-            f"{without['f1']:.4f}",
-            f"{with_content['f1']:.4f}",
-            f"{found['p']:.3f}",
-            f"{without['new items']['f1']:.3f}",
-            f"{with_content['new items']['f1']:.3f}",
-        )
-
-
-def papers() -> Rows:
-    """New articles: recall, and F1 of a fixed N, of a threshold and of the expected F1."""
-    yield "model", "draws", "recall@100", "best fixed N", "threshold", "ExpectedF1", "gain", "p"
-    for name, found in results("papers")["models"].items():
-        mean, sd, n = found["mean"], found["sd"], len(found["draws"]["recall"])
-
-        def cell(key: str, digits: int, mean: Any = mean, sd: Any = sd, n: int = n) -> str:
-            return f"{mean[key]:.{digits}f}" + (f" ± {sd[key]:.{digits}f}" if n > 1 else "")
-
-        f1 = (cell(key, 4) for key in ("fixed", "threshold", "expected"))
-        yield name, str(n), cell("recall", 3), *f1, f"{mean['gain']:+.1%}", _p(found["p"])
-
-
-def draws() -> Rows:
-    """ContentProfile on every draw of the hidden articles."""
-    found = results("papers")
-    by_draw = found["models"]["ContentProfile"]["draws"]
-    yield "draw", "recall@100", "best fixed N", "ExpectedF1", "gain", "useful messages a day, times as many"
-    for number, day in enumerate(found["days"]):
-        recall, fixed, expected, gain = (
-            by_draw[key][number] for key in ("recall", "fixed", "expected", "gain")
-        )
-        yield (
-            str(number + 1),
-            f"{recall:.3f}",
-            f"{fixed:.4f}",
-            f"{expected:.4f}",
-            f"{gain:+.1%}",
-            f"{day['ratio']:.2f}",
-        )
-
-
-def text_index() -> Rows:
-    """Indexing and searching texts (benchmarks/text_index.py)."""
-    found = results("text_index")
-    yield "", "shortlist", "scikit-learn", "ratio"
-    ours, theirs, ratios = found["shortlist"], found["scikit-learn"], found["ratios"]
-    seconds, memory, rate = "index seconds", "peak memory beyond the texts, GB", "queries per second"
-    yield (
-        f"indexing {found['items']:,} items of 50 words, processor seconds",
-        f"{ours[seconds]:.1f}",
-        f"{theirs[seconds]:.1f}",
-        f"× {ratios['index']:.1f}",
-    )
-    yield "peak memory, GB", f"{ours[memory]:.2f}", f"{theirs[memory]:.2f}", f"× {ratios['memory']:.1f}"
-    for kind, label in (("profiles", "profiles of ten items"), ("three words", "queries of three words")):
-        yield (
-            f"{label}, top 10, per second",
-            f"{ours[rate][kind]:,.0f}",
-            f"{theirs[rate][kind]:,.1f}",
-            f"× {ratios['queries'][kind]:.1f}",
-        )
-
-
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     "performance.md": {
         "train": train,
@@ -437,7 +369,12 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "files": lambda: scale_tables.files(results("scale_files")),
         "clusters": lambda: scale_tables.clusters(results("scale_files")),
     },
-    "content.md": {"content": content, "papers": papers, "draws": draws, "text_index": text_index},
+    "content.md": {
+        "content": lambda: content_tables.content(results("content")),
+        "papers": lambda: content_tables.papers(results("papers"), _p),
+        "draws": lambda: content_tables.draws(results("papers")),
+        "text_index": lambda: content_tables.text_index(results("text_index")),
+    },
     "data.md": {"quantities": quantities, "ratings": ratings},
     "../README.md": {"strict": strict},
 }

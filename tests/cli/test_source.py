@@ -10,6 +10,8 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
+from shortlist.cli.source import Reading, read_source
+from shortlist.errors import DataError
 from tests.postgres import started
 
 FIT = ["--model", "PersonalFrequency", "--test", "held.parquet", "--out", "shop.shortlist", "--json"]
@@ -184,3 +186,17 @@ def test_errors_about_a_file_name_the_flag(here, capsys, text, flag):
     error = capsys.readouterr().err
     assert error.startswith("shortlist: orders.csv: ")
     assert f"(On the command line: {flag}.)" in error
+
+
+@pytest.mark.usefixtures("here")
+def test_guests_and_another_encoding(capsys):
+    Path("shop.csv").write_text("user,item\nZoë,tea\n,jam\nbob,jam\n", encoding="cp1252")
+    with pytest.raises(DataError, match="--encoding"):
+        read_source("shop.csv")
+    with pytest.raises(DataError, match="--missing drop"):
+        read_source("shop.csv", Reading(encoding="cp1252"))
+    data = read_source("shop.csv", Reading(encoding="cp1252", missing="drop"))
+    assert data.users.values.to_list() == ["Zoë", "bob"]
+    assert "1 of 3 rows have no 'user' or 'item' and were dropped." in " ".join(
+        capsys.readouterr().err.split()
+    )
