@@ -8,6 +8,7 @@ import pytest
 import shortlist as sl
 from shortlist.errors import ConfigError, DataWarning
 from shortlist.models.factorization.visits import MAX_MEAN, count_visits, repeat_rows
+from shortlist.models.model_folder import _check_model
 from tests.models.cases import bits, dense
 
 MODELS = {
@@ -91,7 +92,10 @@ def test_threads_do_not_change_weighted_models(name):
     assert np.array_equal(dense(one), dense(four))
 
 
-def test_weights_are_needed_and_not_read_from_files_on_a_cluster(tmp_path):
+def test_weights_are_needed_and_not_read_from_files_on_a_cluster():
+    with pytest.raises(ConfigError, match="weighting must be 'none' to train from files on a cluster"):
+        _check_model(sl.BPRMF(weighting="log"))
+    assert isinstance(_check_model(sl.BPRMF()), sl.BPRMF)
     with pytest.raises(ConfigError, match="needs weights"):
         sl.BPRMF(weighting="log").fit(sl.load_dataset("sample"))
     with pytest.raises(ConfigError, match="squared"):
