@@ -14,6 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests run this file by its path
 import content_tables
+import performance_tables
 import scale_tables
 
 EXAMPLES = Path(__file__).with_name("examples.md")
@@ -25,103 +26,6 @@ def results(name: str) -> dict[str, Any]:
     """Load the results of a benchmark."""
     found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     return found
-
-
-def train() -> Rows:
-    """Training speed (benchmarks/train.py)."""
-    found = results("train")
-    yield (
-        "",
-        "million updates/s",
-        "per processor second",
-        "vs. implicit",
-        "extra memory",
-        "AUC",
-    )
-    for shape in ("dense", "sparse"):
-        data = found.get(shape)
-        if data is None:
-            continue
-        size = f"{data['interactions'] / 1e6:.1f} million rows, {data['items']:,} items"
-        yield (f"**{size}**", "", "", "", "", "")
-        for name, run in data.items():
-            if isinstance(run, dict) and "updates_per_second" in run:
-                yield (
-                    name,
-                    f"{run['updates_per_second'] / 1e6:.1f}",
-                    f"{run['updates_per_processor_second'] / 1e6:.1f}",
-                    f"× {run['processor_ratio_to_implicit']:.1f}",
-                    f"{run['grown_mib']:,} MiB",
-                    f"{run['auc']:.3f}",
-                )
-
-
-def growth() -> Rows:
-    """Cost per row as the data grows."""
-    found = results("train")
-    yield ("rows", "nanoseconds per row and epoch")
-    for point in found["growth"]:
-        yield (f"{point['rows'] / 1e6:.1f} million", f"{point['ns_per_interaction']:.0f}")
-
-
-def recommend() -> Rows:
-    """Retrieval speed (benchmarks/recommend.py)."""
-    found = results("recommend")
-    labels = {
-        "top_20_als": "top 20, ALS factors",
-        "top_20_bpr": "top 20, BPR factors",
-        "dynamic_negatives_10": "above the boundary, `negatives=10`",
-        "dynamic_negatives_100": "above the boundary, `negatives=100`",
-        "dynamic_max_100": "above the boundary, `max_items=100`",
-    }
-    yield ("", "items per list", "µs per user, one core", "vs. implicit", "vs. plain product")
-    for key, size in (("items_27k", "27,000 items"), ("items_1m", "1,000,000 items")):
-        yield (f"**{size}**", "", "", "", "")
-        for name, label in labels.items():
-            case = found[key].get(name)
-            if case is None:
-                continue
-            theirs = case.get("one_thread_cpu_ratio_to_implicit")
-            yield (
-                label,
-                f"{case.get('mean_length', 20):,.0f}",
-                f"{case['one_thread_cpu_us_per_user']:,.0f}",
-                "" if theirs is None else f"× {theirs:.1f}",
-                f"× {case['one_thread_cpu_ratio_to_bare_product']:.1f}",
-            )
-
-
-def single() -> Rows:
-    """Latency for one user."""
-    found = results("recommend")
-    yield ("one user, index prepared", "27,000 items", "1,000,000 items")
-    for name, label in (
-        ("one_user_top_20", "top 20"),
-        ("one_user_dynamic", "above the boundary"),
-        ("one_user_dynamic_max_100", "… `max_items=100`"),
-    ):
-        cases = [found[key].get(name) for key in ("items_27k", "items_1m")]
-        yield (label, *("" if case is None else f"{case['median_ms']:.1f} ms" for case in cases))
-
-
-def rest() -> Rows:
-    """Other measurements."""
-    training, lists = results("train"), results("recommend")
-    memory, index = lists["memory"], lists["items_27k"]["top_20_als"]["index_seconds"]
-    yield ("measurement", "value")
-    first = f"{training['cold_start_seconds']:.0f} s"
-    yield ("compiling the kernels of `BPRMF`, `DKBPRMF`, `HRM` and `DKHRM`, once", first)
-    yield ("updates per second of `HRM`", f"{training['hrm_updates_per_second'] / 1e6:.1f} million")
-    yield ("building the index over 27,000 items, on a busy machine", f"{index:.0f} s")
-    trees = lists["trees"]
-    each, ratio = trees["ns_per_row_and_tree"]["ours"], trees["ratio_to_lightgbm"]
-    yield (
-        "evaluating one tree of `TwoStage` for one candidate, one core",
-        f"{each:.0f} ns, {ratio:.1f} times as fast as LightGBM",
-    )
-    for size in ("few", "many"):
-        users, peak = memory[f"users_{size}"], memory[f"mb_{size}"]
-        yield (f"peak memory while streaming the lists of {users:,} users", f"{peak:,.0f} MB")
 
 
 DATASETS = {"ta-feng": "Ta-Feng", "ml-100k": "MovieLens", "complete-journey": "Complete Journey"}
@@ -217,6 +121,25 @@ def rivals() -> Rows:
             cells.append(f"{row['f1']:.4f}{ours}")
         yield (name, *cells)
     yield ("gap recovered", *(f"{found[key]['gap_recovered']:.1%}" for key in titles))
+
+
+SHORT = {
+    "GP-TopFreq, best fixed N": "GP-TopFreq",
+    "UP-CF, best fixed N": "UP-CF",
+    "TIFU-KNN, best fixed N": "TIFU-KNN",
+    "TwoStage, best fixed N": "`TwoStage`, best fixed N",
+    "TwoStage, PerK": "`TwoStage`, PerK",
+    "TwoStage, expected F1 as chosen on validation": "**`TwoStage`, expected F1**",
+}
+
+
+def summary() -> Rows:
+    """The table of rivals without tests, for the README."""
+    found = results("rivals")
+    titles = {key: title for key, title in (STRICT | DATASETS).items() if key in found}
+    yield ("", *(f"{title} ({found[key]['users']:,} users)" for key, title in titles.items()))
+    for name, title in SHORT.items():
+        yield (title, *(f"{found[key]['rows'][name]['f1']:.4f}" for key in titles))
 
 
 def leave_one_out() -> Rows:
@@ -346,11 +269,11 @@ def ratings() -> Rows:
 
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     "performance.md": {
-        "train": train,
-        "growth": growth,
-        "recommend": recommend,
-        "single": single,
-        "rest": rest,
+        "train": lambda: performance_tables.train(results("train")),
+        "growth": lambda: performance_tables.growth(results("train")),
+        "recommend": lambda: performance_tables.recommend(results("recommend")),
+        "single": lambda: performance_tables.single(results("recommend")),
+        "rest": lambda: performance_tables.rest(*map(results, ("train", "recommend", "compile"))),
     },
     "results.md": {
         "cutoffs": cutoffs,
@@ -376,7 +299,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "text_index": lambda: content_tables.text_index(results("text_index")),
     },
     "data.md": {"quantities": quantities, "ratings": ratings},
-    "../README.md": {"strict": strict},
+    "../README.md": {"strict": strict, "summary": summary},
 }
 
 

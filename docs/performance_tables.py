@@ -1,0 +1,103 @@
+"""Tables of performance.md, from the JSON files of the benchmarks; see tables.py."""
+
+from collections.abc import Iterator
+from typing import Any
+
+Found = dict[str, Any]
+Rows = Iterator[tuple[str, ...]]
+
+
+def train(found: Found) -> Rows:
+    """Training speed (benchmarks/train.py)."""
+    yield (
+        "",
+        "million updates/s",
+        "per processor second",
+        "vs. implicit",
+        "extra memory",
+        "AUC",
+    )
+    for shape in ("dense", "sparse"):
+        data = found.get(shape)
+        if data is None:
+            continue
+        size = f"{data['interactions'] / 1e6:.1f} million rows, {data['items']:,} items"
+        yield (f"**{size}**", "", "", "", "", "")
+        for name, run in data.items():
+            if isinstance(run, dict) and "updates_per_second" in run:
+                yield (
+                    name,
+                    f"{run['updates_per_second'] / 1e6:.1f}",
+                    f"{run['updates_per_processor_second'] / 1e6:.1f}",
+                    f"× {run['processor_ratio_to_implicit']:.1f}",
+                    f"{run['grown_mib']:,} MiB",
+                    f"{run['auc']:.3f}",
+                )
+
+
+def growth(found: Found) -> Rows:
+    """Cost per row as the data grows."""
+    yield ("rows", "nanoseconds per row and epoch")
+    for point in found["growth"]:
+        yield (f"{point['rows'] / 1e6:.1f} million", f"{point['ns_per_interaction']:.0f}")
+
+
+def recommend(found: Found) -> Rows:
+    """Retrieval speed (benchmarks/recommend.py)."""
+    labels = {
+        "top_20_als": "top 20, ALS factors",
+        "top_20_bpr": "top 20, BPR factors",
+        "dynamic_negatives_10": "above the boundary, `negatives=10`",
+        "dynamic_negatives_100": "above the boundary, `negatives=100`",
+        "dynamic_max_100": "above the boundary, `max_items=100`",
+    }
+    yield ("", "items per list", "µs per user, one core", "vs. implicit", "vs. plain product")
+    for key, size in (("items_27k", "27,000 items"), ("items_1m", "1,000,000 items")):
+        yield (f"**{size}**", "", "", "", "")
+        for name, label in labels.items():
+            case = found[key].get(name)
+            if case is None:
+                continue
+            theirs = case.get("one_thread_cpu_ratio_to_implicit")
+            yield (
+                label,
+                f"{case.get('mean_length', 20):,.0f}",
+                f"{case['one_thread_cpu_us_per_user']:,.0f}",
+                "" if theirs is None else f"× {theirs:.1f}",
+                f"× {case['one_thread_cpu_ratio_to_bare_product']:.1f}",
+            )
+
+
+def single(found: Found) -> Rows:
+    """Latency for one user."""
+    yield ("one user, index prepared", "27,000 items", "1,000,000 items")
+    for name, label in (
+        ("one_user_top_20", "top 20"),
+        ("one_user_dynamic", "above the boundary"),
+        ("one_user_dynamic_max_100", "… `max_items=100`"),
+    ):
+        cases = [found[key].get(name) for key in ("items_27k", "items_1m")]
+        yield (label, *("" if case is None else f"{case['median_ms']:.1f} ms" for case in cases))
+
+
+def rest(training: Found, lists: Found, compiling: Found) -> Rows:
+    """Other measurements."""
+    memory, index = lists["memory"], lists["items_27k"]["top_20_als"]["index_seconds"]
+    yield ("measurement", "value")
+    for key, label in (
+        ("four_models", "compiling the kernels of `BPRMF`, `DKBPRMF`, `HRM` and `DKHRM`, once"),
+        ("first_recommend", "… of their first lists"),
+        ("sessions_and_fold_in", "… of sessions and `fold_in`"),
+    ):
+        yield (label, f"{compiling['now'][key]:.1f} processor seconds")
+    yield ("updates per second of `HRM`", f"{training['hrm_updates_per_second'] / 1e6:.1f} million")
+    yield ("building the index over 27,000 items, on a busy machine", f"{index:.0f} s")
+    trees = lists["trees"]
+    each, ratio = trees["ns_per_row_and_tree"]["ours"], trees["ratio_to_lightgbm"]
+    yield (
+        "evaluating one tree of `TwoStage` for one candidate, one core",
+        f"{each:.0f} ns, {ratio:.1f} times as fast as LightGBM",
+    )
+    for size in ("few", "many"):
+        users, peak = memory[f"users_{size}"], memory[f"mb_{size}"]
+        yield (f"peak memory while streaming the lists of {users:,} users", f"{peak:,.0f} MB")
