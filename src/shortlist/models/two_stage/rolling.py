@@ -1,5 +1,6 @@
 """Solutions that are computed again as the history grows: which one is known at a time, and a cache."""
 
+from abc import ABC, abstractmethod
 from threading import RLock
 from typing import Any, Generic, TypeVar
 
@@ -11,7 +12,7 @@ from shortlist.types import Longs
 T = TypeVar("T")
 
 
-class Rolling(Generic[T]):
+class Rolling(ABC, Generic[T]):
     """Solutions after a growing number of baskets, each computed when it is first needed.
 
     The times of the solutions depend only on the number of earlier baskets, so later events change nothing.
@@ -57,15 +58,17 @@ class Rolling(Generic[T]):
         """The oldest cached solution that is not the last one of all, which most requests need."""
         return next((number for number in self._cache if number < self.sizes.size), next(iter(self._cache)))
 
+    @abstractmethod
     def _empty(self) -> T:
-        raise NotImplementedError
+        """What is known before the first solution."""
 
+    @abstractmethod
     def _solve(self, number: int) -> T:
-        raise NotImplementedError
+        """Compute the number-th solution."""
 
+    @abstractmethod
     def _extend(self, solution: T, more: int) -> T:
         """The same solution for a history with more items."""
-        raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_cache": {}, "_lock": None}
