@@ -72,7 +72,7 @@ def test_ctrl_c_keeps_completed_epochs(cluster):
 
 
 def test_ctrl_c_during_an_epoch_stops_the_workers(cluster):
-    """As a person does, the test interrupts again if Ray's compiled code has swallowed the first interrupt."""
+    """The test interrupts again, as a person does, if compiled code of Ray has swallowed the first one."""
     is_over = threading.Event()
 
     def interrupt():
