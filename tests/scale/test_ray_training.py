@@ -72,23 +72,19 @@ def test_ctrl_c_keeps_completed_epochs(cluster):
 
 
 def test_ctrl_c_during_an_epoch_stops_the_workers(cluster):
-    """The test interrupts again, as a person does, if compiled code of Ray has swallowed the first one."""
-    is_over = threading.Event()
-
-    def interrupt():
-        wait = 0.3
-        while not is_over.wait(wait):
-            os.kill(os.getpid(), signal.SIGINT)
-            wait = 10.0
-
-    def start(progress):
+    def interrupt(progress):
         if progress.epoch == 2:
-            threading.Thread(target=interrupt, daemon=True).start()
+            timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
+            timer.start()
 
+    # a shell starts background processes with interrupts ignored
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        one = model("DKHRM", n_epochs=100_000).fit(crowd(), engine=sl.RayEngine(n_workers=2), progress=start)
+        one = model("DKHRM", n_epochs=100_000).fit(
+            crowd(), engine=sl.RayEngine(n_workers=2), progress=interrupt
+        )
     finally:
-        is_over.set()
+        signal.signal(signal.SIGINT, before)
     assert one.stopped_ == "interrupted"
     assert 2 <= one.n_epochs_ < 100_000
     assert all(np.isfinite(array).all() for array in one._state.parameters)
