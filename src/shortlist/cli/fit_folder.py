@@ -10,14 +10,14 @@ import shortlist as sl
 from shortlist.cli.params import Params, name_model
 from shortlist.cli.ray import build_engine
 from shortlist.cli.screen import hide_panics, print_note, progress_lines, show_json, show_text
-from shortlist.cli.source import Reading
+from shortlist.cli.source import BY_NAME, Reading
 from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.models.base import find_model_class
 from shortlist.models.shard_folder import ShardFolder
 from shortlist.text import printable
 from shortlist.tuning.progress import show_progress
 
-OF_FILES = ("separator", "query", "table")  # flags that say nothing about Parquet files
+OF_FILES = ("separator", "encoding", "query", "table")  # flags that say nothing about Parquet files
 
 
 def fit_folder(
@@ -35,6 +35,8 @@ def fit_folder(
     start = time.perf_counter()
     columns = asdict(reading)
     others = others | {name: columns.pop(name) for name in OF_FILES}
+    missing = columns.pop("missing")
+    others["missing"] = None if missing == BY_NAME.missing else missing  # rows are checked file by file
     unused = next((name for name, value in others.items() if value is not None), None)
     if unused is not None:
         raise ConfigError(
