@@ -30,7 +30,7 @@ def contents(folder):
 @pytest.mark.parametrize("name", ["TwoStage", "DKHRM", "PersonalFrequency"])
 def test_same_bytes_as_one_process(cluster, name, tmp_path, monkeypatch):
     monkeypatch.setattr("shortlist.models.contract.MAX_BATCH", 64)
-    monkeypatch.setattr("shortlist.models.factorization.engine.MAX_BATCH", 64)
+    monkeypatch.setattr("shortlist.models.factorization.scoring.MAX_BATCH", 64)
     monkeypatch.setattr("shortlist.models.two_stage.two_stage.BATCH", 64)
     fitted = fit(name, crowd(), **({"n_epochs": 2} if name == "DKHRM" else {}))
     one, other = tmp_path / "one", tmp_path / "other"
