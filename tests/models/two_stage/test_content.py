@@ -11,6 +11,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
 from shortlist.kernels.item_stats import DAY
+from shortlist.kernels.links import LinkTable
 from shortlist.kernels.snapshots import Snapshots
 from shortlist.models.base import load_model
 from shortlist.models.two_stage.content import FAST, SLOW, ItemContent, first_sales
@@ -56,6 +57,19 @@ def snapshot(model, user, at):
     return Snapshots(users, np.array([at]), np.array([-1]))
 
 
+def link_table(data, weights, totals):
+    """A table of the weights of pairs such as "xz", and the total of each item."""
+    n = data.n_items
+    dense, total = np.zeros((n, n), np.float32), np.zeros(n)
+    for pair, weight in weights.items():
+        dense[tuple(data.items.lookup(list(pair)))] = weight
+    for item, value in totals.items():
+        total[data.items.lookup([item])[0]] = value
+    rows, columns = np.nonzero(dense)
+    starts = np.searchsorted(rows, np.arange(n + 1)).astype(np.int64)
+    return LinkTable(starts, columns.astype(np.int32), dense[rows, columns], total)
+
+
 def test_features_by_hand():
     data = Interactions.from_tuples([("a", "x", 0), ("a", "y", SECONDS), ("a", "z", SECONDS), ("b", "w", 0)])
     items = pl.DataFrame(
@@ -65,16 +79,28 @@ def test_features_by_hand():
     content = ItemContent.fit(Items.from_frame(items, categories=["kind"]), history)
     assert content.names == (
         "content_kind_profile", "content_kind_latest", "content_price_relative", "content_listed_days",
+        "content_linked", "content_companions",
     )  # fmt: skip
     log = TwoStage(**SMALL)._replay(history).layout.log.users
     at = Snapshots(np.array([0, 0], np.int32), np.array([DAY, 3 * DAY]), np.array([-1, -1]))
     w = data.items.lookup(["w"])[0]
-    found = content.features(log, at, np.array([0, 1, 2]), np.array([w, w], np.int32))
-    assert found[0] == pytest.approx([1, 1, np.log(8 / 2), 1])  # the basket of that day is not known yet
+    links = {"xz": 3, "zx": 3, "wy": 2, "yw": 2}
+    together = link_table(data, links, {"x": 4, "z": 3, "w": 4, "y": 5})
+    found = content.features(log, together, at, np.array([0, 1, 2]), np.array([w, w], np.int32))
+    # the basket of that day is not known yet; x is bought with z, which is of the kind of w, and w with y
+    assert found[0] == pytest.approx([1, 1, np.log(8 / 2), 1, 3 / 4, 0])
     both = 2 + SLOW
     usual = (SLOW * 2 + 4) / (SLOW + 1)  # z has no price
     assert found[1] == pytest.approx(
-        [(SLOW + 1) / both, (FAST + 1) / (2 + FAST), np.log(8 / usual), 3], rel=1e-5
+        [
+            (SLOW + 1) / both,
+            (FAST + 1) / (2 + FAST),
+            np.log(8 / usual),
+            3,
+            (SLOW * 3 / 4 + 2 / 5 + 3 / 3) / both,
+            2 / 4 / both,  # w is bought with y only
+        ],
+        rel=1e-5,
     )
 
 

@@ -16,6 +16,7 @@ from shortlist.core.ragged import ItemSets, read_only, starts
 from shortlist.data.history import History
 from shortlist.data.items import Items
 from shortlist.kernels.item_stats import DAY, SalesIndex, UserLog
+from shortlist.kernels.links import LinkTable
 from shortlist.kernels.postings import score_rows
 from shortlist.kernels.snapshots import Snapshots
 from shortlist.types import Doubles, Floats, Ints, Longs
@@ -24,6 +25,7 @@ NEW_DAYS = 30  # items are new for so long after their first sale
 SLOW, FAST = 0.95, 0.5  # what a basket counts one basket later: in the profile, and in the latest items
 NEVER = np.iinfo(np.int64).max
 PREFIX = "content_"
+ACROSS_FIELDS = ("linked", "companions")  # computed once, after the features of the fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +46,8 @@ class ItemContent:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The features, field by field."""
-        return tuple(f"{PREFIX}{field.name}_{part}" for field in self.space.fields for part in _parts(field))
+        own = (f"{PREFIX}{field.name}_{part}" for field in self.space.fields for part in _parts(field))
+        return (*own, *(PREFIX + name for name in ACROSS_FIELDS))
 
     @cached_property
     def _by_field(self) -> list[csr_array]:
@@ -80,7 +83,9 @@ class ItemContent:
         return replace(self, vectors=align_rows(both, place), values=values[place])
 
     # ------------------------------------------------------------------ features
-    def features(self, users: UserLog, snapshots: Snapshots, indptr: Longs, items: Ints) -> Floats:
+    def features(
+        self, users: UserLog, together: LinkTable, snapshots: Snapshots, indptr: Longs, items: Ints
+    ) -> Floats:
         """(n_candidates, n) features of the candidates of snapshots, which `indptr` separates."""
         slow, fast = (decayed_items(users, snapshots, decay, self.vectors.shape[0]) for decay in (SLOW, FAST))
         at = np.repeat(snapshots.at, np.diff(indptr))
@@ -93,8 +98,27 @@ class ItemContent:
                 columns.append(_relative(value, self._usual(slow, number, indptr), self.values[:, number]))
             else:
                 vectors = self._by_field[number]
-                columns += [_similarity(shares, vectors, indptr, items) for shares in (slow, fast)]
+                columns += [_similarity(shares @ vectors, vectors, indptr, items) for shares in (slow, fast)]
+        columns += self._across_links(slow, together, indptr, items)
         return np.stack(columns, axis=1).astype(np.float32)
+
+    def _across_links(
+        self, shares: csr_array, together: LinkTable, indptr: Longs, items: Ints
+    ) -> tuple[Floats, Floats]:
+        """Similarity of a candidate to what is bought with the user's items, and the other way round.
+
+        The other way round is the similarity of the user's items to what is bought with the candidate: 0
+        if it has no sales, while the first needs none.
+        """
+        n, vectors = self.vectors.shape[0], self._compared
+        links = csr_array((together.weight, together.other, together.starts), shape=(n, n))
+        scale = 1 / np.maximum(together.total, 1.0)
+        scaled = csr_array((shares.data * scale[shares.indices], shares.indices, shares.indptr), shares.shape)
+        linked = _similarity(scaled @ links @ vectors, vectors, indptr, items)
+        wanted, place = np.unique(items, return_inverse=True)
+        companions = csr_array(links[wanted] @ vectors)
+        found = _similarity(shares @ vectors, companions, indptr, place.astype(np.int32))
+        return linked, (found * scale[items]).astype(np.float32)
 
     def _usual(self, shares: csr_array, number: int, indptr: Longs) -> Doubles:
         """(n_candidates,) the user's usual value of a field; NaN if none of the items has one."""
@@ -175,9 +199,9 @@ def decayed_items(users: UserLog, snapshots: Snapshots, decay: float, n_items: i
     return csr_array(joined, shape=(snapshots.at.size, n_items))
 
 
-def _similarity(shares: csr_array, vectors: csr_array, indptr: Longs, items: Ints) -> Floats:
-    """(n_candidates,) the mean similarity of a candidate to the user's items."""
-    profiles = csr_array(shares @ vectors, dtype=np.float32)
+def _similarity(profiles: csr_array, vectors: csr_array, indptr: Longs, items: Ints) -> Floats:
+    """(n_candidates,) the product of each candidate's vector and the profile of its snapshot."""
+    profiles, vectors = (csr_array(each, dtype=np.float32) for each in (profiles, vectors))
     profiles.sort_indices()
     found, scratch = np.empty(items.size, np.float32), np.zeros(vectors.shape[1], np.float32)
     score_rows(to_rows(profiles), to_rows(vectors), indptr, items, scratch, found)

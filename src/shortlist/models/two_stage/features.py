@@ -135,7 +135,7 @@ def compute_features(
         block = _compute_block(replay, state, users, snapshots, more, part, negative_rate)
         if quantities is not None:
             block = _add_quantities(block, snapshots, quantities)
-        return block if content is None else _add_content(block, users, snapshots, content)
+        return block if content is None else _add_content(block, replay, users, snapshots, content, part)
 
     if len(states) == 1:
         yield from map(compute, range(len(ranges)))
@@ -160,9 +160,17 @@ def _propose_content(
     return GivenCandidates(read_only(np.concatenate([before, sets.indptr])), read_only(sets.items), False)
 
 
-def _add_content(block: Block, users: UserLog, snapshots: Snapshots, content: ItemContent) -> Block:
-    own = _slice(snapshots, block.first, block.first + block.indptr.size - 1)
-    more = content.features(users, own, read_only(block.indptr), read_only(block.items))
+def _add_content(
+    block: Block,
+    replay: EventReplay,
+    users: UserLog,
+    snapshots: Snapshots,
+    content: ItemContent,
+    part: BlockRange,
+) -> Block:
+    own = _slice(snapshots, part.first, part.last)
+    together = replay.layout.links.solution(part.links).together
+    more = content.features(users, together, own, read_only(block.indptr), read_only(block.items))
     return block._replace(features=np.concatenate([block.features, more], axis=1))
 
 
