@@ -29,12 +29,12 @@ RISING = list(np.linspace(0.0, 0.4, 40))
 @pytest.mark.parametrize(
     ("scores", "leader", "expected"),
     [
-        (FLAT, 0.15, 20),  # 0.1 < 0.7 * 0.15
+        (FLAT, 0.15, 10),  # 0.1 < 0.7 * 0.15
         (FLAT, 0.14, None),  # 0.1 > 0.7 * 0.14
         (FLAT, 0.0, None),  # nothing is known of other models
-        (RISING, 0.4, None),  # after 20 epochs 0.195, but 0.01 more with every epoch
-        (RISING, 0.6, 20),  # 0.195 + 20 * 0.0103 < 0.7 * 0.6
-        ([0.01 * k for k in range(1, 23)] + FLAT, 0.4, 26),  # 0.22, and little growth since epoch 21
+        (RISING, 0.4, None),  # after 10 epochs 0.09, but 0.01 more with every epoch
+        (RISING, 0.45, 10),  # 0.09 + 20 * 0.01 < 0.7 * 0.45
+        ([0.02 * k for k in range(1, 12)] + FLAT, 0.4, 16),  # growth ended at 0.22 five epochs ago
         ([None] * 40, 1.0, None),  # no validation
     ],
 )
@@ -45,7 +45,7 @@ def test_training_ends_where_the_f1_cannot_reach_the_goal(scores, leader, expect
 def test_the_highest_f1_counts():
     """Epochs of lower F1 after the best one do not count as a loss."""
     assert last_epoch([0.12, *FLAT], 0.17) is None
-    assert last_epoch([0.12, *FLAT], 0.18) == 20
+    assert last_epoch([0.12, *FLAT], 0.18) == 10
 
 
 def test_a_model_far_behind_is_reported_and_not_trained_to_the_end(monkeypatch):
@@ -63,14 +63,12 @@ def test_a_model_far_behind_is_reported_and_not_trained_to_the_end(monkeypatch):
 
 @pytest.mark.parametrize("arguments", [{"filter_seen": True}, {"validation": "by_time"}])
 def test_f1_that_cannot_be_compared_ends_no_training(monkeypatch, arguments):
-    monkeypatch.setattr(epoch_watch, "MIN_EPOCHS", 6)
     monkeypatch.setattr(epoch_watch, "FAR", 10.0)
     report = sl.fit(shoppers(), models=["PersonalFrequency", "BPRMF"], budget=1, **arguments).selection_
     assert {row["model"] for row in report.models} == {"PersonalFrequency", "BPRMF"}
 
 
 def test_a_configured_model_is_trained_to_the_end(monkeypatch):
-    monkeypatch.setattr(epoch_watch, "MIN_EPOCHS", 6)
     monkeypatch.setattr(epoch_watch, "FAR", 10.0)
     report = sl.fit(shoppers(), models=["PersonalFrequency", sl.BPRMF(n_epochs=15)], budget=1).selection_
     assert {row["model"] for row in report.models} == {"PersonalFrequency", "BPRMF"}

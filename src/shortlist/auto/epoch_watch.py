@@ -4,7 +4,7 @@ from shortlist.errors import TrainingError
 from shortlist.models.factorization.training import Progress
 
 FAR = 0.7  # share of the best model's F1 that a model must be able to reach
-MIN_EPOCHS = 20  # that every model is trained: factors may first take ten to become better than popularity
+MIN_EPOCHS = 10  # that every model is trained
 RECENT = 5  # epochs whose growth of the F1 is continued
 AHEAD = 20  # epochs that it is continued for
 

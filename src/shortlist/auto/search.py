@@ -12,7 +12,6 @@ from shortlist.data.items import Items
 from shortlist.errors import DataError, TrainingError
 from shortlist.models.base import Recommender, find_model_class
 from shortlist.models.factorization.training import Progress
-from shortlist.models.factorization.validation import MAX_ITEMS
 from shortlist.models.selection import METRIC_NAMES
 from shortlist.tuning.progress import ProgressDisplay
 from shortlist.tuning.space import SPACES, default_space, draw
@@ -163,9 +162,7 @@ class Search:
             items=self.items,
         )
         self.halves.add(found)
-        self.leader_f1 = max(
-            self.leader_f1, *found.curve["f1"][:MAX_ITEMS]
-        )  # as many items as in an epoch's F1
+        self.leader_f1 = max(self.leader_f1, float(found.curve["f1"].max()))  # type: ignore[arg-type]
         return found
 
     @staticmethod
