@@ -101,3 +101,18 @@ def rest(training: Found, lists: Found, compiling: Found) -> Rows:
     for size in ("few", "many"):
         users, peak = memory[f"users_{size}"], memory[f"mb_{size}"]
         yield (f"peak memory while streaming the lists of {users:,} users", f"{peak:,.0f} MB")
+
+
+def lists(found: Found) -> Rows:
+    """Lists of TwoStage for many users at one time (benchmarks/waiting.py)."""
+    titles = {"0.5": "generated, 0.5 million rows", "online-retail": "Online Retail", "ta-feng": "Ta-Feng"}
+    yield ("data", "users", "users per processor second", "before", "times as fast")
+    for key, title in titles.items():
+        run, before = found["lists"][key]["this tree"], found["lists"][key]["commit"]
+        yield (
+            title,
+            f"{run['users']:,}",
+            f"{run['users_per_processor_second']:,.0f}",
+            f"{before['users_per_processor_second']:,.0f}",
+            f"× {found['lists'][key]['times_as_fast']:.1f}",
+        )

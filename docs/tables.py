@@ -273,6 +273,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "growth": lambda: performance_tables.growth(results("train")),
         "recommend": lambda: performance_tables.recommend(results("recommend")),
         "single": lambda: performance_tables.single(results("recommend")),
+        "lists": lambda: performance_tables.lists(results("waiting")),
         "rest": lambda: performance_tables.rest(*map(results, ("train", "recommend", "compile"))),
     },
     "results.md": {
