@@ -7,17 +7,7 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.item_stats import DAY, Rules, replay_until, top_positive
 from shortlist.models.two_stage.snapshots import TREND_WINDOW, WINDOWS, EventReplay
-
-
-def baskets(seed, n_users=8, n_items=9):
-    rng = np.random.default_rng(seed)
-    rows = []
-    for user in range(n_users):
-        for day in np.sort(rng.permutation(12)[: rng.integers(1, 6)]):
-            rows += [
-                (user, int(i), int(day) * 86_400) for i in rng.permutation(n_items)[: rng.integers(1, 4)]
-            ]
-    return Interactions.from_tuples(rows)
+from tests.kernels.cases import baskets
 
 
 def layout(data, window=2):

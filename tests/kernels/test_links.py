@@ -7,24 +7,13 @@ import pytest
 
 from shortlist.core.ragged import starts
 from shortlist.data.history import History
-from shortlist.data.interactions import Interactions
 from shortlist.kernels.item_stats import DAY, Rules
 from shortlist.kernels.links import LinkTable, MergeScratch, NewPairs, PairKind, list_pairs, merge_links
 from shortlist.models.two_stage import rolling_links
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
+from tests.kernels.cases import baskets
 
 DECAY = 0.5
-
-
-def baskets(seed, n_users=8, n_items=9):
-    rng = np.random.default_rng(seed)
-    rows = []
-    for user in range(n_users):
-        for day in np.sort(rng.permutation(12)[: rng.integers(1, 6)]):
-            rows += [
-                (user, int(i), int(day) * 86_400) for i in rng.permutation(n_items)[: rng.integers(1, 4)]
-            ]
-    return Interactions.from_tuples(rows)
 
 
 def layout(data, window=2, decay=DECAY):

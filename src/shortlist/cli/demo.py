@@ -1,4 +1,4 @@
-"""`shortlist demo`: the whole workflow on real data, in about a minute once the kernels are compiled."""
+"""`shortlist demo`: the whole workflow on real data, in less than a minute."""
 
 from importlib.util import find_spec
 from pathlib import Path
