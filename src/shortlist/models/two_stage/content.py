@@ -201,7 +201,7 @@ def decayed_items(users: UserLog, snapshots: Snapshots, decay: float, n_items: i
 
 def _similarity(profiles: csr_array, vectors: csr_array, indptr: Longs, items: Ints) -> Floats:
     """(n_candidates,) the product of each candidate's vector and the profile of its snapshot."""
-    profiles, vectors = profiles.astype(np.float32), vectors.astype(np.float32)
+    profiles, vectors = (each.astype(np.float32, copy=False) for each in (profiles, vectors))
     profiles.sort_indices()
     found, scratch = np.empty(items.size, np.float32), np.zeros(vectors.shape[1], np.float32)
     score_rows(to_rows(profiles), to_rows(vectors), indptr, items, scratch, found)
