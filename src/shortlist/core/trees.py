@@ -20,7 +20,7 @@ from shortlist.kernels.trees import (
     sum_splits,
     sum_trees,
 )
-from shortlist.types import Bools, Doubles, Floats
+from shortlist.types import Bools, Doubles, Floats, Ints
 
 Text = npt.NDArray[np.uint8]
 MAX_BIN = 127
@@ -64,6 +64,13 @@ def bin_columns(columns: Floats, y: Bools | Doubles, weight: Floats | None) -> A
     # with the filter, columns would depend on the smallest leaf of the ensemble that is trained first
     settings = {"max_bin": MAX_BIN, "feature_pre_filter": False, "num_threads": 1, "verbose": -1}
     return _lightgbm().Dataset(columns, y, weight=weight, params=settings).construct()
+
+
+def take_rows(binned: Any, rows: Ints, weight: Floats) -> Any:
+    """Some rows (n,) of the result of `bin_columns`, in increasing order, with these weights (n,)."""
+    taken = binned.subset(rows).construct()
+    taken.set_weight(weight)
+    return taken
 
 
 def grow_trees(binned: Any, params: TreeParams) -> Text:

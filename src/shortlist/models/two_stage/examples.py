@@ -39,29 +39,49 @@ def collect_examples(
     """The candidates of the last baskets: all that were bought, and a share of the others."""
     log = replay.layout.log
     snapshots = select_last_snapshots(log, n_snapshots)
-    used, parts = np.zeros(snapshots.user.size, np.bool_), []
+    used = np.zeros(snapshots.user.size, np.bool_)
+    features, parts = RowBuffer(), []
     for block in compute_blocks_on(engine, replay, snapshots, n_threads, content, negative_rate):
         numbers = block.first + np.arange(block.indptr.size - 1)
         used[numbers] = block.non_empty
         owner = np.repeat(numbers, np.diff(block.indptr))
-        parts.append((owner, block.items.copy(), block.features.copy(), block.labels, block.user_features))
-    if not any(part[3].any() for part in parts):
+        parts.append((owner, block.items.copy(), block.labels.copy(), block.user_features))
+        features.append(block.features)
+    if not any(part[2].any() for part in parts):
         raise DataError(
             "TwoStage needs users whose later baskets contain a proposed item, got none; "
             "add users with two or more baskets, or use Popularity or PersonalFrequency."
         )
-    columns = [list(each) for each in zip(*parts, strict=True)]
-    parts.clear()
-    owner, items, features, y, user_features = (np.concatenate(columns.pop(0)) for _ in range(5))
+    owner, items, y, user_features = (np.concatenate(each) for each in zip(*parts, strict=True))
     return Examples(
         replay=replay,
         snapshots=Snapshots(snapshots.user[used], snapshots.at[used], snapshots.target[used]),
         owner=(np.cumsum(used) - 1)[owner],
         items=items,
-        features=features,
+        features=features.finish(),
         labels=y,
         weight=np.where(y, 1.0, 1 / negative_rate).astype(np.float32),
         user_features=user_features,
         sizes=np.diff(log.users.baskets)[snapshots.target[used]].astype(np.float64),
         content=content,
     )
+
+
+class RowBuffer:
+    """Rows that arrive block by block. The buffer grows in place, so that no second copy is needed."""
+
+    def __init__(self) -> None:
+        self._rows: Floats = np.empty((0, 0), np.float32)
+        self._n = 0
+
+    def append(self, rows: Floats) -> None:
+        end = self._n + rows.shape[0]
+        if end > self._rows.shape[0]:
+            self._rows.resize((end + end // 8, rows.shape[1]), refcheck=False)
+        self._rows[self._n : end] = rows
+        self._n = end
+
+    def finish(self) -> Floats:
+        """All rows. The buffer must not be used afterwards."""
+        self._rows.resize((self._n, self._rows.shape[1]), refcheck=False)
+        return self._rows

@@ -4,13 +4,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from shortlist.core.ragged import read_only
-from shortlist.kernels.candidates import DECAYS, GivenCandidates
+from shortlist.kernels.candidates import DECAYS, EASEWeights, GivenCandidates
 from shortlist.kernels.item_stats import ReplayState, UserLog
+from shortlist.kernels.links import Links
 from shortlist.kernels.snapshots import (
     N_FEATURES,
     N_USER_FEATURES,
@@ -22,6 +23,9 @@ from shortlist.models.two_stage.content import ItemContent, first_sales
 from shortlist.models.two_stage.quantities import Quantities
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
 from shortlist.types import Bools, Floats, Ints, Longs
+
+T = TypeVar("T")
+Known = tuple[Links, EASEWeights]  # solutions of a time
 
 MAX_SOURCES = 8  # candidates per snapshot are at most this many times candidates_per_source
 BLOCK = 512  # snapshots per block
@@ -127,20 +131,25 @@ def compute_features(
         return
     states = replay.states(min(n_threads, len(ranges)), int(snapshots.at[0]), int(snapshots.at[-1]))
 
-    def compute(number: int) -> Block:
+    layout = replay.layout
+
+    def known(number: int) -> Known:
+        return layout.links.solution(ranges[number].links), layout.ease.solution(ranges[number].ease)
+
+    def compute(number: int, known: Known) -> Block:
         state, part = states[number % len(states)], ranges[number]
         more = given
         if content is not None and not given.only:
             more = _propose_content(content, replay, users, snapshots, part)
-        block = _compute_block(replay, state, users, snapshots, more, part, negative_rate)
+        block = _compute_block(replay, state, users, snapshots, more, part, known, negative_rate)
         if quantities is not None:
             block = _add_quantities(block, snapshots, quantities)
-        return block if content is None else _add_content(block, replay, users, snapshots, content, part)
+        return block if content is None else _add_content(block, users, snapshots, content, known)
 
     if len(states) == 1:
-        yield from map(compute, range(len(ranges)))
+        yield from (compute(number, known(number)) for number in range(len(ranges)))
     else:
-        yield from _run_in_order(compute, len(ranges), len(states))
+        yield from _run_in_order(known, compute, len(ranges), len(states))
     replay.keep(states)
 
 
@@ -161,16 +170,10 @@ def _propose_content(
 
 
 def _add_content(
-    block: Block,
-    replay: EventReplay,
-    users: UserLog,
-    snapshots: Snapshots,
-    content: ItemContent,
-    part: BlockRange,
+    block: Block, users: UserLog, snapshots: Snapshots, content: ItemContent, known: Known
 ) -> Block:
-    own = _slice(snapshots, part.first, part.last)
-    together = replay.layout.links.solution(part.links).together
-    more = content.features(users, together, own, read_only(block.indptr), read_only(block.items))
+    own = _slice(snapshots, block.first, block.first + block.indptr.size - 1)
+    more = content.features(users, known[0].together, own, read_only(block.indptr), read_only(block.items))
     return block._replace(features=np.concatenate([block.features, more], axis=1))
 
 
@@ -195,14 +198,19 @@ def _plan_blocks(
     ]
 
 
-def _run_in_order(compute: Callable[[int], Block], n: int, n_workers: int) -> Iterator[Block]:
-    """compute(0) … compute(n - 1), in order; a call starts after the one `n_workers` before it has ended."""
+def _run_in_order(
+    prepare: Callable[[int], T], compute: Callable[[int, T], Block], n: int, n_workers: int
+) -> Iterator[Block]:
+    """compute(0, prepare(0)) … compute(n - 1, prepare(n - 1)), in order, by the threads of a pool.
+
+    A call starts after the one `n_workers` before it has ended; this thread prepares all of them.
+    """
     with ThreadPoolExecutor(n_workers) as pool:
-        running = deque(pool.submit(compute, number) for number in range(n_workers))
+        running = deque(pool.submit(compute, number, prepare(number)) for number in range(n_workers))
         for number in range(n):
             block = running.popleft().result()
             if number + n_workers < n:
-                running.append(pool.submit(compute, number + n_workers))
+                running.append(pool.submit(compute, number + n_workers, prepare(number + n_workers)))
             yield block
 
 
@@ -213,6 +221,7 @@ def _compute_block(
     snapshots: Snapshots,
     given: GivenCandidates,
     part: BlockRange,
+    known: Known,
     negative_rate: float,
 ) -> Block:
     first, last = part.first, part.last
@@ -227,10 +236,9 @@ def _compute_block(
         np.empty((last - first, N_USER_FEATURES), np.float32),
         np.empty(last - first, np.bool_),
     )
-    layout, scratch = replay.layout, replay.take_scratch()
-    known = layout.links.solution(part.links), layout.ease.solution(part.ease)
+    log, scratch = replay.layout.log, replay.take_scratch()
     share = first, last, float(negative_rate)
-    fill_features(layout.log, state, users, replay.rules, known, scratch, snapshots, given, share, out)
+    fill_features(log, state, users, replay.rules, known, scratch, snapshots, given, share, out)
     replay.return_scratch(scratch)
     n = out.indptr[-1]
     return Block(first, out.indptr, out.items[:n], out.features[:n], out.labels[:n], out.users, out.non_empty)

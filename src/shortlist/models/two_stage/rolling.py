@@ -48,15 +48,18 @@ class Rolling(ABC, Generic[T]):
             return self._empty()
         with self._lock:
             if number not in self._cache:
+                before = max((known for known in self._cache if known < number), default=0)
+                self._make_room({before, self.sizes.size})  # a solution may be counted on from the one before
                 found = self._solve(number)
-                while len(self._cache) >= self.max_cached:
-                    del self._cache[self._dispensable()]
+                self._make_room({self.sizes.size})
                 self._cache[number] = found
             return self._cache[number]
 
-    def _dispensable(self) -> int:
-        """The oldest cached solution that is not the last one of all, which most requests need."""
-        return next((number for number in self._cache if number < self.sizes.size), next(iter(self._cache)))
+    def _make_room(self, needed: set[int]) -> None:
+        """Forget the oldest cached solutions that are not needed. Most requests need the last one of all."""
+        for number in list(self._cache):
+            if len(self._cache) >= self.max_cached and number not in needed:
+                del self._cache[number]
 
     @abstractmethod
     def _empty(self) -> T:

@@ -18,7 +18,7 @@ REG = 100.0
 class RollingEASE(Rolling[EASEWeights]):
     """EASE weights of the last solution before a given time."""
 
-    max_cached = 16
+    max_cached = 4
 
     def __init__(self, log: EventLog, n_items: int) -> None:
         super().__init__(log, n_items, FIRST_BASKETS, GROWTH)

@@ -24,7 +24,7 @@ MAX_LINKS = 300  # per item and table; lighter pairs are forgotten
 class RollingLinks(Rolling[Links]):
     """The heaviest links of each item after the last solution before a given time."""
 
-    max_cached = 3
+    max_cached = 2
 
     def __init__(self, log: EventLog, n_items: int, rules: Rules) -> None:
         super().__init__(log, n_items, FIRST_BASKETS, GROWTH)
