@@ -70,22 +70,33 @@ class BatchRecommender(Generic[S]):
 
     def lists(self) -> RankedLists:
         """The lists of all users of the request."""
-        parts = [with_propensities(part, self.request.options) for part in self.batches()]
-        lists = concat_lists(parts) if parts else empty_lists(self.request.user_ids, self.item_ids, "top_n")
-        state = self.request.state
+        request, order = self.request, self._order_by_time()
+        parts = [with_propensities(part, request.options) for part in self.batches(order)]
+        lists = concat_lists(parts) if parts else empty_lists(request.user_ids, self.item_ids, "top_n")
+        if order is not None:
+            lists = lists.take(np.argsort(order))
+        state = request.state
         warn_if_all_empty(type(self.model).__name__, lists.reason, lists.items.size)
         return replace(
             lists, item_names=state.history.item_names, source=state.fingerprint, origin=state.history.base
         )
 
-    def batches(self) -> Iterator[RankedLists]:
-        """The lists batch by batch, in the order of the users."""
-        size, n_users = self.model.batch_size(self.request.state), len(self.request)
+    def _order_by_time(self) -> Longs | None:
+        """Positions of the users by prediction time, so that only one batch needs what was known at a time."""
+        times = self.request.timestamps
+        if times is None or times.size <= self.model.batch_size(self.request.state):
+            return None
+        return np.argsort(times, kind="stable")
+
+    def batches(self, order: Longs | None = None) -> Iterator[RankedLists]:
+        """The lists batch by batch, in the order of the users or in another one (n,)."""
+        request = self.request if order is None else self.request.take(order)
+        size, n_users = self.model.batch_size(request.state), len(request)
         if 0 < n_users <= size:
-            yield self._recommend_batch(self.request)
+            yield self._recommend_batch(request)
             return
         for start in range(0, n_users, size):
-            yield self._recommend_batch(self.request.part(slice(start, start + size)))
+            yield self._recommend_batch(request.part(slice(start, start + size)))
 
     def _recommend_batch(self, request: RecommendRequest[S]) -> RankedLists:
         """Lists of known and unknown users; the fallback replaces empty ones."""
