@@ -9,17 +9,19 @@ from scipy.sparse import csr_array, vstack
 
 from shortlist.core.checks import check_array
 from shortlist.core.estimator import check_number, check_whole
+from shortlist.core.threads import map_slices
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
+from shortlist.kernels.neighbors import KnownVectors, SparseRows, score_with_neighbors
 from shortlist.models.base import Recommender
 from shortlist.models.contract import FitOptions, ModelState
 from shortlist.models.weighting import COUNT_ROWS, WeightParams, WeightTransform
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
-from shortlist.types import Doubles, Ints
+from shortlist.types import Floats, Ints
 
-BLOCK = 512  # users compared with all others at once
+BLOCK = 256  # users that a thread compares with all others at once
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,9 +48,14 @@ class TIFUKNNState(ModelState):
         return csr_array(vstack([known, fresh], format="csr")[row])
 
     @cached_property
-    def norms(self) -> Doubles:
-        """(n_users,) squared."""
-        return np.asarray(self.vectors.multiply(self.vectors).sum(axis=1))
+    def compared(self) -> KnownVectors:
+        """The vectors of all users, in the form in which users are compared."""
+        norms = np.asarray(self.vectors.multiply(self.vectors).sum(axis=1))
+        return KnownVectors(sparse_rows(self.vectors), sparse_rows(csr_array(self.vectors.T)), norms)
+
+
+def sparse_rows(matrix: csr_array) -> SparseRows:
+    return SparseRows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data)
 
 
 class Decay(NamedTuple):
@@ -148,39 +155,27 @@ class TIFUKNN(WeightParams, Recommender):
 
     def score(self, request: RecommendRequest[TIFUKNNState]) -> Scores:
         """The mix of own and neighbors' frequencies."""
-        own, others = self._parts(request)
-        return Scores(values=(self.own * own + (1 - self.own) * others).astype(np.float32))
+        return Scores(values=self._mix(request, self.own, 1 - self.own))
 
-    def _parts(self, request: RecommendRequest[TIFUKNNState]) -> tuple[Doubles, Doubles]:
-        """(n, n_items) the users' own vectors and the mean vectors of their neighbors."""
+    def _mix(self, request: RecommendRequest[TIFUKNNState], own: float, others: float) -> Floats:
+        """(n, n_items) own · (users' vectors) + others · (mean vectors of the nearest other users)."""
         state = request.state
         mine = user_vectors(request.history, state.decay, state.transform)
-        others = np.zeros((len(request), state.history.n_items))
-        themselves = None if request.is_session else request.users
-        for start in range(0, len(request), BLOCK):
-            part = slice(start, start + BLOCK)
-            known = None if themselves is None else themselves[part]
-            others[part] = self._neighbors_mean(state, mine[part], known)
-        return mine.toarray(), others
+        numbers = np.full(len(request), -1) if request.is_session else request.users.astype(np.int64)
+        k = min(self.n_neighbors, state.history.n_users)
+        mixed = np.empty(mine.shape, np.float32)
 
-    def _neighbors_mean(self, state: TIFUKNNState, mine: csr_array, users: Ints | None) -> Doubles:
-        """(n, n_items) mean vectors of the nearest users, the users themselves left out."""
-        n_users, n = state.history.n_users, mine.shape[0]
-        k = min(self.n_neighbors, n_users - (users is not None))
-        if k < 1:
-            return np.zeros(mine.shape)
-        distance = state.norms[None, :] - 2 * (mine @ state.vectors.T).toarray()  # own norm: same for all
-        if users is not None:
-            distance[np.arange(n), users] = np.inf
-        nearest = np.sort(np.argpartition(distance, k - 1, axis=1)[:, :k], axis=1)
-        starts = np.arange(n + 1) * k
-        picks = csr_array((np.full(nearest.size, 1 / k), nearest.ravel(), starts), shape=(n, n_users))
-        return np.asarray((picks @ state.vectors).toarray())
+        def fill(part: slice) -> None:
+            users = sparse_rows(mine[part])
+            score_with_neighbors(users, numbers[part], state.compared, k, own, others, mixed[part])
+
+        map_slices(fill, len(request), BLOCK, request.n_threads)
+        return mixed
 
     def contributions(self, request: RecommendRequest[TIFUKNNState], items: Ints) -> Contributions:
         """The parts of the user's own baskets and of the neighbors'."""
-        own, others = self._parts(request)
-        both = np.stack([self.own * own[0, items], (1 - self.own) * others[0, items]], axis=1)
+        parts = self._mix(request, self.own, 0.0), self._mix(request, 0.0, 1 - self.own)
+        both = np.stack([part[0, items] for part in parts], axis=1)
         return [largest_first(["own baskets", "neighbors"], row) for row in both]
 
     def _to_arrays(self, state: TIFUKNNState) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -82,7 +82,7 @@ class BatchRecommender(Generic[S]):
         )
 
     def _order_by_time(self) -> Longs | None:
-        """Positions of the users by prediction time, so that only one batch needs what was known at a time."""
+        """Positions of the users by prediction time, so that few batches need what was known at a time."""
         times = self.request.timestamps
         if times is None or times.size <= self.model.batch_size(self.request.state):
             return None
