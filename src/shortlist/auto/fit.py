@@ -58,7 +58,8 @@ def fit(
     The last basket of each user is held out (or a random share of each user's items, if few users return);
     `validation` selects another way.
     Every candidate model is fitted on the rest with its default settings, and those that reach 95% of the
-    best one also with random ones. The model with the highest metric at its best fixed N is selected. A
+    best one also with random ones. The training of a model given by name ends early where its validation F1
+    stays far below the best model's. The model with the highest metric at its best fixed N is selected. A
     cutoff is selected on the same data with `choose_cutoff`; a fixed N is used if no other is better. Finally
     the model is fitted on all data, for the best number of epochs. The result depends only on the data, the
     seed and the arguments.

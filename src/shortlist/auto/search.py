@@ -4,12 +4,15 @@ from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from typing import Any
 
+from shortlist.auto.epoch_watch import EpochWatch
 from shortlist.auto.held_out import HalfSelections
 from shortlist.core.engine import Engine
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import DataError, TrainingError
-from shortlist.models.base import Recommender
+from shortlist.models.base import Recommender, find_model_class
+from shortlist.models.factorization.training import Progress
+from shortlist.models.factorization.validation import MAX_ITEMS
 from shortlist.models.selection import METRIC_NAMES
 from shortlist.tuning.progress import ProgressDisplay
 from shortlist.tuning.space import SPACES, default_space, draw
@@ -43,14 +46,18 @@ class Search:
         self.rows: list[dict[str, Any]] = []
         self.skipped: dict[str, str] = {}
         self.halves = HalfSelections()
+        self.leader_f1 = 0.0  # of the models validated so far
 
     def run(self, candidates: list[str | Recommender], *, optional: bool) -> Validation:
         """Return the best model; `optional` skips models that do not suit the data."""
         found: dict[int, Tried] = {}
-        for number, one in enumerate(candidates):
+        # models with epochs come last, because their training ends early where others are far better
+        order = sorted(range(len(candidates)), key=lambda number: _uses_epochs(candidates[number]))
+        for done, number in enumerate(order):
+            one = candidates[number]
             name = one if isinstance(one, str) else type(one).__name__
             reason = unsuitable(name, self.holdout.history) if optional else None
-            self.display.update(f"validating {name}", number, len(candidates))
+            self.display.update(f"validating {name}", done, len(candidates))
             if reason is None:
                 try:
                     found[number] = self._validate_first(one)
@@ -67,6 +74,7 @@ class Search:
             raise DataError(
                 f"no candidate model can be fitted on this data ({reasons[:200]}); pass other models."
             )
+        found = dict(sorted(found.items()))
         for number in found:
             self._try_settings(candidates[number], number, found)
         for best, params in found.values():
@@ -129,10 +137,20 @@ class Search:
         model = build_model(name, params)
         shared = {"seed": self.seed, "n_threads": self.n_threads}
         known = model.get_params()
-        found = self._validate(model.set_params(**{key: shared[key] for key in shared if key in known}))
+        model = model.set_params(**{key: shared[key] for key in shared if key in known})
+        # an epoch is judged by F1, with the default filter, without the events after the history
+        comparable = self.metric == "f1" and self.filter_seen is None and self.holdout.later is None
+        found = self._validate(model, EpochWatch(self.leader_f1 if comparable else 0.0))
         return found, self._with_epochs(params, found)
 
-    def _validate(self, model: Recommender) -> Validation:
+    def _validate(self, model: Recommender, watch: EpochWatch | None = None) -> Validation:
+        show = self.display.epochs(f"validating {type(model).__name__}")
+
+        def follow(epoch: Progress) -> None:
+            show(epoch)
+            if watch is not None:
+                watch(epoch)
+
         found = validate(
             model,
             self.holdout,
@@ -140,16 +158,22 @@ class Search:
             metric=self.metric,
             filter_seen=self.filter_seen,
             n_threads=self.n_threads,
-            progress=self.display.epochs(f"validating {type(model).__name__}"),
+            progress=follow,
             engine=self.engine,
             items=self.items,
         )
         self.halves.add(found)
+        comparable = found.curve["f1"][:MAX_ITEMS]  # the lengths at which an epoch is judged
+        self.leader_f1 = max(self.leader_f1, *comparable)
         return found
 
     @staticmethod
     def _with_epochs(params: dict[str, Any], found: Validation) -> dict[str, Any]:
         return params if found.n_epochs is None else {**params, "n_epochs": found.n_epochs}
+
+
+def _uses_epochs(one: str | Recommender) -> bool:
+    return (find_model_class(one) if isinstance(one, str) else one).uses_epochs
 
 
 def unsuitable(name: str, history: Interactions) -> str | None:

@@ -27,7 +27,7 @@ class SelectionReport:
     cutoffs
         One row per cutoff: `cutoff` and `score`. Each user is scored by a cutoff fitted on other users.
     skipped
-        Models that were not tried, and why.
+        Models that were not tried or not trained to the end, and why.
     reason
         Why the first cutoff was selected.
     metric
@@ -128,7 +128,7 @@ class SelectionReport:
 
     def _notes(self) -> tuple[list[str], list[str]]:
         """Lines below each table."""
-        skipped = [f"not tried: {name} ({reason})" for name, reason in self.skipped.items()]
+        skipped = [f"left out: {name} ({reason})" for name, reason in self.skipped.items()]
         return skipped, [f"Reason: {self.reason}."] if self.reason else []
 
     def __rich__(self) -> "Group":
