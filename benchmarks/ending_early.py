@@ -4,9 +4,9 @@
 
 `sl.fit` ends the training of a model whose expected F1 (`auto.epoch_watch.expected_f1`) is below 85% of the
 best model's. This trains BPRMF and HRM to the end on five datasets, on validation data only, with the first
-setting of `sl.fit` and on the smaller datasets also with two random ones. For each training it prints the lowest
-ratio of the expected F1, after any epoch from the twentieth on, to the highest F1 of all epochs. A training can
-end by mistake only if this ratio is below 0.85. results/ending_early.json keeps the figures.
+setting of `sl.fit` and on the smaller datasets also with two random ones. For each training it prints the
+lowest ratio of the expected F1, after any epoch from the twentieth on, to the highest F1 of all epochs. A
+training can end by mistake only if this ratio is below 0.85. results/ending_early.json keeps the figures.
 """
 
 from machine import describe, save_results

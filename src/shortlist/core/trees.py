@@ -24,6 +24,7 @@ from shortlist.types import Bools, Doubles, Floats, Ints
 
 Text = npt.NDArray[np.uint8]
 MAX_BIN = 127
+BIN_ROWS = 50_000  # rows whose values determine the bins
 BATCH = 8192  # rows per task of a thread
 MAX_RAW = 50.0  # keeps exp finite
 MAX_LEAF = 1e6  # a larger value in a leaf is not the result of training
@@ -62,7 +63,13 @@ def fit_trees(columns: Floats, y: Bools | Doubles, weight: Floats | None, params
 def bin_columns(columns: Floats, y: Bools | Doubles, weight: Floats | None) -> Any:
     """The columns in LightGBM's form, a byte per value; several ensembles can be trained on it."""
     # with the filter, columns would depend on the smallest leaf of the ensemble that is trained first
-    settings = {"max_bin": MAX_BIN, "feature_pre_filter": False, "num_threads": 1, "verbose": -1}
+    settings = {
+        "max_bin": MAX_BIN,
+        "bin_construct_sample_cnt": BIN_ROWS,
+        "feature_pre_filter": False,
+        "num_threads": 1,
+        "verbose": -1,
+    }
     return _lightgbm().Dataset(columns, y, weight=weight, params=settings).construct()
 
 
