@@ -63,9 +63,8 @@ def main() -> None:
                 rows.append(train(name, model, setting))
                 print(rows[-1], flush=True)
     ratios = [row["lowest_ratio"] for row in rows if row["lowest_ratio"] is not None]
-    print(
-        f"{len(rows)} trainings, {len(ratios)} of at least {MIN_EPOCHS} epochs; lowest ratio {min(ratios):.3f}"
-    )
+    long = f"{len(ratios)} of them with at least {MIN_EPOCHS} epochs"
+    print(f"{len(rows)} trainings, {long}; lowest ratio {min(ratios):.3f}")
     found = {"trainings": rows, "lowest_ratio": min(ratios), "share_of_the_best_model": FAR}
     save_results("ending_early", found | {"machine": describe()})
 

@@ -172,33 +172,39 @@ def test_bootstrap_of_covered_users_is_centered_on_the_difference_in_the_table()
 
 
 def test_cells_are_counted_per_named_variant():
-    def row(model, **figures):
+    def row(model, kind="", **figures):
         return {
-            "model": model, "bias": True, "reading": "r", "uniform": False,
+            "model": model, "bias": True, "reading": "r", "kind": kind,
             "figures": {name: {"mean": value} for name, value in figures.items()},
             "paper": {"f1": 0.05, "ndcg": 0.1},
         }  # fmt: skip
 
     table = [
         row("HRM", f1=0.0496, ndcg=0.09, ndcg_own=0.11),
-        row("DKHRM", f1_20=0.06, f1_100=0.04, ndcg_20=0.2, ndcg_100=0.2),
+        row("DKHRM", f1_20=0.06, f1_100=0.04, ndcg_20=0.05, ndcg_100=0.2),
+        row("DKHRM", "selected by NDCG", f1_20=0.01, f1_100=0.01, ndcg_20=0.3, ndcg_100=0.3),
+        row("DKHRM", "uniform sampling", f1_20=0.01, f1_100=0.01, ndcg_20=0.01, ndcg_100=0.01),
     ]
     found = {(one["own_N"], one["cap"]): one for one in count_cells(table, ["r"]) if one["bias"]}
     assert found[True, 20]["reached"] == 4  # .0496 is .050 with three digits
-    assert found[False, 20]["below"] == ["HRM NDCG"]
-    assert found[False, 100]["below"] == ["HRM NDCG", "DK-HRM F1"]
+    assert found[False, 20]["below"] == ["HRM NDCG", "DK-HRM NDCG"]
+    assert found[False, 100]["below"] == ["DK-HRM F1", "HRM NDCG"]
+    assert {one["cells"] for one in found.values()} == {4}
     assert cell(table[0], "ndcg", True, 20) == 0.11
 
 
 # ------------------------------------------------------------------ files
 def test_every_model_has_a_row_in_every_variant(done):
     _, found = done
-    names = {(row["model"], row["uniform"], row["bias"], row["reading"]) for row in found["rows"]}
+    names = {(row["model"], row["kind"], row["bias"], row["reading"]) for row in found["rows"]}
     n_variants = 2 * len(found["readings"])
-    assert len(names) == len(found["rows"]) == n_variants * (len(protocol.MODELS) + len(protocol.ORIGINAL))
+    n_models = len(protocol.MODELS) + 2 * len(
+        protocol.ORIGINAL
+    )  # also selected by NDCG, and uniform sampling
+    assert len(names) == len(found["rows"]) == n_variants * n_models
     for row in found["rows"]:
         assert row["params"]["bias"] == row["bias"]
-        assert (row["params"].get("negatives") == "uniform") == row["uniform"]
+        assert (row["params"].get("negatives") == "uniform") == (row["kind"] == "uniform sampling")
         if row["model"] in protocol.ORIGINAL:
             assert row["params"]["boundary"] == "learned"
             assert all(0 < test["p"] <= test["p_holm"] <= 1 for test in row["tests"].values())

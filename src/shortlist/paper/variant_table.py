@@ -18,7 +18,10 @@ BLOCK = 200  # resamples at a time
 TEST_SEED = 7000
 P_LEVEL = 0.05
 BIAS_NAMES = {True: "with item biases", False: "without item biases"}
-N_NAMES = {True: "each metric's own N", False: "one N"}
+N_NAMES = {True: "each metric's own N or setting", False: "one N or setting"}
+SELECTED_BY_F1 = ""
+SELECTED_BY_NDCG = "selected by NDCG"  # only dynamic models; the others have an N of its own for NDCG
+UNIFORM = "uniform sampling"  # the literal reading of the paper's sampling
 Row = dict[str, Any]
 
 
@@ -51,7 +54,7 @@ def summarize_variants(experiment: Experiment, readings: tuple[Reading, ...], ro
 
 def _summarize(row: Row, values: dict[str, Doubles]) -> Row:
     """The row without its runs, with mean and standard deviation of every figure."""
-    found = {name: row[name] for name in ("model", "bias", "reading", "uniform", "params", "N", "valid")}
+    found = {name: row[name] for name in ("model", "bias", "reading", "kind", "params", "N", "valid")}
     by_seed = {name: one.mean(axis=1) for name, one in values.items()}
     if "covered" in values:
         covered = values["covered"]
@@ -157,9 +160,9 @@ def count_cells(table: list[Row], readings: list[str]) -> list[Row]:
                 for cap in CAPS:
                     cells = [
                         (row["model"], metric, cell(row, metric, own, cap), row["paper"][metric])
-                        for row in rows
-                        if not row["uniform"]
                         for metric in METRICS
+                        for row in rows
+                        if row["kind"] == _kind_for(row["model"], metric, own)
                     ]
                     below = [
                         f"{protocol.title(model)} {METRICS[metric]}"
@@ -178,6 +181,11 @@ def count_cells(table: list[Row], readings: list[str]) -> list[Row]:
                         }
                     )
     return found
+
+
+def _kind_for(model: str, metric: str, own: bool) -> str:
+    """The row that stands for a model: a dynamic one may have a setting of its own for NDCG."""
+    return SELECTED_BY_NDCG if own and metric == "ndcg" and model in protocol.ORIGINAL else SELECTED_BY_F1
 
 
 def cell(row: Row, metric: str, own: bool, cap: int) -> float:
@@ -211,15 +219,16 @@ def _table(found: Row) -> list[str]:
     variants = [(reading, bias) for reading in found["readings"] for bias in BIAS_NAMES]
     head = ["model", "figure", "paper", *(f"{reading}, {BIAS_NAMES[bias]}" for reading, bias in variants)]
     lines = ["| " + " | ".join(head) + " |", "|---|---|---:|" + "---:|" * len(variants)]
-    by = {(row["model"], row["uniform"], row["reading"], row["bias"]): row for row in found["rows"]}
+    by = {(row["model"], row["kind"], row["reading"], row["bias"]): row for row in found["rows"]}
+    kinds = (SELECTED_BY_F1, SELECTED_BY_NDCG, UNIFORM)
     for model in protocol.MODELS:
-        for uniform in (False, True) if model in protocol.ORIGINAL else (False,):
-            rows = [by[model, uniform, *variant] for variant in variants]
+        for kind in kinds if model in protocol.ORIGINAL else kinds[:1]:
+            rows, uniform = [by[model, kind, *variant] for variant in variants], kind == UNIFORM
             for label, name, metric in _figures_of(model):
                 printed = rows[0]["paper"]
                 paper = f"{printed[metric]:g}" if printed and metric is not None and not uniform else ""
                 cells = [_cell_text(row, name, None if uniform else metric) for row in rows]
-                title = protocol.title(model) + (", uniform sampling" if uniform else "")
+                title = protocol.title(model) + (f", {kind}" if kind else "")
                 lines.append("| " + " | ".join([title, label, paper, *cells]) + " |")
     return lines
 

@@ -19,11 +19,17 @@ from shortlist.paper.readings import READINGS, Outcomes, Reading, read_truth, us
 from shortlist.paper.result_cache import ResultCache, pack
 from shortlist.paper.runs import Experiment
 from shortlist.paper.search import CAPS, Entry, Search, ValidationUsers
-from shortlist.paper.variant_table import summarize_variants, variants_markdown
+from shortlist.paper.variant_table import (
+    SELECTED_BY_F1,
+    SELECTED_BY_NDCG,
+    UNIFORM,
+    summarize_variants,
+    variants_markdown,
+)
 
 Wanted = tuple[Reading, dict[str, int] | None]  # a reading, and the N of each metric for a top-N model
-UNIFORM = "uniform"  # the literal reading of the paper's sampling
 BIASES = (True, False)
+KINDS = {SELECTED_BY_F1: "f1", SELECTED_BY_NDCG: "ndcg", UNIFORM: "f1"}  # of rows: what selects the settings
 
 
 @dataclass(frozen=True)
@@ -106,16 +112,18 @@ class _Variants:
             budget.cover_steps,
             self.seed,
         )
-        selected: dict[tuple[str, bool, str], Entry] = {}
+        selected: dict[tuple[str, str, bool, str], Entry] = {}
         for model in protocol.MODELS:
             for bias in BIASES:
                 tried = search.run(model, bias)
-                for reading in readings:
-                    selected[model, bias, reading.name] = search.select(model, tried, reading)
+                for metric in protocol.METRICS if model in protocol.ORIGINAL else ("f1",):
+                    for reading in readings:
+                        found = search.select(model, tried, reading, metric)
+                        selected[metric, model, bias, reading.name] = found
         rows = [
-            self._row(model, bias, reading, selected[model, bias, reading.name], uniform)
-            for uniform in (False, True)
-            for model in (protocol.ORIGINAL if uniform else protocol.MODELS)
+            self._row(model, bias, reading, selected[metric, model, bias, reading.name], kind)
+            for kind, metric in KINDS.items()
+            for model in (protocol.MODELS if kind == SELECTED_BY_F1 else protocol.ORIGINAL)
             for bias in BIASES
             for reading in readings
         ]
@@ -125,7 +133,7 @@ class _Variants:
         }
 
     @staticmethod
-    def _row(model: str, bias: bool, reading: Reading, entry: Entry, uniform: bool) -> dict[str, Any]:
+    def _row(model: str, bias: bool, reading: Reading, entry: Entry, kind: str) -> dict[str, Any]:
         """One model in one variant: the selected settings, and what they reached on validation."""
         figures = entry["figures"][reading.name]
         lengths = {metric: int(np.argmax(figures[metric])) + LENGTHS[0] for metric in protocol.METRICS}
@@ -134,8 +142,8 @@ class _Variants:
             "model": model,
             "bias": bias,
             "reading": reading.name,
-            "uniform": uniform,
-            "params": dict(entry["params"]) | ({"negatives": UNIFORM} if uniform else {}),
+            "kind": kind,
+            "params": dict(entry["params"]) | ({"negatives": "uniform"} if kind == UNIFORM else {}),
             "N": None if model in protocol.ORIGINAL else lengths,
             "valid": {name: value for name, value in figures.items() if name not in left_out},
         }
@@ -169,7 +177,7 @@ class _Variants:
         )
 
     def _settings(self) -> dict[str, Any]:
-        return {"version": version("shortlist"), "data": self.experiment.fingerprint}
+        return {"version": version("shortlist"), "data": self.experiment.fingerprint, "figures": 2}
 
 
 def evaluate_run(
