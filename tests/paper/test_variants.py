@@ -147,6 +147,33 @@ def test_dynamic_models_are_selected_at_the_cover_ratio_of_the_paper():
     assert best["figures"]["b"]["cover_ratio"] == pytest.approx(0.69, abs=0.02)
 
 
+def test_the_mean_over_seeds_decides_between_the_best_settings():
+    """The largest step size is best with the seed of the search, and worst with the two others."""
+
+    def figures(params):
+        score = params["lr"] if params["seed"] == 0 else -params["lr"]
+        return {name: {"f1": [score], "ndcg": [score]} for name in "ab"}
+
+    search = searching(figures)
+    tried = search.run("BPRMF", True)
+    three_best = sorted({one["params"]["lr"] for one in tried})[-3:]
+    longest = [one for one in tried if one["params"]["n_epochs"] == 3]
+    assert search.select("BPRMF", longest, Reading("a"))["params"]["lr"] == three_best[0]
+
+
+def test_settings_whose_cover_ratio_depends_on_the_seed_are_not_selected():
+    def figures(params):
+        steady = params["lr"] < 0.1
+        cover = 0.69 if steady or params["seed"] == 0 else 0.0
+        one = {"cover_ratio": cover, "shift": 0.0, "f1_at_target": 0.1, "f1_20": 0.1 if steady else 0.2}
+        return dict.fromkeys("ab", one)
+
+    search = searching(figures)
+    params = {"negatives": 4, "seed": 0}
+    tried = [search.trial("DKHRM", params | {"lr": lr}) for lr in (0.5, 0.6, 0.05)]
+    assert search.select("DKHRM", tried, Reading("a"))["params"]["lr"] == 0.05
+
+
 # ------------------------------------------------------------------ tests
 def test_bootstrap_includes_the_variance_between_seeds():
     """The same mean difference is clear if all seeds show it, and not if one seed makes it."""

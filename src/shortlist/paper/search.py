@@ -171,6 +171,7 @@ class Search:
             is_close = distance <= (TOLERANCE if len(runs) == 1 else MEAN_TOLERANCE)
             return is_close, reached if is_close else -distance
 
+        near = [one for one in near if one not in tried]
         ranked = sorted((*tried, *near), key=lambda one: quality([one]), reverse=True)
         qualities = [quality(runs) for runs in self._more_seeds(model, ranked)]
         return ranked[max(range(len(qualities)), key=qualities.__getitem__)]
