@@ -66,7 +66,7 @@ def glm_fit(
     *,
     weight: Doubles | float = 1.0,
     ridge: float = 1e-3,
-    tolerance: float = 1e-6,  # stop when a step would lower the loss by less, to second order
+    tolerance: float = 1e-9,  # stop when a step would lower the loss by less, to second order
 ) -> Doubles:
     """(n_columns + 1,) coefficients, intercept first; the intercept has a tiny penalty to keep it finite."""
     rows = np.column_stack([np.ones(y.size), columns])
