@@ -116,3 +116,52 @@ def lists(found: Found) -> Rows:
             f"{before['users_per_processor_second']:,.0f}",
             f"× {found['lists'][key]['times_as_fast']:.1f}",
         )
+
+
+def waiting(found: Found) -> Rows:
+    """Fitting TwoStage on generated rows, beside an earlier commit (benchmarks/waiting.py)."""
+    yield ("rows", "processor seconds", "before", "times as fast", "peak memory", "before", "share")
+    for key, run in found["two_stage"].items():
+        now, before = run["this tree"], run["commit"]
+        yield (
+            f"{now['rows'] / 1e6:.1f} million",
+            f"{now['seconds']:.0f}",
+            f"{before['seconds']:.0f}",
+            f"× {run['times_as_fast']:.1f}",
+            f"{now['peak_mib']:,.0f} MiB",
+            f"{before['peak_mib']:,.0f} MiB",
+            f"{run['share_of_memory']:.0%}",
+        )
+
+
+def two_stage_growth(found: Found) -> Rows:
+    """How the cost of fitting TwoStage grows with the rows (benchmarks/waiting.py)."""
+    yield ("rows", "processor seconds", "microseconds per row", "peak memory")
+    for run in found["growth"].values():
+        now = run["this tree"]
+        yield (
+            f"{now['rows'] / 1e6:.1f} million",
+            f"{now['seconds']:.0f}",
+            f"{now['microseconds_per_row']:.0f}",
+            f"{now['peak_mib']:,.0f} MiB",
+        )
+
+
+def automatic(found: Found) -> Rows:
+    """`sl.fit` beside an earlier commit (benchmarks/waiting.py)."""
+    titles = {"online-retail": "Online Retail", "ta-feng": "Ta-Feng", "ml-1m": "MovieLens-1M"}
+    f1, held_out = "validation F1 at the best N", "F1 on other users"
+    yield ("data", "processor seconds", "before", "times as fast", f1, "before", held_out, "before")
+    for key, title in titles.items():
+        run = found["fit"][key]
+        now, before = run["this tree"], run["commit"]
+        yield (
+            title,
+            f"{now['seconds']:.0f}",
+            f"{before['seconds']:.0f}",
+            f"× {run['times_as_fast']:.1f}",
+            f"{now['validation_f1']:.4f}",
+            f"{before['validation_f1']:.4f}",
+            f"{now['held_out_f1']:.4f}",
+            f"{before['held_out_f1']:.4f}",
+        )

@@ -132,24 +132,25 @@ def fold_in_loss(
         for f in range(n):
             up += hybrid[f] * items[i, f]
             down += hybrid[f] * items[j, f]
-        if hyper.alpha < 1:
-            value, slope, curve = _logistic(up - down)
-            weight = 1 - hyper.alpha
-            total += weight * value
-            for f in range(n):
-                a[f] = gain[f] * (items[i, f] - items[j, f])
-            _add_term(weight * slope, weight * curve, a, 0.0, grad, hess, full)
-        if hyper.alpha > 0:
-            tau = -1.0 if hyper.learn_boundary else 0.0
-            for relevant in (True, False):
+        for term in range(3):  # the pair, its liked item, its unseen item; one call of each inlined function
+            value, slope, curve, weight, tau = 0.0, 0.0, 0.0, 0.0, 0.0
+            if term == 0:
+                weight = 1 - hyper.alpha
+                value, slope, curve = _logistic(up - down)
+                for f in range(n):
+                    a[f] = gain[f] * (items[i, f] - items[j, f])
+            else:
+                relevant = term == 1
                 item, score = (i, up) if relevant else (j, down)
                 weight = hyper.alpha * (
                     positive_rate * hyper.positive_weight if relevant else 1 - positive_rate
                 )
+                tau = -1.0 if hyper.learn_boundary else 0.0
                 value, slope, curve = _class_loss(hyper.loss, score, x[n], relevant)
-                total += weight * value
                 for f in range(n):
                     a[f] = gain[f] * items[item, f]
+            if weight != 0:
+                total += weight * value
                 _add_term(weight * slope, weight * curve, a, tau, grad, hess, full)
     scale = 1.0 / max(liked.size, 1)
     total *= scale
