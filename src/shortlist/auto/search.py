@@ -138,7 +138,7 @@ class Search:
         shared = {"seed": self.seed, "n_threads": self.n_threads}
         known = model.get_params()
         model = model.set_params(**{key: shared[key] for key in shared if key in known})
-        # an epoch is judged by F1, with the default filter, without the events after the history
+        # an epoch is scored by F1, with the default filter, without the events after the history
         comparable = self.metric == "f1" and self.filter_seen is None and self.holdout.later is None
         found = self._validate(model, EpochWatch(self.leader_f1 if comparable else 0.0))
         return found, self._with_epochs(params, found)
@@ -163,7 +163,7 @@ class Search:
             items=self.items,
         )
         self.halves.add(found)
-        comparable = found.curve["f1"][:MAX_ITEMS]  # the lengths at which an epoch is judged
+        comparable = found.curve["f1"][:MAX_ITEMS]  # the lengths at which an epoch is scored
         self.leader_f1 = max(self.leader_f1, *comparable)
         return found
 
