@@ -24,6 +24,7 @@ from shortlist.types import Doubles, Floats
 
 MAX_STEPS = 100
 MIN_STEP = 1e-6  # share of a Newton step, which is halved until the loss falls
+ROUNDING = 1e-14  # share of the loss that sums of many rows may be off
 MAX_ETA = 50.0  # keeps exp finite far from the minimum
 EDGES = (0.002, 0.998)  # piecewise-linear terms are constant beyond these quantiles, where data is scarce
 
@@ -90,7 +91,7 @@ def glm_fit(
         while size > MIN_STEP:  # Newton overshoots only far from the minimum
             new = float(np.sum(weight * family.loss(eta - size * move, y)))
             new += float(0.5 * penalty @ (beta - size * step) ** 2)
-            if new <= loss:
+            if new <= loss + ROUNDING * abs(loss):
                 break
             size *= 0.5
         else:
