@@ -76,7 +76,7 @@ class RowBuffer:
 
     def append(self, rows: Floats) -> None:
         end = self._n + rows.shape[0]
-        if end > self._rows.shape[0]:
+        if end > self._rows.shape[0] or self._n == 0:
             self._rows.resize((end + end // 8, rows.shape[1]), refcheck=False)
         self._rows[self._n : end] = rows
         self._n = end
