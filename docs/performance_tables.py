@@ -121,7 +121,7 @@ def lists(found: Found) -> Rows:
 def waiting(found: Found) -> Rows:
     """Fitting TwoStage on generated rows, beside an earlier commit (benchmarks/waiting.py)."""
     yield ("rows", "processor seconds", "before", "times as fast", "peak memory", "before", "share")
-    for key, run in found["two_stage"].items():
+    for run in found["two_stage"].values():
         now, before = run["this tree"], run["commit"]
         yield (
             f"{now['rows'] / 1e6:.1f} million",

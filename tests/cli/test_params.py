@@ -157,4 +157,4 @@ def test_help_names_the_models_of_a_flag(capsys, monkeypatch):
     text = capsys.readouterr().out
     assert "Hyperparameters of TwoStage" in text
     assert "Baskets per group. For TIFUKNN." in text
-    assert "Step size of the stochastic gradient descent. Also for TwoStage." in text
+    assert "Step size of the stochastic gradient descent. TwoStage: Step size of the trees." in text

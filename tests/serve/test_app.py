@@ -96,7 +96,7 @@ class TestEvents:
         assert before["reason"] == "unknown_user"
         events = [{"user_id": "newcomer", "item_id": item, "time": "2025-01-01"} for item in ("i1", "i2")]
         answer = client.post("/v1/events", json={"events": events})
-        assert answer.json() == {"accepted": 2, "duplicates": 0, "rejected": []}
+        assert answer.json() == {"accepted": 2, "duplicates": 0, "rejected": [], "new_items": []}
         wait_for(lambda: client.get("/v1/users/newcomer").status_code == 200)
         one = client.post("/v1/recommend", json={"users": ["newcomer"], "N": 2}).json()["lists"][0]
         assert {item["item_id"] for item in one["items"]} == {"i1", "i2"}
@@ -106,7 +106,23 @@ class TestEvents:
         assert client.post("/v1/events", json={"events": [event]}).json()["accepted"] == 1
         other = {**event, "item_id": "i2"}
         answer = client.post("/v1/events", json={"events": [event, other]}).json()
-        assert answer == {"accepted": 0, "duplicates": 2, "rejected": []}
+        assert answer == {"accepted": 0, "duplicates": 2, "rejected": [], "new_items": []}
+
+    def test_items_that_the_model_does_not_know_are_named(self, client):
+        """A mistyped id looks like a new item."""
+        items = ["i1", "i1x", "new", "i1x", *(f"more{n}" for n in range(20))]
+        events = [{"user_id": "u1", "item_id": item, "time": "2025-01-01"} for item in items]
+        answer = client.post("/v1/events", json={"events": events}).json()
+        assert answer["accepted"] == 23
+        assert answer["new_items"] == ["i1x", "new", *(f"more{n}" for n in range(8))]
+
+    def test_an_unknown_field_is_rejected_with_the_known_ones(self, client):
+        events = [{"user_id": "u1", "item_id": "i1", "quantity": 2}]
+        rejected = client.post("/v1/events", json={"events": events}).json()["rejected"]
+        assert rejected[0]["reason"].startswith(
+            "quantity: unknown field; the fields are user_id, item_id, time"
+        )
+        assert "weight" in rejected[0]["reason"]
 
     def test_wrong_events_are_rejected_and_the_rest_is_stored(self, client):
         events = [

@@ -112,3 +112,19 @@ class TestIds:
 
         with pytest.raises(DataError, match="user_id must be a text"):
             check_id(given, sl.IdMap.of(["a"]), "user_id")
+
+
+def test_a_port_in_use_is_an_error_before_anything_is_said(tmp_path, capsys):
+    import socket
+
+    import shortlist as sl
+    from shortlist.cli.app import main
+
+    model = sl.Popularity().fit(sl.load_dataset("sample")).save(tmp_path / "m.shortlist")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", str(model), "--port", str(port)]) == 2
+    out = capsys.readouterr()
+    assert "serves" not in out.out + out.err
+    assert f"cannot listen at 127.0.0.1:{port}" in out.err
+    assert "pass another --port" in out.err

@@ -1,6 +1,7 @@
 """Tables of lists and the summary of a model, as several commands show them."""
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +92,9 @@ def list_table(
 
     by_item = {row[0]: row for row in (*rows_of(one), *candidates)}
     rows = [by_item[item] for item in one.items]
+    shares = [row[2] or 0.0 for row in rows]
+    if any(later > earlier for earlier, later in pairwise(shares)):
+        table.caption = "in order of the scores; the probabilities also consider what they leave out"
     for rank, row in enumerate(rows[:max_rows], 1):
         add(row, str(rank))
     if max_rows is not None and max_rows < len(rows):
@@ -144,12 +148,14 @@ def count_empty(summary: "pl.DataFrame") -> dict[str, int]:
     return dict(sorted(empty.rows(), key=lambda row: (-row[1], row[0])))
 
 
-def describe_empty(empty: dict[str, int], n_lists: int) -> str:
-    """How many users get a list, and why the others get none."""
+def describe_empty(empty: dict[str, int], n_lists: int, n_users: int | None = None) -> str:
+    """How many users get a list, and why the others get none; `n_users` if the lists are a sample."""
     total = sum(empty.values())
     reasons = "; ".join(f"{count:,} {name} ({REASON_TEXT.get(name, name)})" for name, count in empty.items())
     text = f"{n_lists - total:,} of {n_lists:,} users get a list"
-    return f"{text}; {total:,} get none: {reasons}" if total else text
+    text += f"; {total:,} get none: {reasons}" if total else ""
+    is_sample = n_users is not None and n_users > n_lists
+    return f"{text} (the first {n_lists:,} of {n_users:,} users)" if is_sample else text
 
 
 def summarize_model(model: "Recommender", path: Path) -> dict[str, Any]:

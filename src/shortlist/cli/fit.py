@@ -106,7 +106,8 @@ def fit(
     """Train a model, choose a stopping rule on validation data, and save both.
 
     Without --model and hyperparameters, all suitable models are compared on the
-    last baskets of the users and the best one is used, as by sl.fit in Python.
+    last baskets of the users and the best one is used, as by sl.fit in Python
+    (which tries four settings per model unless told otherwise: --budget default).
     shortlist tune searches the hyperparameters of one model.
 
     For example:
@@ -302,7 +303,7 @@ def print_summary(model: "Recommender", path: Path, report: Path | None, seconds
     show_text(f"{about['class']} trained on {about['rows']:,} rows in {seconds} s: {name}")
     show_text(f"Stopping rule: {rule}")
     if lists is not None:
-        show_text(describe_empty(about["empty_lists"], len(lists)))
+        show_text(describe_empty(about["empty_lists"], len(lists), model.history_.active_users.size))
     if report is not None:
         show_text(f"Report: {printable(report)}")
     return show_text(f"Next: shortlist inspect {name}")

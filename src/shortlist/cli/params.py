@@ -44,9 +44,9 @@ def find_panel(owners: set[str]) -> tuple[str, ...]:
 
 
 def _build_flags() -> list[tuple[str, Any, None]]:
-    """One optional flag per parameter of any model, described by the first model that documents it."""
+    """One optional flag per parameter of any model, with every meaning that models give it."""
     types: dict[str, Any] = {}
-    texts: dict[str, str] = {}
+    texts: dict[str, dict[str, list[str]]] = {}  # of each parameter: meaning, and the models that give it
     owners: dict[str, set[str]] = {}
     for cls in CLASSES:
         hints, described = get_type_hints(cls), describe_parameters(cls)
@@ -55,16 +55,19 @@ def _build_flags() -> list[tuple[str, Any, None]]:
             owners.setdefault(field.name, set()).add(cls.__name__)
         for name, text in described.items():
             if not text.startswith("As in"):
-                texts.setdefault(name, text)
+                texts.setdefault(name, {}).setdefault(text, []).append(cls.__name__)
     groups: dict[tuple[str, ...], Group] = {(): PARAMETERS}
     for number, panel in enumerate(PANELS):
         groups[panel] = Group(f"{HYPERPARAMETERS} of {', '.join(panel)}", sort_key=8.1 + number / 10)
     flags = []
     for name, hint in types.items():
         panel = find_panel(owners[name])
-        rest = [cls.__name__ for cls in CLASSES if cls.__name__ in owners[name] - set(panel)]
+        first, *others = texts.get(name, {"": []})
+        elsewhere = {model: text for text in others for model in texts[name][text]}
+        rest = [cls.__name__ for cls in CLASSES if cls.__name__ in owners[name] - {*panel, *elsewhere}]
         also = f" {'Also for' if panel else 'For'} {', '.join(rest)}." if rest else ""
-        about = Parameter(help=texts.get(name, "") + also, group=groups[panel])
+        different = "".join(f" {', '.join(texts[name][text])}: {text}" for text in others)
+        about = Parameter(help=first + also + different, group=groups[panel])
         flags.append((name, Annotated[hint | None, about], None))
     return flags
 

@@ -1,5 +1,6 @@
 """`shortlist serve`: lists over HTTP, events in, and a page to look at."""
 
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -69,9 +70,23 @@ def serve(
         },
         file=config,
     )
+    check_port(settings.host, settings.port)
     address = f"http://{settings.host}:{settings.port}/"
     print_note(f"shortlist serves {settings.model_path.name} at {address}")
     if demo:
         print_note(f"open {address}#token={prepared.token}")
         start_traffic(prepared, settings.host, settings.port)
     run(settings)
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise ConfigError if the service could not listen there."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise ConfigError(
+            f"the service cannot listen at {host}:{port} ({error.strerror or error}); pass another --port or "
+            "--host, or stop the program that uses it.",
+            parameter="port",
+        ) from None

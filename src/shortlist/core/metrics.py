@@ -5,6 +5,7 @@ Lists are ragged: list k holds the positions indptr[k] … indptr[k + 1] - 1, be
 
 import numpy as np
 
+from shortlist.core.ragged import read_only
 from shortlist.kernels.metrics import sum_prefixes
 from shortlist.types import Bools, Doubles, Ints, Longs
 
@@ -62,9 +63,8 @@ def sums_at_n(
     sums = np.zeros((n_max, len(AT_N)))
     if numbers is None:
         numbers = np.arange(indptr.size - 1)
-    sum_prefixes(
-        indptr, relevant, n_relevant, numbers, discounts(longest), ideal_dcg(longest), max_items, sums
-    )
+    given = read_only(indptr), relevant, n_relevant, numbers  # one type of array, so one compilation
+    sum_prefixes(*given, discounts(longest), ideal_dcg(longest), max_items, sums)
     return sums
 
 

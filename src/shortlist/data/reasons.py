@@ -22,7 +22,7 @@ REASON_TEXT = {
     "no_candidate_above_boundary": "no item scores above this user's boundary",
     "no_candidates": "no candidates are left",
     "unknown_user": "unknown user",
-    "fallback": "no item was good enough, so the most popular items are shown",
+    "fallback": "this user has no list, so the most popular items are shown",
     "below_floor": "even the best list has too low an expected utility",
 }
 REASONS = tuple(REASON_TEXT)  # the code of a reason is its position

@@ -102,8 +102,8 @@ def _cards(report: ModelReport) -> list[dict[str, str]]:
             "1: exactly the next basket; 0: no hit, or an empty list",
             lambda one: f"{one.f1:.4f}",
         ),
-        ("Of 100 items shown", "were in the next basket (precision)", precision),
-        ("Of 100 items in the next baskets", "had been shown (recall)", recall),
+        ("Of 100 items shown", "were in the next basket (precision over all items)", precision),
+        ("Of 100 items in the next baskets", "had been shown (recall over all items)", recall),
         ("Mean list length", "items per user", lambda one: f"{one.mean('length'):.1f}"),
         ("Users with a list", "share of users reached (coverage)", lambda one: f"{one.cover_ratio:.0%}"),
     ]

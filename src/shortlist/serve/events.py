@@ -12,12 +12,13 @@ from pydantic import ValidationError
 from shortlist.errors import DataError
 from shortlist.models.base import Recommender
 from shortlist.serve.gate import RequestError
-from shortlist.serve.ids import check_id
+from shortlist.serve.ids import check_id, id_column
 from shortlist.serve.schemas import EventBody
 
 MICROSECONDS = 1_000_000
 EARLIEST, LATEST = 0, 4_102_444_800 * MICROSECONDS  # 1970 to 2100
 FUTURE_SECONDS = 86_400  # clocks differ, but not by more than a day
+MAX_NEW = 10  # unknown items named in an answer
 
 
 def parse_events(
@@ -32,6 +33,13 @@ def parse_events(
         except (ValidationError, DataError) as error:
             rejected.append({"index": index, "reason": _reason(error)})
     return rows, rejected
+
+
+def new_items(rows: list[dict[str, Any]], model: Recommender) -> list[str]:
+    """The items of events that the model does not know, in order of their first event; at most MAX_NEW."""
+    found = list(dict.fromkeys(row["item_id"] for row in rows))
+    is_new = model.items_.lookup(id_column(found, model.items_)) < 0
+    return [item for item, new in zip(found, is_new, strict=True) if new][:MAX_NEW]
 
 
 def _split(body: bytes, limit: int, *, lines: bool) -> Iterator[Any]:
@@ -108,4 +116,6 @@ def _reason(error: ValidationError | DataError) -> str:
         return str(error)[:300]
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"]) or "the event"
+    if first["type"] == "extra_forbidden":
+        return f"{place[:60]}: unknown field; the fields are {', '.join(EventBody.model_fields)}"
     return f"{place[:60]}: {first['msg'][:200]}"

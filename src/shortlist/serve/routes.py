@@ -15,7 +15,7 @@ from shortlist.serve.bodies import parse_body
 from shortlist.serve.cutting import cut_lists, fit_cutoff
 from shortlist.serve.deployment import cutoff_bytes
 from shortlist.serve.describe import describe_models, describe_user
-from shortlist.serve.events import parse_events
+from shortlist.serve.events import new_items, parse_events
 from shortlist.serve.gate import RequestError
 from shortlist.serve.ids import check_id
 from shortlist.serve.jobs import answer_lists, check_size
@@ -106,7 +106,8 @@ def add_event_routes(app: FastAPI, service: Service) -> None:
         rows, rejected = parse_events(await request.body(), model, limit, lines=lines)
         new = await asyncio.wrap_future(service.writer.add_events(rows)) if rows else 0
         service.metrics.count_events(new, len(rows) - new, len(rejected))
-        return to_json({"accepted": new, "duplicates": len(rows) - new, "rejected": rejected})
+        found = {"accepted": new, "duplicates": len(rows) - new, "rejected": rejected}
+        return to_json(found | {"new_items": new_items(rows, model)})
 
 
 def add_model_routes(app: FastAPI, service: Service) -> None:

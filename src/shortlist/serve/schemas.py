@@ -91,9 +91,15 @@ class EventBody(Body):
 
 
 class EventsBody(Body):
-    """Up to 10,000 events; application/x-ndjson with one event per line is accepted too."""
+    """Up to 10,000 events; application/x-ndjson with one event per line is accepted too.
 
-    events: list[dict[str, Any]]
+    Wrong events are rejected one by one, so they are checked after the body.
+    """
+
+    events: list[dict[str, Any]] = Field(
+        description="Each has user_id and item_id, and may have time (ISO 8601; default: now), event_id, "
+        "weight (such as a quantity) and list_id (of the list that led to it)."
+    )
 
 
 class Rejection(BaseModel):
@@ -109,6 +115,9 @@ class EventsAnswer(BaseModel):
     accepted: int
     duplicates: int
     rejected: list[Rejection]
+    new_items: list[str] = Field(
+        description="Items that the model does not know, at most ten; check the ids."
+    )
 
 
 class ScoredItem(Body):
