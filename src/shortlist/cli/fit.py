@@ -107,7 +107,7 @@ def fit(
 
     Without --model and hyperparameters, all suitable models are compared on the
     last baskets of the users and the best one is used, as by sl.fit in Python
-    (which tries four settings per model unless told otherwise: --budget default).
+    (which tries four settings per model by default: --budget default).
     shortlist tune searches the hyperparameters of one model.
 
     For example:
