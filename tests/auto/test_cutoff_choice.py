@@ -9,6 +9,7 @@ import shortlist as sl
 from shortlist.auto import cutoff_choice
 from shortlist.auto.cutoff_choice import FIXED, choose_cutoff, cross_validate, default_cutoffs
 from shortlist.cutoff import ExpectedF1, ExpectedNDCG, FixedN
+from shortlist.cutoff.base import fit_cutoffs
 from shortlist.errors import ConfigError, DataError
 
 
@@ -41,7 +42,11 @@ def choose_by_scores(monkeypatch, **scores):
     split, lists = parts()
     cutoffs = {name.replace("_", " "): FixedN(n_candidates=20, N=k + 1) for k, name in enumerate(scores)}
     values = dict(zip(range(1, len(scores) + 1), map(np.array, scores.values()), strict=True))
-    monkeypatch.setattr(cutoff_choice, "cross_validate", lambda cutoff, *_: values[cutoff.N])
+
+    def cross_validate_all(cutoffs, *_):
+        return {name: values[cutoff.N] for name, cutoff in cutoffs.items()}
+
+    monkeypatch.setattr(cutoff_choice, "cross_validate_all", cross_validate_all)
     return choose_cutoff(lists, split.valid, None, cutoffs)
 
 
@@ -136,3 +141,18 @@ def test_invalid_arguments_are_refused():
     ):
         with pytest.raises(ConfigError, match="metric must be one of f1, ndcg, got 'map'"):
             call()
+
+
+def test_cutoffs_fitted_together_are_those_fitted_alone():
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    model = sl.DKBPRMF(n_epochs=3).fit(split.train)
+    lists = model.recommend(N=20, filter_seen=False)
+    cutoffs = [*default_cutoffs(20).values(), *default_cutoffs(10).values()]
+    together = fit_cutoffs(cutoffs, lists, split.valid, split.train)
+    for cutoff, fitted in zip(cutoffs, together, strict=True):
+        alone = cutoff.clone().fit(lists, split.valid, history=split.train)
+        assert repr(fitted) == repr(alone)
+        found, expected = (one.apply(lists, history=split.train) for one in (fitted, alone))
+        np.testing.assert_array_equal(found.lengths, expected.lengths)
+        if expected.probabilities is not None:
+            np.testing.assert_array_equal(found.probabilities, expected.probabilities)

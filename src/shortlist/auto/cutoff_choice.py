@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist.cutoff import ExpectedF1, ExpectedNDCG, FixedN
-from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.base import Cutoff, fit_cutoffs
 from shortlist.cutoff.search import TARGETS, choose_by_standard_error
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
@@ -169,9 +169,7 @@ def choose_cutoff(
         raise DataError(
             f"choosing a cutoff needs lists of at least two users, got {len(lists)}; add validation users."
         )
-    by_user = {
-        name: cross_validate(cutoff, lists, truth, history, metric) for name, cutoff in cutoffs.items()
-    }
+    by_user = cross_validate_all(cutoffs, lists, truth, history, metric)
     scores = {name: float(values.mean()) for name, values in by_user.items()}
     names = sorted(by_user, key=lambda one: one == FIXED)  # the default is the first that is not a fixed N
     name = names[choose_by_standard_error([by_user[one] for one in names])]
@@ -207,14 +205,26 @@ def cross_validate(
     metric: str = "f1",
 ) -> Doubles:
     """(n_users with truth,) each user's metric under a cutoff fitted on the other half of the users."""
+    return cross_validate_all({"": cutoff}, lists, truth, history, metric)[""]
+
+
+def cross_validate_all(
+    cutoffs: Mapping[str, Cutoff],
+    lists: RankedLists,
+    truth: Interactions,
+    history: Interactions | None,
+    metric: str,
+) -> dict[str, Doubles]:
+    """The same for several cutoffs, by name."""
     halves = [np.arange(part, len(lists), 2) for part in (0, 1)]
-    scores: Doubles | None = None
+    scores: dict[str, Doubles] = {}
     for fitting, scoring in (halves, halves[::-1]):
-        fitted = cutoff.clone().fit(lists.take(fitting), truth, history=history)
-        report: Report = evaluate(fitted.apply(lists.take(scoring), history=history), truth)
-        scores = np.zeros(report.n_users) if scores is None else scores
-        row = IdMap(report.user_ids).lookup(lists.users.values.gather(scoring))
-        known = row[row >= 0]
-        scores[known] = report.values(metric)[known]
-    assert scores is not None
+        fitted = fit_cutoffs(cutoffs.values(), lists.take(fitting), truth, history)
+        others = lists.take(scoring)
+        for name, cutoff in zip(cutoffs, fitted, strict=True):
+            report: Report = evaluate(cutoff.apply(others, history=history), truth)
+            row = IdMap(report.user_ids).lookup(others.users.values)
+            known = row[row >= 0]
+            found = scores.setdefault(name, np.zeros(report.n_users))
+            found[known] = report.values(metric)[known]
     return scores

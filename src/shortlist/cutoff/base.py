@@ -117,17 +117,7 @@ class Cutoff(Summarized):
         if shown is not None:
             self._check_learns_from_shown()
             users = shown.users.values if users is None else users
-        labels = label_candidates(scores, truth, history, users, self.candidates_needed())
-        if shown is not None:
-            labels = limit_to_shown(labels, shown)
-        ids = labels.lists.users.values
-        if not ids.is_sorted():  # so that the order of users does not change the result, even in the last bit
-            labels = labels.take(ids.arg_sort().to_numpy())
-        if not labels.n_relevant.any():
-            raise DataError(
-                "truth must have rows of at least one user who has a list, got none; "
-                "pass the interactions that followed the scores, with the same user ids."
-            )
+        labels = _label(scores, truth, history, self.candidates_needed(), users, shown)
         fresh = self.clone()
         fresh._fit_labels(labels, history)
         if not isinstance(scores, RankedLists):
@@ -371,3 +361,41 @@ def check_cutoff(cutoff: Any, rule: str, call: str = "()") -> None:
         f"sl.cutoff.{known[near[0]] if near else 'ExpectedF1'}{call}.",
         parameter="cutoff",
     )
+
+
+def _label(
+    scores: Scores,
+    truth: Interactions,
+    history: Interactions | None,
+    n_candidates: int,
+    users: Iterable[Any] | None = None,
+    shown: RankedLists | None = None,
+) -> Labels:
+    """The candidates with their outcomes, by user id; DataError if nothing can be learned from them."""
+    labels = label_candidates(scores, truth, history, users, n_candidates)
+    if shown is not None:
+        labels = limit_to_shown(labels, shown)
+    ids = labels.lists.users.values
+    if not ids.is_sorted():  # so that the order of users does not change the result, even in the last bit
+        labels = labels.take(ids.arg_sort().to_numpy())
+    if not labels.n_relevant.any():
+        raise DataError(
+            "truth must have rows of at least one user who has a list, got none; "
+            "pass the interactions that followed the scores, with the same user ids."
+        )
+    return labels
+
+
+def fit_cutoffs(
+    cutoffs: Iterable[Cutoff], lists: RankedLists, truth: Interactions, history: Interactions | None
+) -> list[Cutoff]:
+    """Fitted copies, as if each was fitted alone; they share labels and calibrations."""
+    labels: dict[int, Labels] = {}  # by number of candidates
+    fitted = []
+    for cutoff in cutoffs:
+        fresh, n = cutoff.clone(), cutoff.candidates_needed()
+        if n not in labels:
+            labels[n] = _label(lists, truth, history, n)
+        fresh._fit_labels(labels[n], history)
+        fitted.append(fresh)
+    return fitted

@@ -1,6 +1,7 @@
 """Calibration turns scores into the probability that the user interacts with an item next."""
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -346,7 +347,10 @@ class CalibratedCutoff(Cutoff):
         given = self.calibration
         calibration = Calibration(method=given) if isinstance(given, str) else given.clone()
         calibration.set_params(n_candidates=self.candidates_needed())
-        self.calibration_ = calibration.fit_labels(labels, history)
+        known, key = labels.calibrations, (repr(calibration.get_params()), id(history))
+        if key not in known:
+            known[key] = calibration.fit_labels(labels, history)
+        self.calibration_ = copy(known[key])
 
     def _probabilities(self, lists: RankedLists, history: Interactions | None) -> Doubles:
         """(n_candidates,) from the fitted calibration, or from the lists."""

@@ -231,6 +231,11 @@ class Labels:
         total = np.concatenate([[0], np.cumsum(self.relevant)])
         return np.diff(total[self.lists.indptr]).astype(np.int32)
 
+    @cached_property
+    def calibrations(self) -> dict[tuple[str, int], Any]:
+        """Calibrations fitted on these labels, by settings and history; several cutoffs may need one."""
+        return {}
+
     def take(self, numbers: Ints) -> "Labels":
         """The labels of these lists."""
         lists = self.lists.take(numbers)
