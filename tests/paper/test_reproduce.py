@@ -172,7 +172,7 @@ def test_command_line_prints_verdicts(tmp_path, capsys, monkeypatch):
     assert given["variants"] == replace(FULL_VARIANTS, n_trials=3)
     given.clear()
     assert main(["reproduce", "--dataset", "ml-100k", "--part", "variants", "--out", str(tmp_path)]) == 0
-    assert "r, with item biases, one N, at most 20" in capsys.readouterr().out
+    assert "r, with item biases, one N or setting, at most 20" in capsys.readouterr().out
     assert given == {"names": ("ml-100k",), "variants": FULL_VARIANTS}
 
 

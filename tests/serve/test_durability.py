@@ -112,6 +112,7 @@ def test_lists_are_served_while_the_database_is_away(folder):
                 "accepted": 0,
                 "duplicates": 10,
                 "rejected": [],
+                "new_items": ["i0"],
             }
         finally:
             server.kill()
