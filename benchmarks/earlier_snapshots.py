@@ -11,7 +11,7 @@ from shortlist.auto.cutoff_choice import choose_cutoff, cross_validate, default_
 from shortlist.cutoff import ExpectedF1, FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
-from shortlist.evaluation import evaluate, paired_test
+from shortlist.evaluation import evaluate, oracle, paired_test
 from shortlist.models.two_stage.features import FEATURES
 from shortlist.models.two_stage.two_stage import TwoStage
 
@@ -94,7 +94,7 @@ class EarlierSnapshots:
         fixed = cross_validate(FixedN(n_candidates=N_CANDIDATES), lists, self.truth, None)
         n_lists = np.bincount(user)
         found: dict[str, object] = {"lists": user.size, "users": int((n_lists > 0).sum())}
-        found["fixed N"] = float(fixed.mean())
+        found["fixed N"], found["oracle"] = float(fixed.mean()), oracle(lists, self.truth).mean("f1")
         for size in ("history", "both"):
             dynamic = cross_validate(
                 ExpectedF1(n_candidates=N_CANDIDATES, calibration="none", size=size), lists, self.truth, None

@@ -75,6 +75,12 @@ def earlier() -> Rows:
             f"{run['f1']:.4f}, {gain:+.1%}, {_p(run['p'])}" for run, gain in zip(runs, gains, strict=True)
         )
         yield (f"expected F1, n {label}, not calibrated", *cells)
+    yield ("oracle", *(f"{run['oracle']:.4f}" for run in found))
+    shares = (
+        (run["f1"] - whole["fixed N"]) / (whole["oracle"] - whole["fixed N"])
+        for run, whole in zip(runs, found, strict=True)
+    )
+    yield ("gap recovered", *(f"{share:.1%}" for share in shares))
 
 
 STRICT = {

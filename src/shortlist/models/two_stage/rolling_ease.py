@@ -11,7 +11,7 @@ from shortlist.types import Floats
 
 MAX_ITEMS = 1000  # items with the most buyers; the others have no weights
 FIRST_BASKETS = 100  # baskets before the first solution
-GROWTH = 1.5  # growth in baskets from one solution to the next
+GROWTH = 1.25  # growth in baskets from one solution to the next
 REG = 100.0
 
 
