@@ -12,13 +12,13 @@ import numpy as np
 from shortlist.core.calls import explain_call
 from shortlist.core.checks import check_ids
 from shortlist.core.estimator import check_whole
-from shortlist.cutoff.candidates import Labels, Scores, label_candidates, limit_to_shown, top_candidates
+from shortlist.cutoff.candidates import Labels, Scores, label_to_fit, top_candidates
 from shortlist.cutoff.summarized import Summarized
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.data.reasons import REASON_CODE
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError
 from shortlist.types import Doubles, Floats, Ints
 
 FITTED_IDS = ("user_ids_", "item_ids_")  # of scores without ids
@@ -117,7 +117,7 @@ class Cutoff(Summarized):
         if shown is not None:
             self._check_learns_from_shown()
             users = shown.users.values if users is None else users
-        labels = _label(scores, truth, history, self.candidates_needed(), users, shown)
+        labels = label_to_fit(scores, truth, history, self.candidates_needed(), users, shown)
         fresh = self.clone()
         fresh._fit_labels(labels, history)
         if not isinstance(scores, RankedLists):
@@ -363,29 +363,6 @@ def check_cutoff(cutoff: Any, rule: str, call: str = "()") -> None:
     )
 
 
-def _label(
-    scores: Scores,
-    truth: Interactions,
-    history: Interactions | None,
-    n_candidates: int,
-    users: Iterable[Any] | None = None,
-    shown: RankedLists | None = None,
-) -> Labels:
-    """The candidates with their outcomes, by user id; DataError if nothing can be learned from them."""
-    labels = label_candidates(scores, truth, history, users, n_candidates)
-    if shown is not None:
-        labels = limit_to_shown(labels, shown)
-    ids = labels.lists.users.values
-    if not ids.is_sorted():  # so that the order of users does not change the result, even in the last bit
-        labels = labels.take(ids.arg_sort().to_numpy())
-    if not labels.n_relevant.any():
-        raise DataError(
-            "truth must have rows of at least one user who has a list, got none; "
-            "pass the interactions that followed the scores, with the same user ids."
-        )
-    return labels
-
-
 def fit_cutoffs(
     cutoffs: Iterable[Cutoff], lists: RankedLists, truth: Interactions, history: Interactions | None
 ) -> list[Cutoff]:
@@ -395,7 +372,7 @@ def fit_cutoffs(
     for cutoff in cutoffs:
         fresh, n = cutoff.clone(), cutoff.candidates_needed()
         if n not in labels:
-            labels[n] = _label(lists, truth, history, n)
+            labels[n] = label_to_fit(lists, truth, history, n)
         fresh._fit_labels(labels[n], history)
         fitted.append(fresh)
     return fitted

@@ -314,3 +314,26 @@ def user_series(users: Iterable[Any]) -> Any:
     if isinstance(users, str | bytes):
         raise DataError(f"users must be a collection of ids, got the text {users!r:.60}; pass a list.")
     return id_series(users)
+
+
+def label_to_fit(
+    scores: Scores,
+    truth: Interactions,
+    history: Interactions | None,
+    n_candidates: int,
+    users: Iterable[Any] | None = None,
+    shown: RankedLists | None = None,
+) -> Labels:
+    """The candidates with their outcomes, by user id; DataError if nothing can be learned from them."""
+    labels = label_candidates(scores, truth, history, users, n_candidates)
+    if shown is not None:
+        labels = limit_to_shown(labels, shown)
+    ids = labels.lists.users.values
+    if not ids.is_sorted():  # so that the order of users does not change the result, even in the last bit
+        labels = labels.take(ids.arg_sort().to_numpy())
+    if not labels.n_relevant.any():
+        raise DataError(
+            "truth must have rows of at least one user who has a list, got none; "
+            "pass the interactions that followed the scores, with the same user ids."
+        )
+    return labels

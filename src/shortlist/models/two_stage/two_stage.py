@@ -1,6 +1,5 @@
 """TwoStage: candidates from several sources, ranked by boosted trees over features of user and item."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -12,7 +11,7 @@ from shortlist.core.engine import Engine, check_engine
 from shortlist.core.estimator import MAX_SEED, check_number, check_whole, short_repr
 from shortlist.core.ragged import ItemSets, starts
 from shortlist.core.threads import thread_count
-from shortlist.core.trees import Text, TreeParams, bin_columns, fit_trees, grow_trees, take_rows
+from shortlist.core.trees import TreeParams, bin_columns
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
@@ -21,6 +20,7 @@ from shortlist.kernels.item_stats import DAY, Rules
 from shortlist.models.contract import FitOptions
 from shortlist.models.new_items import ContentRecommender
 from shortlist.models.two_stage.content import PREFIX, ItemContent
+from shortlist.models.two_stage.ensembles import train_ensembles
 from shortlist.models.two_stage.examples import Examples, collect_examples
 from shortlist.models.two_stage.features import FEATURES, USER_FEATURES
 from shortlist.models.two_stage.quantities import QUANTITY_FEATURES
@@ -32,7 +32,6 @@ from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints
 
-SIZE_PARAMS = TreeParams(objective="poisson", n_rounds=150, lr=0.05, n_leaves=15, rows=0.7)
 BATCH = 4096  # users scored at once
 
 
@@ -255,37 +254,15 @@ class TwoStage(WeightParams, ContentRecommender):
         return self._train(self._collect(joined, content, options.engine))
 
     def _train(self, examples: Examples) -> TwoStageState:
-        """Train each ensemble on one thread, so that the number of threads does not change the bits.
-
-        If there are several, each one sees half of the candidates that were not bought: that takes half the
-        time, and the average is as good.
-        """
-        half = np.random.default_rng(self.seed).integers(0, 2, examples.labels.size, np.int8)
         columns = self._select(examples.features, examples.content)
         binned = bin_columns(columns, examples.labels, examples.weight)
         del columns
         examples = examples._replace(features=np.empty((0, 0), np.float32))  # most of the memory
-
-        def train(bag: int) -> Text:
-            if bag == self.n_bags:
-                return fit_trees(examples.user_features, examples.sizes, None, SIZE_PARAMS)
-            params = TreeParams(
-                n_rounds=self.n_rounds,
-                lr=self.lr,
-                n_leaves=self.n_leaves,
-                min_leaf=self.min_leaf,
-                columns=0.35,
-                seed=self.seed * self.n_bags + bag,
-            )
-            if self.n_bags == 1:
-                return grow_trees(binned, params)
-            rows = np.flatnonzero(examples.labels | (half == bag % 2)).astype(np.int32)
-            weight = np.where(examples.labels, 1, 2).astype(np.float32) * examples.weight
-            return grow_trees(take_rows(binned, rows, weight[rows]), params)
-
-        with ThreadPoolExecutor(thread_count(self.n_threads)) as pool:
-            *texts, size_text = pool.map(train, range(self.n_bags + 1))
-        return build_state(examples.replay, tuple(texts), size_text, examples.content)
+        params = TreeParams(
+            n_rounds=self.n_rounds, lr=self.lr, n_leaves=self.n_leaves, min_leaf=self.min_leaf, columns=0.35
+        )
+        found = train_ensembles(examples, binned, params, self.n_bags, self.seed, self.n_threads)
+        return build_state(examples.replay, found.ranker, found.sizes, examples.content)
 
     def _rules(self, history: Interactions | History) -> Rules:
         return Rules(
