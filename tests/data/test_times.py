@@ -146,3 +146,28 @@ def test_invalid_durations_are_refused(value):
 def test_numbers_beyond_64_bits_are_refused(value):
     with pytest.raises(DataError, match=r"a timestamp must be a number below 2\^63"):
         parse_times(pl.Series("date", [value, value]), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "formats"),
+    [
+        ("31.12.2024", ["%d.%m.%Y"]),
+        ("01.02.2024 8:30", ["%d.%m.%Y %H:%M"]),
+        ("12/31/2024", ["%m/%d/%Y"]),
+        ("01/02/24 08:30:15", ["%d/%m/%y %H:%M:%S", "%m/%d/%y %H:%M:%S"]),
+        ("yesterday", []),
+    ],
+)
+def test_error_suggests_formats_that_fit(text, formats):
+    with pytest.raises(DataError) as caught:
+        parse_times(pl.Series("date", [text]), None)
+    assert [one in str(caught.value) for one in formats] == [True] * len(formats)
+    assert ("time_format=" in str(caught.value)) == bool(formats)
+    for one in formats:  # what is suggested works
+        assert parse_times(pl.Series("date", [text]), one).size == 1
+
+
+def test_error_does_not_suggest_the_format_that_was_passed():
+    with pytest.raises(DataError, match=r"got '01\.01\.2024'; correct or drop such rows, or pass") as caught:
+        parse_times(pl.Series("date", ["01.01.2024"]), "%d.%m.%Y %H:%M")
+    assert str(caught.value).endswith("time_format='%d.%m.%Y'.")

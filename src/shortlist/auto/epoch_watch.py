@@ -39,5 +39,5 @@ class EpochWatch:
         if expected_f1(self.best, epoch.n_epochs) < FAR * self.leader_f1:
             raise TrainingError(
                 f"training ended after epoch {epoch.epoch}: F1 {self.best[-1]:.4f}, far below the best "
-                f"model's {self.leader_f1:.4f}"
+                f"model so far, {self.leader_f1:.4f}"
             )

@@ -178,7 +178,8 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
     if is_out_of_memory(error):
         return "not enough memory; use fewer rows, n_factors or n_threads.", INVALID_INPUT
     if isinstance(error, ShortlistError):
-        flag = "" if error.parameter is None else f" (On the command line: --{error.parameter}.)"
+        named = error.parameter is None or f"--{error.parameter}" in str(error)
+        flag = "" if named else f" (On the command line: --{error.parameter}.)"
         return f"{error}{flag}", INVALID_INPUT
     if isinstance(error, MissingArgumentError) and "MODEL" in str(error):
         hint = "write the file of the model first, as in shortlist recommend shop.shortlist --user u1 u2"

@@ -27,8 +27,9 @@ def compare(
 ) -> None:
     """Compare several files of lists, with confidence intervals and p-values.
 
-    The metrics are averages over all users; empty lists score 0. Flags for columns name those of
-    the truth; a file of lists has the columns user_id and item_id.
+    The metrics are averages over all users; empty lists score 0. Flags for
+    columns name those of the truth; a file of lists has the columns user_id and
+    item_id.
 
     For example:
       shortlist recommend shop.shortlist --N 10 --out ten.parquet

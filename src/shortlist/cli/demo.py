@@ -46,8 +46,8 @@ def demo(
 ) -> None:
     """Train on a shop's purchases and compare dynamic list lengths with the best fixed N.
 
-    The demo prints three lists and writes a report. All choices are made on validation
-    data. Without a network, the built-in sample is used.
+    The demo prints three lists and writes a report. All choices are made on
+    validation data. Without a network, the built-in sample is used.
 
     For example:
       shortlist demo
@@ -85,8 +85,8 @@ def demo(
     show_comparison(result)
     show_text("")
     show_paragraph(
-        f"Three lists: a long one, a short one, and an empty one: if only {COVERAGE:.0%} of users are to get "
-        "a list, the user with the least certain list gets none. ✓ marks items of the user's next basket."
+        "Three lists: a long one, a short one, and an empty one. By default all of these users get a list; "
+        f"with --coverage {COVERAGE:g} the least certain ones get none. ✓ marks items of the next basket."
     )
     show_text("")
     for one in examples:

@@ -76,8 +76,9 @@ def list_table(
     from shortlist.reports.model_report import item_namer
 
     length = f"{len(one)} item{'' if len(one) == 1 else 's'}"
-    title = f"user {one.user_id}: {length}; {REASON_TEXT.get(one.reason or '', '')}"
-    table = Table(title=Text(printable(title)), title_justify="left", box=box.SIMPLE_HEAD)
+    # two lines, because a title is not wider than its table
+    title = f"{printable(f'user {one.user_id}: {length}')}\n{REASON_TEXT.get(one.reason or '', '')}"
+    table = Table(title=Text(title.rstrip()), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("", justify="right")
     table.add_column("item", overflow="fold", min_width=44)
     table.add_column("score", justify="right")
@@ -152,10 +153,20 @@ def describe_empty(empty: dict[str, int], n_lists: int, n_users: int | None = No
     """How many users get a list, and why the others get none; `n_users` if the lists are a sample."""
     total = sum(empty.values())
     reasons = "; ".join(f"{count:,} {name} ({REASON_TEXT.get(name, name)})" for name, count in empty.items())
-    text = f"{n_lists - total:,} of {n_lists:,} users get a list"
-    text += f"; {total:,} get none: {reasons}" if total else ""
-    is_sample = n_users is not None and n_users > n_lists
-    return f"{text} (the first {n_lists:,} of {n_users:,} users)" if is_sample else text
+    others = f"; {total:,} get none: {reasons}" if total else ""
+    if n_users is not None and n_users > n_lists:
+        checked = f"checked on the first {n_lists:,} of {n_users:,} users"
+        return f"{checked}: {n_lists - total:,} get a list{others}"
+    return f"{n_lists - total:,} of {n_lists:,} users get a list{others}"
+
+
+def plain_value(value: Any) -> Any:
+    """A parameter as it is, or the shape and type of an array."""
+    if isinstance(value, tuple) and any(hasattr(one, "shape") for one in value):
+        return ", ".join(str(plain_value(one)) for one in value)
+    if not hasattr(value, "shape"):
+        return value
+    return f"array {' × '.join(f'{n:,}' for n in value.shape)}, {value.dtype}"
 
 
 def summarize_model(model: "Recommender", path: Path) -> dict[str, Any]:
@@ -175,7 +186,7 @@ def summarize_model(model: "Recommender", path: Path) -> dict[str, Any]:
         "data": data.fingerprint,
         "columns": None if data.source is None else data.source.describe().removeprefix("columns: "),
         **training,
-        "params": model.get_params(),
+        "params": {name: plain_value(value) for name, value in model.get_params().items()},
         "reason": None if model.selection_ is None else model.selection_.reason,
         "held_out": None if model.selection_ is None else model.selection_.held_out,
     }

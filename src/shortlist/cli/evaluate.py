@@ -44,9 +44,9 @@ def evaluate(
 ) -> None:
     """Evaluate lists from any source against what users did next.
 
-    The metrics are averages over all users in the truth; users without a list count as
-    users with an empty list. Flags for columns name those of the truth and the history; a
-    file of lists has the columns user_id and item_id.
+    The metrics are averages over all users in the truth; users without a list
+    count as users with an empty list. Flags for columns name those of the truth
+    and the history; a file of lists has the columns user_id and item_id.
 
     For example:
       shortlist evaluate lists.parquet held.parquet

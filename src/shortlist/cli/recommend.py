@@ -112,10 +112,11 @@ def recommend(
 ) -> None:
     """Recommend lists from a saved model.
 
-    The length of each list is chosen for the user, and each list has a reason why it ends.
+    The length of each list is chosen for the user, and each list has a reason
+    why it ends.
 
-    Lists may be empty: --coverage, --floor, --gain and --cost change the saved stopping rule
-    without training again.
+    Lists may be empty: --coverage, --floor, --gain and --cost change the saved
+    stopping rule without training again.
 
     For example:
       shortlist recommend shop.shortlist --user u1 u2

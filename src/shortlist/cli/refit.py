@@ -21,9 +21,10 @@ def refit(
 ) -> None:
     """Fit the served model again with the stored events, and activate it if it is not worse.
 
-    Run it from cron, or let `serve --refit` run it. The new model is checked against the one in service on
-    the latest day. If it is not worse, it is saved beside it and activated; running services switch to it
-    without a restart. Variables of the service, such as SHORTLIST_SERVE_DB, are read too.
+    Run it from cron, or let `serve --refit` run it. The new model is checked
+    against the one in service on the latest day. If it is not worse, it is saved
+    beside it and activated; running services switch to it without a restart.
+    Variables of the service, such as SHORTLIST_SERVE_DB, are read too.
 
     For example:
       shortlist refit shop.shortlist

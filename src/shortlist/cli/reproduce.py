@@ -37,8 +37,8 @@ def reproduce(
 ) -> None:
     """Repeat the experiments of the paper.
 
-    The models are tuned, trained and evaluated, and the claims of the paper are checked.
-    An interrupted run continues.
+    The models are tuned, trained and evaluated, and the claims of the paper are
+    checked. An interrupted run continues.
 
     For example:
       shortlist reproduce --dataset ml-100k --quick --out results

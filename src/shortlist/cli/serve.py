@@ -35,8 +35,8 @@ def serve(
 ) -> None:
     """Serve a model over HTTP, with a page to look at.
 
-    The page is at /, the description of the API at /docs. Flags override variables such as
-    SHORTLIST_SERVE_PORT, which override the file of --config.
+    The page is at /, the description of the API at /docs. Flags override
+    variables such as SHORTLIST_SERVE_PORT, which override the file of --config.
 
     For example:
       shortlist serve shop.shortlist

@@ -25,7 +25,7 @@ Source = Annotated[
 Model = Annotated[
     Path, Parameter(help="File written by `shortlist fit` or `model.save`, or a folder of shards.")
 ]
-COLUMNS = Group("Columns, if their names are not recognized", sort_key=9)
+COLUMNS = Group("How to read the data, if it is not recognized", sort_key=6)
 HYPERPARAMETERS = "Hyperparameters"  # how the titles of their panels begin
 PARAMETERS = Group(
     f"{HYPERPARAMETERS}, if not the model's defaults",

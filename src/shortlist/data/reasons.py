@@ -24,6 +24,7 @@ REASON_TEXT = {
     "unknown_user": "unknown user",
     "fallback": "this user has no list, so the most popular items are shown",
     "below_floor": "even the best list has too low an expected utility",
+    "all_candidates": "all candidates that the stopping rule considered are in the list",
 }
 REASONS = tuple(REASON_TEXT)  # the code of a reason is its position
 REASON_CODE = {reason: code for code, reason in enumerate(REASONS)}

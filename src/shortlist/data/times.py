@@ -73,14 +73,29 @@ def parse_duration(name: str, value: str | timedelta) -> int:
     return round(seconds * 1e6)
 
 
-def _row_error(series: pl.Series, bad: pl.Series, rule: str) -> DataError:
-    """The error for the first row marked in `bad`."""
+def _row_error(series: pl.Series, bad: pl.Series, rule: str, tried: str | None = None) -> DataError:
+    """The error for the first row marked in `bad`; `tried` is the format that was passed."""
     row = int(bad.arg_max() or 0)
+    formats = [repr(one) for one in suggest_formats(str(series[row])) if one != tried]
+    advice = f"time_format={' or '.join(formats)}" if formats else "their format as time_format"
     return DataError(
         f"column {series.name!r}, row {row + 1}: {rule}, got {series[row]!r}; "
-        "correct or drop such rows, or pass a format such as time_format='%d.%m.%Y %H:%M'.",
+        f"correct or drop such rows, or pass {advice}.",
         parameter="time_format",
     )
+
+
+def suggest_formats(text: str) -> list[str]:
+    """Formats that fit a date with the year last, such as 31.12.2024 08:30; day first, then month first."""
+    found = re.fullmatch(r"(\d\d?)([./-])(\d\d?)\2(\d{4}|\d\d)(T|\s*)(\d\d?:\d\d(:\d\d)?)?", text.strip())
+    if found is None:
+        return []
+    first, mark, second, year, gap, clock, seconds = found.groups()
+    time = "" if clock is None else f"{gap}%H:%M" + ("" if seconds is None else ":%S")
+    dates = [f"%d{mark}%m{mark}"] * (int(second) <= 12) + [f"%m{mark}%d{mark}"] * (
+        int(first) <= 12 and mark != "."
+    )
+    return [f"{date}%{'Y' if len(year) == 4 else 'y'}{time}" for date in dates]
 
 
 def _from_numbers(series: pl.Series, shown: pl.Series | None = None) -> Longs:
@@ -162,10 +177,13 @@ def _from_format(series: pl.Series, time_format: str) -> Longs:
         times = series.str.strip_chars().str.to_datetime(time_format, strict=False, time_unit="us")
     except pl.exceptions.PolarsError:
         raise ConfigError(
-            f"time_format must be a strftime format with a date, got {time_format!r}; try '%d.%m.%Y %H:%M'."
+            f"time_format must be a strftime format with a date, got {time_format!r}; for 31.12.2024 "
+            "08:30 write '%d.%m.%Y %H:%M'."
         ) from None
     if times.null_count():
-        raise _row_error(series, times.is_null(), f"every time must have the format {time_format}")
+        raise _row_error(
+            series, times.is_null(), f"every time must have the format {time_format}", time_format
+        )
     return times.to_physical().to_numpy()
 
 

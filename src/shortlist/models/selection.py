@@ -111,10 +111,15 @@ class SelectionReport:
         lines = [f"Validation: {self.validation}."]
         if self.held_out is not None:
             metric, found = METRIC_NAMES.get(self.metric, self.metric), self.held_out
+            chosen = list(dict.fromkeys(found["choices"]))
+            halves = (
+                f"both halves chose {chosen[0]}"
+                if len(chosen) == 1
+                else f"the halves chose {' and '.join(chosen)}"
+            )
             lines.append(
                 f"{metric} on users that took no part in choosing: {found['score']:.4f} "
-                f"± {found['standard_error']:.4f} ({found['n_users']:,} users; the halves chose "
-                f"{' and '.join(found['choices'])})."
+                f"± {found['standard_error']:.4f} ({found['n_users']:,} users; {halves})."
             )
         return lines
 

@@ -45,7 +45,7 @@ class LineProgress(ProgressDisplay):
 
     def update(self, text: str, done: int, total: int) -> None:
         if time.monotonic() - self.last >= MIN_INTERVAL:
-            self.line(f"{text} ({done:,} of {total:,})")
+            self.line(f"{text} ({done:,} of {total:,})" if total else f"{text} ({done:,})")
 
 
 class BarProgress(ProgressDisplay):
@@ -58,7 +58,7 @@ class BarProgress(ProgressDisplay):
         self.bar.console.print(printable(text), markup=False, highlight=False)
 
     def update(self, text: str, done: int, total: int) -> None:
-        self.bar.update(self.task, description=printable(text), completed=done, total=total)
+        self.bar.update(self.task, description=printable(text), completed=done, total=total or None)
 
 
 class Compilations:
@@ -71,7 +71,7 @@ class Compilations:
         self.n_compiled += 1
         if self.n_compiled == 1:
             self.display.line("compiling kernels; only the first run waits for this")
-        self.display.update(f"compiling {name}", self.n_compiled, self.n_compiled)
+        self.display.update(f"compiling {name}", self.n_compiled, 0)  # how many will follow is not known
 
 
 @contextmanager
