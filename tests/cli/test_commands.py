@@ -128,7 +128,7 @@ def test_saved_cutoff_applies_unless_a_flag_sets_another(trained, capsys):
         {one["reason"] for one in run_json(capsys, "recommend", trained / "model", *flags)}
         for flags in ([], ["--boundary"], ["--N", "3"])
     ]
-    assert reasons[0] <= {"utility", "below_floor"}
+    assert reasons[0] <= {"utility", "below_floor", "all_candidates"}
     assert reasons[1] <= {"boundary", "no_candidate_above_boundary"}
     assert reasons[2] == {"top_n"}
 
@@ -350,7 +350,7 @@ def test_best_model_is_selected_and_reported(capsys, tmp_path, monkeypatch):
     assert "The last basket of 300 users" in (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "PersonalFrequency(), cutoff: " in run(capsys, "inspect", tmp_path / "m")
     reasons = {one["reason"] for one in run_json(capsys, "recommend", tmp_path / "m")}
-    assert reasons <= {"utility", "below_floor", "top_n"}
+    assert reasons <= {"utility", "below_floor", "top_n", "all_candidates"}
 
 
 @pytest.mark.parametrize(("flags", "budget"), [([], "quick"), (["default"], "default"), (["3"], 3)])
