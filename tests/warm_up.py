@@ -4,8 +4,8 @@
 """
 
 import multiprocessing
+import signal
 import sys
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 
 import shortlist as sl
@@ -20,7 +20,13 @@ def sample():
 
 
 def fit(number):
-    """Compile what a model needs for training; return the model."""
+    """Compile what a model needs for training."""
+    fitted(number)
+
+
+@cache
+def fitted(number):
+    """A model of the list of `shortlist warmup`."""
     data, split = sample()
     model, items = list(warmup.models(data))[number]
     return model.fit(split.train_valid, items=items)
@@ -28,7 +34,7 @@ def fit(number):
 
 def use(number):
     """Compile what a fitted model needs for lists."""
-    warmup.use(fit(number), sample()[1])
+    warmup.use(fitted(number), sample()[1])
 
 
 def use_data():
@@ -37,11 +43,15 @@ def use_data():
 
 
 if __name__ == "__main__":
-    n_models = len(list(warmup.models(sample()[0])))
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(int(sys.argv[1]), context) as pool:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the other processes too
+    others = range(len(list(warmup.models(sample()[0]))) - 1, 0, -1)  # the slowest first
+    with multiprocessing.get_context("spawn").Pool(int(sys.argv[1])) as pool:
         # Lists of the first model need what all lists need; meanwhile other processes train the others.
-        first = [pool.submit(use, 0), *(pool.submit(fit, number) for number in reversed(range(1, n_models)))]
-        first.append(pool.submit(use_data))
-        for call in [*first, *(pool.submit(use, number) for number in reversed(range(1, n_models)))]:
-            call.result()
+        calls = [
+            (use, 0),
+            *((fit, number) for number in others),
+            (use_data,),
+            *((use, one) for one in others),
+        ]
+        for waiting in [pool.apply_async(function, number) for function, *number in calls]:
+            waiting.get()
