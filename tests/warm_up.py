@@ -10,6 +10,7 @@ from functools import cache
 
 import shortlist as sl
 from shortlist.cli import warmup
+from tests.models import cases
 
 
 @cache
@@ -32,6 +33,11 @@ def fitted(number):
     return model.fit(split.train_valid, items=items)
 
 
+def fit_case(name):
+    """Compile training with the number of factors of most tests."""
+    cases.fitted(name)
+
+
 def use(number):
     """Compile what a fitted model needs for lists."""
     warmup.use(fitted(number), sample()[1])
@@ -50,6 +56,7 @@ if __name__ == "__main__":
         calls = [
             (use, 0),
             *((fit, number) for number in others),
+            *((fit_case, name) for name in ("DKHRM", "DKBPRMF")),
             (use_data,),
             *((use, one) for one in others),
         ]
