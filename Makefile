@@ -6,6 +6,7 @@ BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 DEMO := .venv/.demo
 READY := .venv/.ready
 JOBS ?= 2
+CHECKS = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 FUZZ ?= 50
 FUZZ_SECONDS ?= 3600
 
@@ -14,9 +15,14 @@ FUZZ_SECONDS ?= 3600
 demo: $(DEMO)  ## train on real data and print dynamic lists
 	@$(BIN)/shortlist demo
 
-test: check  ## everything that must pass before a change is merged
-	@cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
-	NUMBA_CACHE_DIR="$$cache" OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
+# Many processes of the tests import the package, so bytecode is kept whatever the environment says.
+# All kernels are compiled beside the checks, unless ARGS selects tests, which compile what they need.
+test: $(READY)  ## everything that must pass before a change is merged
+	@cache=$$(mktemp -d) && trap 'kill $$warming 2>/dev/null; rm -rf "$$cache"' EXIT && \
+	export NUMBA_CACHE_DIR="$$cache" OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= && \
+	{ $(if $(ARGS),:,$(BIN)/python -m tests.warm_up $(JOBS)) & warming=$$!; } && \
+	$(CHECKS) && wait $$warming && \
+	$(BIN)/pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
 
 fuzz: $(READY)  ## all fuzz suites in full: FUZZ times the cases of `make test`, stopped after FUZZ_SECONDS
 	@cache=$$(mktemp -d) && trap 'rm -rf "$$cache"' EXIT && \
@@ -24,10 +30,7 @@ fuzz: $(READY)  ## all fuzz suites in full: FUZZ times the cases of `make test`,
 	timeout $(FUZZ_SECONDS) $(BIN)/pytest -q -m fuzz -n $(JOBS) --dist loadgroup $(ARGS)
 
 check: $(READY)  ## linter, formatter, type checker, import contract
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(CHECKS)
 
 fix: $(READY)  ## apply automatic fixes
 	$(BIN)/ruff check --fix .

@@ -25,7 +25,7 @@ from shortlist.cli.app import build
 TIMES = int(os.environ.get("SHORTLIST_FUZZ", "1"))
 SEED = int(os.environ.get("SHORTLIST_FUZZ_SEED", "0"))
 GOOD, INVALID_INPUT, INTERRUPTED = 0, 2, 130
-TINY = ["--n_factors", "2", "--n_threads", "1"]
+TINY = ["--n_factors", "8", "--n_threads", "1"]
 SMALL = ["--n_epochs", "1", *TINY]
 MODELS = ("DKHRM", "DKBPRMF", "HRM", "LogMF", "PersonalFrequency", "Popularity")
 VALUES = (
@@ -57,7 +57,7 @@ def originals(tmp_path_factory):
     for part in range(2):
         events.filter(pl.int_range(pl.len()) % 2 == part).write_parquet(folder / "many" / f"{part}.parquet")
     (folder / "tuned.toml").write_text(
-        'model = "DKBPRMF"\nscore = 0.1\n\n[params]\nn_factors = 2\nn_epochs = 1\n'
+        'model = "DKBPRMF"\nscore = 0.1\n\n[params]\nn_factors = 8\nn_epochs = 1\n'
     )
     (folder / "new.txt").write_text("i1\ni2\n")
     here = Path.cwd()

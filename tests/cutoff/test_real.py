@@ -1,9 +1,5 @@
 """Cutoffs on real data, with a simple ranker."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,8 +7,6 @@ import shortlist as sl
 from shortlist.cutoff import ExpectedF1, FixedN, reliability, top_candidates
 from shortlist.cutoff.candidates import label_lists
 from shortlist.cutoff.search import user_utilities
-
-ROOT = Path(__file__).parents[2]
 
 
 def frequency(train, *, repeats):
@@ -57,17 +51,3 @@ def test_dynamic_lengths_beat_or_match_the_best_fixed_length_over_all_users(name
     assert dynamic > gain * best
     calibrated = cut.calibration_.apply(now, history=split.train_valid)
     assert reliability(calibrated, split.test).ece < error
-
-
-def test_example_runs_without_network():
-    script = ROOT / "examples" / "bring_your_own_ranker.py"
-    done = subprocess.run(
-        [sys.executable, script, "--dataset", "sample"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    lines = [line.split() for line in done.stdout.splitlines() if "expected F1" in line]
-    assert [line[0] for line in lines] == ["ALS", "BPR", "counts"]
-    assert all(float(line[3]) > 0.15 for line in lines)

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist.data import history as module
@@ -50,6 +50,7 @@ def assert_same_rows(mine, other):
 @pytest.mark.parametrize(
     "columns", [{}, {"times": False}, {"weights": True}], ids=["times", "plain", "weights"]
 )
+@settings(max_examples=40)  # for each of nine combinations
 @given(pieces=st.lists(ROWS, min_size=2, max_size=6))
 def test_pieces_equal_all_rows_at_once(share, columns, pieces):
     with pytest.MonkeyPatch.context() as patch:

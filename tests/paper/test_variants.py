@@ -25,7 +25,7 @@ from shortlist.paper.search import Search
 from shortlist.paper.variant_table import bootstrap, cell, count_cells
 from shortlist.paper.variants import VariantBudget, reproduce_variants
 
-TINY = VariantBudget(n_trials=3, epochs=(1, 2), cover_steps=1, valid_users=80, users=120, n_factors=4)
+TINY = VariantBudget(n_trials=3, epochs=(1, 2), cover_steps=1, valid_users=80, users=120, n_factors=8)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def done(tmp_path_factory):
 def lists():
     """Candidates of a model with boundaries, cut nowhere, and the truth."""
     split = sl.split.last_basket(sl.load_dataset("sample"))
-    model = sl.DKBPRMF(n_factors=4, n_epochs=3, negatives=3.0, boundary="learned").fit(split.train_valid)
+    model = sl.DKBPRMF(n_factors=8, n_epochs=3, negatives=3.0, boundary="learned").fit(split.train_valid)
     users = split.test.users.to_ids(split.test.active_users)
     return split, model.recommend(users, N=100, at=split.test)
 

@@ -15,10 +15,7 @@ from benchmarks.ray_processes import worker_pids
 
 STORE = 100 << 20  # bytes of a node's object store
 
-needs_ray = [
-    pytest.mark.xdist_group("ray"),  # one process starts the cluster
-    pytest.mark.filterwarnings("ignore"),  # of Ray itself
-]
+needs_ray = [pytest.mark.filterwarnings("ignore")]  # of Ray itself
 
 
 @contextmanager

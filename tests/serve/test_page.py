@@ -232,6 +232,22 @@ def test_everything_with_the_keyboard_alone(open_page, server):
     assert "back to activation" in server.call("/v1/model")[1]["activations"][0]["note"]
 
 
+def test_an_answer_belongs_to_the_question_that_is_open(open_page):
+    """A question that is asked again at once, before the browser reports that the first was closed."""
+    page = open_page()
+    page.evaluate(
+        """async () => {
+            const { confirmed } = await import("/page/dom.js");
+            const first = confirmed("First?", "Yes");
+            document.getElementById("confirm-dialog").close();
+            window.answers = Promise.all([first, confirmed("Second?", "Yes")]);
+        }"""
+    )
+    page.wait_for_timeout(200)  # the report of the first closing arrives
+    confirm(page, "Yes")
+    assert page.evaluate("() => window.answers") == [False, True]
+
+
 def test_everything_on_a_phone(open_page):
     page = open_page(phone=True)
     page.locator("button.chip").first.tap()

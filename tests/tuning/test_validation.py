@@ -71,7 +71,7 @@ def test_too_little_data_is_refused():
 
 def test_validation_ranks_at_the_time_of_the_held_out_basket():
     holdout = hold_out(sample())
-    found = validate(sl.HRM(n_factors=4, n_epochs=2, trend_half_life=3.0), holdout, n_candidates=7)
+    found = validate(sl.HRM(n_factors=8, n_epochs=2, trend_half_life=3.0), holdout, n_candidates=7)
     users = holdout.truth.users.to_ids(holdout.truth.active_users)
     expected = found.model.recommend(users, N=7, at=holdout.truth)
     assert found.candidates.items.tolist() == expected.items.tolist()

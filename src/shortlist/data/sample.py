@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -39,6 +40,7 @@ CUSTOMER_TYPES = (
 Below = Callable[[int], int]
 
 
+@cache
 def sample() -> pl.DataFrame:
     """(user_id, item_id, timestamp, item_name) of 300 users over half a year."""
     below = _uniform(SEED)

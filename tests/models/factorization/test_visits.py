@@ -12,12 +12,12 @@ from shortlist.models.model_folder import _check_model
 from tests.models.cases import bits, dense
 
 MODELS = {
-    "BPRMF": sl.BPRMF(n_factors=4, n_epochs=3, seed=2),
-    "LogMF": sl.LogMF(n_factors=4, n_epochs=3, seed=2),
-    "CRRMF": sl.CRRMF(n_factors=4, n_epochs=3, seed=2),
-    "DKBPRMF": sl.DKBPRMF(n_factors=4, n_epochs=3, seed=2),
-    "HRM": sl.HRM(n_factors=4, n_epochs=3, seed=2, repeat_decay=0.9),
-    "DKHRM": sl.DKHRM(n_factors=4, n_epochs=3, seed=2),
+    "BPRMF": sl.BPRMF(n_factors=8, n_epochs=3, seed=2),
+    "LogMF": sl.LogMF(n_factors=8, n_epochs=3, seed=2),
+    "CRRMF": sl.CRRMF(n_factors=8, n_epochs=3, seed=2),
+    "DKBPRMF": sl.DKBPRMF(n_factors=8, n_epochs=3, seed=2),
+    "HRM": sl.HRM(n_factors=8, n_epochs=3, seed=2, repeat_decay=0.9),
+    "DKHRM": sl.DKHRM(n_factors=8, n_epochs=3, seed=2),
 }
 
 

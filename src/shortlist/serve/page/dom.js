@@ -45,12 +45,17 @@ const MOMENT = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "
 export const day = (seconds) => (seconds % 86400 === 0 ? DAY : MOMENT).format(new Date(seconds * 1000));
 export const moment = (seconds) => MOMENT.format(new Date(seconds * 1000));
 
+let answer = () => {};  // to the question that is asked now
+
 // Asks before the service is changed; true if the answer is yes.
 export function confirmed(text, yes) {
   const dialog = document.getElementById("confirm-dialog");
+  answer(false);
   document.getElementById("confirm-text").textContent = text;
   document.getElementById("confirm-yes").textContent = yes;
   dialog.returnValue = "no";
+  // the event "close" of an earlier question may come when this one is already open
+  dialog.onclose = () => dialog.open || answer(dialog.returnValue === "yes");
   dialog.showModal();
-  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+  return new Promise((resolve) => { answer = resolve; });
 }
