@@ -47,6 +47,7 @@ def recommend(found: Found) -> Rows:
     labels = {
         "top_20_als": "top 20, ALS factors",
         "top_20_bpr": "top 20, BPR factors",
+        "top_20_normal": "top 20, random normal factors",
         "dynamic_negatives_10": "above the boundary, `negatives=10`",
         "dynamic_negatives_100": "above the boundary, `negatives=100`",
         "dynamic_max_100": "above the boundary, `max_items=100`",
