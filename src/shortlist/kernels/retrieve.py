@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shortlist.kernels.jit import inlined, ir_inlined, kernel
+from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.simd_blocks import (
     BLOCK,
     GROUP,
@@ -176,7 +176,7 @@ def _load_users(query: Query, blocks: ItemBlocks, start: int, slack: np.float32,
     return n_active
 
 
-@ir_inlined
+@inlined
 def _find_waiting(tile: Tile, n_active: int, peaks: Floats, ahead: Floats, block: int) -> tuple[int, int]:
     """Collect the users for which a block may hold a hit; return their number and how many stay active."""
     lengths, lowered, active, waiting = tile.lengths, tile.lowered, tile.active, tile.waiting
@@ -200,7 +200,7 @@ def _find_waiting(tile: Tile, n_active: int, peaks: Floats, ahead: Floats, block
     return n_waiting, n_kept
 
 
-@ir_inlined
+@inlined
 def _block_at(blocks: ItemBlocks, number: int) -> Block:
     """Return the addresses of a block."""
     stages = blocks.stages
@@ -215,7 +215,7 @@ def _block_at(blocks: ItemBlocks, number: int) -> Block:
     )
 
 
-@ir_inlined
+@inlined
 def _survivors(
     block: Block,
     users: int,  # address of the rotated users
@@ -238,7 +238,7 @@ def _survivors(
     return mask
 
 
-@ir_inlined
+@inlined
 def _find_survivors(
     blocks: ItemBlocks,
     number: int,  # of the block

@@ -94,18 +94,19 @@ def _add_users(n_users: int, lanes: int) -> Any:
             )
             numbers = (builder.load(builder.gep(row, [ir.Constant(I32, u)])) for u in range(n_users))
             vectors = [builder.gep(user, [builder.mul(builder.sext(u, I64), args[3])]) for u in numbers]
-            for at in range(0, BLOCK, lanes):
-                begin = _load(builder, first, ir.Constant(I32, at), kind)
+            with cgutils.for_range(builder, ir.Constant(I64, BLOCK // lanes)) as part:
+                at = builder.mul(part.index, ir.Constant(I64, lanes))
+                begin = _load(builder, first, at, kind)
                 totals = [cgutils.alloca_once_value(builder, begin) for _ in vectors]  # type: ignore[no-untyped-call]
                 with cgutils.for_range(builder, args[4]) as loop:
                     place = builder.mul(loop.index, ir.Constant(I64, BLOCK))
-                    q = _load(builder, item, builder.add(place, ir.Constant(I64, at)), kind)
+                    q = _load(builder, item, builder.add(place, at), kind)
                     for vector, total in zip(vectors, totals, strict=True):
                         p = splat(builder, builder.load(builder.gep(vector, [loop.index])), kind)
                         product = builder.fmul(p, q, flags=FUSED)
                         builder.store(builder.fadd(builder.load(total), product, flags=FUSED), total)
                 for number, total in enumerate(totals):
-                    place = builder.gep(target, [ir.Constant(I32, number * BLOCK + at)])
+                    place = builder.gep(target, [builder.add(at, ir.Constant(I64, number * BLOCK))])
                     place = builder.bitcast(place, kind.as_pointer())
                     builder.store(builder.load(total), place, align=4)
             return context.get_dummy_value()
