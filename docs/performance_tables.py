@@ -58,12 +58,13 @@ def recommend(found: Found) -> Rows:
             if case is None:
                 continue
             theirs = case.get("one_thread_cpu_ratio_to_implicit")
+            product = case["one_thread_cpu_ratio_to_bare_product"]
             yield (
                 label,
                 f"{case.get('mean_length', 20):,.0f}",
                 f"{case['one_thread_cpu_us_per_user']:,.0f}",
                 "" if theirs is None else f"× {theirs:.1f}",
-                f"× {case['one_thread_cpu_ratio_to_bare_product']:.1f}",
+                f"× {product:.2f}" if product < 1 else f"× {product:.1f}",
             )
 
 
@@ -91,7 +92,10 @@ def rest(training: Found, lists: Found, compiling: Found) -> Rows:
         yield (label, f"{compiling['now'][key]:.1f} processor seconds")
     rate = training["hrm_rows_per_processor_second"]
     yield ("rows per processor second of `HRM`, in one epoch", f"{rate / 1e6:.1f} million")
-    yield ("building and choosing the index over 27,000 items, on a busy machine", f"{index:.1f} processor seconds")
+    yield (
+        "building and choosing the index over 27,000 items, on a busy machine",
+        f"{index:.1f} processor seconds",
+    )
     trees = lists["trees"]
     each, ratio = trees["ns_per_row_and_tree"]["ours"], trees["ratio_to_lightgbm"]
     yield (
