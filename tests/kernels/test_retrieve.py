@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shortlist.core.ragged import ItemSets, no_sets
+from shortlist.kernels.retrieve import TILE
 from shortlist.recommend.index import ItemIndex, ProductIndex
 from shortlist.recommend.retrieval import score_candidates, search_index
 
@@ -122,6 +123,24 @@ def test_retrieval_is_exact_on_decaying_spectra(n_factors, length):
     open_floors = np.full(len(vectors), -np.inf, np.float32)
     found = search_index(index, vectors, open_floors, as_sets(excluded), length, 2)
     assert as_lists(found) == plain_lists(scores, open_floors, excluded, length)
+
+
+@pytest.mark.parametrize("n_users", [1, 2, 3, 6, 7, 8, 9, TILE - 1, TILE + 1, 2 * TILE + 4])
+def test_groups_of_users_of_any_size_get_exact_lists(n_users):
+    """Users are scored in groups of GROUP, the last ones alone, and those without candidates drop out."""
+    rng = np.random.default_rng(n_users)
+    vectors = rng.normal(size=(n_users, 20)).astype(np.float32)
+    items = rng.normal(size=(400, 20)).astype(np.float32)  # flat: hardly any block can be skipped
+    bias = rng.normal(size=400).astype(np.float32)
+    scores = plain_scores(vectors, items, bias)
+    excluded = [set(rng.choice(400, 50, replace=False).tolist()) for _ in vectors]
+    floors = np.sort(scores, axis=1)[:, -rng.integers(1, 60)]
+    floors[rng.random(n_users) < 0.2] = np.inf
+    index = ItemIndex.build(items, bias, vector_norm=4.0)
+    for way in (index, index.without_stages()):
+        for limit in (None, 9):
+            found = search_index(way, vectors, floors, as_sets(excluded), limit, 1)
+            assert as_lists(found) == plain_lists(scores, floors, excluded, limit)
 
 
 @pytest.mark.parametrize("n_threads", [2, 4])

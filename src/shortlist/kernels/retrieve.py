@@ -2,21 +2,32 @@
 
 Users and items are rotated so that the first dimensions carry most of every inner product. After some
 dimensions, the Cauchy-Schwarz inequality bounds the rest by the product of the remaining lengths. A block of
-items proceeds to more dimensions only while many of its items could still qualify. Items that could qualify
-are scored by `simd_blocks.score`, so the result does not depend on which items were skipped. A NaN bound
-never skips an item.
+items proceeds to more dimensions only while many of its items could still qualify. The first dimensions are
+summed for a group of users at a time, which makes full use of the processor where little can be skipped.
+Items that could qualify are scored by `simd_blocks.score`, so the result does not depend on which items were
+skipped. A NaN bound never skips an item.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from shortlist.kernels.jit import inlined, ir_inlined, kernel
-from shortlist.kernels.simd_blocks import BLOCK, add_block, bound_mask, count_bits, lowest_bit, score
+from shortlist.kernels.jit import inlined, kernel
+from shortlist.kernels.simd_blocks import (
+    BLOCK,
+    GROUP,
+    add_block,
+    add_block_group,
+    bound_mask,
+    count_bits,
+    lowest_bit,
+    prefetch,
+    score,
+)
 from shortlist.kernels.topk import contains, entry_score, pack, push
 from shortlist.types import Doubles, Floats, Ints, Longs, State
 
-TILE = 32  # users that process a block while it is in the first-level cache
+TILE = 21 * GROUP  # users that process a block while it is in the first-level cache
 FEW = 6  # with so few items left in a block, scoring them is cheaper than bounding them again
 ZERO, EMPTY, ONE = np.float32(0), np.uint64(0), np.uint64(1)
 ROUND_UP, MIN_LENGTH = 1.000001, 1e-38  # lengths are rounded up and stay above what rounding could lose
@@ -60,7 +71,22 @@ class Tile(NamedTuple):
     residuals: Floats  # (TILE * n_stages,) length that remains after each stage, rounded up
     lengths: Floats  # (TILE,)
     floors: Floats  # (TILE,) the score an item must currently reach
+    lowered: Floats  # (TILE,) the same minus rounding errors, so what a bound must reach
     active: Ints  # (TILE,) users for which later blocks may still hold a hit
+    waiting: Ints  # (TILE + GROUP,) those for which the current block may
+    found_rows: Ints  # (TILE * BLOCK,) the users and
+    found_items: Ints  # (TILE * BLOCK,) items of the current block that may be hits
+
+
+class Block(NamedTuple):
+    """Addresses of one block of items: without arrays there is no reference counting."""
+
+    coordinates: int
+    residuals: int
+    bias: int
+    first_stage: int  # dimensions of the first stage; each stage doubles them
+    n_dims: int
+    n_stages: int
 
 
 @inlined
@@ -70,7 +96,11 @@ def _new_tile(blocks: ItemBlocks) -> Tile:
         np.empty(TILE * blocks.stages.size, np.float32),
         np.empty(TILE, np.float32),
         np.empty(TILE, np.float32),
+        np.empty(TILE, np.float32),
         np.empty(TILE, np.int32),
+        np.empty(TILE + GROUP, np.int32),
+        np.empty(TILE * BLOCK, np.int32),
+        np.empty(TILE * BLOCK, np.int32),
     )
 
 
@@ -115,7 +145,14 @@ def fill_blocks(
 
 
 @inlined
-def _load_users(query: Query, blocks: ItemBlocks, start: int, tile: Tile) -> int:
+def _lower(floor: np.float32, length: np.float32, ahead: Floats, slack: np.float32) -> np.float32:
+    """Return the floor minus the largest rounding error between a bound and a score of any item."""
+    most = length * ahead[0, 0] + ahead[0, 2]
+    return floor - slack * (abs(floor) + most) - TINY if most < HUGE else np.float32(-np.inf)
+
+
+@inlined
+def _load_users(query: Query, blocks: ItemBlocks, start: int, slack: np.float32, tile: Tile) -> int:
     """Rotate the users of a tile and store their remaining lengths; return how many users are active."""
     stages, n_active = blocks.stages, 0
     rotated = np.empty(blocks.rotation.shape[1], np.float64)
@@ -133,61 +170,108 @@ def _load_users(query: Query, blocks: ItemBlocks, start: int, tile: Tile) -> int
                 tile.residuals[row * stages.size + stage] = _length(left)
         tile.lengths[row] = _length(left)
         tile.floors[row] = query.floors[start + row]
+        tile.lowered[row] = _lower(tile.floors[row], tile.lengths[row], blocks.ahead, slack)
         tile.active[n_active] = row
         n_active += 1
     return n_active
 
 
 @inlined
-def _lowered_floor(
-    floor: np.float32, length: np.float32, peaks: Floats, block: int, slack: np.float32
-) -> np.float32:
-    """Return the floor minus the largest rounding error between a bound and a score."""
-    most = length * peaks[block, 0] + peaks[block, 2]
-    return floor - slack * (abs(floor) + most) - TINY if most < HUGE else np.float32(-np.inf)
+def _find_waiting(tile: Tile, n_active: int, peaks: Floats, ahead: Floats, block: int) -> tuple[int, int]:
+    """Collect the users for which a block may hold a hit; return their number and how many stay active."""
+    lengths, lowered, active, waiting = tile.lengths, tile.lowered, tile.active, tile.waiting
+    longest, shift, longest_ahead, shift_ahead = (
+        peaks[block, 0],
+        peaks[block, 1],
+        ahead[block, 0],
+        ahead[block, 1],
+    )
+    n_waiting, n_kept = 0, 0
+    for at in range(n_active):
+        row = active[at]
+        if lengths[row] * longest + shift < lowered[row]:
+            if lengths[row] * longest_ahead + shift_ahead < lowered[row]:
+                continue  # drop the user: later blocks have smaller bounds and floors never fall
+        else:
+            waiting[n_waiting] = row
+            n_waiting += 1
+        active[n_kept] = row
+        n_kept += 1
+    return n_waiting, n_kept
 
 
 @inlined
-def _below_floor(floor: np.float32, length: np.float32, peaks: Floats, block: int, slack: np.float32) -> bool:
-    """Return whether no item within the block's peaks can reach the floor."""
-    bound = length * peaks[block, 0] + peaks[block, 1]
-    return bool(bound < _lowered_floor(floor, length, peaks, block, slack))
+def _block_at(blocks: ItemBlocks, number: int) -> Block:
+    """Return the addresses of a block."""
+    stages = blocks.stages
+    first_stage, n_dims, n_stages, size = stages[0], stages[stages.size - 1], stages.size, 4 * BLOCK
+    return Block(
+        blocks.coordinates.ctypes.data + number * size * n_dims,
+        blocks.residuals.ctypes.data + number * size * n_stages,
+        blocks.bias.ctypes.data + number * size,
+        first_stage,
+        n_dims,
+        n_stages,
+    )
 
 
-@ir_inlined
+@inlined
 def _survivors(
-    block: int,
-    item_side: tuple[Floats, Floats, Floats],  # bias, coordinates, residuals of the item blocks
-    stages: Longs,
-    row: int,
-    user_side: tuple[Floats, Floats],  # coordinates, residuals of the tile
-    floor: np.float32,
-    sums: Floats,  # (BLOCK,) scratch
+    block: Block,
+    users: int,  # address of the rotated users
+    row: int,  # address of the user's row
+    residuals: int,  # address of the user's residuals
+    lowered: np.float32,
+    sums: int,  # address of (BLOCK,) sums of the first stage, or scratch if the user is alone
+    is_alone: bool,
 ) -> np.uint64:
-    """Return a mask of the items of a block that could qualify, from exact partial sums plus bounds."""
-    bias, item_coordinates, item_residuals = item_side
-    coordinates, residuals = user_side
-    n_stages, n_dims, low = stages.size, stages[stages.size - 1], 0
-    for j in range(BLOCK):
-        sums[j] = bias[block * BLOCK + j]
-    mask = EMPTY
-    for stage in range(n_stages):
-        high = stages[stage]
-        add_block(
-            item_coordinates,
-            (block * n_dims + low) * BLOCK,
-            coordinates,
-            row * n_dims + low,
-            high - low,
-            sums,
-        )
-        mask = bound_mask(
-            sums, item_residuals, (block * n_stages + stage) * BLOCK, residuals[row * n_stages + stage], floor
-        )
+    """Return a mask of the items of a block that could qualify for a user, from partial sums plus bounds."""
+    low, high, mask = 0, block.first_stage, EMPTY
+    for stage in range(block.n_stages):
+        if stage > 0 or is_alone:
+            start, place = sums if stage > 0 else block.bias, block.coordinates + 4 * low * BLOCK
+            add_block(place, users + 4 * low, row, block.n_dims, high - low, start, sums)
+        mask = bound_mask(sums, block.residuals + 4 * stage * BLOCK, residuals + 4 * stage, lowered)
         if count_bits(mask) <= FEW:
             break
-        low = high
+        low, high = high, 2 * high if stage + 2 < block.n_stages else block.n_dims
     return mask
+
+
+@inlined
+def _find_survivors(
+    blocks: ItemBlocks,
+    number: int,  # of the block
+    tile: Tile,
+    n_waiting: int,
+    factors: Floats,  # (n_items, n_factors) of which those of survivors are prefetched
+    sums: Floats,  # (GROUP * BLOCK,) scratch
+) -> int:
+    """Write the pairs of a user and an item of a block that could qualify; return their number."""
+    block, block_items = _block_at(blocks, number), blocks.item
+    lowered, waiting, found_rows, found_items = tile.lowered, tile.waiting, tile.found_rows, tile.found_items
+    users, residuals = tile.coordinates.ctypes.data, tile.residuals.ctypes.data
+    rows, places = waiting.ctypes.data, sums.ctypes.data
+    items, n_bytes, n_found = factors.ctypes.data, 4 * factors.shape[1], 0
+    for first in range(0, n_waiting, GROUP):
+        is_alone = n_waiting - first < GROUP // 2  # then the work for a whole group would be wasted
+        if not is_alone:
+            for extra in range(n_waiting, first + GROUP):
+                waiting[extra] = waiting[first]
+            n_dims, n = block.n_dims, block.first_stage
+            add_block_group(block.coordinates, users, rows + 4 * first, n_dims, n, block.bias, places)
+        for at in range(first, min(first + GROUP, n_waiting)):
+            row, place = waiting[at], places + 4 * (at - first) * BLOCK
+            own = residuals + 4 * row * block.n_stages
+            mask = _survivors(block, users, rows + 4 * at, own, lowered[row], place, is_alone)
+            while mask:
+                item = block_items[number * BLOCK + lowest_bit(mask)]
+                mask &= mask - ONE
+                if item >= 0:
+                    found_rows[n_found], found_items[n_found] = row, item
+                    n_found += 1
+                    prefetch(items + n_bytes * item, n_bytes)
+    return n_found
 
 
 @kernel
@@ -202,46 +286,24 @@ def retrieve_from_factors(
     """Select the best `width` items above each user's floor, in any order; see `topk.unpack_keys`."""
     # unpacked once: reference counting inside the loops would cost more than the arithmetic
     factors, bias = items
-    item_coordinates, item_residuals, block_bias, block_item, peaks, ahead, stages, _ = blocks
     vectors, query_floors, excluded_at, excluded = query
-    tile, sums = _new_tile(blocks), np.empty(BLOCK, np.float32)
-    coordinates, residuals, lengths, floors, active = tile
+    peaks, ahead = blocks.peaks, blocks.ahead
+    tile, sums = _new_tile(blocks), np.empty(GROUP * BLOCK, np.float32)
+    lengths, floors, lowered = tile.lengths, tile.floors, tile.lowered
+    found_rows, found_items = tile.found_rows, tile.found_items
     left, right, n = vectors.ctypes.data, factors.ctypes.data, vectors.shape[1]
-    for start in range(0, query_floors.size, TILE):
-        n_active = _load_users(query, blocks, start, tile)
-        for block in range(peaks.shape[0]):
-            n_kept = 0
-            for at in range(n_active):
-                row = active[at]
-                user, floor, length = start + row, floors[row], lengths[row]
-                if _below_floor(floor, length, ahead, block, slack):
-                    continue  # drop the user: later blocks have smaller bounds and floors never fall
-                active[n_kept] = row
-                n_kept += 1
-                if _below_floor(floor, length, peaks, block, slack):
-                    continue
-                lowered = _lowered_floor(floor, length, peaks, block, slack)
-                mask = _survivors(
-                    block,
-                    (block_bias, item_coordinates, item_residuals),
-                    stages,
-                    row,
-                    (coordinates, residuals),
-                    lowered,
-                    sums,
-                )
-                count = counts[user]
-                while mask:
-                    item = block_item[block * BLOCK + lowest_bit(mask)]
-                    mask &= mask - ONE
-                    if item >= 0:
-                        offset = bias[item] if bias.size else ZERO
-                        found = score(left + 4 * n * user, right + 4 * n * item, n, offset)
-                        qualifies = found > query_floors[user] and found >= floors[row]
-                        if qualifies and not contains(excluded_at, excluded, user, item):
-                            count = push(keys, user, count, pack(found, item))
-                            floors[row] = entry_score(keys, user, count, query_floors[user])
-                counts[user] = count
-            n_active = n_kept
+    for start in range(0, query_floors.size if peaks.size else 0, TILE):
+        n_active = _load_users(query, blocks, start, slack, tile)
+        for number in range(peaks.shape[0]):
+            n_waiting, n_active = _find_waiting(tile, n_active, peaks, ahead, number)
             if n_active == 0:
                 break
+            for at in range(_find_survivors(blocks, number, tile, n_waiting, factors, sums)):
+                row, item = found_rows[at], found_items[at]
+                user, offset = start + row, bias[item] if bias.size else ZERO
+                found = score(left + 4 * n * user, right + 4 * n * item, n, offset)
+                qualifies = found > query_floors[user] and found >= floors[row]
+                if qualifies and not contains(excluded_at, excluded, user, item):
+                    counts[user] = push(keys, user, counts[user], pack(found, item))
+                    floors[row] = entry_score(keys, user, counts[user], query_floors[user])
+                    lowered[row] = _lower(floors[row], lengths[row], ahead, slack)

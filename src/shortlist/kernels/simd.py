@@ -14,7 +14,7 @@ from numba import config, types
 from numba.extending import intrinsic
 
 from shortlist.kernels.jit import inlined, ir_inlined
-from shortlist.kernels.simd_blocks import F32, I32, I64, LANES, splat
+from shortlist.kernels.simd_blocks import F32, FUSED, I32, I64, LANES, LINE, call_prefetch, splat
 from shortlist.types import Floats
 
 Width = tuple[tuple[tuple[()], ...], ...]
@@ -22,9 +22,6 @@ FloatPair = tuple[np.float32, np.float32]
 FloatTriple = tuple[np.float32, np.float32, np.float32]
 
 SUMS = 4  # independent partial sums of an inner product, so that additions overlap
-LINE = 64  # bytes per cache line
-FUSED = ("contract",)
-BYTE = ir.IntType(8).as_pointer()
 
 
 def factor_width(n_factors: int) -> Width:
@@ -210,12 +207,8 @@ def _step_hybrid_one(
 
 def _prefetch_row(_typing: Any, row: Any, width: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [BYTE, I32, I32, I32])
-        fetch = builder.module.declare_intrinsic("llvm.prefetch", [BYTE], kind)
-        to_write, keep_near, data = (ir.Constant(I32, number) for number in (1, 3, 1))
         for at in range(0, 4 * _size(width), LINE):
-            place = builder.inttoptr(builder.add(args[0], ir.Constant(args[0].type, at)), BYTE)
-            builder.call(fetch, [place, to_write, keep_near, data])
+            call_prefetch(builder, builder.add(args[0], ir.Constant(args[0].type, at)), to_write=True)
         return context.get_dummy_value()
 
     return types.void(types.uintp, width), generate

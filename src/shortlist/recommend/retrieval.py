@@ -8,13 +8,13 @@ import numpy as np
 from shortlist.core.ragged import ItemSets, read_only
 from shortlist.core.threads import map_slices, thread_count
 from shortlist.kernels.product import select_from_product
-from shortlist.kernels.retrieve import Query, retrieve_from_factors
+from shortlist.kernels.retrieve import TILE, Query, retrieve_from_factors
 from shortlist.kernels.simd_blocks import BLOCK
 from shortlist.kernels.topk import score_pairs, select_top, unpack_keys
 from shortlist.recommend.index import NO_BIAS, ItemIndex, ProductIndex, relative_slack
 from shortlist.types import Bools, Floats, Ints, Longs, State
 
-SLICE = 256  # users per task of a thread
+SLICE = 2 * TILE  # users per task of a thread
 CAPACITY = 1024  # hits per user that fit before a search without limit must be repeated
 CELLS = 1 << 22  # dense scores in memory at once, per thread
 ROWS, COLUMNS = 1024, 256  # of a part of the matrix product, which stays in the cache

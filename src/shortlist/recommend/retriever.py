@@ -29,7 +29,9 @@ AnyIndex = ItemIndex | ProductIndex
 # Building an index costs about as much as scoring every item for this many users.
 INDEX_USERS = 64
 INDEX_ITEMS = 4096  # fewer items are scored by a matrix product, which takes a few microseconds a user
-TRIAL_USERS, TRIAL_ITEMS = 64, 20  # size of the search that times an index
+TRIAL_ITEMS, TRIAL_RUNS = 20, 3  # items per list and repetitions of the search that times an index
+# With fewer users the time would not be that of a large request, with more the choice would take too long.
+TRIAL_USERS, TRIAL_SCORES = (64, 256), 1 << 23
 
 
 @dataclass(eq=False)
@@ -106,8 +108,15 @@ def build_index(factors: "Factors", shared: Ints | None, n_threads: int) -> AnyI
         vector_norm=float(norms.mean()) if norms.size else 1.0,
         n_threads=n_threads,
     )
-    vectors = np.asarray(factors.vectors[:TRIAL_USERS], np.float32)
-    return choose_fastest((index, index.without_stages(), product), vectors)
+    ways = index, index.without_stages(), product
+    return choose_fastest(ways, sample_vectors(factors.vectors, product.n_items))
+
+
+def sample_vectors(vectors: Floats, n_items: int) -> Floats:
+    """Vectors (n, n_factors) of users spread over the request, for a trial search among `n_items`."""
+    wanted = int(np.clip(TRIAL_SCORES // n_items, *TRIAL_USERS))
+    rows = np.linspace(0, len(vectors) - 1, min(wanted, len(vectors))).astype(np.int64)
+    return np.asarray(vectors[rows], np.float32)
 
 
 def choose_fastest(ways: "Sequence[AnyIndex]", vectors: Floats) -> AnyIndex:
@@ -122,5 +131,5 @@ def choose_fastest(ways: "Sequence[AnyIndex]", vectors: Floats) -> AnyIndex:
 
     for index in ways:
         cost(index)  # compiles
-    trials = [[cost(index) for index in ways] for _ in range(2)]
+    trials = [[cost(index) for index in ways] for _ in range(TRIAL_RUNS)]
     return ways[int(np.min(trials, axis=0).argmin())]
