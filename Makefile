@@ -52,7 +52,8 @@ docs: $(READY)  ## build the documentation site into site/
 
 $(DEMO): pyproject.toml constraints.txt  # what the demo needs, not the tools of developers
 	@if [ ! -x $(BIN)/python ]; then sh .ci/venv "$(PYTHON)"; fi
-	@if [ ! -e $(READY) ]; then $(BIN)/python -m pip install -q -c constraints.txt -e '.[trees]'; fi
+	@if [ ! -e $(READY) ]; then echo "installing shortlist into .venv" && \
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[trees]'; fi
 	@touch $@
 
 $(READY): pyproject.toml constraints.txt
