@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from shortlist.paper import protocol
 from shortlist.paper.calls import Calls
 from shortlist.paper.optimal_lists import Calibrated, OwnLists, take_users
@@ -87,50 +89,48 @@ class ExtensionRuns:
         return rows
 
     def _select(self, extension: Extension) -> list[Row]:
-        """The rows of one extension, with the selected settings."""
+        """The rows of one extension; all readings and kinds of lists share one setting."""
         model, has_repeats = extension.model, not self.experiment.filter_seen
         fixed: dict[str, Any] = {} if extension.n_factors is None else {"n_factors": extension.n_factors}
         if model in protocol.ORIGINAL:
             fixed["boundary"] = "expected_f1"
         tried = self.search.halve(model, fixed, extension.space(has_repeats))
-        rows = []
-        for reading in self.users.readings:
-            for lists in extension.lists:
-                entry = self._setting(model, tried, reading, lists)
-                figures = entry["figures"][reading.name]
-                rows.append(
-                    {
-                        "model": model,
-                        "bias": entry["params"]["bias"],
-                        "reading": reading.name,
-                        "extension": extension.name(has_repeats),
-                        "lists": lists,
-                        "params": entry["params"],
-                        "N": best_lengths(figures) if lists == FIXED_N else None,
-                        "valid": {
-                            name: figures[name] for name in figures if name.endswith(("target", "ratio"))
-                        },
-                    }
-                )
-        return rows
+        best = self.search.select_by_mean(model, tried, lambda one: self._score(model, one))
+        settings = dict.fromkeys(extension.lists, best)
+        if LEARNED in settings:
+            settings[LEARNED] = self._with_learned_boundary(model, best)
+        return [
+            self._row(extension.name(has_repeats), model, entry, reading, lists)
+            for reading in self.users.readings
+            for lists, entry in settings.items()
+        ]
 
-    def _setting(self, model: str, tried: list[Entry], reading: Reading, lists: str) -> Entry:
-        """The setting of one kind of lists under one reading: F1 at the best N, or of covered users, decides.
+    def _score(self, model: str, one: Entry) -> float:
+        """F1 at the best N, or of covered users; the mean over the readings."""
+        found = [one["figures"][reading.name] for reading in self.users.readings]
+        is_dynamic = model in protocol.ORIGINAL
+        return float(np.mean([each["f1_at_target"] if is_dynamic else max(each["f1"]) for each in found]))
 
-        All lists of a dynamic model have one setting; for the learned boundary, `negatives` is then changed
-        until the paper's Cover-Ratio is reached.
-        """
-        if model not in protocol.ORIGINAL:
-            return self.search.select(model, tried, reading)
-        best = self.search.select_by_mean(
-            model, tried, lambda one: float(one["figures"][reading.name]["f1_at_target"])
-        )
-        if lists != LEARNED:
-            return best
+    def _with_learned_boundary(self, model: str, best: Entry) -> Entry:
+        """The same setting with the learned boundary; `negatives` is changed to reach the Cover-Ratio."""
         learned = self.search.trial(model, best["params"] | {"boundary": "learned"})
-        near = [learned, *self.search.approach_cover_ratio(model, learned, reading)]
-        target = protocol.target_cover_ratio(self.experiment.name, model)
-        return min(near, key=lambda one: abs(one["figures"][reading.name]["cover_ratio"] - target))
+        near = [learned, *self.search.approach_cover_ratio(model, learned)]
+        return min(near, key=lambda one: self.search.cover_distance(model, one))
+
+    @staticmethod
+    def _row(extension: str, model: str, entry: Entry, reading: Reading, lists: str) -> Row:
+        """One model and kind of lists under one reading, without its runs."""
+        figures = entry["figures"][reading.name]
+        return {
+            "model": model,
+            "bias": entry["params"]["bias"],
+            "reading": reading.name,
+            "extension": extension,
+            "lists": lists,
+            "params": entry["params"],
+            "N": best_lengths(figures) if lists == FIXED_N else None,
+            "valid": {name: figures[name] for name in figures if name.endswith(("target", "ratio"))},
+        }
 
     def _add_runs(self, rows: list[Row]) -> None:
         """Add the runs of all seeds; rows with the same settings share the training."""
@@ -182,7 +182,7 @@ def evaluate_extension(
             calibrated = Calibrated(valid, read, split.train, users.users[reading.name])
             shown = take_users(test, truth, tested)
             cut = calibrated.cut(CALIBRATED[lists], target, shown, split.train_valid)
-            found = boundary_values(Outcomes.of(cut, truth, tested), cut.lengths.astype("int64"))
+            found = boundary_values(Outcomes.of(cut, truth, tested), cut.lengths.astype(np.int64))
         else:
             outcomes = Outcomes.of(test, truth, tested)
             found = boundary_values(outcomes) if lengths is None else fixed_values(outcomes, lengths)

@@ -185,15 +185,25 @@ class Search:
         qualities = [quality(runs) for runs in self._more_seeds(model, ranked)]
         return ranked[max(range(len(qualities)), key=qualities.__getitem__)]
 
-    def approach_cover_ratio(self, model: str, one: Entry, reading: Reading) -> list[Entry]:
-        """Trials with changed `negatives`, until the paper's Cover-Ratio is reached or the steps are used."""
-        target, near = protocol.target_cover_ratio(self.experiment.name, model), []
+    def approach_cover_ratio(self, model: str, one: Entry, reading: Reading | None = None) -> list[Entry]:
+        """Trials with changed `negatives`, until the paper's Cover-Ratio is reached or the steps are used.
+
+        Without a reading, the mean over all readings counts.
+        """
+        near = []
         for _ in range(self.cover_steps):
             one = self.trial(model, self._adjusted(one, reading))
             near.append(one)
-            if abs(one["figures"][reading.name]["cover_ratio"] - target) <= TOLERANCE:
+            if self.cover_distance(model, one, reading) <= TOLERANCE:
                 break
         return near
+
+    def cover_distance(self, model: str, one: Entry, reading: Reading | None = None) -> float:
+        """Distance from the paper's Cover-Ratio; without a reading, of the mean over all readings."""
+        target = protocol.target_cover_ratio(self.experiment.name, model)
+        readings = self.users.readings if reading is None else (reading,)
+        covers = [one["figures"][each.name]["cover_ratio"] for each in readings]
+        return abs(float(np.mean(covers)) - target)
 
     def select_by_mean(self, model: str, tried: list[Entry], score: Callable[[Entry], float]) -> Entry:
         """The best setting by the mean of a score over several seeds, out of the best three by one seed."""
