@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from shortlist.paper import protocol
-from shortlist.paper.extensions import CALIBRATED, EXTENSIONS, FIXED_N, N_FACTORS, OWN
+from shortlist.paper.extensions import CALIBRATED, EXTENSIONS, FIXED_N, OWN
 from shortlist.paper.protocol import METRICS
 from shortlist.paper.readings import CAPS
 from shortlist.paper.variant_table import (
@@ -28,14 +28,9 @@ class Combination(NamedTuple):
 
     name: str
     lists: dict[str, str]  # kinds of lists of the dynamic models, and the metric each maximizes
-    n_factors: int | None = None  # of DK-BPRMF; None: as in the paper
 
 
-COMBINATIONS = tuple(
-    Combination(name + (f", DK-BPRMF with {n} factors" if n else ""), lists, n)
-    for name, lists in (("F1-optimal boundary", OWN), ("calibrated length", CALIBRATED))
-    for n in (None, N_FACTORS)
-)
+COMBINATIONS = (Combination("F1-optimal boundary", OWN), Combination("calibrated length", CALIBRATED))
 
 
 def summarize_extensions(paper: Row, paper_runs: list[Row], rows: list[Row], dataset: str) -> Row:
@@ -127,15 +122,8 @@ def find_standing(row: Row, extended: list[Row], combination: Combination, metri
         one
         for one in extended
         if (one["model"], one["lists"]) == (model, lists if model in protocol.ORIGINAL else FIXED_N)
-        and _is_standing(one, combination)
+        and (model == "DKBPRMF" or "trend_half_life" in one["params"])
     )
-
-
-def _is_standing(one: Row, combination: Combination) -> bool:
-    """DK-BPRMF has the wanted number of factors; HRM and DK-HRM have terms."""
-    if one["model"] == "DKBPRMF":
-        return ("factors" in one["extension"]) == (combination.n_factors is not None)
-    return "trend_half_life" in one["params"]
 
 
 # ---------------------------------------------------------------------- Markdown
@@ -150,7 +138,7 @@ def variants_markdown(results: Row) -> str:
     parts += [
         f"{settings['n_trials']} trials per model, with and without item biases each; "
         f"{settings['n_seeds']} seeds; {users}; rounds of {', '.join(map(str, settings['epochs']))} epochs. "
-        f"Beyond the paper, item biases are part of the search.",
+        f"Beyond the paper: {settings['n_extended']} trials per model, item biases are part of the search.",
         "",
         "Mean ± standard deviation over seeds; the paper's columns: covered users, NDCG against the ideal "
         "list of the same length. *: at or above the paper (three digits). ▲ better, ▼ worse than the "

@@ -1,4 +1,4 @@
-"""Rows beyond the paper: models with repeat and trend terms or more factors, and lists of optimal length."""
+"""Rows beyond the paper: models with repeat and trend terms, and lists of optimal length."""
 
 import json
 from collections.abc import Sequence
@@ -27,7 +27,6 @@ from shortlist.tuning.space import Range, Space
 REPEATS: dict[str, Range | tuple[Any, ...]] = {"repeat_decay": Range(0.7, 1.0, log=False)}
 TREND: dict[str, Range | tuple[Any, ...]] = {"trend_half_life": (1.0, 3.0, 7.0, 30.0)}
 BIAS: dict[str, Range | tuple[Any, ...]] = {"bias": (True, False)}
-N_FACTORS = 200
 FIXED_N, LEARNED = "", "learned boundary"
 # lists that end where the model's own probabilities expect the most, or calibrated ones
 OWN = {"F1-optimal boundary": "f1", "NDCG-optimal length": "ndcg"}
@@ -41,12 +40,12 @@ class Extension(NamedTuple):
     model: str
     lists: tuple[str, ...]  # kinds of lists that are evaluated
     has_terms: bool = False
-    n_factors: int | None = None  # None: as many as the paper's models
 
     def name(self, has_repeats: bool) -> str:
         """How the model differs from the paper's, "" if only its lists do."""
-        terms = ("repeat and trend terms" if has_repeats else "trend term") if self.has_terms else ""
-        return ", ".join(filter(None, (terms, f"{self.n_factors} factors" if self.n_factors else "")))
+        if not self.has_terms:
+            return ""
+        return "repeat and trend terms" if has_repeats else "trend term"
 
     def space(self, has_repeats: bool) -> Space:
         """What is searched. A repeat term is of no use where seen items are removed."""
@@ -59,7 +58,6 @@ EXTENSIONS = (
     Extension("DKHRM", (LEARNED, *OWN, *CALIBRATED), has_terms=True),
     Extension("DKBPRMF", (*OWN, *CALIBRATED)),
     Extension("DKHRM", tuple(OWN)),
-    Extension("DKBPRMF", (*OWN, *CALIBRATED), n_factors=N_FACTORS),
 )
 
 
@@ -91,9 +89,7 @@ class ExtensionRuns:
     def _select(self, extension: Extension) -> list[Row]:
         """The rows of one extension; all readings and kinds of lists share one setting."""
         model, has_repeats = extension.model, not self.experiment.filter_seen
-        fixed: dict[str, Any] = {} if extension.n_factors is None else {"n_factors": extension.n_factors}
-        if model in protocol.ORIGINAL:
-            fixed["boundary"] = "expected_f1"
+        fixed = {"boundary": "expected_f1"} if model in protocol.ORIGINAL else {}
         tried = self.search.halve(model, fixed, extension.space(has_repeats))
         best = self.search.select_by_mean(model, tried, lambda one: self._score(model, one))
         settings = dict.fromkeys(extension.lists, best)
