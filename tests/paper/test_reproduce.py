@@ -154,7 +154,8 @@ def test_command_line_prints_verdicts(tmp_path, capsys, monkeypatch):
     def fake_variants(names, out, n_seeds, seed, n_jobs, budget, progress, engine):
         cells = [{"reading": "r", "bias": True, "own_N": False, "cap": 20, "reached": 1, "cells": 2}]
         given.update(names=names, variants=budget)
-        return {"datasets": {"sample": {"cells": cells}}}
+        extended = {"cells": [one | {"combination": "c", "own_N": True} for one in cells]}
+        return {"datasets": {"sample": {"cells": cells, "extended": extended}}}
 
     monkeypatch.setattr(module, "reproduce", fake_reproduce)
     monkeypatch.setattr(variants, "reproduce_variants", fake_variants)
@@ -163,6 +164,7 @@ def test_command_line_prints_verdicts(tmp_path, capsys, monkeypatch):
     found = json.loads(out)["sample"]
     assert found["verdicts"] == [verdict]
     assert found["cells"][0]["reached"] == 1
+    assert found["extended_cells"][0]["combination"] == "c"
     assert (given["names"], given["variants"]) == (("sample",), QUICK_VARIANTS)
     assert "one result" in err
     assert (given["dataset"], given["budget"], given["n_seeds"]) == ("sample", QUICK, 2)
@@ -172,7 +174,9 @@ def test_command_line_prints_verdicts(tmp_path, capsys, monkeypatch):
     assert given["variants"] == replace(FULL_VARIANTS, n_trials=3)
     given.clear()
     assert main(["reproduce", "--dataset", "ml-100k", "--part", "variants", "--out", str(tmp_path)]) == 0
-    assert "r, with item biases, one N or setting, at most 20" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "r, with item biases, one N or setting, at most 20" in out
+    assert "c; r, with item biases, at most 20" in out
     assert given == {"names": ("ml-100k",), "variants": FULL_VARIANTS}
 
 

@@ -10,9 +10,10 @@ import pytest
 import shortlist as sl
 from shortlist.core.engine import ThreadEngine
 from shortlist.evaluation import evaluate
-from shortlist.paper import protocol
+from shortlist.paper import extensions, protocol
 from shortlist.paper import variants as module
 from shortlist.paper.calls import Calls
+from shortlist.paper.extensions import EXTENSIONS, LEARNED, OWN
 from shortlist.paper.readings import (
     Outcomes,
     Reading,
@@ -25,7 +26,9 @@ from shortlist.paper.search import Search
 from shortlist.paper.variant_table import bootstrap, cell, count_cells
 from shortlist.paper.variants import VariantBudget, reproduce_variants
 
-TINY = VariantBudget(n_trials=3, epochs=(1, 2), cover_steps=1, valid_users=80, users=120, n_factors=8)
+TINY = VariantBudget(
+    n_trials=3, epochs=(1, 2), cover_steps=1, valid_users=80, users=120, n_factors=8, n_extended=2
+)
 
 
 @pytest.fixture(scope="module")
@@ -237,13 +240,30 @@ def test_every_model_has_a_row_in_every_variant(done):
             assert all(0 < test["p"] <= test["p_holm"] <= 1 for test in row["tests"].values())
 
 
+def test_every_extension_has_a_row_in_every_reading(done):
+    found = done[1]["extended"]
+    names = [(row["model"], row["extension"], row["lists"], row["reading"]) for row in found["rows"]]
+    assert len(set(names)) == len(names) == 2 * sum(len(one.lists) for one in EXTENSIONS)
+    for row in found["rows"]:
+        own = row["lists"] in OWN
+        assert (row["params"].get("boundary") == "learned") == (row["lists"] == LEARNED)
+        assert ("trend_half_life" in row["params"]) == ("trend" in row["extension"])
+        if own:  # users are ranked, so the wanted share is covered exactly
+            assert row["figures"]["cover_ratio"]["mean"] == pytest.approx(0.7, abs=0.01)
+        if row["model"] in protocol.ORIGINAL:
+            assert all(0 < test["p"] <= test["p_holm"] <= 1 for test in row["tests"].values())
+
+
 def test_files_are_written_and_the_table_has_the_variants_side_by_side(done):
     place, found = done
     assert {path.name for path in place.iterdir()} == {"variants.json", "variants.md", "cache"}
     lines = (place / "variants.md").read_text().splitlines()
     rows = [line for line in lines if line.startswith("|")]
-    assert len({line.count("|") for line in rows}) == 1
+    second = next(n for n, line in enumerate(rows) if n and line.startswith("| model"))
+    for table in (rows[:second], rows[second:]):
+        assert len({line.count("|") for line in table}) == 1
     assert rows[0].count("item biases") == 2 * len(found["readings"])
+    assert len(rows[second:]) - 2 == 3 * 1 + 6 * (sum(len(one.lists) for one in EXTENSIONS) - 1)
     assert any(line.startswith("3 trials per model") for line in lines)
 
 
@@ -262,4 +282,5 @@ def test_interrupted_run_resumes_with_identical_results(done, tmp_path, monkeypa
     ]
     assert same[0] == same[1]
     monkeypatch.setattr(module, "evaluate_run", lambda *_: pytest.fail("ran again"))
+    monkeypatch.setattr(extensions, "evaluate_extension", lambda *_: pytest.fail("ran again"))
     reproduce_variants(["sample"], tmp_path, 2, 0, 1, TINY)

@@ -46,6 +46,7 @@ def reproduce(
     """
     from dataclasses import replace
 
+    from shortlist.paper.extension_table import list_extended_cells
     from shortlist.paper.protocol import DATASETS
     from shortlist.paper.reproduce import FULL, QUICK
     from shortlist.paper.reproduce import reproduce as run
@@ -83,13 +84,15 @@ def reproduce(
             {
                 name: {
                     **({"verdicts": claims[name]["verdicts"]} if claims else {}),
-                    **({"cells": variants[name]["cells"]} if variants else {}),
+                    **(_cells(variants[name]) if variants else {}),
                 }
                 for name in names
             }
         )
     for name, one in variants.items():
         show_table(["variant", "cells at or above the paper"], list_cells(one), title=name)
+        extended = list_extended_cells(one["extended"])
+        show_table(["beyond the paper", "cells at or above the paper"], extended, title=name)
     for name, one in claims.items():
         show_table(["claim", "verdict"], [(v["claim"], v["verdict"]) for v in one["verdicts"]], title=name)
     if variants:
@@ -97,3 +100,8 @@ def reproduce(
     if claims:
         show_text(f"Report: {out / 'report.html'}")
     return None
+
+
+def _cells(found: dict[str, Any]) -> dict[str, Any]:
+    """The cells of the paper's models, and with rows beyond the paper."""
+    return {"cells": found["cells"], "extended_cells": found["extended"]["cells"]}

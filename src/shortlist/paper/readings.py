@@ -2,17 +2,18 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shortlist.core.metrics import discounts, ideal_dcg
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
-from shortlist.paper.protocol import LENGTHS
+from shortlist.paper.protocol import LENGTHS, MAX_ITEMS, METRICS
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 MAX_LENGTH = 100  # candidates per user; no list is longer
+CAPS = (MAX_ITEMS, MAX_LENGTH)  # longest list
 STRATA = np.array([1, 2, 3, 5, 9])  # shortest history of each stratum, in baskets
 DRAW_STREAM = 12  # second seed of the drawn validation users
 
@@ -142,3 +143,27 @@ def covered_mean(values: Doubles, lengths: Longs) -> float:
     """Mean over users with a list; 0 if there is none."""
     covered: Bools = lengths > 0
     return float(values[covered].mean()) if covered.any() else 0.0
+
+
+def best_lengths(figures: dict[str, Any]) -> dict[str, int]:
+    """The best N of each metric, from its curve over N."""
+    return {metric: int(np.argmax(figures[metric])) + LENGTHS[0] for metric in METRICS}
+
+
+def fixed_values(found: Outcomes, lengths: dict[str, int]) -> dict[str, Doubles]:
+    """The values of users at the N of F1, and NDCG at its own N."""
+    return {
+        "f1": found.f1(lengths["f1"]),
+        "ndcg": found.ndcg(lengths["f1"]),
+        "ndcg_own": found.ndcg(lengths["ndcg"]),
+    }
+
+
+def boundary_values(found: Outcomes, lengths: Longs | None = None) -> dict[str, Doubles]:
+    """The values of users with lists of these lengths, by default up to the boundary, and who is covered."""
+    lengths = found.above() if lengths is None else lengths
+    values = {"covered": (lengths > 0).astype(np.float64)}
+    for cap in CAPS:
+        values[f"f1_{cap}"] = found.f1(np.minimum(lengths, cap))
+        values[f"ndcg_{cap}"] = found.ndcg(np.minimum(lengths, cap))
+    return values | {"long": (lengths > MAX_ITEMS).astype(np.float64)}

@@ -1,5 +1,6 @@
 """Search for settings: every trial is scored under every reading, and the better ones train for longer."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,9 +9,10 @@ import numpy as np
 from shortlist.data.interactions import Interactions
 from shortlist.paper import protocol
 from shortlist.paper.calls import Calls
+from shortlist.paper.optimal_lists import OwnLists
 from shortlist.paper.protocol import MAX_ITEMS
 from shortlist.paper.readings import (
-    MAX_LENGTH,
+    CAPS,
     READINGS,
     Outcomes,
     Reading,
@@ -24,7 +26,6 @@ from shortlist.paper.runs import Experiment
 from shortlist.tuning.space import Range, Space, draw
 from shortlist.types import Ints
 
-CAPS = (MAX_ITEMS, MAX_LENGTH)  # longest list
 TOLERANCE = 0.02  # distance from the paper's Cover-Ratio that a setting may have on validation
 NEGATIVES = (1 / 8, 4096.0)  # smallest and largest number that the search for the Cover-Ratio tries
 KEEP_ONE_IN = 3  # trials that train for longer
@@ -72,11 +73,24 @@ def evaluate_trial(
     """Fit on the training part; return the figures of every reading."""
     lists = experiment.validate(model, params, experiment.split.train, users.truth).candidates
     target = protocol.target_cover_ratio(experiment.name, model)
-    return {
-        reading.name: _figures(
-            Outcomes.of(lists, read_truth(users.truth, reading), users.users[reading.name]), target
-        )
-        for reading in users.readings
+    figures = {}
+    for reading in users.readings:
+        truth, own = read_truth(users.truth, reading), users.users[reading.name]
+        if params.get("boundary") == "expected_f1":
+            figures[reading.name] = _optimal_figures(OwnLists.of(lists, truth, own), target)
+        else:
+            figures[reading.name] = _figures(Outcomes.of(lists, truth, own), target)
+    return figures
+
+
+def _optimal_figures(found: OwnLists, target: float) -> dict[str, Any]:
+    """Curves over N; covered users' means of the lists that the model's own probabilities end."""
+    figures: dict[str, Any] = {metric: values.tolist() for metric, values in found.outcomes.curves.items()}
+    lengths = np.minimum(found.f1_lengths(target), MAX_ITEMS)
+    return figures | {
+        "cover_ratio": float((lengths > 0).mean()),
+        "f1_at_target": covered_mean(found.outcomes.f1(lengths), lengths),
+        "ndcg_at_target": covered_mean(found.outcomes.ndcg(lengths), lengths),
     }
 
 
@@ -120,9 +134,13 @@ class Search:
         return self.calls.experiment
 
     def run(self, model: str, bias: bool) -> list[Entry]:
-        """Every trial of every round."""
-        fixed = dict(protocol.SETTINGS.get(model, {})) | {"bias": bias, "n_factors": self.n_factors}
-        proposed = [fixed | draw(SPACES[model], self.seed, number) for number in range(self.n_trials)]
+        """Every trial of every round for one of the paper's models."""
+        return self.halve(model, {"bias": bias}, SPACES[model])
+
+    def halve(self, model: str, fixed: dict[str, Any], space: Space) -> list[Entry]:
+        """Every trial of every round; `fixed` parameters are not searched."""
+        fixed = dict(protocol.SETTINGS.get(model, {})) | {"n_factors": self.n_factors} | fixed
+        proposed = [fixed | draw(space, self.seed, number) for number in range(self.n_trials)]
         tried: list[Entry] = []
         for n_epochs in self.epochs:
             best = self.calls.map(lambda params: self.trial(model, params), [
@@ -148,20 +166,11 @@ class Search:
 
         One seed may be lucky, so the means over several seeds decide between the best three settings.
         """
-        ranked = sorted(tried, key=lambda one: -self._score(model, one, reading, metric))
         if model not in protocol.ORIGINAL:
-            means = [
-                np.mean([self._score(model, run, reading) for run in runs])
-                for runs in self._more_seeds(model, ranked)
-            ]
-            return ranked[int(np.argmax(means))]
-        target, best = protocol.target_cover_ratio(self.experiment.name, model), ranked[0]
-        near: list[Entry] = []
-        for _ in range(self.cover_steps):
-            best = self.trial(model, self._adjusted(best, reading))
-            near.append(best)
-            if abs(best["figures"][reading.name]["cover_ratio"] - target) <= TOLERANCE:
-                break
+            return self.select_by_mean(model, tried, lambda one: self._score(model, one, reading))
+        best = max(tried, key=lambda one: self._score(model, one, reading, metric))
+        target = protocol.target_cover_ratio(self.experiment.name, model)
+        near = self.approach_cover_ratio(model, best, reading)
 
         def quality(runs: list[Entry]) -> tuple[bool, float]:
             """The metric of a setting that is close to the Cover-Ratio; of others, the closest is best."""
@@ -175,6 +184,32 @@ class Search:
         ranked = sorted((*tried, *near), key=lambda one: quality([one]), reverse=True)
         qualities = [quality(runs) for runs in self._more_seeds(model, ranked)]
         return ranked[max(range(len(qualities)), key=qualities.__getitem__)]
+
+    def approach_cover_ratio(self, model: str, one: Entry, reading: Reading | None = None) -> list[Entry]:
+        """Trials with changed `negatives`, until the paper's Cover-Ratio is reached or the steps are used.
+
+        Without a reading, the mean over all readings counts.
+        """
+        near = []
+        for _ in range(self.cover_steps):
+            one = self.trial(model, self._adjusted(one, reading))
+            near.append(one)
+            if self.cover_distance(model, one, reading) <= TOLERANCE:
+                break
+        return near
+
+    def cover_distance(self, model: str, one: Entry, reading: Reading | None = None) -> float:
+        """Distance from the paper's Cover-Ratio; without a reading, of the mean over all readings."""
+        target = protocol.target_cover_ratio(self.experiment.name, model)
+        readings = self.users.readings if reading is None else (reading,)
+        covers = [one["figures"][each.name]["cover_ratio"] for each in readings]
+        return abs(float(np.mean(covers)) - target)
+
+    def select_by_mean(self, model: str, tried: list[Entry], score: Callable[[Entry], float]) -> Entry:
+        """The best setting by the mean of a score over several seeds, out of the best three by one seed."""
+        ranked = sorted(tried, key=lambda one: -score(one))
+        means = [np.mean([score(run) for run in runs]) for runs in self._more_seeds(model, ranked)]
+        return ranked[int(np.argmax(means))]
 
     def _more_seeds(self, model: str, ranked: list[Entry]) -> list[list[Entry]]:
         """The first settings, each trained with all seeds that decide between them."""

@@ -7,10 +7,10 @@ import numpy as np
 from shortlist.evaluation import holm
 from shortlist.paper import protocol
 from shortlist.paper.protocol import METRICS
-from shortlist.paper.readings import Reading
+from shortlist.paper.readings import CAPS, Reading
 from shortlist.paper.result_cache import unpack
 from shortlist.paper.runs import Experiment
-from shortlist.paper.search import CAPS, TOLERANCE
+from shortlist.paper.search import TOLERANCE
 from shortlist.types import Doubles
 
 RESAMPLES = 4000
@@ -28,8 +28,8 @@ Row = dict[str, Any]
 def summarize_variants(experiment: Experiment, readings: tuple[Reading, ...], rows: list[Row]) -> Row:
     """Rows with means, deviations and tests, and the number of cells at or above the paper by variant."""
     printed = protocol.TABLE.get(experiment.name, {})
-    values = [{name: _stack(row["runs"], name) for name in row["runs"][0]} for row in rows]
-    table = [_summarize(row, one) for row, one in zip(rows, values, strict=True)]
+    values = [stack_runs(row) for row in rows]
+    table = [summarize_row(row, one) for row, one in zip(rows, values, strict=True)]
     for row, one in zip(table, values, strict=True):
         if row["model"] in protocol.ORIGINAL:
             baseline = next(
@@ -38,12 +38,8 @@ def summarize_variants(experiment: Experiment, readings: tuple[Reading, ...], ro
                 if other["model"] == protocol.ORIGINAL[row["model"]]
                 and (other["bias"], other["reading"]) == (row["bias"], row["reading"])
             )
-            row["tests"] = _tests(one, baseline)
-    tests = [test for row in table for test in row.get("tests", {}).values()]
-    for test, p in zip(tests, holm([test["p"] for test in tests]), strict=True):
-        test["p_holm"] = float(p)
-    for row in table:
-        row["paper"] = printed[row["model"]]._asdict() if row["model"] in printed else None
+            row["tests"] = compare_with_original(one, baseline)
+    finish_rows(table, experiment.name)
     return {
         "data": experiment.describe(),
         "readings": [reading.name for reading in readings],
@@ -52,9 +48,19 @@ def summarize_variants(experiment: Experiment, readings: tuple[Reading, ...], ro
     }
 
 
-def _summarize(row: Row, values: dict[str, Doubles]) -> Row:
+def finish_rows(table: list[Row], dataset: str) -> None:
+    """Add Holm's correction over all tests of the table, and the paper's figures."""
+    printed = protocol.TABLE.get(dataset, {})
+    tests = [test for row in table for test in row.get("tests", {}).values()]
+    for test, p in zip(tests, holm([test["p"] for test in tests]), strict=True):
+        test["p_holm"] = float(p)
+    for row in table:
+        row["paper"] = printed[row["model"]]._asdict() if row["model"] in printed else None
+
+
+def summarize_row(row: Row, values: dict[str, Doubles]) -> Row:
     """The row without its runs, with mean and standard deviation of every figure."""
-    found = {name: row[name] for name in ("model", "bias", "reading", "kind", "params", "N", "valid")}
+    found = {name: value for name, value in row.items() if name != "runs"}
     by_seed = {name: one.mean(axis=1) for name, one in values.items()}
     if "covered" in values:
         covered = values["covered"]
@@ -75,9 +81,9 @@ def _summarize(row: Row, values: dict[str, Doubles]) -> Row:
     return found | {"n_users": int(next(iter(values.values())).shape[1])}
 
 
-def _stack(runs: list[dict[str, str]], name: str) -> Doubles:
-    """(n_seeds, n_users) values."""
-    return np.stack([unpack(run[name]) for run in runs])
+def stack_runs(row: Row) -> dict[str, Doubles]:
+    """By name, (n_seeds, n_users) values."""
+    return {name: np.stack([unpack(run[name]) for run in row["runs"]]) for name in row["runs"][0]}
 
 
 def _covered_means(values: Doubles, covered: Doubles, weights: Doubles) -> Doubles:
@@ -87,7 +93,7 @@ def _covered_means(values: Doubles, covered: Doubles, weights: Doubles) -> Doubl
 
 
 # ---------------------------------------------------------------------- tests
-def _tests(dynamic: dict[str, Doubles], baseline: dict[str, Doubles]) -> dict[str, Row]:
+def compare_with_original(dynamic: dict[str, Doubles], baseline: dict[str, Doubles]) -> dict[str, Row]:
     """The dynamic model against the top-N model it extends, by a bootstrap over seeds and users.
 
     `f1_20` and the like: covered users against all users, as the paper compares, N chosen by F1.
@@ -197,22 +203,9 @@ def cell(row: Row, metric: str, own: bool, cap: int) -> float:
 
 
 # ---------------------------------------------------------------------- Markdown
-def variants_markdown(results: Row) -> str:
-    """One table per dataset with the variants side by side, and the cells at or above the paper."""
-    settings, parts = results["settings"], []
-    for name, found in results["datasets"].items():
-        parts += [f"## {name}", "", *_table(found), "", *_cells_table(found), ""]
-    users = "all users" if settings["users"] is None else f"a sample of {settings['users']:,} users"
-    parts += [
-        f"{settings['n_trials']} trials per model, with and without item biases each; "
-        f"{settings['n_seeds']} seeds; {users}; rounds of {', '.join(map(str, settings['epochs']))} epochs.",
-        "",
-        "Mean ± standard deviation over seeds; the paper's columns: covered users, NDCG against the ideal "
-        "list of the same length. *: at or above the paper (three digits). ▲ better, ▼ worse than the "
-        "model it extends at the N of F1 (bootstrap over seeds and users, Holm's correction over the "
-        "table, p ≤ .05).",
-    ]
-    return "\n".join(parts) + "\n"
+def paper_markdown(found: Row) -> list[str]:
+    """The variants side by side, and the cells at or above the paper."""
+    return [*_table(found), "", *_cells_table(found)]
 
 
 def _table(found: Row) -> list[str]:
@@ -224,16 +217,16 @@ def _table(found: Row) -> list[str]:
     for model in protocol.MODELS:
         for kind in kinds if model in protocol.ORIGINAL else kinds[:1]:
             rows, uniform = [by[model, kind, *variant] for variant in variants], kind == UNIFORM
-            for label, name, metric in _figures_of(model):
+            for label, name, metric in figures_of(model):
                 printed = rows[0]["paper"]
                 paper = f"{printed[metric]:g}" if printed and metric is not None and not uniform else ""
-                cells = [_cell_text(row, name, None if uniform else metric) for row in rows]
+                cells = [cell_text(row, name, None if uniform else metric) for row in rows]
                 title = protocol.title(model) + (f", {kind}" if kind else "")
                 lines.append("| " + " | ".join([title, label, paper, *cells]) + " |")
     return lines
 
 
-def _figures_of(model: str) -> list[tuple[str, str, str | None]]:
+def figures_of(model: str) -> list[tuple[str, str, str | None]]:
     """(label, name of the figure, the paper's figure beside it) of every row of a model."""
     if model not in protocol.ORIGINAL:
         return [
@@ -247,7 +240,8 @@ def _figures_of(model: str) -> list[tuple[str, str, str | None]]:
     return [*rows, (f"F1 of all users, at most {CAPS[0]}", f"f1_all_{CAPS[0]}", None)]
 
 
-def _cell_text(row: Row, name: str, metric: str | None) -> str:
+def cell_text(row: Row, name: str, metric: str | None) -> str:
+    """A figure with its deviation and marks."""
     one = row["figures"][name]
     digits = 2 if name == "cover_ratio" else 4 if name.startswith("f1") else 3
     text = f"{one['mean']:.{digits}f}" + ("" if one["sd"] is None else f" ± {one['sd']:.{digits}f}")

@@ -2,29 +2,36 @@
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from shortlist.core.engine import Engine, check_engine
 from shortlist.core.estimator import check_whole
 from shortlist.core.files import atomic_write, check_writable
 from shortlist.paper import protocol
 from shortlist.paper.calls import Calls
-from shortlist.paper.protocol import LENGTHS, MAX_ITEMS
-from shortlist.paper.readings import READINGS, Outcomes, Reading, read_truth, users_to_test
+from shortlist.paper.extension_table import summarize_extensions, variants_markdown
+from shortlist.paper.extensions import ExtensionRuns
+from shortlist.paper.readings import (
+    READINGS,
+    Outcomes,
+    Reading,
+    best_lengths,
+    boundary_values,
+    fixed_values,
+    read_truth,
+    users_to_test,
+)
 from shortlist.paper.result_cache import ResultCache, pack
 from shortlist.paper.runs import Experiment
-from shortlist.paper.search import CAPS, Entry, Search, ValidationUsers
+from shortlist.paper.search import Entry, Search, ValidationUsers
 from shortlist.paper.variant_table import (
     SELECTED_BY_F1,
     SELECTED_BY_NDCG,
     UNIFORM,
     summarize_variants,
-    variants_markdown,
 )
 
 Wanted = tuple[Reading, dict[str, int] | None]  # a reading, and the N of each metric for a top-N model
@@ -42,10 +49,13 @@ class VariantBudget:
     valid_users: int = 4000  # at most
     users: int | None = None  # size of a random sample of users; None: all
     n_factors: int = 50
+    n_extended: int = 24  # trials of each model beyond the paper
 
 
 FULL_VARIANTS = VariantBudget()
-QUICK_VARIANTS = VariantBudget(n_trials=6, epochs=(3, 9), cover_steps=2, valid_users=1000, users=2000)
+QUICK_VARIANTS = VariantBudget(
+    n_trials=6, epochs=(3, 9), cover_steps=2, valid_users=1000, users=2000, n_extended=3
+)
 
 
 def reproduce_variants(
@@ -112,6 +122,19 @@ class _Variants:
             budget.cover_steps,
             self.seed,
         )
+        rows = self._paper_rows(search, readings)
+        self._add_runs(rows, readings)
+        seeds = range(self.seed, self.seed + self.n_seeds)
+        own_search = replace(search, n_trials=budget.n_extended)
+        extended = ExtensionRuns(self.calls, own_search, self.cache, users, settings, seeds).rows()
+        found = summarize_variants(self.experiment, readings, rows)
+        return found | {
+            "extended": summarize_extensions(found, rows, extended, self.experiment.name),
+            "valid_users": {name: int(found.size) for name, found in users.users.items()},
+        }
+
+    def _paper_rows(self, search: Search, readings: tuple[Reading, ...]) -> list[dict[str, Any]]:
+        """The rows of the paper's own models, with the selected settings."""
         selected: dict[tuple[str, str, bool, str], Entry] = {}
         for model in protocol.MODELS:
             for bias in BIASES:
@@ -120,23 +143,18 @@ class _Variants:
                     for reading in readings:
                         found = search.select(model, tried, reading, metric)
                         selected[metric, model, bias, reading.name] = found
-        rows = [
+        return [
             self._row(model, bias, reading, selected[metric, model, bias, reading.name], kind)
             for kind, metric in KINDS.items()
             for model in (protocol.MODELS if kind == SELECTED_BY_F1 else protocol.ORIGINAL)
             for bias in BIASES
             for reading in readings
         ]
-        self._add_runs(rows, readings)
-        return summarize_variants(self.experiment, readings, rows) | {
-            "valid_users": {name: int(found.size) for name, found in users.users.items()}
-        }
 
     @staticmethod
     def _row(model: str, bias: bool, reading: Reading, entry: Entry, kind: str) -> dict[str, Any]:
         """One model in one variant: the selected settings, and what they reached on validation."""
         figures = entry["figures"][reading.name]
-        lengths = {metric: int(np.argmax(figures[metric])) + LENGTHS[0] for metric in protocol.METRICS}
         left_out = (*protocol.METRICS, "shift")
         return {
             "model": model,
@@ -144,7 +162,7 @@ class _Variants:
             "reading": reading.name,
             "kind": kind,
             "params": dict(entry["params"]) | ({"negatives": "uniform"} if kind == UNIFORM else {}),
-            "N": None if model in protocol.ORIGINAL else lengths,
+            "N": None if model in protocol.ORIGINAL else best_lengths(figures),
             "valid": {name: value for name, value in figures.items() if name not in left_out},
         }
 
@@ -194,17 +212,6 @@ def evaluate_run(
     for reading, lengths in wanted:
         users = users_to_test(split.train_valid, split.test, reading)
         found = Outcomes.of(lists, read_truth(split.test, reading), users)
-        if lengths is None:
-            one = {"covered": found.above(cap=1).astype(np.float64)}
-            for cap in CAPS:
-                one[f"f1_{cap}"] = found.f1(found.above(cap=cap))
-                one[f"ndcg_{cap}"] = found.ndcg(found.above(cap=cap))
-            one["long"] = (found.above() > MAX_ITEMS).astype(np.float64)
-        else:
-            one = {
-                "f1": found.f1(lengths["f1"]),
-                "ndcg": found.ndcg(lengths["f1"]),
-                "ndcg_own": found.ndcg(lengths["ndcg"]),
-            }
+        one = boundary_values(found) if lengths is None else fixed_values(found, lengths)
         values[reading.name] = {name: pack(array) for name, array in one.items()}
     return values
