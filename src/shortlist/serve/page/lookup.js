@@ -157,7 +157,7 @@ function itemRow(item, rank, kind, known, top) {
 function historyCard(person) {
   const baskets = new Map();
   for (const event of person.events) {
-    const key = event.time === null ? "" : event.time / 1e6;
+    const key = event.time === null ? "" : Date.parse(event.time) / 1000;
     if (!baskets.has(key)) baskets.set(key, []);
     baskets.get(key).push(event.name || String(event.item_id));
   }

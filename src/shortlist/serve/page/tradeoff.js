@@ -50,7 +50,7 @@ export async function tradeoff(view) {
       : `${words}: of 100 shown items, users choose about ${count(point.precision * 100)} instead of ${count(now.precision * 100)}.`;
     const row = (name, text, before) => h("div", {}, h("dt", {}, name), h("dd", {}, h("span", { class: "figure" }, text), start ? null : h("span", { class: "muted" }, ` now ${before}`)));
     figures.replaceChildren(
-      row("Precision of a list", percent(point.precision), percent(now.precision)),
+      row("Precision", percent(point.precision), percent(now.precision)),
       row("Users who get a list", percent(point.coverage), percent(now.coverage)),
       row("Items per list", point.items_per_list.toFixed(1), now.items_per_list.toFixed(1)),
       row("Shown items per 1,000 users", count(point.items_per_1000_users), count(now.items_per_1000_users)),
