@@ -156,7 +156,9 @@ def test_the_service_says_when_it_is_ready_where_events_go_and_that_it_has_stopp
     command = [sys.executable, "-m", "shortlist", "serve", str(model), "--port", str(port)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stderr.readline() == f"shortlist serves shop.shortlist at http://127.0.0.1:{port}/\n"
+            assert (
+                process.stderr.readline() == f"shortlist serves shop.shortlist at http://127.0.0.1:{port}/\n"
+            )
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=60) as answer:
                 assert answer.status == 200
             assert process.stderr.readline() == f"events are stored in {folder / 'shop.events.sqlite'}\n"

@@ -80,7 +80,9 @@ def checks_of(service, times):
     """The checks after an hour with slow answers, unknown users and rejected events."""
     store, deployment = service.store, service.deployment
     slow = {"requests": times, "seconds:0.5": times, "lists": times, "length:0": times, "unknown": times}
-    store.put_counters("w", int(time.time() // 60), slow | {"events:rejected": 1, "events:accepted": times - 1})
+    store.put_counters(
+        "w", int(time.time() // 60), slow | {"events:rejected": 1, "events:accepted": times - 1}
+    )
     found = describe_status(store, deployment, [3] * 100, {})["checks"]
     return {one["name"]: one for one in found if one["name"] in SHARES}
 

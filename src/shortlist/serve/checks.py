@@ -145,7 +145,9 @@ def _check_lengths(lengths: Counter[int], expected: list[int]) -> Check:
 
 def _check_unknown(total: Counter[str]) -> Check:
     name, n = "Unknown users", total["lists"]
-    found = f"{total['unknown']:,} of {_counted(n, 'list')} had a user or session that the model does not know."
+    found = (
+        f"{total['unknown']:,} of {_counted(n, 'list')} had a user or session that the model does not know."
+    )
     if n < MIN_COUNT:
         return _too_few(name, "lists", found)
     share = total["unknown"] / n

@@ -56,6 +56,7 @@ def describe_models(service: Service) -> dict[str, Any]:
         "n_users": len(model.users_),
         "n_items": len(model.items_),
         "loaded": served.loaded,
+        "can_change": bool(service.config.token_file),
         "available": service.deployment.model_names(),
         "activations": [
             {"number": one.number, "model": one.model, "activated": one.activated, "note": one.note}

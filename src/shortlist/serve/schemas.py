@@ -218,6 +218,7 @@ class ModelAnswer(BaseModel):
     n_users: int
     n_items: int
     loaded: float
+    can_change: bool = Field(description="Whether a token can change the service: it has a token file.")
     available: list[str]
     activations: list[ActivationRow]
     error: str | None
