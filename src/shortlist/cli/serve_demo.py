@@ -93,7 +93,7 @@ def _baskets(data: Interactions) -> Iterator[tuple[Any, list[Any]]]:
 
 
 def start_traffic(demo: Demo, host: str, port: int) -> threading.Thread:
-    """Send the baskets to the running service in the background: first ask for the customer's list, then report the purchase."""
+    """Send the baskets in the background: first ask the service for a list, then report the purchase."""
     thread = threading.Thread(target=_send, args=(demo, host, port), name="demo-traffic", daemon=True)
     thread.start()
     return thread

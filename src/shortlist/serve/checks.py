@@ -75,7 +75,8 @@ def _check_lists(total: Counter[str], recent: Counter[str]) -> Check:
         "Lists",
         BAD if stopped else OK if total["lists"] >= MIN_COUNT else UNKNOWN,
         f"{recent['lists'] / RECENT:,.1f} per minute",
-        f"{_counted(total['lists'], 'list')} within the last hour, {recent['lists']:,} in the last {RECENT} minutes.",
+        f"{_counted(total['lists'], 'list')} within the last hour, {recent['lists']:,} of them in the last "
+        f"{RECENT} minutes.",
         "Check that the shop still calls POST /v1/recommend, that its token is valid, and that "
         "/ready answers.",
     )

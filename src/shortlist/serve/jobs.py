@@ -12,8 +12,7 @@ from shortlist.serve.lists import ListJob
 from shortlist.serve.schemas import RecommendBody
 from shortlist.serve.service import Service
 
-
-LOOK_UP = "/v1/recommend explain"  # in the metrics; the time to explain a list is not the time to make one
+LOOK_UP = "/v1/recommend explain"  # in the metrics: to explain a list takes longer than to make one
 
 
 async def answer_lists(content: bytes, service: Service) -> Answered:

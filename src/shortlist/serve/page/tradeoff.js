@@ -1,6 +1,6 @@
 // Trade-off: precision against the share of users who get nothing, and the chosen point put into service.
 import { get, post } from "./api.js";
-import { drawn, lines } from "./charts.js";
+import { axisPercent, drawn, lines } from "./charts.js";
 import { confirmed, count, field, h, message, percent, refusal } from "./dom.js";
 
 export async function tradeoff(view) {
@@ -22,7 +22,7 @@ export async function tradeoff(view) {
   const chosen = () => points[Number(slider.value)];
   const chart = drawn((width) => lines(width, `Expected precision by the share of users who get nothing: ${percent(now.precision)} now, ${percent(points.at(-1).precision)} if ${percent(nothing(points.at(-1)))} get nothing`,
     "users who get nothing", points.map((one) => ({ x: nothing(one), y: one.precision })),
-    { yText: (value) => percent(value), xText: (value) => percent(value), dots: [{ x: nothing(now), y: now.precision, kind: "now" }, { x: nothing(chosen()), y: chosen().precision, kind: "dot", text: percent(chosen().precision) }] }));
+    { yText: axisPercent, xText: axisPercent, round: true, dots: [{ x: nothing(now), y: now.precision, kind: "now" }, { x: nothing(chosen()), y: chosen().precision, kind: "dot", text: percent(chosen().precision) }] }));
   slider.addEventListener("input", draw);
   view.place.replaceChildren(
     ...head,
