@@ -143,7 +143,7 @@ function listCard(list, answer, choice) {
 function itemRow(item, rank, kind, known, top) {
   const value = known ? item.probability ?? 0 : item.score;
   const parts = (item.contributions || []).slice(0, 3).map(([source, amount]) => `${source} ${amount >= 0 ? "+" : "−"}${Math.abs(amount).toFixed(2)}`);
-  const more = [item.name ? String(item.item_id) : null, parts.length ? `score ${item.score.toFixed(2)}: ${parts.join(", ")}` : null].filter(Boolean);
+  const more = [item.name ? String(item.item_id) : null, parts.length ? `score ${item.score.toFixed(2).replace("-", "−")}: ${parts.join(", ")}` : null].filter(Boolean);
   return h("tr", {},
     h("td", { class: "rank" }, String(rank)),
     h("td", {}, item.name || String(item.item_id), more.length ? h("div", { class: "small muted" }, more.join(" · ")) : null),

@@ -36,9 +36,9 @@ export async function tradeoff(view) {
     h("section", { class: "card" },
       h("h2", {}, "Put it into service"),
       h("p", {}, data.can_activate
-        ? "The model stays; users whose list is too uncertain get an empty list from now on. This needs a token with the scope admin. You can go back under Models."
+        ? "The model stays; users whose list is too uncertain get an empty list from now on. You can go back under Models."
         : "The cutoff in service cannot leave out users. Fit the model with ExpectedF1, ExpectedNDCG or ExpectedValue to choose a point here."),
-      canChange ? null : refusal("no-tokens"), button, outcome));
+      canChange ? h("p", { class: "help" }, "This needs a token with the scope admin.") : refusal("no-tokens"), button, outcome));
   draw();
 
   function draw() {
