@@ -462,8 +462,8 @@ def test_contributions_sum_to_the_scores():
         ("before_sum", "bought before own items"),
         ("together_lift", "bought together"),
         ("ease", "similar items (EASE)"),
-        ("user_repeat_rate", "the user's habits"),
-        ("weekday", "the user's habits"),
+        ("user_repeat_rate", "the user's baskets"),
+        ("weekday", "the user's baskets"),
         ("content_color_match", "content of the item"),
     ],
 )

@@ -9,11 +9,11 @@ from shortlist.models.two_stage.features import FEATURES, USER_FEATURES
 from shortlist.recommend.explain import largest_first
 from shortlist.types import Doubles
 
-HABITS = "the user's habits"
+BASKETS = "the user's baskets"
 BY_PREFIX = {  # the first prefix that fits
     PREFIX: "content of the item",
     "own_": "own purchases",
-    "user_": HABITS,
+    "user_": BASKETS,
     "together_": "bought together",
     "after_": "bought after own items",
     "before_": "bought before own items",
@@ -32,7 +32,7 @@ BY_PREFIX = {  # the first prefix that fits
 def group_of(feature: str) -> str:
     """What a feature is about."""
     if feature in FEATURES[USER_FEATURES]:
-        return HABITS
+        return BASKETS
     return next(words for prefix, words in BY_PREFIX.items() if feature.startswith(prefix))
 
 
