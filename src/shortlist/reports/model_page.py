@@ -252,7 +252,8 @@ def _calibration_figure(report: Report) -> str | None:
 
 def _reason(reason: str) -> str:
     """Why a list ends, as the line at its end."""
-    return REASONS.get(reason) or REASON_TEXT.get(reason, "end of the list").capitalize()
+    text = REASONS.get(reason) or REASON_TEXT.get(reason, "end of the list")
+    return text[0].upper() + text[1:]
 
 
 def _user(report: ModelReport, one: RankedList, name: Callable[[Any], str]) -> dict[str, Any]:
