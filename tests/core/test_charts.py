@@ -19,6 +19,7 @@ from shortlist.core.charts import (
     Series,
     Span,
     bar_chart,
+    histogram_chart,
     legend,
     length_chart,
     line_chart,
@@ -74,6 +75,24 @@ def test_ticks_are_round_and_reach_the_top(top, ticks):
     found = ticks_to(top)
     assert len(found) == ticks if isinstance(ticks, int) else found == pytest.approx(ticks)
     assert found[-1] >= top
+
+
+def test_labels_of_a_histogram_are_round_and_at_their_values():
+    svg = histogram_chart("t", "x", "y", [0.05, 0.35, 0.65, 0.95], [1, 2, 1])
+    labels = {
+        one.text: float(one.get("x"))
+        for one in ET.fromstring(svg).iter("text")
+        if one.get("y") == str(HEIGHT - BOTTOM + 17)
+    }
+    assert list(labels) == ["0.2", "0.4", "0.6", "0.8"]
+    width = WIDTH - RIGHT - LEFT
+    assert labels["0.2"] == pytest.approx(LEFT + width * 0.15 / 0.9, abs=0.1)
+
+
+def test_few_points_between_round_numbers_have_round_labels():
+    svg = line_chart("t", "x", "y", [Series("a", [0.0523, 0.31, 0.747], [1, 1, 1], 0)])
+    assert {"0.2", "0.4", "0.6"} <= set(texts(svg))
+    assert "0.0523" not in texts(svg)
 
 
 def test_ticks_between():

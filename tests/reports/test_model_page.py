@@ -16,7 +16,7 @@ SCRIPT = '<script>alert("x")</script>&'
 SECTIONS = [
     "What it means for 1,000 users",
     "Every fixed length",
-    "10 example users",
+    "9 example users",
     "Where K helps and where it does not",
     "List lengths and confidence",
     "Recommending to fewer users",
@@ -47,6 +47,19 @@ class Parser(HTMLParser):
     def handle_data(self, data):
         if self.open:
             self.texts.setdefault(self.open[-1], []).append(data)
+
+
+class Named:
+    """A model with other parameters."""
+
+    def __init__(self, model, params):
+        self._model, self._params = model, params
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+    def get_params(self):
+        return self._params
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +146,44 @@ def test_example_users_range_from_the_shortest_to_the_longest_list(report, page)
     assert line
     assert f"… and {lengths[-1] - MAX_ROWS} more" in shown
     assert withheld.count('class="withheld"') == 3
+
+
+def test_the_line_at_the_end_of_a_list_is_short(page):
+    lines = [part.partition("<")[0] for part in page.split('<tr class="end"><td colspan="3">')[1:]]
+    assert "Stops here: one more item would probably hurt more than help" in lines
+    assert max(map(len, lines)) <= 70
+
+
+def test_curve_and_cap_follow_the_candidates_of_the_cutoff():
+    """A cutoff that looks at 20 candidates gives no list of 100 items."""
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    cutoffs = {"fixed": sl.cutoff.FixedN(N=5), "expected": sl.cutoff.ExpectedF1(n_candidates=20)}
+    model = sl.PersonalFrequency().fit(split.train)
+    cutoffs["expected"].fit(model.recommend(N=30, filter_seen=False), split.valid)
+    found = build_model_report("sample", model, split, cutoffs, main="expected", N=5, filter_seen=False)
+    assert (found.max_items, found.fixed_curve.size) == (20, 20)
+    page = " ".join(render_model_report(found).split())
+    assert "No list of this report is longer than 20 items." in page
+
+
+def test_a_curve_ends_at_the_number_of_candidates(report):
+    short = replace(report, top_candidates=report.top_candidates.head(7))
+    assert short.fixed_curve.size == 7
+    assert short.fixed_curve.tolist() == report.fixed_curve[:7].tolist()
+
+
+def test_method_leaves_out_what_changes_no_list(report):
+    model = sl.TwoStage()
+    page = render_model_report(replace(report, model=Named(report.model, model.get_params())))
+    assert "candidates_per_source" in page
+    assert "exclude_features" not in page
+    assert "n_threads" not in page
+
+
+def test_print_keeps_headings_and_cards_together_and_opens_the_table(page):
+    style = page.partition("@media print")[2].partition("</style>")[0]
+    assert "break-after: avoid" in style
+    assert "details::details-content" in style
 
 
 def test_slices_of_each_group_add_up_to_all_users(report):

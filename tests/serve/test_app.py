@@ -48,6 +48,11 @@ class TestLists:
         assert [item["item_id"] for item in answer["lists"][0]["items"]] == expected.items
         assert answer["notes"] == ["history: 1 of 3 items are unknown and were ignored"]
 
+    def test_a_session_of_unknown_items_is_not_called_a_user(self, client):
+        one = client.post("/v1/recommend", json={"history": {"s": ["no such item"]}}).json()["lists"][0]
+        assert one["reason"] == "unknown_user"
+        assert one["explanation"] == "the session has no item that the model knows"
+
     def test_candidates_exclude_and_limits(self, client):
         body = {"users": ["u1"], "candidates": ["i1", "i2", "i3"], "exclude": ["i2"], "N": 5}
         one = client.post("/v1/recommend", json=body).json()["lists"][0]
@@ -89,6 +94,30 @@ class TestLists:
         assert answer.json().keys() == {"error", "rule", "hint"}
         assert words in answer.json()["rule"]
 
+    @pytest.mark.parametrize(
+        ("body", "rule", "hint"),
+        [
+            ({"user": 200001}, "unknown field 'user'", "did you mean 'users'?"),
+            ({"users": ["u1"], "n": 3}, "unknown field 'n'", "did you mean 'N'?"),
+            (
+                {"history": ["SKU"]},
+                "history must be an object",
+                'for example {"history":{"session-1":["i1","i10"]}}',
+            ),
+            ({"users": "u1"}, "users must be a list", 'for example {"users":["u1","u2"]}'),
+            ({"users": [1.5]}, "users.0 must be a text or an integer", 'for example {"users":["u1","u2"]}'),
+            ({"users": ["u1"], "N": "3"}, "N must be an integer", "see /docs"),
+        ],
+    )
+    def test_wrong_fields_are_answered_with_the_right_ones(self, client, body, rule, hint):
+        answer = client.post("/v1/recommend", json=body).json()
+        assert (answer["rule"], answer["hint"]) == (rule, hint)
+
+    def test_an_unknown_field_deep_in_a_body_is_compared_with_its_neighbors(self, client):
+        lists = [{"user_id": "u1", "items": [{"itemid": "i1", "score": 1.0}]}]
+        answer = client.post("/v1/cut", json={"lists": lists, "cutoff": "x"}).json()
+        assert (answer["rule"], answer["hint"]) == ("unknown field 'itemid'", "did you mean 'item_id'?")
+
 
 class TestEvents:
     def test_events_reach_the_lists(self, client):
@@ -98,6 +127,8 @@ class TestEvents:
         answer = client.post("/v1/events", json={"events": events})
         assert answer.json() == {"accepted": 2, "duplicates": 0, "rejected": [], "new_items": []}
         wait_for(lambda: client.get("/v1/users/newcomer").status_code == 200)
+        known = client.get("/v1/users/newcomer").json()["events"]
+        assert {event["time"] for event in known} == {"2025-01-01T00:00:00Z"}
         one = client.post("/v1/recommend", json={"users": ["newcomer"], "N": 2}).json()["lists"][0]
         assert {item["item_id"] for item in one["items"]} == {"i1", "i2"}
 
@@ -120,7 +151,7 @@ class TestEvents:
         events = [{"user_id": "u1", "item_id": "i1", "quantity": 2}]
         rejected = client.post("/v1/events", json={"events": events}).json()["rejected"]
         assert rejected[0]["reason"].startswith(
-            "quantity: unknown field; the fields are user_id, item_id, time"
+            "unknown field 'quantity'; the fields are user_id, item_id, time"
         )
         assert "weight" in rejected[0]["reason"]
 
@@ -205,11 +236,21 @@ class TestModels:
         answer = guarded.post("/v1/model", json={"name": name}, headers=guarded.bearer("admin"))
         assert answer.status_code == 422
 
+    def test_only_a_service_with_tokens_can_be_changed(self, guarded, folder):
+        from tests.serve.conftest import start
+
+        assert guarded.get("/v1/model", headers=guarded.bearer("read")).json()["can_change"] is True
+        with start(folder) as without:
+            assert without.get("/v1/model").json()["can_change"] is False
+
     def test_tradeoff_changes_the_coverage(self, guarded):
         read = guarded.bearer("read")
         points = guarded.get("/v1/tradeoff", headers=read).json()["points"]
         precision = [point["precision"] for point in points]
-        assert precision == sorted(precision, reverse=True)
+        assert precision[0] == max(precision) > precision[-1]
+        for point in points:
+            share = point["relevant_per_1000_users"] / point["items_per_1000_users"]
+            assert point["precision"] == pytest.approx(share)
         answer = guarded.post("/v1/tradeoff", json={"coverage": 0.3}, headers=guarded.bearer("admin"))
         assert answer.status_code == 200, answer.text
         users = sl.load_dataset("sample").users.values.to_list()

@@ -127,4 +127,43 @@ def test_a_port_in_use_is_an_error_before_anything_is_said(tmp_path, capsys):
     out = capsys.readouterr()
     assert "serves" not in out.out + out.err
     assert f"cannot listen at 127.0.0.1:{port}" in out.err
-    assert "pass another --port" in out.err
+    assert out.err.count("--port") == 1
+    assert "pass another --port or --host" in out.err
+
+
+@pytest.mark.parametrize("name", ["nope.shortlist", "shop.csv"])
+def test_no_address_is_printed_for_a_file_that_cannot_be_served(tmp_path, capsys, name):
+    from shortlist.cli.app import main
+    from tests.serve.server import free_port
+
+    (tmp_path / "shop.csv").write_text("user_id,item_id\n1,2\n")
+    assert main(["serve", str(tmp_path / name), "--port", str(free_port())]) == 2
+    out = capsys.readouterr()
+    assert "http://" not in out.out + out.err
+    assert name in out.err
+
+
+def test_the_service_says_when_it_is_ready_where_events_go_and_that_it_has_stopped(folder):
+    import signal
+    import subprocess
+    import sys
+    import urllib.request
+
+    from tests.serve.server import free_port
+
+    port = free_port()
+    model = folder / "shop.shortlist"
+    command = [sys.executable, "-m", "shortlist", "serve", str(model), "--port", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert (
+                process.stderr.readline() == f"shortlist serves shop.shortlist at http://127.0.0.1:{port}/\n"
+            )
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=60) as answer:
+                assert answer.status == 200
+            assert process.stderr.readline() == f"events are stored in {folder / 'shop.events.sqlite'}\n"
+            process.send_signal(signal.SIGINT)
+            assert process.stderr.read() == "stopped\n"
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()

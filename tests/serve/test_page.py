@@ -119,6 +119,21 @@ def test_trade_off_and_roll_back_with_a_mouse(open_page, server):
     heading(page, "In service: shop")
 
 
+def test_without_a_token_file_nothing_looks_changeable(open_page, server):
+    page = open_page()
+
+    def without_tokens(route):
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | {"can_change": False})
+
+    page.route("**/v1/model", without_tokens)
+    hint = "Start the service with --token_file; shortlist token creates one."
+    for view, button in (("Models", "Activate earlier"), ("Trade-off", "Put this into service")):
+        page.get_by_role("link", name=view).click()
+        page.get_by_text(hint).wait_for()
+        assert page.get_by_role("button", name=button).is_disabled()
+
+
 def test_health_says_what_to_do(open_page, server):
     page = open_page("/#health")
     page.clock.install()

@@ -7,9 +7,11 @@ from starlette.testclient import TestClient
 
 from shortlist.serve import metrics
 from shortlist.serve.app import create_app
+from shortlist.serve.checks import MIN_COUNT
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.metrics import KEPT_MINUTES, Metrics
 from shortlist.serve.service import Service
+from shortlist.serve.status import describe_status
 from shortlist.serve.store import StoreError
 
 
@@ -47,6 +49,55 @@ def test_a_list_that_is_looked_at_is_explained_but_not_logged(service):
         time.sleep(0.01)
     assert [row.list_id for row in logged] == [other["list_id"]]
     assert "shortlist_lists_total 1.0" in service.client.get("/metrics").text
+
+
+def counts_of(service):
+    total = {}
+    for counts in service.metrics.minutes().values():
+        for name, value in counts.items():
+            total[name] = total.get(name, 0) + value
+    return total
+
+
+def test_a_list_that_is_looked_at_counts_neither_for_latency_nor_for_unknown_users(service):
+    for user in ("u10", "nobody"):
+        answer = service.client.post("/v1/recommend", json={"users": [user], "explain": True})
+        assert answer.status_code == 200
+    service.client.get("/v1/users/nobody")
+    counts = counts_of(service)
+    assert counts["requests"] == 3
+    assert not [name for name in counts if name.startswith(("seconds:", "unknown", "lists"))]
+    service.client.post("/v1/recommend", json={"users": ["u10", "nobody"]})
+    counts = counts_of(service)
+    assert (counts["lists"], counts["unknown"]) == (2, 1)
+    assert sum(n for name, n in counts.items() if name.startswith("seconds:")) == 1
+
+
+SHARES = ("Lists", "Failed requests", "Latency", "Empty lists", "List lengths", "Unknown users", "Events")
+
+
+def checks_of(service, times):
+    """The checks after an hour with slow answers, unknown users and rejected events."""
+    store, deployment = service.store, service.deployment
+    slow = {"requests": times, "seconds:0.5": times, "lists": times, "length:0": times, "unknown": times}
+    store.put_counters(
+        "w", int(time.time() // 60), slow | {"events:rejected": 1, "events:accepted": times - 1}
+    )
+    found = describe_status(store, deployment, [3] * 100, {})["checks"]
+    return {one["name"]: one for one in found if one["name"] in SHARES}
+
+
+def test_a_few_lists_requests_and_events_get_no_status(service):
+    few = checks_of(service, MIN_COUNT - 1)
+    assert {one["state"] for one in few.values()} == {"unknown"}
+    assert few["Unknown users"]["value"] == "too few lists"
+    assert few["Latency"]["value"] == "too few requests"
+    assert few["Events"]["value"] == "too few events"
+    assert few["Events"]["sentence"].startswith("1 event of 49 was rejected.")
+    enough = checks_of(service, MIN_COUNT)
+    assert "unknown" not in {one["state"] for one in enough.values()}
+    assert enough["Unknown users"]["state"] == "bad"
+    assert enough["Events"]["state"] == "warning"
 
 
 def test_the_trade_off_is_computed_once_per_activation(service):

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from shortlist.cli.screen import print_note
 from shortlist.errors import ConfigError
+from shortlist.text import redact_uri
 
 
 def serve(
@@ -71,12 +72,17 @@ def serve(
         file=config,
     )
     check_port(settings.host, settings.port)
-    address = f"http://{settings.host}:{settings.port}/"
-    print_note(f"shortlist serves {settings.model_path.name} at {address}")
-    if demo:
-        print_note(f"open {address}#token={prepared.token}")
-        start_traffic(prepared, settings.host, settings.port)
-    run(settings)
+    address = f"http://{f'[{settings.host}]' if ':' in settings.host else settings.host}:{settings.port}/"
+
+    def announce() -> None:
+        print_note(f"shortlist serves {settings.model_path.name} at {address}")
+        print_note(f"events are stored in {redact_uri(settings.database).removeprefix('sqlite:///')}")
+        if demo:
+            print_note(f"open {address}#token={prepared.token}")
+            start_traffic(prepared, settings.host, settings.port)
+
+    run(settings, announce)
+    print_note("stopped")
 
 
 def check_port(host: str, port: int) -> None:
@@ -87,6 +93,5 @@ def check_port(host: str, port: int) -> None:
     except OSError as error:
         raise ConfigError(
             f"the service cannot listen at {host}:{port} ({error.strerror or error}); pass another --port or "
-            "--host, or stop the program that uses it.",
-            parameter="port",
+            "--host, or stop the program that uses it."
         ) from None

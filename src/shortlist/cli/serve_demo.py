@@ -93,15 +93,13 @@ def _baskets(data: Interactions) -> Iterator[tuple[Any, list[Any]]]:
 
 
 def start_traffic(demo: Demo, host: str, port: int) -> threading.Thread:
-    """Send the baskets in the background: first ask for the customer's list, then report the purchase."""
+    """Send the baskets in the background: first ask the service for a list, then report the purchase."""
     thread = threading.Thread(target=_send, args=(demo, host, port), name="demo-traffic", daemon=True)
     thread.start()
     return thread
 
 
 def _send(demo: Demo, host: str, port: int) -> None:
-    while not _is_ready(host, port):
-        time.sleep(0.5)
     for number, (user, items) in enumerate(demo.baskets):
         try:
             _post(demo, host, port, "/v1/recommend", {"users": [user]})
@@ -118,17 +116,6 @@ def _events(number: int, user: Any, items: Sequence[Any]) -> list[dict[str, Any]
         {"event_id": f"demo-{number}-{line}", "user_id": user, "item_id": item, "time": now}
         for line, item in enumerate(items)
     ]
-
-
-def _is_ready(host: str, port: int) -> bool:
-    connection = http.client.HTTPConnection(host, port, timeout=30)
-    try:
-        connection.request("GET", "/ready")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 def _post(demo: Demo, host: str, port: int, path: str, body: dict[str, Any]) -> None:

@@ -184,7 +184,8 @@ def line_chart(
     across = _Scale(min(place.values()), max(place.values()), LEFT + INSET, WIDTH - RIGHT - INSET)
     ticks = ticks_to(max((max(one.y) for one in series), default=1.0) if top is None else top)
     upward = _Scale(0.0, ticks[-1], HEIGHT - BOTTOM, TOP)
-    at = xs if even or len(xs) <= 8 else [x for x in ticks_between(xs[0], xs[-1]) if xs[0] <= x <= xs[-1]]
+    whole = all(float(x).is_integer() for x in xs)
+    at = xs if even or (whole and len(xs) <= 8) else ticks_between(xs[0], xs[-1])
     below = [(across(place[x] if even else float(x)), _short(x)) for x in at]
     body = _frame(title, x_label, y_label, below, [(upward(y), _short(y)) for y in ticks])
     for one in series:
@@ -213,11 +214,34 @@ def bar_chart(
     mark: tuple[float, str] | None = None,
 ) -> str:
     """One bar per label; some of many labels are omitted. `mark`: (bar number, text) of a vertical line."""
+    every = math.ceil(len(labels) / 11)
+    at = [(float(k), label) for k, label in enumerate(labels) if k % every == 0]
+    return _bars(title, x_label, y_label, at, values, style, mark)
+
+
+def histogram_chart(
+    title: str, x_label: str, y_label: str, edges: Sequence[float], counts: Sequence[int], style: int = 0
+) -> str:
+    """One bar per bin between two of the equally spaced edges; the labels are round numbers."""
+    low, high = edges[0], edges[-1]
+    width = (high - low) / len(counts)
+    at = [((x - low) / width - 0.5, _short(x)) for x in ticks_between(low, high)]
+    return _bars(title, x_label, y_label, at, counts, style, None)
+
+
+def _bars(
+    title: str,
+    x_label: str,
+    y_label: str,
+    labels: Sequence[tuple[float, str]],  # (bar number, text)
+    values: Sequence[float],
+    style: int,
+    mark: tuple[float, str] | None,
+) -> str:
     ticks = ticks_to(max(values, default=1.0))
     upward = _Scale(0.0, ticks[-1], HEIGHT - BOTTOM, TOP)
     step = (WIDTH - RIGHT - LEFT) / max(len(values), 1)
-    every = math.ceil(len(labels) / 11)
-    below = [(LEFT + (k + 0.5) * step, label) for k, label in enumerate(labels) if k % every == 0]
+    below = [(LEFT + (at + 0.5) * step, label) for at, label in labels]
     body = _frame(title, x_label, y_label, below, [(upward(y), _short(y)) for y in ticks])
     for k, value in enumerate(values):
         low, high = upward(0.0), upward(value)
@@ -241,11 +265,6 @@ def length_chart(
     """Number of users with a list of 0, 1, 2 … items; the last count is that of all longer lists."""
     labels = [str(k) for k in range(len(counts) - 1)] + [f">{len(counts) - 2}"]
     return bar_chart(title, "K (items in the list)", "users", labels, counts, style, mark=mark)
-
-
-def thin_labels(labels: Sequence[str]) -> list[str]:
-    """Every sixth label; the others are empty, because numbers with decimals are long."""
-    return [label if k % 6 == 0 else "" for k, label in enumerate(labels)]
 
 
 def span_chart(title: str, x_label: str, spans: Sequence[Span]) -> str:

@@ -1,10 +1,9 @@
 """The reproduction report as one HTML page, and Table 1 as Markdown."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
-from shortlist.core.charts import Series, bar_chart, legend, length_chart, line_chart, thin_labels
+from shortlist.core.charts import Series, histogram_chart, legend, length_chart, line_chart
 from shortlist.paper import protocol
 from shortlist.paper.protocol import BOUNDARY, EXPECTED_F1, FIXED, METRICS, ORACLE
 from shortlist.paper.verdicts import COVERED, FAILS, HOLDS
@@ -218,10 +217,9 @@ def _distribution_figures(found: dict[str, Any]) -> list[str]:
     figures = []
     for model in protocol.ORIGINAL:
         boundaries, name = found[model]["boundaries"], protocol.title(model)
-        labels = thin_labels([f"{(low + high) / 2:.3f}" for low, high in pairwise(boundaries["edges"])])
         title = f"{name}: t_u, sd {boundaries['sd']:.3f}"
         figures += [
-            bar_chart(title, "boundary t_u", "users", labels, boundaries["counts"]),
+            histogram_chart(title, "boundary t_u", "users", boundaries["edges"], boundaries["counts"]),
             length_chart(f"{name}: K", found[model]["K"][BOUNDARY], 1),
         ]
     return figures + [

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,11 @@ from shortlist.core.charts import (
     Mark,
     Series,
     Span,
-    bar_chart,
+    histogram_chart,
     legend,
     length_chart,
     line_chart,
     span_chart,
-    thin_labels,
 )
 from shortlist.core.files import atomic_write
 from shortlist.data.ranked_list import RankedList
@@ -34,6 +32,12 @@ BINS = 24  # of a histogram
 MAX_ROWS = 8  # items shown of an example user's list
 WITHHELD = 3  # candidates shown below the end of the list
 NAMED = 3  # items named of the history and of the test basket
+LEFT_OUT = ("n_threads",)  # parameters that change no list
+REASONS = {  # shorter than in other places, because every card has one
+    "utility": "Stops here: one more item would probably hurt more than help",
+    "value": "Stops here: one more item would cost more than it brings",
+    "below_floor": "No list: even the best one is too uncertain",
+}
 STYLES = {"helps": 2, "hurts": 1, "no clear difference": 7}
 
 
@@ -52,7 +56,11 @@ def render_model_report(report: ModelReport) -> str:
         version=sl.__version__,
         model_name=type(report.model).__name__,
         held_out=_held_out(report.model),
-        params=", ".join(f"{name} {value}" for name, value in params if value is not None),
+        params=", ".join(
+            f"{name} {value}"
+            for name, value in params
+            if value is not None and value != () and name not in LEFT_OUT
+        ),
         rows=[_row(name, one, report) for name, one in (*report.reports.items(), ("oracle", report.oracle))],
         summary={
             text: [f"{one.group}: {one.label}" for one in report.slices if one.verdict == verdict]
@@ -192,17 +200,16 @@ def _distribution_figures(report: ModelReport) -> list[str]:
     figures = [length_chart("List length", counts.tolist(), 0, mark=mark)]
     boundaries = report.model.boundaries(report.selected.user_ids)
     if boundaries is not None:
-        figures.append(_histogram("Boundary of each user", "boundary (lowest score shown)", boundaries, 1, 2))
+        figures.append(_histogram("Boundary of each user", "boundary (lowest score shown)", boundaries, 1))
     if report.top_candidates.probabilities is not None:
         finite = report.confidence[np.isfinite(report.confidence)]
-        figures.append(_histogram("Confidence", "probability of the user's top item", finite, 2, 3))
+        figures.append(_histogram("Confidence", "probability of the user's top item", finite, 2))
     return figures
 
 
-def _histogram(title: str, x_label: str, values: Doubles | Floats, style: int, digits: int) -> str:
+def _histogram(title: str, x_label: str, values: Doubles | Floats, style: int) -> str:
     counts, edges = np.histogram(values, BINS)
-    labels = [f"{(low + high) / 2:.{digits}f}" for low, high in pairwise(edges)]
-    return bar_chart(title, x_label, "users", thin_labels(labels), counts.tolist(), style)
+    return histogram_chart(title, x_label, "users", edges.tolist(), counts.tolist(), style)
 
 
 def _selective_figure(
@@ -243,6 +250,12 @@ def _calibration_figure(report: Report) -> str | None:
     return chart + legend([("observed", 0), ("exact prediction", 7)])
 
 
+def _reason(reason: str) -> str:
+    """Why a list ends, as the line at its end."""
+    text = REASONS.get(reason) or REASON_TEXT.get(reason, "end of the list")
+    return text[0].upper() + text[1:]
+
+
 def _user(report: ModelReport, one: RankedList, name: Callable[[Any], str]) -> dict[str, Any]:
     """One example user: history, test basket, list, and the items below its end."""
     ranked, basket = report.top_candidates[one.user_id], items_of(one.user_id, report.truth)
@@ -269,6 +282,6 @@ def _user(report: ModelReport, one: RankedList, name: Callable[[Any], str]) -> d
         "more_basket": max(len(basket) - NAMED, 0),
         "shown": describe(one.items[:MAX_ROWS]),
         "more_shown": max(len(one) - MAX_ROWS, 0),
-        "reason": REASON_TEXT.get(one.reason or "", "end of the list"),
+        "reason": _reason(one.reason or ""),
         "withheld": describe([item for item in ranked.items if item not in shown][:WITHHELD]),
     }

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.threshold import FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranked_lists import RankedLists
 from shortlist.evaluation import (
@@ -31,7 +32,7 @@ from shortlist.types import Bools, Doubles, Longs
 
 MIN_USERS = 20  # smaller slices are not tested
 N_CANDIDATES = 100  # ranked items per user from which cutoffs choose
-N_EXAMPLES = 10
+N_EXAMPLES = 9  # three rows of three cards on a wide screen
 RESAMPLES = 2_000  # of the bootstrap test of one slice
 P_LEVEL = 0.05  # of p-values corrected over all slices
 
@@ -105,8 +106,9 @@ class ModelReport:
 
     @cached_property
     def fixed_curve(self) -> Doubles:
-        """(max_items,) F1 over all users if every list has 1, 2, … items."""
-        N = range(1, self.max_items + 1)
+        """F1 over all users if every list has 1, 2, … items, up to the number of candidates."""
+        longest = int(self.top_candidates.lengths.max(initial=1))
+        N = range(1, min(longest, self.max_items) + 1)
         curve = fixed_n_curve(self.top_candidates, self.truth, N, max_items=self.max_items)
         return curve["f1"].to_numpy()
 
@@ -183,7 +185,7 @@ class ModelReport:
 
     @cached_property
     def example_rows(self) -> Longs:
-        """Rows of ten lists at equal distances from the shortest to the longest."""
+        """Rows of a few lists at equal distances from the shortest to the longest."""
         lengths = self.lists[self.main].lengths
         order = np.argsort(lengths, kind="stable")
         at = np.linspace(0, order.size - 1, min(N_EXAMPLES, order.size)).round().astype(np.int64)
@@ -247,8 +249,12 @@ def build_model_report(
     """
     users = split.test.users.to_ids(split.test.active_users)
     at = None if split.test.time is None else split.test
-    needed = [cutoff.candidates_needed() for cutoff in cutoffs.values() if isinstance(cutoff, Cutoff)]
-    n = max(N_CANDIDATES, *needed)
+    needed = [
+        cutoff.candidates_needed() if isinstance(cutoff, Cutoff) else N_CANDIDATES
+        for cutoff in cutoffs.values()
+        if not isinstance(cutoff, FixedN)
+    ]
+    n = max(N, *needed) if needed else max(N, N_CANDIDATES)
     top_candidates = model.recommend(users, N=n, filter_seen=filter_seen, at=at)
     lists = {
         name: cutoff.apply(top_candidates, history=model.history_)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from shortlist.errors import DataError
 from shortlist.models.base import Recommender
+from shortlist.serve.bodies import describe_problem
 from shortlist.serve.gate import RequestError
 from shortlist.serve.ids import check_id, id_column
 from shortlist.serve.schemas import EventBody
@@ -114,8 +115,5 @@ def _content_id(user: str, item: str, micros: int) -> str:
 def _reason(error: ValidationError | DataError) -> str:
     if isinstance(error, DataError):
         return str(error)[:300]
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the event"
-    if first["type"] == "extra_forbidden":
-        return f"{place[:60]}: unknown field; the fields are {', '.join(EventBody.model_fields)}"
-    return f"{place[:60]}: {first['msg'][:200]}"
+    rule, hint = describe_problem(error, EventBody, "the event")
+    return f"{rule}; {hint}"[:300]

@@ -4,7 +4,7 @@ import secrets
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -38,7 +38,16 @@ RETRY_SECONDS = b"2"
 JSON_HEADER = (b"content-type", b"application/json")
 
 Observe = Callable[[str, int, float], None]  # route, status, seconds
-Handler = Callable[[bytes], Awaitable[bytes]]  # from the body of a request to the body of its answer
+
+
+class Answered(NamedTuple):
+    """The body of an answer; `route` is its name in the metrics, if that is not the path."""
+
+    body: bytes
+    route: str | None = None
+
+
+Handler = Callable[[bytes], Awaitable[Answered]]  # from the body of a request to its answer
 
 
 class RequestError(ShortlistError, ValueError):
@@ -82,6 +91,7 @@ class Answer:
         self.request_id = secrets.token_hex(8)
         self.status = 500
         self.has_begun = False
+        self.route: str | None = None
 
     async def __call__(self, message: Message) -> None:
         """Pass a message of the application on."""
@@ -152,7 +162,7 @@ class Gate:
             if not answer.has_begun:
                 await answer.finish(*describe_error(error))
         seconds = time.perf_counter() - started
-        route = "other" if rule is None else rule.prefix  # the real path may hold ids
+        route = answer.route or ("other" if rule is None else rule.prefix)  # the real path may hold ids
         self._observe(route, answer.status, seconds)
         if answer.status >= 500 or seconds > 1:
             self._log(
@@ -173,7 +183,9 @@ class Gate:
         if handler is None:
             await self._app(scope, self._limited(receive), answer)
         else:
-            await answer.finish(200, await handler(await _read_body(receive, self._config.max_body)))
+            found = await handler(await _read_body(receive, self._config.max_body))
+            answer.route = found.route
+            await answer.finish(200, found.body)
 
     def _check(self, scope: Scope, rule: Rule | None, headers: dict[bytes, bytes]) -> None:
         path = scope["path"]

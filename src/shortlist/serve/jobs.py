@@ -6,27 +6,30 @@ from typing import Any
 
 from shortlist.data.id_map import IdMap
 from shortlist.serve.bodies import parse_body
-from shortlist.serve.gate import RequestError
+from shortlist.serve.gate import Answered, RequestError
 from shortlist.serve.ids import check_ids
 from shortlist.serve.lists import ListJob
 from shortlist.serve.schemas import RecommendBody
 from shortlist.serve.service import Service
 
+LOOK_UP = "/v1/recommend explain"  # in the metrics: to explain a list takes longer than to make one
 
-async def answer_lists(content: bytes, service: Service) -> bytes:
-    """The JSON answer to a JSON request for lists, which are logged and counted."""
+
+async def answer_lists(content: bytes, service: Service) -> Answered:
+    """The JSON answer to a JSON request for lists; they are logged and counted unless they are explained."""
     body = parse_body(content, RecommendBody)
     if not service.has_cutoff(body.cutoff):
         await asyncio.to_thread(service.cutoff, body.cutoff)  # from the store
     result = await service.lists.submit(build_job(body, service))
-    if not body.explain:  # such a list is inspected, not shown to the user
-        service.metrics.count_lists(result.lengths, result.unknown)
-        share = service.config.log_share
-        if share > 0:
-            service.writer.add_lists(
-                result.log if share == 1 else [row for row in result.log if random.random() < share]
-            )
-    return result.body
+    if body.explain:  # such a list is inspected, not shown to the user
+        return Answered(result.body, LOOK_UP)
+    service.metrics.count_lists(result.lengths, result.unknown)
+    share = service.config.log_share
+    if share > 0:
+        service.writer.add_lists(
+            result.log if share == 1 else [row for row in result.log if random.random() < share]
+        )
+    return Answered(result.body)
 
 
 def build_job(body: RecommendBody, service: Service) -> ListJob:

@@ -17,6 +17,7 @@ from shortlist.serve.deployment import Served
 from shortlist.serve.store import ListRow
 
 SMALL_USERS = 4
+NO_KNOWN_ITEM = "the session has no item that the model knows"
 
 Reasons = dict[Any, tuple[float | None, list[Any]]]  # probability and contributions by item id
 
@@ -190,7 +191,7 @@ def _answer(
             "user_id": user,
             "items": rows,
             "reason": reason,
-            "explanation": REASON_TEXT.get(reason or ""),
+            "explanation": _explanation(reason, None if job.history is None else job.history[user]),
             "boundary": boundary if boundary == boundary else None,  # NaN: none
             "list_id": list_ids[24 * place : 24 * place + 24],
         }
@@ -218,6 +219,13 @@ def _answer(
         )
     body = orjson.dumps({"lists": found, "model": job.served.name, "cutoff": cutoff_name, "notes": job.notes})
     return ListResult(body, log, lengths, unknown)
+
+
+def _explanation(reason: str | None, session: list[Any] | None) -> str | None:
+    """The reason of a list in words; a session has no user who could be unknown."""
+    if reason == "unknown_user" and session is not None:
+        return NO_KNOWN_ITEM
+    return REASON_TEXT.get(reason or "")
 
 
 def _withheld(longer: _Rows, number: int, shown: list[dict[str, Any]], n: int) -> list[dict[str, Any]]:

@@ -74,7 +74,7 @@ def add_list_routes(app: FastAPI, service: Service) -> None:
     async def recommend(request: Request) -> Response:
         """Return a list for each user or session, ended where the cutoff says."""
         answer = await answer_lists(await request.body(), service)
-        return Response(answer, media_type="application/json")
+        return Response(answer.body, media_type="application/json")
 
     @app.post("/v1/cut", **documented(schemas.CutAnswer, schemas.CutBody))
     async def cut(request: Request) -> Response:

@@ -1,8 +1,12 @@
 """Starts the service: one process, or several behind one socket."""
 
+import http.client
 import json
 import os
 import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,10 +22,14 @@ from shortlist.serve.tokens import read_tokens
 
 VARIABLE = "SHORTLIST_SERVED"  # hands the settings to worker processes; holds no token
 SHUTDOWN_SECONDS = 20
+LOOK_SECONDS = 0.2  # between two looks whether the model is loaded
 
 
-def serve(config: ServeConfig) -> None:
-    """Check the settings, then serve until a signal stops the process."""
+def serve(config: ServeConfig, announce: Callable[[], None] = lambda: None) -> None:
+    """Check the settings, then serve until a signal stops the process.
+
+    `announce` is called once, when the model is loaded and the service answers.
+    """
     read_header(config.model_path)
     if config.token_file:
         read_tokens(Path(config.token_file))
@@ -32,24 +40,61 @@ def serve(config: ServeConfig) -> None:
         if config.workers > 1:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         os.environ[VARIABLE] = json.dumps(asdict(config))
-        uvicorn.run(
-            "shortlist.serve.run:build",
-            factory=True,
-            host=config.host,
-            port=config.port,
-            workers=config.workers if config.workers > 1 else None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,  # no answer depends on the address of the client
-            date_header=False,
-            loop="uvloop" if os.name == "posix" else "asyncio",
-            http="httptools",
-            ws="none",
-            lifespan="on",
-            timeout_keep_alive=30,
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        )
+        with _when_ready(config, announce):
+            _run(config)
+
+
+def _run(config: ServeConfig) -> None:
+    uvicorn.run(
+        "shortlist.serve.run:build",
+        factory=True,
+        host=config.host,
+        port=config.port,
+        workers=config.workers if config.workers > 1 else None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # no answer depends on the address of the client
+        date_header=False,
+        loop="uvloop" if os.name == "posix" else "asyncio",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+
+
+@contextmanager
+def _when_ready(config: ServeConfig, announce: Callable[[], None]) -> Iterator[None]:
+    """Call `announce` from another thread as soon as a worker answers, unless the service ends before."""
+    ended = threading.Event()
+
+    def wait() -> None:
+        while not ended.wait(LOOK_SECONDS):
+            if is_ready(config.host, config.port):
+                announce()
+                return
+
+    thread = threading.Thread(target=wait, name="ready", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(timeout=1)
+
+
+def is_ready(host: str, port: int) -> bool:
+    """Whether the service at this address can answer requests for lists."""
+    connection = http.client.HTTPConnection(host, port, timeout=30)
+    try:
+        connection.request("GET", "/ready")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def build() -> Any:

@@ -23,12 +23,20 @@ class Body(BaseModel):
 class RecommendBody(Body):
     """Who needs lists, and what may be on them."""
 
-    users: list[Id] | None = Field(None, description="Known users; an unknown user gets an empty list.")
-    history: dict[str, list[Id]] | None = Field(
-        None, description="Sessions: item ids by a key of your choice. Nothing is stored."
+    users: list[Id] | None = Field(
+        None, description="Known users; an unknown user gets an empty list.", examples=[["u1", "u2"]]
     )
-    candidates: list[Id] | None = Field(None, description="Only these items may be recommended.")
-    exclude: list[Id] | None = Field(None, description="These items may not be recommended.")
+    history: dict[str, list[Id]] | None = Field(
+        None,
+        description="Sessions: item ids by a key of your choice. Nothing is stored.",
+        examples=[{"session-1": ["i1", "i10"]}],
+    )
+    candidates: list[Id] | None = Field(
+        None, description="Only these items may be recommended.", examples=[["i1", "i10"]]
+    )
+    exclude: list[Id] | None = Field(
+        None, description="These items may not be recommended.", examples=[["i1", "i10"]]
+    )
     N: Length | None = Field(None, description="The same length for all lists, instead of a cutoff.")
     min_items: Length = Field(0, description="Lists are filled up to this length.")
     max_items: Length | None = Field(None, description="Lists end at this length at the latest.")
@@ -210,6 +218,7 @@ class ModelAnswer(BaseModel):
     n_users: int
     n_items: int
     loaded: float
+    can_change: bool = Field(description="Whether a token can change the service: it has a token file.")
     available: list[str]
     activations: list[ActivationRow]
     error: str | None
@@ -227,7 +236,7 @@ class TradeoffPoint(BaseModel):
     """What to expect if only the most certain users get a list."""
 
     coverage: float
-    precision: float
+    precision: float = Field(description="Expected relevant items per item shown, over all lists.")
     items_per_list: float
     relevant_per_1000_users: float
     items_per_1000_users: float
@@ -243,11 +252,11 @@ class TradeoffAnswer(BaseModel):
 
 
 class UserEvent(BaseModel):
-    """One event of a user; the time is in microseconds since 1970 UTC."""
+    """One event of a user."""
 
     item_id: str | int
     name: str | None
-    time: int | None
+    time: str | None = Field(description="ISO 8601, UTC; null if the data has no times.")
 
 
 class UserAnswer(BaseModel):

@@ -1,4 +1,4 @@
-"""What the page shows about the health of the service, with a sentence for everything that is wrong."""
+"""What the page shows about the health of the service."""
 
 import time
 from collections import Counter, defaultdict
@@ -8,26 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.cutoff.monitor import PromiseMonitor
+from shortlist.serve.checks import RECENT, check_monitor, last_event, latency, run_checks
 from shortlist.serve.deployment import Deployment, Served
-from shortlist.serve.metrics import SECONDS
 from shortlist.serve.observing import sample_users
 from shortlist.serve.store import EventStore
 
 MINUTES = 60
-RECENT = 10  # minutes without a list that are suspicious if lists were usual before
 SAMPLE_USERS = 1_000  # users whose lists show what the model gives when it is loaded
-OK, WARNING, BAD, UNKNOWN = "ok", "warning", "bad", "unknown"
-DAY_SECONDS = 86_400
-
-
-class Check(NamedTuple):
-    """One line of the health view."""
-
-    name: str
-    state: str
-    value: str
-    sentence: str
-    action: str
 
 
 class Usual(NamedTuple):
@@ -67,7 +54,7 @@ def describe_status(
     served = deployment.served
     return {
         "now": now,
-        "model": {"name": served.name, "loaded": served.loaded, "trained_until": _last_event(served)},
+        "model": {"name": served.name, "loaded": served.loaded, "trained_until": last_event(served)},
         "minutes": [_minute_row(minute, counts) for minute, counts in sorted(minutes.items())],
         "lengths": {
             "now": _shares(lengths),
@@ -76,8 +63,8 @@ def describe_status(
         "checks": [
             check._asdict()
             for check in (
-                *_checks(total, recent, lengths, expected_lengths, deployment, now),
-                *(_check_monitor(name, monitor) for name, monitor in monitors.items()),
+                *run_checks(total, recent, lengths, expected_lengths, deployment, now),
+                *(check_monitor(name, monitor) for name, monitor in monitors.items()),
             )
         ],
         "monitors": {
@@ -118,194 +105,6 @@ def _minute_row(minute: int, counts: Counter[str]) -> dict[str, Any]:
     }
 
 
-def latency(counts: Counter[str], share: float) -> float | None:
-    """Seconds within which this share of the requests was answered, rounded up to a bucket."""
-    bounds = [*SECONDS, float("inf")]
-    sizes = [counts[f"seconds:{bound}"] for bound in SECONDS] + [counts["seconds:more"]]
-    if not sum(sizes):
-        return None
-    reached = np.cumsum(sizes) >= share * sum(sizes)
-    found = bounds[int(np.argmax(reached))]
-    return found if found < float("inf") else SECONDS[-1]
-
-
 def _shares(lengths: Counter[int]) -> dict[str, float]:
     total = sum(lengths.values())
     return {str(length): count / total for length, count in sorted(lengths.items())} if total else {}
-
-
-def _last_event(served: Served) -> float | None:
-    users = served.model.users_.values.head(1)
-    history = served.model.build_request(users).source  # the whole, without copying it
-    return history.end_time / 1e6 if history.has_times else None
-
-
-def _checks(
-    total: Counter[str],
-    recent: Counter[str],
-    lengths: Counter[int],
-    expected: list[int],
-    deployment: Deployment,
-    now: float,
-) -> list[Check]:
-    return [
-        _check_store(deployment, now),
-        _check_lists(total, recent),
-        _check_errors(total),
-        _check_latency(total),
-        _check_empty(lengths, expected),
-        _check_lengths(lengths, expected),
-        _check_unknown(total),
-        _check_events(total, deployment),
-        _check_age(deployment.served, now),
-    ]
-
-
-def _check_store(deployment: Deployment, now: float) -> Check:
-    age = now - deployment.last_look
-    state = OK if age < 5 and deployment.error is None else BAD if age > 30 else WARNING
-    return Check(
-        "Event store",
-        state,
-        "reachable" if state == OK else f"last read {age:,.0f} s ago",
-        deployment.error or ("Events reach the model." if state == OK else "New events do not arrive."),
-        "Check that the database runs and that its disk is not full. Lists are still served.",
-    )
-
-
-def _check_lists(total: Counter[str], recent: Counter[str]) -> Check:
-    before = total["lists"] - recent["lists"]
-    stopped = before >= 100 and not recent["lists"]
-    return Check(
-        "Lists",
-        BAD if stopped else OK if total["lists"] else UNKNOWN,
-        f"{recent['lists'] / RECENT:,.1f} per minute",
-        f"{total['lists']:,} lists within the last hour, {recent['lists']:,} in the last {RECENT} minutes.",
-        "Check that the shop still calls POST /v1/recommend, that its token is valid, and that "
-        "/ready answers.",
-    )
-
-
-def _check_errors(total: Counter[str]) -> Check:
-    share = total["status:5xx"] / max(total["requests"], 1)
-    return Check(
-        "Failed requests",
-        OK if share < 0.001 else WARNING if share < 0.01 else BAD,
-        f"{share:.2%}",
-        f"{total['status:5xx']:,} of {total['requests']:,} requests failed within the last hour.",
-        "Look for the request ids with level error in the log.",
-    )
-
-
-def _check_latency(total: Counter[str]) -> Check:
-    slow = latency(total, 0.99)
-    if slow is None:
-        return Check("Latency", UNKNOWN, "no requests", "No lists were requested in the last hour.", "")
-    return Check(
-        "Latency",
-        OK if slow <= 0.1 else WARNING if slow <= 0.5 else BAD,
-        f"{slow * 1000:,.0f} ms",
-        f"99% of the requests for lists were answered within {slow * 1000:,.0f} ms.",
-        "Start more workers, ask for fewer users per request, or choose a faster model.",
-    )
-
-
-def _check_empty(lengths: Counter[int], expected: list[int]) -> Check:
-    n = sum(lengths.values())
-    if n < 50 or not expected:
-        return Check("Empty lists", UNKNOWN, "too few lists", "Fewer than 50 lists within the last hour.", "")
-    share, usual = lengths[0] / n, expected.count(0) / len(expected)
-    difference = abs(share - usual)
-    return Check(
-        "Empty lists",
-        OK if difference < 0.1 else WARNING if difference < 0.25 else BAD,
-        f"{share:.0%}",
-        f"{share:.0%} of the lists are empty; with the model as loaded it was {usual:.0%}.",
-        "If users are unknown, send their events. If the users changed, fit the model again.",
-    )
-
-
-def _check_lengths(lengths: Counter[int], expected: list[int]) -> Check:
-    n = sum(lengths.values())
-    if n < 50 or not expected:
-        return Check(
-            "List lengths", UNKNOWN, "too few lists", "Fewer than 50 lists within the last hour.", ""
-        )
-    top = max([*lengths, *expected])
-    now_share = np.cumsum([lengths[length] / n for length in range(top + 1)])
-    usual = np.cumsum(np.bincount(expected, minlength=top + 1) / len(expected))
-    distance = float(np.abs(now_share - usual).max())
-    mean = sum(length * count for length, count in lengths.items()) / n
-    return Check(
-        "List lengths",
-        OK if distance < 0.15 else WARNING if distance < 0.3 else BAD,
-        f"{mean:.1f} items",
-        f"The distribution of lengths differs by {distance:.0%} from the one of the model as loaded.",
-        "Compare the two histograms. A large difference means other users or other candidates than before.",
-    )
-
-
-def _check_unknown(total: Counter[str]) -> Check:
-    if not total["lists"]:
-        return Check("Unknown users", UNKNOWN, "no lists", "No lists were requested in the last hour.", "")
-    share = total["unknown"] / total["lists"]
-    return Check(
-        "Unknown users",
-        OK if share < 0.05 else WARNING if share < 0.3 else BAD,
-        f"{share:.0%}",
-        f"{total['unknown']:,} of {total['lists']:,} lists were for users the model does not know.",
-        "Check the ids that are sent, send events of new users, or pass their history in the request.",
-    )
-
-
-def _check_events(total: Counter[str], deployment: Deployment) -> Check:
-    accepted, rejected = total["events:accepted"], total["events:rejected"]
-    share = rejected / max(accepted + rejected, 1)
-    state = OK if share < 0.01 else WARNING if share < 0.1 else BAD
-    return Check(
-        "Events",
-        state if accepted + rejected else UNKNOWN,
-        f"{accepted:,} an hour",
-        f"{rejected:,} events were rejected and {deployment.events_skipped:,} are of items or ids "
-        "that the model cannot use.",
-        "The answer to POST /v1/events names the reason of each rejection.",
-    )
-
-
-def _check_monitor(name: str, monitor: PromiseMonitor) -> Check:
-    """The verdict of a monitor on the outcomes of the lists."""
-    action = {
-        "promise": "Check what changed since then. Refit the model, and fit the guarantee again.",
-        "calibration": "The probabilities no longer fit. Refit the model, which fits its cutoff again.",
-    }[name]
-    title = name.capitalize()
-    if monitor.mean is None:
-        return Check(title, UNKNOWN, "no outcomes", "No events after a list have arrived yet.", "")
-    value = f"{monitor.mean:.1%} observed" if name == "promise" else f"{monitor.mean:+.1%} off"
-    return Check(title, BAD if monitor.status == "alarm" else OK, value, _verdict(monitor), action)
-
-
-def _verdict(monitor: PromiseMonitor) -> str:
-    """What a monitor says, for people who do not know it."""
-    broken = {
-        "precision": f"precision is below the promised {monitor.level or 0:.1%}",
-        "empty": f"more than the promised {monitor.level or 0:.1%} of the lists are empty",
-        "calibration": f"predicted and observed precision differ by more than {monitor.tolerance:.1%}",
-    }[monitor.promise]
-    if monitor.status == "alarm":
-        return f"The outcomes of the lists show that {broken}, probably since {monitor.since} UTC."
-    return f"The outcomes of the lists do not show that {broken}."
-
-
-def _check_age(served: Served, now: float) -> Check:
-    last = _last_event(served)
-    if last is None:
-        return Check("Age of the data", UNKNOWN, "no times", "The data of the model has no times.", "")
-    days = (now - last) / DAY_SECONDS
-    return Check(
-        "Age of the data",
-        OK if days < 2 else WARNING if days < 14 else BAD,
-        f"{days:,.1f} days",
-        f"The last event that the model knows is {days:,.1f} days old.",
-        "Send events to POST /v1/events, and refit the model with `shortlist refit` or --refit.",
-    )

@@ -39,7 +39,7 @@ def compute_tradeoff(served: Served) -> dict[str, Any]:
         points.append(
             {
                 "coverage": n / len(lists),
-                "precision": float(precision[shown].mean()),
+                "precision": float(hits[shown].sum() / lengths[shown].sum()),
                 "items_per_list": float(lengths[shown].mean()),
                 "relevant_per_1000_users": float(hits[shown].sum() / len(lists) * 1000),
                 "items_per_1000_users": float(lengths[shown].sum() / len(lists) * 1000),

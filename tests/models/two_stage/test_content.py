@@ -160,7 +160,7 @@ def test_content_stays_with_more_data():
 
 def test_explain_names_the_content():
     found = fitted().explain("u00", N=1)["contributions"][0]
-    assert any(one["source"].startswith("content_") for one in found)
+    assert any(one["source"] == "content of the item" for one in found)
 
 
 def test_add_items_needs_a_model_with_content():
@@ -173,5 +173,5 @@ def test_content_features_can_be_excluded():
     model = TwoStage(**SMALL, exclude_features=names).fit(shop(), items=table())
     assert model.recommend(["u00"], N=2).lengths[0] == 2
     assert not any(
-        one["source"].startswith("content_") for one in model.explain("u00", N=1)["contributions"][0]
+        one["source"] == "content of the item" for one in model.explain("u00", N=1)["contributions"][0]
     )

@@ -19,7 +19,9 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from shortlist.models.base import load_model
 from shortlist.models.two_stage import two_stage
+from shortlist.models.two_stage.feature_groups import group_of
 from shortlist.models.two_stage.features import FEATURES
+from shortlist.models.two_stage.quantities import QUANTITY_FEATURES
 from shortlist.models.two_stage.two_stage import TwoStage
 from shortlist.split import last_basket
 from tests.models.cases import checkerboard
@@ -216,7 +218,7 @@ def test_excluded_features_are_not_used():
     assert found[0] < found[1]
     sources = {one["source"] for row in without.explain("u03", N=10)["contributions"] for one in row}
     assert sources
-    assert not sources & set(own)
+    assert "own purchases" not in sources
     with pytest.raises(ConfigError, match="exclude_features must name features, got 'color'"):
         TwoStage(exclude_features=("color",)).fit(habits())
 
@@ -439,12 +441,39 @@ def test_contributions_sum_to_the_scores():
     found = model.contributions(model.build_request(["u07"]), items)
     for amounts, score in zip(found, scores.values[::-1], strict=True):
         assert model._state.ranker.base + sum(v for _, v in amounts) == pytest.approx(score, abs=1e-5)
-        assert {name for name, _ in amounts} <= set(FEATURES)
+        names = [name for name, _ in amounts]
+        assert len(set(names)) == len(names)  # features of one group are merged
+        assert set(names) <= {group_of(one) for one in FEATURES}
         sizes = [abs(v) for _, v in amounts]
         assert sizes == sorted(sizes, reverse=True)
     best = model.explain("u07", N=1)["contributions"][0].to_list()
-    assert best[0]["source"].startswith("own_")
+    assert best[0]["source"] == "own purchases"
     assert best[0]["amount"] > 0
+
+
+@pytest.mark.parametrize(
+    ("feature", "words"),
+    [
+        ("own_decayed_0.8", "own purchases"),
+        ("own_quantity_mean", "own purchases"),
+        ("sales_7d", "recent sales"),
+        ("sales", "total sales"),
+        ("sales_per_buyer", "repeat purchases of all buyers"),
+        ("before_sum", "bought before own items"),
+        ("together_lift", "bought together"),
+        ("ease", "similar items (EASE)"),
+        ("user_repeat_rate", "the user's baskets"),
+        ("weekday", "the user's baskets"),
+        ("content_color_match", "content of the item"),
+    ],
+)
+def test_features_are_explained_in_words(feature, words):
+    assert group_of(feature) == words
+
+
+def test_every_feature_is_explained_in_words():
+    for feature in (*FEATURES, *QUANTITY_FEATURES):
+        assert "_" not in group_of(feature)
 
 
 def test_model_goes_to_a_spawned_process():

@@ -22,13 +22,14 @@ from shortlist.models.new_items import ContentRecommender
 from shortlist.models.two_stage.content import PREFIX, ItemContent
 from shortlist.models.two_stage.ensembles import train_ensembles
 from shortlist.models.two_stage.examples import Examples, collect_examples
+from shortlist.models.two_stage.feature_groups import merge_by_group
 from shortlist.models.two_stage.features import FEATURES, USER_FEATURES
 from shortlist.models.two_stage.quantities import QUANTITY_FEATURES
 from shortlist.models.two_stage.request_blocks import compute_blocks
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
 from shortlist.models.two_stage.state import TwoStageState, build_state, resize_content
 from shortlist.models.weighting import WeightParams
-from shortlist.recommend.explain import Contributions, largest_first
+from shortlist.recommend.explain import Contributions
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints
 
@@ -340,14 +341,16 @@ class TwoStage(WeightParams, ContentRecommender):
         )
 
     def contributions(self, request: RecommendRequest[TwoStageState], items: Ints) -> Contributions:
-        """What each feature adds to the log-odds on the paths through the trees."""
+        """What each group of features adds to the log-odds on the paths through the trees."""
         _, blocks = compute_blocks(request, ItemSets(np.array([0, items.size]), items))
         content = request.state.content
         names = [self._feature_names(content)[k] for k in self._used_features(content)]
         return [
-            largest_first(names, row)
+            one
             for block in blocks
-            for row in request.state.ranker.contributions(self._select(block.features, content))
+            for one in merge_by_group(
+                names, request.state.ranker.contributions(self._select(block.features, content))
+            )
         ]
 
     # ------------------------------------------------------------------ saving

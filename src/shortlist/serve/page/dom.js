@@ -31,6 +31,10 @@ export const message = (text, hint = "", kind = "") =>
   h("div", { class: `message ${kind}`, role: kind === "bad" ? "alert" : "status" },
     h("p", {}, text), hint ? h("p", { class: "muted" }, hint) : null);
 
+// Why nothing can be changed, where the service has no token file.
+export const NO_TOKENS = "Changing the service needs a token with the scope admin. Start the service with `--token_file`; `shortlist token` creates one.";
+export const refusal = (id) => h("p", { class: "help", id }, ...prose(NO_TOKENS));
+
 // Text with `code` in it.
 export const prose = (text) => text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
 

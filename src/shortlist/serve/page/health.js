@@ -3,7 +3,7 @@ import { get } from "./api.js";
 import { bars, drawn, lines } from "./charts.js";
 import { count, h, percent, plural, prose } from "./dom.js";
 
-const WORDS = { ok: "✓ Good", warning: "▲ Watch", bad: "✕ Act", unknown: "– No data" };
+const WORDS = { ok: "✓ Good", warning: "▲ Watch", bad: "✕ Act", unknown: "– Too little data" };
 const ORDER = ["bad", "warning", "ok", "unknown"];
 const EVERY = 10_000;
 const WIDE = "List lengths"; // has a bar for every length

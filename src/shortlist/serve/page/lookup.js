@@ -143,7 +143,7 @@ function listCard(list, answer, choice) {
 function itemRow(item, rank, kind, known, top) {
   const value = known ? item.probability ?? 0 : item.score;
   const parts = (item.contributions || []).slice(0, 3).map(([source, amount]) => `${source} ${amount >= 0 ? "+" : "−"}${Math.abs(amount).toFixed(2)}`);
-  const more = [item.name ? String(item.item_id) : null, parts.length ? `score ${item.score.toFixed(2)}: ${parts.join(", ")}` : null].filter(Boolean);
+  const more = [item.name ? String(item.item_id) : null, parts.length ? `score ${item.score.toFixed(2).replace("-", "−")}: ${parts.join(", ")}` : null].filter(Boolean);
   return h("tr", {},
     h("td", { class: "rank" }, String(rank)),
     h("td", {}, item.name || String(item.item_id), more.length ? h("div", { class: "small muted" }, more.join(" · ")) : null),
@@ -157,7 +157,7 @@ function itemRow(item, rank, kind, known, top) {
 function historyCard(person) {
   const baskets = new Map();
   for (const event of person.events) {
-    const key = event.time === null ? "" : event.time / 1e6;
+    const key = event.time === null ? "" : Date.parse(event.time) / 1000;
     if (!baskets.has(key)) baskets.set(key, []);
     baskets.get(key).push(event.name || String(event.item_id));
   }

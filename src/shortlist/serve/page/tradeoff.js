@@ -1,10 +1,11 @@
 // Trade-off: precision against the share of users who get nothing, and the chosen point put into service.
 import { get, post } from "./api.js";
-import { drawn, lines } from "./charts.js";
-import { confirmed, count, field, h, message, percent } from "./dom.js";
+import { axisPercent, drawn, lines } from "./charts.js";
+import { confirmed, count, field, h, message, percent, refusal } from "./dom.js";
 
 export async function tradeoff(view) {
-  const data = await get("/v1/tradeoff");
+  const [data, { can_change: canChange }] = await Promise.all([get("/v1/tradeoff"), get("/v1/model")]);
+  const canActivate = data.can_activate && canChange;
   const points = [...data.points].reverse(); // from the present lists to the fewest lists
   const head = [h("h1", { tabindex: -1 }, "Fewer lists, better lists")];
   if (!points.length) {
@@ -17,11 +18,11 @@ export async function tradeoff(view) {
   const said = h("strong", {});
   const sentence = h("p", { id: "tradeoff-sentence", class: "lead" });
   const figures = h("dl", { class: "figures" }), outcome = h("div", {});
-  const button = h("button", { type: "button", onclick: activate, disabled: !data.can_activate }, "Put this into service");
+  const button = h("button", { type: "button", onclick: activate, disabled: !canActivate, "aria-describedby": canChange ? null : "no-tokens" }, "Put this into service");
   const chosen = () => points[Number(slider.value)];
   const chart = drawn((width) => lines(width, `Expected precision by the share of users who get nothing: ${percent(now.precision)} now, ${percent(points.at(-1).precision)} if ${percent(nothing(points.at(-1)))} get nothing`,
     "users who get nothing", points.map((one) => ({ x: nothing(one), y: one.precision })),
-    { yText: (value) => percent(value), xText: (value) => percent(value), dots: [{ x: nothing(now), y: now.precision, kind: "now" }, { x: nothing(chosen()), y: chosen().precision, kind: "dot", text: percent(chosen().precision) }] }));
+    { yText: axisPercent, xText: axisPercent, round: true, dots: [{ x: nothing(now), y: now.precision, kind: "now" }, { x: nothing(chosen()), y: chosen().precision, kind: "dot", text: percent(chosen().precision) }] }));
   slider.addEventListener("input", draw);
   view.place.replaceChildren(
     ...head,
@@ -35,9 +36,9 @@ export async function tradeoff(view) {
     h("section", { class: "card" },
       h("h2", {}, "Put it into service"),
       h("p", {}, data.can_activate
-        ? "The model stays; users whose list is too uncertain get an empty list from now on. This needs a token with the scope admin. You can go back under Models."
+        ? "The model stays; users whose list is too uncertain get an empty list from now on. You can go back under Models."
         : "The cutoff in service cannot leave out users. Fit the model with ExpectedF1, ExpectedNDCG or ExpectedValue to choose a point here."),
-      button, outcome));
+      canChange ? h("p", { class: "help" }, "This needs a token with the scope admin.") : refusal("no-tokens"), button, outcome));
   draw();
 
   function draw() {
@@ -50,7 +51,7 @@ export async function tradeoff(view) {
       : `${words}: of 100 shown items, users choose about ${count(point.precision * 100)} instead of ${count(now.precision * 100)}.`;
     const row = (name, text, before) => h("div", {}, h("dt", {}, name), h("dd", {}, h("span", { class: "figure" }, text), start ? null : h("span", { class: "muted" }, ` now ${before}`)));
     figures.replaceChildren(
-      row("Precision of a list", percent(point.precision), percent(now.precision)),
+      row("Precision", percent(point.precision), percent(now.precision)),
       row("Users who get a list", percent(point.coverage), percent(now.coverage)),
       row("Items per list", point.items_per_list.toFixed(1), now.items_per_list.toFixed(1)),
       row("Shown items per 1,000 users", count(point.items_per_1000_users), count(now.items_per_1000_users)),
