@@ -309,7 +309,11 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "text_index": lambda: content_tables.text_index(results("text_index")),
     },
     "data.md": {"quantities": quantities, "ratings": ratings},
-    "../README.md": {"strict": strict, "summary": summary},
+    "../README.md": {
+        "strict": strict,
+        "summary": summary,
+        "speed": lambda: performance_tables.speed(*map(results, ("train", "recommend", "evaluate"))),
+    },
 }
 
 
