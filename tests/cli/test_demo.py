@@ -39,7 +39,7 @@ def test_sample_is_used_without_a_network(offline, capsys):
     assert "best fixed N = " in out
     assert "the list ends here" in out
     assert max(map(len, out.splitlines())) <= 80
-    assert "Report with all figures and ten more users: shortlist-report.html" in out
+    assert "Report with all figures and more users: shortlist-report.html" in out
     assert Path("shortlist-report.html").read_text(encoding="utf-8").count("<h3>User ") == 10
 
 

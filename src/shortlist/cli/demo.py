@@ -92,7 +92,7 @@ def demo(
     for one in examples:
         candidates, relevant = rows_of(result.top_candidates[one.user_id]), items_of(one.user_id, split.test)
         show(list_table(one, candidates, data, relevant=relevant, max_rows=ROWS, max_withheld=WITHHELD))
-    show_text(f"Report with all figures and ten more users: {report}\n")
+    show_text(f"Report with all figures and more users: {report}\n")
     return show_text(NEXT)
 
 
