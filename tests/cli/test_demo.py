@@ -40,7 +40,7 @@ def test_sample_is_used_without_a_network(offline, capsys):
     assert "the list ends here" in out
     assert max(map(len, out.splitlines())) <= 80
     assert "Report with all figures and more users: shortlist-report.html" in out
-    assert Path("shortlist-report.html").read_text(encoding="utf-8").count("<h3>User ") == 10
+    assert Path("shortlist-report.html").read_text(encoding="utf-8").count("<h3>User ") == 9
 
 
 def test_json_contains_the_comparison_and_the_lists(offline, capsys):

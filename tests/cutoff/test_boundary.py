@@ -53,7 +53,7 @@ def test_lists_with_boundaries_need_no_fit():
     )
     shown = Boundary().apply(lists)
     assert shown.lengths.tolist() == [1, 3, 0]
-    assert [shown.at(n).reason for n in range(3)] == ["boundary", "boundary", "unknown_user"]
+    assert [shown.at(n).reason for n in range(3)] == ["boundary", "all_candidates", "unknown_user"]
     assert Boundary(t=2.5).lengths(lists).tolist() == [1, 3, 1]
 
 
