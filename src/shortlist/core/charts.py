@@ -214,8 +214,7 @@ def bar_chart(
     mark: tuple[float, str] | None = None,
 ) -> str:
     """One bar per label; some of many labels are omitted. `mark`: (bar number, text) of a vertical line."""
-    every = math.ceil(len(labels) / 11)
-    at = [(float(k), label) for k, label in enumerate(labels) if k % every == 0]
+    at = [(float(k), labels[k]) for k in range(0, len(labels), math.ceil(len(labels) / 11) or 1)]
     return _bars(title, x_label, y_label, at, values, style, mark)
 
 

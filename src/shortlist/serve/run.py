@@ -22,6 +22,7 @@ from shortlist.serve.tokens import read_tokens
 
 VARIABLE = "SHORTLIST_SERVED"  # hands the settings to worker processes; holds no token
 SHUTDOWN_SECONDS = 20
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # not every system connects to "all addresses"
 LOOK_SECONDS = 0.2  # between two looks whether the model is loaded
 
 
@@ -72,7 +73,7 @@ def _when_ready(config: ServeConfig, announce: Callable[[], None]) -> Iterator[N
 
     def wait() -> None:
         while not ended.wait(LOOK_SECONDS):
-            if is_ready(config.host, config.port):
+            if is_ready(LOOPBACK.get(config.host, config.host), config.port):
                 announce()
                 return
 
