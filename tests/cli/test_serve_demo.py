@@ -48,11 +48,11 @@ def test_traffic_fills_the_page(demo):
         serve_demo.start_traffic(prepared, "127.0.0.1", server.port)
         end = time.monotonic() + 120
         status = {"minutes": []}
-        while sum(one["lists"] for one in status["minutes"]) < 20 and time.monotonic() < end:
+        while sum(one["lists"] for one in status["minutes"]) < 50 and time.monotonic() < end:
             time.sleep(0.2)
             status = server.call("/v1/status", timeout=60)[1] or status
-        assert sum(one["events"] for one in status["minutes"]) >= 20
-        assert sum(one["lists"] for one in status["minutes"]) >= 20
+        assert sum(one["events"] for one in status["minutes"]) >= 50
+        assert sum(one["lists"] for one in status["minutes"]) >= 50
         assert {one["state"] for one in status["checks"] if one["name"] == "Failed requests"} == {"ok"}
         assert server.call("/v1/users")[1]["examples"]
     finally:
