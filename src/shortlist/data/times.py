@@ -92,9 +92,11 @@ def suggest_formats(text: str) -> list[str]:
         return []
     first, mark, second, year, gap, clock, seconds = found.groups()
     time = "" if clock is None else f"{gap}%H:%M" + ("" if seconds is None else ":%S")
-    dates = [f"%d{mark}%m{mark}"] * (int(second) <= 12) + [f"%m{mark}%d{mark}"] * (
-        int(first) <= 12 and mark != "."
-    )
+    dates = []
+    if int(second) <= 12:
+        dates.append(f"%d{mark}%m{mark}")
+    if int(first) <= 12 and mark != ".":  # dots separate only dates with the day first
+        dates.append(f"%m{mark}%d{mark}")
     return [f"{date}%{'Y' if len(year) == 4 else 'y'}{time}" for date in dates]
 
 

@@ -21,7 +21,7 @@ class ProgressDisplay:
         """Show a finished step."""
 
     def update(self, text: str, done: int, total: int) -> None:
-        """Show how far the current step is."""
+        """Show how far the current step is; `total` is 0 if it is not known."""
 
     def epochs(self, label: str) -> "Callable[[Epoch], None]":
         """Callback for `model.fit(progress=…)`."""
@@ -58,7 +58,9 @@ class BarProgress(ProgressDisplay):
         self.bar.console.print(printable(text), markup=False, highlight=False)
 
     def update(self, text: str, done: int, total: int) -> None:
-        self.bar.update(self.task, description=printable(text), completed=done, total=total or None)
+        if total:
+            self.bar.update(self.task, completed=done, total=total)
+        self.bar.update(self.task, description=printable(text))
 
 
 class Compilations:
