@@ -23,7 +23,7 @@ from scipy.stats import ttest_1samp
 import shortlist as sl
 from shortlist.core.metrics import ideal_dcg
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.evaluation import holm
 
 MAX_N = 100

@@ -10,7 +10,7 @@ import shortlist as sl
 from shortlist.auto.cutoff_choice import choose_cutoff, cross_validate, default_cutoffs
 from shortlist.cutoff import ExpectedF1, FixedN
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.evaluation import evaluate, oracle, paired_test
 from shortlist.models.two_stage.features import FEATURES
 from shortlist.models.two_stage.two_stage import TwoStage

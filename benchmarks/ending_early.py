@@ -12,11 +12,10 @@ training can end by mistake only if this ratio is below 0.85. results/ending_ear
 from machine import describe, save_results
 
 import shortlist as sl
-from shortlist.auto.epoch_watch import FAR, MIN_EPOCHS, expected_f1
-from shortlist.auto.search import REPEAT_DECAY, TREND_HALF_LIFE
+from shortlist.auto.search import FAR, MIN_EPOCHS, REPEAT_DECAY, TREND_HALF_LIFE, expected_f1
+from shortlist.auto.space import default_space, draw
+from shortlist.auto.validation import build_model, hold_out, validate
 from shortlist.split import last_basket
-from shortlist.tuning.space import default_space, draw
-from shortlist.tuning.validation import build_model, hold_out, validate
 
 SETTINGS = {"ml-100k": 3, "online-retail": 3, "complete-journey": 3, "ta-feng": 1, "ml-1m": 1}
 

@@ -28,8 +28,7 @@ import shortlist as sl
 from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.data.datasets import fetch
 from shortlist.data.history import History
-from shortlist.kernels.candidates import GivenCandidates
-from shortlist.kernels.snapshots import Snapshots
+from shortlist.kernels.replay import GivenCandidates, Snapshots
 from shortlist.models.two_stage.features import FEATURES, compute_features
 from shortlist.models.two_stage.snapshots import select_last_snapshots
 

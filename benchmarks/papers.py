@@ -27,10 +27,10 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
 import shortlist as sl
-from shortlist.content.space import FeatureSpace
+from shortlist.content.features import FeatureSpace
 from shortlist.cutoff import ExpectedF1, FixedN, Threshold, top_candidates
-from shortlist.data.id_map import IdMap
-from shortlist.evaluation.significance import paired_test
+from shortlist.data.ids import IdMap
+from shortlist.evaluation.comparison import paired_test
 
 N_CANDIDATES = 100
 N_DAYS = 50

@@ -22,10 +22,10 @@ import numpy as np
 from machine import RESULTS, describe, save_results
 
 import shortlist as sl
-from shortlist.auto.promise import in_history
+from shortlist.auto.fit import in_history
 from shortlist.cutoff import Guarantee
 from shortlist.cutoff.candidates import Labels, label_lists
-from shortlist.cutoff.search import count_above, running_minimum
+from shortlist.cutoff.threshold import count_above, running_minimum
 from shortlist.errors import InfeasibleError
 
 N_SPLITS, N_FITS = 500, 2

@@ -18,9 +18,9 @@ import numpy as np
 from machine import RESULTS, describe, save_results
 
 import shortlist as sl
+from shortlist.auto.space import SPACES
+from shortlist.auto.tune import tune
 from shortlist.evaluation import best_fixed_n, fixed_n_curve
-from shortlist.tuning.space import SPACES
-from shortlist.tuning.tune import tune
 
 LENGTHS = range(1, 21)  # fixed N to try
 PEER = "implicit BPR"

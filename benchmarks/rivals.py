@@ -22,7 +22,7 @@ import shortlist as sl
 from shortlist.auto.cutoff_choice import choose_cutoff, default_cutoffs
 from shortlist.cutoff import Calibration, Cutoff, ExpectedF1, FixedN, PerK
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.evaluation import Report, evaluate, gap_recovered, holm, oracle, paired_test
 from shortlist.models.base import Recommender
 from shortlist.split import Split

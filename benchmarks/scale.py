@@ -35,7 +35,7 @@ from train import SHAPES, generate
 
 import shortlist as sl
 from shortlist.models.factorization.training import Progress
-from shortlist.scale import ray_trainer
+from shortlist.scale import trainer as ray_trainer
 
 FACTORS, EPOCHS = 64, 5
 STORE = 400 << 20

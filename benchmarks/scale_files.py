@@ -25,7 +25,7 @@ from ray_processes import worker_pids
 from scale import cpu_of, peak_of, start_nodes
 
 import shortlist as sl
-from shortlist.models import model_folder
+from shortlist.models import folders as model_folder
 
 FACTORS, EPOCHS, ITEMS, ROWS_PER_USER, FILE_ROWS = 32, 2, 50_000, 100, 4_000_000
 

@@ -28,10 +28,10 @@ from machine import RESULTS, describe, save_results
 
 import shortlist as sl
 from shortlist.auto.cutoff_choice import choose_cutoff, default_cutoffs
+from shortlist.auto.validation import Holdout, by_time, last_baskets
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve, holm, paired_test
-from shortlist.tuning.validation import Holdout, by_time, last_baskets
 
 DATASETS = ("online-retail", "ta-feng", "ml-1m", "complete-journey")
 N_CANDIDATES = 50

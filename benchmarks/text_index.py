@@ -78,10 +78,9 @@ def run_ours(texts: list[str]) -> tuple[float, dict[str, float], dict[str, list]
     import polars as pl
 
     import shortlist as sl
-    from shortlist.content.matrices import to_rows
-    from shortlist.content.space import FeatureSpace
+    from shortlist.content.features import FeatureSpace, to_rows
     from shortlist.core.ragged import no_sets
-    from shortlist.recommend.sparse import SparseItems, SparseScores, search_sparse
+    from shortlist.recommend.retrieval import SparseItems, SparseScores, search_sparse
 
     table = pl.DataFrame({"item_id": np.arange(len(texts)), "text": texts})
     start = time.process_time()

@@ -29,7 +29,7 @@ import shortlist as sl
 from shortlist.auto.cutoff_choice import CutoffChoice, choose_cutoff, cross_validate, default_cutoffs
 from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Threshold
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.evaluation import (
     Report,
     best_fixed_n,

@@ -15,21 +15,22 @@ if TYPE_CHECKING:
     from shortlist.auto.cutoff_choice import choose_cutoff as choose_cutoff
     from shortlist.auto.cutoff_choice import default_cutoffs as default_cutoffs
     from shortlist.auto.fit import fit as fit
+    from shortlist.auto.tune import tune as tune
     from shortlist.core.engine import ThreadEngine as ThreadEngine
     from shortlist.cutoff.monitor import PromiseMonitor as PromiseMonitor
     from shortlist.data import filters as filters
     from shortlist.data.datasets import load_dataset as load_dataset
-    from shortlist.data.id_map import IdMap as IdMap
+    from shortlist.data.files import read_interactions as read_interactions
+    from shortlist.data.ids import IdMap as IdMap
     from shortlist.data.interactions import Interactions as Interactions
     from shortlist.data.items import Items as Items
     from shortlist.data.items import read_items as read_items
-    from shortlist.data.ranked_lists import RankedLists as RankedLists
-    from shortlist.data.readers import read_interactions as read_interactions
-    from shortlist.evaluation.alerts import evaluate_alerts as evaluate_alerts
-    from shortlist.evaluation.evaluator import compare as compare
-    from shortlist.evaluation.evaluator import evaluate as evaluate
+    from shortlist.data.lists import RankedLists as RankedLists
+    from shortlist.evaluation.evaluate import compare as compare
+    from shortlist.evaluation.evaluate import evaluate as evaluate
+    from shortlist.evaluation.evaluate import evaluate_alerts as evaluate_alerts
     from shortlist.models.base import load_model as load_model
-    from shortlist.models.content.profile import ContentProfile as ContentProfile
+    from shortlist.models.content import ContentProfile as ContentProfile
     from shortlist.models.counting import PersonalFrequency as PersonalFrequency
     from shortlist.models.counting import Popularity as Popularity
     from shortlist.models.ease import EASE as EASE
@@ -39,29 +40,28 @@ if TYPE_CHECKING:
     from shortlist.models.factorization.mf import CRRMF as CRRMF
     from shortlist.models.factorization.mf import DKBPRMF as DKBPRMF
     from shortlist.models.factorization.mf import LogMF as LogMF
-    from shortlist.models.list_folder import recommend_to_folder as recommend_to_folder
-    from shortlist.models.model_folder import fit_to_folder as fit_to_folder
-    from shortlist.models.over_time import evaluate_over_time as evaluate_over_time
+    from shortlist.models.folders import fit_to_folder as fit_to_folder
+    from shortlist.models.folders import recommend_to_folder as recommend_to_folder
     from shortlist.models.precomputed import PrecomputedScores as PrecomputedScores
     from shortlist.models.precomputed import from_implicit as from_implicit
+    from shortlist.models.strict_time import evaluate_over_time as evaluate_over_time
     from shortlist.models.tifuknn import TIFUKNN as TIFUKNN
     from shortlist.models.two_stage.two_stage import TwoStage as TwoStage
     from shortlist.models.upcf import UPCF as UPCF
-    from shortlist.recommend.explore import Exploration as Exploration
+    from shortlist.recommend.request import Exploration as Exploration
     from shortlist.scale.engine import RayEngine as RayEngine
-    from shortlist.tuning.tune import tune as tune
 
 # public name -> module that defines it; a module that is itself public maps to its own path
 _MODULES = {
     "BPRMF": "shortlist.models.factorization.mf",
     "CRRMF": "shortlist.models.factorization.mf",
-    "ContentProfile": "shortlist.models.content.profile",
+    "ContentProfile": "shortlist.models.content",
     "DKBPRMF": "shortlist.models.factorization.mf",
     "DKHRM": "shortlist.models.factorization.hrm",
     "EASE": "shortlist.models.ease",
-    "Exploration": "shortlist.recommend.explore",
+    "Exploration": "shortlist.recommend.request",
     "HRM": "shortlist.models.factorization.hrm",
-    "IdMap": "shortlist.data.id_map",
+    "IdMap": "shortlist.data.ids",
     "Interactions": "shortlist.data.interactions",
     "Items": "shortlist.data.items",
     "LogMF": "shortlist.models.factorization.mf",
@@ -69,31 +69,31 @@ _MODULES = {
     "Popularity": "shortlist.models.counting",
     "PrecomputedScores": "shortlist.models.precomputed",
     "PromiseMonitor": "shortlist.cutoff.monitor",
-    "RankedLists": "shortlist.data.ranked_lists",
+    "RankedLists": "shortlist.data.lists",
     "RayEngine": "shortlist.scale.engine",
     "TIFUKNN": "shortlist.models.tifuknn",
     "ThreadEngine": "shortlist.core.engine",
     "TwoStage": "shortlist.models.two_stage.two_stage",
     "UPCF": "shortlist.models.upcf",
     "choose_cutoff": "shortlist.auto.cutoff_choice",
-    "compare": "shortlist.evaluation.evaluator",
+    "compare": "shortlist.evaluation.evaluate",
     "cutoff": "shortlist.cutoff",
     "default_cutoffs": "shortlist.auto.cutoff_choice",
     "errors": "shortlist.errors",
-    "evaluate": "shortlist.evaluation.evaluator",
-    "evaluate_alerts": "shortlist.evaluation.alerts",
-    "evaluate_over_time": "shortlist.models.over_time",
+    "evaluate": "shortlist.evaluation.evaluate",
+    "evaluate_alerts": "shortlist.evaluation.evaluate",
+    "evaluate_over_time": "shortlist.models.strict_time",
     "filters": "shortlist.data.filters",
     "fit": "shortlist.auto.fit",
-    "fit_to_folder": "shortlist.models.model_folder",
+    "fit_to_folder": "shortlist.models.folders",
     "from_implicit": "shortlist.models.precomputed",
     "load_dataset": "shortlist.data.datasets",
     "load_model": "shortlist.models.base",
-    "read_interactions": "shortlist.data.readers",
+    "read_interactions": "shortlist.data.files",
     "read_items": "shortlist.data.items",
-    "recommend_to_folder": "shortlist.models.list_folder",
+    "recommend_to_folder": "shortlist.models.folders",
     "split": "shortlist.split",
-    "tune": "shortlist.tuning.tune",
+    "tune": "shortlist.auto.tune",
 }
 
 __all__ = sorted(["__version__", *_MODULES])

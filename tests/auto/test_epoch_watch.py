@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.auto import epoch_watch
-from shortlist.auto.epoch_watch import EpochWatch
+from shortlist.auto import search as epoch_watch
+from shortlist.auto.search import EpochWatch
 from shortlist.errors import TrainingError
 from shortlist.models.factorization.training import Progress
 from tests.auto.test_fit import shoppers

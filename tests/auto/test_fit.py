@@ -10,13 +10,13 @@ from rich.console import Console
 import shortlist as sl
 import shortlist.auto.fit as auto
 from shortlist.auto import search as auto_search
+from shortlist.auto.progress import ProgressDisplay
+from shortlist.auto.validation import by_time, hold_out
 from shortlist.cutoff import FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.evaluation import evaluate, fixed_n_curve
 from shortlist.models.selection import SelectionReport
-from shortlist.tuning.progress import ProgressDisplay
-from shortlist.tuning.validation import by_time, hold_out
 from tests.models.cases import bits, checkerboard
 
 DAY = 86_400

@@ -8,14 +8,14 @@ import pytest
 
 import shortlist as sl
 import shortlist.auto.fit as auto
-from shortlist.auto import held_out
-from shortlist.auto.held_out import HalfSelections, halves, held_out_score
+from shortlist.auto import search as held_out
+from shortlist.auto.search import HalfSelections, halves, held_out_score
+from shortlist.auto.validation import hold_out, validate
 from shortlist.cutoff import FixedN
 from shortlist.errors import ModelFileError
 from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve
 from shortlist.models.selection import SelectionReport
 from shortlist.reports.model_page import _held_out
-from shortlist.tuning.validation import hold_out, validate
 from tests.auto.test_fit import shoppers
 
 MODELS = ["Popularity", "PersonalFrequency"]

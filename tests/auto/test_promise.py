@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.auto import promise
+from shortlist.auto import fit as promise
+from shortlist.auto.validation import hold_out
 from shortlist.cutoff import Guarantee
 from shortlist.errors import ConfigError, DataError, DataWarning
-from shortlist.tuning.validation import hold_out
 
 DATA = sl.load_dataset("sample")
 PROMISE = Guarantee(min_precision=0.05, confidence=0.8)

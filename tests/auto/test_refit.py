@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 import shortlist as sl
-from shortlist.auto.refit import refit
+from shortlist.auto.fit import refit
 
 DAY = 86_400_000_000
 
@@ -49,7 +49,7 @@ def test_worse_model_is_refused(monkeypatch):
     old = fitted(range(10))
     events = sl.Interactions.from_frame(rows(range(10, 13), own_item))
     worse = sl.Popularity().fit(old.history_).set_cutoff(sl.cutoff.FixedN(N=1))
-    monkeypatch.setattr("shortlist.auto.refit._fit_again", lambda *_: worse)
+    monkeypatch.setattr("shortlist.auto.fit._fit_again", lambda *_: worse)
     result = refit(old, events)
     assert result.model is None
     assert result.new_f1 < result.old_f1

@@ -14,10 +14,9 @@ from shortlist.cli.display import (
     rows_of,
 )
 from shortlist.cli.screen import show
-from shortlist.data.id_map import IdMap
+from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_list import RankedList
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedList, RankedLists
 from shortlist.errors import DataError
 
 DATA = Interactions.from_tuples([("a", "i1"), ("a", "i2"), ("b", "i3")])

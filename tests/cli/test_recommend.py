@@ -7,7 +7,7 @@ import pytest
 
 from shortlist.cli import main
 from shortlist.cutoff import FixedN
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from tests.models.cases import ALL_MODELS, fitted
 
 AT = "1970-01-01T00:03:20"

@@ -6,8 +6,8 @@ import shlex
 import pytest
 
 import shortlist as sl
+from shortlist.auto.tune import read_tuned
 from shortlist.cli import main
-from shortlist.tuning import read_tuned
 
 SMALL = ["--n_factors", "8", "--n_epochs", "2"]
 

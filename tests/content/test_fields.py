@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shortlist.content.space import FeatureSpace
+from shortlist.content.features import FeatureSpace
 from shortlist.data.items import Items
 from shortlist.errors import DataError
 

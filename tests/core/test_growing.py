@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 
-from shortlist.core.growing import GrowingArray
+from shortlist.models.factorization.representation import GrowingArray
 
 
 def test_versions_keep_their_values():

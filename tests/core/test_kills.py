@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shortlist.auto.tune import Study
 from shortlist.core.files import atomic_write, check_writable
 from shortlist.core.serialization import load_artifact
-from shortlist.tuning.study import Study
 
 pytestmark = [
     pytest.mark.fuzz,
@@ -49,7 +49,7 @@ for number in numbers:
     print(number, flush=True)
 """
 STUDY = """
-from shortlist.tuning.study import Study, Trial
+from shortlist.auto.tune import Study, Trial
 study = Study({"study": "of kills"}, path)
 for number in numbers:
     study.add(Trial(len(study.trials), {"lr": 0.1}, 0.5, number, "done", [[0.5] * 2000]))

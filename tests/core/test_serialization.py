@@ -15,7 +15,7 @@ import pytest
 from safetensors import safe_open
 
 from shortlist.core import serialization
-from shortlist.core.array_parts import ArrayParts
+from shortlist.core.ragged import ArrayParts
 from shortlist.core.serialization import (
     ZEROS,
     Artifact,

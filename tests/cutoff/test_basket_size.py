@@ -7,9 +7,9 @@ import pytest
 
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.candidates import label_lists
-from shortlist.data.id_map import IdMap
+from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
 
 N = 300

@@ -6,7 +6,7 @@ from scipy.sparse import coo_array, csr_array
 
 from shortlist.cutoff import FixedN, top_candidates
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 
 SCORES = np.array([[1.0, 3.0, np.nan, 3.0], [-np.inf, np.inf, 0.0, -1.0]], np.float32)

@@ -21,10 +21,9 @@ from shortlist.cutoff import (
     Threshold,
     top_candidates,
 )
-from shortlist.data.id_map import IdMap
+from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
-from shortlist.data.reasons import REASON_CODE, REASONS
+from shortlist.data.lists import REASON_CODE, REASONS, RankedLists
 from shortlist.errors import ConfigError, DataError, InfeasibleError, ModelFileError, NotFittedError
 
 CUTOFFS = {

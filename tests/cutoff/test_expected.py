@@ -8,7 +8,7 @@ import pytest
 from shortlist.cutoff import ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN, top_candidates
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.candidates import label_lists
-from shortlist.cutoff.search import user_utilities
+from shortlist.cutoff.threshold import user_utilities
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 

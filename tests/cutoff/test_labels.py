@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from shortlist.cutoff.candidates import label_lists
-from shortlist.data.id_map import IdMap
+from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
 
 LISTS = RankedLists(

@@ -8,7 +8,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cutoff import Guarantee
-from shortlist.cutoff.betting import Evidence, bet_sizes, log_growth
+from shortlist.cutoff.monitor import Evidence, bet_sizes, log_growth
 from shortlist.errors import ConfigError, DataError
 
 TRUTH = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "jam"), ("bob", "jam")])

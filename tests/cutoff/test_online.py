@@ -6,7 +6,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cutoff import Guarantee, top_candidates
-from shortlist.cutoff.online import next_position, position_at, threshold_at
+from shortlist.cutoff.guarantee import next_position, position_at, threshold_at
 from shortlist.errors import ConfigError, DataError
 
 N_ITEMS, N_USERS = 8, 60

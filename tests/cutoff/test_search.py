@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from shortlist.cutoff import FixedN, Threshold, top_candidates
 from shortlist.cutoff.candidates import label_lists
-from shortlist.cutoff.search import (
+from shortlist.cutoff.threshold import (
     choose_by_standard_error,
     count_above,
     coverage_threshold,

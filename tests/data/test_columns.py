@@ -10,8 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from shortlist.data.aliases import ALIASES, ColumnNames
-from shortlist.data.columns import Table, find_column
+from shortlist.data.columns import ALIASES, ColumnNames, Table, find_column
 from shortlist.errors import DataError
 
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import shortlist as sl
-from shortlist.data.data_source import DataSource
+from shortlist.data.columns import DataSource
 from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError
 
 

@@ -11,10 +11,20 @@ import polars as pl
 import pytest
 
 from shortlist import split
-from shortlist.data import datasets, download
-from shortlist.data.catalog import REGISTRY, Dataset, Source, _movies
-from shortlist.data.datasets import fetch, find_dataset, is_cached, list_datasets, load_dataset
-from shortlist.data.download import SourceError
+from shortlist.data import datasets
+from shortlist.data import datasets as download
+from shortlist.data.datasets import (
+    REGISTRY,
+    Dataset,
+    Source,
+    SourceError,
+    _movies,
+    fetch,
+    find_dataset,
+    is_cached,
+    list_datasets,
+    load_dataset,
+)
 from shortlist.errors import DataError
 
 RATINGS = b"1\t10\t5\t880000000\n2\t11\t3\t880000001\n2\t10\t4\t880000002\n"

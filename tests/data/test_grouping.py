@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from shortlist.core import threads
-from shortlist.core.threads import run_each
-from shortlist.data.grouping import build_arrays, filter_starts, group_by_user
+from shortlist.core import engine as threads
+from shortlist.core.engine import run_each
+from shortlist.data.interactions import build_arrays, filter_starts, group_by_user
 
 
 def table(seed):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shortlist.data import history as module
 from shortlist.data.history import History
-from shortlist.data.id_map import IdMap
+from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.data.grouping import encode
-from shortlist.data.id_map import UNKNOWN, IdMap, id_series
+from shortlist.data.ids import UNKNOWN, IdMap, id_series
+from shortlist.data.interactions import encode
 from shortlist.errors import DataError, UnknownIdError
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)

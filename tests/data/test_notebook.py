@@ -4,10 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shortlist.data.id_map import IdMap
+from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
+from shortlist.data.lists import RankedLists
 from shortlist.data.notebook import MAX_CHARS, html_table
-from shortlist.data.ranked_lists import RankedLists
 from shortlist.errors import DataError
 
 EVIL = "<script>alert('x')</script>"

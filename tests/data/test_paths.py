@@ -7,7 +7,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.data.readers import read_interactions
+from shortlist.data.files import read_interactions
 from shortlist.errors import DataError
 
 NAMES = ["ev[1]", "a*b", "what?", "[ab]", "x[!y]", "~nobody", "**", "{a,b}", "100%", "a#b", "ü ", "-x"]

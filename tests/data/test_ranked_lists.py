@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.data.id_map import IdMap
-from shortlist.data.ranked_lists import RankedLists
-from shortlist.data.reasons import REASON_CODE, REASONS
+from shortlist.data.ids import IdMap
+from shortlist.data.lists import REASON_CODE, REASONS, RankedLists
 from shortlist.errors import DataError, UnknownIdError
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shortlist.data.files import read_interactions
 from shortlist.data.interactions import Interactions
-from shortlist.data.readers import read_interactions
 from shortlist.errors import ConfigError, DataError
 
 FRAME = pl.DataFrame(
@@ -310,7 +310,7 @@ def test_reading_imports_neither_pandas_nor_arrow(tmp_path):
     FRAME.write_parquet(tmp_path / "e.parquet")
     code = f"""
 import sys
-from shortlist.data.readers import read_interactions
+from shortlist.data.files import read_interactions
 read_interactions({str(tmp_path / "e.csv")!r}), read_interactions({str(tmp_path / "e.parquet")!r})
 print(sorted({{"pandas", "pyarrow"}} & set(sys.modules)))
 """

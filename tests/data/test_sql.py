@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from shortlist.data.readers import read_interactions
+from shortlist.data.files import read_interactions
 from shortlist.data.sql import is_uri, quote_table
 from shortlist.errors import ConfigError, DataError, ShortlistError
 from tests.postgres import started

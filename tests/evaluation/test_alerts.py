@@ -7,9 +7,9 @@ from scipy.special import expit
 
 from shortlist.cutoff import ExpectedF1, top_candidates
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation.alerts import evaluate_alerts
+from shortlist.evaluation.evaluate import evaluate_alerts
 
 
 def lists(rows):

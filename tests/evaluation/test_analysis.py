@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import evaluate, risk_coverage, slice_metrics
 from tests.evaluation import cases

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve, gap_recovered, match_baselines, oracle
 from tests.evaluation import cases, naive

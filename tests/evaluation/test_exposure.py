@@ -12,8 +12,8 @@ from shortlist.cutoff import ExpectedF1, ExpectedValue, FixedN, Guarantee, Thres
 from shortlist.cutoff.boundary import Boundary
 from shortlist.cutoff.calibration import Calibration
 from shortlist.errors import ConfigError, DataError
-from shortlist.recommend.explore import Exploration, draw_explored, extend_lists
-from shortlist.recommend.lists import concat_lists
+from shortlist.recommend.recommend import concat_lists
+from shortlist.recommend.request import Exploration, draw_explored, extend_lists
 
 N_USERS, N_ITEMS, SHARE, EXTRA = 4_000, 10, 0.2, 3
 

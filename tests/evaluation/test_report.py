@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.evaluation import METRICS, evaluate
-from shortlist.evaluation.tables import html
+from shortlist.evaluation.report import html
 from tests.evaluation import cases
 from tests.evaluation.cases import LISTS, TRUTH, interactions
 

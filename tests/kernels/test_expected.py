@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import nbinom, norm, poisson
 
 from shortlist.core.metrics import ideal_dcg
-from shortlist.kernels.expected import compute_independent_utilities, compute_joint_utilities
+from shortlist.kernels.lists import compute_independent_utilities, compute_joint_utilities
 
 
 def f1(hits, length, n):

@@ -4,17 +4,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.cutoff.features import (
+from shortlist.cutoff.calibration import (
     HISTORY_FEATURES,
     RANK_FEATURES,
     candidate_features,
     mean_basket,
     recent_basket,
 )
-from shortlist.data.id_map import IdMap
+from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
-from shortlist.kernels.features import mark_members
+from shortlist.data.lists import RankedLists
+from shortlist.kernels.lists import mark_members
 
 # ann: {p, q}, {p}, {r}; bob: {q}; cat is unknown
 HISTORY = Interactions.from_tuples(

@@ -13,8 +13,7 @@ from shortlist.kernels.fold import (
     fold_in_loss,
     fold_in_users,
 )
-from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
-from shortlist.kernels.mf import Hyperparameters
+from shortlist.kernels.sgd import HINGE, L1, L2, LOGISTIC, SQUARED, Hyperparameters
 from tests import naive
 
 F = np.float32

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.kernels.group import (
+from shortlist.kernels.rows import (
     SHORT,
     build_sets,
     fill_basket_starts,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shortlist.kernels.history import add_decayed, find_last_baskets
+from shortlist.kernels.rows import add_decayed, find_last_baskets
 
 ONES = np.empty(0)  # every row counts 1
 

@@ -5,18 +5,22 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shortlist.kernels.hrm import (
+from shortlist.kernels.sgd import (
+    HINGE,
+    L1,
+    L2,
+    LOGISTIC,
+    SQUARED,
     ContextGradients,
     Contexts,
+    Visits,
     apply_context_gradients,
     hrm_block,
     hrm_round,
     hybrid_vectors,
 )
-from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
-from shortlist.kernels.strata import Visits
+from shortlist.models.factorization.representation import NO_SALES, Trend, relabel_sales
 from shortlist.models.factorization.schedule import UniformExamples
-from shortlist.models.factorization.trend import NO_SALES, Trend, relabel_sales
 from tests import naive
 from tests.kernels.test_mf import WIDTH, F, assert_same, hyperparameters, parameters, wanted_state
 from tests.kernels.test_repeats import DECAY, USERS, new_counts

@@ -5,7 +5,7 @@ import pytest
 
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.item_stats import DAY, Rules, replay_until, top_positive
+from shortlist.kernels.replay import DAY, Rules, replay_until, top_positive
 from shortlist.models.two_stage.snapshots import TREND_WINDOW, WINDOWS, EventReplay
 from tests.kernels.cases import baskets
 

@@ -12,7 +12,7 @@ from shortlist.kernels.jit import (
     kernel,
     sources_stamp,
 )
-from shortlist.kernels.topk import select_top
+from shortlist.kernels.retrieval import select_top
 
 
 def test_stamp_depends_on_every_source(tmp_path):

@@ -7,9 +7,17 @@ import pytest
 
 from shortlist.core.ragged import starts
 from shortlist.data.history import History
-from shortlist.kernels.item_stats import DAY, Rules
-from shortlist.kernels.links import LinkTable, MergeScratch, NewPairs, PairKind, list_pairs, merge_links
-from shortlist.models.two_stage import rolling_links
+from shortlist.kernels.replay import (
+    DAY,
+    LinkTable,
+    MergeScratch,
+    NewPairs,
+    PairKind,
+    Rules,
+    list_pairs,
+    merge_links,
+)
+from shortlist.models.two_stage import snapshots as rolling_links
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
 from tests.kernels.cases import baskets
 

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from shortlist.kernels.losses import (
+from shortlist.kernels.sgd import (
     HINGE,
     L1,
     L2,

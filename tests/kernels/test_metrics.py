@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shortlist.kernels.metrics import (
+from shortlist.kernels.lists import (
     UNIT,
     Chunk,
     PerUserSums,

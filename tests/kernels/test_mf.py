@@ -5,10 +5,19 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shortlist.kernels.losses import HINGE, L1, L2, LOGISTIC, SQUARED
-from shortlist.kernels.mf import Hyperparameters, Parameters, mf_block, mf_round
+from shortlist.kernels.sgd import (
+    HINGE,
+    L1,
+    L2,
+    LOGISTIC,
+    SQUARED,
+    Hyperparameters,
+    Parameters,
+    Visits,
+    mf_block,
+    mf_round,
+)
 from shortlist.kernels.simd import factor_width
-from shortlist.kernels.strata import Visits
 from shortlist.models.factorization.schedule import UniformExamples
 from tests import naive
 from tests.kernels.test_strata import labeled_rows, schedule_of

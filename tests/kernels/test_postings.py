@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, random_array
 
-from shortlist.content.matrices import to_rows
+from shortlist.content.features import to_rows
 from shortlist.core.ragged import ItemSets, no_sets
-from shortlist.recommend.sparse import (
+from shortlist.recommend.retrieval import (
     SparseItems,
     SparseScores,
     dense_scores,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shortlist.kernels.repeats import SIGNAL_UNITS, RepeatCounts, count_repeats, repeat_signals
+from shortlist.kernels.sgd import SIGNAL_UNITS, RepeatCounts, count_repeats, repeat_signals
 from tests import naive
 
 F, DECAY = np.float32, 0.8

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shortlist.core.ragged import ItemSets, no_sets
-from shortlist.kernels.retrieve import TILE
-from shortlist.recommend.index import ItemIndex, ProductIndex
-from shortlist.recommend.retrieval import score_candidates, search_index
+from shortlist.kernels.retrieval import TILE
+from shortlist.recommend.retrieval import ItemIndex, ProductIndex, score_candidates, search_index
 
 
 def plain_scores(vectors, item_factors, bias=None):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.kernels.sets import count_common, find_members, unite_sets
+from shortlist.kernels.rows import count_common, find_members, unite_sets
 
 PAIRS = st.lists(st.tuples(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20))), max_size=6)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numba.extending import intrinsic
 
-from shortlist.kernels.simd_blocks import BLOCK, GROUP, _add_users, bound_mask, prefetch
+from shortlist.kernels.simd import BLOCK, GROUP, _add_users, bound_mask, prefetch
 
 
 def aligned_problem(n_dims):

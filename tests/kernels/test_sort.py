@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shortlist.kernels.sort import sort_ascending
+from shortlist.kernels.rows import sort_ascending
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.uint64])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from shortlist.core.ragged import no_sets, read_only, same_sets
-from shortlist.kernels.topk import (
+from shortlist.kernels.retrieval import (
     lower_to_running_minimum,
     rank_rows,
     score_pairs,
@@ -17,8 +17,7 @@ from shortlist.kernels.topk import (
     top_k,
     unpack_keys,
 )
-from shortlist.recommend.index import ItemIndex
-from shortlist.recommend.retrieval import search_index, select_dense, select_ragged
+from shortlist.recommend.retrieval import ItemIndex, search_index, select_dense, select_ragged
 
 SCORES = st.sampled_from(
     [0.0, -0.0, 1.0, 1.0, -1.0, 2.5, -3e38, 3e38, 1e-45, -1e-45, np.inf, -np.inf, np.nan]

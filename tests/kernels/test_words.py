@@ -6,7 +6,7 @@ from collections import Counter
 import polars as pl
 import pytest
 
-from shortlist.content.words import Strings, WordTable
+from shortlist.content.features import Strings, WordTable
 
 TEXTS = [
     "Deep lakes, deep-sea fish",
@@ -40,8 +40,8 @@ def test_words_are_counted_like_python_counts_them():
 @pytest.mark.parametrize("chunk", [8, 64])
 def test_chunks_and_growing_tables_change_nothing(chunk, monkeypatch):
     texts = [" ".join(f"w{n % 97}x{n // 5}" for n in range(at, at + 40)) for at in range(300)]
-    monkeypatch.setattr("shortlist.content.words.CHUNK_BYTES", chunk * 40)
-    monkeypatch.setattr("shortlist.content.words.FIRST_SIZE", 256)
+    monkeypatch.setattr("shortlist.content.features.CHUNK_BYTES", chunk * 40)
+    monkeypatch.setattr("shortlist.content.features.FIRST_SIZE", 256)
     table = WordTable()
     assert counted(table, texts, lambda: table.new_words().to_list(), True) == [expected(t) for t in texts]
 

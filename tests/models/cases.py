@@ -7,7 +7,7 @@ import polars as pl
 from scipy.special import expit
 
 from shortlist.data.interactions import Interactions
-from shortlist.models.content.profile import ContentProfile
+from shortlist.models.content import ContentProfile
 from shortlist.models.counting import PersonalFrequency, Popularity
 from shortlist.models.ease import EASE
 from shortlist.models.factorization.hrm import DKHRM, HRM

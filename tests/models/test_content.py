@@ -11,8 +11,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError, DataError
 from shortlist.models.base import load_model
-from shortlist.models.content.neighbors import find_neighbors, neighborhood_rows
-from shortlist.models.content.profile import ContentProfile
+from shortlist.models.content import ContentProfile, find_neighbors, neighborhood_rows
 from shortlist.models.counting import Popularity
 
 TOPICS = ["sea ship wave sail", "bread oven flour yeast", "star orbit comet moon"]

@@ -12,7 +12,7 @@ FILES = [f"part-{number:05}-of-00004.parquet" for number in range(4)]
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
-    monkeypatch.setattr("shortlist.models.contract.MAX_BATCH", 8)
+    monkeypatch.setattr("shortlist.models.base.MAX_BATCH", 8)
 
 
 def write(folder, name="PersonalFrequency", **options):

@@ -11,16 +11,14 @@ import pytest
 import shortlist as sl
 from shortlist.cli import main
 from shortlist.core.engine import ThreadEngine
-from shortlist.data import user_ranges
-from shortlist.data.aliases import ColumnNames
+from shortlist.data import ranges as user_ranges
+from shortlist.data.columns import ColumnNames
 from shortlist.data.history import History
-from shortlist.data.range_files import ReadOptions
-from shortlist.data.user_ranges import divide_files
+from shortlist.data.ranges import ReadOptions, divide_files
 from shortlist.errors import ConfigError, DataError, ModelFileError
-from shortlist.models.factorization import dynamic_k
-from shortlist.models.factorization.range_statistics import collect_statistics
-from shortlist.models.factorization.shards import join_shards, shard_paths
-from shortlist.models.factorization.trend import Trend
+from shortlist.models.factorization import model as dynamic_k
+from shortlist.models.factorization.files import collect_statistics, join_shards, shard_paths
+from shortlist.models.factorization.representation import Trend
 from tests.models.cases import bits, crowd, model
 
 ANY = ColumnNames(None, None, None, None, None, None)
@@ -187,8 +185,8 @@ def test_commands_read_the_folder_of_a_model(tmp_path, capsys):
 def test_the_command_refuses_what_a_folder_cannot_have(flags, sentence, tmp_path, capsys, monkeypatch):
     write_files(tmp_path / "files", table())
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shortlist.cli.fit_folder.build_engine", lambda _: Elsewhere())
-    monkeypatch.setattr("shortlist.cli.ray.sl.RayEngine", lambda _: None)
+    monkeypatch.setattr("shortlist.cli.fit.build_engine", lambda _: Elsewhere())
+    monkeypatch.setattr("shortlist.cli.source.sl.RayEngine", lambda _: None)
     assert main(["fit", "files", "--ray", "auto", *flags]) == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
 

@@ -9,11 +9,10 @@ import polars as pl
 import pytest
 
 import shortlist as sl
-from shortlist.data.grouping import NO_BASKET, NO_WEIGHT
-from shortlist.data.interactions import Interactions
+from shortlist.data.interactions import NO_BASKET, NO_WEIGHT, Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import METRICS, TimedReport, paired_test
-from shortlist.models.over_time import find_visits, lists_over_time
+from shortlist.models.strict_time import find_visits, lists_over_time
 from tests.models.cases import ALL_MODELS, bits
 from tests.models.cases import fit as fit_model
 

@@ -9,26 +9,23 @@ import pytest
 
 from shortlist.core.engine import ThreadEngine
 from shortlist.paper import protocol
-from shortlist.paper.calls import Calls
-from shortlist.paper.extension_table import (
-    COMBINATIONS,
-    best_count,
-    count_extended_cells,
-    list_extended_cells,
-    summarize_extensions,
-)
-from shortlist.paper.extensions import (
+from shortlist.paper.protocol import CAPS, Reading
+from shortlist.paper.runs import Calls, pack
+from shortlist.paper.search import Search
+from shortlist.paper.variants import (
     CALIBRATED,
+    COMBINATIONS,
     EXTENSIONS,
     FIXED_N,
     LEARNED,
     OWN,
     Extension,
     ExtensionRuns,
+    best_count,
+    count_extended_cells,
+    list_extended_cells,
+    summarize_extensions,
 )
-from shortlist.paper.readings import CAPS, Reading
-from shortlist.paper.result_cache import pack
-from shortlist.paper.search import Search
 
 TERMS = Extension("DKHRM", (LEARNED, *OWN, *CALIBRATED), has_terms=True)
 F1_BOUNDARY = next(iter(OWN))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.data.id_map import IdMap
-from shortlist.data.ranked_lists import RankedLists
-from shortlist.paper.optimal_lists import Calibrated, OwnLists, cover_best, take_users
+from shortlist.data.ids import IdMap
+from shortlist.data.lists import RankedLists
+from shortlist.paper.search import Calibrated, OwnLists, cover_best, take_users
 
 
 def own_lists(probabilities, sizes, boundaries):

@@ -10,12 +10,12 @@ import pytest
 
 from shortlist.cli import main
 from shortlist.errors import ConfigError
-from shortlist.paper import findings, protocol, runs, variants
+from shortlist.paper import protocol, runs, variants
 from shortlist.paper import reproduce as module
+from shortlist.paper import verdicts as findings
 from shortlist.paper.report import table1_cells
 from shortlist.paper.reproduce import FULL, QUICK, Budget, reproduce
-from shortlist.paper.result_cache import ResultCache, pack, unpack
-from shortlist.paper.runs import Experiment
+from shortlist.paper.runs import Experiment, ResultCache, pack, unpack
 from shortlist.paper.variants import FULL_VARIANTS, QUICK_VARIANTS
 from shortlist.paper.verdicts import COVERED, FAILS, HOLDS
 

@@ -10,11 +10,10 @@ import pytest
 import shortlist as sl
 from shortlist.core.engine import ThreadEngine
 from shortlist.evaluation import evaluate
-from shortlist.paper import extensions, protocol
+from shortlist.paper import protocol
+from shortlist.paper import variants as extensions
 from shortlist.paper import variants as module
-from shortlist.paper.calls import Calls
-from shortlist.paper.extensions import EXTENSIONS, LEARNED, OWN
-from shortlist.paper.readings import (
+from shortlist.paper.protocol import (
     Outcomes,
     Reading,
     covered_mean,
@@ -22,9 +21,18 @@ from shortlist.paper.readings import (
     read_truth,
     users_to_test,
 )
+from shortlist.paper.runs import Calls
 from shortlist.paper.search import Search
-from shortlist.paper.variant_table import bootstrap, cell, count_cells
-from shortlist.paper.variants import VariantBudget, reproduce_variants
+from shortlist.paper.variants import (
+    EXTENSIONS,
+    LEARNED,
+    OWN,
+    VariantBudget,
+    bootstrap,
+    cell,
+    count_cells,
+    reproduce_variants,
+)
 
 TINY = VariantBudget(
     n_trials=3, epochs=(1, 2), cover_steps=1, valid_users=80, users=120, n_factors=8, n_extended=2

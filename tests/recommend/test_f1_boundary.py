@@ -8,9 +8,9 @@ from scipy.special import expit, logit
 from scipy.stats import nbinom
 
 from shortlist.core.ragged import ItemSets, no_sets
-from shortlist.recommend.f1_boundary import FIRST_CANDIDATES, f1_boundaries
+from shortlist.recommend.recommend import FIRST_CANDIDATES, f1_boundaries
 from shortlist.recommend.request import Factors, Scores
-from shortlist.recommend.retriever import Retriever
+from shortlist.recommend.retrieval import Retriever
 
 
 def boundaries(values, shift, sizes, dispersion, excluded=None):

@@ -8,10 +8,10 @@ import pytest
 
 from shortlist.cutoff import FixedN
 from shortlist.data.history import History
-from shortlist.data.id_map import UNKNOWN
+from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataWarning, UnknownIdError
-from shortlist.models.contract import ModelState
+from shortlist.models.base import ModelState
 from shortlist.models.counting import Popularity
 from shortlist.recommend.request import ListOptions, build_request, read_sessions, request_times
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shortlist.recommend import retriever
+from shortlist.recommend import retrieval as retriever
 from tests.recommend.toys import history, make_toy, recommend
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
 from tests.recommend.toys import history, make_toy
 

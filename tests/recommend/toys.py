@@ -7,10 +7,9 @@ import numpy as np
 
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.models.base import Recommender
-from shortlist.models.contract import ModelState
-from shortlist.recommend.index import ItemIndexCache
+from shortlist.models.base import ModelState, Recommender
 from shortlist.recommend.request import Factors, Scores
+from shortlist.recommend.retrieval import ItemIndexCache
 
 
 @dataclass(kw_only=True, eq=False)

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 import shortlist as sl
+from shortlist.auto.validation import Holdout, validate
 from shortlist.reports.model_page import MAX_ROWS, render_model_report
 from shortlist.reports.model_report import MIN_USERS, N_EXAMPLES, build_model_report, item_namer, items_of
-from shortlist.tuning.validation import Holdout, validate
 
 SCRIPT = '<script>alert("x")</script>&'
 SECTIONS = [

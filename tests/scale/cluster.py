@@ -77,7 +77,7 @@ def run_killed(code):
 
 def kill_before(monkeypatch, *methods):
     """Kill a worker just before each of these methods is called next; return the methods still to come."""
-    from shortlist.scale.ray_trainer import RayTrainer
+    from shortlist.scale.trainer import RayTrainer
 
     exact, coming = RayTrainer._call, list(methods)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.data import user_ranges
+from shortlist.data import ranges as user_ranges
 from tests.models.cases import bits, crowd, model
 from tests.models.factorization.test_training import Recorder
 from tests.models.test_model_folder import write_files

@@ -10,9 +10,7 @@ import shortlist as sl
 from shortlist.core.engine import Fixed, ThreadEngine
 from shortlist.errors import ConfigError
 from shortlist.paper import runs
-from shortlist.paper.calls import Calls
-from shortlist.paper.result_cache import ResultCache
-from shortlist.paper.runs import Experiment
+from shortlist.paper.runs import Calls, Experiment, ResultCache
 from tests.models.cases import crowd, fit, model
 from tests.scale.cluster import kill_worker, needs_ray
 
@@ -29,8 +27,8 @@ def contents(folder):
 
 @pytest.mark.parametrize("name", ["TwoStage", "DKHRM", "PersonalFrequency"])
 def test_same_bytes_as_one_process(cluster, name, tmp_path, monkeypatch):
-    monkeypatch.setattr("shortlist.models.contract.MAX_BATCH", 64)
-    monkeypatch.setattr("shortlist.models.factorization.scoring.MAX_BATCH", 64)
+    monkeypatch.setattr("shortlist.models.base.MAX_BATCH", 64)
+    monkeypatch.setattr("shortlist.models.factorization.model.MAX_BATCH", 64)
     monkeypatch.setattr("shortlist.models.two_stage.two_stage.BATCH", 64)
     fitted = fit(name, crowd(), **({"n_epochs": 2} if name == "DKHRM" else {}))
     one, other = tmp_path / "one", tmp_path / "other"
@@ -63,7 +61,7 @@ def test_trials_are_those_of_one_process(cluster):
 
 
 def test_two_stage_learns_from_examples_of_the_cluster(cluster, monkeypatch):
-    monkeypatch.setattr("shortlist.models.two_stage.slices.SLICE", 100)
+    monkeypatch.setattr("shortlist.models.two_stage.training.SLICE", 100)
     one, other = fit("TwoStage", crowd()), model("TwoStage").fit(crowd(), engine=sl.RayEngine())
     assert other.fingerprint_ == one.fingerprint_
 
@@ -77,7 +75,7 @@ def test_lost_tasks_are_repeated_and_errors_are_raised(cluster):
 
 def test_arrays_of_a_task_are_in_the_store_of_its_node(cluster, monkeypatch):
     """Once per node, and not in the memory of each process."""
-    from shortlist.scale import ray_session
+    from shortlist.scale import cluster as ray_session
 
     monkeypatch.setattr(ray_session, "SMALL", 1000)
     data = crowd()

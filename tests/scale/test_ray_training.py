@@ -100,7 +100,7 @@ def test_steps_shrink_after_divergence_as_with_threads(cluster):
 
 
 def test_other_code_on_a_node_is_refused(cluster, monkeypatch):
-    from shortlist.scale import ray_cluster
+    from shortlist.scale import cluster as ray_cluster
 
     monkeypatch.setattr(ray_cluster, "code_stamp", lambda: {"numba": "0.1"})
     with pytest.raises(ConfigError, match=r"must run the same code, but .* has numba .* instead of 0\.1"):
@@ -124,7 +124,7 @@ def validated(data):
 )
 def test_killed_worker_is_replaced(cluster, name, n_workers, after, methods, monkeypatch):
     """With a copy after every epoch, and with none."""
-    from shortlist.scale import ray_trainer
+    from shortlist.scale import trainer as ray_trainer
 
     monkeypatch.setattr(ray_trainer, "SNAPSHOT_SECONDS", after)
     coming, recorded = kill_before(monkeypatch, *methods), Recorder()
@@ -141,7 +141,7 @@ def test_killed_worker_is_replaced(cluster, name, n_workers, after, methods, mon
 
 def test_lost_node_is_done_without(cluster, monkeypatch, caplog):
     """Two of three nodes have three CPUs, so that each of them has a worker; one of them is lost."""
-    from shortlist.scale import ray_trainer
+    from shortlist.scale import trainer as ray_trainer
 
     monkeypatch.setattr(ray_trainer, "SNAPSHOT_SECONDS", -1)
     nodes = [cluster.add_node(num_cpus=3, object_store_memory=100 << 20)]
@@ -189,7 +189,7 @@ def test_killed_driver_resumes_to_the_same_bits(cluster, tmp_path):
 @pytest.mark.fuzz
 @pytest.mark.skipif("SHORTLIST_FUZZ" not in os.environ, reason="long; `make fuzz` runs it")
 def test_kills_at_random_moments(cluster, monkeypatch):
-    from shortlist.scale import ray_trainer
+    from shortlist.scale import trainer as ray_trainer
 
     monkeypatch.setattr(ray_trainer, "SNAPSHOT_SECONDS", 0.5)
     rng, kills, ended = np.random.default_rng(int(os.environ["SHORTLIST_FUZZ"])), [], threading.Event()

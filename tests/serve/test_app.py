@@ -313,7 +313,7 @@ class TestAccess:
             assert (status == 403) == (needed == "admin"), path
 
     def test_every_route_has_a_rule(self, client):
-        from shortlist.serve.rules import RULES
+        from shortlist.serve.gate import RULES
 
         paths = client.get("/openapi.json").json()["paths"]
         documented = {(method.upper(), path) for path, methods in paths.items() for method in methods}
@@ -361,7 +361,7 @@ class TestGate:
         assert client.get("/page/..%2fapp.py").status_code == 404
 
     def test_internal_errors_tell_nothing(self, client, monkeypatch, capsys):
-        from shortlist.serve import routes
+        from shortlist.serve import app as routes
 
         def fail(*_):
             raise RuntimeError("secret path /srv/private")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shortlist.serve.batching import QUICK_SECONDS, BatchRunner
+from shortlist.serve.lists import QUICK_SECONDS, BatchRunner
 
 
 def run(scenario):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shortlist.serve.deadlines import Deadlines
+from shortlist.serve.gate import Deadlines
 
 
 async def limited(deadlines, seconds):

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from shortlist.serve import retention
+from shortlist.serve import service as retention
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.retention import DAY_SECONDS, Retention
+from shortlist.serve.service import DAY_SECONDS, Retention
 from shortlist.serve.store import EventStore, ListRow
 from tests.postgres import started
 from tests.serve.conftest import start

@@ -7,11 +7,10 @@ from starlette.testclient import TestClient
 
 from shortlist.serve import metrics
 from shortlist.serve.app import create_app
-from shortlist.serve.checks import MIN_COUNT
 from shortlist.serve.config import ServeConfig
+from shortlist.serve.health import MIN_COUNT, describe_status
 from shortlist.serve.metrics import KEPT_MINUTES, Metrics
 from shortlist.serve.service import Service
-from shortlist.serve.status import describe_status
 from shortlist.serve.store import StoreError
 
 

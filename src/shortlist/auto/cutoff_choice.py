@@ -7,10 +7,10 @@ import numpy as np
 
 from shortlist.cutoff import ExpectedF1, ExpectedNDCG, FixedN
 from shortlist.cutoff.base import Cutoff, fit_cutoffs
-from shortlist.cutoff.search import TARGETS, choose_by_standard_error
-from shortlist.data.id_map import IdMap
+from shortlist.cutoff.threshold import TARGETS, choose_by_standard_error
+from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import Report, evaluate
 from shortlist.models.selection import METRIC_NAMES

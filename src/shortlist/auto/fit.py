@@ -1,34 +1,153 @@
 """fit: select a model, its settings and a cutoff on validation data, then refit on everything."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from copy import copy
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from shortlist.auto.cutoff_choice import (
-    FIXED,
-    CutoffChoice,
-    check_metric,
-    choose_cutoff,
-    default_cutoffs,
+from shortlist.auto.cutoff_choice import FIXED, CutoffChoice, check_metric, choose_cutoff, default_cutoffs
+from shortlist.auto.progress import show_progress
+from shortlist.auto.search import Search, held_out_score
+from shortlist.auto.validation import (
+    EpochProgress,
+    Holdout,
+    Validating,
+    Validation,
+    build_model,
+    fit_model,
+    hold_out,
 )
-from shortlist.auto.held_out import held_out_score
-from shortlist.auto.promise import deploy, keep_back
-from shortlist.auto.search import Search
-from shortlist.core.calls import explain_call
 from shortlist.core.engine import Engine, check_engine
+from shortlist.core.params import explain_call
 from shortlist.cutoff import FixedN
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError, DataError, InfeasibleError
 from shortlist.evaluation import evaluate
-from shortlist.models.base import Recommender
+from shortlist.evaluation.comparison import paired_test
+from shortlist.models.base import ContentRecommender, Recommender
 from shortlist.models.selection import METRIC_NAMES, SelectionReport
-from shortlist.recommend.lists import warn_if_all_empty
-from shortlist.tuning.progress import show_progress
-from shortlist.tuning.validation import Validating, Validation, build_model, hold_out
+from shortlist.models.strict_time import evaluate_over_time
+from shortlist.recommend.recommend import warn_if_all_empty
+from shortlist.types import Bools, Doubles, Ints, Longs
+
+KEPT_BACK = 0.3  # share of the users with held-out interactions on whom the promise is tested
+MAX_KEPT_BACK = 0.6  # the same within one stratum
+STRATA = np.array([1, 2, 3, 5, 9])  # shortest history of each stratum, in baskets
+
+
+class KeptBack(NamedTuple):
+    """The data without what the promise is tested on."""
+
+    selection: Holdout  # for models and settings: users who are not kept back
+    tested: Holdout  # training data of the deployed model, and what the kept-back users did next
+
+
+def keep_back(data: Interactions, holdout: Holdout, seed: int) -> KeptBack:
+    """Keep back some of the held-out users: no model trains, tunes or stops early on their truth.
+
+    Under strict time, the deployed model learns from the history alone and observes everything later.
+    """
+    users = holdout.truth.active_users
+    kept = draw_like_served(np.diff(data.user_baskets), np.diff(holdout.history.user_baskets), users, seed)
+    if kept.size < 2 or users.size - kept.size < 2:
+        raise DataError(
+            f"a guarantee needs at least two users to test it on and two others, got {users.size} users with "
+            "held-out interactions; add more data, or pass another cutoff."
+        )
+    is_kept = np.zeros(data.n_users, np.bool_)
+    is_kept[kept] = True
+    known = in_history(data, holdout.history)
+    truth = holdout.truth
+    others = truth.where(~is_kept[truth.user])
+    training = holdout.history if holdout.later is not None else data.where(known | ~is_kept[data.user])
+    n_kept, n_others = kept.size, others.active_users.size
+    return KeptBack(
+        Holdout(
+            holdout.history,
+            others,
+            f"{holdout.description}, of which {n_kept:,} are kept back to test the guarantee and "
+            f"{n_others:,} select the model",
+            holdout.later,
+        ),
+        Holdout(
+            training,
+            truth.where(is_kept[truth.user]),
+            f"{n_kept:,} users who were kept back",
+            holdout.later,
+        ),
+    )
+
+
+def draw_like_served(n_baskets: Longs, n_history: Longs, users: Ints, seed: int) -> Ints:
+    """Users drawn so that their histories are as long as those of the users who will come back.
+
+    n_baskets: (n_users,) baskets of each user now, which is the history that lists will be made from.
+    n_history: (n_users,) baskets of each user's history when tested. `users` can be tested.
+    """
+    weights = _weight_of_strata(n_baskets)
+    stratum = _stratum(n_history[users])
+    available = np.bincount(stratum, minlength=STRATA.size)
+    weights = np.where(available > 0, weights, 0.0)
+    if not weights.sum():
+        weights = available.astype(np.float64)
+    shares = weights / weights.sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        limits = np.where(shares > 0, MAX_KEPT_BACK * available / shares, np.inf)
+    n = min(KEPT_BACK * users.size, float(limits.min()))
+    wanted = np.minimum(np.round(n * shares).astype(np.int64), available)
+    shuffled = np.random.default_rng([seed, users.size]).permutation(users.size)
+    parts = [shuffled[stratum[shuffled] == s][: wanted[s]] for s in range(STRATA.size)]
+    return np.sort(users[np.concatenate(parts)])
+
+
+def _weight_of_strata(n_baskets: Longs) -> Doubles:
+    """(n_strata,) expected number of users per stratum who come back: users times their rate of return."""
+    counts = np.bincount(n_baskets[n_baskets > 0])
+    at_least = np.cumsum(counts[::-1])[::-1]  # users with at least so many baskets
+    later = np.append(at_least[1:], 0)
+    returns = counts * later / np.maximum(at_least, 1)
+    weights = np.zeros(STRATA.size)
+    np.add.at(weights, _stratum(np.arange(1, counts.size)), returns[1:])
+    return weights
+
+
+def _stratum(n_baskets: Longs) -> Longs:
+    return np.maximum(np.searchsorted(STRATA, n_baskets, side="right") - 1, 0)
+
+
+def in_history(data: Interactions, history: Interactions) -> Bools:
+    """(n_rows,) whether a row of the data is in the history, which has the same ids."""
+    position = np.arange(data.n_rows) - data.indptr[data.user]
+    first: Bools = position < np.diff(history.indptr)[data.user]
+    if np.array_equal(data.item[first], history.item):  # histories are the first rows of their users
+        return first
+    keys = data.user.astype(np.int64) * data.n_items + data.item
+    return np.isin(keys, history.user.astype(np.int64) * history.n_items + history.item)
+
+
+def deploy(
+    best: Validation, kept: KeptBack, guarantee: Guarantee, progress: EpochProgress | None
+) -> tuple[Recommender, CutoffChoice]:
+    """Train without the tested interactions, test the promise, and add those interactions as history only."""
+    training, truth, description, later = kept.tested
+    fresh = best.model.clone()
+    if best.n_epochs is not None:
+        fresh.set_params(n_epochs=best.n_epochs)
+    model = fit_model(fresh, training, progress=progress, engine=best.engine, items=best.items)
+    tested = Validation(model, kept.tested, best.n_candidates, best.metric, best.filter_seen, best.n_threads)
+    fitted = tested.fit_cutoff(guarantee)
+    lists = fitted.apply(tested.candidates, history=training)
+    score = evaluate(lists, truth).mean(best.metric)
+    tested_on = f"tested on {description}, whose tested interactions trained no model"
+    reason = f"not compared with other cutoffs; {tested_on}"
+    name = type(guarantee).__name__
+    model.observe(truth if later is None else later)
+    return model, CutoffChoice(name, fitted, {name: score}, reason, best.metric)
+
 
 TRIALS = {"quick": 1, "default": 4}
 N_CANDIDATES = 50  # per user; also the largest fixed N
@@ -279,3 +398,71 @@ def _report(search: Search, choice: CutoffChoice | None, held_out: dict[str, Any
         metric=search.metric,
         held_out=held_out,
     )
+
+
+DAY = 86_400_000_000  # microseconds
+LEVEL = 0.05  # the new model is refused if it is worse with this significance
+
+
+class Refit(NamedTuple):
+    """The outcome of a refit; `model` is None if it was refused."""
+
+    model: Recommender | None
+    old_f1: float
+    new_f1: float
+    n_lists: int
+    reason: str
+
+
+def refit(
+    old: Recommender, events: Interactions | None, *, progress: Callable[[str], object] | None = None
+) -> Refit:
+    """Fit a model with the settings of `old` on its history and `events`.
+
+    The latest day is held out first: the old model and a new one that learned from the days before answer
+    for it. The new settings are refused if they are significantly worse there. What is returned has learned
+    from everything, the latest day included; with a `Guarantee`, from everything but the baskets on which
+    its promise was tested anew. It is refused if nothing can be promised any more.
+    """
+    try:
+        return _refit(old, events, progress)
+    except InfeasibleError as error:
+        return Refit(None, np.nan, np.nan, 0, f"the promise cannot be made again: {error}")
+
+
+def _refit(old: Recommender, events: Interactions | None, progress: Callable[[str], object] | None) -> Refit:
+    """The new model, or why it is refused."""
+    data = old.history_ if events is None else old.history_.concat(events)
+    if data.time is None:
+        return Refit(
+            _fit_again(old, data, progress), np.nan, np.nan, 0, "the data has no times to compare on"
+        )
+    cut = int(data.time.max()) // DAY * DAY
+    before, latest = data.where(data.time < cut), data.where(data.time >= cut)
+    if not before.n_rows or int(old.history_.time.max() if old.history_.time is not None else 0) >= cut:
+        return Refit(_fit_again(old, data, progress), np.nan, np.nan, 0, "no day is new to the old model")
+    report = progress or (lambda line: None)
+    report("checking on the latest day")
+    trial = _fit_again(old, before, progress)
+    running = copy(old).observe(before)  # the state is shared, so the copy is cheap
+    reports = [evaluate_over_time(model, latest) for model in (running, trial)]
+    old_f1, new_f1 = (one.f1 for one in reports)
+    test = paired_test(reports[1].values("f1"), reports[0].values("f1"))
+    n_lists = reports[0].n_users
+    if new_f1 < old_f1 and test.p_bootstrap < LEVEL:
+        return Refit(None, old_f1, new_f1, n_lists, "the new model is worse on the latest day")
+    report("fitting on everything")
+    return Refit(_fit_again(old, data, progress), old_f1, new_f1, n_lists, "the new model is not worse")
+
+
+def _fit_again(old: Recommender, data: Interactions, progress: Callable[[str], object] | None) -> Recommender:
+    """The same model with the same settings on other data; its cutoff is fitted anew."""
+    cutoff: Cutoff | None = None if old.cutoff_ is None else old.cutoff_.clone()
+    if not data.n_rows:
+        raise DataError("a refit needs interactions, got none; check the event store.")
+    if isinstance(old, ContentRecommender) and old.content_columns:
+        raise ConfigError(
+            f"a refit cannot read the content of items again that this {type(old).__name__} was fitted with; "
+            "call fit(train, items=items), or partial_fit, which keeps it."
+        )
+    return fit(data, models=old.clone(), cutoff=cutoff, progress=progress)

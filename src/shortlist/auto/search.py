@@ -1,22 +1,128 @@
 """Search: validate candidate models and their settings, and remember the best."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
+from math import log2
 from typing import Any
 
-from shortlist.auto.epoch_watch import EpochWatch
-from shortlist.auto.held_out import HalfSelections
+import numpy as np
+
+from shortlist.auto.progress import ProgressDisplay
+from shortlist.auto.space import SPACES, default_space, draw
+from shortlist.auto.validation import Holdout, Validation, build_model, fit_model, validate
 from shortlist.core.engine import Engine
+from shortlist.cutoff.base import Cutoff
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import DataError, TrainingError
+from shortlist.evaluation import evaluate
 from shortlist.models.base import Recommender, find_model_class
-from shortlist.models.factorization.training import Progress
-from shortlist.models.factorization.validation import MAX_ITEMS
+from shortlist.models.factorization.training import MAX_ITEMS, Progress
 from shortlist.models.selection import METRIC_NAMES
-from shortlist.tuning.progress import ProgressDisplay
-from shortlist.tuning.space import SPACES, default_space, draw
-from shortlist.tuning.validation import Holdout, Validation, build_model, validate
+from shortlist.types import Doubles, Longs
+
+FAR = 0.85  # share of the best model's F1 that a model must be able to reach
+MIN_EPOCHS = 20  # that every model is trained: factors may first take ten to become better than popularity
+
+
+def expected_f1(best: list[float], n_epochs: int) -> float:
+    """What the highest F1 `best` (until each epoch so far) may become after all `n_epochs`.
+
+    Each further doubling of the epochs is expected to add what the last one added. Learning curves flatten,
+    so this is generous: benchmarks/ending_early.py compares it with what models reached.
+    """
+    now = len(best)
+    return best[-1] + (best[-1] - best[now // 2 - 1]) * log2(n_epochs / now)
+
+
+class EpochWatch:
+    """Raises TrainingError where the validation F1 is expected to stay far below the best model's.
+
+    The F1 of an epoch is that of a sample of the validation users at N up to 20, hence the distance.
+    """
+
+    def __init__(self, leader_f1: float) -> None:
+        self.leader_f1 = leader_f1
+        self.best: list[float] = []  # highest F1 until each epoch
+
+    def __call__(self, epoch: Progress) -> None:
+        """Look at the F1 after an epoch."""
+        if epoch.score is None:
+            return
+        self.best.append(max(epoch.score, self.best[-1] if self.best else 0.0))
+        if len(self.best) < MIN_EPOCHS:
+            return
+        if expected_f1(self.best, epoch.n_epochs) < FAR * self.leader_f1:
+            raise TrainingError(
+                f"training ended after epoch {epoch.epoch}: F1 {self.best[-1]:.4f}, far below the best "
+                f"model so far, {self.leader_f1:.4f}"
+            )
+
+
+MIN_USERS = 4  # two in each half, because choosing a cutoff halves them again
+
+
+class HalfSelections:
+    """The best candidate according to each half of the validation users alone."""
+
+    def __init__(self) -> None:
+        self.best: list[tuple[float, Validation] | None] = [None, None]
+
+    def add(self, found: Validation) -> None:
+        """Take the candidate for each half where it is better than all before."""
+        if found.holdout.truth.active_users.size < MIN_USERS:
+            return
+        for half, numbers in enumerate(halves(found)):
+            score, best = found.restrict(numbers).score, self.best[half]
+            if best is None or score > best[0]:
+                self.best[half] = score, found
+
+
+def halves(found: Validation) -> tuple[Longs, Longs]:
+    """Positions of the users of each half: every other user."""
+    n = found.holdout.truth.active_users.size
+    return np.arange(0, n, 2), np.arange(1, n, 2)
+
+
+def held_out_score(
+    selections: HalfSelections, fit_cutoff: Callable[[Validation], tuple[str, Cutoff]]
+) -> dict[str, Any] | None:
+    """Score what each half selected on the other half; None if there are too few users.
+
+    `fit_cutoff` returns the name of the cutoff selected for a part of the users, and the fitted cutoff.
+    """
+    values: list[Doubles] = []
+    choices = []
+    for half, best in enumerate(selections.best):
+        if best is None:
+            return None
+        found = _stop_on_half(best[1], half)
+        parts = [found.restrict(numbers) for numbers in halves(found)]
+        name, cutoff = fit_cutoff(parts[half])
+        other = parts[1 - half]
+        lists = cutoff.apply(other.candidates, history=other.holdout.history)
+        values.append(evaluate(lists, other.holdout.truth).values(found.metric))
+        choices.append(f"{type(found.model).__name__}, {name}")
+    scores = np.concatenate(values)
+    return {
+        "score": float(scores.mean()),
+        "standard_error": float(scores.std(ddof=1) / np.sqrt(scores.size)),
+        "n_users": int(scores.size),
+        "choices": choices,
+    }
+
+
+def _stop_on_half(found: Validation, half: int) -> Validation:
+    """The same settings, with the number of epochs chosen on this half alone."""
+    if not found.model.uses_epochs:
+        return found
+    truth = found.restrict(halves(found)[half]).holdout.truth
+    fitted = fit_model(
+        found.model, found.holdout.history, valid=truth, engine=found.engine, items=found.items
+    )
+    return replace(found, model=fitted)
+
 
 EASE_ITEMS = 6_000  # with more, its item-item matrix takes minutes and gigabytes
 TIFUKNN_USERS = 50_000  # with more, comparing all users takes longer than all other models together

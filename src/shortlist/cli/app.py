@@ -60,6 +60,7 @@ COMMANDS = {
     "token": "Create an access token for the service.",
     "warmup": "Compile all kernels ahead, instead of when they are first used.",
 }
+MODULES = {"compare": "evaluate", "refit": "observe", "token": "serve"}  # commands in the file of another one
 
 
 def version() -> str:
@@ -82,7 +83,8 @@ def build(command: str | None = None) -> App:
         config=(read_environment, check_whole_numbers),
     )
     for name, summary in COMMANDS.items():
-        app.command(f"shortlist.cli.{name}:{name}", name=name, help=None if name == command else summary)
+        module = MODULES.get(name, name)
+        app.command(f"shortlist.cli.{module}:{name}", name=name, help=None if name == command else summary)
     app.command(datasets)
     app.register_install_completion_command(
         help="Install shell completion of commands and flags for bash, zsh or fish."

@@ -7,7 +7,7 @@ from cyclopts import App, Parameter
 from shortlist.cli.screen import Json, print_note, show_json, show_table, show_text
 
 if TYPE_CHECKING:
-    from shortlist.data.catalog import Dataset
+    from shortlist.data.datasets import Dataset
 
 datasets = App(
     name="datasets",

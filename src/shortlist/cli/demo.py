@@ -14,7 +14,7 @@ from shortlist.errors import DataError
 
 if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
-    from shortlist.data.ranked_list import RankedList
+    from shortlist.data.lists import RankedList
     from shortlist.models.base import Recommender
     from shortlist.reports.model_report import ModelReport
     from shortlist.split import Split
@@ -107,9 +107,9 @@ def load_data(dataset: str) -> "tuple[str, Interactions]":
 
 def train_and_compare(name: str, split: "Split", *, filter_seen: bool) -> "ModelReport":
     """Train a model and its cutoff on all but the last baskets, and compare stopping rules on those."""
+    from shortlist.auto.progress import show_progress
+    from shortlist.auto.validation import Holdout, validate
     from shortlist.reports.model_report import build_model_report
-    from shortlist.tuning.progress import show_progress
-    from shortlist.tuning.validation import Holdout, validate
 
     model = demo_model(split)
     with show_progress(progress_lines()) as display:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shortlist.data.reasons import REASON_TEXT
+from shortlist.data.lists import REASON_TEXT
 from shortlist.errors import DataError
 from shortlist.text import printable
 
@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.table import Table
 
-    from shortlist.data.id_map import IdMap
+    from shortlist.data.ids import IdMap
     from shortlist.data.interactions import Interactions
-    from shortlist.data.ranked_list import RankedList
-    from shortlist.data.ranked_lists import RankedLists
+    from shortlist.data.lists import RankedList, RankedLists
     from shortlist.models.base import Recommender
 
 BOUNDARY_REASONS = ("boundary", "no_candidate_above_boundary")

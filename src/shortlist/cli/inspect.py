@@ -55,7 +55,7 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
 
 def inspect_folder(folder: "Path", json: bool) -> None:
     """Show what the headers of a model in shards say; the shards themselves are not loaded."""
-    from shortlist.models.shard_folder import ShardFolder
+    from shortlist.models.folders import ShardFolder
 
     shards = ShardFolder.open(folder)
     notes = shards.notes

@@ -1,12 +1,13 @@
 """`shortlist observe`: add events to a saved model without training."""
 
+import time
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import Json, show_json, show_text
+from shortlist.cli.screen import Json, print_note, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, add_content, read_source
 
 
@@ -41,3 +42,68 @@ def observe(
     if json:
         return show_json({"model": str(path), "added": added, "rows": known.n_rows})
     return show_text(f"Added {added['rows']:,} rows and {added['users']:,} new users; saved {path}.")
+
+
+def refit(
+    model: Annotated[Path, Parameter(help="The model file that `shortlist serve` was started with.")],
+    /,
+    *,
+    db: Annotated[
+        str | None, Parameter(help="Event store of the service; default: the file beside the model.")
+    ] = None,
+    keep: Annotated[int | None, Parameter(help="Number of refitted models to keep; default: 3.")] = None,
+    json: Json = False,
+) -> None:
+    """Fit the served model again with the stored events, and activate it if it is not worse.
+
+    Run it from cron, or let `serve --refit` run it. The new model is checked
+    against the one in service on the latest day. If it is not worse, it is saved
+    beside it and activated; running services switch to it without a restart.
+    Variables of the service, such as SHORTLIST_SERVE_DB, are read too.
+
+    For example:
+      shortlist refit shop.shortlist
+      shortlist refit shop.shortlist --db postgresql://shop@db/events
+    """
+    from shortlist.auto.fit import refit as fit_again
+    from shortlist.models.base import load_model
+    from shortlist.serve.config import load_config
+    from shortlist.serve.deployment import (
+        SUFFIX,
+        cutoff_from_bytes,
+        file_checksum,
+        remove_old_models,
+        stored_events,
+    )
+    from shortlist.serve.store import EventStore
+
+    config = load_config({"model": str(model), "db": db, "keep_models": keep})
+    store = EventStore(config.database)
+    store.create()
+    active = next(iter(store.activations(1)), None)
+    folder = config.model_folder
+    name = config.model_path.name.removesuffix(SUFFIX) if active is None else active.model
+    old = load_model(folder / f"{name}{SUFFIX}")
+    if active is not None and active.cutoff is not None:
+        old.set_cutoff(cutoff_from_bytes(active.cutoff), old.selection_)
+    events, last = stored_events(store, old, 0 if active is None else active.events_until)
+    result = fit_again(old, events, progress=print_note)
+    path = None
+    if result.model is not None:
+        base = config.model_path.name.removesuffix(SUFFIX)
+        path = folder / f"{base}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}{SUFFIX}"
+        result.model.save(path)
+        store.add_activation(path.name.removesuffix(SUFFIX), file_checksum(path), last, "refit")
+        remove_old_models(store, folder, base, config.keep_models)
+    store.close()
+    about = {
+        "model": None if path is None else path.name,
+        "old_f1": result.old_f1,
+        "new_f1": result.new_f1,
+        "lists": result.n_lists,
+        "reason": result.reason,
+    }
+    if json:
+        return show_json(about)
+    outcome = f"activated {path.name}" if path is not None else "kept the model in service"
+    return show_text(f"{outcome}: {result.reason} (F1 {result.new_f1:.4f}, before {result.old_f1:.4f}).")

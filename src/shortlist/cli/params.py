@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Group, Parameter
 
+from shortlist.auto.tune import read_tuned
 from shortlist.cli.source import HYPERPARAMETERS, PARAMETERS
 from shortlist.errors import ConfigError
 from shortlist.models.base import MODEL_MODULES, find_model_class
-from shortlist.tuning.tune import read_tuned
 
 if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions

@@ -17,9 +17,8 @@ from shortlist.cli.display import (
     list_table,
     parse_ids,
 )
-from shortlist.cli.ray import Ray, build_engine
 from shortlist.cli.screen import Json, print_note, show, show_json, show_text
-from shortlist.cli.source import Model, add_content
+from shortlist.cli.source import Model, Ray, add_content, build_engine
 from shortlist.cli.stopping import NONE, Stopping, adjust_cutoff
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.text import printable
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from shortlist.core.engine import Engine
     from shortlist.cutoff.base import Cutoff
-    from shortlist.data.id_map import IdMap
+    from shortlist.data.ids import IdMap
     from shortlist.models.base import Recommender
 
 WITHHELD = 5  # candidates shown below the end of the list
@@ -182,7 +181,7 @@ def recommend_shards(
     folder: Path, out: Path, options: Options, stopping: Stopping, engine: "Engine | None", json: bool
 ) -> None:
     """Write the lists of a model in shards; no process loads all of them."""
-    from shortlist.models.shard_folder import ShardFolder
+    from shortlist.models.folders import ShardFolder
 
     shards = ShardFolder.open(folder)
     request = options.which(shards.item_kind) | options.lengths()
@@ -235,7 +234,7 @@ def write_lists(
     json: bool,
 ) -> None:
     """Write lists to a file or a folder; Parquet is written in batches, so that memory stays bounded."""
-    from shortlist.tuning.progress import show_progress
+    from shortlist.auto.progress import show_progress
 
     if not out.suffix:
         with show_progress() as display:
@@ -264,7 +263,7 @@ def read_empty(path: Path) -> "pl.DataFrame":
     """The empty lists of a file or a folder: length and reason."""
     import polars as pl
 
-    from shortlist.data.list_tables import list_parts
+    from shortlist.data.list_files import list_parts
 
     if path.is_dir():
         rows = pl.scan_parquet(list_parts(path), glob=False)

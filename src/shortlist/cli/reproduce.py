@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from shortlist.cli.ray import Ray, build_engine
 from shortlist.cli.screen import Json, print_note, show_json, show_table, show_text
+from shortlist.cli.source import Ray, build_engine
 
 
 def reproduce(
@@ -46,12 +46,16 @@ def reproduce(
     """
     from dataclasses import replace
 
-    from shortlist.paper.extension_table import list_extended_cells
     from shortlist.paper.protocol import DATASETS
     from shortlist.paper.reproduce import FULL, QUICK
     from shortlist.paper.reproduce import reproduce as run
-    from shortlist.paper.variant_table import list_cells
-    from shortlist.paper.variants import FULL_VARIANTS, QUICK_VARIANTS, reproduce_variants
+    from shortlist.paper.variants import (
+        FULL_VARIANTS,
+        QUICK_VARIANTS,
+        list_cells,
+        list_extended_cells,
+        reproduce_variants,
+    )
 
     start, engine = time.monotonic(), build_engine(ray)
     limits: dict[str, Any] = {"n_trials": trials, "users": users}

@@ -2,11 +2,11 @@
 
 import socket
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from shortlist.cli.screen import print_note
+from shortlist.cli.screen import print_note, show_text
 from shortlist.errors import ConfigError
 from shortlist.text import redact_uri
 
@@ -95,3 +95,28 @@ def check_port(host: str, port: int) -> None:
             f"the service cannot listen at {host}:{port} ({error.strerror or error}); pass another --port or "
             "--host, or stop the program that uses it."
         ) from None
+
+
+def token(
+    file: Annotated[Path, Parameter(help="The token file; created if it does not exist.")],
+    /,
+    *,
+    name: Annotated[str, Parameter(help="Who uses the token, such as shop.")],
+    scope: Annotated[
+        tuple[Literal["read", "events", "admin"], ...],
+        Parameter(help="read: lists; events: send events; admin: change the model. Repeat for several."),
+    ] = ("read",),
+) -> None:
+    """Create an access token for the service.
+
+    The token is printed once, and only its hash is stored. Send it as "Authorization: Bearer …".
+
+    For example:
+      shortlist token tokens --name shop --scope read --scope events
+      shortlist serve shop.shortlist --token_file tokens --host 0.0.0.0
+    """
+    from shortlist.serve.tokens import create_token
+
+    secret = create_token(file, name, scope)
+    print_note(f"added {name} with {', '.join(sorted(set(scope)))} to {file}; this token is not shown again:")
+    show_text(secret)

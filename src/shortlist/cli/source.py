@@ -13,10 +13,12 @@ from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.text import redact_uri
 
 if TYPE_CHECKING:
+    from shortlist.core.engine import Engine
     from shortlist.data.interactions import Interactions
     from shortlist.data.items import Items
-    from shortlist.data.ranked_lists import RankedLists
+    from shortlist.data.lists import RankedLists
     from shortlist.models.base import Recommender
+
 
 Source = Annotated[
     str,
@@ -119,7 +121,7 @@ def read_content(path: Path) -> "Items":
 def add_content(model: "Recommender", path: Path) -> None:
     """Add the items of a file to a model; columns have the kinds that they had in fit."""
     from shortlist.data.items import read_item_table
-    from shortlist.models.new_items import ContentRecommender
+    from shortlist.models.base import ContentRecommender
 
     if not isinstance(model, ContentRecommender) or not model.has_content:
         raise ConfigError(
@@ -138,7 +140,7 @@ def add_content(model: "Recommender", path: Path) -> None:
 
 def read_lists(path: Path) -> "RankedLists":
     """Read a file of lists and print its columns; the flags for columns are about interactions only."""
-    from shortlist.data.list_tables import describe_columns, read_table
+    from shortlist.data.list_files import describe_columns, read_table
 
     try:
         with hide_panics(path):
@@ -167,3 +169,18 @@ def write_rows(data: "Interactions", path: Path) -> None:
             frame.write_parquet(temporary)
         else:
             frame.write_csv(temporary)
+
+
+LOCAL = "local"
+Ray = Annotated[
+    str | None,
+    Parameter(
+        help="Run on a Ray cluster: auto, ray://host:10001, or local to start one on this machine.",
+        show_default=False,
+    ),
+]
+
+
+def build_engine(address: str | None) -> "Engine | None":
+    """The engine that the flag names; None: threads."""
+    return None if address is None else sl.RayEngine(None if address == LOCAL else address)

@@ -7,13 +7,12 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 import shortlist as sl
+from shortlist.auto.tune import Trial
 from shortlist.cli.params import DEFAULTS, VALIDATIONS, ModelName, Params, ValidationName, choose_model
-from shortlist.cli.ray import Ray, build_engine
 from shortlist.cli.screen import Json, print_note, progress_lines, show_json, show_text
-from shortlist.cli.source import BY_NAME, Reading, Source, given_flags, read_source
+from shortlist.cli.source import BY_NAME, Ray, Reading, Source, build_engine, given_flags, read_source
 from shortlist.core.files import check_writable
 from shortlist.text import printable, redact_uri
-from shortlist.tuning.study import Trial
 
 
 def tune(

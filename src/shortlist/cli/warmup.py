@@ -32,8 +32,8 @@ def warmup(*, json: Json = False) -> None:
       shortlist warmup
       NUMBA_CACHE_DIR=/opt/kernels shortlist warmup
     """
+    from shortlist.auto.progress import Compilations, LineProgress
     from shortlist.kernels.jit import announce_compilation
-    from shortlist.tuning.progress import Compilations, LineProgress
 
     began, seconds = time.perf_counter(), {}
     data = sl.load_dataset("sample")
@@ -95,7 +95,7 @@ def use(model: "Recommender", split: "Split") -> None:
     model.observe(truth)
     model.recommend([user], N=3, exclude=items[:2])
     if find_spec("sqlalchemy") is not None:
-        from shortlist.serve.observing import EventForm, warm_up
+        from shortlist.serve.events import EventForm, warm_up
 
         warm_up(model, EventForm.of(model.history_))
 

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_starts
-from shortlist.core.estimator import (
+from shortlist.core.params import (
     MAX_SEED,
     Estimator,
     check_fraction,

@@ -6,7 +6,7 @@ Lists are ragged: list k holds the positions indptr[k] … indptr[k + 1] - 1, be
 import numpy as np
 
 from shortlist.core.ragged import read_only
-from shortlist.kernels.metrics import sum_prefixes
+from shortlist.kernels.lists import sum_prefixes
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 # columns of `sums_at_n`

@@ -1,5 +1,8 @@
 """Ragged arrays: rows of different lengths, stored one after the other."""
 
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -66,3 +69,40 @@ def read_only(array: Array) -> Array:
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view  # type: ignore[return-value]
+
+
+AnyArray = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ArrayParts:
+    """An array that is written part by part, so that it is never in memory as a whole."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    parts: Callable[[], Iterator[AnyArray]]  # consecutive rows
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array."""
+        return math.prod(self.shape) * self.itemsize
+
+    def load(self) -> AnyArray:
+        """The whole array in memory."""
+        found, done = np.empty(self.shape, self.dtype), 0
+        for part in self.parts():
+            found[done : done + len(part)] = part
+            done += len(part)
+        return found
+
+
+def parts_of(array: "Array | ArrayParts") -> Iterator[memoryview]:
+    """The bytes of an array, in parts if it has parts; contiguous arrays are not copied."""
+    parts = array.parts() if isinstance(array, ArrayParts) else iter([array])
+    for part in parts:
+        yield np.ascontiguousarray(part, array.dtype).reshape(-1).view(np.uint8).data

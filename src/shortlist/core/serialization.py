@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from shortlist.core.array_parts import ArrayParts, parts_of
 from shortlist.core.files import atomic_write, check_writable
+from shortlist.core.ragged import ArrayParts, parts_of
 from shortlist.errors import DataError, ModelFileError
 
 FORMAT, VERSION = "shortlist", 2

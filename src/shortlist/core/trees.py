@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
+from shortlist.core.engine import map_slices
 from shortlist.core.ragged import starts
-from shortlist.core.threads import map_slices
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.kernels.trees import (
     ALL,

@@ -16,13 +16,11 @@
 
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.boundary import Boundary
-from shortlist.cutoff.calibration import Calibration
+from shortlist.cutoff.calibration import Calibration, Reliability, correct_prior, reliability
 from shortlist.cutoff.candidates import top_candidates
-from shortlist.cutoff.expected import ExpectedF1, ExpectedNDCG
-from shortlist.cutoff.expected_value import ExpectedValue
+from shortlist.cutoff.expected import ExpectedF1, ExpectedNDCG, ExpectedValue
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.cutoff.perk import PerK
-from shortlist.cutoff.probabilities import Reliability, correct_prior, reliability
 from shortlist.cutoff.threshold import FixedN, Threshold
 
 __all__ = [

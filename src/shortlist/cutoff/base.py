@@ -2,24 +2,53 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from shortlist.core.calls import explain_call
 from shortlist.core.checks import check_ids
-from shortlist.core.estimator import check_whole
+from shortlist.core.params import Estimator, check_whole, explain_call, is_number, short_repr
 from shortlist.cutoff.candidates import Labels, Scores, label_to_fit, top_candidates
-from shortlist.cutoff.summarized import Summarized
-from shortlist.data.id_map import IdMap
+from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
-from shortlist.data.reasons import REASON_CODE
+from shortlist.data.lists import REASON_CODE, RankedLists
 from shortlist.errors import ConfigError
+from shortlist.text import escape_html as escape
 from shortlist.types import Doubles, Floats, Ints
+
+MAX_CHARS = 60  # of one parameter in a repr
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Summarized(Estimator):
+    """An estimator whose repr shows the parameters that were set and, in one line, what `fit` learned."""
+
+    def _summary(self) -> str:
+        """What `fit` learned, in one line; empty before `fit`."""
+        return ""
+
+    def __repr__(self) -> str:
+        params = ", ".join(f"{name}={value}" for name, value in self._changed().items())
+        learned = self._summary()
+        return f"{type(self).__name__}({params})" + (f" fitted: {learned}" if learned else "")
+
+    def _repr_html_(self) -> str:
+        rows = {**self._changed(), "fitted": self._summary() or "no"}.items()
+        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+        return f"<table><caption>{escape(type(self).__name__)}</caption>{cells}</table>"
+
+    def _changed(self) -> dict[str, str]:
+        """Parameters that differ from their default, as short text."""
+        params = {one.name: (vars(self)[one.name], one.default) for one in fields(self)}
+        texts = {name: repr(value) for name, (value, default) in params.items() if value != default}
+        return {
+            name: text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
+            for name, text in texts.items()
+        }
+
 
 FITTED_IDS = ("user_ids_", "item_ids_")  # of scores without ids
 
@@ -378,3 +407,22 @@ def fit_cutoffs(
         fresh._fit_labels(labels[n], history)
         fitted.append(fresh)
     return fitted
+
+
+def needs_all_outcomes(what: str, advice: str) -> ConfigError:
+    """The error of a cutoff that cannot learn from shown items."""
+    return ConfigError(
+        f"{what} needs the relevant items that were not shown, and truth about shown items does not contain "
+        f"them; {advice}."
+    )
+
+
+def check_interval(
+    name: str, value: object, *, low: float, high: float, advice: str, ends: bool = True
+) -> None:
+    """Raise ConfigError unless the value is a number in [low, high], or in (low, high) without `ends`."""
+    if not is_number(value) or not (low <= value <= high if ends else low < value < high):  # type: ignore[operator]
+        left, right = ("[", "]") if ends else ("(", ")")
+        raise ConfigError(
+            f"{name} must be a number in {left}{low:g}, {high:g}{right}, got {short_repr(value)}; {advice}"
+        )

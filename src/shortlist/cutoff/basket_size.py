@@ -6,12 +6,12 @@ from typing import Self
 import numpy as np
 
 from shortlist.core.checks import check_array, check_bool, check_float_value, check_names
-from shortlist.core.estimator import Estimator, check_number
 from shortlist.core.glm import POISSON, glm_fit
+from shortlist.core.params import Estimator, check_number
+from shortlist.cutoff.calibration import mean_basket, recent_basket
 from shortlist.cutoff.candidates import Labels
-from shortlist.cutoff.features import mean_basket, recent_basket
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
 from shortlist.types import Doubles, Ints
 

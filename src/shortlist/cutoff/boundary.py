@@ -6,18 +6,17 @@ import numpy as np
 from scipy.special import expit
 
 from shortlist.core.checks import check_array, check_float_value, check_ids, check_names
-from shortlist.core.estimator import short_repr
 from shortlist.core.glm import LOGISTIC, glm_fit
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff
+from shortlist.core.params import short_repr
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_interval, needs_all_outcomes
+from shortlist.cutoff.calibration import bounded_scores, score_range
 from shortlist.cutoff.candidates import Labels
-from shortlist.cutoff.checks import check_interval, needs_all_outcomes
-from shortlist.cutoff.features import bounded_scores, score_range
-from shortlist.cutoff.search import best_threshold, count_above, running_minimum
-from shortlist.data.id_map import UNKNOWN, IdMap
+from shortlist.cutoff.threshold import best_threshold, count_above, running_minimum
+from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, NotFittedError
-from shortlist.kernels.boundary import solve_boundaries
+from shortlist.kernels.fold import solve_boundaries
 from shortlist.types import Doubles, Floats
 
 FAR = 30.0  # in units of the scaled score: beyond this the logistic loss is flat

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import polars as pl
 from scipy.special import expit
 
 from shortlist.core.checks import (
@@ -16,23 +17,85 @@ from shortlist.core.checks import (
     check_text,
     file_error,
 )
-from shortlist.core.estimator import MAX_SEED, check_choice, check_whole, short_repr
 from shortlist.core.glm import AdditiveLogistic, log_loss
+from shortlist.core.metrics import calibration_error
+from shortlist.core.params import MAX_SEED, check_choice, check_whole, short_repr
 from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
-from shortlist.cutoff.base import Cutoff
-from shortlist.cutoff.candidates import Labels, Scores, label_candidates, limit_to_shown, top_candidates
-from shortlist.cutoff.features import (
-    HISTORY_FEATURES,
-    RANK_FEATURES,
-    bounded_scores,
-    candidate_features,
-    score_range,
+from shortlist.cutoff.base import Cutoff, Summarized
+from shortlist.cutoff.candidates import (
+    Labels,
+    Scores,
+    label_candidates,
+    label_lists,
+    limit_to_shown,
+    top_candidates,
 )
-from shortlist.cutoff.summarized import Summarized
+from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.types import Doubles, Floats
+from shortlist.kernels.lists import fill_history_features, fill_rank_features
+from shortlist.types import Doubles, Floats, Ints, Longs
+
+RANK_FEATURES = ("score", "gap_to_top", "log_rank", "reciprocal_rank")
+HISTORY_FEATURES = ("log_history", "log_basket", "log_popularity", "share_of_baskets", "recency")
+
+
+def bounded_scores(lists: RankedLists, low: float, high: float) -> Doubles:
+    """(n_candidates,) scores as doubles, limited to [low, high] extended by its own length on both sides."""
+    span = max(high - low, 1.0)
+    return np.clip(lists.scores.astype(np.float64), low - span, high + span)
+
+
+def score_range(lists: RankedLists) -> tuple[float, float]:
+    """Smallest and largest finite score."""
+    finite = lists.scores[np.isfinite(lists.scores)]
+    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+
+
+def candidate_features(lists: RankedLists, scores: Doubles, history: Interactions | None) -> Doubles:
+    """(n_candidates, n_features): RANK_FEATURES, then HISTORY_FEATURES if there is a history."""
+    columns = np.empty((scores.size, len(RANK_FEATURES) + (0 if history is None else len(HISTORY_FEATURES))))
+    fill_rank_features(lists.indptr, scores, columns)
+    if history is not None:
+        user, item = history.users.align(lists.users), history.items.align(lists.item_ids)
+        counts = np.append(history.item_counts, 0)
+        n_interactions = _per_user(np.diff(history.indptr), user)
+        fill_history_features(
+            lists.indptr,
+            item[lists.items],
+            user,
+            history.user_baskets,
+            history.baskets,
+            history.item,
+            np.log((counts + 1.0) / (counts.sum() + history.n_items + 1.0)),
+            np.log(np.column_stack([1 + n_interactions, mean_basket(history, user)])),
+            columns,
+        )
+    return columns
+
+
+def mean_basket(history: Interactions, user: Ints) -> Doubles:
+    """(n,) mean basket size of each user; the mean over all baskets for users without history."""
+    n_baskets = _per_user(np.diff(history.user_baskets), user)
+    rows = _per_user(np.diff(history.indptr), user)
+    return np.where(n_baskets > 0, rows / np.maximum(n_baskets, 1), history.mean_basket_size)
+
+
+def recent_basket(history: Interactions, user: Ints, back: int) -> Doubles:
+    """(n,) size of the last basket (back=0), the one before (back=1), …; the user's mean if there is none."""
+    sizes = np.append(np.diff(history.baskets), 0)
+    ends = history.user_baskets[np.maximum(user, 0) + 1] if history.n_users else np.zeros(user.size, np.int64)
+    enough = _per_user(np.diff(history.user_baskets), user) > back
+    return np.where(enough, sizes[np.where(enough, ends - 1 - back, -1)], mean_basket(history, user))
+
+
+def _per_user(counts: Longs, user: Ints) -> Doubles:
+    """The count of each user, 0 for unknown users."""
+    if not counts.size:
+        return np.zeros(user.size)
+    return np.where(user == UNKNOWN, 0, counts[user]).astype(np.float64)
+
 
 QUANTILES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.995)  # dense at the top, where most hits are
 BLOCK = 1 << 20  # candidates per batch of features
@@ -394,3 +457,122 @@ def isotonic_fit(x: Doubles, y: Doubles, weights: Doubles | None = None) -> tupl
 def isotonic_predict(steps: Doubles, heights: Doubles, x: Doubles) -> Doubles:
     """Height of the step below each value; the first height for values below all steps."""
     return heights[np.maximum(np.searchsorted(steps, x, side="right") - 1, 0)]
+
+
+def correct_prior(probabilities: Doubles, *, negatives: float, base_rate: float) -> Doubles:
+    """Undo the effect of sampled negatives on probabilities.
+
+    A model trained with a fixed number of negatives per positive overestimates probabilities: it saw odds of
+    1 : `negatives`. For a joint model the input is expit(score - boundary).
+
+    Parameters
+    ----------
+    probabilities
+        Probabilities as the model estimates them.
+    negatives
+        Negatives per positive in training.
+    base_rate
+        Share of positives among all user-item pairs that the probabilities should describe.
+
+    Returns
+    -------
+    numpy.ndarray
+        Corrected probabilities.
+
+    Raises
+    ------
+    ConfigError
+        If `negatives` is not positive or `base_rate` is not between 0 and 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sl.cutoff.correct_prior(np.array([0.5]), negatives=1, base_rate=0.01).round(3).tolist()
+    [0.01]
+    """
+    if not negatives > 0 or not 0 < base_rate < 1:
+        raise ConfigError(
+            f"negatives must be positive and base_rate in (0, 1), got {negatives!r} and {base_rate!r}; "
+            "pass the values used in training and observed in the data."
+        )
+    factor = negatives * base_rate / (1 - base_rate)
+    return probabilities * factor / (1 - probabilities + probabilities * factor)
+
+
+class Reliability(NamedTuple):
+    """Predicted and observed rates per bin, and the expected calibration error.
+
+    Parameters
+    ----------
+    table
+        One row per bin: low, high, n, predicted, observed.
+    ece
+        The expected calibration error.
+    """
+
+    table: pl.DataFrame
+    ece: float
+
+
+def reliability(
+    lists: RankedLists, truth: Interactions, *, n_bins: int = 10, users: Iterable[Any] | None = None
+) -> Reliability:
+    """Compare the probabilities of candidates with what happened.
+
+    Parameters
+    ----------
+    lists
+        Lists with probabilities.
+    truth
+        Interactions that happened after the lists were made. Candidates of users without rows are ignored.
+    n_bins
+        Number of bins with about equally many candidates; equal probabilities share a bin.
+    users
+        Ids of the users who received a list or were eligible for one. They count even if they interacted with
+        nothing.
+
+    Returns
+    -------
+    Reliability
+        `table` with one row per bin (low, high, n, predicted, observed), and `ece`, the expected calibration
+        error: the mean distance between predicted and observed rates, weighted by n.
+
+    Raises
+    ------
+    ConfigError
+        If `n_bins` is less than 1.
+    DataError
+        If the lists have no probabilities, or no user of `truth` has a candidate.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    >>> lists = sl.cutoff.Calibration(method="isotonic").fit(candidates, split.valid).apply(candidates)
+    >>> sl.cutoff.reliability(lists, split.valid).ece < 0.01
+    True
+    """
+    if n_bins < 1:
+        raise ConfigError(f"n_bins must be at least 1, got {n_bins}; 10 is usual.")
+    if lists.probabilities is None:
+        raise DataError("reliability needs lists with probabilities, got none; apply a Calibration first.")
+    labels = label_lists(lists, truth, users)
+    p, y = lists.probabilities[labels.rows], labels.relevant[labels.rows]
+    if not p.size:
+        raise DataError("reliability needs candidates of users in truth, got none; check the user ids.")
+    edges = np.unique(np.quantile(p, np.linspace(0, 1, n_bins + 1)[1:-1]))
+    table = (
+        pl.DataFrame({"bin": np.searchsorted(edges, p, side="left"), "p": p, "y": y})
+        .group_by("bin")
+        .agg(
+            low=pl.col("p").min(),
+            high=pl.col("p").max(),
+            n=pl.len(),
+            predicted=pl.col("p").mean(),
+            observed=pl.col("y").mean(),
+        )
+        .sort("bin")
+        .drop("bin")
+    )
+    n, predicted, observed = (table[name].to_numpy() for name in ("n", "predicted", "observed"))
+    return Reliability(table, calibration_error(n.astype(np.int64), predicted, observed))

@@ -8,18 +8,16 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from shortlist.core.estimator import check_whole
 from shortlist.core.metrics import prefix_f1, prefix_hits, prefix_ndcg
+from shortlist.core.params import check_whole
 from shortlist.core.ragged import starts, take_rows
-from shortlist.data.exposure import find_propensities
-from shortlist.data.id_map import UNKNOWN, IdMap, id_series
-from shortlist.data.interactions import Interactions
-from shortlist.data.negative_rows import without_negative
-from shortlist.data.overlap import warn_if_trained_on
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.columns import without_negative
+from shortlist.data.ids import UNKNOWN, IdMap, id_series
+from shortlist.data.interactions import Interactions, warn_if_trained_on
+from shortlist.data.lists import RankedLists, find_propensities
 from shortlist.errors import DataError
-from shortlist.kernels.features import mark_members
-from shortlist.kernels.topk import rank_rows, top_k
+from shortlist.kernels.lists import mark_members
+from shortlist.kernels.retrieval import rank_rows, top_k
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 # RankedLists, a users × items array, a SciPy matrix, or a function from user indices to rows of scores

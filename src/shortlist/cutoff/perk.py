@@ -6,18 +6,17 @@ import numpy as np
 from scipy.special import expit
 
 from shortlist.core.checks import check_array, check_float_value, check_ids, check_names
-from shortlist.core.estimator import check_choice
 from shortlist.core.glm import LOGISTIC, glm_fit, log_loss
 from shortlist.core.metrics import ideal_dcg
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff
+from shortlist.core.params import check_choice
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_interval, needs_all_outcomes
+from shortlist.cutoff.calibration import bounded_scores, score_range
 from shortlist.cutoff.candidates import Labels
-from shortlist.cutoff.checks import check_interval, needs_all_outcomes
-from shortlist.cutoff.features import bounded_scores, score_range
-from shortlist.cutoff.search import TARGETS
-from shortlist.data.id_map import UNKNOWN, IdMap
+from shortlist.cutoff.threshold import TARGETS
+from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
-from shortlist.kernels.expected import compute_joint_utilities
+from shortlist.data.lists import RankedLists
+from shortlist.kernels.lists import compute_joint_utilities
 from shortlist.types import Doubles, Longs
 
 MAX_STEPS = 50  # of Newton's method

@@ -1,29 +1,281 @@
 """Find the columns of a table by name, convention or alias, and check their values."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from shortlist.data.aliases import (
-    ROLE_WORDS,
-    TYPE_SUFFIX,
-    ColumnNames,
-    belongs_to_other_role,
-    is_alias,
-    looks_like_time,
-    name_words,
-    plain_name,
-)
-from shortlist.data.data_source import DataSource
-from shortlist.data.id_map import id_kind, id_series
-from shortlist.data.negative_rows import NegativeWeights, check_options
+from shortlist.core.checks import file_error
+from shortlist.core.params import is_finite, short_repr
+from shortlist.data.ids import id_kind, id_series
 from shortlist.data.times import parse_times
-from shortlist.errors import DataError
-from shortlist.types import Floats, Longs
+from shortlist.errors import ConfigError, DataError
+from shortlist.text import printable
+from shortlist.types import Bools, Floats, Longs
+
+if TYPE_CHECKING:
+    from shortlist.data.interactions import Interactions
+
+
+class ColumnNames(NamedTuple):
+    """The name of each column in a table; None finds it by its conventional name or an alias, "" omits it."""
+
+    user_id: str | None = None
+    item_id: str | None = None
+    timestamp: str | None = None
+    weight: str | None = None
+    basket_id: str | None = None
+    item_name: str | None = None
+
+
+def _combine(first: str, second: str) -> str:
+    """Every word of `first` followed by every word of `second`."""
+    return " ".join(a + b for a in first.split() for b in second.split())
+
+
+# Compared in lower case without punctuation: userId, USER_ID and "user id:token" all become `userid`.
+# The first alias is the conventional name.
+ALIASES = ColumnNames(
+    user_id="userid user uid username customerid customer custid customerno customernumber clientid "
+    "visitorid memberid accountid reviewerid shopperid buyerid buyer householdkey householdid",
+    item_id="itemid item iid itemcode itemno productid product productcode productno movieid movie articleid "
+    "article articleno sku skuid trackid track songid song artistid artist bookid book asin parentasin "
+    "newsid videoid gameid businessid poiid venueid stockcode",
+    timestamp="timestamp time datetime date ts day tdat unixtime unixtimestamp unixreviewtime created "
+    + _combine(
+        "event order purchase transaction txn invoice sale sales creation review rating",
+        "time date datetime timestamp ts dt",
+    )
+    + " "
+    + _combine("created purchased ordered placed", "time date datetime timestamp ts")
+    + " "
+    + _combine(
+        "created purchased ordered placed bought sold occurred happened rated reviewed watched played "
+        "listened viewed clicked visited",
+        "at on",
+    )
+    + " "
+    + _combine("date", "created purchased ordered placed"),
+    weight="weight rating ratings stars count quantity qty units plays playcount strength",
+    basket_id="basketid basket orderid order orderno ordernumber ordernr invoiceid invoiceno invoicenumber "
+    "invoice receiptid receiptno receiptnumber",
+    item_name="itemname title itemtitle productname producttitle articlename movietitle trackname "
+    "booktitle description productdescription itemdescription",
+)
+TYPE_SUFFIX = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole writes the type into the header
+TIME_UNIT = re.compile(r"(?<=.)(ms|us|ns|utc|gmt)$")  # timestamp_ms, created_at_utc
+# Words that show what a column holds if its name is no alias. An order number is never a user.
+ROLE_WORDS = {
+    "user_id": "user customer cust client member buyer account visitor shopper household person patron guest",
+    "item_id": "item product sku article movie track song book asin ean isbn upc title game video",
+    "basket_id": "order basket invoice receipt cart transaction session checkout",
+    "weight": "rating quantity qty amount price count score total units",
+}
+TIME_WORDS = {"time", "timestamp", "datetime", "date", "day", "ts", "dt", "epoch", "when"}
+# 2024-05-01 13:45, 1.5.2024, 5/1/24 1:45 PM, 01-May-2024
+MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+DATE = rf"^\s*(\d{{1,4}}[-/.]\d{{1,2}}[-/.]\d{{1,4}}|\d{{1,2}}[ -]{MONTH}[ -]\d{{2,4}})([T ,].*)?$"
+FIRST_EPOCH = 1e8  # seconds: 1973; smaller numbers are not taken for times
+DAYS = (19000101, 21001231)  # YYYYMMDD
+
+
+def plain_name(name: str) -> str:
+    """A column name without case, punctuation and RecBole type."""
+    return re.sub(r"[^a-z0-9]", "", TYPE_SUFFIX.sub("", name).lower())
+
+
+def is_alias(name: str, role: str) -> bool:
+    """Whether a column name is an alias of a role; times may end in their unit."""
+    plain, aliases = plain_name(name), ALIASES._asdict()[role].split()
+    return plain in aliases or (role == "timestamp" and TIME_UNIT.sub("", plain) in aliases)
+
+
+def name_words(name: str) -> list[str]:
+    """The words of a column name in lower case: purchasedAt and PURCHASED_AT are purchased, at."""
+    split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", TYPE_SUFFIX.sub("", name))
+    return re.findall(r"[a-z]+|\d+", split.lower())
+
+
+def belongs_to_other_role(name: str, role: str) -> bool:
+    """Whether the name shows that the column holds something else, such as an order number for a user."""
+    if any(is_alias(name, other) for other in ALIASES._fields if other != role):
+        return True
+    words = set(name_words(name))
+    if words & set(ROLE_WORDS.get(role, "").split()):
+        return False
+    others = " ".join(found for other, found in ROLE_WORDS.items() if other != role)
+    return bool(words & set(others.split())) or has_time_name(name)
+
+
+def has_time_name(name: str) -> bool:
+    """Whether the words of a column name are those of a time."""
+    words = name_words(name)
+    return bool(TIME_WORDS & set(words)) or (len(words) > 1 and words[-1] in ("at", "on"))
+
+
+def looks_like_time(values: pl.Series) -> bool:
+    """Whether the first values of a column are dates, or epoch numbers under the name of a time."""
+    if values.dtype in (pl.Date, pl.Datetime):
+        return True
+    filled = values.drop_nulls()
+    if not len(filled):
+        return values.len() == 0 and has_time_name(values.name)  # a database: only the name is known
+    if filled.dtype == pl.String and filled.str.contains(DATE).all():
+        return True
+    if not has_time_name(values.name) or not (filled.dtype == pl.String or filled.dtype.is_numeric()):
+        return False
+    numbers = filled.cast(pl.Float64, strict=False)
+    if numbers.null_count():
+        return False
+    return bool((numbers >= FIRST_EPOCH).all() or numbers.is_between(*DAYS).all())
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where interactions come from: the column of each role, the unused columns, and notes.
+
+    Parameters
+    ----------
+    label
+        File, folder, kind of database or name of the dataset.
+    columns
+        Role → column, for the roles that were found among user_id, item_id, timestamp, weight, basket_id and
+        item_name.
+    unused
+        Columns that were not read.
+    notes
+        What was changed, dropped or is in doubt, one sentence each.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = pl.DataFrame({"customer": ["ann", "bob"], "sku": [7, 8], "price": [1.5, 2.0]})
+    >>> sl.Interactions.from_frame(table).source.describe()
+    'columns: user_id = customer, item_id = sku; not used: price'
+    """
+
+    label: str
+    columns: Mapping[str, str] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """Return the columns in one line: which were used and which were not."""
+        used = ", ".join(f"{role} = {_short(name)}" for role, name in self.columns.items())
+        shown = ", ".join(map(_short, self.unused[:MAX_SHOWN]))
+        more = f" and {len(self.unused) - MAX_SHOWN} more" if len(self.unused) > MAX_SHOWN else ""
+        return f"columns: {used}; not used: {shown or 'none'}{more}"
+
+
+MAX_SHOWN = 12  # unused columns that are listed
+
+
+def _short(name: str) -> str:
+    """A column name of bounded length, without control characters."""
+    text = printable(name)
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def source_to_notes(data: "Interactions") -> dict[str, Any]:
+    """What a saved model keeps of the source: no label, so that equal models are equal files."""
+    if data.source is None:
+        return {"has_basket_order": data.has_basket_order}
+    source = asdict(replace(data.source, label=""))
+    return {"has_basket_order": data.has_basket_order, "source": source}
+
+
+def source_from_notes(notes: Mapping[str, Any]) -> DataSource | None:
+    """The source that `source_to_notes` described; ModelFileError if it is malformed."""
+    found = notes.get("source")
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise file_error("source", "must be an object")
+    columns, unused, sentences = found.get("columns"), found.get("unused"), found.get("notes")
+    if not (isinstance(columns, dict) and isinstance(unused, list) and isinstance(sentences, list)):
+        raise file_error("source", "must hold names of columns")
+    if not all(isinstance(text, str) for text in (*columns, *columns.values(), *unused, *sentences)):
+        raise file_error("source", "must hold names of columns")
+    return DataSource("", columns, tuple(unused), tuple(sentences))
+
+
+NegativeWeights = Literal["drop", "keep"]
+
+
+def check_options(negative_weights: Any, min_rating: Any) -> None:
+    """Raise ConfigError unless negative weights are dropped or kept, and min_rating is a number or None."""
+    if negative_weights not in ("drop", "keep"):
+        raise ConfigError(
+            f"negative_weights must be 'drop' or 'keep', got {short_repr(negative_weights)}; choose one.",
+            parameter="negative_weights",
+        )
+    if min_rating is not None and not is_finite(min_rating):
+        raise ConfigError(
+            f"min_rating must be a number, got {short_repr(min_rating)}; pass the lowest rating that counts "
+            "as liked, such as 4.",
+            parameter="min_rating",
+        )
+
+
+def subtract_min_rating(weight: Floats, min_rating: float | None) -> Floats:
+    """(n_rows,) ratings below `min_rating` become their negative distance from it; the others stay."""
+    if min_rating is None:
+        return weight
+    return np.where(weight < min_rating, weight - np.float32(min_rating), weight).astype(np.float32)
+
+
+def select_rows(table: "Table", weight: Floats) -> Bools | None:
+    """(n_rows,) the rows to keep; None if all are kept. What was found becomes a note of the table."""
+    negative = weight < 0
+    n = int(negative.sum())
+    note_negative(table, n, weight.size)
+    return None if not n or table.negative_weights == "keep" else ~negative
+
+
+def note_negative(table: "Table", n: int, n_rows: int) -> None:
+    """Add a note on n rows of negative weight to the table; DataError if dropping them leaves no row."""
+    name = table.roles.get("weight")
+    if table.min_rating is not None:
+        found = describe_rows(n, n_rows, table.min_rating, table.negative_weights, f" (column {name!r})")
+        table.note(found)
+    elif n and table.negative_weights == "keep":
+        table.note(
+            f"{n:,} of {n_rows:,} rows have a negative weight (column {name!r}) and were kept as "
+            "negative feedback; models use it if their weighting is not 'none'."
+        )
+    if not n or table.negative_weights == "keep":
+        return
+    if n == n_rows:
+        rule = "a negative weight" if table.min_rating is None else f"a rating below {table.min_rating:g}"
+        raise DataError(
+            f"{n:,} of {n:,} rows have {rule} (column {name!r}), which leaves none; pass "
+            'negative_weights="keep", or weight="" to ignore the column.',
+            parameter="negative_weights" if table.min_rating is None else "min_rating",
+        )
+    if table.min_rating is None:
+        table.doubt(
+            f"{n:,} of {n_rows:,} rows have a negative weight (column {name!r}), such as a return or a "
+            "dislike, and were dropped; the earlier purchase stays. Pass "
+            'negative_weights="keep" (--negative_weights keep) to keep them.'
+        )
+
+
+def describe_rows(n: int, n_rows: int, min_rating: float, negative_weights: str, where: str = "") -> str:
+    """A sentence on the rows below `min_rating`."""
+    outcome = "dropped" if negative_weights == "drop" else "kept as negative feedback"
+    return f"{n:,} of {n_rows:,} rows have a rating below {min_rating:g}{where} and were {outcome}."
+
+
+def without_negative(data: "Interactions") -> "Interactions":
+    """The rows without negative weight: returns and dislikes are not what a user wanted."""
+    if data.weight is None or not (data.weight < 0).any():
+        return data
+    return data.where(data.weight >= 0)
+
 
 REQUIRED = ("user_id", "item_id")
 DROP_ROWS = (

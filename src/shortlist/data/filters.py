@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from shortlist.core.estimator import check_whole
+from shortlist.core.params import check_whole
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Longs

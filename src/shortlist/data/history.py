@@ -6,6 +6,7 @@ larger, so that there are few; when the runs hold a quarter of the rows, they ar
 cost of `append` is therefore proportional to the events, and that of `rows_of` to the rows it returns.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -14,12 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from shortlist.core.checks import check_array, check_ids, check_starts, check_whole_value, file_error
 from shortlist.core.ragged import read_only, starts, take_rows
-from shortlist.data.grouping import (
+from shortlist.data.columns import source_to_notes
+from shortlist.data.ids import UNKNOWN, IdMap
+from shortlist.data.interactions import (
     NO_BASKET,
     NO_TIME,
     NO_WEIGHT,
     GroupedRows,
+    Interactions,
     baskets_follow_time,
     build_arrays,
     filter_starts,
@@ -27,10 +32,16 @@ from shortlist.data.grouping import (
     group_by_user,
     rows_of_users,
 )
-from shortlist.data.id_map import UNKNOWN, IdMap
-from shortlist.data.interactions import Interactions
-from shortlist.kernels.group import find_baskets, sort_rows
-from shortlist.kernels.history import SAME_BASKET, SAME_ITEM, SAME_ROW, compare_rows, find_last_baskets
+from shortlist.kernels.rows import (
+    SAME_BASKET,
+    SAME_ITEM,
+    SAME_ROW,
+    compare_rows,
+    find_baskets,
+    find_invalid_row,
+    find_last_baskets,
+    sort_rows,
+)
 from shortlist.types import Floats, Ints, Longs
 
 MERGE_SHARE = 4  # the runs are merged into the base when they hold one row of this many
@@ -395,3 +406,110 @@ def _count_baskets(rows: Rows, is_new: npt.NDArray[np.bool_]) -> int:
     new = _filter(rows, is_new)
     first, counts = np.empty(new.item.size, np.bool_), np.zeros(new.users.size + 1, np.int64)
     return int(find_baskets(new.starts, new.time, new.basket, first, counts))
+
+
+MAX_TIME = 2**61  # microseconds: differences of two times do not overflow
+PREFIX = "history."
+
+
+def restore_interactions(arrays: Mapping[str, Any], series: Mapping[str, Any]) -> Interactions:
+    """The interactions in `history.…` and in the series users, items and item_names."""
+    users, items = IdMap(check_ids(series, "users")), IdMap(check_ids(series, "items"))
+    n_rows = check_array(arrays, f"{PREFIX}item", np.int32, (None,)).size
+    baskets = check_array(arrays, f"{PREFIX}baskets", np.int64, (None,))
+    if not baskets.size or not n_rows:
+        raise file_error(f"{PREFIX}item", "must have at least one row")
+    baskets = check_starts(arrays, f"{PREFIX}baskets", baskets.size - 1, n_rows)
+    indptr = check_starts(arrays, f"{PREFIX}indptr", len(users), n_rows)
+    user_baskets = check_starts(arrays, f"{PREFIX}user_baskets", len(users), baskets.size - 1)
+    if not np.array_equal(baskets[user_baskets], indptr):
+        raise file_error(f"{PREFIX}user_baskets", "must divide the rows like indptr")
+    time, weight = (
+        check_array(arrays, PREFIX + name, dtype, (n_rows,)) if PREFIX + name in arrays else None
+        for name, dtype in (("time", np.int64), ("weight", np.float32))
+    )
+    row = find_invalid_row(
+        indptr,
+        baskets,
+        arrays[f"{PREFIX}item"],
+        np.empty(0, np.int64) if time is None else time,
+        len(items),
+        MAX_TIME,
+    )
+    if row >= 0:
+        raise file_error(
+            f"{PREFIX}item",
+            f"must hold indices of items, sorted by user, time and item, got something else in row {row}",
+        )
+    return Interactions(
+        users=users,
+        items=items,
+        indptr=indptr,
+        item=arrays[f"{PREFIX}item"],
+        baskets=baskets,
+        user_baskets=user_baskets,
+        time=time,
+        weight=weight,
+        item_names=_item_names(series, len(items)),
+    )
+
+
+def _item_names(series: Mapping[str, Any], n_items: int) -> pl.Series | None:
+    names = series.get("item_names")
+    if names is not None and (names.dtype != pl.String or len(names) != n_items or names.null_count()):
+        raise file_error("item_names", f"must be {n_items} texts, none missing")
+    return names
+
+
+ARRAYS = ("indptr", "item", "baskets", "user_baskets", "time", "weight")
+COUNTS = "history.item_counts"
+MAX_COUNT = 2**62
+
+
+class StoredRows(NamedTuple):
+    """Arrays, series and notes of a model file; arrays may be written part by part."""
+
+    arrays: dict[str, Any]
+    series: dict[str, pl.Series]
+    notes: dict[str, Any]
+
+
+def store_history(history: History) -> StoredRows:
+    """The rows of a history, and its totals if they count the rows of other users too."""
+    data = history.merged
+    totals = history.counted
+    if totals is not None and totals.n_rows == data.n_rows:
+        totals = None
+    arrays = {name: value for name in ARRAYS if (value := getattr(data, name)) is not None}
+    return store_rows(data, arrays, data.fingerprint, data.n_rows, totals)
+
+
+def store_rows(
+    about: Interactions, arrays: Mapping[str, Any], fingerprint: str, n_rows: int, totals: Totals | None
+) -> StoredRows:
+    """The rows in `arrays`; ids, names and source are those of `about`."""
+    series = {"users": about.users.values, "items": about.items.values}
+    if about.item_names is not None:
+        series["item_names"] = about.item_names
+    found = {f"history.{name}": array for name, array in arrays.items()}
+    notes = {"data": fingerprint, "rows": n_rows, **source_to_notes(about)}
+    if totals is not None:
+        found[COUNTS] = totals.item_counts
+        notes["totals"] = {name: value for name, value in totals._asdict().items() if name != "item_counts"}
+    return StoredRows(found, series, notes)
+
+
+def restore_totals(arrays: Mapping[str, Any], notes: Mapping[str, Any], data: Interactions) -> Totals | None:
+    """The totals of a shard's whole model; None if the file holds all users."""
+    found = notes.get("totals")
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise file_error("totals", "must be an object")
+    counts = check_array(arrays, COUNTS, np.int64, (data.n_items,), low=0, high=MAX_COUNT)
+    n_rows, n_pairs, n_baskets = (
+        check_whole_value(found, name, 0, MAX_COUNT) for name in ("n_rows", "n_pairs", "n_baskets")
+    )
+    return Totals(
+        n_rows, n_pairs, n_baskets, check_whole_value(found, "end_time", -MAX_TIME, MAX_TIME), counts
+    )

@@ -2,13 +2,10 @@
 
 from shortlist.evaluation.analysis import RiskCoverage, risk_coverage, slice_metrics
 from shortlist.evaluation.baselines import best_fixed_n, fixed_n_curve, gap_recovered, match_baselines, oracle
-from shortlist.evaluation.comparison import Comparison
-from shortlist.evaluation.evaluator import compare, evaluate
+from shortlist.evaluation.comparison import Comparison, PairedTest, holm, paired_test
+from shortlist.evaluation.evaluate import WeightedReport, compare, evaluate
 from shortlist.evaluation.exposure import ExposureReport
-from shortlist.evaluation.gains import WeightedReport
-from shortlist.evaluation.report import METRICS, Report
-from shortlist.evaluation.significance import PairedTest, holm, paired_test
-from shortlist.evaluation.timed_report import TimedReport
+from shortlist.evaluation.report import METRICS, Report, TimedReport
 
 __all__ = [
     "METRICS",

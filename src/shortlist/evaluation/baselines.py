@@ -6,14 +6,14 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.metrics import AT_N, sums_at_n
-from shortlist.data.id_map import IdMap
+from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
-from shortlist.evaluation.evaluator import evaluate
+from shortlist.evaluation.evaluate import evaluate
 from shortlist.evaluation.ground_truth import GroundTruth, Lists, as_lists
 from shortlist.evaluation.report import METRICS, Report
-from shortlist.kernels.metrics import find_best_prefixes
+from shortlist.kernels.lists import find_best_prefixes
 from shortlist.types import Doubles, Longs
 
 

@@ -8,13 +8,12 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.metrics import calibration_error
-from shortlist.data.exposure import find_propensities
-from shortlist.data.id_map import UNKNOWN
+from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists, find_propensities
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import GroundTruth
-from shortlist.evaluation.tables import plain
+from shortlist.evaluation.report import plain
 from shortlist.types import Bools, Doubles, Ints
 
 NOT_ESTIMABLE = ("recall", "f1", "ndcg", "ndcg_paper", "average_precision")

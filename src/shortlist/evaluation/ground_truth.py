@@ -9,14 +9,13 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.ragged import read_only
-from shortlist.data.columns import to_polars
-from shortlist.data.id_map import IdMap, id_series
+from shortlist.data.columns import to_polars, without_negative
+from shortlist.data.ids import IdMap, id_series
 from shortlist.data.interactions import Interactions
-from shortlist.data.list_tables import list_parts
-from shortlist.data.negative_rows import without_negative
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.list_files import list_parts
+from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
-from shortlist.kernels.metrics import Chunk, Truth, count_distinct, mark_hits
+from shortlist.kernels.lists import Chunk, Truth, count_distinct, mark_hits
 from shortlist.types import Bools, Ints, Longs
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.kernels.jit import inlined, kernel
-from shortlist.kernels.simd_blocks import lowest_bit
-from shortlist.kernels.simd_trees import ROWS, remove_leaves
+from shortlist.kernels.simd import ROWS, lowest_bit, remove_leaves
 from shortlist.types import Doubles, Floats, Longs
 
 WIDTH = 64  # rows that descend together: their columns fit the first-level cache

@@ -1,22 +1,976 @@
 """Recommender: the base class of every model. Saving and loading; see `LearningMethods` for learning."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+import hashlib
+import json
+import threading
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sized
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from inspect import isabstract
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
+import polars as pl
+from scipy.sparse import issparse
+
+from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import check_text, file_error
-from shortlist.core.estimator import FILE_ERRORS, describe_error, pack, unpack
+from shortlist.core.engine import Engine, ThreadEngine, check_engine
+from shortlist.core.params import (
+    FILE_ERRORS,
+    Estimator,
+    check_whole,
+    describe_error,
+    explain_call,
+    pack,
+    unpack,
+    warn,
+)
 from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
-from shortlist.cutoff.base import Cutoff
-from shortlist.data.data_source import source_from_notes
-from shortlist.data.restore import restore_interactions
-from shortlist.data.stored_rows import StoredRows, restore_totals, store_history
-from shortlist.errors import ModelFileError
-from shortlist.models.learning import LearningMethods
+from shortlist.cutoff.base import Cutoff, check_cutoff
+from shortlist.data.columns import source_from_notes
+from shortlist.data.history import (
+    History,
+    NewRows,
+    StoredRows,
+    restore_interactions,
+    restore_totals,
+    store_history,
+)
+from shortlist.data.ids import UNKNOWN, IdMap
+from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
+from shortlist.data.items import Items
+from shortlist.data.lists import RankedLists
+from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError, NotFittedError
 from shortlist.models.selection import SelectionReport
+from shortlist.models.weighting import COUNT_ROWS, WeightTransform, check_weights
+from shortlist.recommend.explain import Contributions, contributions_column, explain_list, similar_items
+from shortlist.recommend.recommend import BatchRecommender, write_lists
+from shortlist.recommend.request import (
+    CutoffChoice,
+    Exploration,
+    Fallback,
+    ListOptions,
+    RecommendRequest,
+    Scores,
+    build_request,
+    read_exploration,
+)
+from shortlist.recommend.retrieval import build_index
+from shortlist.text import escape_html as escape
+from shortlist.types import Floats, Ints
+
+DENSE_CELLS = 1 << 24  # scores in memory at once
+MAX_BATCH = 8192  # users scored at once
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelState:
+    """What a fitted model knows; never modified, only replaced."""
+
+    history: History
+    cutoff: Cutoff | None = None
+    selection: SelectionReport | None = None
+    fingerprint: str | None = None  # of what was learned; `observe` and `fold_in` keep it
+
+
+class FitOptions(NamedTuple):
+    """The optional arguments of `fit`."""
+
+    valid: Interactions | None = None
+    progress: Callable[[Any], None] | None = None
+    checkpoint: Path | None = None
+    engine: Engine = ThreadEngine()
+    items: Items | None = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FittedModel(Estimator, ABC):
+    """The contract between a model and the code that fits, queries and saves it."""
+
+    kind: ClassVar[str] = "model"
+    uses_new_items: ClassVar[bool] = True  # whether items that `observe` brings can be recommended
+    uses_engine: ClassVar[bool] = False  # whether `fit` can run on a cluster
+    uses_content: ClassVar[bool] = False  # whether `fit` takes items
+    uses_epochs: ClassVar[bool] = False  # whether `fit` can stop early, report progress and keep checkpoints
+
+    def __post_init__(self) -> None:
+        self._state: Any | None = None
+        self._lock = threading.RLock()
+        super().__post_init__()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        vars(self).update(values)
+        self._lock = threading.RLock()
+
+    # ------------------------------------------------------------------ what a subclass implements
+    @abstractmethod
+    def _learn(self, train: Interactions, options: FitOptions) -> Any:
+        """Learn from scratch."""
+
+    @abstractmethod
+    def score(self, request: RecommendRequest[Any]) -> Scores:
+        """Score the candidates of a request; every user of the request is known.
+
+        Parameters
+        ----------
+        request
+            A request from `build_request`.
+        """
+
+    @abstractmethod
+    def _to_arrays(self, state: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(arrays, notes) that `_from_arrays` needs in addition to the parameters and the history."""
+
+    @abstractmethod
+    def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> Any:
+        """The state that `_to_arrays` described."""
+
+    def _learn_more(self, state: Any, more: Interactions, options: FitOptions, n_epochs: int | None) -> Any:
+        """Learn from more data; by default, from scratch on all of it."""
+        return self._learn(state.history.merged.concat(more), options)
+
+    def _add_history(self, state: Any, history: Interactions, users: Ints) -> Any:
+        """Add to the history of `users` without training; by default, learn from scratch."""
+        return self._learn(history, FitOptions())
+
+    def _observe(self, state: Any, history: History, new: NewRows) -> Any:
+        """Replace the history by one with new rows, without learning."""
+        return replace(state, history=history)
+
+    def contributions(self, request: RecommendRequest[Any], items: Ints) -> Contributions:
+        """Return the sources of each item's score and their amounts, largest first.
+
+        Parameters
+        ----------
+        request
+            A request for one user.
+        items
+            Dense indices of the items to explain.
+        """
+        return [[] for _ in items]
+
+    @property
+    def weight_transform(self) -> WeightTransform:
+        """What every row counts; models that cannot use weights count rows."""
+        return COUNT_ROWS
+
+    @property
+    def has_boundary(self) -> bool:
+        """Whether the model learns a personal boundary that can end lists."""
+        return False
+
+    @property
+    def proposes_candidates(self) -> bool:
+        """Whether `score` selects the candidates of a request that gives none."""
+        return False
+
+    def batch_size(self, state: Any) -> int:
+        """Return how many users to score at once, so that memory stays bounded.
+
+        Parameters
+        ----------
+        state
+            The fitted state.
+        """
+        n_items: int = state.history.n_items
+        return max(1, min(MAX_BATCH, DENSE_CELLS // max(n_items, 1)))
+
+    def _item_vectors(self, state: Any) -> Floats | None:
+        """(n_items, n_factors) vectors that `similar_items` compares; None if the model has none."""
+        return None
+
+    def _json_params(self) -> dict[str, Any]:
+        """The parameters that JSON can hold; `_to_arrays` stores the rest."""
+        return self.get_params()
+
+    def _forget(self) -> None:
+        self._state = None
+
+    # ------------------------------------------------------------------ fitted attributes
+    @property
+    def n_epochs_(self) -> int | None:
+        """Number of epochs that the kept parameters were trained for; None for a model without epochs."""
+        return None
+
+    @property
+    def stopped_(self) -> str | None:
+        """Why training ended: n_epochs, tol, patience or interrupted; None for a model without epochs."""
+        return None
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether `fit` has been called."""
+        return self._state is not None
+
+    @property
+    def history_(self) -> Interactions:
+        """The interactions that the model knows."""
+        history: History = self._fitted_state().history
+        return history.merged
+
+    @property
+    def users_(self) -> IdMap:
+        """The ids of the known users."""
+        found: IdMap = self._fitted_state().history.users
+        return found
+
+    @property
+    def items_(self) -> IdMap:
+        """The ids of the known items."""
+        found: IdMap = self._fitted_state().history.items
+        return found
+
+    @property
+    def cutoff_(self) -> Cutoff | None:
+        """The cutoff that `recommend` uses by default; None if there is none."""
+        found: Cutoff | None = self._fitted_state().cutoff
+        return found
+
+    @property
+    def selection_(self) -> SelectionReport | None:
+        """How the model and the cutoff were chosen; None if they were not chosen by `shortlist.fit`."""
+        found: SelectionReport | None = self._fitted_state().selection
+        return found
+
+    @property
+    def fingerprint_(self) -> str | None:
+        """Fingerprint of the parameters and of what was learned; None if the scores are a function.
+
+        It is the same after `observe` and `fold_in`, which add histories, and another one after `fit` and
+        `partial_fit`. A `Guarantee` belongs to the model with the fingerprint it was tested on.
+        """
+        found: str | None = self._fitted_state().fingerprint
+        return found
+
+    def _with_fingerprint(self, state: Any) -> Any:
+        """The state with the fingerprint of what was just learned."""
+        try:
+            arrays, notes = self._to_arrays(state)
+        except ConfigError:  # scores given as a function have no bytes to compare
+            return replace(state, fingerprint=None)
+        digest = hashlib.blake2b(type(self).__name__.encode(), digest_size=16)
+        digest.update(json.dumps([self._json_params(), notes], sort_keys=True, default=str).encode())
+        for name in sorted(arrays):
+            array = np.ascontiguousarray(arrays[name])
+            digest.update(f"{name}{array.dtype}{array.shape}".encode())
+            digest.update(array.data)
+        return replace(state, fingerprint=digest.hexdigest())
+
+    def __repr__(self) -> str:
+        defaults = {field.name: field.default for field in fields(self)}
+        changed = {
+            name: value
+            for name, value in self.get_params().items()
+            if value is not defaults[name] and (defaults[name] is None or value != defaults[name])
+        }  # a value whose default is None may be an array, which has no single truth value
+        params = ", ".join(f"{name}={_short(value)}" for name, value in changed.items())
+        return f"{type(self).__name__}({params})"
+
+    def _repr_html_(self) -> str:
+        known = repr(self._state.history.merged) if self._state is not None else "not fitted"
+        cutoff = f", cutoff {type(self._state.cutoff).__name__}" if self._state and self._state.cutoff else ""
+        return f"<b>{escape(repr(self))}</b><br>{escape(known)}{escape(cutoff)}"
+
+    def _fitted_state(self) -> Any:
+        """The current state."""
+        state = self._state
+        if state is None:
+            raise NotFittedError(f"{type(self).__name__} is not fitted yet; call fit(train) first.")
+        return state
+
+
+def _short(value: Any) -> str:
+    """repr on one line, cut to 40 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 40 else f"{text[:37]}…"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RequestMethods(FittedModel):
+    """The public methods of a fitted model; all of them take the same request path."""
+
+    @explain_call
+    def recommend(
+        self,
+        users: Any = None,
+        *,
+        N: int | None = None,
+        cutoff: CutoffChoice = "auto",
+        candidates: Any = None,
+        exclude: Any = None,
+        history: Any = None,
+        filter_seen: bool | None = None,
+        min_items: int = 0,
+        max_items: int | None = None,
+        at: Any = None,
+        fallback: Fallback | None = None,
+        explore: float | Exploration = 0.0,
+        n_threads: int = 0,
+    ) -> RankedLists:
+        """Recommend a list to each user, best item first; equal scores are ordered by item.
+
+        Without `N`, the length of each list is decided by the cutoff and may be 0. Every list carries the
+        reason why it ends.
+
+        Parameters
+        ----------
+        users
+            One user id or several; None: all known users (with `history`: all its users). Unknown users get
+            an empty list.
+        N
+            The same length for all users, instead of a cutoff.
+        cutoff
+            "auto": the cutoff saved with the model, else the model's boundary. "boundary": the model's
+            boundary. Or a fitted cutoff.
+        candidates
+            The item ids that may be recommended: one collection for all users, a dictionary from user id to
+            item ids, or one list per user. None: all items. Unknown ids are ignored with a warning.
+        exclude
+            Item ids that must not be recommended, in the same forms. Unknown ids are ignored with a warning.
+        history
+            Sessions: histories to use instead of the known ones, as a dictionary from user id to item ids, or
+            as Interactions or a table with times. Nothing is stored. Unknown items are skipped with a
+            warning.
+        filter_seen
+            Whether to leave out items that the user interacted with before; None: only if users do not repeat
+            items in the data.
+        min_items
+            Extend shorter lists to this length with the next best candidates.
+        max_items
+            The maximum length of a list.
+        at
+            The prediction time. Later rows of the user are left out of the history: of seen items, counts and
+            baskets. `TwoStage` uses nothing that happened later, `HRM` no later trend; popularity,
+            neighbors and learned parameters come from all known events. A date, an ISO 8601 string or an
+            epoch number, one or one per user; or Interactions, whose first row of each user gives the time.
+            None: just after the last known event.
+        fallback
+            What to show instead of an empty list: "popular", or a function from user id to item ids.
+        explore
+            Share of lists that run a few items longer than the cutoff allows, so that a cutoff can learn from
+            the log; `Exploration` sets the details. The lists carry `propensities`, which are below 1 for the
+            added items.
+        n_threads
+            Number of threads; 0 uses every core. The lists do not depend on it.
+
+        Returns
+        -------
+        One list per user, in the order of `users`.
+
+        Raises
+        ------
+        ConfigError
+            If an argument is invalid, or nothing decides the length.
+        UnknownIdError
+            If ids are integers and those of the data are strings, or the reverse; if no candidate is known.
+
+        Examples
+        --------
+        >>> model = sl.PersonalFrequency().fit(sl.load_dataset("sample"))
+        >>> lists = model.recommend(["u1", "u2"], N=3)
+        >>> lists.lengths.tolist()
+        [3, 3]
+        >>> model.recommend(history={"session": ["i1", "i10"]}, N=2).lengths.tolist()
+        [2]
+        """
+        return self._recommender(
+            users,
+            ListOptions(
+                N=N,
+                cutoff=cutoff,
+                min_items=min_items,
+                max_items=max_items,
+                fallback=fallback,
+                explore=read_exploration(explore),
+            ),
+            candidates=candidates,
+            exclude=exclude,
+            history=history,
+            filter_seen=filter_seen,
+            at=at,
+            n_threads=n_threads,
+        ).lists()
+
+    @explain_call
+    def recommend_to_file(
+        self,
+        path: str | Path,
+        users: Any = None,
+        *,
+        N: int | None = None,
+        cutoff: CutoffChoice = "auto",
+        candidates: Any = None,
+        exclude: Any = None,
+        history: Any = None,
+        filter_seen: bool | None = None,
+        min_items: int = 0,
+        max_items: int | None = None,
+        at: Any = None,
+        fallback: Fallback | None = None,
+        explore: float | Exploration = 0.0,
+        n_threads: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Write the lists that `recommend` returns to a Parquet file, batch by batch.
+
+        Memory does not grow with the number of users. The file appears at its path only when it is complete.
+
+        Parameters
+        ----------
+        path
+            A file name that ends in .parquet.
+        users, N, cutoff, candidates, exclude, history, filter_seen, min_items, max_items
+            As in `recommend`.
+        at, fallback, explore, n_threads
+            As in `recommend`.
+        progress
+            Called after each batch with the number of lists written and the total.
+
+        Returns
+        -------
+        The path of the file.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = model.recommend_to_file(folder + "/lists.parquet", N=5)
+        ...     lists = sl.RankedLists.read(path)
+        """
+        recommender = self._recommender(
+            users,
+            ListOptions(
+                N=N,
+                cutoff=cutoff,
+                min_items=min_items,
+                max_items=max_items,
+                fallback=fallback,
+                explore=read_exploration(explore),
+            ),
+            candidates=candidates,
+            exclude=exclude,
+            history=history,
+            filter_seen=filter_seen,
+            at=at,
+            n_threads=n_threads,
+        )
+        return write_lists(path, recommender, progress)
+
+    @explain_call
+    def explain(
+        self,
+        user_id: Any,
+        *,
+        N: int | None = None,
+        n_contributions: int = 3,
+        cutoff: CutoffChoice = "auto",
+        candidates: Any = None,
+        exclude: Any = None,
+        history: Any = None,
+        filter_seen: bool | None = None,
+        at: Any = None,
+    ) -> pl.DataFrame:
+        """Explain one user's list: scores, probabilities, the cut, and what contributed to each score.
+
+        Parameters
+        ----------
+        user_id
+            A known user, or a user of `history`.
+        N
+            How many candidates to explain; None: the whole list and the next five candidates.
+        n_contributions
+            How many contributions to report per item.
+        cutoff, candidates, exclude, history, filter_seen, at
+            As in `recommend`. A model without cutoff and boundary shows the first ten items.
+
+        Returns
+        -------
+        A table with rank, item_id, item_name (if known), score, boundary, margin (score − boundary),
+        probability, shown, and contributions: the largest sources of the score and their amounts.
+
+        Raises
+        ------
+        UnknownIdError
+            If the user is unknown.
+
+        Examples
+        --------
+        >>> model = sl.EASE().fit(sl.load_dataset("sample"))
+        >>> table = model.explain("u1", N=3)
+        >>> table["rank"].to_list()
+        [1, 2, 3]
+        """
+        check_whole(0, n_contributions=n_contributions)
+        if N is not None:
+            check_whole(1, N=N)
+        is_auto = isinstance(cutoff, str) and cutoff == "auto"
+        has_length = self.cutoff_ is not None or self.has_boundary or not is_auto
+        options = ListOptions(cutoff=cutoff) if has_length else ListOptions(N=N or 10)
+        recommender = self._recommender(
+            [user_id],
+            options,
+            candidates=candidates,
+            exclude=exclude,
+            history=history,
+            filter_seen=filter_seen,
+            at=at,
+            n_threads=1,
+        )
+        frame, items = explain_list(recommender, N)
+        found = self.contributions(recommender.request, items)
+        return frame.with_columns(contributions_column(found, n_contributions))
+
+    @explain_call
+    def similar_items(self, item_id: Any, N: int = 10) -> pl.DataFrame:
+        """The items with the most similar vectors, for factor models.
+
+        Parameters
+        ----------
+        item_id
+            A known item.
+        N
+            How many items to return.
+
+        Returns
+        -------
+        A table with item_id, item_name (if known) and similarity, the cosine of the vectors.
+
+        Raises
+        ------
+        ConfigError
+            If the model has no item vectors.
+
+        Examples
+        --------
+        >>> data = sl.load_dataset("sample")
+        >>> model = sl.BPRMF(n_epochs=2).fit(data)
+        >>> model.similar_items(data.items.values[0], N=3).height
+        3
+        """
+        check_whole(1, N=N)
+        state = self._fitted_state()
+        item = state.history.items.index(item_id, "item id")
+        vectors = self._item_vectors(state)
+        if vectors is None:
+            raise ConfigError(
+                f"similar_items compares item vectors, but {type(self).__name__} has none; "
+                "use a factor model such as BPRMF."
+            )
+        nearest, cosine = similar_items(vectors, item, N)
+        frame = pl.DataFrame({"item_id": state.history.items.to_ids(nearest), "similarity": cosine})
+        names = state.history.item_names
+        return frame if names is None else frame.insert_column(1, names.gather(nearest).alias("item_name"))
+
+    @explain_call
+    def boundaries(self, users: Any = None) -> Floats | None:
+        """The personal boundaries t_u that the model learned.
+
+        Lists end at them if the model has `boundary="learned"`. The boundary of a list is `lists.boundary`.
+
+        Parameters
+        ----------
+        users
+            One known user id or several; None: all known users.
+
+        Returns
+        -------
+        One boundary per user, or None if the model learns none.
+
+        Examples
+        --------
+        >>> model = sl.DKBPRMF(n_epochs=2).fit(sl.load_dataset("sample"))
+        >>> model.boundaries(["u1", "u2"]).shape
+        (2,)
+        """
+        request = self.build_request(users)
+        if not self.has_boundary:
+            return None
+        if (request.users == UNKNOWN).any():
+            unknown = request.user_ids.gather(np.flatnonzero(request.users == UNKNOWN))[0]
+            self.users_.index(unknown, "user id")  # raises and names similar ids
+        return self.score(request).boundaries
+
+    @explain_call
+    def prepare(self, *, n_threads: int = 0) -> Self:
+        """Build the item index of a factor model now, so that the first request does not wait for it.
+
+        Parameters
+        ----------
+        n_threads
+            Number of threads; 0 uses every core.
+
+        Returns
+        -------
+        The model itself.
+
+        Examples
+        --------
+        >>> model = sl.BPRMF(n_epochs=2).fit(sl.load_dataset("sample")).prepare()
+        """
+        users = self.users_.values.head(1024)
+        factors = self.score(self.build_request(users)).factors
+        if factors is not None and factors.index_cache is not None and factors.index_cache.index is None:
+            factors.index_cache.index = build_index(factors, None, n_threads)
+        return self
+
+    def build_request(
+        self, users: Any = None, *, history: Any = None, candidates: Any = None, at: Any = None
+    ) -> RecommendRequest[Any]:
+        """A request for `score`, with the arguments of `recommend`.
+
+        Parameters
+        ----------
+        users, history, candidates, at
+            As in `recommend`.
+
+        Returns
+        -------
+        The request.
+
+        Examples
+        --------
+        >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
+        >>> model.score(model.build_request("u1")).values.shape[0]
+        1
+        """
+        return build_request(
+            self._fitted_state(),
+            users,
+            options=ListOptions(N=1),
+            history=history,
+            candidates=candidates,
+            at=at,
+        )
+
+    def _recommender(self, users: Any, options: ListOptions, **request: Any) -> BatchRecommender[Any]:
+        """The one path from arguments to lists."""
+        return BatchRecommender(self, build_request(self._fitted_state(), users, options=options, **request))
+
+
+NO_IDS = IdMap.of([])
+NO_EVENTS = Interactions.from_dense(NO_IDS, NO_IDS, NO_BASKET, NO_BASKET, NO_TIME, NO_BASKET, NO_WEIGHT)
+
+
+def read_events(events: Any) -> Interactions:
+    """Events as Interactions: any form that `fit` accepts, or a list of tuples."""
+    if isinstance(events, Interactions) or issparse(events):
+        return Interactions.of(events)
+    if isinstance(events, Sized) and len(events) == 0:
+        return NO_EVENTS
+    return Interactions.from_tuples(events) if isinstance(events, (list, tuple)) else Interactions.of(events)
+
+
+def _drop_negative(events: Interactions) -> Interactions:
+    """The events without returns and dislikes, which would count as purchases without their weights."""
+    if events.weight is None or not (is_negative := events.weight < 0).any():
+        return events
+    warn(
+        f"{int(is_negative.sum())} of {is_negative.size} events are skipped: their weight is negative, and "
+        "the model was fitted without weights; fit it on data with weights."
+    )
+    return events.where(~is_negative)
+
+
+def match_events(known: History, events: Interactions, uses_new_items: bool) -> Interactions:
+    """The events in the form of the history: with times if it has them, without items it cannot use."""
+    if events.n_rows and known.has_times == (events.time is None):
+        needed, got = ("no times", "times") if not known.has_times else ("times", "no times")
+        raise DataError(
+            f"events must have {needed} like the data that the model was fitted on, got {got}; "
+            "pass the same columns."
+        )
+    if not events.n_rows:
+        return events
+    if known.base.weight is None:
+        events = replace(_drop_negative(events), weight=None)
+    elif events.weight is None:
+        events = replace(events, weight=np.ones(events.n_rows, np.float32))
+    if uses_new_items:
+        return events
+    if events.n_items:
+        known.items.check_type(events.items.values[0], "item id")
+    is_known = known.items.align(events.items)[events.item] != UNKNOWN
+    if not is_known.all():
+        n_new = np.unique(events.item[~is_known]).size
+        warnings.warn(
+            f"{int((~is_known).sum())} of {is_known.size} events are skipped: the model cannot recommend "
+            f"their {n_new} new items before it learns them; fit it again or use partial_fit.",
+            DataWarning,
+            stacklevel=3,
+        )
+        events = events.where(is_known)
+    return events.compact()
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LearningMethods(RequestMethods):
+    """What a model learns becomes its next state, which replaces the old one in a single assignment."""
+
+    @explain_call
+    def fit(
+        self,
+        train: Interactions | Any,
+        *,
+        valid: Interactions | Any = None,
+        progress: Callable[[Any], None] | None = None,
+        checkpoint: str | Path | None = None,
+        engine: Engine | None = None,
+        items: Items | Any = None,
+    ) -> Self:
+        """Learn from interactions.
+
+        A fit that fails leaves an earlier one untouched.
+
+        Parameters
+        ----------
+        train
+            Interactions, a polars, pandas or Arrow table with the usual column names, or a SciPy matrix
+            users × items.
+        valid
+            Held-out interactions over the same ids. Models trained in epochs stop when F1 on them no longer
+            improves; other models ignore them.
+        progress
+            Called after every epoch with an object that holds `epoch`, `n_epochs`, `loss`, `score` (F1 on
+            `valid`) and `updates_per_second`. Ignored by models without epochs.
+        checkpoint
+            A file to resume from and to save progress to. A resumed run gives the same model, bit for bit, as
+            an uninterrupted one.
+        engine
+            Where to train: None or `ThreadEngine()` in this process, `RayEngine(…)` on a cluster, with the
+            same result. Factor models and TwoStage can train on a cluster.
+        items
+            Content of items: `Items` or a table with one row per item, for models that use it. Items
+            without interactions can then be recommended.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        DataError
+            If there is nothing to learn from.
+        ConfigError
+            If a parameter is invalid.
+
+        Examples
+        --------
+        >>> model = sl.BPRMF(n_epochs=2).fit(sl.load_dataset("sample"))
+        """
+        if checkpoint is not None and not self.uses_epochs:
+            raise ConfigError(f"checkpoint needs a model trained in epochs, got {type(self).__name__}.")
+        place = check_engine(engine)
+        if not self.uses_engine and not isinstance(place, ThreadEngine):
+            raise ConfigError(
+                f"engine must be None or ThreadEngine() for {type(self).__name__}, got {place!r}; "
+                "only factor models and TwoStage train on a cluster.",
+                parameter="engine",
+            )
+        data = self._check_data(train)
+        check_weights(data, self.weight_transform, type(self).__name__)
+        held_out = None if valid is None else Interactions.of(valid)
+        content = self._check_items(items)
+        saved = None if checkpoint is None else Path(checkpoint)
+        options = FitOptions(held_out, progress, saved, place, content)
+        with self._lock:
+            self._state = self._with_fingerprint(self._learn(data, options))
+        return self
+
+    @explain_call
+    def partial_fit(
+        self,
+        more: Interactions | Any,
+        *,
+        progress: Callable[[Any], None] | None = None,
+        n_epochs: int | None = None,
+    ) -> Self:
+        """Learn from additional interactions; new users and items are appended.
+
+        Parameters
+        ----------
+        more
+            Interactions to add, in any form that `fit` accepts.
+        progress
+            As in `fit`.
+        n_epochs
+            Passes over the users with new interactions, for models trained in epochs; None: `n_epochs` of the
+            model.
+
+        Returns
+        -------
+        The model itself.
+
+        Examples
+        --------
+        >>> data = sl.load_dataset("sample")
+        >>> model = sl.Popularity().fit(data)
+        >>> more = sl.Interactions.from_frame(data.to_frame().head(10))
+        >>> model = model.partial_fit(more)
+        """
+        data = self._check_data(more)
+        check_weights(data, self.weight_transform, type(self).__name__)
+        with self._lock:
+            state = self._fitted_state()
+            options = FitOptions(None, progress, None)
+            learned = self._with_fingerprint(self._learn_more(state, data, options, n_epochs))
+            self._state = replace(learned, cutoff=state.cutoff, selection=state.selection)
+        return self
+
+    @explain_call
+    def fold_in(self, histories: Mapping[Any, Iterable[Any]]) -> Self:
+        """Add users, or one more basket of known users, without training again.
+
+        For lists that should not change the model, pass `history=` to `recommend` instead.
+
+        Parameters
+        ----------
+        histories
+            A dictionary from user id to the ids of known items.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        UnknownIdError
+            If an item is unknown.
+
+        Examples
+        --------
+        >>> data = sl.load_dataset("sample")
+        >>> model = sl.PersonalFrequency().fit(data)
+        >>> model = model.fold_in({"new user": data.items.values[:3].to_list()})
+        >>> "new user" in model.users_
+        True
+        """
+        with self._lock:
+            state = self._fitted_state()
+            history = state.history.merged.add_baskets(histories)
+            users = history.users.lookup(list(histories))
+            self._state = self._keep_cutoff(state, self._add_history(state, history, users))
+        return self
+
+    @explain_call
+    def observe(self, events: Interactions | Any) -> Self:
+        """Add events to what the model knows, without learning.
+
+        Histories, counts, trends and co-occurrences advance; factors, weights and trees stay. The lists are
+        those of a model with the same learned parameters and the joined history.
+
+        Parameters
+        ----------
+        events
+            Interactions to add, in any form that `fit` accepts, or a list of tuples. Users may be new.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        DataError
+            If the events have times and the history has none, or the reverse.
+
+        Warns
+        -----
+        DataWarning
+            If the model cannot score new items; their events are skipped.
+
+        Examples
+        --------
+        >>> model = sl.PersonalFrequency().fit(sl.load_dataset("sample"))
+        >>> model = model.observe([("u1", "i10", "2030-01-01"), ("new user", "i1", "2030-01-01")])
+        >>> "new user" in model.users_
+        True
+        """
+        found, transform = read_events(events), self.weight_transform
+        with self._lock:
+            state = self._fitted_state()
+            more = match_events(state.history, found, self.uses_new_items)
+            if more.n_rows:
+                if not transform.is_used:
+                    check_weights(more, transform, type(self).__name__)
+                history, new = state.history.append(more)
+                changes = new.item.size > 0 or (transform.is_used and new.reweighted.size > 0)
+                self._state = (
+                    self._observe(state, history, new) if changes else replace(state, history=history)
+                )
+        return self
+
+    @explain_call
+    def set_cutoff(self, cutoff: Cutoff | None, selection: SelectionReport | None = None) -> Self:
+        """Set the cutoff that `recommend` uses by default; it is saved with the model.
+
+        Parameters
+        ----------
+        cutoff
+            A fitted cutoff, or None to remove it.
+        selection
+            How the model and the cutoff were chosen.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        ConfigError
+            If it is not a cutoff, or a `Guarantee` that was tested on another model.
+        NotFittedError
+            If the cutoff needs `fit` first.
+
+        Examples
+        --------
+        >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
+        >>> model = model.set_cutoff(sl.cutoff.FixedN(N=5))
+        >>> len(model.recommend("u1")["u1"])
+        5
+        """
+        if cutoff is not None:
+            check_cutoff(cutoff, "None or a fitted cutoff", "().fit(lists, truth)")
+        if cutoff is not None and not cutoff.is_ready and not (cutoff.uses_boundaries and self.has_boundary):
+            raise NotFittedError(
+                f"set_cutoff needs a fitted cutoff, got {type(cutoff).__name__} before fit; "
+                "call cutoff.fit(lists, truth) first."
+            )
+        with self._lock:
+            state = self._fitted_state()
+            if cutoff is not None:
+                cutoff.check_source(state.fingerprint)
+            self._state = replace(state, cutoff=cutoff, selection=selection)
+        return self
+
+    @staticmethod
+    def _keep_cutoff(old: Any, new: Any) -> Any:
+        """The new state with the cutoff, the selection report and the fingerprint of the old one."""
+        return replace(new, cutoff=old.cutoff, selection=old.selection, fingerprint=old.fingerprint)
+
+    def _check_items(self, items: Any) -> Items | None:
+        """The content of items; ConfigError for a model that cannot use it."""
+        if items is not None and not self.uses_content:
+            raise ConfigError(
+                f"items must be None for {type(self).__name__}, which uses no content of items; use "
+                "ContentProfile, or omit items.",
+                parameter="items",
+            )
+        return None if items is None else Items.of(items)
+
+    def _check_data(self, data: Any) -> Interactions:
+        """The data as Interactions with at least one row."""
+        found = Interactions.of(data)
+        if not found.n_rows:
+            raise DataError("fit needs at least one interaction, got none; check the filters.")
+        return found
+
 
 # the built-in models, each imported when it is first needed
 MODEL_MODULES = {
@@ -26,7 +980,7 @@ MODEL_MODULES = {
     "BPRMF": "shortlist.models.factorization.mf",
     "LogMF": "shortlist.models.factorization.mf",
     "CRRMF": "shortlist.models.factorization.mf",
-    "ContentProfile": "shortlist.models.content.profile",
+    "ContentProfile": "shortlist.models.content",
     "TwoStage": "shortlist.models.two_stage.two_stage",
     "TIFUKNN": "shortlist.models.tifuknn",
     "UPCF": "shortlist.models.upcf",
@@ -196,7 +1150,7 @@ def load_model(path: str | Path) -> Recommender:
 
 def _load_folder(folder: Path) -> Recommender:
     """The model whose shards are in a folder."""
-    from shortlist.models.factorization.shards import find_shards, join_shards
+    from shortlist.models.factorization.files import find_shards, join_shards
 
     whole: Recommender = join_shards([load_model(path) for path in find_shards(folder)], folder)
     return whole
@@ -234,3 +1188,78 @@ def _restore_cutoff(packed: Any, arrays: Arrays, series: Mapping[str, Any]) -> C
     if not isinstance(cutoff, Cutoff):
         raise file_error("cutoff", "must be a cutoff")
     return cutoff
+
+
+NAMES = "item_name"  # the column of a model that knows items by their names alone
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ContentRecommender(Recommender):
+    """Base class of the models that `fit(train, items=items)` gives the content of items."""
+
+    uses_content: ClassVar[bool] = True
+
+    @property
+    def has_content(self) -> bool:
+        """Whether the model was fitted with the content of items."""
+        return self._space(self._fitted_state()) is not None
+
+    @property
+    def content_columns(self) -> tuple[str, ...]:
+        """The columns of the items that `fit` got; none if it used the names of the interactions alone."""
+        space = self._space(self._fitted_state())
+        names = () if space is None else tuple(field.name for field in space.fields)
+        return () if names == (NAMES,) else names
+
+    @explain_call
+    def add_items(self, items: Items | Any) -> Self:
+        """Add items, or new content of known ones, without learning; other threads may request lists.
+
+        Words that no item of `fit` has are ignored.
+
+        Parameters
+        ----------
+        items
+            `Items`, or a table with one row per item and the same columns as in `fit`.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        DataError
+            If an id occurs twice or a column holds another kind of content than in `fit`.
+        ConfigError
+            If the model was fitted without the content of items.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> data = sl.load_dataset("sample")
+        >>> table = pl.DataFrame({"item_id": data.items.values, "color": ["red", "blue"] * 30})
+        >>> model = sl.ContentProfile().fit(data, items=table)
+        >>> model = model.add_items(pl.DataFrame({"item_id": ["new"], "color": ["red"]}))
+        >>> "new" in model.items_
+        True
+        """
+        with self._lock:
+            state = self._fitted_state()
+            space = self._space(state)
+            if space is None:
+                raise ConfigError(
+                    f"add_items needs a model fitted with the content of items, got a {type(self).__name__} "
+                    "without it; call fit(train, items=items) first.",
+                    parameter="items",
+                )
+            found = space.read(items)
+            self._state = self._with_items(state, found, extend_items(state.history, found))
+        return self
+
+    @abstractmethod
+    def _space(self, state: Any) -> FeatureSpace | None:
+        """The features of the content; None if the model was fitted without items."""
+
+    @abstractmethod
+    def _with_items(self, state: Any, items: Items, history: History) -> Any:
+        """The state with the content of these items, all of which the history has."""

@@ -7,15 +7,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from shortlist.core.checks import check_array
-from shortlist.core.estimator import check_fraction, check_number
-from shortlist.data.grouping import NO_TIME
+from shortlist.core.params import check_fraction, check_number
 from shortlist.data.history import History, NewRows
-from shortlist.data.interactions import Interactions
+from shortlist.data.interactions import NO_TIME, Interactions
 from shortlist.errors import ConfigError
-from shortlist.kernels.history import add_decayed
-from shortlist.kernels.item_stats import DAY
-from shortlist.models.base import Recommender
-from shortlist.models.contract import FitOptions, ModelState
+from shortlist.kernels.replay import DAY
+from shortlist.kernels.rows import add_decayed
+from shortlist.models.base import FitOptions, ModelState, Recommender
 from shortlist.models.weighting import COUNT_ROWS, WeightParams, WeightTransform
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores

@@ -7,12 +7,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from shortlist.core.checks import check_array
-from shortlist.core.estimator import check_fraction, check_number
 from shortlist.core.glm import fit_item_weights
+from shortlist.core.params import check_fraction, check_number
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.models.base import Recommender
-from shortlist.models.contract import FitOptions, ModelState
+from shortlist.models.base import FitOptions, ModelState, Recommender
 from shortlist.models.counting import decayed_counts
 from shortlist.models.weighting import WeightParams
 from shortlist.recommend.explain import Contributions, largest_first

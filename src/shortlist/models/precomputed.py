@@ -18,11 +18,10 @@ from shortlist.core.checks import (
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
-from shortlist.models.base import Recommender
-from shortlist.models.contract import MAX_BATCH, FitOptions, ModelState
+from shortlist.models.base import MAX_BATCH, FitOptions, ModelState, Recommender
 from shortlist.recommend.explain import Contributions
-from shortlist.recommend.index import ItemIndexCache
 from shortlist.recommend.request import Factors, RecommendRequest, Scores
+from shortlist.recommend.retrieval import ItemIndexCache
 from shortlist.types import Floats, Ints
 
 ARRAYS_OF_FORM = {"factors": ("user", "item"), "csr": ("data", "indices", "indptr"), "dense": ("dense",)}

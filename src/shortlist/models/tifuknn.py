@@ -8,14 +8,14 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from shortlist.core.checks import check_array
-from shortlist.core.estimator import check_number, check_whole
-from shortlist.core.threads import map_slices
+from shortlist.core.engine import map_slices
+from shortlist.core.params import check_number, check_whole
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
-from shortlist.kernels.neighbors import KnownVectors, SparseRows, score_with_neighbors
-from shortlist.models.base import Recommender
-from shortlist.models.contract import FitOptions, ModelState
+from shortlist.kernels.sparse import KnownVectors, score_with_neighbors
+from shortlist.kernels.sparse import UserVectors as SparseRows
+from shortlist.models.base import FitOptions, ModelState, Recommender
 from shortlist.models.weighting import COUNT_ROWS, WeightParams, WeightTransform
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores

@@ -8,12 +8,11 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array
 
 from shortlist.core.checks import check_array
-from shortlist.core.estimator import check_number, check_whole
+from shortlist.core.params import check_number, check_whole
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
-from shortlist.models.base import Recommender
-from shortlist.models.contract import FitOptions, ModelState
+from shortlist.models.base import FitOptions, ModelState, Recommender
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Bools, Doubles, Ints

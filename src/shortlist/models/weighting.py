@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from shortlist.core.calls import warn
-from shortlist.core.estimator import check_choice, check_number
+from shortlist.core.params import check_choice, check_number, warn
 from shortlist.errors import ConfigError
 from shortlist.types import Doubles, Floats
 

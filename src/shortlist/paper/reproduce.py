@@ -9,19 +9,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from shortlist.auto.space import SPACES
+from shortlist.auto.tune import Tuned, tune
 from shortlist.core.engine import Engine, check_engine
-from shortlist.core.estimator import check_whole
 from shortlist.core.files import atomic_write
+from shortlist.core.params import check_whole
 from shortlist.errors import ConfigError
 from shortlist.paper import protocol, runs
-from shortlist.paper.calls import Calls
-from shortlist.paper.findings import findings
 from shortlist.paper.report import markdown_table, render_reproduction
-from shortlist.paper.result_cache import ResultCache
-from shortlist.paper.runs import Experiment
-from shortlist.paper.verdicts import verdicts
-from shortlist.tuning.space import SPACES
-from shortlist.tuning.tune import Tuned, tune
+from shortlist.paper.runs import Calls, Experiment, ResultCache
+from shortlist.paper.verdicts import findings, verdicts
 
 CHOICES = (*protocol.DATASETS, "sample", "all")
 COVER_RATIO_TOLERANCE = 0.05  # distance from the paper's Cover-Ratio that counts as equal

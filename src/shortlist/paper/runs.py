@@ -1,11 +1,22 @@
 """One model with one seed: train, fit all cutoffs on the validation set, evaluate on the test set."""
 
+import base64
+import hashlib
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from shortlist.auto.validation import Holdout, Validation, build_model, validate
+from shortlist.core.engine import Engine, Fixed, ThreadEngine, thread_count
+from shortlist.core.files import atomic_write
 from shortlist.cutoff import (
     Boundary,
     Calibration,
@@ -19,7 +30,7 @@ from shortlist.cutoff import (
 )
 from shortlist.data.datasets import load_dataset
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.evaluation import (
     Report,
     best_fixed_n,
@@ -31,9 +42,69 @@ from shortlist.evaluation import (
 )
 from shortlist.models.base import Recommender
 from shortlist.paper.protocol import BOUNDARY, EXPECTED_F1, FIXED, LENGTHS, MAX_ITEMS, ORACLE
-from shortlist.paper.result_cache import pack
-from shortlist.split.splits import Split, last_basket
-from shortlist.tuning.validation import Holdout, Validation, build_model, validate
+from shortlist.split import Split, last_basket
+from shortlist.types import Doubles
+
+MAX_BYTES = 1 << 30  # of one unpacked array
+LAYOUT = 2  # increased when the content of a result changes, so that older files are not reused
+
+
+class ResultCache:
+    """A folder of finished results."""
+
+    def __init__(self, folder: Path, progress: Callable[[str], None] | None = None) -> None:
+        self.folder, self.progress = folder, progress
+        self.seconds = 0.0  # compute time of all results returned, cached or not
+
+    def path(self, kind: str, settings: dict[str, Any], suffix: str = "json") -> Path:
+        """The file of a result with these settings."""
+        text = json.dumps([LAYOUT, kind, settings], sort_keys=True)
+        return self.folder / f"{kind}-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}.{suffix}"
+
+    def get(
+        self, kind: str, settings: dict[str, Any], compute: Callable[[], dict[str, Any]], label: str
+    ) -> dict[str, Any]:
+        """Read the result, or compute and write it."""
+        path = self.path(kind, settings)
+        entry = _read(path)
+        if entry is None:
+            start = time.perf_counter()
+            result = compute()
+            entry = {
+                "kind": kind,
+                "settings": settings,
+                "seconds": round(time.perf_counter() - start, 2),
+                "result": result,
+            }
+            with atomic_write(path) as temporary:
+                temporary.write_text(json.dumps(entry, allow_nan=False), encoding="utf-8")
+            if self.progress is not None:
+                self.progress(f"{label}: {entry['seconds']:.1f} s")
+        self.seconds += entry["seconds"]
+        copy: dict[str, Any] = json.loads(json.dumps(entry["result"]))  # same types, computed or read
+        return copy
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Read an entry; None if the file is missing or damaged."""
+    try:
+        entry = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, RecursionError, ValueError):
+        return None
+    valid = isinstance(entry, dict) and isinstance(entry.get("result"), dict)
+    return entry if valid and isinstance(entry.get("seconds"), int | float) else None
+
+
+def pack(values: Doubles) -> str:
+    """(n,) numbers as compressed single-precision text, because plain JSON would be much larger."""
+    return base64.b85encode(zlib.compress(np.asarray(values, "<f4").tobytes(), 6)).decode()
+
+
+def unpack(text: str) -> Doubles:
+    """The inverse of `pack`."""
+    raw = zlib.decompressobj().decompress(base64.b85decode(text), MAX_BYTES)
+    return np.frombuffer(raw, "<f4").astype(np.float64)
+
 
 N_CANDIDATES = 100  # per user; no list is longer
 SUBSAMPLE_STREAM = 11  # second seed of the subsample, so that it differs from other random streams
@@ -272,3 +343,34 @@ def _boundaries(model: Recommender, experiment: Experiment) -> dict[str, Any] | 
 
 def _none_if_nan(value: float) -> float | None:
     return None if np.isnan(value) else value
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Where the runs of an experiment are computed."""
+
+    experiment: Experiment
+    engine: Engine
+    n_jobs: int  # parallel runs in this process; 0: one per core
+
+    def compute(self, function: Callable[..., Any], *args: Any) -> Any:
+        """function(experiment, *args), here or on the cluster."""
+        if isinstance(self.engine, ThreadEngine):
+            return function(self.experiment, *args)
+        return next(iter(self.engine.map(self._bound, [(function, args)])))
+
+    @cached_property
+    def _bound(self) -> Fixed:
+        """One function for all tasks, so that a cluster gets the experiment once."""
+        return Fixed(partial(_apply, self.experiment))
+
+    def map(self, job: Callable[[Any], Any], points: Iterable[Any]) -> list[Any]:
+        """The results of a job, in the order of the points; as many at once as there are places."""
+        is_local = isinstance(self.engine, ThreadEngine)
+        with ThreadPoolExecutor(thread_count(self.n_jobs) if is_local else self.engine.n_tasks) as pool:
+            return list(pool.map(job, points))
+
+
+def _apply(experiment: Experiment, task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+    function, args = task
+    return function(experiment, *args)

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from shortlist.data.id_map import UNKNOWN
+from shortlist.data.ids import UNKNOWN
 from shortlist.errors import UnknownIdError
 from shortlist.types import Doubles, Floats, Ints
 
 if TYPE_CHECKING:
-    from shortlist.recommend.batch import BatchRecommender
+    from shortlist.recommend.recommend import BatchRecommender
 
 WITHHELD = 5  # candidates below the cut that are also explained if N is None
 Contributions = list[list[tuple[str, float]]]  # per item: (source, amount), largest first

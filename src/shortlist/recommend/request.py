@@ -4,30 +4,307 @@ Everything a model needs to answer travels in the request: the state of the mode
 prediction times and candidates. A model answers with one `Scores` object.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+from itertools import chain
+from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from shortlist.core.calls import warn
-from shortlist.core.estimator import check_whole
-from shortlist.core.ragged import ItemSets, no_sets, same_sets
+from shortlist.core.params import check_whole, warn
+from shortlist.core.ragged import ItemSets, no_sets, read_only, same_sets, starts, take_rows
 from shortlist.cutoff.base import Cutoff, check_cutoff
-from shortlist.data.grouping import NO_BASKET, NO_TIME, NO_WEIGHT
 from shortlist.data.history import History
-from shortlist.data.id_map import UNKNOWN, IdMap, id_series, is_id_list
-from shortlist.data.interactions import Interactions
+from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
+from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
+from shortlist.data.lists import RankedLists
 from shortlist.data.times import parse_times
-from shortlist.errors import ConfigError, DataError
-from shortlist.recommend.explore import Exploration
-from shortlist.recommend.item_filter import NO_FILTER, ItemFilter, join_sets
-from shortlist.recommend.scores import Factors as Factors
-from shortlist.recommend.scores import Scores as Scores
-from shortlist.types import Ints, Longs
+from shortlist.errors import ConfigError, DataError, UnknownIdError
+from shortlist.kernels.rows import count_common, unite_sets
+from shortlist.recommend.retrieval import ItemIndexCache, SparseScores, dense_scores
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+
+
+@dataclass(frozen=True)
+class ItemFilter:
+    """The same items for all users, or items per user; an empty filter restricts nothing."""
+
+    shared: Ints | None = None  # ascending, distinct
+    own: Mapping[Any, Ints] | None = None  # user id → known items
+
+    @classmethod
+    def build(cls, name: str, given: Any, users: pl.Series, items: IdMap) -> "ItemFilter":
+        """Build from item ids for all, a mapping user id → item ids, or a list per user; skip unknown ids."""
+        if given is None:
+            return cls()
+        if isinstance(given, Mapping):
+            if len(users):
+                for user_id in given:
+                    IdMap(users.head(1)).check_type(user_id, f"{name}: user id")
+            return cls(own=_own_items(name, given, items))
+        _check_collection(name, given)
+        listed = given if isinstance(given, pl.Series) else list(given)
+        kinds = {type(listed[0])} if isinstance(listed, pl.Series) and len(listed) else set(map(type, listed))
+        nested = [issubclass(kind, Iterable) and not issubclass(kind, (str, bytes)) for kind in kinds]
+        if any(nested):
+            if not all(nested):
+                raise ConfigError(
+                    f"{name} must be a list of item ids or a list of lists, got a mixture of both; "
+                    "pass one of them."
+                )
+            for one in listed:
+                _check_collection(name, one)
+            if len(listed) != len(users):
+                raise ConfigError(
+                    f"{name} must hold one list per user ({len(users)}), got {len(listed)}; "
+                    "pass a flat list to share it, or a dictionary user_id → item ids."
+                )
+            return cls(own=_own_items(name, dict(zip(users.to_list(), listed, strict=True)), items))
+        return cls(shared=np.unique(_known_items(name, listed, items)[0]))
+
+    def sets(self, users: pl.Series, items: IdMap) -> ItemSets | None:
+        """The sets of these users; None if the filter is not per user."""
+        if self.own is None:
+            return None
+        empty = np.empty(0, np.int32)
+        rows = [self.own.get(user_id, empty) for user_id in users.to_list()]
+        owner = np.repeat(np.arange(len(rows)), [row.size for row in rows])
+        item = np.concatenate([empty, *rows])
+        keys = np.unique(owner * len(items) + item)  # by user, then item, each once
+        lengths = np.bincount(keys // max(len(items), 1), minlength=len(rows))
+        return ItemSets(starts(lengths), (keys % max(len(items), 1)).astype(np.int32))
+
+
+NO_FILTER = ItemFilter()
+
+
+def _own_items(name: str, given: Mapping[Any, Iterable[Any]], items: IdMap) -> dict[Any, Ints]:
+    """User id → known items."""
+    for items_of_user in given.values():
+        _check_collection(name, items_of_user)
+    rows = [list(items_of_user) for items_of_user in given.values()]
+    found, known = _known_items(name, list(chain.from_iterable(rows)), items)
+    ends = np.append(0, np.cumsum(known))[np.cumsum([0, *map(len, rows)])]  # in `found`
+    return {user_id: found[ends[at] : ends[at + 1]] for at, user_id in enumerate(given)}
+
+
+def _known_items(name: str, listed: Any, items: IdMap) -> tuple[Ints, Bools]:
+    """(known items, whether each id is known); warn of unknown ids, refuse only unknown candidates."""
+    found = items.lookup(listed, f"{name}: item id")
+    known: Bools = found != UNKNOWN
+    n_unknown = int((~known).sum())
+    if n_unknown:
+        first = listed[int(np.argmin(known))]
+        count = f"{n_unknown:,} of {known.size:,} item ids in `{name}` are unknown to the model"
+        if n_unknown == known.size and name == "candidates":
+            raise UnknownIdError(f"{count}, such as {first!r:.60}; pass ids of items in the training data.")
+        warn(f"{count} and are ignored, such as {first!r:.60}.")
+    return found[known], known
+
+
+def _check_collection(name: str, given: Any) -> None:
+    """Raise ConfigError for a single id, whose characters would be read as ids, a table or a dictionary."""
+    if not is_id_list(given):
+        kind = "string" if isinstance(given, str) else type(given).__name__
+        got = f"the {kind} {given!r:.60}" if isinstance(given, (str, bytes, int, float)) else f"a {kind}"
+        raise ConfigError(f"{name} must be a collection of item ids, got {got}; put the ids in a list.")
+
+
+def join_sets(a: ItemSets, b: ItemSets) -> ItemSets:
+    """The union of two sets for each user."""
+    at, out = np.empty_like(a.indptr), np.empty(a.items.size + b.items.size, np.int32)
+    unite_sets(read_only(a.indptr), read_only(a.items), read_only(b.indptr), read_only(b.items), at, out)
+    return ItemSets(at, out[: at[-1]])
+
+
+def count_candidates(shared: Ints | None, own: ItemSets | None, excluded: ItemSets, n_items: int) -> Longs:
+    """(n_users,) how many candidates are not excluded."""
+    n_users = excluded.indptr.size - 1
+    if own is not None:
+        common = np.empty(n_users, np.int64)
+        count_common(
+            read_only(own.indptr),
+            read_only(own.items),
+            read_only(excluded.indptr),
+            read_only(excluded.items),
+            common,
+        )
+        return np.diff(own.indptr) - common
+    if shared is None:
+        return n_items - np.diff(excluded.indptr)
+    member = np.zeros(n_items + 1, np.bool_)
+    member[shared] = True
+    owner = np.repeat(np.arange(n_users), np.diff(excluded.indptr))
+    hits = np.bincount(owner, weights=member[excluded.items], minlength=n_users)
+    return shared.size - hits.astype(np.int64)
+
+
+class Factors(NamedTuple):
+    """Scores as inner products: vectors @ item_factors.T + bias."""
+
+    vectors: Floats  # (n, n_factors)
+    item_factors: Floats  # (n_items, n_factors), never modified
+    bias: Floats | None = None  # (n_items,), never modified
+    index_cache: ItemIndexCache | None = None  # keeps the index over the items between requests
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scores:
+    """A model's answer to a request: scores in one of four forms, and optional values per user.
+
+    Dense `values` (n, n_items); ragged `values` with the `candidates` they belong to; `factors` or `sparse`
+    vectors, which are multiplied out only as far as needed. NaN and -inf are never recommended.
+    """
+
+    values: Floats | None = None
+    candidates: ItemSets | None = None
+    factors: Factors | None = None
+    sparse: SparseScores | None = None
+    boundaries: Floats | None = None  # (n,) t_u
+    log_odds_shift: Floats | None = None  # (n,) score + shift = log-odds of relevance
+    expected_sizes: Doubles | None = None  # (n,) predicted number of items in the user's next basket
+    size_dispersion: float | None = None  # of these sizes; if given, boundaries maximize the expected F1
+
+    def take(self, numbers: Longs) -> Self:
+        """The scores of these users, in this order."""
+        if self.sparse is None and numbers.size == self._n_users and (np.diff(numbers) == 1).all():
+            return self
+        values, candidates, factors = self.values, self.candidates, self.factors
+        assert self.sparse is None, "sparse scores have no boundaries, so no part of them is ever taken"
+        if factors is not None:
+            factors = factors._replace(vectors=factors.vectors[numbers])
+        elif candidates is not None and values is not None:
+            indptr, rows = take_rows(candidates.indptr, numbers)
+            candidates, values = ItemSets(indptr, candidates.items[rows]), values[rows]
+        elif values is not None:
+            values = values[numbers]
+        own = {
+            name: None if (array := getattr(self, name)) is None else array[numbers]
+            for name in ("boundaries", "log_odds_shift", "expected_sizes")
+        }
+        return replace(self, values=values, candidates=candidates, factors=factors, **own)
+
+    @property
+    def _n_users(self) -> int:
+        if self.factors is not None:
+            return len(self.factors.vectors)
+        if self.candidates is not None:
+            return self.candidates.indptr.size - 1
+        assert self.values is not None
+        return len(self.values)
+
+    def dense(self, n_items: int) -> Floats:
+        """(n, n_items) scores; -inf for items that are not candidates."""
+        if self.factors is not None:
+            vectors, items, bias, _ = self.factors
+            scores: Floats = vectors @ items.T
+            return scores if bias is None else scores + bias
+        if self.sparse is not None:
+            return dense_scores(self.sparse, np.arange(n_items, dtype=np.int32))
+        assert self.values is not None
+        if self.candidates is None:
+            return self.values
+        n_users = self.candidates.indptr.size - 1
+        scores = np.full((n_users, n_items), -np.inf, np.float32)
+        owner = np.repeat(np.arange(n_users), np.diff(self.candidates.indptr))
+        scores[owner, self.candidates.items] = self.values
+        return scores
+
+
+EXTRA_ITEMS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exploration:
+    """How many lists run longer than the cutoff allows, and by how many items.
+
+    Parameters
+    ----------
+    share
+        Probability that a list is explored.
+    extra_items
+        How many of the next best candidates are added to an explored list. `max_items` still holds.
+    seed
+        Together with the user id and the prediction time, it decides which lists are explored. The same
+        request gives the same lists.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is invalid.
+
+    Examples
+    --------
+    >>> model = sl.PersonalFrequency().fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(N=3, explore=sl.Exploration(share=0.1, extra_items=2))
+    >>> sorted(set(lists.lengths.tolist()))
+    [3, 5]
+    >>> sorted(set(lists.propensities.tolist()))
+    [0.1, 1.0]
+    """
+
+    share: float
+    extra_items: int = EXTRA_ITEMS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        share: Any = self.share
+        is_number = isinstance(share, (int, float, np.number)) and not isinstance(share, bool)
+        if not is_number or not 0 < share <= 1:
+            raise ConfigError(
+                f"explore must be a share of lists above 0 and at most 1, got {share!r:.60}; "
+                "pass 0.01, for example."
+            )
+        check_whole(1, extra_items=self.extra_items)
+        check_whole(0, seed=self.seed)
+
+
+def read_exploration(explore: Any) -> Exploration | None:
+    """The argument `explore`: 0 for none, a share of lists, or an Exploration."""
+    if isinstance(explore, Exploration):
+        return explore
+    is_zero = isinstance(explore, (int, float)) and not isinstance(explore, bool) and explore == 0
+    return None if is_zero else Exploration(share=explore)
+
+
+def draw_explored(user_ids: pl.Series, timestamps: Longs | None, exploration: Exploration) -> Bools:
+    """(n,) which users get a longer list; depends on the id, the time and the seed only."""
+    times = np.zeros(len(user_ids), np.int64) if timestamps is None else timestamps
+    limit = int(exploration.share * 2.0**64)
+    found = np.empty(len(user_ids), np.bool_)
+    for row, (user_id, time) in enumerate(zip(user_ids.to_list(), times.tolist(), strict=True)):
+        text = f"{exploration.seed}\0{time}\0{user_id}".encode()
+        found[row] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) < limit
+    return found
+
+
+def extend_lists(lists: RankedLists, top: RankedLists, n_extra: Longs, propensity: float) -> RankedLists:
+    """Each list followed by its n_extra best candidates of `top` that it does not contain yet."""
+    items, scores, probabilities, propensities, sizes = [], [], [], [], []
+    missing = np.full(top.items.size, np.nan) if top.probabilities is None else top.probabilities
+    for row in range(len(lists)):
+        own = slice(int(lists.indptr[row]), int(lists.indptr[row + 1]))
+        rest = np.arange(top.indptr[row], top.indptr[row + 1])
+        rest = rest[~np.isin(top.items[rest], lists.items[own])][: n_extra[row]]
+        items += [lists.items[own], top.items[rest]]
+        scores += [lists.scores[own], top.scores[rest]]
+        if lists.probabilities is not None:
+            probabilities += [lists.probabilities[own], missing[rest]]
+        propensities += [np.ones(own.stop - own.start), np.full(rest.size, propensity)]
+        sizes.append(own.stop - own.start + rest.size)
+    return replace(
+        lists,
+        indptr=starts(np.array(sizes, np.int64)),
+        items=np.concatenate(items),
+        scores=np.concatenate(scores),
+        probabilities=None if lists.probabilities is None else np.concatenate(probabilities),
+        propensities=np.concatenate(propensities),
+    )
+
 
 Fallback = Literal["popular"] | Callable[[Any], Iterable[Any]]
 CutoffChoice = Literal["auto", "boundary"] | Cutoff

@@ -1,18 +1,229 @@
 """Exact selection of the best items, from an index, from factors, or from dense or ragged scores."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from shortlist.core.ragged import ItemSets, read_only
-from shortlist.core.threads import map_slices, thread_count
-from shortlist.kernels.product import select_from_product
-from shortlist.kernels.retrieve import TILE, Query, retrieve_from_factors
-from shortlist.kernels.simd_blocks import BLOCK
-from shortlist.kernels.topk import score_pairs, select_top, unpack_keys
-from shortlist.recommend.index import NO_BIAS, ItemIndex, ProductIndex, relative_slack
-from shortlist.types import Bools, Floats, Ints, Longs, State
+from shortlist.content.features import to_rows
+from shortlist.core.engine import map_slices, thread_count
+from shortlist.core.ragged import ItemSets, no_sets, read_only, starts
+from shortlist.errors import DataError
+from shortlist.kernels.retrieval import (
+    TILE,
+    ItemBlocks,
+    Items,
+    Query,
+    fill_blocks,
+    retrieve_from_factors,
+    score_pairs,
+    select_from_product,
+    select_top,
+    unpack_keys,
+)
+from shortlist.kernels.simd import BLOCK
+from shortlist.kernels.sparse import (
+    Postings,
+    SparseRows,
+    fill_postings,
+    score_grid_rows,
+    score_rows,
+    search_postings,
+)
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs, State
+
+if TYPE_CHECKING:
+    from shortlist.recommend.request import Factors, Scores
+
+
+FIRST_STAGE = 16  # dimensions scored before the first bound check; each stage doubles them
+INDEX_ROWS = 1 << 16  # items converted to double precision at a time
+LINE = 64  # bytes of a cache line
+UNDERFLOW = 2e-19  # twice the root of the smallest normal 32-bit number
+ROUNDING = 2.0**-24  # relative rounding error of one 32-bit operation
+NO_BIAS = np.empty(0, np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class ItemIndex:
+    """Items rotated by the singular vectors of their factors, in blocks, highest possible score first."""
+
+    items: Items
+    blocks: ItemBlocks
+
+    @classmethod
+    def build(
+        cls,
+        item_factors: Floats,
+        bias: Floats | None = None,
+        *,
+        items: Ints | None = None,
+        vector_norm: float = 1.0,
+        n_threads: int = 0,
+    ) -> Self:
+        """Index all items or the distinct `items`; `vector_norm` is a typical norm of a user vector."""
+        factors = read_only(np.asarray(item_factors, np.float32))
+        biases = read_only(NO_BIAS if bias is None else np.asarray(bias, np.float32))
+        chosen = np.arange(len(factors), dtype=np.int32) if items is None else items
+        squares, gram = _norms_and_gram(factors, chosen)
+        offset = np.zeros(chosen.size) if bias is None else biases[chosen].astype(np.float64)
+        scorable = ~np.isnan(squares) & (offset > -np.inf)  # the others score NaN or -inf for every user
+        chosen, offset = chosen[scorable], offset[scorable]
+        order = np.argsort(-(np.sqrt(squares[scorable]) * vector_norm + offset), kind="stable")
+        blocks = _empty_blocks(chosen[order], offset[order], _rotation(gram))
+        lengths = np.zeros(blocks.item.size, np.float32)
+
+        def fill(part: slice) -> None:
+            rows = slice(part.start * BLOCK, min(part.stop * BLOCK, chosen.size))
+            fill_blocks(factors, chosen[order][rows], _block_slice(blocks, part), lengths[rows])
+
+        map_slices(fill, len(blocks.peaks), 64, n_threads)
+        blocks.peaks[:, 0] = lengths.reshape(-1, BLOCK).max(axis=1)
+        np.maximum.accumulate(blocks.peaks[::-1], out=blocks.ahead[::-1])
+        return cls(Items(factors, biases), blocks)
+
+    def without_stages(self) -> "ItemIndex":
+        """The same index without early bound checks; faster if the first dimensions carry little weight."""
+        stages = self.blocks.stages[-1:].copy()
+        return ItemIndex(
+            self.items, self.blocks._replace(stages=stages, residuals=_aligned(self.blocks.item.size))
+        )
+
+    @cached_property
+    def n_items(self) -> int:
+        """Number of items in the index."""
+        return int((self.blocks.item >= 0).sum())
+
+    @property
+    def slack(self) -> np.float32:
+        """Twice the rounding error of a bound plus a score, relative to the vector norms."""
+        return relative_slack(self.items.factors.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class ProductIndex:
+    """Items that are scored by a matrix product, because an index would skip too few of them."""
+
+    items: Items
+    chosen: Ints  # (n,) the items
+
+    @classmethod
+    def build(cls, item_factors: Floats, bias: Floats | None = None, *, items: Ints | None = None) -> Self:
+        """All items or the distinct `items`."""
+        factors = read_only(np.asarray(item_factors, np.float32))
+        biases = read_only(NO_BIAS if bias is None else np.asarray(bias, np.float32))
+        chosen = np.arange(len(factors), dtype=np.int32) if items is None else items
+        return cls(Items(factors, biases), read_only(chosen))
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return int(self.chosen.size)
+
+    @cached_property
+    def has_all(self) -> bool:
+        """Whether the items are all items in their order, so that their factors need not be copied."""
+        return self.chosen.size == len(self.items.factors) and bool((np.diff(self.chosen) == 1).all())
+
+    @cached_property
+    def largest(self) -> tuple[float, float]:
+        """The largest norm of an item, rounded up, NaN if there is one, and the largest finite |bias|."""
+        factors, bias = self.items
+        with np.errstate(all="ignore"):  # an overflow gives infinity, which is handled
+            squares = float(np.einsum("if,if->i", factors, factors).max(initial=0.0))
+        # the squares of factors below UNDERFLOW may have been lost
+        norm = np.sqrt(squares) + np.sqrt(factors.shape[1]) * UNDERFLOW
+        return float(norm * (1 + relative_slack(factors.shape[1]))), float(
+            np.abs(bias[np.isfinite(bias)]).max(initial=0.0)
+        )
+
+
+def relative_slack(n_factors: int) -> np.float32:
+    """Twice the rounding error of two scores of the same item, relative to the vector norms."""
+    return np.float32(4 * (n_factors + 8) * ROUNDING)
+
+
+def _convert_batches(factors: Floats, chosen: Ints) -> Iterator[tuple[slice, Doubles]]:
+    """Yield (rows, factors in double precision), ROWS items at a time."""
+    for start in range(0, chosen.size, INDEX_ROWS):
+        rows = slice(start, start + INDEX_ROWS)
+        yield rows, factors[chosen[rows]].astype(np.float64)
+
+
+def _norms_and_gram(factors: Floats, chosen: Ints) -> tuple[Doubles, Doubles]:
+    """Squared norms of the items, and the sum of the outer products of the finite ones."""
+    squares, gram = np.empty(chosen.size), np.zeros((factors.shape[1], factors.shape[1]))
+    for rows, part in _convert_batches(factors, chosen):
+        squares[rows] = np.einsum("if,if->i", part, part)
+        finite = part[np.isfinite(squares[rows])]
+        gram += finite.T @ finite
+    return squares, gram
+
+
+def _rotation(gram: Doubles) -> Doubles:
+    """(n_factors, n_factors) singular directions, largest singular value first."""
+    return np.ascontiguousarray(np.linalg.eigh(gram)[1][:, ::-1])
+
+
+def _empty_blocks(item: Ints, bias: Doubles, rotation: Doubles) -> ItemBlocks:
+    """Blocks with items and biases in place; coordinates, residuals and lengths are still to be filled."""
+    n_dims = rotation.shape[1]
+    stages = [FIRST_STAGE * 2**n for n in range(n_dims) if FIRST_STAGE * 2**n < n_dims][:8]
+    n_blocks, n_stages = -(-item.size // BLOCK), len(stages) + 1
+    items = np.full(n_blocks * BLOCK, -1, np.int32)
+    items[: item.size] = item
+    biases = np.full(n_blocks * BLOCK, -np.inf, np.float32)
+    biases[: item.size] = bias
+    sizes = np.where(items < 0, 0, np.abs(biases)).reshape(-1, BLOCK)
+    highest = biases.reshape(-1, BLOCK).max(axis=1)
+    peaks = np.stack([np.zeros(n_blocks), highest, sizes.max(axis=1)], axis=1).astype(np.float32)
+    return ItemBlocks(
+        coordinates=_aligned(n_blocks * n_dims * BLOCK),
+        residuals=_aligned(n_blocks * n_stages * BLOCK),
+        bias=biases,
+        item=items,
+        peaks=peaks,
+        ahead=np.empty_like(peaks),
+        stages=np.array([*stages, n_dims], np.int64),
+        rotation=rotation,
+    )
+
+
+def _aligned(n: int) -> Floats:
+    """(n,) zeros aligned to a cache line, so that no vector load touches two lines."""
+    room = np.zeros(n + LINE // 4, np.float32)
+    start = -room.ctypes.data % LINE // 4
+    return room[start : start + n]
+
+
+def _block_slice(blocks: ItemBlocks, part: slice) -> ItemBlocks:
+    """Consecutive blocks, as views."""
+    n_dims, n_stages = blocks.rotation.shape[1], blocks.stages.size
+
+    def flat(share: int) -> slice:
+        return slice(part.start * share * BLOCK, part.stop * share * BLOCK)
+
+    return blocks._replace(
+        coordinates=blocks.coordinates[flat(n_dims)],
+        residuals=blocks.residuals[flat(n_stages)],
+        bias=blocks.bias[flat(1)],
+        item=blocks.item[flat(1)],
+        peaks=blocks.peaks[part],
+        ahead=blocks.ahead[part],
+    )
+
+
+class ItemIndexCache:
+    """Keep the index of one model's item factors between requests; assigned in one step."""
+
+    def __init__(self) -> None:
+        self.index: ItemIndex | ProductIndex | None = None  # the fastest for many users
+        self.product: ProductIndex | None = None  # for few users
+
 
 SLICE = 2 * TILE  # users per task of a thread
 CAPACITY = 1024  # hits per user that fit before a search without limit must be repeated
@@ -180,3 +391,259 @@ def _collect(run: Callable[[State, Longs], None], n_users: int, limit: int | Non
     items, scores = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
     unpack_keys(keys, found, indptr, items, scores)
     return Hits(indptr, items, scores, found > wanted)
+
+
+POSTINGS_SLICE = 64  # users per task of a thread
+POSTINGS_BLOCK = 1 << 16  # items whose scores are computed together; they fit into the cache
+
+
+@dataclass(frozen=True, eq=False)
+class SparseItems:
+    """Sparse item vectors, and their inverted index, which is built when it is first needed."""
+
+    rows: SparseRows  # (n_items, n_features)
+    n_features: int
+    shared: dict[str, Postings] = field(default_factory=dict)  # the index, kept when empty items are added
+
+    @classmethod
+    def of(cls, matrix: csr_array) -> "SparseItems":
+        """The items of a sparse matrix with sorted columns."""
+        return cls(to_rows(matrix), matrix.shape[1])
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return self.rows.indptr.size - 1
+
+    @cached_property
+    def matrix(self) -> csr_array:
+        """(n_items, n_features)."""
+        rows = self.rows
+        return csr_array((rows.values, rows.columns, rows.indptr), shape=(self.n_items, self.n_features))
+
+    @property
+    def postings(self) -> Postings:
+        """The inverted index."""
+        if "index" not in self.shared:
+            indptr = starts(np.bincount(self.rows.columns, minlength=self.n_features))
+            n, n_features = int(indptr[-1]), self.n_features
+            entries = np.empty(n, np.int32), np.empty(n, np.float32)
+            index = Postings(indptr, *entries, np.zeros(n_features, np.float32))
+            fill_postings(self.rows, index, indptr[:-1].copy())
+            for part in index:
+                part.flags.writeable = False
+            self.shared["index"] = index
+        return self.shared["index"]
+
+    def pad(self, n_items: int) -> "SparseItems":
+        """These items followed by others without content."""
+        more = np.full(n_items - self.n_items, self.rows.indptr[-1])
+        indptr = read_only(np.concatenate([self.rows.indptr, more]))
+        return SparseItems(self.rows._replace(indptr=indptr), self.n_features, self.shared)
+
+
+class SparseScores(NamedTuple):
+    """Scores as inner products: queries @ items.T. Items that share no feature with a query have no score."""
+
+    queries: SparseRows  # (n_users, n_features)
+    items: SparseItems
+
+    def part(self, rows: slice) -> SparseRows:
+        """The queries of consecutive users."""
+        at = self.queries.indptr[rows.start : rows.stop + 1]
+        return SparseRows(
+            read_only(at - at[0]),
+            read_only(self.queries.columns[at[0] : at[-1]]),
+            read_only(self.queries.values[at[0] : at[-1]]),
+        )
+
+
+def dense_scores(scores: SparseScores, items: Ints) -> Floats:
+    """(n_users, n_items) scores of these items; -inf where nothing is shared."""
+    queries = scores.queries
+    found = np.empty((queries.indptr.size - 1, items.size), np.float32)
+    scratch = np.zeros(scores.items.n_features, np.float32)
+    score_grid_rows(queries, scores.items.rows, read_only(items), scratch, found)
+    found[found == 0] = -np.inf
+    return found
+
+
+def search_sparse(
+    scores: SparseScores,
+    shared: Ints | None,  # (n,) the candidates of all users; None: all items
+    floors: Floats,  # (n_users,) only scores strictly above count
+    excluded: ItemSets,
+    own: ItemSets | None,
+    limit: int | None,
+    n_threads: int,
+) -> Hits:
+    """The best `limit` items of each user above the floor, from own or shared candidates or all items."""
+    items, n_users = scores.items, floors.size
+    if own is not None:
+
+        def search_own(rows: slice) -> Hits:
+            mine = own.part(rows)
+            found = np.empty(mine.items.size, np.float32)
+            scratch = np.zeros(items.n_features, np.float32)
+            score_rows(scores.part(rows), items.rows, mine.indptr, mine.items, scratch, found)
+            found[found == 0] = -np.inf
+            return select_ragged(mine, found, floors[rows], excluded.part(rows), limit)
+
+        return concat_hits(map_slices(search_own, n_users, POSTINGS_SLICE, n_threads))
+    if shared is not None or limit is None:
+        columns = np.arange(items.n_items, dtype=np.int32) if shared is None else shared
+
+        def search_shared(rows: slice) -> Hits:
+            part = SparseScores(scores.part(rows), items)
+            return select_dense(
+                dense_scores(part, columns), columns, floors[rows], excluded.part(rows), limit
+            )
+
+        return concat_hits(
+            map_slices(search_shared, n_users, max(CELLS // max(columns.size, 1), 1), n_threads)
+        )
+    index = items.postings
+
+    def search_all(rows: slice) -> Hits:
+        banned = excluded.part(rows)
+        width = min(limit + 1 + int(np.diff(banned.indptr).max(initial=0)), items.n_items)
+        best = top_items(scores.part(rows), items, index, width)
+        return select_ragged(ItemSets(best.indptr, best.items), best.scores, floors[rows], banned, limit)
+
+    return concat_hits(map_slices(search_all, n_users, POSTINGS_SLICE, n_threads))
+
+
+def top_items(
+    queries: SparseRows, items: SparseItems, index: Postings, width: int, block: int = POSTINGS_BLOCK
+) -> Hits:
+    """The best `width` items of each query, best first."""
+    n = queries.indptr.size - 1
+    keys, found = np.empty((n, width), np.uint64), np.zeros(n, np.int64)
+    size = min(block, max(items.n_items, 1))
+    search_postings(
+        queries,
+        items.rows,
+        index,
+        np.zeros(items.n_features, np.float32),
+        np.zeros(size, np.float32),
+        np.zeros(size, np.bool_),
+        keys,
+        found,
+    )
+    more = found > width
+    np.minimum(found, width, out=found)
+    indptr = np.concatenate([[0], np.cumsum(found)]).astype(np.int64)
+    best, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    unpack_keys(keys, found, indptr, best, values)
+    return Hits(indptr, best, values, more)
+
+
+AnyIndex = ItemIndex | ProductIndex
+
+# Building an index costs about as much as scoring every item for this many users.
+INDEX_USERS = 64
+INDEX_ITEMS = 4096  # fewer items are scored by a matrix product, which takes a few microseconds a user
+TRIAL_ITEMS, TRIAL_RUNS = 20, 3  # items per list and repetitions of the search that times an index
+# With fewer users the time would not be that of a large request, with more the choice would take too long.
+TRIAL_USERS, TRIAL_SCORES = (64, 256), 1 << 23
+
+
+@dataclass(eq=False)
+class Retriever:
+    """Searches the `shared` candidates of a request (None: all items) for `n_users` users in total."""
+
+    n_items: int
+    shared: Ints | None  # (n,) ascending
+    n_users: int
+    n_threads: int = 0
+    index: AnyIndex | None = field(default=None, init=False)
+
+    def search(
+        self, scores: "Scores", floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
+    ) -> Hits:
+        """The best `limit` items (None: all) above the floor, from `own` candidates or the shared ones."""
+        if scores.sparse is not None:
+            return search_sparse(scores.sparse, self.shared, floors, excluded, own, limit, self.n_threads)
+        if scores.factors is None:
+            return self._select(scores, floors, excluded, own, limit)
+        vectors, item_factors, bias, _ = scores.factors
+        if own is not None:
+            return score_candidates(vectors, item_factors, bias, own, floors, excluded, limit, self.n_threads)
+        index = self._find_index(scores.factors)
+        return search_index(index, vectors, floors, excluded, limit, self.n_threads)
+
+    def _columns(self) -> Ints:
+        """The items of the columns of dense scores."""
+        return np.arange(self.n_items, dtype=np.int32) if self.shared is None else self.shared
+
+    def _find_index(self, factors: "Factors") -> AnyIndex:
+        """The index of this request or of the model; a new one if there are enough users."""
+        cache = factors.index_cache if self.shared is None and factors.index_cache else ItemIndexCache()
+        if self.index is None and cache.index is None and self.n_users >= INDEX_USERS:
+            cache.index = build_index(factors, self.shared, self.n_threads)
+        if self.index is None:
+            self.index = cache.index
+        if self.index is None:
+            if cache.product is None:
+                cache.product = ProductIndex.build(factors.item_factors, factors.bias, items=self.shared)
+            self.index = cache.product
+        return self.index
+
+    def _select(
+        self, scores: "Scores", floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
+    ) -> Hits:
+        """Select from scores that are already computed."""
+        values = np.asarray(scores.values, np.float32)
+        if scores.candidates is not None:
+            return select_ragged(scores.candidates, values, floors, excluded, limit)
+        if values.shape != (floors.size, self.n_items):
+            raise DataError(
+                f"score() must return one row per user and one column per item, "
+                f"{(floors.size, self.n_items)}, got {values.shape}."
+            )
+        if own is not None:
+            owner = np.repeat(np.arange(floors.size), np.diff(own.indptr))
+            return select_ragged(own, values[owner, own.items], floors, excluded, limit)
+        rows = values if self.shared is None else values[:, self.shared]
+        return select_dense(rows, self._columns(), floors, excluded, limit)
+
+
+def build_index(factors: "Factors", shared: Ints | None, n_threads: int) -> AnyIndex:
+    """The fastest way to search these items for these users; all ways find the same items, bit for bit."""
+    product = ProductIndex.build(factors.item_factors, factors.bias, items=shared)
+    if product.n_items < INDEX_ITEMS:
+        return product
+    norms = np.linalg.norm(np.asarray(factors.vectors[:1024], np.float64), axis=1)
+    norms = norms[np.isfinite(norms)]
+    index = ItemIndex.build(
+        factors.item_factors,
+        factors.bias,
+        items=shared,
+        vector_norm=float(norms.mean()) if norms.size else 1.0,
+        n_threads=n_threads,
+    )
+    ways = index, index.without_stages(), product
+    return choose_fastest(ways, sample_vectors(factors.vectors, product.n_items))
+
+
+def sample_vectors(vectors: Floats, n_items: int) -> Floats:
+    """Vectors (n, n_factors) of users spread over the request, for a trial search among `n_items`."""
+    wanted = int(np.clip(TRIAL_SCORES // n_items, *TRIAL_USERS))
+    rows = np.linspace(0, len(vectors) - 1, min(wanted, len(vectors))).astype(np.int64)
+    return np.asarray(vectors[rows], np.float32)
+
+
+def choose_fastest(ways: "Sequence[AnyIndex]", vectors: Floats) -> AnyIndex:
+    """The index that takes the least processor time for these users."""
+    floors, nothing = np.full(len(vectors), -np.inf, np.float32), no_sets(len(vectors))
+
+    def cost(index: AnyIndex) -> float:
+        # of the process, because a matrix product may use threads of its own
+        start = time.process_time()
+        search_index(index, vectors, floors, nothing, TRIAL_ITEMS, 1)
+        return time.process_time() - start
+
+    for index in ways:
+        cost(index)  # compiles
+    trials = [[cost(index) for index in ways] for _ in range(TRIAL_RUNS)]
+    return ways[int(np.min(trials, axis=0).argmin())]

@@ -19,8 +19,7 @@ from shortlist.core.charts import (
     span_chart,
 )
 from shortlist.core.files import atomic_write
-from shortlist.data.ranked_list import RankedList
-from shortlist.data.reasons import REASON_TEXT
+from shortlist.data.lists import REASON_TEXT, RankedList
 from shortlist.evaluation.report import Report
 from shortlist.models.base import Recommender
 from shortlist.models.selection import METRIC_NAMES

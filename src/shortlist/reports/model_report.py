@@ -12,7 +12,7 @@ import numpy as np
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.evaluation import (
     Comparison,
     Report,
@@ -25,9 +25,9 @@ from shortlist.evaluation import (
     risk_coverage,
 )
 from shortlist.evaluation.analysis import BASKET, HISTORY, ranges
-from shortlist.evaluation.significance import PairedTest
+from shortlist.evaluation.comparison import PairedTest
 from shortlist.models.base import Recommender
-from shortlist.split.splits import Split
+from shortlist.split import Split
 from shortlist.types import Bools, Doubles, Longs
 
 MIN_USERS = 20  # smaller slices are not tested

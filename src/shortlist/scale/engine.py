@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import Any, Self, TypeVar
 
 from shortlist.core.engine import Engine
-from shortlist.core.estimator import check_whole, short_repr
+from shortlist.core.params import check_whole, short_repr
 from shortlist.errors import ConfigError
 
 Task = TypeVar("Task")
@@ -71,7 +71,7 @@ class RayEngine(Engine):
     def close(self) -> None:
         """Close the connection; a cluster that the engine started ends."""
         if self._is_owner:
-            from shortlist.scale.ray_session import disconnect
+            from shortlist.scale.cluster import disconnect
 
             disconnect()
             self._is_owner = False
@@ -85,8 +85,8 @@ class RayEngine(Engine):
             A `TrainingTask`.
         """
         self._connect()
-        from shortlist.scale.ray_cluster import RayCluster
-        from shortlist.scale.ray_trainer import RayTrainer
+        from shortlist.scale.cluster import RayCluster
+        from shortlist.scale.trainer import RayTrainer
 
         return RayTrainer(task, RayCluster(self.n_workers, self.threads_per_worker))
 
@@ -94,7 +94,7 @@ class RayEngine(Engine):
     def n_tasks(self) -> int:
         """One per CPU of the cluster."""
         self._connect()
-        from shortlist.scale.ray_cluster import node_cpus
+        from shortlist.scale.cluster import node_cpus
 
         return max(1, sum(node_cpus()))
 
@@ -109,11 +109,11 @@ class RayEngine(Engine):
             Its arguments.
         """
         self._connect()
-        from shortlist.scale.ray_session import map_tasks
+        from shortlist.scale.cluster import map_tasks
 
         return map_tasks(function, tasks)
 
     def _connect(self) -> None:
-        from shortlist.scale.ray_session import connect
+        from shortlist.scale.cluster import connect
 
         self._is_owner = connect(self.address) or self._is_owner

@@ -11,34 +11,130 @@ applied after each turn, in the order of the blocks: each group of items passes 
 first to the last, which sends it to all of them.
 """
 
+import os
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from shortlist.core.ragged import read_only
-from shortlist.data.user_slices import UserSlices
-from shortlist.kernels.mf import Hyperparameters, Parameters
-from shortlist.kernels.trend import Sales
-from shortlist.models.factorization.loss import LossRows, UserValues
+from shortlist.data.ranges import UserSlices
+from shortlist.kernels.sgd import Hyperparameters, Parameters, Sales
+from shortlist.models.factorization.files import Shard
+from shortlist.models.factorization.objective import LossRows, UserValues
 from shortlist.models.factorization.parameters import block_sums, set_untrained_users
 from shortlist.models.factorization.representation import Baskets, HybridFactors, Representation
 from shortlist.models.factorization.schedule import Partition, Schedule, Share, UniformExamples
-from shortlist.models.factorization.shards import Shard
-from shortlist.models.factorization.trainer import (
-    BY_ITEM,
-    BY_USER,
-    block_squares,
-    scale_steps,
-    take_users,
-)
-from shortlist.scale.links import Address, Links
+from shortlist.models.factorization.trainer import BY_ITEM, BY_USER, block_squares, scale_steps, take_users
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+
+Address = tuple[str, int]
+CONNECT_SECONDS = 120.0
+
+
+class PeerLostError(Exception):
+    """Another worker has ended, or cannot be reached."""
+
+
+class Links:
+    """The connections of one worker to the others, one for each direction."""
+
+    def __init__(self, rank: int, key: bytes, host: str) -> None:
+        self.rank, self.key = rank, key
+        self.listener = Listener((host, 0), backlog=256, authkey=key)
+        self.incoming: dict[int, Connection] = {}
+        self.outgoing: dict[int, Connection] = {}
+        self.arrived = threading.Condition()
+        self.sender = ThreadPoolExecutor(
+            1
+        )  # sends in the background, so that two workers cannot wait for each other
+        self.sent: list[Future[None]] = []
+        self.bytes_received = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> Address:
+        """Where other workers can connect."""
+        host, port = self.listener.address
+        return str(host), int(port)
+
+    def connect(self, addresses: list[Address], send_to: Iterable[int], receive_from: Iterable[int]) -> None:
+        """Connect to the workers that get something from this one; wait for those that send to it."""
+        for rank in send_to:
+            try:
+                link = Client(addresses[rank], authkey=self.key)
+                _send_at_once(link)
+                link.send_bytes(self.rank.to_bytes(4, "little"))
+            except (OSError, EOFError, AuthenticationError) as error:
+                raise PeerLostError(f"worker {rank} cannot be reached: {error}") from None
+            self.outgoing[rank] = link
+        expected = set(receive_from)
+        with self.arrived:
+            if not self.arrived.wait_for(lambda: expected <= set(self.incoming), CONNECT_SECONDS):
+                raise PeerLostError(f"workers {sorted(expected - set(self.incoming))} did not connect")
+
+    def send(self, rank: int, array: Floats) -> None:
+        """Send a copy of the array; return before it has arrived."""
+        self.sent = [one for one in self.sent if not _succeeded(one)]
+        self.sent.append(self.sender.submit(self._send, rank, array.tobytes()))
+
+    def receive(self, rank: int, out: Floats) -> None:
+        """Wait for an array from a worker and write it to `out`, which is contiguous."""
+        try:
+            size = self.incoming[rank].recv_bytes_into(out.reshape(-1).view(np.uint8).data)
+        except (OSError, EOFError) as error:
+            raise PeerLostError(f"worker {rank} is gone: {error}") from None
+        if size != out.nbytes:
+            raise PeerLostError(f"worker {rank} sent {size} bytes instead of {out.nbytes}")
+        self.bytes_received += size
+
+    def flush(self) -> None:
+        """Wait until everything has been sent."""
+        for one in self.sent:
+            one.result()
+        self.sent = []
+
+    def _send(self, rank: int, data: bytes) -> None:
+        try:
+            self.outgoing[rank].send_bytes(data)
+        except OSError as error:
+            raise PeerLostError(f"worker {rank} is gone: {error}") from None
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                link = self.listener.accept()
+                rank = int.from_bytes(link.recv_bytes(4), "little")
+            except (AuthenticationError, EOFError, ConnectionError):
+                continue  # not one of the workers, or one that has ended
+            except OSError:
+                return  # the listener was closed
+            with self.arrived:
+                self.incoming[rank] = link
+                self.arrived.notify_all()
+
+
+def _succeeded(one: "Future[None]") -> bool:
+    """Whether the array was sent; raises if the receiver is gone."""
+    if not one.done():
+        return False
+    one.result()
+    return True
+
+
+def _send_at_once(link: Connection) -> None:
+    """Do not wait for more data before a packet is sent."""
+    with socket.socket(fileno=os.dup(link.fileno())) as end:
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
 
 Arrays = dict[str, Floats]
 

@@ -1,8 +1,12 @@
 """The model that is served: loading, activation, roll-back, and events that reach it through `observe`."""
 
+import ctypes
+import gc
 import re
+import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,9 +15,30 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
-from shortlist.serve.memory import release_memory
-from shortlist.serve.observing import EventForm, build_events, warm_up, with_events
+from shortlist.serve.events import EventForm, build_events, warm_up, with_events
 from shortlist.serve.store import Activation, EventStore
+
+M_ARENA_MAX = -8  # of malloc.h
+ARENAS = 2
+
+
+def limit_arenas() -> None:
+    """Let all threads share two heaps; with one for each thread, every new model leaves gaps in another one.
+
+    It must be called before threads start. Other C libraries than that of GNU have no such setting.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
+
+
+def release_memory() -> None:
+    """Give back the memory of a model that is no longer served, which the C library would keep."""
+    gc.collect()
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+
 
 SUFFIX = ".shortlist"
 EVENTS_AT_ONCE = 50_000

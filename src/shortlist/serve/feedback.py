@@ -17,7 +17,7 @@ import polars as pl
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.cutoff.monitor import PromiseMonitor
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranked_lists import RankedLists
+from shortlist.data.lists import RankedLists
 from shortlist.serve.deployment import Served
 from shortlist.serve.store import EventStore
 

@@ -1,10 +1,14 @@
 """The outermost layer of the service: request ids, tokens, limits, security headers, errors and logs."""
 
+import asyncio
 import secrets
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,10 +22,124 @@ from shortlist.errors import (
     UnknownIdError,
 )
 from shortlist.serve.config import ServeConfig, is_loopback
-from shortlist.serve.deadlines import Deadlines
-from shortlist.serve.rules import OPEN, RULES, Rule, find_rule
 from shortlist.serve.store import StoreError, StoreFullError
 from shortlist.serve.tokens import Token, find_token
+
+OPEN = "open"  # routes that need no token
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which scope a path needs."""
+
+    method: str
+    prefix: str
+    scope: str
+    exact: bool = True
+
+    def matches(self, method: str, path: str) -> bool:
+        """Whether the rule is about this request."""
+        return self.method == method and (path == self.prefix if self.exact else path.startswith(self.prefix))
+
+
+RULES = (
+    Rule("POST", "/v1/recommend", "read"),
+    Rule("POST", "/v1/cut", "read"),
+    Rule("POST", "/v1/cut/fit", "admin"),
+    Rule("POST", "/v1/events", "events"),
+    Rule("GET", "/v1/users", "read"),
+    Rule("GET", "/v1/users/", "read", exact=False),
+    Rule("GET", "/v1/items/", "read", exact=False),
+    Rule("GET", "/v1/model", "read"),
+    Rule("POST", "/v1/model", "admin"),
+    Rule("GET", "/v1/status", "read"),
+    Rule("GET", "/v1/tradeoff", "read"),
+    Rule("POST", "/v1/tradeoff", "admin"),
+    Rule("GET", "/metrics", "read"),
+    Rule("GET", "/health", OPEN),
+    Rule("GET", "/ready", OPEN),
+    Rule("GET", "/", OPEN),
+    Rule("GET", "/page/", OPEN, exact=False),
+    Rule("GET", "/docs", OPEN),
+    Rule("GET", "/openapi.json", OPEN),
+)
+EXACT = {(rule.method, rule.prefix): rule for rule in RULES if rule.exact}
+PREFIXES = tuple(rule for rule in RULES if not rule.exact)
+
+
+def find_rule(method: str, path: str) -> Rule | None:
+    """The rule of a request; None if there is nothing at its path."""
+    method = "GET" if method == "HEAD" else method
+    found = EXACT.get((method, path))
+    return found or next((rule for rule in PREFIXES if rule.matches(method, path)), None)
+
+
+class Deadline:
+    """An asynchronous context that raises TimeoutError when its time is up."""
+
+    __slots__ = ("_owner", "_task", "ends", "is_over", "is_reached")
+    _task: asyncio.Task[object]
+    ends: float  # time of the event loop
+
+    def __init__(self, owner: "Deadlines") -> None:
+        self._owner = owner
+        self.is_over = self.is_reached = False
+
+    async def __aenter__(self) -> Self:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._owner.add(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.is_over = True
+        if self.is_reached and self._task.uncancel() == 0 and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def reach(self) -> None:
+        """Cancel what runs in the context."""
+        self.is_reached = True
+        self._task.cancel()
+
+
+class Deadlines:
+    """Deadlines with the same number of seconds, which are therefore reached in the order of their start."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._open: deque[Deadline] = deque()
+        self._is_watching = False
+
+    def start(self) -> Deadline:
+        """The deadline of a request that starts now."""
+        return Deadline(self)
+
+    def add(self, deadline: Deadline) -> None:
+        """Watch a deadline; must be called in the event loop."""
+        loop = asyncio.get_running_loop()
+        deadline.ends = loop.time() + self._seconds
+        self._open.append(deadline)
+        if not self._is_watching:
+            self._is_watching = True
+            self._wait(loop)
+
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_later(min(self._seconds / 4, 0.5), self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Drop requests that have ended, from the oldest on; end those whose time is up."""
+        now = loop.time()
+        while self._open and (self._open[0].is_over or self._open[0].ends <= now):
+            oldest = self._open.popleft()
+            if not oldest.is_over:
+                oldest.reach()
+        self._is_watching = bool(self._open)
+        if self._is_watching:
+            self._wait(loop)
+
 
 SECURITY_HEADERS = (
     (

@@ -16,7 +16,7 @@ import uvicorn
 from shortlist.core.serialization import read_header
 from shortlist.errors import ConfigError
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.memory import limit_arenas
+from shortlist.serve.deployment import limit_arenas
 from shortlist.serve.store import EventStore
 from shortlist.serve.tokens import read_tokens
 

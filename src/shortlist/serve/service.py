@@ -1,28 +1,107 @@
 """What the routes of one worker share: model, store, writer, batches and metrics."""
 
 import gc
+import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, Literal
 
 from shortlist.cutoff.base import Cutoff
 from shortlist.errors import ShortlistError
-from shortlist.serve.batching import BatchRunner
-from shortlist.serve.config import ServeConfig
+from shortlist.serve.config import PREFIX, ServeConfig, parse_refit_time
+from shortlist.serve.cutting import compute_tradeoff
 from shortlist.serve.deployment import Deployment, cutoff_from_bytes
 from shortlist.serve.feedback import Feedback
 from shortlist.serve.gate import RequestError, write_log
-from shortlist.serve.lists import ListJob, ListResult, answer_jobs
+from shortlist.serve.health import Usual, describe_status, sample_lists
+from shortlist.serve.lists import BatchRunner, ListJob, ListResult, answer_jobs
 from shortlist.serve.metrics import Metrics
-from shortlist.serve.retention import Retention
-from shortlist.serve.schedule import RefitSchedule
-from shortlist.serve.status import Usual, describe_status, sample_lists
-from shortlist.serve.store import EventStore
-from shortlist.serve.tradeoff import compute_tradeoff
-from shortlist.serve.writer import StoreWriter
+from shortlist.serve.store import EventStore, StoreWriter
+
+DAY_SECONDS = 86_400
+LISTS_AT_ONCE = 2_000  # so that events wait for no long transaction
+
+
+class Retention:
+    """Once a day, one of the workers deletes what is too old, in small steps; events stay."""
+
+    def __init__(self, store: EventStore, days: int) -> None:
+        self._store, self._days = store, days
+        self._day = -1  # the latest day on which this worker looked
+        self._has_more = False
+
+    def step(self, now: float) -> int:
+        """Delete some of what is too old; return the number of lists."""
+        day = int(now // DAY_SECONDS)
+        if day != self._day:
+            self._has_more = self._store.claim("retention turn", day)
+            self._day = day
+        if not self._has_more:
+            return 0
+        removed = self._store.remove_old(now - self._days * DAY_SECONDS, LISTS_AT_ONCE)
+        self._has_more = removed == LISTS_AT_ONCE
+        return removed
+
+
+LONGEST_WAIT = 30.0  # seconds; a clock that was set is noticed
+
+
+class RefitSchedule:
+    """Waits for the time of day; one worker of all starts the refit."""
+
+    def __init__(self, config: ServeConfig, store: EventStore) -> None:
+        self._config, self._store = config, store
+        self._stop = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._run, name="refit-schedule", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop waiting; a refit that runs is ended, the model in service stays."""
+        self._stop.set()
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+        self._thread.join()
+
+    def _run(self) -> None:
+        due = next_time(self._config.refit, datetime.now())
+        while not self._stop.is_set():
+            left = (due - datetime.now()).total_seconds()
+            if left > 0:
+                self._stop.wait(min(left, LONGEST_WAIT))
+                continue
+            try:
+                if self._store.claim("refit turn", int(due.timestamp())):
+                    self._refit()
+            except ShortlistError as error:
+                write_log({"level": "error", "task": "refit", "problem": str(error)})
+            due = next_time(self._config.refit, datetime.now())
+
+    def _refit(self) -> None:
+        """Run the command to its end; the address of the store is passed in the environment."""
+        command = [sys.executable, "-m", "shortlist", "refit", self._config.model, "--json"]
+        environment = {**os.environ, f"{PREFIX}DB": self._config.db}
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        out, err = self._process.communicate()
+        text = (out if self._process.returncode == 0 else err).decode(errors="replace")
+        level = "info" if self._process.returncode == 0 else "error"
+        write_log({"level": level, "task": "refit", "result": " ".join(text.split())[-500:]})
+
+
+def next_time(setting: str, now: datetime) -> datetime:
+    """The next time of "daily@HH:MM" after now, in the time of this machine."""
+    hour, minute = parse_refit_time(setting)
+    found = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    return found if found > now else found + timedelta(days=1)
+
 
 FLUSH_SECONDS = 2.0  # between two writes of the counters
 TRADEOFF_SECONDS = 600.0  # how long a trade-off is kept

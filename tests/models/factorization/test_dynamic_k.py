@@ -6,7 +6,7 @@ import pytest
 import shortlist as sl
 from shortlist.core.serialization import load_artifact, save_artifact
 from shortlist.data.interactions import Interactions
-from shortlist.data.reasons import REASON_CODE
+from shortlist.data.lists import REASON_CODE
 from shortlist.errors import ConfigError, ModelFileError
 from tests.models.cases import checkerboard, crowd, fit, model
 

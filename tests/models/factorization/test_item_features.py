@@ -9,11 +9,11 @@ import pytest
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
-from shortlist.kernels.mf import Parameters
+from shortlist.kernels.sgd import Parameters
 from shortlist.models.base import load_model
 from shortlist.models.factorization.hrm import DKHRM, HRM
-from shortlist.models.factorization.item_features import ItemFeatures, SharedSteps
 from shortlist.models.factorization.mf import BPRMF, DKBPRMF
+from shortlist.models.factorization.parameters import ItemFeatures, SharedSteps
 from shortlist.split import last_basket
 from tests.models.cases import FACTORS
 

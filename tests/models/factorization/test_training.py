@@ -14,8 +14,8 @@ from shortlist.errors import ConfigError, DataError, ModelFileError, TrainingErr
 from shortlist.models.factorization import training
 from shortlist.models.factorization.objective import single_precision
 from shortlist.models.factorization.representation import HybridFactors
-from shortlist.models.factorization.step_size import has_moderate_norms
 from shortlist.models.factorization.trainer import ThreadTrainer, TrainingTask
+from shortlist.models.factorization.training import has_moderate_norms
 from tests.models.cases import JOINT, bits, checkerboard, crowd, fit, fitted, model
 
 joint_model = pytest.mark.parametrize("name", JOINT)
@@ -80,7 +80,7 @@ def test_patience_keeps_the_best_parameters(bias, monkeypatch):
     def build_evaluator(*_):
         return Scripted()
 
-    monkeypatch.setattr("shortlist.models.factorization.engine.build_evaluator", build_evaluator)
+    monkeypatch.setattr("shortlist.models.factorization.model.build_evaluator", build_evaluator)
     train, valid = split()
     one = model("BPRMF", patience=3, bias=bias).fit(train, valid=valid)
     assert one.stopped_ == "patience"

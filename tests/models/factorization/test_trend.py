@@ -9,7 +9,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.models.base import load_model
 from shortlist.models.factorization.hrm import HRM
-from shortlist.models.factorization.trend import Trend
+from shortlist.models.factorization.representation import Trend
 from shortlist.split import last_basket
 from tests.models.cases import DAY, answer, bits, dense, fit, model
 

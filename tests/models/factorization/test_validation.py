@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.mf import Parameters
-from shortlist.models.factorization.validation import MAX_ITEMS, build_evaluator
+from shortlist.kernels.sgd import Parameters
+from shortlist.models.factorization.training import MAX_ITEMS, build_evaluator
 
 
 def theta_of(scores):

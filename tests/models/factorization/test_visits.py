@@ -7,8 +7,9 @@ import pytest
 
 import shortlist as sl
 from shortlist.errors import ConfigError, DataWarning
-from shortlist.models.factorization.visits import MAX_MEAN, count_visits, repeat_rows
-from shortlist.models.model_folder import _check_model
+from shortlist.models.factorization.trainer import MAX_MEAN, repeat_rows
+from shortlist.models.factorization.trainer import count_row_visits as count_visits
+from shortlist.models.folders import _check_model
 from tests.models.cases import bits, dense
 
 MODELS = {

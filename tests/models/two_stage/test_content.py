@@ -10,9 +10,7 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
-from shortlist.kernels.item_stats import DAY
-from shortlist.kernels.links import LinkTable
-from shortlist.kernels.snapshots import Snapshots
+from shortlist.kernels.replay import DAY, LinkTable, Snapshots
 from shortlist.models.base import load_model
 from shortlist.models.two_stage.content import FAST, SLOW, ItemContent, first_sales
 from shortlist.models.two_stage.two_stage import TwoStage

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shortlist.models.two_stage.examples import RowBuffer
+from shortlist.models.two_stage.training import RowBuffer
 
 
 @pytest.mark.parametrize("sizes", [[0, 3], [0, 0, 5, 0, 7], [4, 0], [1] * 50, [1000, 1, 2000]])

@@ -9,8 +9,7 @@ import shortlist as sl
 from shortlist.data.history import History
 from shortlist.errors import ConfigError
 from shortlist.models.two_stage.features import FEATURES
-from shortlist.models.two_stage.quantities import QUANTITY_FEATURES, Quantities
-from shortlist.models.two_stage.snapshots import EventReplay, basket_times
+from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES, EventReplay, Quantities, basket_times
 from shortlist.models.weighting import WeightTransform
 
 DAY = 86_400_000_000

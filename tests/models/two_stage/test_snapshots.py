@@ -9,10 +9,9 @@ import pytest
 
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.candidates import DECAYS, N_LATEST, N_LINKED
-from shortlist.kernels.item_stats import DAY, Rules
-from shortlist.kernels.snapshots import Snapshots
-from shortlist.models.two_stage import rolling_ease, rolling_links
+from shortlist.kernels.replay import DAY, DECAYS, N_LATEST, N_LINKED, Rules, Snapshots
+from shortlist.models.two_stage import snapshots as rolling_ease
+from shortlist.models.two_stage import snapshots as rolling_links
 from shortlist.models.two_stage.features import FEATURES, compute_features
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, basket_times
 

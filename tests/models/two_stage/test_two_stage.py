@@ -19,10 +19,9 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from shortlist.models.base import load_model
 from shortlist.models.two_stage import two_stage
-from shortlist.models.two_stage.feature_groups import group_of
 from shortlist.models.two_stage.features import FEATURES
-from shortlist.models.two_stage.quantities import QUANTITY_FEATURES
-from shortlist.models.two_stage.two_stage import TwoStage
+from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES
+from shortlist.models.two_stage.two_stage import TwoStage, group_of
 from shortlist.split import last_basket
 from tests.models.cases import checkerboard
 
@@ -314,7 +313,7 @@ def test_many_exclusions_do_not_change_the_proposed_candidates(monkeypatch):
     few = TwoStage(**SMALL | {"candidates_per_source": 1}).fit(habits())
     exclude = [f"i{i:02}" for i in range(10)]
     expected = few.recommend(["u15"], N=40, exclude=exclude)
-    monkeypatch.setattr("shortlist.recommend.batch.SHARED_EXCLUSIONS", 1)
+    monkeypatch.setattr("shortlist.recommend.recommend.SHARED_EXCLUSIONS", 1)
     lists = few.recommend(["u15"], N=40, exclude=exclude)
     assert 0 < lists.lengths[0] < 30
     assert lists.items.tolist() == expected.items.tolist()

@@ -6,28 +6,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.core.checks import check_array, check_whole_value, file_error
-from shortlist.core.estimator import check_choice, check_fraction, check_number, check_whole
-from shortlist.data.history import History, NewRows
+from shortlist.core.params import check_choice, check_fraction, check_number, check_whole
+from shortlist.data.history import MAX_TIME, History, NewRows
 from shortlist.data.interactions import Interactions
-from shortlist.data.restore import MAX_TIME
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.fold import AVERAGE, MAXIMUM
-from shortlist.kernels.hrm import USER_TREND_START, Contexts
-from shortlist.kernels.item_stats import DAY
-from shortlist.kernels.mf import Parameters
-from shortlist.models.contract import FitOptions
+from shortlist.kernels.replay import DAY
+from shortlist.kernels.sgd import USER_TREND_START, Contexts, Parameters
+from shortlist.models.base import FitOptions
 from shortlist.models.counting import decayed_counts
-from shortlist.models.factorization.dynamic_k import DynamicK
-from shortlist.models.factorization.engine import FactorModel
+from shortlist.models.factorization.model import DynamicK, FactorModel, FactorState
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import (
+    DAY_BITS,
+    NO_SALES,
+    GrowingTrend,
     HybridFactors,
     Representation,
+    Trend,
     context_vectors,
     initial_repeat_weight,
 )
-from shortlist.models.factorization.state import FactorState
-from shortlist.models.factorization.trend import DAY_BITS, NO_SALES, GrowingTrend, Trend
 from shortlist.recommend.explain import Contributions
 from shortlist.recommend.request import RecommendRequest
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.mf import Parameters
-from shortlist.models.factorization.dynamic_k import DynamicK
-from shortlist.models.factorization.engine import FactorModel
+from shortlist.kernels.sgd import Parameters
+from shortlist.models.factorization.model import DynamicK, FactorModel
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import Representation, UserFactors
 from shortlist.types import Floats, Ints

@@ -11,18 +11,48 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from shortlist.core.threads import thread_count
-from shortlist.data.user_slices import UserSlices
-from shortlist.kernels.mf import TERMS, Hyperparameters, Parameters
-from shortlist.kernels.strata import permute_rows
-from shortlist.models.factorization.item_features import ItemFeatures, SharedSteps
-from shortlist.models.factorization.loss import LossRows, LossTracker, draw_rows
-from shortlist.models.factorization.objective import Objective
-from shortlist.models.factorization.parameters import freeze
-from shortlist.models.factorization.schedule import Partition, Schedule, UniformExamples, choose_partition
-from shortlist.models.factorization.visits import repeat_rows
+from shortlist.core.engine import thread_count
+from shortlist.core.ragged import starts
+from shortlist.data.ranges import UserSlices
+from shortlist.kernels.rng import stream
+from shortlist.kernels.sgd import TERMS, Hyperparameters, Parameters, permute_rows
+from shortlist.models.factorization.objective import LossRows, LossTracker, Objective, draw_rows
+from shortlist.models.factorization.parameters import ItemFeatures, SharedSteps, freeze
+from shortlist.models.factorization.schedule import (
+    Partition,
+    Schedule,
+    UniformExamples,
+    choose_partition,
+    random_bits,
+)
 from shortlist.models.weighting import COUNT_ROWS, WeightTransform
-from shortlist.types import Floats, Ints, Longs
+from shortlist.types import Doubles, Floats, Ints, Longs
+
+VISITS = 9  # id of a random stream
+MAX_MEAN = 4.0  # visits per row and epoch; larger weights are all divided by the same number
+
+
+def count_row_visits(amounts: Doubles, seed: int) -> Longs:
+    """(n_rows,) visits per epoch: the amount, rounded up or down at random, at least 1; 0 if it is negative.
+
+    The numbers depend on the seed and on the row's place alone. A row of positive weight is visited at least
+    once: one without any visit would be sampled as an item that the user does not have.
+    """
+    liked = amounts > 0
+    mean = float(amounts[liked].mean()) if liked.any() else 1.0
+    wanted = amounts * min(1.0, MAX_MEAN / mean)
+    whole = np.floor(wanted)
+    bits = random_bits(stream(seed, VISITS)[0], np.arange(amounts.size, dtype=np.uint64))
+    drawn = whole + ((bits >> np.uint64(11)) * 2.0**-53 < wanted - whole)
+    return np.where(liked, np.maximum(drawn, 1), 0).astype(np.int64)
+
+
+def repeat_rows(groups: tuple[Longs, Ints, Longs], amounts: Doubles, seed: int) -> tuple[Longs, Ints, Longs]:
+    """The groups of `Representation.groups` with every row as often as it is visited."""
+    indptr, item, group_starts = groups
+    visits = count_row_visits(amounts, seed)
+    return starts(visits)[indptr], np.repeat(item, visits), group_starts
+
 
 BY_ITEM = ("item", "bias", *(by_item for _, by_item in TERMS))  # parameters in the order of the labels
 BY_USER = tuple(name for name in Parameters._fields if name not in BY_ITEM)

@@ -8,17 +8,21 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from shortlist.content.fields import Field
-from shortlist.content.matrices import pack_matrix, resize_matrix, to_rows, unpack_matrix
-from shortlist.content.space import FeatureSpace, align_rows
+from shortlist.content.features import (
+    FeatureSpace,
+    Field,
+    align_rows,
+    pack_matrix,
+    resize_matrix,
+    to_rows,
+    unpack_matrix,
+)
 from shortlist.core.checks import check_array
 from shortlist.core.ragged import ItemSets, read_only, starts
 from shortlist.data.history import History
 from shortlist.data.items import Items
-from shortlist.kernels.item_stats import DAY, SalesIndex, UserLog
-from shortlist.kernels.links import LinkTable
-from shortlist.kernels.postings import score_rows
-from shortlist.kernels.snapshots import Snapshots
+from shortlist.kernels.replay import DAY, LinkTable, SalesIndex, Snapshots, UserLog
+from shortlist.kernels.sparse import score_rows
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 NEW_DAYS = 30  # items are new for so long after their first sale

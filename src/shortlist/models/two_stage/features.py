@@ -9,19 +9,21 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from shortlist.core.ragged import read_only
-from shortlist.kernels.candidates import DECAYS, EASEWeights, GivenCandidates
-from shortlist.kernels.item_stats import ReplayState, UserLog
-from shortlist.kernels.links import Links
-from shortlist.kernels.snapshots import (
+from shortlist.kernels.replay import (
+    DECAYS,
     N_FEATURES,
     N_USER_FEATURES,
+    EASEWeights,
     FeatureRows,
+    GivenCandidates,
+    Links,
+    ReplayState,
     Snapshots,
+    UserLog,
     fill_features,
 )
 from shortlist.models.two_stage.content import ItemContent, first_sales
-from shortlist.models.two_stage.quantities import Quantities
-from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
+from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, Quantities
 from shortlist.types import Bools, Floats, Ints, Longs
 
 T = TypeVar("T")

@@ -1,33 +1,353 @@
 """Snapshots: users at points in time, and the item statistics that were known then."""
 
+from abc import ABC, abstractmethod
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from scipy.sparse import csr_array
 
+from shortlist.core.glm import fit_item_weights
 from shortlist.core.ragged import read_only, starts
+from shortlist.data.columns import without_negative
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
-from shortlist.data.negative_rows import without_negative
-from shortlist.kernels.candidates import CHUNK, DECAYS, Scratch
-from shortlist.kernels.item_stats import (
+from shortlist.kernels.replay import (
+    CHUNK,
     DAY,
+    DECAYS,
+    EASEWeights,
     EventLog,
     ItemStats,
+    Links,
+    LinkTable,
+    MergeScratch,
+    NewPairs,
+    PairKind,
     ReplayState,
     Rules,
     SalesIndex,
+    Scratch,
+    Snapshots,
     UserLog,
+    close_gaps,
     fill_gaps,
     fill_trend,
+    list_pairs,
+    merge_links,
     replay_until,
 )
-from shortlist.kernels.snapshots import Snapshots
-from shortlist.models.two_stage.quantities import Quantities
-from shortlist.models.two_stage.rolling_ease import RollingEASE
-from shortlist.models.two_stage.rolling_links import RollingLinks
 from shortlist.models.weighting import COUNT_ROWS, WeightTransform
-from shortlist.types import Doubles, Ints, Longs
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+
+QUANTITY_FEATURES = (
+    "own_quantity_last",  # of the user's last purchase of the item
+    "own_quantity_mean",  # of all of them
+    "own_quantity_sum",
+    "own_supply_used",  # days since the last purchase, per days that its quantity lasts at the user's rate
+    "own_returned",  # what the user returned of the item, or dislikes it
+    "item_quantity_mean",  # of all users
+    "item_returned_share",
+    "user_quantity_mean",  # of all items
+)
+
+
+class TimedSums:
+    """Rows of groups in order of time, with running sums: what was known of a group before a time."""
+
+    def __init__(self, group: Longs, time: Longs, amount: Doubles) -> None:
+        order = np.lexsort((time, group))
+        self.time, self.amount, n = time[order], amount[order], order.size
+        self.groups, rank = np.unique(group[order], return_inverse=True)
+        self.times, time_rank = np.unique(self.time, return_inverse=True)
+        self.key = rank * (self.times.size + 1) + time_rank
+        self.first = np.searchsorted(rank, np.arange(self.groups.size))
+        is_bought = self.amount >= 0
+        self.n = _running_sum(is_bought.astype(np.float64))
+        self.bought = _running_sum(np.where(is_bought, self.amount, 0.0))
+        self.returned = _running_sum(np.where(is_bought, 0.0, -self.amount))
+        self.last = np.maximum.accumulate(np.where(is_bought, np.arange(n), -1))
+
+    def before(self, group: Longs, at: Longs) -> "Span":
+        """The rows of each group (n,) before each time (n,)."""
+        if not self.groups.size:
+            return Span(self, np.zeros(group.size, np.int64), np.zeros(group.size, np.int64))
+        place = np.minimum(np.searchsorted(self.groups, group), self.groups.size - 1)
+        first = self.first[place]
+        end = np.searchsorted(self.key, place * (self.times.size + 1) + np.searchsorted(self.times, at))
+        return Span(self, first, np.where(self.groups[place] == group, end, first))
+
+
+def _running_sum(values: Doubles) -> Doubles:
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+class Span(NamedTuple):
+    """Consecutive rows first … end - 1 of `sums`, for each of n questions."""
+
+    sums: TimedSums
+    first: Longs
+    end: Longs
+
+    def total(self, values: Doubles) -> Doubles:
+        """(n,) from a running sum."""
+        return values[self.end] - values[self.first]
+
+    def mean(self) -> Doubles:
+        """(n,) mean quantity of the purchases; NaN without any."""
+        return _divide(self.total(self.sums.bought), self.total(self.sums.n))
+
+    def last(self) -> tuple[Bools, Longs]:
+        """(n,) whether there is a purchase, and the row of the last one."""
+        if not self.sums.last.size:
+            return np.zeros(self.end.size, np.bool_), self.end
+        row = self.sums.last[np.maximum(self.end - 1, 0)]
+        return (self.end > self.first) & (row >= self.first), np.maximum(row, 0)
+
+
+def _divide(part: Doubles, whole: Doubles) -> Doubles:
+    return np.asarray(np.divide(part, whole, where=whole > 0, out=np.full(part.size, np.nan)))
+
+
+class Quantities(NamedTuple):
+    """What rows count, by user and item, by user and by item."""
+
+    n_items: int
+    by_pair: TimedSums
+    by_user: TimedSums
+    by_item: TimedSums
+
+    @classmethod
+    def of(cls, data: Interactions, basket_times: Longs, transform: WeightTransform) -> "Quantities":
+        """Of all rows, returns included; rows without weights count 1."""
+        time = np.repeat(basket_times, np.diff(data.baskets))
+        amount = transform.of_rows(data)
+        amount = np.ones(data.n_rows) if amount is None else amount
+        user, item = data.user.astype(np.int64), data.item.astype(np.int64)
+        sums = (TimedSums(group, time, amount) for group in (user * data.n_items + item, user, item))
+        return cls(data.n_items, *sums)
+
+    def features(self, user: Ints, item: Ints, at: Longs) -> Floats:
+        """(n, len(QUANTITY_FEATURES)) of users and items as of times (n,)."""
+        pair = self.by_pair.before(user.astype(np.int64) * self.n_items + item, at)
+        own, (has_own, last) = pair.sums, pair.last()
+        total, returned = pair.total(own.bought), pair.total(own.returned)
+        last_quantity, supply = (np.full(item.size, np.nan) for _ in range(2))
+        if own.time.size:
+            last_quantity = np.where(has_own, own.amount[last], np.nan)
+            days = np.where(has_own, own.time[last] - own.time[np.minimum(pair.first, last)], 0) / DAY
+            since = np.where(has_own, at - own.time[last], 0) / DAY
+            per_day = _divide(total - last_quantity, days)  # what was bought before was used up since then
+            supply = _divide(since * per_day, np.where(has_own, last_quantity, 0.0))
+        all_users = self.by_item.before(item.astype(np.int64), at)
+        item_bought, item_returned = (
+            all_users.total(values) for values in (all_users.sums.bought, all_users.sums.returned)
+        )
+        columns = (
+            last_quantity,
+            pair.mean(),
+            total,
+            supply,
+            returned,
+            all_users.mean(),
+            _divide(item_returned, item_bought),
+            self.by_user.before(user.astype(np.int64), at).mean(),
+        )
+        return np.stack(columns, axis=1).astype(np.float32)
+
+
+T = TypeVar("T")
+
+
+class Rolling(ABC, Generic[T]):
+    """Solutions after a growing number of baskets, each computed when it is first needed.
+
+    The times of the solutions depend only on the number of earlier baskets, so later events change nothing.
+    Safe for concurrent use; cached solutions are not pickled.
+    """
+
+    max_cached: int
+
+    def __init__(self, log: EventLog, n_items: int, first: int, growth: float) -> None:
+        self.log, self.n_items = log, n_items
+        self.times = log.users.time[log.order]
+        n_steps = int(np.log(max(log.order.size / first, 1)) / np.log(growth)) + 2
+        sizes = np.unique((first * growth ** np.arange(n_steps)).astype(np.int64))
+        self.sizes = sizes[sizes <= log.order.size]  # the last one rounded down may be small enough
+        self._cache: dict[int, T] = {}
+        self._lock = RLock()
+
+    def take_solutions(self, known: "Rolling[T]", until: int) -> None:
+        """Take over the solutions of a shorter history from the baskets before `until`."""
+        with known._lock:
+            found = dict(known._cache)
+        for number, solution in found.items():
+            if known.times[known.sizes[number - 1] - 1] < until:
+                self._cache[number] = self._extend(solution, self.n_items - known.n_items)
+
+    def solutions_before(self, at: Longs) -> Longs:
+        """(n,) number of solutions before each time."""
+        return np.searchsorted(self.sizes, np.searchsorted(self.times, at), side="right")
+
+    def solution(self, number: int) -> T:
+        """The number-th solution; 0: nothing is known yet."""
+        if number == 0:
+            return self._empty()
+        with self._lock:
+            if number not in self._cache:
+                before = max((known for known in self._cache if known < number), default=0)
+                self._make_room({before, self.sizes.size})  # a solution may be counted on from the one before
+                found = self._solve(number)
+                self._make_room({self.sizes.size})
+                self._cache[number] = found
+            return self._cache[number]
+
+    def _make_room(self, needed: set[int]) -> None:
+        """Forget the oldest cached solutions that are not needed. Most requests need the last one of all."""
+        for number in list(self._cache):
+            if len(self._cache) >= self.max_cached and number not in needed:
+                del self._cache[number]
+
+    @abstractmethod
+    def _empty(self) -> T:
+        """What is known before the first solution."""
+
+    @abstractmethod
+    def _solve(self, number: int) -> T:
+        """Compute the number-th solution."""
+
+    @abstractmethod
+    def _extend(self, solution: T, more: int) -> T:
+        """The same solution for a history with more items."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_cache": {}, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=RLock())
+
+
+MAX_ITEMS = 1000  # items with the most buyers; the others have no weights
+EASE_FIRST_BASKETS = 100  # baskets before the first solution
+EASE_GROWTH = 1.25  # growth in baskets from one solution to the next
+REG = 100.0
+
+
+class RollingEASE(Rolling[EASEWeights]):
+    """EASE weights of the last solution before a given time."""
+
+    max_cached = 4
+
+    def __init__(self, log: EventLog, n_items: int) -> None:
+        super().__init__(log, n_items, EASE_FIRST_BASKETS, EASE_GROWTH)
+        users, order = log.users, log.order
+        position = np.empty(order.size, np.int64)
+        position[order] = np.arange(order.size)
+        rows = np.flatnonzero(users.gap < 0)  # each user's first purchase of an item
+        basket = np.repeat(np.arange(users.time.size), np.diff(users.baskets))[rows]
+        by_time = np.argsort(position[basket], kind="stable")
+        self.position, self.rows = position[basket][by_time], rows[by_time]
+        self.owner = log.owner[basket[by_time]]
+
+    def _empty(self) -> EASEWeights:
+        return EASEWeights(
+            np.full(self.n_items, -1, np.int32), np.empty(0, np.int32), np.empty((0, 0), np.float32)
+        )
+
+    def _extend(self, solution: EASEWeights, more: int) -> EASEWeights:
+        return solution._replace(row=np.pad(solution.row, (0, more), constant_values=-1))
+
+    def _solve(self, number: int) -> EASEWeights:
+        """Weights from the first baskets."""
+        end = int(np.searchsorted(self.position, self.sizes[number - 1]))
+        item, owner = self.log.users.item[self.rows[:end]], self.owner[:end]
+        buyers = np.bincount(item, minlength=self.n_items)
+        items = np.argsort(-buyers, kind="stable")[: min(MAX_ITEMS, int((buyers > 1).sum()))].astype(np.int32)
+        if not items.size:
+            return self._empty()
+        row = np.full(self.n_items, -1, np.int32)
+        row[items] = np.arange(items.size, dtype=np.int32)
+        kept = row[item] >= 0
+        bought = csr_array(
+            (np.ones(int(kept.sum())), (owner[kept], row[item[kept]])),
+            shape=(self.log.users.user_baskets.size - 1, items.size),
+        )
+        return EASEWeights(row, items, _round_weights(fit_item_weights(bought, REG)))
+
+
+def _round_weights(weights: Floats) -> Floats:
+    """Round to three digits, so that the number of threads of the linear algebra has no influence."""
+    return weights.astype(np.float16).astype(np.float32)
+
+
+LINKS_FIRST_BASKETS = 10  # baskets before the first solution
+LINKS_GROWTH = 1.05  # growth in baskets from one solution to the next
+MAX_LINKS = 300  # per item and table; lighter pairs are forgotten
+
+
+class RollingLinks(Rolling[Links]):
+    """The heaviest links of each item after the last solution before a given time."""
+
+    max_cached = 2
+
+    def __init__(self, log: EventLog, n_items: int, rules: Rules) -> None:
+        super().__init__(log, n_items, LINKS_FIRST_BASKETS, LINKS_GROWTH)
+        window, decay = rules.transition_window, float(rules.decay)
+        self.kinds = PairKind(0, decay, False), PairKind(window, decay, False), PairKind(window, decay, True)
+
+    def _empty(self) -> Links:
+        n = self.n_items
+        none = LinkTable(
+            read_only(np.zeros(n + 1, np.int64)),
+            read_only(np.empty(0, np.int32)),
+            read_only(np.empty(0, np.float32)),
+            read_only(np.zeros(n)),
+        )
+        return Links(none, none, none)
+
+    def _solve(self, number: int) -> Links:
+        """Count on from the nearest cached solution, always in the same steps: links may be forgotten."""
+        last = max((known for known in self._cache if known < number), default=0)
+        found = self._cache[last] if last else self._empty()
+        edges = [0, *self.sizes.tolist()]
+        for step in range(last, number):
+            positions = edges[step], edges[step + 1]
+            found = Links(*(self._add(*each, positions) for each in zip(found, self.kinds, strict=True)))
+        return found
+
+    def _add(self, known: LinkTable, kind: PairKind, positions: tuple[int, int]) -> LinkTable:
+        """The table with the pairs of more baskets."""
+        n, none = self.n_items, np.empty(0, np.int32)
+        room = np.zeros(n, np.int64)
+        list_pairs(self.log, positions, kind, room, none, none.astype(np.float32))
+        begin = starts(room)
+        end, size = begin[:-1].copy(), int(begin[-1])
+        new = NewPairs(begin[:-1], end, np.empty(size, np.int32), np.empty(size, np.float32))
+        list_pairs(self.log, positions, kind, end, new.other, new.weight)
+        first = starts(np.minimum(np.diff(known.starts) + end - begin[:-1], MAX_LINKS))
+        size = int(first[-1])
+        out = LinkTable(first, np.empty(size, np.int32), np.empty(size, np.float32), np.empty(n))
+        scratch = MergeScratch(np.zeros(n, np.float32), np.empty(n, np.int32), np.empty(n, np.float32))
+        kept = np.empty(n, np.int64)
+        merge_links(known, new, MAX_LINKS, scratch, out, kept)
+        size = close_gaps(first, kept, out.other, out.weight)
+        return LinkTable(
+            read_only(first), read_only(out.other[:size]), read_only(out.weight[:size]), read_only(out.total)
+        )
+
+    def _extend(self, solution: Links, more: int) -> Links:
+        return Links(*(_extend_table(table, more) for table in solution))
+
+
+def _extend_table(table: LinkTable, more: int) -> LinkTable:
+    """The same links, followed by items without any."""
+    if not more:
+        return table
+    return table._replace(
+        starts=read_only(np.pad(table.starts, (0, more), mode="edge")),
+        total=read_only(np.pad(table.total, (0, more))),
+    )
+
 
 WINDOWS = (1, 3, 7, 14, 30)  # days of recent sales
 TREND_WINDOW = WINDOWS[1] * DAY

@@ -1,37 +1,137 @@
 """TwoStage: candidates from several sources, ranked by boosted trees over features of user and item."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from shortlist.content.space import FeatureSpace, extend_items
+from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import check_array, check_names
-from shortlist.core.engine import Engine, check_engine
-from shortlist.core.estimator import MAX_SEED, check_number, check_whole, short_repr
-from shortlist.core.ragged import ItemSets, starts
-from shortlist.core.threads import thread_count
-from shortlist.core.trees import TreeParams, bin_columns
+from shortlist.core.engine import Engine, check_engine, thread_count
+from shortlist.core.params import MAX_SEED, check_number, check_whole, short_repr
+from shortlist.core.ragged import ItemSets, read_only, starts
+from shortlist.core.trees import Text, TreeEnsemble, TreeParams, bin_columns
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError, ModelFileError
-from shortlist.kernels.item_stats import DAY, Rules
-from shortlist.models.contract import FitOptions
-from shortlist.models.new_items import ContentRecommender
+from shortlist.kernels.replay import DAY, GivenCandidates, Rules, Snapshots
+from shortlist.models.base import ContentRecommender, FitOptions, ModelState
 from shortlist.models.two_stage.content import PREFIX, ItemContent
-from shortlist.models.two_stage.ensembles import train_ensembles
-from shortlist.models.two_stage.examples import Examples, collect_examples
-from shortlist.models.two_stage.feature_groups import merge_by_group
-from shortlist.models.two_stage.features import FEATURES, USER_FEATURES
-from shortlist.models.two_stage.quantities import QUANTITY_FEATURES
-from shortlist.models.two_stage.request_blocks import compute_blocks
-from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
-from shortlist.models.two_stage.state import TwoStageState, build_state, resize_content
+from shortlist.models.two_stage.features import FEATURES, PROPOSED, USER_FEATURES, Block, compute_features
+from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES, WINDOWS, EventReplay
+from shortlist.models.two_stage.training import Examples, collect_examples, train_ensembles
 from shortlist.models.weighting import WeightParams
-from shortlist.recommend.explain import Contributions
+from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
-from shortlist.types import Doubles, Floats, Ints
+from shortlist.types import Doubles, Floats, Ints, Longs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TwoStageState(ModelState):
+    """The trained trees, and the history in a form that can be replayed."""
+
+    replay: EventReplay
+    ranker_texts: tuple[Text, ...]
+    size_text: Text
+    ranker: TreeEnsemble  # log-odds that the next basket contains the candidate
+    size_trees: TreeEnsemble  # logarithm of the size of the next basket
+    content: ItemContent | None = None
+
+
+def resize_content(content: ItemContent | None, history: History) -> ItemContent | None:
+    return None if content is None else content.resize(history.n_items)
+
+
+def build_state(
+    replay: EventReplay, texts: tuple[Text, ...], size_text: Text, content: ItemContent | None
+) -> TwoStageState:
+    return TwoStageState(
+        history=replay.history,
+        replay=replay,
+        ranker_texts=texts,
+        size_text=size_text,
+        ranker=TreeEnsemble(*texts),
+        size_trees=TreeEnsemble(size_text),
+        content=content,
+    )
+
+
+BASKETS = "the user's baskets"
+BY_PREFIX = {  # the first prefix that fits
+    PREFIX: "content of the item",
+    "own_": "own purchases",
+    "user_": BASKETS,
+    "together_": "bought together",
+    "after_": "bought after own items",
+    "before_": "bought before own items",
+    "ease": "similar items (EASE)",
+    "sales_per_buyer": "repeat purchases of all buyers",
+    "repeat_": "repeat purchases of all buyers",
+    "sales_": "recent sales",
+    "trend_": "recent sales",
+    "sales": "total sales",
+    "item_": "the item in general",
+    "buyer_": "usual buyers",
+    "experience_": "usual buyers",
+}
+
+
+def group_of(feature: str) -> str:
+    """What a feature is about."""
+    if feature in FEATURES[USER_FEATURES]:
+        return BASKETS
+    return next(words for prefix, words in BY_PREFIX.items() if feature.startswith(prefix))
+
+
+def merge_by_group(features: Sequence[str], amounts: Doubles) -> list[list[tuple[str, float]]]:
+    """(n_items, n_features) contributions as (words, sum over the features of the group), largest first."""
+    groups = [group_of(one) for one in features]
+    names = list(dict.fromkeys(groups))
+    sums = np.zeros((amounts.shape[0], len(names)))
+    for column, group in enumerate(groups):
+        sums[:, names.index(group)] += amounts[:, column]
+    return [largest_first(names, row) for row in sums]
+
+
+def compute_blocks(
+    request: RecommendRequest[Any], candidates: ItemSets | None
+) -> tuple[Longs, Iterator[Block]]:
+    """(order, blocks): snapshot number k is that of user order[k] of the request."""
+    replay: EventReplay = request.state.replay
+    visible, quantities = request.users, replay.layout.quantities
+    at = _prediction_times(request)
+    order = np.argsort(at, kind="stable")
+    users, given = replay.layout.log.users, PROPOSED
+    if request.is_session:
+        visible, users = request.rows, replay.session_log(request.history, at)
+        quantities = replay.session_quantities(request.history, users.time)
+    snapshots = Snapshots(visible[order], at[order], np.full(at.size, -1, np.int64))
+    if candidates is not None:
+        sets = candidates.take(order)
+        given = GivenCandidates(read_only(sets.indptr), read_only(sets.items), True)
+    n_threads = thread_count(request.n_threads)
+    content = request.state.content
+    return order, compute_features(replay, users, snapshots, given, n_threads, quantities, content)
+
+
+def _prediction_times(request: RecommendRequest[Any]) -> Longs:
+    """(n,) microseconds; by default just after the last event, a session's own events included.
+
+    Without times, it is the day after the user's last basket.
+    """
+    known = request.history
+    if not request.state.history.has_times:
+        return np.diff(known.user_baskets) * DAY
+    if request.timestamps is not None:
+        return request.timestamps
+    at: Longs = np.full(len(request), request.state.history.end_time)
+    if request.is_session and known.time is not None and known.n_rows:
+        last = known.time[np.maximum(known.indptr[1:] - 1, 0)] + 1
+        at = np.maximum(at, np.where(np.diff(known.indptr) > 0, last, at))
+    return at
+
 
 BATCH = 4096  # users scored at once
 

@@ -1,0 +1,295 @@
+"""Hold out, fit, rank, refit: the one implementation behind `sl.fit`, `sl.tune` and the command line."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from shortlist.core.engine import Engine
+from shortlist.cutoff.base import Cutoff
+from shortlist.data.interactions import Interactions
+from shortlist.data.items import Items
+from shortlist.data.lists import RankedLists
+from shortlist.errors import ConfigError, DataError
+from shortlist.evaluation import best_fixed_n, fixed_n_curve
+from shortlist.kernels.replay import DAY
+from shortlist.models.base import MODEL_MODULES, Recommender, find_model_class
+from shortlist.models.factorization.training import Progress
+from shortlist.models.strict_time import find_visits, lists_over_time
+from shortlist.recommend.recommend import concat_lists
+from shortlist.split import Split, last_basket
+from shortlist.types import Bools, Longs
+
+EpochProgress = Callable[[Progress], None]
+MIN_RETURNING_SHARE = 0.1  # share of users with two baskets that a hold-out of last baskets needs
+HOLD_OUT_ONE_IN = 5  # otherwise one in this many items of each user is held out; by time, of all rows
+VALIDATIONS = ("last_basket", "by_time")
+
+Validating = Literal["last_basket", "by_time"] | Split
+
+
+class Holdout(NamedTuple):
+    """Interactions to fit on, and the later ones to predict."""
+
+    history: Interactions
+    truth: Interactions
+    description: str
+    later: Interactions | None = None  # under strict time: all events after the history, to be observed
+
+
+def hold_out(data: Interactions, seed: int = 0, validation: Validating = "last_basket") -> Holdout:
+    """Hold out what `validation` says; a split must be one of `data`."""
+    if isinstance(validation, Split):
+        return _hold_out_split(data, validation)
+    if validation not in VALIDATIONS:
+        raise ConfigError(
+            f"validation must be one of {', '.join(VALIDATIONS)} or a Split, got {repr(validation)[:80]}; "
+            "choose one."
+        )
+    return by_time(data) if validation == "by_time" else _last_or_random(data, seed)
+
+
+def _last_or_random(data: Interactions, seed: int) -> Holdout:
+    """Hold out each user's last basket where users return, else a random share of each user's items."""
+    n_baskets = np.diff(data.user_baskets)
+    returning = int((n_baskets > 1).sum())
+    if returning >= max(2, MIN_RETURNING_SHARE * int((n_baskets > 0).sum())):
+        return last_baskets(data)[0]
+    held = _random_items(data, seed)
+    history, truth = data.where(~held), data.where(held)
+    n = truth.active_users.size
+    if n < 2:
+        raise DataError(
+            f"validation needs at least two users with two items each, got {n}; add more history, or fit "
+            "one model without validation."
+        )
+    return Holdout(
+        history, truth, f"one item in {HOLD_OUT_ONE_IN} of {n:,} users, drawn at random (few users return)"
+    )
+
+
+def last_baskets(data: Interactions, n_folds: int = 1) -> list[Holdout]:
+    """Hold out each user's last basket; every further fold does the same one basket earlier."""
+    folds = []
+    for _ in range(n_folds):
+        split = last_basket(data)
+        n = split.test.active_users.size
+        folds.append(Holdout(split.train_valid, split.test, f"the last baskets of {n:,} users"))
+        data = split.train_valid
+    return folds
+
+
+def by_time(data: Interactions, cut: int | None = None) -> Holdout:
+    """Hold out each user's first basket at or after a cut, by default at the last fifth of the rows.
+
+    Only users with events before the cut are held out. All parts share the ids of `data`.
+    """
+    if data.time is None or not data.n_rows:
+        raise DataError(
+            "validation by time needs timestamps, got none; pass the timestamp column when reading, or "
+            "validation='last_basket'."
+        )
+    if cut is None:
+        cut = int(np.sort(data.time)[data.n_rows - -(-data.n_rows // HOLD_OUT_ONE_IN)])
+    before = data.time < cut
+    history, later = data.where(before), data.where(~before)
+    assert later.time is not None
+    known = np.diff(history.indptr) > 0
+    first = later.time == later.time[np.minimum(later.indptr[:-1], later.n_rows - 1)][later.user]
+    truth = later.where(first & known[later.user])
+    n = truth.active_users.size
+    day = str(np.datetime64(cut, "us").astype("datetime64[s]"))
+    if n < 2:
+        raise DataError(
+            f"validation by time needs at least two users with events before and after {day}, got {n}; "
+            "add more history, or pass validation='last_basket'."
+        )
+    return Holdout(history, truth, f"the first baskets of {n:,} users from {day} on, strict time", later)
+
+
+def _hold_out_split(data: Interactions, split: Split) -> Holdout:
+    """The validation part of a split of `data`, under strict time if all of it is later than the training."""
+    if data.fingerprint != split.train_valid.fingerprint:
+        raise ConfigError(
+            "validation must be a split whose train_valid is the data, got another one; call "
+            "sl.fit(split.train_valid, validation=split)."
+        )
+    train, valid = split.train, split.valid
+    n = valid.active_users.size
+    if n < 2 or not train.n_rows:
+        raise DataError(
+            f"validation needs at least two users in the split's valid part, got {n}; cut earlier."
+        )
+    if train.time is not None and valid.time is not None and train.time.max() < valid.time.min():
+        return by_time(data, int(train.time.max()) + 1)
+    return Holdout(train, valid, f"the validation part of the split, {n:,} users")
+
+
+def strict_folds(data: Interactions, n_folds: int) -> list[Holdout]:
+    """Hold out by time; every further fold does the same on the events before the cut."""
+    folds = []
+    for _ in range(n_folds):
+        folds.append(by_time(data))
+        data = folds[-1].history
+    return folds
+
+
+def _random_items(data: Interactions, seed: int) -> Bools:
+    """(n_rows,) whether the row is held out; all rows of a held-out item are, and each user keeps an item."""
+    indptr, items = data.item_sets
+    sizes = np.diff(indptr)
+    owner = np.repeat(np.arange(data.n_users), sizes)
+    order = np.lexsort((np.random.default_rng(seed).random(items.size), owner))
+    position = np.empty(items.size, np.int64)  # in the random order of the user's items
+    position[order] = np.arange(items.size) - indptr[owner]
+    n_held = np.where(sizes > 1, np.maximum(sizes // HOLD_OUT_ONE_IN, 1), 0)
+    keys = owner * data.n_items + items
+    row = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
+    held: Bools = (position < n_held[owner])[row]
+    return held
+
+
+def build_model(name: str, params: dict[str, Any]) -> Recommender:
+    """Build an unfitted model from its class name and parameters."""
+    known = list(MODEL_MODULES)
+    if name not in known:
+        near = get_close_matches(name, known, 1)
+        advice = f"did you mean {near[0]!r}?" if near else "choose one."
+        raise ConfigError(f"model must be one of {', '.join(known)}, got {name!r}; {advice}")
+    return find_model_class(name)().set_params(**params)
+
+
+def fit_model(
+    model: Recommender,
+    data: Interactions,
+    *,
+    valid: Interactions | None = None,
+    progress: EpochProgress | None = None,
+    engine: Engine | None = None,
+    items: Items | None = None,
+) -> Recommender:
+    """Fit a clone; unlike `model.fit`, Ctrl-C is raised, so that no half-trained model is used.
+
+    A model that cannot train on a cluster is trained in this process; one that cannot use items gets none.
+    """
+    place = engine if model.uses_engine else None
+    content = items if model.uses_content else None
+    fresh = model.clone().fit(data, valid=valid, progress=progress, engine=place, items=content)
+    if fresh.stopped_ == "interrupted":
+        raise KeyboardInterrupt
+    return fresh
+
+
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """A model fitted on the history of a hold-out, with its candidates for the users in the truth."""
+
+    model: Recommender
+    holdout: Holdout
+    n_candidates: int
+    metric: str = "f1"
+    filter_seen: bool | None = None
+    n_threads: int = 0
+    engine: Engine | None = None
+    given: RankedLists | None = None  # the candidates, if they are known
+    items: Items | None = None
+
+    @cached_property
+    def candidates(self) -> RankedLists:
+        """The top `n_candidates` candidates at the time of each held-out basket."""
+        truth = self.holdout.truth
+        if self.given is not None:
+            return self.given
+        if self.holdout.later is not None:
+            return self._candidates_over_time(self.holdout.later)
+        return self.model.recommend(
+            truth.users.to_ids(truth.active_users),
+            N=self.n_candidates,
+            filter_seen=self.filter_seen,
+            n_threads=self.n_threads,
+            at=truth,
+        )
+
+    def _candidates_over_time(self, later: Interactions) -> RankedLists:
+        """The candidates of a model that has observed, once a day, what happened before."""
+        visits = find_visits(self.holdout.truth, "first")
+        parts = list(
+            lists_over_time(
+                self.model,
+                later,
+                visits,
+                every=DAY,
+                N=self.n_candidates,
+                filter_seen=self.filter_seen,
+                n_threads=self.n_threads,
+            )
+        )
+        numbers = np.concatenate([numbers for numbers, _ in parts])
+        items = parts[-1][1].item_ids  # known ids keep their index, new ones follow
+        lists = concat_lists([replace(part, item_ids=items, item_names=None) for _, part in parts])
+        return lists.take(np.argsort(visits.users[numbers]))
+
+    @cached_property
+    def curve(self) -> pl.DataFrame:
+        """Metrics of every fixed N up to `n_candidates`, averaged over all users in the truth."""
+        return fixed_n_curve(self.candidates, self.holdout.truth, range(1, self.n_candidates + 1))
+
+    @property
+    def N(self) -> int:  # noqa: N802
+        """The fixed N with the highest metric."""
+        return best_fixed_n(self.curve, self.metric)
+
+    @property
+    def score(self) -> float:
+        """The metric at the best fixed N."""
+        return float(self.curve[self.metric].max())  # type: ignore[arg-type]
+
+    @property
+    def n_epochs(self) -> int | None:
+        """The best number of epochs; None for models without epochs."""
+        return self.model.n_epochs_
+
+    def restrict(self, numbers: Longs) -> "Validation":
+        """The same model and candidates for some of the held-out users, given by their position."""
+        holdout, kept = self.holdout, np.zeros(self.holdout.truth.n_users, np.bool_)
+        kept[holdout.truth.active_users[numbers]] = True
+        truth = holdout.truth.where(kept[holdout.truth.user])
+        description = f"{numbers.size:,} of {holdout.description}"
+        part = Holdout(holdout.history, truth, description, holdout.later)
+        return replace(self, holdout=part, given=self.candidates.take(numbers))
+
+    def fit_cutoff(self, cutoff: Cutoff) -> Cutoff:
+        """Fit a clone of the cutoff on the candidates."""
+        history, truth = self.holdout.history, self.holdout.truth
+        return cutoff.clone().fit(self.candidates, truth, history=history)
+
+    def refit(self, data: Interactions, *, progress: EpochProgress | None = None) -> Recommender:
+        """Fit the model on all of `data`, for the best number of epochs."""
+        fresh = self.model.clone()
+        if self.n_epochs is not None:
+            fresh.set_params(n_epochs=self.n_epochs)
+        return fit_model(fresh, data, progress=progress, engine=self.engine, items=self.items)
+
+
+def validate(
+    model: Recommender,
+    holdout: Holdout,
+    *,
+    n_candidates: int,
+    metric: str = "f1",
+    filter_seen: bool | None = None,
+    n_threads: int = 0,
+    early_stopping: bool = True,
+    progress: EpochProgress | None = None,
+    engine: Engine | None = None,
+    items: Items | None = None,
+) -> Validation:
+    """Fit the model on the history of a hold-out; candidates and scores are computed on first use."""
+    history, truth = holdout.history, holdout.truth
+    valid = truth if early_stopping else None
+    fitted = fit_model(model, history, valid=valid, progress=progress, engine=engine, items=items)
+    return Validation(fitted, holdout, n_candidates, metric, filter_seen, n_threads, engine, items=items)

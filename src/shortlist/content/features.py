@@ -1,0 +1,540 @@
+"""FeatureSpace: the features of all fields side by side, learned from items and applied to new ones."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from scipy.sparse import csr_array, hstack
+
+from shortlist.core.checks import check_array, check_starts, check_text, check_whole_value, file_error
+from shortlist.core.ragged import read_only, starts
+from shortlist.data.history import History
+from shortlist.data.ids import UNKNOWN
+from shortlist.data.items import KINDS, Items, to_frame
+from shortlist.errors import DataError
+from shortlist.kernels.sparse import SparseRows, row_norms, scale_rows
+from shortlist.kernels.words import Bytes, count_words, fill_table, hash_words
+from shortlist.types import Doubles, Floats, Ints, Longs, State
+
+CHUNK_BYTES = 1 << 24  # text in memory as one array
+FIRST_SIZE = 1 << 16  # slots of the first table of words
+OTHER = r"[^\w]+"  # characters outside words; only needed where a text is not ASCII
+
+
+class Strings(NamedTuple):
+    """Strings as UTF-8 bytes, one after the other."""
+
+    text: Bytes  # (n_bytes,)
+    starts: Longs  # (n + 1,)
+
+    @classmethod
+    def of(cls, values: pl.Series) -> "Strings":
+        """Strings without nulls."""
+        joined = values.str.join("").item() if len(values) else ""
+        return cls(np.frombuffer(joined.encode(), np.uint8), starts(values.str.len_bytes().to_numpy()))
+
+    def to_list(self, numbers: Ints | Longs | None = None) -> list[str]:
+        """The strings at these numbers, or all."""
+        at = range(self.starts.size - 1) if numbers is None else numbers.tolist()
+        return [bytes(self.text[self.starts[n] : self.starts[n + 1]]).decode(errors="replace") for n in at]
+
+    def __len__(self) -> int:
+        return self.starts.size - 1
+
+    def to_arrays(self, name: str) -> dict[str, Any]:
+        """The arrays that `from_arrays` reads."""
+        return {f"{name}.text": self.text, f"{name}.starts": self.starts}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], name: str, n: int) -> "Strings":
+        """The n strings that were saved under a name; ModelFileError if they are not valid."""
+        text = check_array(arrays, f"{name}.text", np.uint8, (None,))
+        found = cls(text, check_starts(arrays, f"{name}.starts", n, text.size))
+        try:
+            found.to_list()
+        except UnicodeDecodeError:
+            raise file_error(name, "must be UTF-8 text") from None
+        return found
+
+
+@dataclass(eq=False)
+class WordTable:
+    """Numbers of words; texts are counted against it, and unknown words are added or skipped."""
+
+    hashes: State = dataclasses.field(default_factory=lambda: np.empty(0, np.uint64))  # (n_words,)
+
+    def __post_init__(self) -> None:
+        self._words: list[bytes] = []  # the new words, in the order of their numbers
+        self._resize(FIRST_SIZE)
+
+    @classmethod
+    def of(cls, words: Strings) -> "WordTable":
+        """A table of known words."""
+        hashes = np.empty(len(words), np.uint64)
+        hash_words(words.text, words.starts, hashes)
+        return cls(hashes)
+
+    def _resize(self, size: int) -> None:
+        """Make room for size / 2 words."""
+        while size < 4 * self.hashes.size:
+            size *= 2
+        self.keys, self.numbers = np.zeros(size, np.uint64), np.full(size, -1, np.int32)
+        fill_table(self.hashes, self.keys, self.numbers)
+
+    def count(self, texts: pl.Series, *, learn: bool) -> SparseRows:
+        """(n_texts, n_words) how often each word occurs in each text; nulls have no words."""
+        clean = _clean(texts)
+        sizes = clean.str.len_bytes().to_numpy()
+        step = np.searchsorted(starts(sizes), np.arange(0, int(sizes.sum()) + CHUNK_BYTES, CHUNK_BYTES))
+        edges = np.unique(np.concatenate([[0], step, [len(clean)]]))
+        parts = [self._count_chunk(clean[int(a) : int(b)], learn) for a, b in pairwise(edges)]
+        lengths = [np.diff(part.indptr) for part in parts]
+        return SparseRows(
+            starts(np.concatenate([np.empty(0, np.int64), *lengths])),
+            np.concatenate([np.empty(0, np.int32), *(part.columns for part in parts)]),
+            np.concatenate([np.empty(0, np.float32), *(part.values for part in parts)]),
+        )
+
+    def _count_chunk(self, texts: pl.Series, learn: bool) -> SparseRows:
+        """The counts of texts that fit into one array."""
+        text, at = Strings.of(texts)
+        n_known = self.hashes.size
+        most = int(((np.diff(at) + 1) // 2).sum())  # entries, if every second byte were a word
+        words, counts = np.empty(most, np.int32), np.empty(most, np.int32)
+        indptr = np.zeros(at.size, np.int64)
+        state = np.array([n_known, 0], np.int64)
+        row = 0
+        while row < at.size - 1:
+            room = self.keys.size // 2 if learn else n_known
+            places, latest = np.empty((room, 2), np.int64), np.full(room, -1, np.int64)
+            row = count_words(
+                read_only(text), read_only(at), row, self.keys, self.numbers, places, state, latest, indptr,
+                words, counts, learn,
+            )  # fmt: skip
+            self._add_words(text, places[self.hashes.size : state[0]])
+            if row < at.size - 1:
+                self._resize(2 * self.keys.size)
+        n = int(state[1])
+        return SparseRows(indptr, words[:n].copy(), counts[:n].astype(np.float32))
+
+    def _add_words(self, text: Bytes, places: Longs) -> None:
+        """Keep the spelling and the hash of new words."""
+        if not len(places):
+            return
+        raw = text.tobytes()
+        fresh = [raw[a:b] for a, b in places.tolist()]
+        self._words += fresh
+        found = Strings(np.frombuffer(b"".join(fresh), np.uint8), starts(places[:, 1] - places[:, 0]))
+        hashes = np.empty(len(found), np.uint64)
+        hash_words(found.text, found.starts, hashes)
+        self.hashes = np.concatenate([self.hashes, hashes])
+
+    def new_words(self) -> Strings:
+        """The words that were added, in the order of their numbers."""
+        sizes = np.array([len(word) for word in self._words], np.int64)
+        return Strings(np.frombuffer(b"".join(self._words), np.uint8), starts(sizes))
+
+
+def _clean(texts: pl.Series) -> pl.Series:
+    """Lower case, followed by a space; characters outside words become spaces where a text is not ASCII."""
+    lower = texts.cast(pl.String).fill_null("").str.to_lowercase()
+    is_ascii = lower.str.len_bytes() == lower.str.len_chars()
+    if not is_ascii.all():
+        lower = pl.select(
+            pl.when(pl.lit(is_ascii)).then(pl.lit(lower)).otherwise(pl.lit(lower).str.replace_all(OTHER, " "))
+        ).to_series()
+    return lower + " "
+
+
+def pack_matrix(name: str, matrix: csr_array) -> dict[str, Any]:
+    """A matrix as the arrays that `unpack_matrix` reads."""
+    return {
+        f"{name}.indptr": matrix.indptr.astype(np.int64),
+        f"{name}.columns": matrix.indices.astype(np.int32),
+        f"{name}.values": matrix.data.astype(np.float32),
+    }
+
+
+def unpack_matrix(name: str, arrays: dict[str, Any], n_rows: int, n_columns: int) -> csr_array:
+    """A matrix with sorted columns; ModelFileError if it is not valid."""
+    values = check_array(arrays, f"{name}.values", np.float32, (None,), limit=1e6)
+    columns = check_array(
+        arrays, f"{name}.columns", np.int32, (values.size,), low=0, high=max(n_columns - 1, 0)
+    )
+    indptr = check_starts(arrays, f"{name}.indptr", n_rows, values.size)
+    row = np.repeat(np.arange(n_rows), np.diff(indptr))
+    if ((np.diff(columns) <= 0) & (np.diff(row) == 0)).any():
+        raise file_error(f"{name}.columns", "must ascend in every row")
+    return csr_array((values, columns, indptr), shape=(n_rows, n_columns))
+
+
+def resize_matrix(matrix: csr_array, n_rows: int, n_columns: int) -> csr_array:
+    """The matrix with more empty rows and columns."""
+    if not n_rows and not n_columns:
+        return matrix
+    indptr = np.append(matrix.indptr, np.full(n_rows, matrix.indptr[-1], matrix.indptr.dtype))
+    shape = (matrix.shape[0] + n_rows, matrix.shape[1] + n_columns)
+    return csr_array((matrix.data, matrix.indices, indptr), shape=shape)
+
+
+def to_rows(matrix: csr_array) -> SparseRows:
+    """A SciPy matrix as the arrays that kernels read."""
+    return SparseRows(
+        read_only(matrix.indptr.astype(np.int64)),
+        read_only(matrix.indices.astype(np.int32)),
+        read_only(matrix.data.astype(np.float32)),
+    )
+
+
+PIVOT = 0.85  # share of a text's own length in its normalization (Singhal, Buckley and Mitra, 1996)
+N_KNOTS = 11  # numbers and dates are placed between the deciles of all items
+WORDS = ("text", "categories", "tags")  # kinds whose features are words of a dictionary
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """How the values of one column become features; learned from the items that `fit` sees."""
+
+    name: str
+    kind: str
+    words: Strings  # the features: words, categories or tags; none for numbers, dates and vectors
+    idf: Floats  # (n_words,)
+    mean_norm: float  # mean length of a text before normalization
+    knots: Doubles  # (n_knots,) of numbers and dates, ascending
+    n_features: int
+
+    @classmethod
+    def fit(cls, column: pl.Series, kind: str) -> tuple["Field", csr_array]:
+        """The field of a column, and the features (n_items, n_features) of its values."""
+        none = Strings(np.empty(0, np.uint8), np.zeros(1, np.int64))
+        empty, no_knots = np.empty(0, np.float32), np.empty(0)
+        if kind == "vector":
+            n = int(column.list.len().max() or 0)  # type: ignore[arg-type]
+            field = cls(column.name, kind, none, empty, 1.0, no_knots, n)
+            return field, field.transform(column)
+        if kind in ("numbers", "dates"):
+            values = to_numbers(column)
+            known = values[np.isfinite(values)]
+            knots = np.unique(np.quantile(known, np.linspace(0, 1, N_KNOTS))) if known.size else no_knots
+            field = cls(column.name, kind, none, empty, 1.0, knots, knots.size)
+            return field, field.transform(column)
+        counts, words = _count(column, kind)
+        df = np.bincount(counts.indices, minlength=len(words))
+        idf = np.log((1 + len(column)) / (1 + df)).astype(np.float32)
+        if kind != "text":
+            idf = idf + 1  # a category that all items have still says something beside a missing one
+        field = cls(column.name, kind, words, idf.astype(np.float32), 1.0, no_knots, len(words))
+        weighted = field._weigh(counts)
+        norms = _norms(weighted)
+        mean = float(norms[norms > 0].mean()) if (norms > 0).any() else 1.0
+        field = cls(column.name, kind, words, field.idf, mean, no_knots, len(words))
+        return field, field._normalize(weighted)
+
+    def transform(self, column: pl.Series) -> csr_array:
+        """(n_items, n_features) the features of values; unknown words are skipped."""
+        if self.kind == "vector":
+            return _unit_vectors(column, self.n_features)
+        if self.kind in ("numbers", "dates"):
+            return _interpolate(to_numbers(column), self.knots)
+        return self._normalize(self._weigh(_count(column, self.kind, self.words)[0]))
+
+    def _weigh(self, counts: csr_array) -> csr_array:
+        """(1 + log count) · idf."""
+        values = (1 + np.log(counts.data)) * self.idf[counts.indices]
+        return csr_array((values.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
+
+    def _normalize(self, weighted: csr_array) -> csr_array:
+        """Rows divided by their length; long texts by a little less, short ones by a little more."""
+        norms = _norms(weighted)
+        if self.kind == "text":
+            norms = np.where(norms > 0, (1 - PIVOT) * self.mean_norm + PIVOT * norms, 1)
+        values = np.empty(weighted.data.size, np.float32)
+        scale_rows(to_rows(weighted), 1 / np.where(norms > 0, norms, 1), values)
+        return csr_array((values, weighted.indices, weighted.indptr), shape=weighted.shape)
+
+    def labels(self, features: Longs) -> list[str]:
+        """What each feature means."""
+        if self.kind in ("text", "tags"):
+            return self.words.to_list(features)
+        if self.kind == "categories":
+            return [f"{self.name}: {word}" for word in self.words.to_list(features)]
+        if self.kind == "numbers":
+            return [f"{self.name} about {self.knots[at]:.4g}" for at in features]
+        if self.kind == "dates":
+            days = np.asarray(self.knots[features]).astype("datetime64[us]").astype("datetime64[D]")
+            return [f"{self.name} about {day}" for day in days]
+        return [self.name] * len(features)
+
+    def to_arrays(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(arrays, notes) that `from_arrays` reads."""
+        arrays = self.words.to_arrays(f"{name}.words") | {
+            f"{name}.idf": self.idf,
+            f"{name}.knots": self.knots,
+        }
+        return arrays, {
+            "name": self.name, "kind": self.kind, "mean_norm": self.mean_norm, "n_features": self.n_features,
+        }  # fmt: skip
+
+    @classmethod
+    def from_arrays(cls, name: str, arrays: Mapping[str, Any], notes: Any) -> "Field":
+        """The field that was saved; ModelFileError if it is not valid."""
+        if not isinstance(notes, dict):
+            raise file_error(name, "must be an object")
+        kind = check_text(notes, "kind", KINDS)
+        n = check_whole_value(notes, "n_features", 0, 2**31 - 1)
+        n_words = n if kind in WORDS else 0
+        words = Strings.from_arrays(arrays, f"{name}.words", n_words)
+        idf = check_array(arrays, f"{name}.idf", np.float32, (n_words,), low=0)
+        knots = check_array(
+            arrays, f"{name}.knots", np.float64, (n if kind in ("numbers", "dates") else 0,), strict=True
+        )
+        mean = notes.get("mean_norm")
+        if not isinstance(mean, float) or not 0 < mean < 1e30:
+            raise file_error(f"{name}.mean_norm", "must be a positive number")
+        return cls(check_text(notes, "name"), kind, words, idf, mean, knots, n)
+
+
+def _count(column: pl.Series, kind: str, known: Strings | None = None) -> tuple[csr_array, Strings]:
+    """(counts (n_items, n_words), words in alphabetical order); with `known` words, no others."""
+    if kind != "text":
+        return _count_values(column, known)
+    table = WordTable() if known is None else WordTable.of(known)
+    counts = table.count(column, learn=known is None)
+    words, columns = known, counts.columns
+    if words is None:
+        spelled = pl.Series(table.new_words().to_list(), dtype=pl.String)
+        order = spelled.arg_sort().to_numpy()
+        words = Strings.of(spelled.gather(order))
+        rank = np.empty(order.size, np.int32)
+        rank[order] = np.arange(order.size, dtype=np.int32)
+        columns = rank[counts.columns]
+    found = csr_array((counts.values, columns, counts.indptr), shape=(len(column), len(words)))
+    found.sort_indices()
+    return found, words
+
+
+def _count_values(column: pl.Series, known: Strings | None) -> tuple[csr_array, Strings]:
+    """Categories, or lists of tags, as counts; a tag counts once per item."""
+    frame = pl.DataFrame({"row": np.arange(len(column)), "value": column})
+    if column.dtype == pl.List(pl.String):
+        frame = frame.explode("value")
+    frame = frame.drop_nulls().unique().sort("row", "value")
+    if known is None:
+        values = frame["value"].unique().sort()
+        words = Strings.of(values)
+    else:
+        words, values = known, pl.Series(known.to_list(), dtype=pl.String)
+    numbered = pl.DataFrame({"value": values, "number": np.arange(len(values), dtype=np.int32)})
+    found = frame.join(numbered, on="value", how="inner").sort("row", "number")
+    indptr = starts(np.bincount(found["row"].to_numpy(), minlength=len(column)))
+    columns = found["number"].to_numpy()
+    ones = np.ones(columns.size, np.float32)
+    return csr_array((ones, columns, indptr), shape=(len(column), len(words))), words
+
+
+def to_numbers(column: pl.Series) -> Doubles:
+    """Numbers, or dates in microseconds; NaN where a value is missing."""
+    if column.dtype.is_temporal():
+        column = column.cast(pl.Datetime("us")).to_physical()
+    return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+
+def _interpolate(values: Doubles, knots: Doubles) -> csr_array:
+    """A value between two knots has a part of both, in unit length; values outside belong to the end."""
+    n = values.size
+    known = np.flatnonzero(np.isfinite(values)) if knots.size else np.empty(0, np.int64)
+    clipped = np.clip(values[known], knots[0], knots[-1]) if knots.size else values[known]
+    left = np.clip(np.searchsorted(knots, clipped, side="right") - 1, 0, max(knots.size - 2, 0))
+    right = np.minimum(left + 1, max(knots.size - 1, 0))
+    gap = np.where(right > left, knots[right] - knots[left], 1) if knots.size else np.ones(known.size)
+    part = np.where(right > left, (clipped - knots[left]) / gap, 0) if knots.size else np.zeros(known.size)
+    norm = np.hypot(part, 1 - part)
+    rows = np.concatenate([known, known])
+    columns = np.concatenate([left, right])
+    data = np.concatenate([(1 - part) / norm, part / norm]).astype(np.float32)
+    keep = data > 0
+    found = csr_array((data[keep], (rows[keep], columns[keep])), shape=(n, knots.size))
+    found.sort_indices()
+    return found
+
+
+def _unit_vectors(column: pl.Series, n_features: int) -> csr_array:
+    """Vectors in unit length; no entries where a vector is missing."""
+    lengths = column.list.len()
+    known = np.flatnonzero((lengths.fill_null(0) > 0).to_numpy())
+    if known.size and set(lengths.gather(known).unique()) != {n_features}:
+        raise DataError(
+            f"column {column.name!r:.60}: vectors must have {n_features} numbers as in fit, "
+            "got another length; use the same embedding."
+        )
+    values = column.gather(known).explode().to_numpy().astype(np.float64).reshape(known.size, -1)
+    norms = np.linalg.norm(values, axis=1, keepdims=True)
+    values = values / np.where(norms > 0, norms, 1)
+    sizes = np.zeros(len(column), np.int64)
+    sizes[known] = n_features
+    columns = np.tile(np.arange(n_features, dtype=np.int32), known.size)
+    flat = values.astype(np.float32).ravel()
+    return csr_array((flat, columns, starts(sizes)), shape=(len(column), n_features))
+
+
+def _norms(matrix: csr_array) -> Doubles:
+    """(n_rows,) Euclidean lengths."""
+    norms = np.empty(matrix.shape[0])
+    row_norms(to_rows(matrix), norms)
+    return norms
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSpace:
+    """The fields of items, in the order of their columns; field k owns features starts[k] … starts[k+1]."""
+
+    fields: tuple[Field, ...]
+
+    @classmethod
+    def fit(cls, items: Items) -> tuple["FeatureSpace", csr_array]:
+        """The space of these items, and their features (n_items, n_features)."""
+        pairs = [Field.fit(items.table[name], kind) for name, kind in items.kinds.items()]
+        if not sum(field.n_features for field, _ in pairs):
+            raise DataError(
+                f"items must have content, got none in {items!r:.120}; name the columns, such as "
+                "text=['title']."
+            )
+        return cls(tuple(field for field, _ in pairs)), _join([part for _, part in pairs])
+
+    def read(self, items: Items | Any) -> Items:
+        """Items as they are; columns of a table have the kinds of `fit`, whatever its size."""
+        if isinstance(items, Items):
+            return items
+        frame = to_frame(items)
+        columns: dict[str, list[str]] = {kind: [] for kind in KINDS}
+        for field in self.fields:
+            kind = frame.schema.get(field.name)
+            if kind is not None and (field.kind != "text" or kind in (pl.String, pl.Categorical, pl.Enum)):
+                columns[field.kind].append(field.name)
+        return Items.from_frame(
+            frame,
+            categories=columns["categories"] or None,
+            tags=columns["tags"] or None,
+            text=columns["text"] or None,
+            numbers=columns["numbers"] or None,
+            dates=columns["dates"] or None,
+            vector=columns["vector"][0] if columns["vector"] else None,
+        )
+
+    def transform(self, items: Items) -> csr_array:
+        """(n_items, n_features) the features of other items; missing columns are empty."""
+        parts = []
+        for field in self.fields:
+            kind = items.kinds.get(field.name)
+            if kind is None and field.name in items.source.unused:
+                raise DataError(
+                    f"column {field.name!r:.60} must hold {field.kind} as in fit, but was not read; name its "
+                    f"kind, as in Items.from_frame({field.kind}=['{field.name:.40}'])."
+                )
+            if kind is None:
+                empty = (np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(len(items) + 1, np.int64))
+                parts.append(csr_array(empty, shape=(len(items), field.n_features)))
+                continue
+            if kind != field.kind:
+                raise DataError(
+                    f"column {field.name!r:.60} must hold {field.kind} as in fit, got {kind}; name its kind, "
+                    f"as in Items.from_frame({field.kind}=['{field.name:.40}'])."
+                )
+            parts.append(field.transform(items.table[field.name]))
+        return _join(parts)
+
+    def values(self, items: Items) -> Doubles:
+        """(n_items, n_fields) numbers, and dates in microseconds, as they are; NaN for other fields."""
+        found = np.full((len(items), len(self.fields)), np.nan)
+        for number, field in enumerate(self.fields):
+            if field.kind in ("numbers", "dates") and field.name in items.kinds:
+                found[:, number] = to_numbers(items.table[field.name])
+        return found
+
+    @cached_property
+    def starts(self) -> Longs:
+        """(n_fields + 1,) the first feature of each field."""
+        return np.concatenate([[0], np.cumsum([field.n_features for field in self.fields])]).astype(np.int64)
+
+    @property
+    def n_features(self) -> int:
+        """Features of all fields."""
+        return int(self.starts[-1])
+
+    @cached_property
+    def owner(self) -> Ints:
+        """(n_features,) the field of each feature."""
+        return np.repeat(np.arange(len(self.fields), dtype=np.int32), np.diff(self.starts))
+
+    def labels(self, features: Longs) -> list[str]:
+        """What each feature means."""
+        found = [""] * len(features)
+        owner = self.owner[features]
+        for number, field in enumerate(self.fields):
+            at = np.flatnonzero(owner == number)
+            for place, label in zip(at, field.labels(features[at] - self.starts[number]), strict=True):
+                found[place] = label
+        return found
+
+    def to_arrays(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """(arrays, notes) that `from_arrays` reads."""
+        arrays: dict[str, Any] = {}
+        notes = []
+        for number, field in enumerate(self.fields):
+            own, said = field.to_arrays(f"field{number}")
+            arrays |= own
+            notes.append(said)
+        return arrays, notes
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], notes: Any) -> "FeatureSpace":
+        """The space that was saved; ModelFileError if it is not valid."""
+        if not isinstance(notes, list) or not notes:
+            raise file_error("fields", "must be a list of fields")
+        return cls(tuple(Field.from_arrays(f"field{n}", arrays, said) for n, said in enumerate(notes)))
+
+
+def align_rows(matrix: csr_array, rows: Ints) -> csr_array:
+    """(rows.size, n_features) the rows at these numbers; -1 gives an empty row."""
+    longer = csr_array(
+        (matrix.data, matrix.indices, np.append(matrix.indptr, matrix.indptr[-1])),
+        shape=(matrix.shape[0] + 1, matrix.shape[1]),
+    )  # the last row is empty, and -1 takes it
+    return csr_array(longer[np.where(rows < 0, matrix.shape[0], rows)])
+
+
+def aligned_names(items: Items, ids: pl.Series, known: pl.Series | None) -> pl.Series | None:
+    """Names for these ids: known ones (of the first ids), those of the items, then the ids themselves."""
+    if items.names is None and known is None:
+        return None
+    at = items.ids.lookup(ids)
+    names = ids.cast(pl.String)
+    if items.names is not None:
+        own = items.names.gather(pl.Series(np.maximum(at, 0)))
+        names = pl.select(
+            pl.when(pl.lit(pl.Series(at >= 0))).then(pl.lit(own)).otherwise(None).fill_null(pl.lit(names))
+        ).to_series()
+    if known is not None:
+        names = pl.concat([known.rename(names.name), names[len(known) :]])
+    return names
+
+
+def extend_items(history: History, items: Items) -> History:
+    """The history with all of these items; names of known items stay."""
+    new = items.ids.values.filter(pl.Series(history.items.lookup(items.ids.values) == UNKNOWN))
+    if not len(new) and (history.item_names is not None or items.names is None):
+        return history
+    ids = history.items.extend(new)
+    return history.with_items(ids, aligned_names(items, ids.values, history.item_names))
+
+
+def _join(parts: list[csr_array]) -> csr_array:
+    """The features of all fields side by side, columns ascending in every row."""
+    joined = csr_array(hstack(parts, format="csr", dtype=np.float32)) if len(parts) > 1 else parts[0]
+    joined.sort_indices()
+    return joined

@@ -1,0 +1,362 @@
+"""Base class of cutoffs, calibrations and size models: parameters, cloning, saving and loading."""
+
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
+from pathlib import Path
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from shortlist.core.checks import check_names, check_text, file_error
+from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
+from shortlist.errors import ConfigError, DataWarning, ModelFileError, NotFittedError
+
+OTHER_NAMES = {  # what other libraries call our parameters
+    **dict.fromkeys(("k", "K", "n", "top_k", "topk", "top_n", "n_items", "num_items"), "N"),
+    **dict.fromkeys(("user", "user_id", "user_ids", "userid"), "users"),
+    **dict.fromkeys(("items", "item_ids", "items_to_recommend", "whitelist"), "candidates"),
+    **dict.fromkeys(("filter_items", "items_to_exclude", "blacklist"), "exclude"),
+    **dict.fromkeys(("filter_already_liked_items", "filter_viewed", "remove_seen"), "filter_seen"),
+    **dict.fromkeys(("factors", "no_components", "embedding_dim", "n_components", "dim"), "n_factors"),
+    **dict.fromkeys(("epochs", "iterations", "num_epochs", "n_iter"), "n_epochs"),
+    **dict.fromkeys(("learning_rate", "lr_rate"), "lr"),
+    **dict.fromkeys(("regularization", "l2", "reg_lambda", "weight_decay"), "reg"),
+    **dict.fromkeys(("random_state", "random_seed"), "seed"),
+    **dict.fromkeys(("num_threads", "n_jobs", "threads"), "n_threads"),
+    **dict.fromkeys(("limit", "max_length", "max_k"), "max_items"),
+    **dict.fromkeys(("time", "timestamp", "date", "when"), "at"),
+    **dict.fromkeys(("model", "estimator"), "models"),
+}
+
+
+def check_keywords(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ConfigError for a keyword that the owner does not have; names similar ones."""
+    names = [name for name in known if name != "self"]
+    for name in given:
+        if name in names:
+            continue
+        other = OTHER_NAMES.get(name)
+        near = [other] if other in names else get_close_matches(name, names, 1)
+        advice = f"did you mean {near[0]!r}?" if near else f"its parameters are {', '.join(names)}."
+        raise ConfigError(f"{owner} has no parameter {name!r:.60}; {advice}")
+
+
+Array = npt.NDArray[Any]
+FITTED_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}_")
+MAX_WHOLE = 2**31 - 1
+MAX_SEED = 2**63 - 1
+# what a file whose values have the wrong type or size can raise
+FILE_ERRORS = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
+
+
+@dataclass(kw_only=True, eq=False)
+class Estimator:
+    """The dataclass fields are the parameters; attributes that end in `_` hold what `fit` learned.
+
+    Parameters are checked together whenever one of them is set: by the constructor, by `set_params` and by
+    assignment. A parameter that is set afterwards makes the object unfitted.
+    """
+
+    kind: ClassVar[str] = "estimator"
+    keeps_fit: ClassVar[frozenset[str]] = frozenset({"n_threads"})  # parameters that change no result
+    registry: ClassVar[dict[str, type["Estimator"]]] = {}  # by name, to restore saved objects
+
+    def __init_subclass__(cls) -> None:
+        Estimator.registry[cls.__name__] = cls
+
+    def __new__(cls, *args: Any, **params: Any) -> Self:
+        """Refuse unknown parameters with a sentence, before the generated `__init__` sees them."""
+        names = [field.name for field in fields(cls)]
+        if args:
+            raise ConfigError(
+                f"{cls.__name__} takes its parameters by name, got {args[0]!r:.60} without one; "
+                f"write {cls.__name__}({names[0] if names else ''}=…)."
+            )
+        check_keywords(cls.__name__, params, names)
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        self._check_params()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in type(self).__dataclass_fields__:
+            object.__setattr__(self, name, value)
+        elif name in vars(self):
+            self._replace_params({name: value})
+        else:  # in the constructor, which checks the parameters when all are set
+            vars(self)[name] = self._convert_param(name, value)
+
+    def _replace_params(self, changes: dict[str, Any]) -> None:
+        """Set parameters if they are valid together with the others; else nothing changes."""
+        changes = {name: self._convert_param(name, value) for name, value in changes.items()}
+        trial = object.__new__(type(self))
+        vars(trial).update(self.get_params() | changes)
+        trial._check_params()
+        vars(self).update(changes)
+        if not changes.keys() <= self.keeps_fit:
+            self._forget()
+
+    def _convert_param(self, name: str, value: Any) -> Any:
+        """The value in the form in which the parameter is stored."""
+        return value
+
+    def _check_params(self) -> None:
+        """Raise ConfigError for an invalid parameter or combination of parameters."""
+
+    def _check_fitted(self) -> None:
+        """Raise ModelFileError if what was loaded from a file is not what `fit` could have learned."""
+
+    def _forget(self) -> None:
+        """Remove what `fit` learned."""
+        for name in self.fitted():
+            delattr(self, name)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name.
+
+        Parameters
+        ----------
+        deep
+            Ignored; accepted for compatibility with scikit-learn.
+        """
+        known = vars(self)
+        return {field.name: known[field.name] for field in fields(self)}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters by name; the object becomes unfitted.
+
+        The new values are checked together. If one of them is invalid, nothing changes.
+
+        Parameters
+        ----------
+        **params
+            New values by parameter name.
+        """
+        check_keywords(type(self).__name__, params, self.get_params())
+        self._replace_params(params)
+        self._forget()
+        return self
+
+    def clone(self) -> Self:
+        """Return an unfitted copy with the same parameters."""
+        return type(self)(**self.get_params())
+
+    def fitted(self) -> dict[str, Any]:
+        """Return what `fit` learned, by attribute name; empty before `fit`."""
+        return {name: value for name, value in vars(self).items() if name.endswith("_")}
+
+    def need(self, name: str) -> Any:
+        """Return a fitted attribute, or raise NotFittedError.
+
+        Parameters
+        ----------
+        name
+            The name of the attribute.
+        """
+        if name not in vars(self):
+            raise NotFittedError(
+                f"{type(self).__name__} was used before it was fitted; call fit(scores, truth) first."
+            )
+        return vars(self)[name]
+
+    def save(self, path: str | Path) -> Path:
+        """Save to one safetensors file, without pickle.
+
+        Parameters
+        ----------
+        path
+            The file to write.
+        """
+        arrays: dict[str, Array] = {}
+        series: dict[str, pl.Series] = {}
+        packed = pack(self, "", arrays, series)
+        notes = {"fitted": packed["fitted"]}
+        return save_artifact(
+            path, Artifact(self.kind, packed["class"], packed["params"], arrays, series, notes)
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Load what `save` wrote; every byte is verified.
+
+        Parameters
+        ----------
+        path
+            A file written by `save`.
+        """
+        artifact = load_artifact(path, cls.kind)
+        packed = {
+            "class": artifact.name,
+            "params": artifact.params,
+            "fitted": artifact.notes.get("fitted"),
+        }
+        try:
+            loaded = unpack(packed, artifact.arrays, artifact.series)
+        except FILE_ERRORS as error:
+            raise describe_error(path, error) from None
+        if not isinstance(loaded, cls):
+            raise ModelFileError(
+                f"{path} holds a {artifact.name}, not a {cls.__name__}; use {artifact.name}.load."
+            )
+        return loaded
+
+
+def pack(value: Any, name: str, arrays: dict[str, Array], series: dict[str, pl.Series]) -> Any:
+    """Convert a value to JSON; arrays and series move to `arrays` and `series` under their dotted names."""
+    if isinstance(value, Estimator):
+        prefix = f"{name}." if name else ""
+        params, fitted = (
+            {key: pack(one, prefix + key, arrays, series) for key, one in part.items()}
+            for part in (value.get_params(), value.fitted())
+        )
+        return {"class": type(value).__name__, "params": params, "fitted": fitted}
+    if isinstance(value, pl.Series):
+        series[name] = value
+        return {"series": name}
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return {"array": name}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return {"float": str(value)}
+    return value
+
+
+def unpack(packed: Any, arrays: Arrays, series: Mapping[str, pl.Series]) -> Any:
+    """The inverse of `pack`."""
+    if isinstance(packed, list):
+        return tuple(packed)
+    if not isinstance(packed, dict):
+        return packed
+    if packed.keys() == {"array"}:
+        return arrays[packed["array"]]
+    if packed.keys() == {"series"}:
+        return series[packed["series"]]
+    if packed.keys() == {"float"}:
+        return float(check_text(packed, "float", ("inf", "-inf", "nan")))
+    check_names(packed, ("class", "params", "fitted"))
+    name = check_text(packed, "class")
+    if name not in Estimator.registry:
+        raise file_error("class", "must be a known class")
+    params, fitted = (
+        {key: unpack(value, arrays, series) for key, value in packed[part].items()}
+        for part in ("params", "fitted")
+    )
+    estimator = Estimator.registry[name](**params)
+    for key, value in fitted.items():
+        if not FITTED_NAME.fullmatch(key) or key in dir(type(estimator)):
+            raise file_error(key, "cannot be a fitted attribute")
+        vars(estimator)[key] = value
+    if fitted:
+        estimator._check_fitted()
+    return estimator
+
+
+def describe_error(path: str | Path, error: BaseException) -> ModelFileError:
+    """One sentence that names the file, for an error in its content."""
+    if isinstance(error, ModelFileError):
+        return ModelFileError(f"cannot load {path}: {error}")
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())[:150]!s}"
+    return ModelFileError(f"cannot load {path}: its content is invalid ({reason}); save the model again.")
+
+
+def check_number(minimum: float, **values: Any) -> None:
+    """Raise ConfigError for a value that is not a finite number of at least `minimum`."""
+    for name, value in values.items():
+        if not is_finite(value) or not minimum <= value:
+            raise ConfigError(f"{name} must be a number of at least {minimum}, got {short_repr(value)}.")
+
+
+def check_whole(minimum: int, maximum: int = MAX_WHOLE, /, **values: Any) -> None:
+    """Raise ConfigError for a value that is not a whole number from `minimum` to `maximum`."""
+    for name, value in values.items():
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not whole or value < minimum:
+            raise ConfigError(
+                f"{name} must be a whole number of at least {minimum}, got {short_repr(value)}."
+            )
+        if value > maximum:
+            raise ConfigError(f"{name} must be at most {maximum}, got {short_repr(value)}.")
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Raise ConfigError unless the value is one of the choices."""
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {short_repr(value)}; choose one.")
+
+
+def check_fraction(**values: Any) -> None:
+    """Raise ConfigError for a value that is not in (0, 1]."""
+    for name, value in values.items():
+        check_number(0, **{name: value})
+        if not 0 < value <= 1:
+            raise ConfigError(f"{name} must be above 0 and at most 1, got {value!r}.")
+
+
+def check_flag(**values: Any) -> None:
+    """Raise ConfigError for a value that is not True or False."""
+    for name, value in values.items():
+        if not isinstance(value, (bool, np.bool_)):
+            raise ConfigError(f"{name} must be True or False, got {short_repr(value)}.")
+
+
+def is_number(value: Any) -> bool:
+    """Whether the value is a number in the range of floats; True and False are none."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) < 1 << 1000
+    return isinstance(value, (float, np.integer, np.floating))
+
+
+def is_finite(value: Any) -> bool:
+    """Whether the value is a finite number."""
+    return is_number(value) and bool(np.isfinite(value))
+
+
+def short_repr(value: object) -> str:
+    """repr, cut to 60 characters; an integer of thousands of digits has no repr."""
+    try:
+        text = repr(value)
+    except ValueError:
+        text = f"{type(value).__name__} with too many digits"
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def explain_call(function: Callable[P, R]) -> Callable[P, R]:
+    """Raise ConfigError for an unknown keyword, or for a method that is called on its class."""
+    names = tuple(signature(function).parameters)
+    is_method = names[0] == "self"
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_keywords(f"{function.__name__}()", kwargs, names)
+        if is_method and not (args and isinstance(args[0], Estimator)):
+            got: Any = f"a {type(args[0]).__name__}" if args else "nothing"
+            raise ConfigError(
+                f"{function.__name__} must be called on an object, got the class and {got}; add parentheses "
+                f"after the name of the class, as in sl.BPRMF().fit(train)."
+            )
+        return function(*args, **kwargs)
+
+    return call
+
+
+def warn(message: str) -> None:
+    """Issue a DataWarning that points to the first line outside of this library."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("shortlist."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, DataWarning, stacklevel=level)

@@ -1,0 +1,670 @@
+"""evaluate and compare: lists of any model and truth in, a report or a comparison out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, overload
+
+import numpy as np
+import polars as pl
+
+from shortlist.core.engine import Engine, check_engine
+from shortlist.core.metrics import discounts
+from shortlist.core.params import check_fraction, check_whole, explain_call, short_repr
+from shortlist.core.ragged import read_only
+from shortlist.data.interactions import Interactions, warn_if_trained_on
+from shortlist.data.list_files import list_parts
+from shortlist.data.lists import RankedLists
+from shortlist.errors import ConfigError, DataError
+from shortlist.evaluation.comparison import Comparison, paired_test
+from shortlist.evaluation.exposure import ExposureReport, evaluate_shown
+from shortlist.evaluation.ground_truth import (
+    LIST_TYPES,
+    GroundTruth,
+    ItemCounts,
+    Lists,
+    ListsOrChunks,
+    RepeatCounts,
+    as_chunks,
+)
+from shortlist.evaluation.report import METRICS, Report, TimedReport
+from shortlist.kernels.lists import (
+    UNIT,
+    Chunk,
+    PerUserSums,
+    Truth,
+    count_repeated_items,
+    count_shown_repeats,
+    evaluate_lists,
+)
+from shortlist.types import Bools, Doubles, Ints, Longs
+
+WEIGHTED_METRICS = ("weighted_ndcg", "weighted_recall")
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class WeightedReport(Report):
+    """Evaluation with weighted gains; the result of `evaluate(gains="weight")`.
+
+    A `Report` with two more metrics. `weighted_recall` is the share of the weight of the user's truth that
+    the list contains. `weighted_ndcg` is the DCG in which a hit gains its weight, divided by that of the
+    ideal list of `max_items`: the items of the truth, heaviest first.
+
+    Parameters
+    ----------
+    user_ids, max_items, n_relevant, lengths, hits, first, dcg, dcg_capped, precision_sum, confidence
+        As in `Report`.
+    expected_hits, cells, items, unlisted, ignored, repeats
+        As in `Report`.
+    gains, total_gains
+        Weight of the hits, and of all items of the user's truth.
+    gain_dcg, ideal_gain_dcg
+        DCG of the first `max_items` with weights as gains, and that of the ideal list.
+
+    Examples
+    --------
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea", 1, 9.0), ("ann", "milk", 1, 1.0)])
+    >>> report = sl.evaluate({"ann": ["tea", "rice"]}, truth, gains="weight")
+    >>> report.mean("recall"), report.mean("weighted_recall")
+    (0.5, 0.9)
+    """
+
+    metrics: ClassVar[tuple[str, ...]] = (*METRICS, *WEIGHTED_METRICS)
+
+    gains: Doubles
+    total_gains: Doubles
+    gain_dcg: Doubles
+    ideal_gain_dcg: Doubles
+
+    @cached_property
+    def _metrics(self) -> dict[str, Doubles]:
+        return {
+            **Report._metrics.func(self),  # type: ignore[attr-defined]
+            "weighted_ndcg": _ratio(self.gain_dcg, self.ideal_gain_dcg),
+            "weighted_recall": _ratio(self.gains, self.total_gains),
+        }
+
+
+def _ratio(part: Doubles, whole: Doubles) -> Doubles:
+    return np.divide(part, whole, where=whole > 0, out=np.zeros(part.size))
+
+
+def _sum_by(group: Ints | Longs, values: Doubles, n: int) -> Doubles:
+    """(n,) the sum of the values of each group."""
+    return np.asarray(np.bincount(group, values, n), np.float64)
+
+
+class GainSums:
+    """Adds up the gains of hits over chunks of lists."""
+
+    def __init__(self, truth: GroundTruth, max_items: int) -> None:
+        if truth.weight is None:
+            raise ConfigError(
+                'gains="weight" needs a truth with weights, got one without; name the column with weight=…, '
+                "or leave gains out."
+            )
+        self.truth, self.max_items = truth, max_items
+        n, start, end = truth.n_rows, truth.truth.start, truth.truth.end
+        row = np.repeat(np.arange(n), end - start)
+        at = np.arange(row.size) - np.repeat(np.cumsum(end - start) - (end - start), end - start)
+        rows = np.repeat(start, end - start) + at  # users without truth have none
+        keys, place = np.unique(self._keys(row, truth.truth.item[rows]), return_inverse=True)
+        self.keys: Longs = keys
+        self.gain_of_key = _sum_by(place, truth.weight[rows].astype(np.float64), keys.size)
+        self.gains, self.dcg = np.zeros(n), np.zeros(n)
+
+    def _keys(self, row: Ints | Longs, item: Ints) -> Longs:
+        """One number for each pair of row and item."""
+        return row.astype(np.int64) * len(self.truth.items) + item
+
+    def evaluate(self, chunk: Chunk, local: Ints, n: int) -> tuple[Doubles, Doubles]:
+        """(n,) gains and discounted gains of the lists of one part; `local` is the number of each list."""
+        lengths = np.diff(chunk.indptr)
+        row, place = np.repeat(chunk.row, lengths), np.repeat(local, lengths)
+        rank = np.arange(row.size) - np.repeat(chunk.indptr[:-1], lengths)
+        hits = np.flatnonzero(self.truth.relevant(chunk))
+        row, place, rank = row[hits], place[hits], rank[hits]
+        gain = self.gain_of_key[np.searchsorted(self.keys, self._keys(row, chunk.code[chunk.items[hits]]))]
+        return _sum_by(place, gain, n), _sum_by(place, gain * self._discount(rank), n)
+
+    def add(self, rows: Ints, gains: Doubles, dcg: Doubles) -> None:
+        """Add what `evaluate` found for the users of these rows."""
+        self.gains[rows], self.dcg[rows] = gains, dcg
+
+    def _discount(self, rank: Longs) -> Doubles:
+        """(n,) by rank from 0; 0 from `max_items` on."""
+        return np.append(discounts(self.max_items), 0.0)[np.minimum(rank, self.max_items)]
+
+    def report(self, plain: Report) -> WeightedReport:
+        """The report with the metrics of weighted gains."""
+        row = self.keys // len(self.truth.items)
+        heaviest = np.lexsort((-self.gain_of_key, row))
+        row, gain = row[heaviest], self.gain_of_key[heaviest]
+        first = np.searchsorted(row, np.arange(self.gains.size))
+        ideal = gain * self._discount(np.arange(row.size) - first[row])
+        known = {field.name: getattr(plain, field.name) for field in fields(Report)}
+        return WeightedReport(
+            **known,
+            gains=self.gains,
+            total_gains=_sum_by(row, gain, self.gains.size),
+            gain_dcg=self.dcg,
+            ideal_gain_dcg=_sum_by(row, ideal, self.gains.size),
+        )
+
+
+CELLS = 1024  # resolution of predicted probabilities when calibration is measured
+PER_USER = ("hits", "first", "dcg", "dcg_capped", "precision_sum", "expected_hits")
+
+
+class PartSums(NamedTuple):
+    """The sums of one part of the lists."""
+
+    rows: Ints  # (n,) evaluated users with a list, ascending
+    sums: PerUserSums  # one row for each of them
+    lengths: Ints  # (n,) of their lists
+    confidence: Doubles  # (n,)
+    repeats_shown: Ints  # (n,)
+    repeat_hits: Ints  # (n,)
+    gains: tuple[Doubles, Doubles] | None  # (n,) gains and discounted gains
+    unknown_items: pl.Series | None
+    n_lists: int
+    has_probabilities: bool
+    origin: Any  # what the lists were made from
+
+
+def empty_sums(n: int, n_items: int) -> PerUserSums:
+    """Sums of n users before the first list."""
+    return PerUserSums(
+        hits=np.zeros(n, np.int32),
+        first=np.zeros(n, np.int32),
+        dcg=np.zeros(n),
+        dcg_capped=np.zeros(n),
+        precision_sum=np.zeros(n),
+        expected_hits=np.zeros(n),
+        shown_of=np.zeros(n_items, np.int64),
+        hits_of=np.zeros(n_items, np.int64),
+        cells=np.zeros((CELLS, 3), np.int64),
+    )
+
+
+class MetricAccumulator:
+    """Adds up metrics over parts of lists; its memory grows with users and items, not with list lengths."""
+
+    def __init__(
+        self,
+        truth: GroundTruth,
+        history: Interactions | None,
+        max_items: int,
+        gains: GainSums | None = None,
+    ) -> None:
+        n = truth.n_rows
+        self.truth, self.max_items, self.gains = truth, max_items, gains
+        self.history: Truth | None = None if history is None else truth.history(history)
+        self.sums = empty_sums(n, len(truth.items))
+        self.lengths: Ints = np.zeros(n, np.int32)
+        self.confidence: Doubles = np.full(n, np.nan)
+        self.has_list: Bools = np.zeros(n, np.bool_)
+        self.repeats_shown: Ints = np.zeros(n, np.int32)
+        self.repeat_hits: Ints = np.zeros(n, np.int32)
+        self.unknown_items: list[pl.Series] = []
+        self.n_lists = self.ignored = 0
+        self.has_probabilities: bool | None = None
+
+    def evaluate_file(self, path: Path) -> PartSums:
+        """The sums of the lists in one file."""
+        return self.evaluate(RankedLists.read(path))
+
+    def evaluate(self, lists: RankedLists) -> PartSums:
+        """The sums of some lists; they are not added, and can be computed anywhere."""
+        chunk = self.truth.chunk(lists)
+        counted = chunk.order[chunk.row[chunk.order] >= 0]
+        rows, n, lengths = chunk.row[counted], counted.size, np.diff(lists.indptr)
+        local = np.full(chunk.row.size, -1, np.int32)
+        local[counted] = np.arange(n, dtype=np.int32)
+        own, sums = chunk._replace(row=local), empty_sums(n, len(self.truth.items))
+        truth = _take_rows(self.truth.truth, rows)
+        p = np.asarray(np.empty(0) if lists.probabilities is None else lists.probabilities, np.float64)
+        longest = discounts(int(lengths.max(initial=1)))
+        evaluate_lists(own, truth, read_only(p), longest, self.max_items, sums)
+        shown, hits = np.zeros(n, np.int32), np.zeros(n, np.int32)
+        if self.history is not None:
+            count_shown_repeats(own, truth, _take_rows(self.history, rows), shown, hits)
+        confidence, filled = np.full(n, np.nan), np.flatnonzero(lengths[counted])
+        known = lists.scores if lists.probabilities is None else lists.probabilities
+        confidence[filled] = known[lists.indptr[counted[filled]]]
+        unknown = np.empty(0, np.int32)
+        if (chunk.code < 0).any():
+            unknown = lists.items[np.repeat(local >= 0, lengths) & (chunk.code[lists.items] < 0)]
+        return PartSums(
+            rows=rows,
+            sums=sums,
+            lengths=lengths[counted].astype(np.int32),
+            confidence=confidence,
+            repeats_shown=shown,
+            repeat_hits=hits,
+            gains=None if self.gains is None else self.gains.evaluate(chunk, local, n),
+            unknown_items=lists.item_ids.to_ids(np.unique(unknown)) if unknown.size else None,
+            n_lists=len(lists),
+            has_probabilities=lists.probabilities is not None,
+            origin=lists.origin,
+        )
+
+    def add(self, part: PartSums) -> None:
+        """Add one part."""
+        rows = part.rows
+        if self.has_list[rows].any():
+            raise DataError("a user must have one list, got a user in two chunks; remove one of the lists.")
+        if self.has_probabilities not in (None, part.has_probabilities):
+            raise DataError(
+                "either all chunks or none must have probabilities, got both kinds; drop the probabilities."
+            )
+        self.has_probabilities = part.has_probabilities
+        self.has_list[rows] = True
+        self.n_lists += part.n_lists
+        self.ignored += part.n_lists - rows.size
+        for name in PER_USER:
+            getattr(self.sums, name)[rows] = getattr(part.sums, name)
+        for total, one in zip(self.sums[len(PER_USER) :], part.sums[len(PER_USER) :], strict=True):
+            total += one
+        self.lengths[rows], self.confidence[rows] = part.lengths, part.confidence
+        self.repeats_shown[rows], self.repeat_hits[rows] = part.repeats_shown, part.repeat_hits
+        if self.gains is not None and part.gains is not None:
+            self.gains.add(rows, *part.gains)
+        if part.unknown_items is not None:
+            self.unknown_items.append(part.unknown_items)
+
+    def report(self) -> Report:
+        """The report on all parts added so far."""
+        truth, sums = self.truth, self.sums
+        if self.n_lists and not self.has_list.any():
+            raise DataError(
+                f"lists must belong to the {truth.n_rows} evaluated users, got {self.n_lists} lists of other "
+                "users; check that lists and truth use the same user ids."
+            )
+        n_unknown = pl.concat(self.unknown_items).n_unique() if self.unknown_items else 0
+        plain = Report(
+            user_ids=truth.user_ids,
+            max_items=self.max_items,
+            n_relevant=truth.sizes,
+            lengths=self.lengths,
+            hits=sums.hits,
+            first=sums.first,
+            dcg=sums.dcg,
+            dcg_capped=sums.dcg_capped,
+            precision_sum=sums.precision_sum,
+            confidence=self.confidence,
+            expected_hits=sums.expected_hits if self.has_probabilities else None,
+            cells=sums.cells / (1.0, UNIT, 1.0) if self.has_probabilities else None,
+            items=ItemCounts(truth.items, sums.shown_of, sums.hits_of, truth.relevant_of, n_unknown),
+            unlisted=int((~self.has_list).sum()),
+            ignored=self.ignored,
+            repeats=self._repeats(),
+        )
+        return plain if self.gains is None else self.gains.report(plain)
+
+    def _repeats(self) -> RepeatCounts | None:
+        if self.history is None:
+            return None
+        relevant = np.zeros(self.truth.n_rows, np.int32)
+        count_repeated_items(self.truth.truth, self.history, relevant)
+        return RepeatCounts(
+            history_lengths=(self.history.end - self.history.start).astype(np.int32),
+            popularity=np.bincount(self.history.item, minlength=len(self.truth.items)),
+            relevant=relevant,
+            shown=self.repeats_shown,
+            hits=self.repeat_hits,
+        )
+
+
+def _take_rows(truth: Truth, rows: Ints) -> Truth:
+    """The items of some rows."""
+    return Truth(truth.start[rows], truth.end[rows], truth.item, np.full_like(truth.stamp, -1))
+
+
+@overload
+def evaluate(
+    lists: ListsOrChunks,
+    truth: Interactions | Any,
+    *,
+    history: Interactions | Any = None,
+    users: Iterable[Any] | None = None,
+    max_items: int = 20,
+    gains: None = None,
+    shown: None = None,
+    engine: Engine | None = None,
+) -> Report: ...
+@overload
+def evaluate(
+    lists: ListsOrChunks,
+    truth: Interactions | Any,
+    *,
+    history: Interactions | Any = None,
+    users: Iterable[Any] | None = None,
+    max_items: int = 20,
+    gains: Literal["weight"],
+    shown: None = None,
+    engine: Engine | None = None,
+) -> WeightedReport: ...
+@overload
+def evaluate(lists: RankedLists, truth: Interactions | Any, *, shown: RankedLists) -> ExposureReport: ...
+@explain_call
+def evaluate(
+    lists: ListsOrChunks,
+    truth: Interactions | Any,
+    *,
+    history: Interactions | Any = None,
+    users: Iterable[Any] | None = None,
+    max_items: int = 20,
+    gains: Literal["weight"] | None = None,
+    shown: RankedLists | None = None,
+    engine: Engine | None = None,
+) -> Report | ExposureReport:
+    """Evaluate lists over every user with truth; a user without a list counts as one with an empty list.
+
+    Parameters
+    ----------
+    lists
+        `RankedLists`, a mapping `{user_id: [item_id, …]}`, a polars, pandas or Arrow table with the columns
+        `user_id` and `item_id` (optional: `rank` or `score`, `probability`), or the path of a file with such
+        a table. A folder of Parquet files, and an iterable of lists, are evaluated one after the other; one
+        is in memory at a time.
+    truth
+        What the users interacted with after the lists were made: `Interactions`, a table, or a SciPy users ×
+        items matrix. Rows of negative weight, such as returns, are left out.
+    history
+        What was known when the lists were made. Adds `repeat_explore` and the slices by history length and
+        popularity to the report.
+    users
+        Ids of users who count even if they have no truth. Their metrics are 0 with or without a list.
+    max_items
+        Length of the longest list that would ever be shown. Every user's NDCG and average precision are
+        normalized by the ideal list of this length.
+    gains
+        "weight" adds `weighted_ndcg` and `weighted_recall`, in which a hit gains the weight of the item in
+        the truth, such as the quantity; a `WeightedReport` is returned.
+    shown
+        The lists that users saw, if `truth` is only known for shown items; `lists` are then `RankedLists`,
+        the same or others. `history`, `users`, `max_items`, `gains` and `engine` are not used.
+    engine
+        Where to evaluate a folder of Parquet files: None or `ThreadEngine()` in this process, `RayEngine(…)`
+        on a cluster, one file per task, with the same figures to the last bit. Other lists are evaluated in
+        this process.
+
+    Returns
+    -------
+    Report
+        Metrics per user, and their means over all users and over covered users. With `shown`, an
+        `ExposureReport`: precision and calibration, and why the other metrics cannot be estimated.
+
+    Raises
+    ------
+    DataError
+        If the truth is empty, no list belongs to an evaluated user, a user has two lists, or ids of lists and
+        truth have different types.
+    ConfigError
+        If `max_items` is below 1, or `gains` is unknown or needs weights that the truth does not have.
+
+    Examples
+    --------
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "milk"), ("bob", "jam")])
+    >>> report = sl.evaluate({"ann": ["tea", "rice"], "bob": []}, truth)
+    >>> report
+    Report(2 users, F1 0.2500, NDCG 0.3066, 50% covered)
+    >>> report.mean("precision", "covered")
+    0.5
+    >>> sl.evaluate({"ann": ["tea", "rice"]}, truth, users=["cat"]).n_users
+    3
+    """
+    check_whole(1, max_items=max_items)
+    if gains not in (None, "weight"):
+        raise ConfigError(f"gains must be None or 'weight', got {short_repr(gains)}; choose one.")
+    if shown is not None:
+        if not isinstance(lists, RankedLists):
+            raise DataError("lists must be RankedLists if shown is given; use RankedLists.from_frame(table).")
+        return evaluate_shown(lists, truth, shown)
+    history = None if history is None else Interactions.of(history)
+    truth = Interactions.of(truth)
+    ground = GroundTruth(truth, history, users)
+    weighted = None if gains is None else GainSums(ground, max_items)
+    metrics = MetricAccumulator(ground, history, max_items, weighted)
+    if isinstance(lists, (str, Path)) and Path(lists).is_dir():
+        parts = check_engine(engine).map(metrics.evaluate_file, list_parts(Path(lists)))
+    else:
+        check_engine(engine)
+        parts = map(metrics.evaluate, as_chunks(lists))
+    for number, part in enumerate(parts):
+        metrics.add(part)
+        if number == 0:
+            warn_if_trained_on((part.origin,), truth, "the metrics are too high")
+    return metrics.report()
+
+
+@explain_call
+def compare(
+    results: Mapping[str, Lists | Report | Sequence[Lists | Report]],
+    truth: Interactions | Any = None,
+    *,
+    baseline: str | None = None,
+    metrics: Sequence[str] = ("f1", "ndcg"),
+    max_items: int = 20,
+    level: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Comparison:
+    """Evaluate models on the same truth and test each against a baseline.
+
+    Parameters
+    ----------
+    results
+        The lists (anything that `evaluate` accepts in one piece) or the report of each model, by name. A
+        sequence of these is several runs of one model: means are over runs, tests use each user's mean.
+    truth
+        What the users interacted with; not needed if all results are reports.
+    baseline
+        Name of the model that the others are tested against; the first by default.
+    metrics
+        Metrics to test; the first one is shown with its interval.
+    max_items
+        As in `evaluate`.
+    level
+        Confidence level of the intervals.
+    resamples, seed
+        Number and seed of the bootstrap samples.
+
+    Returns
+    -------
+    Comparison
+        A table of means and tests that prints as text and displays as HTML.
+
+    Raises
+    ------
+    ConfigError
+        If there are no results, the baseline or a metric is unknown, or lists are given without `truth`.
+    DataError
+        If the reports are on different users or with different `max_items`.
+
+    Examples
+    --------
+    >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+    >>> found = sl.compare({"A": {"ann": ["tea"]}, "B": {"ann": ["tea"], "bob": ["jam"]}}, truth)
+    >>> found.tests.select("model", "metric", "difference").rows()
+    [('B', 'f1', 0.5), ('B', 'ndcg', 0.5)]
+    """
+    given: object = results
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"results must be a dictionary from names to lists or reports, got a {type(results).__name__}; "
+            "pass {name: lists}."
+        )
+    if not results:
+        raise ConfigError("results must name at least one model, got none; pass {name: lists or report}.")
+    baseline = next(iter(results)) if baseline is None else baseline
+    if baseline not in results:
+        raise ConfigError(f"baseline must be one of {', '.join(results)}, got {baseline!r}; choose one.")
+    wanted: object = metrics
+    named = isinstance(wanted, Sequence) and not isinstance(wanted, str) and len(wanted) > 0
+    if not named or not all(one in (*METRICS, *WEIGHTED_METRICS) for one in map(str, metrics)):
+        raise ConfigError(
+            f"metrics must be a list of some of {', '.join(METRICS)}, got {metrics!r:.60}; choose from them."
+        )
+    check_fraction(level=level)
+    check_whole(1, resamples=resamples, max_items=max_items)
+    truth = None if truth is None else Interactions.of(truth)
+    reports = {name: _reports(name, one, truth, max_items) for name, one in results.items()}
+    first = reports[baseline][0]
+    for name, runs in reports.items():
+        if not all(_same_lists(run, first) for run in runs):
+            raise DataError(
+                "models must be evaluated on the same users with the same max_items, got others for "
+                f"{name!r}; evaluate all of them on one truth."
+            )
+    found = {
+        (name, metric): paired_test(
+            _per_user(runs, metric),
+            _per_user(reports[baseline], metric),
+            groups=first.groups if isinstance(first, TimedReport) else None,
+            resamples=resamples,
+            level=level,
+            seed=seed,
+        )
+        for name, runs in reports.items()
+        if name != baseline
+        for metric in metrics
+    }
+    return Comparison(reports, baseline, tuple(metrics), level, found)
+
+
+def _same_lists(one: Report, other: Report) -> bool:
+    """Whether two reports are on the same users, and at the same times if they have times."""
+    if not one.user_ids.equals(other.user_ids) or one.max_items != other.max_items:
+        return False
+    if not (isinstance(one, TimedReport) and isinstance(other, TimedReport)):
+        return type(one) is type(other)
+    return np.array_equal(one.times, other.times)
+
+
+def _reports(name: str, given: Any, truth: Interactions | None, max_items: int) -> list[Report]:
+    """One report per run."""
+    runs = [given] if isinstance(given, (Report, *LIST_TYPES)) else list(given)
+    if not runs:
+        raise DataError(f"model {name!r} must have at least one run, got none; leave the model out.")
+    if truth is None and not all(isinstance(run, Report) for run in runs):
+        raise ConfigError(
+            f"truth is needed to evaluate the lists of {name!r}, got none; pass truth or reports."
+        )
+    return [run if isinstance(run, Report) else evaluate(run, truth, max_items=max_items) for run in runs]
+
+
+def _per_user(runs: list[Report], metric: str) -> Doubles:
+    """(n_users,) mean over runs."""
+    total: Doubles = np.sum([run.values(metric) for run in runs], axis=0)
+    return total / len(runs)
+
+
+class AlertReport(NamedTuple):
+    """What a sender of alerts wants to know; a request is one user on one day.
+
+    Parameters
+    ----------
+    n_requests
+        Users times days, whether something was sent or not.
+    messages
+        Items sent.
+    useful
+        Items sent that the user interacted with.
+    relevant
+        Items of the candidates' days that users interacted with.
+    lists
+        Requests with at least one item.
+    useless_lists
+        Lists sent on a day without any relevant item: each is a mistake.
+    silent
+        Requests without a list.
+    right_silences
+        Requests without a list and without a relevant item.
+    f1
+        Mean F1 over all requests; a silent request without a relevant item counts 1, any other mistake 0.
+    """
+
+    n_requests: int
+    messages: int
+    useful: int
+    relevant: int
+    lists: int
+    useless_lists: int
+    silent: int
+    right_silences: int
+    f1: float
+
+    @property
+    def useful_share(self) -> float:
+        """Useful messages among all messages; 0 if none was sent."""
+        return self.useful / max(self.messages, 1)
+
+
+def evaluate_alerts(days: Iterable[tuple[RankedLists, Interactions]]) -> AlertReport:
+    """Evaluate lists over (user, day) requests, days without any relevant item included.
+
+    Parameters
+    ----------
+    days
+        One pair per day: the lists of everybody who could get one, empty lists included, and the interactions
+        of that day with that day's candidates.
+
+    Returns
+    -------
+    AlertReport
+
+    Raises
+    ------
+    DataError
+        If there are no days.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> lists = sl.RankedLists.from_frame(pl.DataFrame({"user_id": ["ann", "bob"], "item_id": ["a", "b"]}))
+    >>> truth = sl.Interactions.from_tuples([("ann", "a")])
+    >>> report = sl.evaluate_alerts([(lists, truth)])
+    >>> report.messages, report.useful, report.useless_lists
+    (2, 1, 1)
+    """
+    tables = [_requests(lists, truth) for lists, truth in days]
+    if not tables:
+        raise DataError("days must hold at least one pair of lists and truth, got none.")
+    found = pl.concat(tables)
+    sent, wanted, hits = pl.col("sent"), pl.col("wanted"), pl.col("hits")
+    silent = sent == 0
+    quiet = silent & (wanted == 0)
+    f1 = pl.when(quiet).then(1.0).otherwise(2 * hits / (sent + wanted).clip(1))
+    row = found.select(
+        n_requests=pl.len(),
+        messages=sent.sum(),
+        useful=hits.sum(),
+        relevant=wanted.sum(),
+        lists=(~silent).sum(),
+        useless_lists=(~silent & (wanted == 0)).sum(),
+        silent=silent.sum(),
+        right_silences=quiet.sum(),
+        f1=f1.mean(),
+    ).row(0, named=True)
+    return AlertReport(**row)
+
+
+def _requests(lists: RankedLists, truth: Interactions) -> pl.DataFrame:
+    """One row per list: items sent, relevant items, and those of both."""
+    indptr, _ = truth.item_sets
+    wanted = pl.DataFrame({"user": truth.users.values, "wanted": indptr[1:] - indptr[:-1]})
+    pairs = truth.to_frame().select(pl.col("user_id").alias("user"), pl.col("item_id").alias("item")).unique()
+    numbers = [n for n, length in enumerate(lists.lengths.tolist()) for _ in range(length)]
+    users = lists.users.values
+    shown = pl.DataFrame({"user": users.gather(numbers), "item": lists.item_ids.to_ids(lists.items)}).join(
+        pairs.cast({"user": users.dtype, "item": lists.item_ids.values.dtype}), on=["user", "item"]
+    )
+    hits = shown.group_by("user").agg(hits=pl.len().cast(pl.Int64))
+    table = pl.DataFrame({"user": users, "sent": lists.lengths}).with_columns(pl.col("sent").cast(pl.Int64))
+    table = table.join(wanted.cast({"user": users.dtype}), on="user", how="left").join(
+        hits, on="user", how="left"
+    )
+    return table.select(pl.col("sent", "wanted", "hits").fill_null(0).cast(pl.Int64))

@@ -1,0 +1,515 @@
+"""Metrics of ragged lists in one pass; a table of stamps marks the items in a user's truth."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from shortlist.kernels.jit import inlined, kernel
+from shortlist.kernels.rng import next_below
+from shortlist.kernels.simd import factor_width, prefetch_row
+from shortlist.types import Bools, Doubles, Ints, Longs, State
+
+AHEAD = 12  # lists between a prefetch and its use
+ONE_LINE, TWO_LINES = factor_width(16), factor_width(32)  # cache lines, in 32-bit numbers
+UNIT = 2.0**32  # of sums of probabilities: two billion of them fit in a cell
+
+
+class Chunk(NamedTuple):
+    """Lists of some users; `row` is the row of each user in the truth, -1 for users who are not evaluated."""
+
+    indptr: Longs  # (n_lists + 1,)
+    items: Ints  # (n_shown,)
+    code: Ints  # (n_list_items,) index in the truth's item table of each item, -1 for unknown items
+    row: Ints  # (n_lists,) no row twice
+    order: Longs  # (n_lists,) list numbers by ascending row, for sequential access to truth and sums
+
+
+class Truth(NamedTuple):
+    """Relevant items of every row; an item may occur twice."""
+
+    start: Longs  # (n_rows,)
+    end: Longs  # (n_rows,)
+    item: Ints  # (n_interactions,)
+    stamp: Ints  # (n_items,) scratch, all -1 before the first list
+
+
+class PerUserSums(NamedTuple):
+    """Output of `evaluate_lists` per row, per item and per cell of predicted probability."""
+
+    hits: Ints  # (n_rows,) like the others down to `expected_hits`, all 0 at first
+    first: Ints  # rank of the first hit, 0 without a hit
+    dcg: Doubles  # of the whole list
+    dcg_capped: Doubles  # of the first max_items
+    precision_sum: Doubles  # precision at every hit among the first max_items
+    expected_hits: Doubles  # sum of the probabilities shown; length 0 for lists without probabilities
+    shown_of: Longs  # (n_items,) times shown
+    hits_of: Longs  # (n_items,) times hit
+    cells: Longs  # (n_cells, 3) shown, sum of probabilities in units of 1 / UNIT, hits
+
+
+@kernel
+def count_distinct(truth: Truth, n_relevant: Ints, relevant_of: Longs) -> None:
+    """n_relevant (n_rows,): distinct items of each user; relevant_of (n_items,): users of each item."""
+    for row in range(n_relevant.size):
+        for k in range(truth.start[row], truth.end[row]):
+            item = truth.item[k]
+            if truth.stamp[item] != row:
+                truth.stamp[item] = row
+                relevant_of[item] += 1
+                n_relevant[row] += 1
+    truth.stamp[:] = -1
+
+
+@inlined
+def _stamp(truth: Truth, row: int) -> None:
+    """Mark the relevant items of a row."""
+    for k in range(truth.start[row], truth.end[row]):
+        truth.stamp[truth.item[k]] = row
+
+
+@inlined
+def _take_hit(truth: Truth, row: int, code: int) -> bool:
+    """Return whether an item is in the truth; clear its stamp, so that it counts as one hit at most."""
+    if code < 0 or truth.stamp[code] != row:
+        return False
+    truth.stamp[code] = -1
+    return True
+
+
+@inlined
+def _add_probability(sums: PerUserSums, row: int, p: float, hit: bool) -> None:
+    """Record a predicted probability and its outcome; skip NaN, which means no prediction."""
+    if p != p:
+        return
+    cell = min(int(p * sums.cells.shape[0]), sums.cells.shape[0] - 1)
+    sums.expected_hits[row] += p
+    sums.cells[cell, 0] += 1
+    sums.cells[cell, 1] += int(p * UNIT + 0.5)  # whole numbers: the sum does not depend on the order
+    sums.cells[cell, 2] += hit
+
+
+@kernel
+def evaluate_lists(
+    chunk: Chunk,
+    truth: Truth,
+    probabilities: Doubles,  # (n_shown,) or length 0
+    discount: Doubles,  # (>= longest list,) 1 / log2(rank + 1)
+    max_items: int,
+    sums: PerUserSums,
+) -> None:
+    """Evaluate every list of the chunk that has a row."""
+    order, last = chunk.order, chunk.order.size - 1
+    starts_at, items_at = np.uintp(chunk.indptr.ctypes.data), np.uintp(chunk.items.ctypes.data)
+    for place in range(order.size):
+        number = order[place]
+        # lists in another order than the rows lie anywhere in memory
+        prefetch_row(starts_at + np.uintp(8 * order[min(place + 2 * AHEAD, last)]), ONE_LINE)
+        ahead = chunk.indptr[order[min(place + AHEAD, last)]]
+        prefetch_row(items_at + np.uintp(4 * ahead), TWO_LINES)
+        row = chunk.row[number]
+        if row < 0:
+            continue
+        _stamp(truth, row)
+        start = chunk.indptr[number]
+        hits, dcg, capped, precisions = 0, 0.0, 0.0, 0.0
+        for at in range(start, chunk.indptr[number + 1]):
+            rank = at - start
+            code = chunk.code[chunk.items[at]]
+            if code >= 0:
+                sums.shown_of[code] += 1
+            hit = _take_hit(truth, row, code)
+            if probabilities.size:
+                _add_probability(sums, row, probabilities[at], hit)
+            if not hit:
+                continue
+            hits += 1
+            sums.hits_of[code] += 1
+            if hits == 1:
+                sums.first[row] = rank + 1
+            dcg += discount[rank]
+            if rank < max_items:
+                capped += discount[rank]
+                precisions += hits / (rank + 1)
+        sums.hits[row] = hits
+        sums.dcg[row] = dcg
+        sums.dcg_capped[row] = capped
+        sums.precision_sum[row] = precisions
+
+
+@kernel
+def mark_hits(chunk: Chunk, truth: Truth, relevant: Bools) -> None:
+    """relevant (n_shown,), False at first: whether each shown item is in its user's truth."""
+    for number in chunk.order:
+        row = chunk.row[number]
+        if row < 0:
+            continue
+        _stamp(truth, row)
+        for at in range(chunk.indptr[number], chunk.indptr[number + 1]):
+            relevant[at] = _take_hit(truth, row, chunk.code[chunk.items[at]])
+
+
+@kernel
+def sum_prefixes(
+    indptr: Longs,  # (n_lists + 1,)
+    relevant: Bools,  # (n_shown,)
+    n_relevant: Ints,  # (n_lists,) size of each list's truth
+    numbers: Longs,  # lists to add, in this order
+    discount: Doubles,  # (>= max(max_items, n_max),)
+    ideal: Doubles,  # (same + 1,) ideal[n] = sum of the first n discounts
+    max_items: int,
+    sums: Doubles,  # (n_max, 6) F1, precision, recall, NDCG, paper's NDCG, length; of the top 1, 2, …
+) -> None:
+    """Add every list's metrics at every fixed length; a list shorter than N counts whole."""
+    n_max = sums.shape[0]
+    for number in numbers:
+        start = indptr[number]
+        length = indptr[number + 1] - start
+        if length == 0:
+            continue
+        size = max(n_relevant[number], 1)  # without relevant items there are no hits to divide
+        hits, dcg, capped = 0, 0.0, 0.0
+        for n in range(1, n_max + 1):
+            if n <= length and relevant[start + n - 1]:
+                hits += 1
+                dcg += discount[n - 1]
+                if n <= max_items:
+                    capped += discount[n - 1]
+            shown = min(n, length)
+            sums[n - 1, 0] += 2 * hits / (shown + size)
+            sums[n - 1, 1] += hits / shown
+            sums[n - 1, 2] += hits / size
+            sums[n - 1, 3] += capped / ideal[min(max_items, size)]
+            sums[n - 1, 4] += dcg / ideal[min(shown, size)]
+            sums[n - 1, 5] += shown
+
+
+@kernel
+def find_best_prefixes(indptr: Longs, relevant: Bools, n_relevant: Ints, best: Longs) -> None:
+    """best (n_lists,), zeros at first: length of the shortest prefix with the highest F1; 0 without a hit."""
+    for number in range(best.size):
+        start = indptr[number]
+        hits, top = 0, 0.0
+        for at in range(start, indptr[number + 1]):
+            if not relevant[at]:
+                continue  # F1 can only rise at a hit
+            hits += 1
+            f1 = 2 * hits / (at - start + 1 + n_relevant[number])
+            if f1 > top:
+                top = f1
+                best[number] = at - start + 1
+
+
+@kernel
+def count_shown_repeats(chunk: Chunk, truth: Truth, history: Truth, shown: Ints, hits: Ints) -> None:
+    """shown, hits (n_rows,): shown items and hits that the user's history contains."""
+    for number in chunk.order:
+        row = chunk.row[number]
+        if row < 0:
+            continue
+        _stamp(truth, row)
+        _stamp(history, row)
+        for at in range(chunk.indptr[number], chunk.indptr[number + 1]):
+            code = chunk.code[chunk.items[at]]
+            hit = _take_hit(truth, row, code)
+            if code >= 0 and history.stamp[code] == row:
+                shown[row] += 1
+                hits[row] += hit
+
+
+@kernel
+def count_repeated_items(truth: Truth, history: Truth, repeated: Ints) -> None:
+    """repeated (n_rows,): distinct truth items that the user's history contains."""
+    for row in range(repeated.size):
+        _stamp(history, row)
+        for k in range(truth.start[row], truth.end[row]):
+            item = truth.item[k]
+            if history.stamp[item] == row:
+                history.stamp[item] = -1
+                repeated[row] += 1
+    history.stamp[:] = -1
+
+
+@kernel
+def resample_means(values: Doubles, state: State, means: Doubles) -> None:
+    """means (n_resamples,): the mean of each bootstrap sample of the values."""
+    for r in range(means.size):
+        total = 0.0
+        for _ in range(values.size):
+            total += values[next_below(state, values.size)]
+        means[r] = total / values.size
+
+
+NEGLIGIBLE = 1e-16  # smaller probabilities are dropped from the upper tail of relevant candidates
+TAIL_MASS = 1e-12  # the tail of missed items from here on is assigned to one value
+LONGEST_TAIL = 1024  # largest support of the missed items
+ROOT2 = math.sqrt(2.0)
+ROOT2PI = math.sqrt(2.0 * math.pi)
+
+
+@inlined
+def fill_count_pmf(pmf: Doubles, mean: float, dispersion: float) -> int:
+    """Fill pmf with a negative binomial (Poisson at dispersion 0); return the size of its support."""
+    if dispersion > 1e-9:
+        odds = dispersion * mean / (1.0 + dispersion * mean)
+        size = 1.0 / dispersion
+        mass = math.exp(-size * math.log1p(dispersion * mean))
+    else:
+        odds, size, mass = mean, 0.0, math.exp(-mean)
+    remaining = 1.0
+    for m in range(pmf.size):
+        pmf[m] = mass
+        remaining -= mass
+        if (m > mean and mass < TAIL_MASS) or m == pmf.size - 1:
+            pmf[m] += max(remaining, 0.0)
+            return m + 1
+        mass *= (odds * (m + size) if dispersion > 1e-9 else odds) / (m + 1.0)
+    return pmf.size
+
+
+@inlined
+def _convolve(pmf: Doubles, support: int, p: float) -> int:
+    """Convolve with one Bernoulli variable; return the new support."""
+    pmf[support] = 0.0
+    for m in range(support, 0, -1):
+        pmf[m] += p * (pmf[m - 1] - pmf[m])
+    pmf[0] *= 1.0 - p
+    support += 1
+    while support > 1 and pmf[support - 1] < NEGLIGIBLE:
+        support -= 1
+    return support
+
+
+@inlined
+def _deconvolve(pmf: Doubles, support: int, p: float, rest: Doubles) -> None:
+    """Deconvolve one Bernoulli variable into `rest`, from the end where errors shrink."""
+    if p <= 0.5:
+        scale, before = 1.0 / (1.0 - p), 0.0
+        ratio = p * scale
+        for m in range(support):
+            before = pmf[m] * scale - ratio * before
+            rest[m] = before
+    else:
+        scale, after = 1.0 / p, 0.0
+        ratio = (1.0 - p) * scale
+        rest[support - 1] = 0.0
+        for m in range(support - 1, 0, -1):
+            after = pmf[m] * scale - ratio * after
+            rest[m - 1] = after
+
+
+@inlined
+def _skewed_normal_cdf(x: float, skew: float) -> float:
+    """Return the normal distribution function corrected for skewness, clipped to [0, 1] (as in PerK)."""
+    density = math.exp(-0.5 * x * x) / ROOT2PI
+    value = 0.5 * math.erfc(-x / ROOT2) + skew * (1.0 - x * x) * density / 6.0
+    return min(max(value, 0.0), 1.0)
+
+
+@inlined
+def _fill_refined_pmf(rest: Doubles, support: int, mean: float, variance: float, third: float) -> None:
+    """Fill `rest` with the probabilities of 0 … support − 1 in the refined normal approximation."""
+    if variance < 1e-12:
+        for m in range(support):
+            rest[m] = 1.0 if m == round(mean) else 0.0
+        return
+    spread = math.sqrt(variance)
+    skew = third / (variance * spread)
+    below = 0.0
+    for m in range(support):
+        now = 1.0 if m == support - 1 else _skewed_normal_cdf((m + 0.5 - mean) / spread, skew)
+        rest[m] = max(now - below, 0.0)
+        below = max(now, below)
+
+
+@inlined
+def _argmax(curve: Doubles) -> int:
+    """Return the length with the largest utility, the shortest of equals; 0 if no utility is positive."""
+    best, length = 0.0, 0
+    for k in range(curve.size):
+        if curve[k] > best * (1.0 + 1e-12):
+            best, length = curve[k], k + 1
+    return length
+
+
+@inlined
+def _fill_f1_factor(factor: Doubles, n: int, missed: Doubles, n_missed: int, over: Doubles) -> None:
+    """factor[k + m] = E[2 / (k + m + missed)] for k + m < n; over[c] = 2 / c."""
+    for total in range(1, n):
+        value = 0.0
+        for z in range(n_missed):
+            value += missed[z] * over[total + z]
+        factor[total] = value
+
+
+@inlined
+def _fill_ndcg_factor(
+    factor: Doubles, width: int, support: int, missed: Doubles, n_missed: int, ideal: Doubles
+) -> None:
+    """factor[k·support + m] = E[1 / ideal(min(k, m + missed))] for 1 ≤ k ≤ width, 1 ≤ m < support."""
+    for m in range(1, support):
+        below, remaining = 0.0, 1.0  # contribution of m + missed < k, and the probability of the rest
+        for k in range(1, width + 1):
+            if k > m and k - 1 - m < n_missed:
+                below += missed[k - 1 - m] / ideal[k - 1]
+                remaining -= missed[k - 1 - m]
+            factor[k * support + m] = below + max(remaining, 0.0) / ideal[k]
+
+
+@inlined
+def _reciprocals(width: int) -> Doubles:
+    """Return 2 / c for every c = length + n that can occur."""
+    over = np.empty(2 * width + LONGEST_TAIL + 2)
+    over[0] = 0.0
+    for c in range(1, over.size):
+        over[c] = 2.0 / c
+    return over
+
+
+@kernel
+def compute_joint_utilities(
+    indptr: Longs,  # (n_lists + 1,)
+    p: Doubles,  # (n_candidates,)
+    missed: Doubles,  # (n_lists,) expected number of relevant items that are not candidates
+    dispersion: float,
+    refined: bool,  # the refined normal approximation instead of the exact distribution
+    ndcg: bool,  # instead of F1
+    ideal: Doubles,  # (n_candidates + 1,) ideal DCG by length
+    curve: Doubles,  # (n_candidates,) filled: expected utility of the list that ends at this candidate
+    lengths: Ints,  # (n_lists,) filled: where it is largest
+) -> None:
+    """Compute the expected utilities if n = relevant candidates + missed items."""
+    width = ideal.size - 1
+    pmf, rest, joint = np.empty(width + 2), np.empty(width + 2), np.empty(width + 2)
+    factor, others, over = np.zeros((width + 1) * (width + 2)), np.empty(LONGEST_TAIL), _reciprocals(width)
+    for u in range(indptr.size - 1):
+        own = p[indptr[u] : indptr[u + 1]]
+        support, mean, variance, third = 1, 0.0, 0.0, 0.0
+        pmf[0] = 1.0
+        for i in range(own.size):
+            support = _convolve(pmf, support, own[i])
+            q = own[i] * (1.0 - own[i])
+            mean, variance, third = mean + own[i], variance + q, third + q * (1.0 - 2.0 * own[i])
+        n_missed = fill_count_pmf(others, missed[u], dispersion)
+        if ndcg:
+            _fill_ndcg_factor(factor, own.size, support, others, n_missed, ideal)
+        else:
+            _fill_f1_factor(factor, own.size + support, others, n_missed, over)
+        joint[:support] = 0.0
+        for i in range(own.size):
+            if refined:
+                q = own[i] * (1.0 - own[i])
+                _fill_refined_pmf(
+                    rest, support, mean - own[i], variance - q, third - q * (1.0 - 2.0 * own[i])
+                )
+            else:
+                _deconvolve(pmf, support, own[i], rest)
+            gain, total = own[i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0), 0.0
+            row = factor[(i + 1) * (support if ndcg else 1) :]
+            for m in range(1, support):
+                joint[m] += gain * rest[m - 1]
+                total += joint[m] * row[m]
+            curve[indptr[u] + i] = total
+        lengths[u] = _argmax(curve[indptr[u] : indptr[u + 1]])
+
+
+@kernel
+def compute_independent_utilities(
+    indptr: Longs,  # (n_lists + 1,)
+    p: Doubles,  # (n_candidates,)
+    mean_minus_one: Doubles,  # (n_lists,) mean of n − 1
+    dispersion: float,
+    ndcg: bool,
+    ideal: Doubles,  # (n_candidates + 1,)
+    curve: Doubles,  # (n_candidates,) filled
+    lengths: Ints,  # (n_lists,) filled
+) -> None:
+    """The same if n = 1 + a negative binomial variable that is independent of the candidates."""
+    width = ideal.size - 1
+    factor, others, over = np.zeros(2 * width + 2), np.empty(LONGEST_TAIL), _reciprocals(width)
+    for u in range(indptr.size - 1):
+        size = indptr[u + 1] - indptr[u]
+        n_others = fill_count_pmf(others, mean_minus_one[u], dispersion)
+        if ndcg:
+            _fill_ndcg_factor(factor, size, 2, others, n_others, ideal)
+        else:
+            _fill_f1_factor(factor, size + 2, others, n_others, over)
+        gain = 0.0
+        for i in range(size):
+            gain += p[indptr[u] + i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0)
+            curve[indptr[u] + i] = gain * factor[2 * i + 3 if ndcg else i + 2]
+        lengths[u] = _argmax(curve[indptr[u] : indptr[u + 1]])
+
+
+@kernel
+def fill_rank_features(indptr: Longs, scores: Doubles, out: Doubles) -> None:
+    """out (n_candidates, ≥ 4): score, gap to the top score, log of the rank, 1 / rank."""
+    for number in range(indptr.size - 1):
+        for at in range(indptr[number], indptr[number + 1]):
+            rank = at - indptr[number] + 1.0
+            out[at, 0] = scores[at]
+            out[at, 1] = scores[indptr[number]] - scores[at]
+            out[at, 2] = np.log(rank)
+            out[at, 3] = 1.0 / rank
+
+
+@kernel
+def fill_history_features(
+    indptr: Longs,  # (n_lists + 1,)
+    candidates: Ints,  # (n_candidates,) item indices of the history; -1: unknown item
+    user: Ints,  # (n_lists,) user indices of the history; -1: unknown user
+    user_baskets: Longs,  # (n_users + 1,)
+    baskets: Longs,  # (n_baskets + 1,)
+    item: Ints,  # (n_rows,)
+    log_popularity: Doubles,  # (n_items + 1,), the last value for unknown items
+    user_features: Doubles,  # (n_lists, 2) log history length, log mean basket size
+    out: Doubles,  # (n_candidates, 9) the last five columns are filled
+) -> None:
+    """History length, basket size, popularity, share of the user's baskets with the item, and its recency."""
+    n_items = log_popularity.size - 1
+    owner = np.full(n_items, -1, np.int32)
+    count, last = np.zeros(n_items, np.int32), np.zeros(n_items, np.int32)
+    for number in range(user.size):
+        u = user[number]
+        first = user_baskets[u] if u >= 0 else 0
+        end = user_baskets[u + 1] if u >= 0 else 0
+        for basket in range(first, end):
+            for row in range(baskets[basket], baskets[basket + 1]):
+                i = item[row]
+                if owner[i] != number:
+                    owner[i], count[i], last[i] = number, 0, -1
+                if last[i] != basket - first:  # count a basket once
+                    count[i] += 1
+                    last[i] = basket - first
+        for at in range(indptr[number], indptr[number + 1]):
+            i = candidates[at]
+            out[at, 4], out[at, 5] = user_features[number, 0], user_features[number, 1]
+            out[at, 6] = log_popularity[i]
+            bought = i >= 0 and owner[i] == number
+            out[at, 7] = count[i] / (end - first) if bought else 0.0
+            out[at, 8] = 1.0 / (end - first - last[i]) if bought else 0.0
+
+
+@kernel
+def mark_members(
+    indptr: Longs,  # (n_lists + 1,)
+    candidates: Ints,  # (n_candidates,) item indices of the sets; -1: unknown item
+    user: Ints,  # (n_lists,) which set; -1: none
+    set_indptr: Longs,  # (n_users + 1,)
+    sets: Ints,  # (n_members,) ascending per user
+    inside: Bools,  # (n_candidates,) set to True for members
+) -> None:
+    """Mark the candidates that are in their user's set, by binary search."""
+    for number in range(user.size):
+        if user[number] < 0:
+            continue
+        first, end = set_indptr[user[number]], set_indptr[user[number] + 1]
+        for at in range(indptr[number], indptr[number + 1]):
+            low, high = first, end
+            while low < high:
+                middle = (low + high) // 2
+                if sets[middle] < candidates[at]:
+                    low = middle + 1
+                else:
+                    high = middle
+            inside[at] = low < end and sets[low] == candidates[at]

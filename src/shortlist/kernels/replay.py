@@ -1,0 +1,785 @@
+"""Features of each candidate of a user, computed from what was known just before a point in time."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from shortlist.kernels.jit import inlined, kernel
+from shortlist.kernels.rng import GOLDEN, mix_bits, unit_float
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+
+DAY = 86_400_000_000  # microseconds
+HOUR = 3_600_000_000  # best sellers are computed as of the last full hour
+
+
+class UserLog(NamedTuple):
+    """Baskets user by user, each user's in order of time: the history of known users, or sessions."""
+
+    user_baskets: Longs  # (n_users + 1,) where each user's baskets start
+    baskets: Longs  # (n_baskets + 1,) where each basket's rows start
+    item: Ints  # (n_rows,)
+    time: Longs  # (n_baskets,) microseconds
+    gap: Doubles  # (n_rows,) days since the user last bought the item, -1 the first time
+    trend: Doubles  # (n_rows,) the item's share of recent sales just before the basket
+
+
+class EventLog(NamedTuple):
+    """The history of all known users, and the order in which its baskets happened."""
+
+    users: UserLog
+    owner: Ints  # (n_baskets,) user of each basket
+    order: Longs  # (n_baskets,) basket numbers by time
+
+
+class SalesIndex(NamedTuple):
+    """Positions in the order of baskets at which each item was bought."""
+
+    starts: Longs  # (n_items + 1,)
+    position: Longs  # (n_rows,) ascending per item
+    time: Longs  # (n_baskets,) time of each basket, ascending
+    rows_before: Longs  # (n_baskets + 1,) rows of all baskets before a position
+
+
+class ItemStats(NamedTuple):
+    """Statistics of every item over the baskets counted so far."""
+
+    cursor: Longs  # (1 + n_windows,) position of the next basket to count, and of the oldest in each window
+    sold: Doubles  # (n_items,) all sales
+    recent: Doubles  # (n_windows, n_items) sales within each window
+    total: Doubles  # (1 + n_windows,) the same summed over items: all sales, then those within each window
+    buyers: Doubles  # (n_items,) distinct users
+    repeats: Doubles  # (n_items,) sales that were not the user's first of the item
+    gaps: Doubles  # (n_items,) days between a user's purchases, summed over repeats
+    sizes: Doubles  # (n_items,) sizes of the baskets with the item, summed
+    first: Longs  # (n_items,) time of the first sale
+    experience: Doubles  # (n_items, 2) experience of the buyers, summed, and its squares, summed
+
+
+class Rules(NamedTuple):
+    """How items are counted and candidates proposed; the same in training and serving."""
+
+    windows: Longs  # (n_windows,) microseconds, ascending
+    per_source: int  # candidates of each source; own items: twice as many, EASE: half as many
+    transition_window: int  # baskets back from which transitions are followed
+    decay: float  # factor on a transition per basket further back
+    has_repeats: bool  # whether items that the user has bought may be proposed
+
+
+class ReplayState(NamedTuple):
+    """Everything known about single items at the time `clock[0]`."""
+
+    item_stats: ItemStats
+    best: Ints  # (3, per_source) best sellers of the second and fourth window and of all time, -1: none
+    clock: Longs  # (2,) time reached, and its hour
+
+
+@kernel
+def fill_gaps(
+    user_baskets: Longs, baskets: Longs, item: Ints, time: Longs, n_items: int, gap: Doubles
+) -> None:
+    """gap (n_rows,): days since the user last bought the item, -1 the first time."""
+    owner, last = np.full(n_items, -1, np.int64), np.zeros(n_items, np.int64)
+    for user in range(user_baskets.size - 1):
+        for b in range(user_baskets[user], user_baskets[user + 1]):
+            for row in range(baskets[b], baskets[b + 1]):
+                i = item[row]
+                gap[row] = (time[b] - last[i]) / DAY if owner[i] == user else -1.0
+                owner[i], last[i] = user, time[b]
+
+
+@inlined
+def _sales_before(index: SalesIndex, item: int, position: int) -> int:
+    """Return the sales of the item in the first `position` baskets."""
+    low, high = int(index.starts[item]), int(index.starts[item + 1])
+    while low < high:
+        middle = (low + high) // 2
+        if index.position[middle] < position:
+            low = middle + 1
+        else:
+            high = middle
+    return low - int(index.starts[item])
+
+
+@kernel
+def fill_trend(
+    index: SalesIndex,
+    baskets: Longs,  # (n_baskets + 1,)
+    item: Ints,  # (n_rows,)
+    first: Longs,  # (n_baskets,) position of the oldest basket in the window before each basket
+    last: Longs,  # (n_baskets,) position that each basket has, or would have
+    trend: Doubles,  # (n_rows,) filled
+) -> None:
+    """Each item's share of the sales in the window before its basket; sales add up within a basket."""
+    for b in range(baskets.size - 1):
+        total = index.rows_before[last[b]] - index.rows_before[first[b]]
+        for row in range(baskets[b], baskets[b + 1]):
+            recent = _sales_before(index, item[row], last[b]) - _sales_before(index, item[row], first[b])
+            trend[row] = recent / max(float(total), 1.0)
+            total += 1
+
+
+@inlined
+def experience(users: UserLog, user: int, end: int) -> float:
+    """Return log(1 + number of items that a user bought before basket `end`)."""
+    return float(np.log1p(users.baskets[end] - users.baskets[users.user_baskets[user]]))
+
+
+@inlined
+def _slide_windows(log: EventLog, item_stats: ItemStats, windows: Longs, until: int) -> None:
+    """Drop the baskets that have become too old from each window."""
+    users = log.users
+    for w in range(windows.size):
+        at = item_stats.cursor[1 + w]
+        while at < item_stats.cursor[0] and users.time[log.order[at]] < until - windows[w]:
+            b = log.order[at]
+            for row in range(users.baskets[b], users.baskets[b + 1]):
+                item_stats.recent[w, users.item[row]] -= 1
+                item_stats.total[1 + w] -= 1
+            at += 1
+        item_stats.cursor[1 + w] = at
+
+
+@inlined
+def _count_items(users: UserLog, owner: int, b: int, item_stats: ItemStats) -> None:
+    """Count the items of one basket."""
+    size, user_experience = users.baskets[b + 1] - users.baskets[b], experience(users, owner, b)
+    for row in range(users.baskets[b], users.baskets[b + 1]):
+        i = users.item[row]
+        if item_stats.sold[i] == 0:
+            item_stats.first[i] = users.time[b]
+        item_stats.sold[i] += 1
+        item_stats.total[0] += 1
+        item_stats.sizes[i] += size
+        item_stats.experience[i, 0] += user_experience
+        item_stats.experience[i, 1] += user_experience * user_experience
+        if users.gap[row] < 0:
+            item_stats.buyers[i] += 1
+        else:
+            item_stats.repeats[i] += 1
+            item_stats.gaps[i] += users.gap[row]
+        for w in range(item_stats.recent.shape[0]):
+            item_stats.recent[w, i] += 1
+            item_stats.total[1 + w] += 1
+
+
+@inlined
+def _count_until(log: EventLog, state: ReplayState, rules: Rules, until: int) -> None:
+    """Count every basket before `until`, and no other."""
+    item_stats, users = state.item_stats, log.users
+    while item_stats.cursor[0] < log.order.size and users.time[log.order[item_stats.cursor[0]]] < until:
+        b = log.order[item_stats.cursor[0]]
+        owner = log.owner[b]
+        _slide_windows(log, item_stats, rules.windows, users.time[b])
+        _count_items(users, owner, b, item_stats)
+        item_stats.cursor[0] += 1
+    _slide_windows(log, item_stats, rules.windows, until)
+
+
+@inlined
+def top_positive(values: Doubles | Floats, ids: Ints, n: int, out: Ints) -> int:
+    """Fill `out` with the ids of the largest positive values, largest first; return their number."""
+    size = 0
+    for k in range(n):
+        value = values[ids[k]]
+        if value <= 0 or (size == out.size and value <= values[out[size - 1]]):
+            continue
+        at = size if size < out.size else size - 1
+        while at > 0 and values[out[at - 1]] < value:
+            out[at] = out[at - 1]
+            at -= 1
+        out[at] = ids[k]
+        size = min(size + 1, out.size)
+    return size
+
+
+@inlined
+def advance(log: EventLog, state: ReplayState, rules: Rules, all_items: Ints, at: int) -> None:
+    """Bring the state to `at`, and best sellers to the last full hour; write nothing if `at` is its time."""
+    if state.clock[0] == at:
+        return
+    item_stats, hour = state.item_stats, at // HOUR
+    # before the first full hour with sales, best sellers are computed as of `at` itself
+    by_hour = log.order.size > 0 and log.users.time[log.order[0]] < hour * HOUR
+    for step in range(2):  # to the hour, then to the time: one copy of the code for both
+        if step == 1 or (by_hour and hour != state.clock[1]):
+            _count_until(log, state, rules, at if step else hour * HOUR)
+            if step == 0 or not by_hour:
+                state.best[:] = -1
+                for k in range(3):
+                    sales = item_stats.sold if k == 2 else item_stats.recent[1 + 2 * k]
+                    top_positive(sales, all_items, all_items.size, state.best[k])
+    state.clock[1] = hour
+    state.clock[0] = at
+
+
+@kernel
+def replay_until(log: EventLog, state: ReplayState, rules: Rules, all_items: Ints, at: int) -> None:
+    """Call `advance` from outside the kernels."""
+    advance(log, state, rules, all_items, at)
+
+
+MAX_PAIRED = 60  # items of a basket that form pairs: one pair of a very large basket says little
+
+
+class LinkTable(NamedTuple):
+    """Weights of item pairs: for each item, a limited number of the heaviest."""
+
+    starts: Longs  # (n_items + 1,)
+    other: Ints  # (n_links,)
+    weight: Floats  # (n_links,) above 0
+    total: Doubles  # (n_items,) sum over all pairs, those without an entry included
+
+
+class Links(NamedTuple):
+    """What was known about pairs of items after a number of baskets."""
+
+    together: LinkTable  # pairs within a basket
+    after: LinkTable  # transitions, from the earlier item
+    before: LinkTable  # the same transitions, from the later item
+
+
+class PairKind(NamedTuple):
+    """Which pairs a table holds."""
+
+    window: int  # 0: pairs within a basket; else from each of so many earlier baskets to a basket
+    decay: float  # factor on a transition per basket further back
+    reverse: bool  # whether entries belong to the later item
+
+
+class NewPairs(NamedTuple):
+    """Pairs of some baskets, item by item: entries begin[i] … end[i] - 1."""
+
+    begin: Longs  # (n_items,)
+    end: Longs  # (n_items,)
+    other: Ints
+    weight: Floats
+
+
+class MergeScratch(NamedTuple):
+    """Working memory of `merge_links`."""
+
+    value: Floats  # (n_items,) zeros
+    listed: Ints  # (n_items,)
+    order: Floats  # (n_items,)
+
+
+@kernel
+def list_pairs(
+    log: EventLog,
+    positions: tuple[int, int],  # baskets positions[0] … positions[1] - 1 in order of time
+    kind: PairKind,
+    end: Longs,  # (n_items,) where the next pair of each item goes; advanced
+    other: Ints,  # empty: leave room for all pairs instead of writing them
+    weight: Floats,
+) -> None:
+    """List the pairs that the baskets complete, by item."""
+    users = log.users
+    for position in range(positions[0], positions[1]):
+        b = log.order[position]
+        first = max(b - kind.window, users.user_baskets[log.owner[b]]) if kind.window else b
+        to_first, to_end = users.baskets[b], min(users.baskets[b + 1], users.baskets[b] + MAX_PAIRED)
+        for earlier in range(first, b if kind.window else b + 1):
+            value = np.float32(kind.decay ** (b - earlier - 1)) if kind.window else np.float32(1)
+            from_first = users.baskets[earlier]
+            from_end = min(users.baskets[earlier + 1], from_first + MAX_PAIRED)
+            if other.size == 0:
+                if kind.reverse:
+                    for to in range(to_first, to_end):
+                        end[users.item[to]] += from_end - from_first
+                else:
+                    for row in range(from_first, from_end):
+                        end[users.item[row]] += to_end - to_first
+            elif value > 0:
+                for row in range(from_first, from_end):
+                    for to in range(to_first, to_end):
+                        i, j = users.item[row], users.item[to]
+                        if i != j:
+                            owner, target = (j, i) if kind.reverse else (i, j)
+                            other[end[owner]], weight[end[owner]] = target, value
+                            end[owner] += 1
+
+
+@inlined
+def _largest(values: Floats, n: int, k: int) -> np.float32:
+    """Return the k-th largest (from 1) of the first n values, which are reordered."""
+    low, high, wanted = 0, n - 1, k - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] > pivot:
+                i += 1
+            while values[j] < pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if wanted <= j:
+            high = j
+        elif wanted >= i:
+            low = i
+        else:
+            break
+    return np.float32(values[wanted])
+
+
+@kernel
+def merge_links(
+    known: LinkTable, new: NewPairs, most: int, scratch: MergeScratch, out: LinkTable, kept: Longs
+) -> None:
+    """Add new pairs to a table; of each item, the `most` heaviest remain, of equal ones the latest.
+
+    The entries of item i start at out.starts[i]; kept (n_items,) is set to their number. There is room for
+    all or for `most` of them.
+    """
+    value, listed = scratch.value, scratch.listed
+    for i in range(new.begin.size):
+        n, total = 0, known.total[i]
+        if new.begin[i] == new.end[i]:  # nothing new
+            kept[i], out.total[i] = known.starts[i + 1] - known.starts[i], total
+            for p in range(kept[i]):
+                out.other[out.starts[i] + p] = known.other[known.starts[i] + p]
+                out.weight[out.starts[i] + p] = known.weight[known.starts[i] + p]
+            continue
+        for p in range(known.starts[i], known.starts[i + 1]):
+            value[known.other[p]] = known.weight[p]
+            listed[n] = known.other[p]
+            n += 1
+        for p in range(new.begin[i], new.end[i]):
+            j = new.other[p]
+            if value[j] == 0:
+                listed[n] = j
+                n += 1
+            value[j] += new.weight[p]
+            total += new.weight[p]
+        least, ties = np.float32(0), most
+        if n > most:
+            for k in range(n):
+                scratch.order[k] = value[listed[k]]
+            least = _largest(scratch.order, n, most)
+            for k in range(n):
+                ties -= value[listed[k]] > least
+        at = out.starts[i] + min(n, most)
+        for k in range(n - 1, -1, -1):  # from the end: the latest of equal ones are kept
+            j = listed[k]
+            if value[j] > least or (value[j] == least and ties > 0):
+                ties -= value[j] == least
+                at -= 1
+                out.other[at], out.weight[at] = j, value[j]
+            value[j] = 0
+        kept[i] = min(n, most)
+        out.total[i] = total
+
+
+@kernel
+def close_gaps(starts: Longs, kept: Longs, other: Ints, weight: Floats) -> int:
+    """Move the kept entries of each item to where the previous item's end; return their number."""
+    n = 0
+    for i in range(kept.size):
+        first = starts[i]
+        starts[i] = n
+        for p in range(first, first + kept[i]):
+            other[n], weight[n] = other[p], weight[p]
+            n += 1
+    starts[kept.size] = n
+    return n
+
+
+DECAYS = (0.5, 0.8, 0.95)  # factors on an own item per basket further back
+N_LINKED = 40  # most recent own items whose neighbors are scored
+N_LATEST = 10  # most recent own items for which transitions into them are scored
+CHUNK = 64  # items whose links are cleared together
+
+
+class GivenCandidates(NamedTuple):
+    """Candidates given by the caller: instead of the proposed ones if `only`, else in addition to them."""
+
+    starts: Longs  # (n_snapshots + 1,), or empty if no candidates are given
+    items: Ints  # (n_candidates,) distinct within a snapshot
+    only: bool
+
+
+class EASEWeights(NamedTuple):
+    """Item–item weights among the most common items."""
+
+    row: Ints  # (n_items,) row of each item, -1: none
+    items: Ints  # (n,) item of each row
+    weights: Floats  # (n, n) what owning the item of the row adds to the score of the item of the column
+
+
+class Scratch(NamedTuple):
+    """Working memory for one user at a time; entries are valid if they carry the current mark."""
+
+    own: Longs  # (n_items,) mark of the snapshot whose user has the item
+    candidate: Longs  # (n_items,) mark of the snapshot in which the item is a candidate
+    purchases: Doubles  # (n_items,) own baskets with it
+    decayed: Doubles  # (n_items, len(DECAYS) + 1) decayed counts
+    last: Longs  # (n_items,) when the user last bought it
+    back: Longs  # (n_items,) baskets since then
+    earliest: Longs  # (n_items,) when the user first bought it
+    links: Floats  # (n_items, 8) sum and maximum over links together, after and before; two unused
+    dirty: Bools  # (⌈n_items / CHUNK⌉,) whether any item of the chunk has links
+    ease: Floats  # (n_items,) EASE scores, by row of the weights
+    touched: Ints  # (n_items,) items, or rows of the EASE weights, to select from
+    own_items: Ints  # (n_items,) the user's distinct items, most recent first
+    all_items: Ints  # (n_items,) 0 … n_items - 1
+    target: Longs  # (n_items,) mark of the snapshot whose next basket contains the item
+    item_rows: Floats  # (n_items, 14) features of the item at the time in `item_at`
+    item_experience: Doubles  # (n_items, 2) mean experience of the buyers, and its spread
+    item_at: Longs  # (n_items,) time of the two before
+    mark: Longs  # (1,) the next unused mark
+
+
+@inlined
+def load_history(users: UserLog, scratch: Scratch, mark: int, first: int, end: int, at: int) -> int:
+    """Lay out the user's items, most recent first; return the number of distinct items."""
+    n = 0
+    for b in range(end - 1, first - 1, -1):
+        back = end - 1 - b
+        by_days = 0.5 ** ((at - users.time[b]) / DAY / 14)
+        slow, middle, fast = DECAYS[2] ** back, DECAYS[1] ** back, DECAYS[0] ** back
+        for row in range(users.baskets[b], users.baskets[b + 1]):
+            i = users.item[row]
+            if scratch.own[i] != mark:
+                scratch.own[i] = mark
+                scratch.own_items[n] = i
+                n += 1
+                scratch.purchases[i] = 0
+                scratch.decayed[i] = 0
+                scratch.last[i], scratch.back[i] = users.time[b], back
+            scratch.earliest[i] = users.time[b]
+            scratch.purchases[i] += 1
+            scratch.decayed[i, 0] += fast
+            scratch.decayed[i, 1] += middle
+            scratch.decayed[i, 2] += slow
+            scratch.decayed[i, 3] += by_days
+    return n
+
+
+@inlined
+def _add_neighbors(table: LinkTable, i: int, scale: float, column: int, scratch: Scratch) -> None:
+    """Add the neighbors of one item to links[:, column] (sum) and links[:, column + 1] (maximum)."""
+    factor = np.float32(scale)
+    for p in range(table.starts[i], table.starts[i + 1]):
+        j = np.uint64(table.other[p])  # unsigned: no check for negative indices
+        value = factor * table.weight[p]
+        scratch.dirty[j // np.uint64(CHUNK)] = True
+        scratch.links[j, column] += value
+        previous = scratch.links[j, column + 1]
+        scratch.links[j, column + 1] = max(previous, value)  # without a branch: twice as fast
+
+
+@inlined
+def _clear_links(scratch: Scratch) -> None:
+    """Set all links to 0, but visit only the chunks that have any."""
+    for c in range(scratch.dirty.size):
+        if scratch.dirty[c]:
+            scratch.links[c * CHUNK : (c + 1) * CHUNK] = 0
+            scratch.dirty[c] = False
+
+
+@inlined
+def _list_touched(scratch: Scratch) -> int:
+    """List the items with a positive link; return their number."""
+    n = 0
+    for c in range(scratch.dirty.size):
+        if scratch.dirty[c]:
+            for j in range(c * CHUNK, min((c + 1) * CHUNK, scratch.links.shape[0])):
+                if scratch.links[j, 0] > 0 or scratch.links[j, 2] > 0:
+                    scratch.touched[n] = j
+                    n += 1
+    return n
+
+
+@inlined
+def score_links(
+    users: UserLog,
+    item_stats: ItemStats,
+    links: Links,
+    rules: Rules,
+    scratch: Scratch,
+    first: int,
+    end: int,
+    n_own: int,
+) -> int:
+    """Score the neighbors of the user's recent items; return the number of those that may be proposed."""
+    _clear_links(scratch)
+    for k in range(min(n_own, N_LINKED)):
+        i = scratch.own_items[k]
+        sold = max(item_stats.sold[i], 1.0)  # a session may hold items that were not sold yet
+        _add_neighbors(links.together, i, 0.9 ** scratch.back[i] / sold, 0, scratch)
+    for b in range(max(first, end - rules.transition_window), end):
+        weight = rules.decay ** (end - 1 - b)
+        for row in range(users.baskets[b], users.baskets[b + 1]):
+            i = users.item[row]
+            _add_neighbors(links.after, i, weight / max(links.after.total[i], 1.0) ** 0.5, 2, scratch)
+    n = _list_touched(scratch)
+    for k in range(min(n_own, N_LATEST)):
+        i = scratch.own_items[k]
+        if scratch.back[i] >= rules.transition_window:
+            break  # the most recent ones come first
+        weight = rules.decay ** scratch.back[i] / max(links.after.total[i], 1.0) ** 0.5
+        _add_neighbors(links.before, i, weight, 4, scratch)
+    return n
+
+
+@inlined
+def score_ease(ease: EASEWeights, scratch: Scratch, n_own: int) -> None:
+    """Write the EASE scores of all items that have weights to `scratch.ease`."""
+    n = ease.items.size
+    scores = scratch.ease[:n]
+    scores[:] = 0
+    for k in range(n_own):
+        row = ease.row[scratch.own_items[k]]
+        if row >= 0:
+            for c in range(n):
+                scores[c] += ease.weights[row, c]
+
+
+@inlined
+def _propose_ease(rules: Rules, ease: EASEWeights, scratch: Scratch, mark: int, out: Ints) -> int:
+    """Write the items with the highest EASE scores that are not candidates yet; return their number."""
+    n = 0
+    for row in range(ease.items.size):
+        i = ease.items[row]
+        if scratch.candidate[i] != mark and (rules.has_repeats or scratch.own[i] != mark):
+            scratch.touched[n] = row
+            n += 1
+    size = top_positive(scratch.ease, scratch.touched, n, out)
+    for k in range(size):
+        out[k] = ease.items[out[k]]
+    return size
+
+
+@inlined
+def propose(
+    rules: Rules,
+    ease: EASEWeights,
+    best: Ints,  # (3, per_source)
+    scratch: Scratch,
+    mark: int,
+    n_own: int,
+    n_near: int,
+    found: Ints,
+) -> int:
+    """Fill `found` with distinct candidates of all sources; return their number.
+
+    The sources are own items, neighbors, followers, three lists of best sellers, and EASE.
+    """
+    n = 0
+    # if own items are not proposed, twice as many neighbors and followers are
+    top = np.empty(rules.per_source if rules.has_repeats else 2 * rules.per_source, np.int32)
+    for source in range(7):
+        if source == 0:
+            size = min(n_own, 2 * rules.per_source) if rules.has_repeats else 0
+            part = scratch.own_items[:size]
+        elif source < 3:
+            size = top_positive(scratch.links[:, 2 * (source - 1)], scratch.touched, n_near, top)
+            part = top[:size]
+        elif source < 6:
+            part = best[source - 3]
+        else:
+            size = _propose_ease(rules, ease, scratch, mark, top[: max(rules.per_source // 2, 1)])
+            part = top[:size]
+        for i in part:
+            if i >= 0 and scratch.candidate[i] != mark and (rules.has_repeats or scratch.own[i] != mark):
+                scratch.candidate[i] = mark
+                found[n] = i
+                n += 1
+    return n
+
+
+@inlined
+def add_given(more: Ints, scratch: Scratch, mark: int, n: int, found: Ints) -> int:
+    """Add the given candidates that are not in `found` yet; return the new number."""
+    for i in more:
+        if scratch.candidate[i] != mark:
+            scratch.candidate[i] = mark
+            found[n] = i
+            n += 1
+    return n
+
+
+N_FEATURES = 48  # named by `FEATURES` in models/two_stage/features.py, in the same order
+N_USER_FEATURES = 12  # the last of them
+ITEM, OWN, LINKED, USER = 0, 16, 26, 36  # where the features of each kind start
+MISSING = np.nan
+
+
+class Snapshots(NamedTuple):
+    """Users at points in time."""
+
+    user: Ints  # (n,)
+    at: Longs  # (n,) microseconds, ascending
+    target: Longs  # (n,) the basket that followed, -1: unknown
+
+
+class FeatureRows(NamedTuple):
+    """Output of `fill_features`; at least as many rows as there can be candidates."""
+
+    indptr: Longs  # (n + 1,) where each snapshot's rows start
+    items: Ints  # (n_rows,)
+    features: Floats  # (n_rows, N_FEATURES)
+    labels: Bools  # (n_rows,) whether the basket that followed contains the item
+    users: Floats  # (n, N_USER_FEATURES) features of the snapshots' users
+    non_empty: Bools  # (n,) whether there are candidates, kept or not
+
+
+@inlined
+def _user_features(users: UserLog, first: int, end: int, at: int, n_own: int, row: Floats) -> None:
+    """Fill the features of the user, which are the same for all candidates of a snapshot."""
+    n = end - first
+    rows = users.baskets[end] - users.baskets[first]
+    repeats, trend = 0.0, 0.0
+    for r in range(users.baskets[first], users.baskets[end]):
+        repeats += users.gap[r] >= 0
+        trend += users.trend[r]
+    row[0] = n
+    row[1] = rows / n if n else MISSING
+    row[2] = users.baskets[end] - users.baskets[end - 1] if n else MISSING
+    row[3] = users.baskets[end - 1] - users.baskets[end - 2] if n > 1 else MISSING
+    row[4] = (at - users.time[end - 1]) / DAY if n else MISSING
+    row[5] = (users.time[end - 1] - users.time[first]) / (n - 1) / DAY if n > 1 else MISSING
+    row[6] = repeats / rows if n else MISSING
+    row[7] = trend / rows if n else MISSING
+    row[8] = n_own
+    row[9] = (at // DAY + 4) % 7  # weekday
+    row[10] = row[4] / (row[5] + 1.0)
+    row[11] = (at - users.time[first]) / DAY if n else MISSING
+
+
+@inlined
+def _load_item(item_stats: ItemStats, i: int, at: int, scratch: Scratch) -> None:
+    """Compute the features of the item that are the same for all users at a time."""
+    row, sold = scratch.item_rows[i], item_stats.sold[i]
+    for w in range(item_stats.recent.shape[0]):
+        row[w] = item_stats.recent[w, i] / max(item_stats.total[1 + w], 1.0)
+    row[5] = sold / max(item_stats.total[0], 1.0)
+    row[6] = item_stats.repeats[i] / (sold + 5.0)
+    row[7] = item_stats.gaps[i] / item_stats.repeats[i] if item_stats.repeats[i] else MISSING
+    row[8] = (row[1] + 1e-5) / (row[3] + 1e-5)
+    row[9] = (row[3] + 1e-5) / (row[5] + 1e-5)
+    row[10] = (at - item_stats.first[i]) / DAY if sold else MISSING
+    row[11] = item_stats.sizes[i] / sold if sold else MISSING
+    row[12] = sold / item_stats.buyers[i] if sold else MISSING
+    mean = item_stats.experience[i, 0] / sold if sold else MISSING
+    row[13] = mean
+    spread = max(item_stats.experience[i, 1] / sold - mean * mean, 0.0) ** 0.5 + 0.3 if sold else MISSING
+    scratch.item_experience[i, 0], scratch.item_experience[i, 1] = mean, spread
+    scratch.item_at[i] = at
+
+
+@inlined
+def _item_features(
+    item_stats: ItemStats, i: int, at: int, user_experience: float, scratch: Scratch, row: Floats
+) -> None:
+    """Fill the features of the item."""
+    if scratch.item_at[i] != at:
+        _load_item(item_stats, i, at, scratch)
+    row[:14] = scratch.item_rows[i]
+    row[14] = user_experience - scratch.item_experience[i, 0]
+    row[15] = (user_experience - scratch.item_experience[i, 0]) / scratch.item_experience[i, 1]
+
+
+@inlined
+def _own_features(scratch: Scratch, mark: int, i: int, at: int, n: int, item_gap: float, row: Floats) -> None:
+    """Fill the features of the user's purchases of the item."""
+    if scratch.own[i] != mark:
+        row[:5] = 0
+        row[5:10] = MISSING
+        return
+    count, last = scratch.purchases[i], (at - scratch.last[i]) / DAY
+    row[0] = count
+    for f in range(len(DECAYS) + 1):
+        row[1 + f] = scratch.decayed[i, f]
+    row[5] = count / n
+    row[6] = last
+    row[7] = scratch.back[i]
+    row[8] = last / item_gap
+    row[9] = last * (count - 1) / ((scratch.last[i] - scratch.earliest[i]) / DAY) if count > 1 else MISSING
+
+
+@inlined
+def _link_features(scratch: Scratch, ease: EASEWeights, i: int, sold: float, row: Floats) -> None:
+    """Fill the features of the item and the user's other items."""
+    root = np.float32(max(sold, 1.0) ** 0.5)
+    for k in range(6):
+        row[k] = scratch.links[i, k]
+    for k in range(3):
+        row[6 + k] = row[2 * k] / root
+    row[9] = scratch.ease[ease.row[i]] if ease.row[i] >= 0 else MISSING
+
+
+@inlined
+def _label(users: UserLog, basket: int, scratch: Scratch, mark: int) -> None:
+    """Mark the items of the basket that followed, if it is known."""
+    if basket >= 0:
+        for row in range(users.baskets[basket], users.baskets[basket + 1]):
+            scratch.target[users.item[row]] = mark
+
+
+@inlined
+def _keep_some(
+    found: Ints, n: int, basket: int, rate: float, scratch: Scratch, mark: int, labels: Bools
+) -> int:
+    """Keep the candidates in the basket and a share of the others, drawn for each basket and item."""
+    kept = 0
+    key = mix_bits(np.uint64(basket + 1) * GOLDEN)
+    for k in range(n):
+        i = found[k]
+        label = scratch.target[i] == mark
+        if label or rate >= 1 or unit_float(mix_bits(key ^ np.uint64(i) * GOLDEN)) < rate:
+            found[kept], labels[kept] = i, label
+            kept += 1
+    return kept
+
+
+@kernel
+def fill_features(
+    log: EventLog,
+    state: ReplayState,  # advances with the snapshots
+    users: UserLog,  # whose histories the snapshots refer to: log.users, or sessions
+    rules: Rules,
+    known: tuple[Links, EASEWeights],  # as of all these snapshots
+    scratch: Scratch,
+    snapshots: Snapshots,
+    given: GivenCandidates,
+    part: tuple[int, int, float],  # first snapshot, end, and the share of the candidates not bought to keep
+    out: FeatureRows,
+) -> None:
+    """Propose candidates and compute their features, snapshot by snapshot."""
+    links, ease = known
+    used, stats = 0, state.item_stats
+    out.indptr[0] = 0
+    for number in range(part[0], part[1]):
+        user, at, target = snapshots.user[number], snapshots.at[number], snapshots.target[number]
+        advance(log, state, rules, scratch.all_items, at)
+        mark = scratch.mark[0]
+        scratch.mark[0] += 1
+        first, end = users.user_baskets[user], users.user_baskets[user + 1]
+        while end > first and users.time[end - 1] >= at:
+            end -= 1
+        n_own = load_history(users, scratch, mark, first, end, at)
+        n_near = score_links(users, stats, links, rules, scratch, first, end, n_own)
+        score_ease(ease, scratch, n_own)
+        user_experience = experience(users, user, end)
+        n, found, labels = 0, out.items[used:], out.labels[used:]
+        if not given.only:
+            n = propose(rules, ease, state.best, scratch, mark, n_own, n_near, found)
+        if given.starts.size:
+            more = given.items[given.starts[number] : given.starts[number + 1]]
+            n = add_given(more, scratch, mark, n, found)
+        about = out.users[number - part[0]]
+        out.non_empty[number - part[0]] = n > 0
+        _user_features(users, first, end, at, n_own, about)
+        _label(users, target, scratch, mark)
+        n = _keep_some(found, n, target, part[2], scratch, mark, labels)
+        for k in range(used, used + n):
+            i, row = out.items[k], out.features[k]
+            _item_features(stats, i, at, user_experience, scratch, row[ITEM:OWN])
+            _own_features(scratch, mark, i, at, end - first, row[7], row[OWN:LINKED])
+            _link_features(scratch, ease, i, stats.sold[i], row[LINKED:USER])
+            row[USER:] = about
+        used += n
+        out.indptr[number - part[0] + 1] = used

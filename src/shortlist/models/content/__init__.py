@@ -1,1 +1,0 @@
-"""Models of the content of items."""

@@ -1,0 +1,509 @@
+"""recommend_to_folder: lists of all users as a folder of Parquet files, in parallel and resumable."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import polars as pl
+
+from shortlist.core.checks import check_whole_value
+from shortlist.core.engine import Engine, ThreadEngine, check_engine
+from shortlist.core.files import atomic_write
+from shortlist.core.params import MAX_WHOLE, check_whole, explain_call, pack, short_repr
+from shortlist.core.serialization import INTEGERS, read_header
+from shortlist.cutoff.base import Cutoff
+from shortlist.data.columns import ColumnNames, NegativeWeights
+from shortlist.data.files import detect_format, find_files, read_interactions
+from shortlist.data.ids import IdMap
+from shortlist.data.ranges import ReadOptions, divide_files, remove_ranges
+from shortlist.errors import ConfigError, DataError, ModelFileError
+from shortlist.models.base import MODEL_MODULES, Recommender, find_model_class, load_model
+from shortlist.models.factorization.files import NAME, find_shards, remove_shards, shard_paths, train_files
+from shortlist.models.factorization.hrm import HRM
+from shortlist.models.factorization.model import FactorModel
+from shortlist.recommend.request import CutoffChoice, Fallback, parse_users
+from shortlist.split import last_basket
+
+
+@dataclass(frozen=True, eq=False)
+class ShardFolder:
+    """A folder that `fit_to_folder` wrote."""
+
+    folder: Path
+    paths: tuple[Path, ...]
+    headers: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Read the headers of all shards."""
+        paths = find_shards(folder)
+        headers = [read_header(path) for path in paths]
+        first = headers[0]
+        for path, header in zip(paths, headers, strict=True):
+            same = all(header[name] == first[name] for name in ("kind", "class", "params"))
+            if not same or header["kind"] != "model" or header["class"] not in MODEL_MODULES:
+                raise ModelFileError(f"{path} must be a shard of the same model as the others; fit it again.")
+        return cls(folder, tuple(paths), tuple(headers))
+
+    @cached_property
+    def model(self) -> Recommender:
+        """The model with its parameters, not fitted."""
+        first = self.headers[0]
+        return find_model_class(first["class"])(**first["params"])
+
+    @property
+    def users(self) -> list[int]:
+        """The number of users of each shard."""
+        pairs = zip(self.paths, self.headers, strict=True)
+        return [_whole(path, header["notes"], "n_learned") for path, header in pairs]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of all users."""
+        pairs = zip(self.paths, self.headers, strict=True)
+        return sum(_whole(path, header["notes"], "rows") for path, header in pairs)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What the first shard says about training."""
+        found: dict[str, Any] = self.headers[0]["notes"]
+        return found
+
+    @property
+    def item_kind(self) -> IdMap:
+        """A map without items, whose ids have the type of the items' ids."""
+        kind = INTEGERS.get(self.headers[0]["series"].get("items"), pl.String)
+        return IdMap(pl.Series([], dtype=kind))
+
+
+def _whole(path: Path, notes: dict[str, Any], name: str) -> int:
+    try:
+        return check_whole_value(notes, name, 0, MAX_WHOLE)
+    except ModelFileError as error:
+        raise ModelFileError(f"cannot load {path}: {error}") from None
+
+
+@lru_cache(maxsize=1)
+def load_shard(path: Path, checksum: str) -> Recommender:
+    """The model of a shard; the last one stays in memory, for the next task of this process."""
+    return load_model(path)
+
+
+MANIFEST = "request.json"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One file of the folder and its users."""
+
+    path: Path
+    users: pl.Series
+
+
+@dataclass(frozen=True)
+class _ShardPart:
+    """One file of the folder, with users of one shard of the model."""
+
+    path: Path
+    shard: Path
+    checksum: str  # of the shard
+    first: int  # users first … last - 1 of the shard
+    last: int
+
+
+def recommend_to_folder(
+    model: Recommender | str | Path,
+    folder: str | Path,
+    users: Any = None,
+    *,
+    N: int | None = None,
+    cutoff: CutoffChoice = "auto",
+    candidates: Any = None,
+    exclude: Any = None,
+    filter_seen: bool | None = None,
+    min_items: int = 0,
+    max_items: int | None = None,
+    at: Any = None,
+    fallback: Fallback | None = None,
+    n_threads: int = 0,
+    users_per_file: int = 100_000,
+    engine: Engine | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Write the lists that `recommend` returns to a folder of Parquet files.
+
+    A file appears when it is complete. If the call is repeated, for example after a crash, files that exist
+    are not written again. The files have the same bytes with every engine.
+
+    Parameters
+    ----------
+    model
+        A fitted model of any class; or the folder of a model that `fit_to_folder` wrote. Then each task loads
+        the shard of its users, and no process holds the whole model; the lists are the same, but a file holds
+        users of one shard only.
+    folder
+        The folder; it is created if it does not exist. It must be visible on all nodes of a cluster.
+    users, N, cutoff, candidates, exclude, filter_seen, min_items, max_items, at, fallback
+        As in `recommend`. `candidates`, `exclude` and `at` apply to all users. With the folder of a model,
+        lists are made for all users.
+    n_threads
+        Number of threads of `ThreadEngine`; on a cluster, each file is written by one thread.
+    users_per_file
+        Number of users per file, rounded up to whole batches unless the model is a folder.
+    engine
+        Where to compute: None or `ThreadEngine()` in this process, `RayEngine(…)` on a cluster.
+    progress
+        Called after each file with the number of finished files and of all files.
+
+    Returns
+    -------
+    The path of the folder, which `evaluate` accepts in place of lists.
+
+    Raises
+    ------
+    DataError
+        If the folder holds the lists of another request, or other files.
+    ConfigError
+        If an argument is invalid.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = sl.recommend_to_folder(model, folder + "/lists", N=5)
+    ...     n_files = len(list(path.glob("*.parquet")))
+    """
+    check_whole(1, users_per_file=users_per_file)
+    place, target = check_engine(engine), Path(folder)
+    options = {
+        "N": N,
+        "cutoff": cutoff,
+        "candidates": candidates,
+        "exclude": exclude,
+        "filter_seen": filter_seen,
+        "min_items": min_items,
+        "max_items": max_items,
+        "at": at,
+        "fallback": fallback,
+        "n_threads": n_threads if isinstance(place, ThreadEngine) else 1,
+    }
+    if isinstance(model, str | Path):
+        if users is not None:
+            raise ConfigError(
+                "users must be None with the folder of a model; load the model to recommend to some users.",
+                parameter="users",
+            )
+        return _recommend_shards(
+            ShardFolder.open(Path(model)), target, options, users_per_file, place, progress
+        )
+    state = model._fitted_state()
+    ids = parse_users(state.history, users)
+    batch = model.batch_size(state)
+    size = -(-users_per_file // batch) * batch  # the batches are those of one machine
+    n_parts = max(1, -(-len(ids) // size))
+    parts = [
+        _Part(target / f"part-{number:05}-of-{n_parts:05}.parquet", ids[number * size : (number + 1) * size])
+        for number in range(n_parts)
+    ]
+    model.recommend(ids.head(1), **options)  # finds invalid options before any work is distributed
+    _check_folder(target, _describe(model, ids, size, options))
+    _write_missing(partial(_write_part, model, options), parts, place, progress)
+    return target
+
+
+def _recommend_shards(
+    shards: ShardFolder,
+    target: Path,
+    options: dict[str, Any],
+    users_per_file: int,
+    engine: Engine,
+    progress: Callable[[int, int], None] | None,
+) -> Path:
+    """Write the lists of all users of a model in shards."""
+    checksums = [str(header["sha256"]) for header in shards.headers]
+    found = [
+        (path.absolute(), checksum, first, min(first + users_per_file, n_users))
+        for path, checksum, n_users in zip(shards.paths, checksums, shards.users, strict=True)
+        for first in range(0, n_users, users_per_file)
+    ]
+    parts = [
+        _ShardPart(target / f"part-{number:05}-of-{len(found):05}.parquet", *one)
+        for number, one in enumerate(found)
+    ]
+    request = {
+        "model": type(shards.model).__name__,
+        "shards": checksums,
+        "n_users": sum(shards.users),
+        "users_per_file": users_per_file,
+        "options": _digest_options(options),
+    }
+    _check_folder(target, request)
+    _write_missing(partial(_write_shard_part, options), parts, engine, progress)
+    return target
+
+
+def _write_missing(
+    write: Callable[[Any], int],
+    parts: Sequence[_Part | _ShardPart],
+    engine: Engine,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Write the files that do not exist."""
+    missing = [part for part in parts if not part.path.exists()]
+    done = len(parts) - len(missing)
+    for _ in engine.map(write, missing):
+        done += 1
+        if progress is not None:
+            progress(done, len(parts))
+
+
+def _write_shard_part(options: dict[str, Any], part: _ShardPart) -> int:
+    """Write one file of the users of a shard; return its number of lists."""
+    model = load_shard(part.shard, part.checksum)
+    users = model.users_.values[part.first : part.last]
+    model.recommend_to_file(part.path, users, **options)
+    return len(users)
+
+
+def _write_part(model: Recommender, options: dict[str, Any], part: _Part) -> int:
+    """Write one file; return its number of lists."""
+    model.recommend_to_file(part.path, part.users, **options)
+    return len(part.users)
+
+
+def _describe(model: Recommender, ids: pl.Series, size: int, options: dict[str, Any]) -> dict[str, Any]:
+    """What determines the lists, to recognize the folder of the same request."""
+    users = hashlib.sha256("\n".join(map(repr, ids.to_list())).encode()).hexdigest()
+    return {
+        "model": type(model).__name__,
+        "fingerprint": model.fingerprint_,
+        "history": model.history_.fingerprint,
+        "saved_cutoff": None if model.cutoff_ is None else _digest(model.cutoff_),
+        "users": users,
+        "n_users": len(ids),
+        "users_per_file": size,
+        "options": _digest_options(options),
+    }
+
+
+def _digest_options(options: dict[str, Any]) -> str:
+    """A digest of the options that determine the lists."""
+    cutoff = options["cutoff"]
+    shown = {name: value for name, value in options.items() if name != "n_threads"}
+    shown["cutoff"] = _digest(cutoff) if isinstance(cutoff, Cutoff) else cutoff
+    text = json.dumps(shown, default=repr, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(cutoff: Cutoff) -> str:
+    """A digest of the parameters of a cutoff and of what it has learned."""
+    arrays: dict[str, Any] = {}
+    series: dict[str, pl.Series] = {}
+    digest = hashlib.sha256(json.dumps(pack(cutoff, "cutoff", arrays, series), default=str).encode())
+    for name in sorted(arrays):
+        digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    for name in sorted(series):
+        digest.update(f"{name}{series[name].to_list()}".encode())
+    return digest.hexdigest()
+
+
+def _check_folder(target: Path, request: dict[str, Any]) -> None:
+    """Create the folder with a description of the request, or check that it holds the same request."""
+    manifest = target / MANIFEST
+    if target.exists() and not target.is_dir():
+        raise DataError(f"{target} must be a folder, got a file; choose another path.")
+    if manifest.exists():
+        try:
+            known = json.loads(manifest.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known = {}
+        if known != request:
+            changed = ", ".join(name for name in request if known.get(name) != request[name])
+            raise DataError(
+                f"{target} holds the lists of another request ({changed} differ); choose another folder, or "
+                "delete it."
+            )
+        return
+    if target.exists() and any(target.iterdir()):
+        raise DataError(
+            f"{target} must be empty or hold earlier lists, got other files; choose another folder."
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    with atomic_write(manifest) as temporary:
+        temporary.write_text(json.dumps(request, indent=1), encoding="utf-8")
+
+
+ROWS = "_rows"  # folder of the divided rows, beside the shards, until the model is saved
+
+
+@explain_call
+def fit_to_folder(
+    model: Recommender,
+    source: str | Path | Sequence[str | Path],
+    folder: str | Path,
+    *,
+    user_id: str | None = None,
+    item_id: str | None = None,
+    timestamp: str | None = None,
+    weight: str | None = None,
+    basket_id: str | None = None,
+    item_name: str | None = None,
+    time_format: str | None = None,
+    negative_weights: NegativeWeights = "drop",
+    min_rating: float | None = None,
+    valid: Literal["last_basket"] | None = None,
+    checkpoint: str | Path | None = None,
+    engine: Engine | None = None,
+    progress: Callable[[Any], None] | None = None,
+    reading: Callable[[str, int, int], None] | None = None,
+) -> Path:
+    """Train on a folder of Parquet files, and save the model as a folder of shards.
+
+    On a cluster, each worker reads the rows of its users, trains on them and saves a shard: a model file with
+    these users and all items. Neither the rows nor the user factors are ever on one machine. `load_model`
+    loads a shard, or all of them as one model, which is the same, bit for bit, as if the files had been read
+    and trained on one machine.
+
+    Parameters
+    ----------
+    model
+        `BPRMF`, `LogMF`, `CRRMF`, `DKBPRMF`, `HRM` or `DKHRM`, with any parameters. It stays as it is.
+    source
+        Parquet files: a folder, a pattern or a list. All nodes must see them under the same path.
+    folder
+        A new or empty folder, which all nodes must see under the same path. While the model is trained, it
+        also holds a copy of the rows, divided by user. What an interrupted call left there is removed.
+    user_id, item_id, timestamp, weight, basket_id, item_name
+        As in `read_interactions`.
+    time_format, negative_weights, min_rating
+        As in `read_interactions`.
+    valid
+        "last_basket": train without the last basket of each user who has two, stop early on them as with
+        `fit(split.train_valid, valid=split.test)`, and keep the best parameters. The model does not know the
+        held-out rows; to train on all rows, call again without `valid` and with the best number of epochs.
+    checkpoint
+        File for the state of training, as in `fit`. If the driver is lost, the same call continues from it,
+        on the same or another cluster, after it has read the files again.
+    engine
+        Where to train: `RayEngine(…)` on a cluster, with one shard per worker; None or `ThreadEngine()` reads
+        everything into this process and writes one shard.
+    progress
+        As in `fit`.
+    reading
+        Called while files are read on a cluster, with the name of a step, and with how many of its tasks
+        are finished, of how many.
+
+    Returns
+    -------
+    The path of the folder.
+
+    Raises
+    ------
+    ConfigError
+        If the model cannot be trained this way.
+    DataError
+        If the files cannot be read, or the folder is not empty.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> data = sl.load_dataset("sample")
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     data.to_frame().write_parquet(place + "/events.parquet")
+    ...     model = sl.BPRMF(n_epochs=2)
+    ...     folder = sl.fit_to_folder(model, place + "/events.parquet", place + "/model")
+    ...     fitted = sl.load_model(folder)
+    """
+    place, target = check_engine(engine), Path(folder).absolute()
+    names = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)
+    options = ReadOptions(names, time_format, negative_weights, min_rating)
+    if valid not in (None, "last_basket"):
+        raise ConfigError(
+            f'valid must be "last_basket" or None, got {short_repr(valid)}; pass one of them.',
+            parameter="valid",
+        )
+    saved = None if checkpoint is None else Path(checkpoint).absolute()
+    _check_target(target, saved)
+    if isinstance(place, ThreadEngine):
+        data = read_interactions(
+            source,
+            **names._asdict(),
+            time_format=time_format,
+            negative_weights=negative_weights,
+            min_rating=min_rating,
+        )
+        rows, held = data, None
+        if valid is not None:
+            split = last_basket(data)
+            rows, held = split.train_valid, split.test
+        one = type(model)(**model.get_params())
+        one.fit(rows, valid=held, checkpoint=saved, progress=progress)
+        target.mkdir(parents=True, exist_ok=True)
+        one.save(shard_paths(target, 1)[0])
+        return target
+    factors, paths = _check_model(model), _find_parquet(source)
+    target.mkdir(parents=True, exist_ok=True)
+    remove_ranges(target / ROWS)
+    try:
+        rows_of_files = divide_files(
+            paths,
+            options,
+            target / ROWS,
+            place,
+            str(source),
+            holds_out=valid is not None,
+            counts_baskets=isinstance(factors, HRM),
+            progress=reading,
+        )
+        train_files(factors, rows_of_files, target, place, progress, saved)
+    finally:
+        remove_ranges(target / ROWS)
+    return target
+
+
+def _check_target(target: Path, checkpoint: Path | None) -> None:
+    """Raise DataError unless the folder is new, empty, or that of an interrupted call, which is cleared."""
+    if not target.exists():
+        return
+    found = {path.name for path in target.iterdir()} if target.is_dir() else {""}
+    if checkpoint is not None and checkpoint.exists():
+        found = {name for name in found if not NAME.fullmatch(name)}
+    if found - {ROWS}:
+        raise DataError(f"{target} must be a new or empty folder; choose another path.", parameter="folder")
+    if checkpoint is not None and checkpoint.is_relative_to(target):
+        raise ConfigError(
+            f"checkpoint must not lie in the folder of the model, got {checkpoint}; choose another path.",
+            parameter="checkpoint",
+        )
+    remove_shards(target)
+
+
+def _check_model(model: Recommender) -> FactorModel:
+    """The model, if it can be trained on a cluster."""
+    if model.weight_transform.is_used:
+        raise ConfigError(
+            f"weighting must be 'none' to train from files on a cluster, got "
+            f"{model.weight_transform.name!r}; read the data and use fit(engine=…).",
+            parameter="weighting",
+        )
+    if isinstance(model, FactorModel):
+        return model
+    raise ConfigError(
+        "model must be BPRMF, LogMF, CRRMF, DKBPRMF, HRM or DKHRM to be trained from files on a cluster, got "
+        f"{model!r:.60}; read the files with read_interactions and call fit.",
+        parameter="model",
+    )
+
+
+def _find_parquet(source: Any) -> list[Path]:
+    paths = [path.absolute() for path in find_files(source)]
+    kind = detect_format(paths)
+    if kind != "parquet":
+        raise DataError(f"files must be Parquet to be read on a cluster, got {kind}; convert them first.")
+    return paths

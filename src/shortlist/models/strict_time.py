@@ -1,0 +1,260 @@
+"""evaluate_over_time: lists made one after the other, each from the events before it."""
+
+from collections.abc import Iterable, Iterator
+from copy import copy
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import polars as pl
+
+from shortlist.core.ragged import starts
+from shortlist.data.ids import UNKNOWN, IdMap, id_series
+from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
+from shortlist.data.lists import RankedLists
+from shortlist.data.times import parse_duration
+from shortlist.errors import ConfigError, DataError
+from shortlist.evaluation.evaluate import evaluate
+from shortlist.evaluation.report import TimedReport, step_starts
+from shortlist.models.base import Recommender
+from shortlist.recommend.request import CutoffChoice
+from shortlist.types import Bools, Ints, Longs
+
+Baskets = Literal["all", "first"]
+
+
+class Visits(NamedTuple):
+    """Users at the times of their baskets, in order of time; baskets of one user and time are one visit."""
+
+    users: Ints  # (n,) dense user of the events
+    times: Longs  # (n,) microseconds
+    first: Longs  # (n,) first row of the visit
+    end: Longs  # (n,) row after the last one
+
+    def take(self, keep: Bools | Longs) -> "Visits":
+        """These visits alone."""
+        return Visits(self.users[keep], self.times[keep], self.first[keep], self.end[keep])
+
+
+def evaluate_over_time(
+    model: Recommender,
+    events: Interactions | Any,
+    *,
+    every: str | timedelta | None = "1d",
+    horizon: str | timedelta | None = None,
+    baskets: Baskets = "all",
+    users: Iterable[Any] | None = None,
+    N: int | None = None,
+    cutoff: CutoffChoice = "auto",
+    filter_seen: bool | None = None,
+    max_items: int = 20,
+    n_threads: int = 0,
+) -> TimedReport:
+    """Evaluate a fitted model on later events, as if it had been in use while they happened.
+
+    The model learns nothing new. It observes the events in order of time, and a list is made just before
+    each basket of each user, from earlier events only. The model that is passed does not change.
+
+    Parameters
+    ----------
+    model
+        A fitted model. All events that it knows must be before `events`.
+    events
+        What happened later, with times: Interactions or a table, such as `test` of a split by time.
+    every
+        How often the model observes: a timedelta, or a number with s, m, h, d or w. Steps start at midnight
+        UTC of the first event's day; a list uses the events before the step that it belongs to. None: each
+        list uses every event before it, and the model observes before each distinct time, which is slow.
+    horizon
+        The truth of a list is everything that the user interacts with from the time of the list until this
+        much later. Lists whose horizon exceeds the last event are left out. None: the basket at that time.
+    baskets
+        `"all"`: one list before every basket of a user. `"first"`: only before the first one in `events`.
+    users
+        Ids of the users to evaluate; the events of the others are still observed. None: all users.
+    N
+        The same length for all lists, instead of a cutoff.
+    cutoff, filter_seen, n_threads
+        As in `recommend`. By default, `filter_seen` depends on the events that the model knows at the start.
+    max_items
+        As in `evaluate`.
+
+    Returns
+    -------
+    TimedReport
+        One row per list. A user unknown at that time counts as one with an empty list.
+
+    Raises
+    ------
+    DataError
+        If there are no times, the model knows an event that is not before all `events`, or there is no list
+        to evaluate.
+    ConfigError
+        If an argument is invalid.
+
+    Examples
+    --------
+    >>> split = sl.split.by_time(sl.load_dataset("sample"), "2024-06-01")
+    >>> model = sl.PersonalFrequency().fit(split.train_valid)
+    >>> report = sl.evaluate_over_time(model, split.test, N=5)
+    >>> report.user_ids.n_unique() == split.test.active_users.size
+    True
+    """
+    if baskets not in get_args(Baskets):
+        raise ConfigError(f"baskets must be 'all' or 'first', got {baskets!r}; choose one.")
+    step = None if every is None else parse_duration("every", every)
+    length = None if horizon is None else parse_duration("horizon", horizon)
+    events = check_later(model, Interactions.of(events))
+    visits = find_visits(events, baskets, users)
+    incomplete = 0
+    if length is not None:
+        complete = visits.times + length <= events.end_time
+        incomplete = int((~complete).sum())
+        visits = _extend(events, visits.take(complete), length)
+    if not visits.times.size:
+        raise DataError(
+            "there is no list to evaluate: the users have no baskets in `events`, or the horizon exceeds "
+            "the last event; pass more events, other users or a shorter horizon."
+        )
+    lists = lists_over_time(
+        model,
+        events,
+        visits,
+        every=step,
+        N=N,
+        cutoff=cutoff,
+        filter_seen=filter_seen,
+        n_threads=n_threads,
+    )
+    numbered = (replace(part, users=IdMap(pl.Series(numbers))) for numbers, part in lists)
+    report = evaluate(numbered, _truth(events, visits), max_items=max_items)
+    return TimedReport.of(report, events.users.to_ids(visits.users), visits.times, incomplete)
+
+
+def check_later(model: Recommender, events: Interactions) -> Interactions:
+    """The events, if they have times and all are later than those that the model knows."""
+    known = model.history_
+    if events.time is None or not events.n_rows:
+        raise DataError("events must have timestamps, got none; pass the timestamp column when reading.")
+    if known.time is None:
+        raise DataError("the model must be fitted on data with timestamps, got none; fit it again with them.")
+    if known.n_rows and int(events.time.min()) < known.end_time:
+        first, last = (str(np.datetime64(int(t), "us")) for t in (events.time.min(), known.end_time - 1))
+        raise DataError(
+            f"events must be later than all events that the model knows, got one at {first} and a model that "
+            f"knows events until {last}; fit it on `train_valid` of sl.split.by_time."
+        )
+    return events
+
+
+def find_visits(events: Interactions, baskets: Baskets, users: Iterable[Any] | None = None) -> Visits:
+    """The visits of these users, or their first ones, in order of time and then of user."""
+    assert events.time is not None
+    new = np.ones(events.n_rows, np.bool_)
+    new[1:] = (events.user[1:] != events.user[:-1]) | (events.time[1:] != events.time[:-1])
+    first = np.flatnonzero(new)
+    user = events.user[first]
+    found = Visits(user, events.time[first], first, np.append(first[1:], events.n_rows))
+    kept = np.ones(first.size, np.bool_)
+    if baskets == "first":
+        kept[1:] = user[1:] != user[:-1]
+    if users is not None:
+        wanted = np.zeros(events.n_users + 1, np.bool_)
+        wanted[events.users.lookup(id_series(users))] = True  # UNKNOWN marks the last entry
+        kept &= wanted[user]
+    found = found.take(kept)
+    return found.take(np.argsort(found.times, kind="stable"))
+
+
+def lists_over_time(
+    model: Recommender,
+    events: Interactions,
+    visits: Visits,
+    *,
+    every: int | None,
+    N: int | None = None,
+    cutoff: CutoffChoice = "auto",
+    filter_seen: bool | None = None,
+    n_threads: int = 0,
+) -> Iterator[tuple[Longs, RankedLists]]:
+    """(numbers of visits, their lists), one list per user at a time; unknown users get none.
+
+    A copy of the model observes the events before each step, which starts at or before the visits in it.
+    """
+    assert events.time is not None
+    seen = not model.history_.has_repeats if filter_seen is None else filter_seen
+    current, known_until = copy(model), int(events.time.min())
+    known = visits.times if every is None else step_starts(events.time, every, visits.times)
+    edges = np.flatnonzero(np.diff(known, prepend=known[0] - 1, append=known[-1] + 1))
+    for low, high in pairwise(edges):
+        start = int(known[low])
+        current = observe_between(current, events, known_until, start)
+        known_until = max(known_until, start)
+        for numbers in _rounds(visits.users[low:high]):
+            number = low + numbers
+            ids = events.users.to_ids(visits.users[number])
+            known_user = current.users_.lookup(ids) != UNKNOWN
+            number, ids = number[known_user], ids.filter(pl.Series(known_user))
+            if number.size:
+                yield (
+                    number,
+                    current.recommend(
+                        ids,
+                        N=N,
+                        cutoff=cutoff,
+                        filter_seen=seen,
+                        at=pl.Series(visits.times[number]).cast(pl.Datetime("us")),
+                        n_threads=n_threads,
+                    ),
+                )
+
+
+def observe_between(model: Recommender, events: Interactions, low: int, high: int) -> Recommender:
+    """The model after the events from `low` to just before `high`; ids without such events stay unknown.
+
+    Events of items that the model cannot use are left out; `observe` would warn about them at every step.
+    """
+    assert events.time is not None
+    rows = (events.time >= low) & (events.time < high)
+    if not model.uses_new_items:
+        rows &= (model.items_.align(events.items) != UNKNOWN)[events.item]
+    return model.observe(events.where(rows).compact()) if rows.any() else model
+
+
+def _rounds(users: Ints) -> Iterator[Longs]:
+    """Positions of distinct users: everybody's first position, then everybody's second, and so on."""
+    order = np.argsort(users, kind="stable")
+    by_user = users[order]
+    new = np.flatnonzero(np.diff(by_user, prepend=-1))
+    turn = np.empty(users.size, np.int64)
+    turn[order] = np.arange(users.size) - np.repeat(new, np.diff(new, append=users.size))
+    for number in range(int(turn.max(initial=-1)) + 1):
+        yield np.flatnonzero(turn == number)
+
+
+def _extend(events: Interactions, visits: Visits, horizon: int) -> Visits:
+    """The visits with all rows of their users until the horizon."""
+    assert events.time is not None
+    end = visits.end.copy()
+    for number, (user, time) in enumerate(zip(visits.users, visits.times, strict=True)):
+        last = events.indptr[user + 1]
+        end[number] += np.searchsorted(events.time[end[number] : last], time + horizon)
+    return visits._replace(end=end)
+
+
+def _truth(events: Interactions, visits: Visits) -> Interactions:
+    """The rows of each visit, as those of a user of its own."""
+    lengths = visits.end - visits.first
+    owner = np.repeat(np.arange(lengths.size, dtype=np.int32), lengths)
+    rows = np.arange(owner.size) + np.repeat(visits.first - starts(lengths)[:-1], lengths)
+    return Interactions.from_dense(
+        IdMap(pl.Series(np.arange(lengths.size))),
+        events.items,
+        owner,
+        events.item[rows],
+        NO_TIME,
+        NO_BASKET,
+        NO_WEIGHT,
+    )

@@ -1,0 +1,338 @@
+"""What the page shows about the health of the service."""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shortlist.cutoff.monitor import PromiseMonitor
+from shortlist.serve.deployment import Deployment, Served
+from shortlist.serve.events import sample_users
+from shortlist.serve.metrics import SECONDS
+from shortlist.serve.store import EventStore
+
+OK, WARNING, BAD, UNKNOWN = "ok", "warning", "bad", "unknown"
+MIN_COUNT = 50  # lists, requests or events within the hour, for a status of their shares
+RECENT = 10  # minutes without a list that are suspicious if lists were usual before
+DAY_SECONDS = 86_400
+
+
+class Check(NamedTuple):
+    """One line of the health view."""
+
+    name: str
+    state: str
+    value: str
+    sentence: str
+    action: str
+
+
+def run_checks(
+    total: Counter[str],
+    recent: Counter[str],
+    lengths: Counter[int],
+    expected: list[int],
+    deployment: Deployment,
+    now: float,
+) -> list[Check]:
+    """All checks on the counts of the last hour."""
+    return [
+        _check_store(deployment, now),
+        _check_lists(total, recent),
+        _check_errors(total),
+        _check_latency(total),
+        _check_empty(lengths, expected),
+        _check_lengths(lengths, expected),
+        _check_unknown(total),
+        _check_events(total, deployment),
+        _check_age(deployment.served, now),
+    ]
+
+
+def _too_few(name: str, counted: str, found: str) -> Check:
+    """A check without a status: a share of a few lists, requests or events says nothing."""
+    return Check(name, UNKNOWN, f"too few {counted}", f"{found} A status needs {MIN_COUNT}.", "")
+
+
+def _counted(n: int, word: str) -> str:
+    return f"{n:,} {word}{'' if n == 1 else 's'}"
+
+
+def _check_store(deployment: Deployment, now: float) -> Check:
+    age = now - deployment.last_look
+    state = OK if age < 5 and deployment.error is None else BAD if age > 30 else WARNING
+    return Check(
+        "Event store",
+        state,
+        "reachable" if state == OK else f"last read {age:,.0f} s ago",
+        deployment.error or ("Events reach the model." if state == OK else "New events do not arrive."),
+        "Check that the database runs and that its disk is not full. Lists are still served.",
+    )
+
+
+def _check_lists(total: Counter[str], recent: Counter[str]) -> Check:
+    before = total["lists"] - recent["lists"]
+    stopped = before >= MIN_COUNT and not recent["lists"]
+    return Check(
+        "Lists",
+        BAD if stopped else OK if total["lists"] >= MIN_COUNT else UNKNOWN,
+        f"{recent['lists'] / RECENT:,.1f} per minute",
+        f"{_counted(total['lists'], 'list')} within the last hour, {recent['lists']:,} of them in the last "
+        f"{RECENT} minutes.",
+        "Check that the shop still calls POST /v1/recommend, that its token is valid, and that "
+        "/ready answers.",
+    )
+
+
+def _check_errors(total: Counter[str]) -> Check:
+    name, n = "Failed requests", total["requests"]
+    found = f"{total['status:5xx']:,} of {_counted(n, 'request')} failed within the last hour."
+    if n < MIN_COUNT:
+        return _too_few(name, "requests", found)
+    share = total["status:5xx"] / n
+    return Check(
+        name,
+        OK if share < 0.001 else WARNING if share < 0.01 else BAD,
+        f"{share:.2%}",
+        found,
+        "Look for the request ids with level error in the log.",
+    )
+
+
+def _check_latency(total: Counter[str]) -> Check:
+    slow = latency(total, 0.99)
+    n = sum(count for name, count in total.items() if name.startswith("seconds:"))
+    if slow is None or n < MIN_COUNT:
+        return _too_few("Latency", "requests", f"{_counted(n, 'request')} for lists within the last hour.")
+    return Check(
+        "Latency",
+        OK if slow <= 0.1 else WARNING if slow <= 0.5 else BAD,
+        f"{slow * 1000:,.0f} ms",
+        f"99% of the requests for lists were answered within {slow * 1000:,.0f} ms.",
+        "Start more workers, ask for fewer users per request, or choose a faster model.",
+    )
+
+
+def _check_empty(lengths: Counter[int], expected: list[int]) -> Check:
+    n = sum(lengths.values())
+    if n < MIN_COUNT or not expected:
+        return _too_few("Empty lists", "lists", f"{_counted(n, 'list')} within the last hour.")
+    share, usual = lengths[0] / n, expected.count(0) / len(expected)
+    difference = abs(share - usual)
+    return Check(
+        "Empty lists",
+        OK if difference < 0.1 else WARNING if difference < 0.25 else BAD,
+        f"{share:.0%}",
+        f"{share:.0%} of the lists are empty; with the model as loaded it was {usual:.0%}.",
+        "If users are unknown, send their events. If the users changed, fit the model again.",
+    )
+
+
+def _check_lengths(lengths: Counter[int], expected: list[int]) -> Check:
+    n = sum(lengths.values())
+    if n < MIN_COUNT or not expected:
+        return _too_few("List lengths", "lists", f"{_counted(n, 'list')} within the last hour.")
+    top = max([*lengths, *expected])
+    now_share = np.cumsum([lengths[length] / n for length in range(top + 1)])
+    usual = np.cumsum(np.bincount(expected, minlength=top + 1) / len(expected))
+    distance = float(np.abs(now_share - usual).max())
+    mean = sum(length * count for length, count in lengths.items()) / n
+    return Check(
+        "List lengths",
+        OK if distance < 0.15 else WARNING if distance < 0.3 else BAD,
+        f"{mean:.1f} items",
+        f"The distribution of lengths differs by {distance:.0%} from the one of the model as loaded.",
+        "Compare the two histograms. A large difference means other users or other candidates than before.",
+    )
+
+
+def _check_unknown(total: Counter[str]) -> Check:
+    name, n = "Unknown users", total["lists"]
+    found = (
+        f"{total['unknown']:,} of {_counted(n, 'list')} had a user or session that the model does not know."
+    )
+    if n < MIN_COUNT:
+        return _too_few(name, "lists", found)
+    share = total["unknown"] / n
+    return Check(
+        name,
+        OK if share < 0.05 else WARNING if share < 0.3 else BAD,
+        f"{share:.0%}",
+        found,
+        "Check the ids that are sent, send events of new users, or pass their history in the request.",
+    )
+
+
+def _check_events(total: Counter[str], deployment: Deployment) -> Check:
+    name, accepted, rejected = "Events", total["events:accepted"], total["events:rejected"]
+    n, skipped = accepted + rejected, deployment.events_skipped
+    found = f"{_counted(rejected, 'event')} of {n:,} {'was' if rejected == 1 else 'were'} rejected."
+    if skipped:
+        verb = "has an id" if skipped == 1 else "have ids"
+        found += f" {_counted(skipped, 'stored event')} {verb} that the model cannot use."
+    if n < MIN_COUNT:
+        return _too_few(name, "events", found)
+    share = rejected / n
+    return Check(
+        name,
+        OK if share < 0.01 else WARNING if share < 0.1 else BAD,
+        f"{accepted:,} an hour",
+        found,
+        "The answer to POST /v1/events names the reason of each rejection.",
+    )
+
+
+def check_monitor(name: str, monitor: PromiseMonitor) -> Check:
+    """The verdict of a monitor on the outcomes of the lists."""
+    action = {
+        "promise": "Check what changed since then. Refit the model, and fit the guarantee again.",
+        "calibration": "The probabilities no longer fit. Refit the model, which fits its cutoff again.",
+    }[name]
+    title = name.capitalize()
+    if monitor.mean is None:
+        return Check(title, UNKNOWN, "no outcomes", "No events after a list have arrived yet.", "")
+    value = f"{monitor.mean:.1%} observed" if name == "promise" else f"{monitor.mean:+.1%} off"
+    return Check(title, BAD if monitor.status == "alarm" else OK, value, _verdict(monitor), action)
+
+
+def _verdict(monitor: PromiseMonitor) -> str:
+    """What a monitor says, for people who do not know it."""
+    broken = {
+        "precision": f"precision is below the promised {monitor.level or 0:.1%}",
+        "empty": f"more than the promised {monitor.level or 0:.1%} of the lists are empty",
+        "calibration": f"predicted and observed precision differ by more than {monitor.tolerance:.1%}",
+    }[monitor.promise]
+    if monitor.status == "alarm":
+        return f"The outcomes of the lists show that {broken}, probably since {monitor.since} UTC."
+    return f"The outcomes of the lists do not show that {broken}."
+
+
+def _check_age(served: Served, now: float) -> Check:
+    last = last_event(served)
+    if last is None:
+        return Check("Age of the data", UNKNOWN, "no times", "The data of the model has no times.", "")
+    days = (now - last) / DAY_SECONDS
+    return Check(
+        "Age of the data",
+        OK if days < 2 else WARNING if days < 14 else BAD,
+        f"{days:,.1f} days",
+        f"The last event that the model knows is {days:,.1f} days old.",
+        "Send events to POST /v1/events, and refit the model with `shortlist refit` or --refit.",
+    )
+
+
+def latency(counts: Counter[str], share: float) -> float | None:
+    """Seconds within which this share of the requests was answered, rounded up to a bucket."""
+    bounds = [*SECONDS, float("inf")]
+    sizes = [counts[f"seconds:{bound}"] for bound in SECONDS] + [counts["seconds:more"]]
+    if not sum(sizes):
+        return None
+    reached = np.cumsum(sizes) >= share * sum(sizes)
+    found = bounds[int(np.argmax(reached))]
+    return found if found < float("inf") else SECONDS[-1]
+
+
+def last_event(served: Served) -> float | None:
+    """Seconds since 1970 of the last event that the model knows."""
+    users = served.model.users_.values.head(1)
+    history = served.model.build_request(users).source  # the whole, without copying it
+    return history.end_time / 1e6 if history.has_times else None
+
+
+MINUTES = 60
+SAMPLE_USERS = 1_000  # users whose lists show what the model gives when it is loaded
+
+
+class Usual(NamedTuple):
+    """Lists of a sample of users when the model was loaded."""
+
+    number: int  # of the activation
+    lengths: list[int]
+    examples: dict[Any, int]  # length by user id: long, short and empty lists
+
+
+def sample_lists(served: Served) -> Usual:
+    """Compute the lists of a sample of users."""
+    sample = sample_users(served.model, SAMPLE_USERS)
+    lengths = served.model.recommend(sample, n_threads=1).lengths
+    order = np.argsort(-lengths, kind="stable")
+    shown = order[lengths[order] > 0]
+    picked = [] if not shown.size else shown[[0, shown.size // 2, shown.size * 9 // 10, -1]].tolist()
+    picked += order[lengths[order] == 0][:1].tolist()
+    examples = {sample[at]: int(lengths[at]) for at in picked}
+    return Usual(served.number, lengths.tolist(), examples)
+
+
+def describe_status(
+    store: EventStore,
+    deployment: Deployment,
+    expected_lengths: list[int],
+    monitors: Mapping[str, PromiseMonitor],
+    *,
+    now: float | None = None,
+) -> dict[str, Any]:
+    """Figures of the last hour and the checks on them."""
+    now = time.time() if now is None else now
+    minutes = _minutes(store, now)
+    total = _total(minutes)
+    recent = _total({minute: counts for minute, counts in minutes.items() if minute > now // 60 - RECENT})
+    lengths = Counter({int(name[7:]): count for name, count in total.items() if name.startswith("length:")})
+    served = deployment.served
+    return {
+        "now": now,
+        "model": {"name": served.name, "loaded": served.loaded, "trained_until": last_event(served)},
+        "minutes": [_minute_row(minute, counts) for minute, counts in sorted(minutes.items())],
+        "lengths": {
+            "now": _shares(lengths),
+            "training": _shares(Counter(expected_lengths)),
+        },
+        "checks": [
+            check._asdict()
+            for check in (
+                *run_checks(total, recent, lengths, expected_lengths, deployment, now),
+                *(check_monitor(name, monitor) for name, monitor in monitors.items()),
+            )
+        ],
+        "monitors": {
+            name: {
+                "promise": monitor.promise,
+                "level": monitor.level,
+                "points": monitor.trace.select("at", "n", "mean").to_dicts(),
+            }
+            for name, monitor in monitors.items()
+        },
+    }
+
+
+def _minutes(store: EventStore, now: float) -> dict[int, Counter[str]]:
+    found: dict[int, Counter[str]] = defaultdict(Counter)
+    for minute, name, value in store.counters_since(int(now // 60) - MINUTES):
+        found[int(minute)][name] += int(value)
+    return found
+
+
+def _total(minutes: dict[int, Counter[str]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for counts in minutes.values():
+        total.update(counts)
+    return total
+
+
+def _minute_row(minute: int, counts: Counter[str]) -> dict[str, Any]:
+    return {
+        "minute": minute * 60,
+        "lists": counts["lists"],
+        "empty": counts["length:0"],
+        "unknown": counts["unknown"],
+        "events": counts["events:accepted"],
+        "errors": counts["status:5xx"],
+        "p50": latency(counts, 0.5),
+        "p99": latency(counts, 0.99),
+    }
+
+
+def _shares(lengths: Counter[int]) -> dict[str, float]:
+    total = sum(lengths.values())
+    return {str(length): count / total for length, count in sorted(lengths.items())} if total else {}

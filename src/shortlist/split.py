@@ -1,0 +1,278 @@
+"""Splitting interactions into training, validation and test sets.
+
+`last_basket` and `last_items` hold out the last rows of each user, as the paper does; later rows of other
+users stay in training. `by_time` splits all users at one time; nothing after the cut is in training.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shortlist.core.params import check_whole, is_number, short_repr
+from shortlist.data.interactions import Interactions, in_last_basket
+from shortlist.errors import ConfigError, DataError
+from shortlist.types import Bools
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Training, validation and test interactions: select on `valid`, refit on `train_valid`, test once.
+
+    Parameters
+    ----------
+    data
+        All interactions.
+    in_train, in_valid, in_train_valid, in_test
+        (n_rows,) masks over the rows of `data`.
+    dropped
+        Number of users who are not tested because they would have no training rows.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> split.train.n_rows + split.valid.n_rows == split.train_valid.n_rows
+    True
+    """
+
+    data: Interactions
+    in_train: Bools
+    in_valid: Bools
+    in_train_valid: Bools
+    in_test: Bools
+    dropped: int
+
+    @cached_property
+    def train(self) -> Interactions:
+        """Rows to train on while models, parameters and cutoffs are selected."""
+        return self.data.where(self.in_train)
+
+    @cached_property
+    def valid(self) -> Interactions:
+        """Held-out rows for selection."""
+        return self.data.where(self.in_valid)
+
+    @cached_property
+    def train_valid(self) -> Interactions:
+        """Rows to train the final model on: all except the test set."""
+        return self.data.where(self.in_train_valid)
+
+    @cached_property
+    def test(self) -> Interactions:
+        """Held-out rows for the final evaluation."""
+        return self.data.where(self.in_test)
+
+    def __repr__(self) -> str:
+        return (
+            f"Split(train {self.train.n_rows:,} rows, valid {self.valid.n_rows:,} rows of "
+            f"{self.valid.active_users.size:,} users, test {self.test.n_rows:,} rows of "
+            f"{self.test.active_users.size:,} users, {self.dropped:,} users not tested)"
+        )
+
+
+def last_basket(data: Interactions | Any) -> Split:
+    """Hold out the last basket of each user.
+
+    Parameters
+    ----------
+    data
+        Interactions with times or baskets, or a table or matrix of them. Users with a single basket stay in
+        training and are not tested.
+
+    Returns
+    -------
+    Split
+
+    Raises
+    ------
+    DataError
+        If there are neither times nor baskets, there are no times and basket ids are strings, or no user has
+        two baskets.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> split.test.n_baskets == split.test.active_users.size
+    True
+    """
+    data = _check_order(data, "last_basket")
+
+    def last(part: Interactions) -> tuple[Bools, int]:
+        n_baskets = np.diff(part.user_baskets)
+        return in_last_basket(part), int((n_baskets == 1).sum())
+
+    return _split_twice(data, last, "users with at least two baskets")
+
+
+def last_items(data: Interactions | Any, n: int = 1) -> Split:
+    """Hold out the last `n` rows of each user.
+
+    Parameters
+    ----------
+    data
+        Interactions with times or baskets, or a table or matrix of them. Users with at most `n` rows stay in
+        training and are not tested.
+    n
+        Number of rows to hold out.
+
+    Returns
+    -------
+    Split
+
+    Raises
+    ------
+    DataError
+        If there are neither times nor baskets, there are no times and basket ids are strings, or no user has
+        more than `n` rows.
+    ConfigError
+        If `n` is less than 1.
+
+    Examples
+    --------
+    >>> split = sl.split.last_items(sl.load_dataset("sample"), n=3)
+    >>> split.test.n_rows == 3 * split.test.active_users.size
+    True
+    """
+    data = _check_order(data, "last_items")
+    check_whole(1, n=n)
+
+    def last(part: Interactions) -> tuple[Bools, int]:
+        lengths = np.diff(part.indptr)
+        from_end = np.repeat(part.indptr[1:], lengths) - np.arange(part.n_rows)
+        return (from_end <= n) & np.repeat(lengths > n, lengths), int(((lengths > 0) & (lengths <= n)).sum())
+
+    return _split_twice(data, last, f"users with more than {n} rows")
+
+
+def by_time(
+    data: Interactions | Any,
+    cut: datetime | date | str | float,
+    valid_cut: datetime | date | str | float | None = None,
+) -> Split:
+    """Hold out the rows at or after a time.
+
+    Parameters
+    ----------
+    data
+        Interactions with times, or a table of them. Users without rows before the cut are not tested.
+    cut
+        Start of the test period: datetime, date, ISO 8601 string or epoch seconds; UTC if it has no zone.
+    valid_cut
+        Start of the validation period. None makes it as long as the test period, but at most half of the
+        time before the cut.
+
+    Returns
+    -------
+    Split
+
+    Raises
+    ------
+    DataError
+        If there are no times, the cut is outside the data, or no user has rows before and after it.
+    ConfigError
+        If a time cannot be parsed, or `valid_cut` is not before the cut.
+
+    Examples
+    --------
+    >>> split = sl.split.by_time(sl.load_dataset("sample"), "2024-06-01")
+    >>> bool(split.train.time.max() < split.valid.time.min() < split.test.time.min())
+    True
+    """
+    data = Interactions.of(data)
+    if data.time is None or not data.n_rows:
+        raise DataError("by_time needs timestamps, got none; pass the timestamp column when reading.")
+    test_start = _parse_time(cut)
+    first, last = int(data.time.min()), int(data.time.max())
+    half = max(first + 1, (first + test_start) // 2)
+    if valid_cut is None:
+        valid_start = max(test_start - (last + 1 - test_start), half)
+    else:
+        valid_start = _parse_time(valid_cut)
+    if not first < test_start <= last:
+        raise DataError(
+            f"cut must be within the data ({_format_time(first)} to {_format_time(last)}), "
+            f"got {_format_time(test_start)}; choose a time inside."
+        )
+    if valid_cut is not None and not first < valid_start < test_start:
+        raise ConfigError(
+            f"valid_cut must be between the first event and the cut, got {_format_time(valid_start)}; "
+            "choose a time in between."
+        )
+    before = data.time < test_start
+    in_train = data.time < valid_start
+    in_valid = before & ~in_train & _has_rows(data, in_train)
+    in_test = ~before & _has_rows(data, before)
+    if not in_test.any():
+        raise DataError(
+            "the test set is empty: no user has events before and after the cut; choose another cut."
+        )
+    dropped = np.unique(data.user[~before & ~in_test]).size
+    return Split(data, in_train, in_valid, before, in_test, dropped)
+
+
+def _has_rows(data: Interactions, mask: Bools) -> Bools:
+    """(n_rows,) whether the user of each row has a row in the mask."""
+    known = np.zeros(data.n_users, np.bool_)
+    known[data.user[mask]] = True
+    return known[data.user]
+
+
+def _split_twice(data: Interactions, last: Callable[[Interactions], tuple[Bools, int]], who: str) -> Split:
+    """Hold out the test set, then the validation set from the remaining rows in the same way."""
+    in_test, dropped = last(data)
+    if not in_test.any():
+        raise DataError(f"the test set is empty: there are no {who}; filter less or use more data.")
+    rest = np.flatnonzero(~in_test)
+    in_valid = np.zeros(data.n_rows, np.bool_)
+    in_valid[rest[last(data.where(~in_test))[0]]] = True
+    return Split(data, ~(in_valid | in_test), in_valid, ~in_test, in_test, dropped)
+
+
+def _check_order(source: Interactions | Any, name: str) -> Interactions:
+    """Interactions whose rows have an order."""
+    data = Interactions.of(source)
+    if data.time is None and data.n_baskets == data.active_users.size:
+        raise DataError(
+            f"{name} needs timestamps or baskets to find the last rows, got neither; "
+            "pass the timestamp or basket column when reading."
+        )
+    if not data.has_basket_order:
+        raise DataError(
+            f"{name} needs the order of the baskets, got no times and basket ids that are strings, where '9' "
+            "follows '10'; pass the timestamp column, basket ids that are numbers, or basket_id=\"\" to "
+            "ignore baskets.",
+            parameter="timestamp",
+        )
+    return data
+
+
+def _parse_time(time: datetime | date | str | float) -> int:
+    """Microseconds since 1970 UTC; a time without zone is UTC."""
+    if isinstance(time, str):
+        try:
+            time = datetime.fromisoformat(time)
+        except ValueError:
+            raise ConfigError(
+                f"a time must be ISO 8601 or epoch seconds, got {time!r}; write 2001-02-01."
+            ) from None
+    if isinstance(time, datetime):
+        aware = time if time.tzinfo else time.replace(tzinfo=UTC)
+        return round(aware.timestamp() * 1e6)
+    if isinstance(time, date):
+        return _parse_time(datetime(time.year, time.month, time.day, tzinfo=UTC))
+    if not is_number(time) or not abs(time) < 1e11:  # NaN fails too
+        raise ConfigError(
+            f"a time must be ISO 8601, a date or epoch seconds below 1e11, got {short_repr(time)}; "
+            "write '2001-02-01', or divide milliseconds by 1000."
+        )
+    return round(time * 1e6)
+
+
+def _format_time(micros: int) -> str:
+    return str(np.datetime64(micros, "us").astype("datetime64[s]"))
+
+
+__all__ = ["Split", "by_time", "last_basket", "last_items"]

@@ -1,0 +1,207 @@
+"""Validation: what is held out, what is fitted on the rest, and the refit."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import shortlist as sl
+from shortlist.auto.validation import (
+    HOLD_OUT_ONE_IN,
+    build_model,
+    by_time,
+    hold_out,
+    last_baskets,
+    strict_folds,
+    validate,
+)
+from shortlist.data.interactions import NO_BASKET, NO_WEIGHT, Interactions
+from shortlist.errors import ConfigError, DataError
+
+
+@cache
+def sample():
+    return sl.load_dataset("sample")
+
+
+@cache
+def unordered():
+    return Interactions.from_csr(sample().to_csr())
+
+
+def test_last_baskets_are_held_out_where_users_return():
+    found, split = hold_out(sample()), sl.split.last_basket(sample())
+    assert found.history.fingerprint == split.train_valid.fingerprint
+    assert found.truth.fingerprint == split.test.fingerprint
+    assert found.description == "the last baskets of 300 users"
+
+
+def test_every_fold_is_predicted_from_earlier_baskets():
+    late, early = last_baskets(sample(), 2)
+    assert late.history.n_rows + late.truth.n_rows == sample().n_rows
+    assert early.history.n_rows + early.truth.n_rows == late.history.n_rows
+    for history, truth, *_ in (late, early):
+        for user in truth.active_users:
+            before = history.time[history.indptr[user] : history.indptr[user + 1]]
+            assert before.max() < truth.time[truth.indptr[user]]
+
+
+def test_random_items_are_held_out_where_users_do_not_return():
+    data = unordered()
+    history, truth, description, _ = hold_out(data, 1)
+    assert "drawn at random" in description
+    assert history.n_rows + truth.n_rows == data.n_rows
+    assert (np.diff(history.indptr)[np.diff(data.indptr) > 0] > 0).all()
+    for user in truth.active_users:
+        known, held = (
+            set(part.item[part.indptr[user] : part.indptr[user + 1]].tolist()) for part in (history, truth)
+        )
+        assert not known & held  # an item is held out with all its rows
+        assert len(held) == max(1, (len(known) + len(held)) // HOLD_OUT_ONE_IN)
+    assert (hold_out(data, 1).truth.item == truth.item).all()
+    other = hold_out(data, 2).truth.item
+    assert other.size != truth.item.size or (other != truth.item).any()
+
+
+def test_too_little_data_is_refused():
+    with pytest.raises(DataError, match="at least two users with two items each, got 1"):
+        hold_out(Interactions.from_tuples([("a", "x", 0), ("b", "y", 0), ("b", "z", 0)]))
+
+
+def test_validation_ranks_at_the_time_of_the_held_out_basket():
+    holdout = hold_out(sample())
+    found = validate(sl.HRM(n_factors=8, n_epochs=2, trend_half_life=3.0), holdout, n_candidates=7)
+    users = holdout.truth.users.to_ids(holdout.truth.active_users)
+    expected = found.model.recommend(users, N=7, at=holdout.truth)
+    assert found.candidates.items.tolist() == expected.items.tolist()
+    assert found.candidates.scores.tolist() == expected.scores.tolist()
+    assert found.curve["N"].to_list() == list(range(1, 8))
+    best = found.curve["f1"].arg_max()
+    assert (found.N, found.score) == (found.curve["N"][best], found.curve["f1"][best])
+
+
+def test_epochs_are_chosen_by_early_stopping_and_refitted():
+    holdout = hold_out(sample())
+    model = sl.BPRMF(n_factors=4, n_epochs=8, patience=8, lr=0.2)
+    epochs = []
+    found = validate(model, holdout, n_candidates=10, progress=lambda state: epochs.append(state.score))
+    assert found.n_epochs == 1 + int(np.argmax(epochs))
+    final = found.refit(sample())
+    assert final.get_params() == model.get_params() | {"n_epochs": found.n_epochs}
+    assert final.history_.fingerprint == sample().fingerprint
+    assert not model.is_fitted
+    fixed = validate(model, holdout, n_candidates=10, early_stopping=False)
+    assert fixed.n_epochs == 8
+
+
+def test_models_without_epochs_are_refitted_as_they_are():
+    found = validate(sl.Popularity(), hold_out(unordered()), n_candidates=10)
+    assert found.n_epochs is None
+    assert found.refit(unordered()).get_params() == sl.Popularity().get_params()
+
+
+def test_cutoff_is_fitted_on_a_clone():
+    found = validate(sl.PersonalFrequency(), hold_out(sample()), n_candidates=10)
+    cutoff = sl.cutoff.FixedN(n_candidates=10)
+    assert found.fit_cutoff(cutoff).N_ == found.N
+    assert not cutoff.fitted()
+
+
+def test_metric_selects_n():
+    found = validate(sl.PersonalFrequency(), hold_out(sample()), n_candidates=10, metric="recall")
+    assert (found.N, found.score) == (10, found.curve["recall"][-1])
+
+
+def test_models_are_built_by_name():
+    assert build_model("BPRMF", {"n_factors": 3}).n_factors == 3
+    with pytest.raises(ConfigError, match="did you mean 'BPRMF'"):
+        build_model("BPRFM", {})
+    with pytest.raises(ConfigError, match="BPRMF has no parameter 'n_factor'"):
+        build_model("BPRMF", {"n_factor": 3})
+
+
+def test_by_time_holds_out_the_first_later_baskets_of_known_users():
+    data = sample()
+    held = by_time(data)
+    cut = int(held.later.time.min())
+    assert held.history.time.max() < cut
+    assert held.history.n_rows + held.later.n_rows == data.n_rows
+    assert held.later.n_rows == -(-data.n_rows // HOLD_OUT_ONE_IN)  # there are no equal times at the cut
+    for user in held.truth.active_users[:50]:
+        rows = slice(data.indptr[user], data.indptr[user + 1])
+        later = data.time[rows] >= cut
+        assert not later.all()
+        first = data.item[rows][data.time[rows] == data.time[rows][later].min()]
+        own = held.truth.item[held.truth.indptr[user] : held.truth.indptr[user + 1]]
+        assert own.tolist() == first.tolist()
+
+
+def test_strict_candidates_are_those_of_a_model_that_observed_the_days_before():
+    held = hold_out(sample(), validation="by_time")
+    found = validate(sl.TIFUKNN(), held, n_candidates=5)
+    users = held.truth.users.to_ids(held.truth.active_users)
+    assert found.candidates.users.values.equals(users)
+    day = 86_400_000_000
+    for number in (0, 40, len(users) - 1):
+        at = int(held.truth.time[held.truth.indptr[held.truth.active_users[number]]])
+        model = sl.TIFUKNN().fit(held.history)
+        earlier = held.later.time < at // day * day
+        assert earlier.any()
+        model.observe(held.later.where(earlier).compact())
+        expected = model.recommend([users[number]], N=5, at=np.datetime64(at, "us").item())
+        assert found.candidates.at(number).items == expected.at(0).items
+
+
+@pytest.mark.parametrize("name", ["PersonalFrequency", "TIFUKNN", "EASE", "BPRMF", "HRM", "TwoStage"])
+def test_shuffling_events_after_a_time_changes_no_earlier_candidates(name):
+    held = by_time(sample())
+    middle = int(np.median(held.truth.time[held.truth.indptr[:-1][held.truth.active_users]]))
+    rng, later = np.random.default_rng(0), held.later
+    after = np.flatnonzero(later.time >= middle)
+    item = later.item.copy()
+    item[after] = rng.permutation(item[after])
+    shuffled = Interactions.from_dense(
+        later.users, later.items, later.user, item, later.time, NO_BASKET, NO_WEIGHT
+    )
+    small = {"BPRMF": {"n_epochs": 2}, "HRM": {"n_epochs": 2}, "TwoStage": {"n_rounds": 5, "n_bags": 1}}
+    found = []
+    for events in (later, shuffled):
+        model = build_model(name, small.get(name, {}))
+        holdout = held._replace(later=events)
+        found.append(validate(model, holdout, n_candidates=10, early_stopping=False).candidates)
+    truth = held.truth
+    times = truth.time[truth.indptr[truth.active_users]]
+    assert (times < middle).sum() > 50
+    for number in np.flatnonzero(times <= middle):  # at the time itself, nothing of it is known
+        assert found[0].at(int(number)).items == found[1].at(int(number)).items
+
+
+def test_split_by_time_is_validated_under_strict_time_and_another_is_not():
+    split = sl.split.by_time(sample(), "2024-06-01")
+    held = hold_out(split.train_valid, validation=split)
+    assert held.later.time.min() == split.valid.time.min()
+    assert held.history.n_rows == split.train.n_rows
+    assert held.truth.active_users.tolist() == split.valid.active_users.tolist()
+    split = sl.split.last_basket(sample())
+    held = hold_out(split.train_valid, validation=split)
+    assert held.later is None
+    assert held.history is split.train
+    assert held.truth is split.valid
+    with pytest.raises(ConfigError, match="train_valid"):
+        hold_out(sample(), validation=split)  # the test set would be used
+
+
+def test_strict_folds_move_back_in_time():
+    late, early = strict_folds(sample(), 2)
+    assert early.later.time.max() < late.later.time.min()
+    assert early.history.n_rows + early.later.n_rows == late.history.n_rows
+
+
+def test_invalid_validation_is_refused():
+    with pytest.raises(ConfigError, match="validation must be one of last_basket, by_time or a Split"):
+        hold_out(sample(), validation="random")
+    with pytest.raises(DataError, match="needs timestamps"):
+        by_time(unordered())
+    one = Interactions.from_tuples([("a", "x", 0), ("a", "y", 9), ("b", "y", 0)])
+    with pytest.raises(DataError, match="at least two users with events before and after"):
+        by_time(one)
