@@ -310,7 +310,6 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     },
     "data.md": {"quantities": quantities, "ratings": ratings},
     "../README.md": {
-        "strict": strict,
         "summary": summary,
         "speed": lambda: performance_tables.speed(*map(results, ("train", "recommend", "evaluate"))),
     },

@@ -169,5 +169,5 @@ def test_reference_lists_every_public_name():
     listed = set(re.findall(r"^::: shortlist\.(\S+)$", page, re.MULTILINE))
     assert public_names() - listed == set()
     more = {f"evaluation.{name}" for name in evaluation.__all__}
-    more |= {"models.base.Recommender", "data.data_source.DataSource"}
+    more |= {"models.base.Recommender", "data.columns.DataSource"}
     assert listed - public_names() <= more

@@ -11,7 +11,7 @@ import shortlist as sl
 from shortlist.cli import main
 from shortlist.cli.app import build
 
-QUICK = ["--n_epochs", "3", "--n_factors", "8"]
+QUICK = ["--set", "n_epochs=3", "n_factors=8"]
 
 
 def run(capsys, *words) -> str:
@@ -99,7 +99,7 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
             words = shlex.split(example)[1:]
             # a guarantee needs a good model, so its example is run as it is
             shorter = QUICK if words[0] in ("fit", "tune") and "--min_precision" not in words else []
-            shorter = ["--quick"] if "--weighting" in words else shorter
+            shorter = ["--quick"] if "--set" in words else shorter
             shorter = [] if "--items" in words else shorter  # it has neither epochs nor factors
             if words[0] in ("demo", "reproduce") or words[:2] == ["datasets", "fetch"]:
                 continue  # these take minutes or need a network
@@ -126,7 +126,7 @@ def test_fit_recommend_evaluate(trained, capsys):
 def test_saved_cutoff_applies_unless_a_flag_sets_another(trained, capsys):
     reasons = [
         {one["reason"] for one in run_json(capsys, "recommend", trained / "model", *flags)}
-        for flags in ([], ["--boundary"], ["--N", "3"])
+        for flags in ([], ["--cutoff", "boundary"], ["--N", "3"])
     ]
     assert reasons[0] <= {"utility", "below_floor", "all_candidates"}
     assert reasons[1] <= {"boundary", "no_candidate_above_boundary"}
@@ -200,8 +200,8 @@ def test_boundary_and_another_cutoff_exclude_each_other(trained, capsys):
     cutoff = sl.load_model(trained / "model").cutoff_.save(trained / "cutoff")
     ours = run_json(capsys, "recommend", trained / "model")
     assert run_json(capsys, "recommend", trained / "model", "--cutoff", cutoff) == ours
-    assert main(["recommend", str(trained / "model"), "--boundary", "--cutoff", str(cutoff)]) == 2
-    assert "--boundary and --cutoff both set the length of lists; drop one" in capsys.readouterr().err
+    assert main(["recommend", str(trained / "model"), "--N", "3", "--cutoff", str(cutoff)]) == 2
+    assert "--N and --cutoff both set the length of lists; drop one" in capsys.readouterr().err
 
 
 def test_unknown_user_gets_an_empty_list_and_a_reason(trained, capsys):
@@ -275,7 +275,7 @@ def test_unused_weights_are_reported(tmp_path, capsys):
     words = ["fit", tmp_path / "rated.csv", "--quick", "--model", "Popularity", "--out", tmp_path / "m"]
     for flags, reported in ([], True), (["--weight", ""], False):
         assert main([str(word) for word in (*words, *flags)]) == 0
-        assert ("count if --weighting is linear, log or cap" in capsys.readouterr().err) is reported
+        assert ("--set weighting=linear, log or cap" in capsys.readouterr().err) is reported
 
 
 @pytest.mark.parametrize(("columns", "reported"), [(["user_id", "item_id"], True), (pl.all(), False)])
@@ -289,7 +289,7 @@ def test_possible_repeats_without_times_are_reported(tmp_path, capsys, columns, 
 
 def test_counting_model_gets_a_cutoff_too(tmp_path, capsys):
     about = run_json(
-        capsys, "fit", "sample", "--model", "PersonalFrequency", "--decay", "0.8", "--out", tmp_path / "m"
+        capsys, "fit", "sample", "--model", "PersonalFrequency", "--set", "decay=0.8", "--out", tmp_path / "m"
     )
     assert (about["params"]["decay"], about["cutoff"]) == (0.8, "ExpectedF1")
 
@@ -299,16 +299,18 @@ def test_counting_model_gets_a_cutoff_too(tmp_path, capsys):
     [
         (["fit", "nowhere.csv"], "no such file"),
         (["fit", "sampel"], "did you mean 'sample'?"),
-        (["fit", "sample", "--model", "HRM", "--t", "2"], "HRM has no parameter 't'"),
+        (["fit", "sample", "--model", "HRM", "--set", "t=2"], "HRM has no parameter 't'"),
         (["fit", "sample", "--model", "DKHMR"], 'Did you mean "DKHRM"?'),
-        (["fit", "sample", "--windw", "3"], "Did you mean --window?"),
+        (["fit", "sample", "--trils", "3"], "Did you mean --trials?"),
+        (["fit", "sample", "--model", "HRM", "--set", "windw=3"], "did you mean 'window'?"),
+        (["fit", "sample", "--set", "n_factors"], "--set must be NAME=VALUE, got 'n_factors'"),
         (["fit", "sample", "--config", "/dev/null"], 'must contain model = "…"'),
         (["fit", "sample", "--cutoff", "ExpectdF1"], 'Did you mean "ExpectedF1"?'),
         (["evaluate", "a", "b", "--max_itms", "3"], "Did you mean --max_items?"),
-        (["fit", "sample", "--alpha", "3", "--quick"], "alpha must be between"),
-        (["fit", "sample", "--budget", "2", "--quick"], "--budget tries several settings"),
-        (["fit", "sample", "--budget", "2", "--lr", "0.1"], "--budget tries several settings"),
-        (["fit", "sample", "--budget", "0"], "budget must be quick, default or a positive number"),
+        (["fit", "sample", "--set", "alpha=3", "--quick"], "alpha must be between"),
+        (["fit", "sample", "--trials", "2", "--quick"], "--trials tries several settings"),
+        (["fit", "sample", "--trials", "2", "--set", "lr=0.1"], "--trials tries several settings"),
+        (["fit", "sample", "--trials", "0"], "budget must be quick, default or a positive number"),
         (["fit", "sample", "--test", "held.txt"], "change the file name"),
         (["recommend", "nowhere"], "no saved model at nowhere"),
         (["inspect", "nowhere"], "no saved model at nowhere"),
@@ -353,14 +355,14 @@ def test_best_model_is_selected_and_reported(capsys, tmp_path, monkeypatch):
     assert reasons <= {"utility", "below_floor", "top_n", "all_candidates"}
 
 
-@pytest.mark.parametrize(("flags", "budget"), [([], "quick"), (["default"], "default"), (["3"], 3)])
-def test_budget_is_passed_to_sl_fit(capsys, tmp_path, monkeypatch, flags, budget):
+@pytest.mark.parametrize(("flags", "budget"), [([], 1), (["3"], 3)])
+def test_trials_are_passed_to_sl_fit(capsys, tmp_path, monkeypatch, flags, budget):
     import shortlist.auto.fit as auto
 
     received = []
     monkeypatch.setattr(auto, "MODELS", ("Popularity", "PersonalFrequency"))
     monkeypatch.setattr(auto, "_n_trials", lambda budget: received.append(budget) or 1)
-    words = ["--budget", *flags] if flags else []
+    words = ["--trials", *flags] if flags else []
     run(capsys, "fit", "sample", "--out", tmp_path / "m", "--seed", "1", *words)
     assert received == [budget]
 
@@ -375,14 +377,14 @@ def test_command_line_and_library_fit_the_same_model(capsys, tmp_path):
 
 
 def test_named_model_is_tried_with_a_budget(capsys, tmp_path):
-    words = ["--model", "Popularity", "--budget", "3", "--metric", "ndcg"]
+    words = ["--model", "Popularity", "--trials", "3", "--metric", "ndcg"]
     run(capsys, "fit", "sample", "--out", tmp_path / "m", *words)
     expected = sl.fit(sl.load_dataset("sample"), models="Popularity", budget=3, metric="ndcg").selection_
     assert sl.load_model(tmp_path / "m").selection_ == expected
 
 
 def test_validation_by_time_is_passed_to_sl_fit(capsys, tmp_path):
-    words = ["--model", "PersonalFrequency", "--budget", "quick", "--validation", "by-time"]
+    words = ["--model", "PersonalFrequency", "--trials", "1", "--validation", "by-time"]
     run(capsys, "fit", "sample", "--out", tmp_path / "m", *words)
     report = sl.load_model(tmp_path / "m").selection_
     expected = sl.fit(

@@ -25,8 +25,8 @@ from shortlist.cli.app import build
 TIMES = int(os.environ.get("SHORTLIST_FUZZ", "1"))
 SEED = int(os.environ.get("SHORTLIST_FUZZ_SEED", "0"))
 GOOD, INVALID_INPUT, INTERRUPTED = 0, 2, 130
-TINY = ["--n_factors", "8", "--n_threads", "1"]
-SMALL = ["--n_epochs", "1", *TINY]
+TINY = ["--set", "n_factors=8", "--n_threads", "1"]
+SMALL = ["--set", "n_epochs=1", *TINY]
 MODELS = ("DKHRM", "DKBPRMF", "HRM", "LogMF", "PersonalFrequency", "Popularity")
 VALUES = (
     "", " ", "-", "--", "-1", "0", "1", "2", "3", "0.5", "nan", "inf", "-inf", "1e309", "1e-320", "٣", "true",
@@ -411,12 +411,10 @@ def test_ctrl_c_in_another_process(workdir, after):
         "events.csv",
         "--model",
         "DKBPRMF",
-        "--n_epochs",
-        "1000000",
-        "--tol",
-        "0",
-        "--patience",
-        "1000000",
+        "--set",
+        "n_epochs=1000000",
+        "tol=0",
+        "patience=1000000",
         "--out",
         "model",
     ]

@@ -1,12 +1,17 @@
-"""Hyperparameters as flags: generated from the models, also read from the environment and from files."""
+"""Hyperparameters: by --set, from the environment and from files."""
 
 import json
 from dataclasses import fields
+from typing import get_args
 
 import pytest
 
+import shortlist as sl
 from shortlist.cli import main
-from shortlist.cli.params import CLASSES, FACTOR_MODELS, Params, describe_parameters, find_panel, given
+from shortlist.cli.inspect import describe_parameters
+from shortlist.cli.source import ModelName, parse_value
+
+CLASSES = [getattr(sl, name) for name in get_args(ModelName)]
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +31,10 @@ def params(capsys, *flags):
 def test_flags_take_precedence_over_environment_and_file(capsys, monkeypatch):
     monkeypatch.setenv("SHORTLIST_N_FACTORS", "5")
     monkeypatch.setenv("SHORTLIST_SEED", "11")
-    name, found = params(capsys, "--config", "bpr.toml", "--seed", "12")
-    assert (name, found["n_factors"], found["seed"], found["reg"]) == ("BPRMF", 5, 12, 0.25)
+    monkeypatch.setenv("SHORTLIST_LR", "0.3")
+    name, values = params(capsys, "--config", "bpr.toml", "--seed", "12", "--set", "lr=0.2")
+    assert (name, values["n_factors"], values["seed"], values["reg"]) == ("BPRMF", 5, 12, 0.25)
+    assert values["lr"] == 0.2
 
 
 def test_environment_can_set_model_and_file(capsys, monkeypatch):
@@ -35,8 +42,8 @@ def test_environment_can_set_model_and_file(capsys, monkeypatch):
     assert params(capsys)[0] == "Popularity"
     monkeypatch.delenv("SHORTLIST_MODEL")
     monkeypatch.setenv("SHORTLIST_CONFIG", "tuned.toml")
-    name, found = params(capsys)
-    assert (name, found["decay"]) == ("PersonalFrequency", 0.5)
+    name, values = params(capsys)
+    assert (name, values["decay"]) == ("PersonalFrequency", 0.5)
 
 
 def test_environment_can_set_columns(capsys, monkeypatch, tmp_path):
@@ -62,7 +69,10 @@ def test_environment_does_not_set_a_positional_model(capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
-    [("N_FACTORS", "many", "SHORTLIST_N_FACTORS"), ("MODEL", "Popularty", 'Did you mean "Popularity"?')],
+    [
+        ("N_FACTORS", "many", "n_factors must be a whole number"),
+        ("MODEL", "Popularty", 'Did you mean "Popularity"?'),
+    ],
 )
 def test_bad_values_are_named(capsys, monkeypatch, name, value, words):
     monkeypatch.setenv(f"SHORTLIST_{name}", value)
@@ -82,27 +92,44 @@ def test_typos_in_the_environment_are_reported(capsys, monkeypatch):
 
 @pytest.mark.parametrize("value", ["1.5", "inf", "nan", "-0.5"])
 def test_whole_numbers_are_not_rounded(capsys, monkeypatch, value):
-    for flag in ("--budget", "--n_epochs"):
-        assert main(["fit", "sample", f"{flag}={value}"]) == 2
-        assert f"{flag} must be a whole number, got {value}" in capsys.readouterr().err
+    assert main(["fit", "sample", f"--trials={value}"]) == 2
+    assert f"--trials must be a whole number, got {value}" in capsys.readouterr().err
+    assert main(["fit", "sample", "--set", f"n_epochs={value}"]) == 2
+    assert "n_epochs must be a whole number" in capsys.readouterr().err
     assert main(["reproduce", f"--seeds={value}"]) == 2
     monkeypatch.setenv("SHORTLIST_N_FACTORS", value)
     assert main(["fit", "sample"]) == 2
     assert "must be a whole number" in capsys.readouterr().err
 
 
-def test_whole_numbers_may_be_written_as_floats(capsys):
-    _, found = params(capsys, "--model", "BPRMF", "--n_factors", "4.0", "--n_epochs", "1", "--lr", "0.25")
-    assert (found["n_factors"], found["lr"]) == (4, 0.25)
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("4", 4),
+        ("0.25", 0.25),
+        ("1e-3", 0.001),
+        ("true", True),
+        ("None", None),
+        ("uniform", "uniform"),
+        ('"4"', "4"),
+        ("[1, 2]", [1, 2]),
+        ("", ""),
+    ],
+)
+def test_values_are_written_as_in_toml(text, value):
+    assert parse_value(text) == value
+    assert type(parse_value(text)) is type(value)
 
 
-def test_every_parameter_of_every_model_is_a_flag():
-    flags = {field.name for field in fields(Params)}
-    assert flags == {"config", *(field.name for cls in CLASSES for field in fields(cls))}
-    assert given(Params(n_factors=3, seed=0, config="x.toml")) == {"n_factors": 3, "seed": 0}
+def test_every_parameter_of_every_model_can_be_set_and_is_listed(capsys):
+    for cls in CLASSES:
+        assert main(["inspect", cls.__name__, "--json"]) == 0
+        listed = json.loads(capsys.readouterr().out)
+        assert list(listed) == [field.name for field in fields(cls)]
+        assert all(about["meaning"] for about in listed.values()), cls.__name__
 
 
-def test_flags_are_described_by_the_docstrings_of_the_models():
+def test_parameters_are_described_by_the_docstrings_of_the_models():
     class Model:
         """Summary.
 
@@ -122,39 +149,15 @@ def test_flags_are_described_by_the_docstrings_of_the_models():
     assert describe_parameters(Model) == {"lr": "Two of them.", "reg": "Two of them.", "seed": "One."}
 
 
-def test_flags_keep_the_types_of_the_fields(capsys):
-    _, found = params(capsys, "--model", "DKBPRMF", "--n_epochs", "1", "--negatives", "uniform", "--bias")
-    assert (found["negatives"], found["bias"]) == ("uniform", True)
-    _, found = params(capsys, "--model", "DKBPRMF", "--n_epochs", "1", "--negatives", "2.5")
-    assert found["negatives"] == 2.5
+def test_values_keep_the_types_of_the_fields(capsys):
+    words = ["--model", "DKBPRMF", "--set", "n_epochs=1"]
+    _, values = params(capsys, *words, "negatives=uniform", "bias=true")
+    assert (values["negatives"], values["bias"]) == ("uniform", True)
+    _, values = params(capsys, *words, "--set", "negatives=2.5")
+    assert values["negatives"] == 2.5
 
 
 def test_no_two_parameters_of_a_model_share_a_description():
     for cls in CLASSES:
         texts = [text for text in describe_parameters(cls).values() if not text.startswith("As in")]
         assert len(texts) == len(set(texts)), cls.__name__
-
-
-@pytest.mark.parametrize(
-    ("owners", "panel"),
-    [
-        ({*FACTOR_MODELS}, FACTOR_MODELS),
-        ({*FACTOR_MODELS, "TwoStage"}, FACTOR_MODELS),
-        ({"HRM", "DKHRM", "UPCF"}, ("HRM", "DKHRM")),
-        ({"DKBPRMF", "DKHRM", "LogMF"}, ("DKBPRMF", "DKHRM")),
-        ({"TwoStage"}, ("TwoStage",)),
-        ({"TwoStage", "ContentProfile"}, ()),
-        ({"UPCF"}, ()),
-    ],
-)
-def test_a_flag_stands_in_the_panel_of_its_models(owners, panel):
-    assert find_panel(owners) == panel
-
-
-def test_help_names_the_models_of_a_flag(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    assert main(["fit", "--help"]) == 0
-    text = capsys.readouterr().out
-    assert "Hyperparameters of TwoStage" in text
-    assert "Baskets per group. For TIFUKNN." in text
-    assert "Step size of the stochastic gradient descent. TwoStage: Step size of the trees." in text

@@ -9,7 +9,7 @@ import shortlist as sl
 from shortlist.auto.tune import read_tuned
 from shortlist.cli import main
 
-SMALL = ["--n_factors", "8", "--n_epochs", "2"]
+SMALL = ["--set", "n_factors=8", "n_epochs=2"]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def tuned(tmp_path_factory):
 def test_fit_reads_the_file_and_flags_take_precedence(tuned, tmp_path, capsys):
     model, params = read_tuned(tuned)
     assert model == "BPRMF"
-    assert main(["fit", "sample", "--config", str(tuned), "--reg", "0.5", "--quick", "--json",
+    assert main(["fit", "sample", "--config", str(tuned), "--set", "reg=0.5", "--quick", "--json",
                  "--out", str(tmp_path / "model")]) == 0  # fmt: skip
     capsys.readouterr()
     params_in_use = sl.load_model(tmp_path / "model").get_params()

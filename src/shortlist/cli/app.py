@@ -1,6 +1,5 @@
 """The parser of all commands, and how they end: with a result, or with one sentence and an exit code."""
 
-import difflib
 import os
 import re
 import sys
@@ -23,7 +22,7 @@ from cyclopts.config import Env
 
 from shortlist.cli.datasets import datasets
 from shortlist.cli.screen import print_error, print_note
-from shortlist.cli.source import COLUMNS, HYPERPARAMETERS
+from shortlist.cli.source import COLUMNS, PARAMETERS, PREFIX
 from shortlist.errors import ConfigError, DataWarning, ShortlistError
 from shortlist.text import bounded, printable, redact, redact_uri
 
@@ -41,8 +40,6 @@ NO_MEMORY = (
     "std::bad_alloc",
 )
 SECRET = re.compile(r"(?<=[?&])(?:[^=&]*=)([^&]{3,})")  # values of options in a URI
-PREFIX = "SHORTLIST_"  # of environment variables
-SIMILAR = 0.85  # a variable this similar to a parameter is reported as a typo; others are ignored
 
 # Commands are imported when they run, so `shortlist --help` shows these summaries.
 COMMANDS = {
@@ -55,7 +52,7 @@ COMMANDS = {
     "tune": "Search the hyperparameters of a model.",
     "reproduce": "Repeat the experiments of the paper.",
     "inspect": "Show what a saved model contains.",
-    "serve": "Serve a model over HTTP, with a page to look at.",
+    "serve": "Serve a model over HTTP, with a dashboard.",
     "refit": "Fit the served model again with the stored events, and activate it if it is not worse.",
     "token": "Create an access token for the service.",
     "warmup": "Compile all kernels ahead, instead of when they are first used.",
@@ -93,23 +90,20 @@ def build(command: str | None = None) -> App:
 
 
 def read_environment(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Let SHORTLIST_N_FACTORS=64 set --n_factors 64 unless the flag is given; output paths are never set."""
+    """Let SHORTLIST_USER_ID=customer set --user_id unless the flag is given; output paths are never set."""
     settable = ArgumentCollection(  # type: ignore[no-untyped-call]
-        one for one in arguments if one.name == "--model" or _is_setting(one.parameter.group)
+        argument
+        for argument in arguments
+        if argument.name == "--model" or _is_setting(argument.parameter.group)
     )
     Env(PREFIX, command=False)(app, commands, settable)
-    known = [PREFIX + one.name.lstrip("-").upper() for one in settable if one.name.startswith("--")]
-    for name in sorted(os.environ):
-        near = difflib.get_close_matches(name, known, 1, SIMILAR) if name.startswith(PREFIX) else []
-        if near and name not in known:
-            print_note(f"{name} is not a parameter and is ignored; did you mean {near[0]}?")
 
 
 def _is_setting(groups: object) -> bool:
     """Whether a flag in these panels is a hyperparameter or the name of a column."""
-    found = groups if isinstance(groups, tuple) else (groups,)
-    names = [group.name for group in found if isinstance(group, Group)]
-    return any(name == COLUMNS.name or name.startswith(HYPERPARAMETERS) for name in names)
+    panels = groups if isinstance(groups, tuple) else (groups,)
+    names = (COLUMNS.name, PARAMETERS.name)
+    return any(panel.name in names for panel in panels if isinstance(panel, Group))
 
 
 def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:

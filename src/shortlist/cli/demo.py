@@ -131,7 +131,7 @@ def demo_model(split: "Split") -> "Recommender":
     """TwoStage, which `sl.fit` would choose on these data, or a model that needs no LightGBM."""
     if find_spec("lightgbm") is not None:
         return sl.TwoStage(n_snapshots=N_SNAPSHOTS, n_bags=1)
-    print_note("LightGBM is not installed, so a simpler model is used; pip install 'shortlist[trees]'.")
+    print_note("LightGBM is not installed, so a simpler model is used; pip install lightgbm.")
     return sl.TIFUKNN() if split.train.has_repeats else sl.EASE()
 
 

@@ -12,23 +12,20 @@ import shortlist as sl
 from shortlist.auto.progress import show_progress
 from shortlist.auto.validation import build_model, fit_model
 from shortlist.cli.display import count_empty, describe_empty, sample_lists, summarize_model
-from shortlist.cli.params import (
+from shortlist.cli.screen import Json, hide_panics, print_note, progress_lines, show, show_json, show_text
+from shortlist.cli.source import (
+    BY_NAME,
     DEFAULTS,
     VALIDATIONS,
     ModelName,
     Params,
-    ValidationName,
-    choose_model,
-    given,
-    name_model,
-)
-from shortlist.cli.screen import Json, hide_panics, print_note, progress_lines, show, show_json, show_text
-from shortlist.cli.source import (
-    BY_NAME,
     Ray,
     Reading,
     Source,
+    ValidationName,
     build_engine,
+    choose_model,
+    name_model,
     read_content,
     read_source,
     write_rows,
@@ -119,7 +116,6 @@ def _choose(name: str | None, params: Params) -> Any:
     return find_model_class(found)().set_params(**settings)
 
 
-Budget = int | Literal["quick", "default"]
 BOUNDARIES = {"expected_f1": "expected-F1 boundary", "learned": "learned boundary"}
 
 
@@ -137,9 +133,8 @@ def fit(
     model: Annotated[
         ModelName | None, Parameter(help="By default, all suitable models are tried and the best is used.")
     ] = None,
-    budget: Annotated[
-        Budget | None,
-        Parameter(help="Settings to try per model: a number, quick (1, the default) or default (4)."),
+    trials: Annotated[
+        int | None, Parameter(help="Settings to try for each model; 1 if there is no flag.")
     ] = None,
     metric: Annotated[
         Literal["f1", "ndcg"], Parameter(help="Metric for choosing the model and the stopping rule.")
@@ -156,7 +151,7 @@ def fit(
     ] = "auto",
     validation: Annotated[
         ValidationName,
-        Parameter(help="by-time: choose under strict time, from events before a cut, tested on later ones."),
+        Parameter(help="by-time: train on the past, validate on what came later."),
     ] = "last-basket",
     test: Annotated[
         Path | None, Parameter(help="Hold out the last basket of each user and write it to this file.")
@@ -187,7 +182,7 @@ def fit(
 
     Without --model and hyperparameters, all suitable models are compared on the
     last baskets of the users and the best one is used, as by sl.fit in Python
-    (which tries four settings per model by default: --budget default).
+    (which tries four settings per model by default: --trials 4).
     shortlist tune searches the hyperparameters of one model.
 
     For example:
@@ -195,7 +190,7 @@ def fit(
       shortlist fit sample --coverage 0.7
       shortlist fit sample --gain 3 --cost 1
       shortlist fit sample --min_precision 0.1 --confidence 0.9
-      shortlist fit orders.csv --model TIFUKNN --weighting log
+      shortlist fit orders.csv --model TIFUKNN --set weighting=log
       shortlist fit ratings.csv --min_rating 4 --test rated.parquet
       shortlist fit reads.csv --items items.csv --model ContentProfile
       shortlist fit events/ --model BPRMF --ray auto --out model/
@@ -203,7 +198,7 @@ def fit(
     start = time.perf_counter()
     if ray is not None and not out.suffix:
         unused = {
-            "budget": budget,
+            "trials": trials,
             "cutoff": None if cutoff in ("auto", "none") else cutoff,
             "validation": None if validation == "last-basket" else validation,
             "seen": None if seen == "auto" else seen,
@@ -219,7 +214,7 @@ def fit(
             "--checkpoint needs --ray and a folder as --out, such as --out model/; leave it out."
         )
     engine = build_engine(ray)
-    settings = _Settings(model, budget, metric, cutoff, stopping, seen, validation, quick, params, engine)
+    settings = _Settings(model, trials, metric, cutoff, stopping, seen, validation, quick, params, engine)
     settings.check(report)
     check_model_path(out)
     for path in (test, report):
@@ -252,7 +247,7 @@ class _Settings:
     def __init__(
         self,
         model: str | None,
-        budget: Budget | None,
+        trials: int | None,
         metric: str,
         cutoff: str,
         stopping: Stopping,
@@ -264,9 +259,9 @@ class _Settings:
     ) -> None:
         self.engine = engine
         self.items: Items | None = None
-        self.model, self.budget, self.metric, self.cutoff, self.quick = model, budget, metric, cutoff, quick
+        self.model, self.trials, self.metric, self.cutoff, self.quick = model, trials, metric, cutoff, quick
         self.stopping, self.chosen = stopping, build_cutoff(cutoff, stopping, metric)
-        self.params, self.given = params, given(params)
+        self.params, self.given = params, params.given()
         self.validation = VALIDATIONS[validation]
         self.filter_seen = None if seen == "auto" else seen == "drop"
         self.has_params = params.config is not None or bool(self.given.keys() - {"seed", "n_threads"})
@@ -280,9 +275,9 @@ class _Settings:
         if self.quick and self.chosen is not None:
             flag = next(iter(self.stopping.given()), "cutoff")
             raise ConfigError(f"--{flag} needs validation, which --quick skips; drop one of them.")
-        if self.budget is not None and (self.quick or self.has_params):
+        if self.trials is not None and (self.quick or self.has_params):
             raise ConfigError(
-                "--budget tries several settings, so it cannot be combined with --quick, --config or a "
+                "--trials tries several settings, so it cannot be combined with --quick, --config or a "
                 "hyperparameter; drop one of them."
             )
 
@@ -303,7 +298,7 @@ class _Settings:
     def train(self, rows: "Interactions", data: "Interactions") -> "Recommender":
         """Train on `rows`; the default model is chosen from all of `data`."""
         models: Any = self.model
-        if self.single and self.budget is None:
+        if self.single and self.trials is None:
             models = build_model(*choose_model(self.model, self.params, data))
         if self.quick:
             with show_progress(progress_lines()) as display:
@@ -315,9 +310,9 @@ class _Settings:
                 rows,
                 models=models,
                 metric=self.metric,
-                cutoff=self._cutoff(self.single and self.budget is None),
+                cutoff=self._cutoff(self.single and self.trials is None),
                 filter_seen=self.filter_seen,
-                budget="quick" if self.budget is None else self.budget,
+                budget=1 if self.trials is None else self.trials,
                 validation=self.validation,
                 progress=progress_lines(),
                 engine=self.engine,

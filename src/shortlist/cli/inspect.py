@@ -1,11 +1,14 @@
-"""`shortlist inspect`: show what a saved model contains."""
+"""`shortlist inspect`: show what a saved model contains, or the parameters of a model by name."""
 
-from typing import TYPE_CHECKING
+import inspect as python_inspect
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING, get_args
 
 import shortlist as sl
 from shortlist.cli.display import lengths_table, sample_lists, summarize_model
 from shortlist.cli.screen import Json, show, show_json, show_table
-from shortlist.cli.source import Model
+from shortlist.cli.source import Model, ModelName
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,15 +20,19 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
     """Show what a saved model contains.
 
     Prints the size of the data, parameters, boundaries, list lengths and the checksum.
+    The name of a model instead of a file lists the hyperparameters for --set.
 
     For example:
       shortlist inspect shop.shortlist
       shortlist inspect model/
+      shortlist inspect BPRMF
     """
     import numpy as np
 
     from shortlist.core.serialization import read_header
 
+    if str(model) in get_args(ModelName) and not model.exists():
+        return inspect_class(str(model), json)
     if model.is_dir():
         return inspect_folder(model, json)
     fitted = sl.load_model(model)
@@ -51,6 +58,28 @@ def inspect(model: Model, /, *, json: Json = False) -> None:
     if fitted.selection_ is not None:
         show(fitted.selection_)
     return None
+
+
+def inspect_class(name: str, json: bool) -> None:
+    """Show the parameters of a model: their defaults and what they mean."""
+    from shortlist.models.base import find_model_class
+
+    model = find_model_class(name)
+    meanings = describe_parameters(model)
+    rows = [(field.name, str(field.default), meanings.get(field.name, "")) for field in fields(model)]
+    if json:
+        return show_json({name: {"default": default, "meaning": text} for name, default, text in rows})
+    return show_table((f"parameter of {name}", "default", "meaning"), rows)
+
+
+def describe_parameters(cls: type) -> dict[str, str]:
+    """First sentence of every parameter in a NumPy-style docstring."""
+    _, _, section = (python_inspect.getdoc(cls) or "").partition("Parameters\n----------\n")
+    meanings = {}
+    for names, text in re.findall(r"^(\w[\w, ]*)\n((?:    .*\n?)+)", section, re.MULTILINE):
+        sentence = re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0]
+        meanings.update(dict.fromkeys(names.split(", "), sentence))
+    return meanings
 
 
 def inspect_folder(folder: "Path", json: bool) -> None:

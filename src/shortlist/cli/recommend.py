@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shortlist.data.ids import IdMap
     from shortlist.models.base import Recommender
 
+BOUNDARY: Literal["boundary"] = "boundary"
 WITHHELD = 5  # candidates shown below the end of the list
 
 
@@ -40,10 +41,10 @@ class Options:
     """Which items may be on a list, and how long it may be."""
 
     N: Annotated[int | None, Parameter(help="The same length for all users.")] = None
-    boundary: Annotated[
-        bool, Parameter(help="Use the model's boundary instead of the saved cutoff.", show_default=False)
-    ] = False
-    cutoff: Annotated[Path | None, Parameter(help="File with another fitted cutoff.")] = None
+    cutoff: Annotated[
+        str | None,
+        Parameter(help="Stopping rule instead of the saved one: boundary, or a file with a fitted cutoff."),
+    ] = None
     min_items: Annotated[int, Parameter(help="Fill shorter lists with the next candidates.")] = 0
     max_items: Annotated[int | None, Parameter(help="Maximum length of a list.")] = None
     candidates: Annotated[
@@ -192,29 +193,27 @@ def recommend_shards(
 def choose_cutoff(
     model: "Recommender", saved: "Cutoff | None", options: Options, stopping: Stopping
 ) -> "Cutoff | Literal['auto', 'boundary']":
-    """Load the cutoff given by a flag, or name the one to use; other flags adjust it."""
-    flags = [f"--{name}" for name in stopping.given()][:1]
-    lengths = {
-        "--N": options.N is not None,
-        "--boundary": options.boundary,
-        "--cutoff": options.cutoff is not None,
-    }
-    given = [flag for flag, is_given in lengths.items() if is_given]
-    clash = given if len(given) > 1 else [flag for flag in given if flag != "--cutoff" and flags] + flags
-    if len(clash) > 1:
-        raise ConfigError(f"{clash[0]} and {clash[1]} both set the length of lists; drop one of them.")
-    if options.cutoff is not None and not options.cutoff.exists():
+    """Load the cutoff that a flag names, or name the one to use; other flags adjust it."""
+    given = [f"--{name}" for name in ("N", "cutoff") if getattr(options, name) is not None]
+    if options.N is not None or options.cutoff == BOUNDARY:
+        given += [f"--{name}" for name in stopping.given()]
+    if len(given) > 1:
+        raise ConfigError(f"{given[0]} and {given[1]} both set the length of lists; drop one of them.")
+    if options.N is not None:
+        return "auto"
+    if options.cutoff == BOUNDARY:
+        if not model.has_boundary:
+            raise ConfigError(
+                f"--cutoff boundary needs a model with a boundary, which {type(model).__name__} has not; "
+                "drop it."
+            )
+        return BOUNDARY
+    if options.cutoff is not None and not Path(options.cutoff).exists():
         raise ConfigError(
-            f"--cutoff needs a file with a fitted cutoff, got {str(options.cutoff)!r:.80}, which is no file; "
-            "to choose a stopping rule by name, run shortlist fit --cutoff."
+            f"--cutoff must be boundary or a file with a fitted cutoff, got {options.cutoff!r:.80}, which is "
+            "no file; to choose a stopping rule by name, run shortlist fit --cutoff."
         )
     cutoff = saved if options.cutoff is None else sl.cutoff.Cutoff.load(options.cutoff)
-    if options.boundary or options.N is not None:
-        if options.boundary and not model.has_boundary:
-            raise ConfigError(
-                f"--boundary needs a model with a boundary, which {type(model).__name__} has not; drop it."
-            )
-        return "boundary" if options.boundary else "auto"
     found = adjust_cutoff(model, cutoff, stopping)
     if found is None and not model.has_boundary:
         raise ConfigError(

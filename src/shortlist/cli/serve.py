@@ -1,4 +1,4 @@
-"""`shortlist serve`: lists over HTTP, events in, and a page to look at."""
+"""`shortlist serve`: lists over HTTP, events in, and a dashboard."""
 
 import socket
 from pathlib import Path
@@ -34,7 +34,7 @@ def serve(
         bool, Parameter(help="Train on the Online Retail data and serve it.", show_default=False)
     ] = False,
 ) -> None:
-    """Serve a model over HTTP, with a page to look at.
+    """Serve a model over HTTP, with a dashboard.
 
     The page is at /, the description of the API at /docs. Flags override
     variables such as SHORTLIST_SERVE_PORT, which override the file of --config.
@@ -49,7 +49,7 @@ def serve(
         from shortlist.serve.run import serve as run
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"the service needs {error.name}, which is not installed; run pip install 'shortlist[serve]'."
+            f"the service needs {error.name}, which is not installed; run pip install {error.name}, or install the package with its extra `serve`."
         ) from None
     if demo:
         from shortlist.cli.serve_demo import prepare_demo, start_traffic

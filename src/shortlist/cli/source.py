@@ -1,9 +1,12 @@
-"""Arguments that several commands share: the source of interactions, its columns, and a saved model."""
+"""Arguments that several commands share: data and its columns, a saved model, hyperparameters, a cluster."""
 
+import difflib
+import os
+import tomllib
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
@@ -28,13 +31,14 @@ Model = Annotated[
     Path, Parameter(help="File written by `shortlist fit` or `model.save`, or a folder of shards.")
 ]
 COLUMNS = Group("How to read the data, if it is not recognized", sort_key=6)
-HYPERPARAMETERS = "Hyperparameters"  # how the titles of their panels begin
 PARAMETERS = Group(
-    f"{HYPERPARAMETERS}, if not the model's defaults",
-    help="Environment variables such as SHORTLIST_N_FACTORS=64 work too. Flags take precedence over the "
-    "environment, and the environment over --config.",
+    "Hyperparameters, if not the model's defaults",
+    help="Environment variables such as SHORTLIST_N_FACTORS=64 work too. --set takes precedence over the "
+    "environment, and the environment over --config. `shortlist inspect BPRMF` lists those of a model.",
     sort_key=8,
 )
+PREFIX = "SHORTLIST_"  # of environment variables
+SIMILAR = 0.85  # a variable this similar to a parameter is reported as a typo; others are ignored
 
 
 @Parameter(name="*", group=COLUMNS)
@@ -45,7 +49,7 @@ class Reading:
     user_id: Annotated[str | None, Parameter(help="Column with the user.")] = None
     item_id: Annotated[str | None, Parameter(help="Column with the item.")] = None
     timestamp: Annotated[str | None, Parameter(help="Column with the time.")] = None
-    weight: Annotated[str | None, Parameter(help="Column with a weight, for --weighting.")] = None
+    weight: Annotated[str | None, Parameter(help="Column with a weight, for --set weighting=log.")] = None
     basket_id: Annotated[str | None, Parameter(help="Column with the basket; default: equal times.")] = None
     item_name: Annotated[str | None, Parameter(help="Column with the name of the item.")] = None
     time_format: Annotated[str | None, Parameter(help="Format of the times, such as %d.%m.%Y.")] = None
@@ -65,6 +69,108 @@ class Reading:
 
 
 BY_NAME = Reading()
+ValidationName = Literal["last-basket", "by-time"]
+VALIDATIONS: dict[str, Literal["last_basket", "by_time"]] = {
+    "last-basket": "last_basket",
+    "by-time": "by_time",
+}
+if TYPE_CHECKING:
+    ModelName = str
+else:
+    _models = [name for name, module in sl._MODULES.items() if module.startswith("shortlist.models.")]
+    ModelName = Literal[tuple(name for name in _models if name[0].isupper() and name != "PrecomputedScores")]
+
+
+@Parameter(name="*", group=PARAMETERS)
+@dataclass(frozen=True)
+class Params:
+    """The hyperparameters of a model."""
+
+    set: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="One or more parameters as NAME=VALUE, such as --set n_factors=64 lr=0.1.",
+            consume_multiple=True,
+            show_default=False,
+        ),
+    ] = ()
+    seed: Annotated[int | None, Parameter(help="The same seed gives the same model, bit for bit.")] = None
+    n_threads: Annotated[int | None, Parameter(help="Threads; 0: one per core. Changes no result.")] = None
+    config: Annotated[
+        Path | None,
+        Parameter(help="TOML file with a model and its parameters, as written by tune."),
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """The parameters that were set by flags or in the environment, by name."""
+        flags = {name: getattr(self, name) for name in ("seed", "n_threads")}
+        flags = {name: value for name, value in flags.items() if value is not None}
+        return read_environment() | dict(map(parse_setting, self.set)) | flags
+
+
+DEFAULTS = Params()
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Split NAME=VALUE; the value is written as in TOML, and strings need no quotes."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ConfigError(f"--set must be NAME=VALUE, got {text[:60]!r}; write --set n_factors=64.")
+    return name.strip().replace("-", "_"), parse_value(value.strip())
+
+
+def parse_value(text: str) -> Any:
+    """A value as in TOML: a number, a list, true or false; none; anything else is a string."""
+    words = {"none": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def read_environment() -> dict[str, Any]:
+    """Hyperparameters from variables such as SHORTLIST_N_FACTORS; likely typos are named."""
+    from dataclasses import fields
+
+    from shortlist.models.base import MODEL_MODULES, find_model_class
+
+    variables = sorted(name for name in os.environ if name.startswith(PREFIX))
+    if not variables:
+        return {}
+    names = {field.name for model in MODEL_MODULES for field in fields(find_model_class(model))}
+    values = {}
+    for variable in variables:
+        name = variable.removeprefix(PREFIX).lower()
+        near = difflib.get_close_matches(name, names, 1, SIMILAR)
+        if name in names:
+            values[name] = parse_value(os.environ[variable])
+        elif near:
+            right = PREFIX + near[0].upper()
+            print_note(f"{variable} is not a parameter and is ignored; did you mean {right}?")
+    return values
+
+
+def choose_model(name: str | None, params: Params, data: "Interactions") -> tuple[str, dict[str, Any]]:
+    """(name, parameters): flags and environment first, then the file, then the default for the data."""
+    chosen, settings = name_model(name, params)
+    default = "DKHRM" if data.n_baskets > data.active_users.size else "DKBPRMF"  # HRM needs baskets
+    return chosen or default, settings
+
+
+def name_model(name: str | None, params: Params) -> tuple[str | None, dict[str, Any]]:
+    """(name, parameters): flags and environment first, then the file; None if no model is named."""
+    from shortlist.auto.tune import read_tuned
+
+    from_file, tuned = None, dict[str, Any]()
+    if params.config is not None:
+        from_file, tuned = read_tuned(params.config)
+        if name not in (None, from_file):
+            raise ConfigError(
+                f"{params.config} has parameters of {from_file}, got model {name}; drop --model or --config."
+            )
+    return name or from_file, tuned | params.given()
 
 
 def given_flags(reading: Reading) -> list[str]:
@@ -103,7 +209,7 @@ def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = Tru
         )
     if data.weight is not None and training:
         print_note(
-            "weights (ratings, quantities, …) count if --weighting is linear, log or cap and the model has it"
+            "weights (ratings, quantities, …) count if the model takes --set weighting=linear, log or cap"
         )
     return data
 

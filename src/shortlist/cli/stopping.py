@@ -36,7 +36,7 @@ CutoffName = Literal[
 ]
 CLASSES = (ExpectedF1, ExpectedNDCG, ExpectedValue, Guarantee, Threshold, Boundary, FixedN)
 CUTOFFS: dict[str, type[Cutoff]] = {cls.__name__: cls for cls in CLASSES}
-GROUP = Group("Empty lists, for users whom no list is likely to help", sort_key=7)
+GROUP = Group("When a list stays empty", sort_key=7)
 # the flags that belong together, and the cutoffs that have them
 RULES = {
     ("coverage",): ("ExpectedF1", "ExpectedNDCG", "Threshold"),

@@ -8,9 +8,22 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.auto.tune import Trial
-from shortlist.cli.params import DEFAULTS, VALIDATIONS, ModelName, Params, ValidationName, choose_model
 from shortlist.cli.screen import Json, print_note, progress_lines, show_json, show_text
-from shortlist.cli.source import BY_NAME, Ray, Reading, Source, build_engine, given_flags, read_source
+from shortlist.cli.source import (
+    BY_NAME,
+    DEFAULTS,
+    VALIDATIONS,
+    ModelName,
+    Params,
+    Ray,
+    Reading,
+    Source,
+    ValidationName,
+    build_engine,
+    choose_model,
+    given_flags,
+    read_source,
+)
 from shortlist.core.files import check_writable
 from shortlist.text import printable, redact_uri
 
