@@ -1,7 +1,9 @@
 """The parser of all commands, and how they end: with a result, or with one sentence and an exit code."""
 
+import io
 import os
 import re
+import shutil
 import sys
 import traceback
 import warnings
@@ -30,6 +32,7 @@ INVALID_INPUT = 2  # flags, data, a full disk: the caller can fix it
 INTERNAL_ERROR = 70  # EX_SOFTWARE
 INTERRUPTED = 130  # 128 + SIGINT
 PIPE_CLOSED = 141  # 128 + SIGPIPE
+MIN_WIDTH = 40  # columns
 NO_MEMORY = (
     "cannot allocate memory",
     "error return without exception set",  # what CPython says if an allocation fails without a message
@@ -121,17 +124,67 @@ def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: Argument
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; invalid input never causes a traceback."""
+    if argv is None:
+        prepare_process()
     tokens = list(sys.argv[1:] if argv is None else argv)
     try:
-        app = build(tokens[0] if tokens else None)
-        with print_warnings():
-            app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        with sane_width():
+            app = build(tokens[0] if tokens else None)
+            with print_warnings():
+                app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
     except (SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # a panic in Rust code is not an Exception
-        return report_failure(error, tokens)
+        code = report_failure(error, tokens)
+        drop_output()
+        return code
     return 0
+
+
+def prepare_process() -> None:
+    """Open missing standard streams, read arguments and file names as UTF-8, and never fail to print.
+
+    A file that is opened while descriptor 1 is closed would receive what is printed. File names that are not
+    decoded as UTF-8 cannot be passed to polars, so Python starts again in its UTF-8 mode.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", "-m", "shortlist", *sys.argv[1:]])
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def sane_width() -> Iterator[None]:
+    """Lay out help and tables for at least 40 columns: the parser's help never ends on two."""
+    given = os.environ.get("COLUMNS")
+    width = shutil.get_terminal_size().columns
+    narrow = width < MIN_WIDTH or (given is not None and given.isdigit() and int(given) < MIN_WIDTH)
+    if narrow:
+        os.environ["COLUMNS"] = str(MIN_WIDTH if 0 < width < MIN_WIDTH else width)
+    try:
+        yield
+    finally:
+        if narrow and given is None:
+            del os.environ["COLUMNS"]
+        elif narrow:
+            os.environ["COLUMNS"] = str(given)
+
+
+def drop_output() -> None:
+    """Forget output that cannot be written: Python would try again at exit and change the exit code."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
@@ -156,9 +209,7 @@ def print_warnings() -> Iterator[None]:
 def report_failure(error: BaseException, tokens: Sequence[str] = ()) -> int:
     """Print a failure in one sentence, without the passwords in the arguments, and return its exit code."""
     if isinstance(error, BrokenPipeError):
-        # The reader of the pipe is closed (`| head`): exit silently, also when Python flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
+        return PIPE_CLOSED  # the reader of the pipe is closed (`| head`): exit silently
     sentence, code = explain_failure(error)
     if code == INTERNAL_ERROR and os.environ.get("SHORTLIST_TRACEBACK"):
         trace = "".join(traceback.format_exception(error))

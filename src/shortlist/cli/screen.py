@@ -4,6 +4,8 @@ import json
 import os
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,11 @@ from cyclopts import Parameter
 from shortlist.text import clean_message, json_safe, printable
 
 Json = Annotated[bool, Parameter(help="Print one JSON document, for scripts.", show_default=False)]
+ASCII_MARKS = str.maketrans(
+    {"─": "-", "█": "#", "✓": "x", "…": "...", "–": "-", "−": "-", "×": "x", "±": "+-", "→": "->", "·": "|"}
+)  # instead of the typographic marks that only UTF-8 can show
+STALLED_SECONDS = 15.0  # without processor time, under a memory limit
+STALLED_SHARE = 0.005  # processor time below this share of the seconds counts as none
 PLAIN_WIDTH = 120  # a pipe has no width; wide enough that no table wraps
 
 
@@ -54,6 +61,38 @@ def hide_panics(source: str | Path) -> Iterator[None]:
             sys.stderr.write("" if "panicked at" in text else text)
 
 
+@contextmanager
+def watch_memory() -> Iterator[None]:
+    """End the process if it stops computing under a memory limit, which polars may wait for in vain.
+
+    A thread of polars that cannot allocate ends without telling the thread that waits for it.
+    """
+    stopped = threading.Event()
+    if _has_memory_limit():
+        threading.Thread(target=_end_if_stalled, args=(stopped,), daemon=True).start()
+    try:
+        yield
+    finally:
+        stopped.set()
+
+
+def _has_memory_limit() -> bool:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return False
+    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    return any(limit != resource.RLIM_INFINITY for limit in limits)
+
+
+def _end_if_stalled(stopped: threading.Event) -> None:
+    used = -1.0
+    while not stopped.wait(STALLED_SECONDS):
+        before, used = used, time.process_time()
+        if used - before < STALLED_SHARE * STALLED_SECONDS:
+            os._exit(print_error("not enough memory: reading stopped; use fewer rows or a higher limit.", 2))
+
+
 def progress_lines() -> Callable[[str], None] | None:
     """Callback for plain lines where the library shows no bar by itself; None on a terminal."""
     return None if sys.stderr.isatty() else print_note
@@ -70,17 +109,28 @@ def show(*parts: Any) -> None:
             lines = console.render_lines(part, pad=False, new_lines=True)
             clean = [Segment(printable(one.text, "\n"), one.style) for line in lines for one in line]
             console.print(Segments(clean), end="")
-    sys.stdout.write(captured.get())
+    sys.stdout.write(_plain_marks(captured.get()))
 
 
 def show_text(text: str) -> None:
     """Print lines on stdout as they are: no markup, no wrapping."""
-    sys.stdout.write(f"{printable(text, keep=chr(10))}\n")
+    sys.stdout.write(_plain_marks(f"{printable(text, keep=chr(10))}\n"))
+
+
+def _is_utf8() -> bool:
+    """Whether stdout can show every character."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+def _plain_marks(text: str) -> str:
+    """The text with lines, bars and typographic marks in ASCII if stdout is not UTF-8."""
+    return text if _is_utf8() else text.translate(ASCII_MARKS)
 
 
 def show_json(value: Any) -> None:
     """Print one JSON document on stdout; NaN and infinity become null."""
-    show_json_text(json.dumps(_without_nan(value), indent=2, ensure_ascii=False, default=str))
+    text = json.dumps(_without_nan(value), indent=2, ensure_ascii=not _is_utf8(), default=str)
+    show_json_text(text)
 
 
 def show_json_text(text: str) -> None:

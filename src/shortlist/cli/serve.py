@@ -49,7 +49,7 @@ def serve(
         from shortlist.serve.run import serve as run
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"the service needs {error.name}, which is not installed; run pip install {error.name}, or install the package with its extra `serve`."
+            f"the service needs {error.name}, which is not installed; run pip install {error.name}."
         ) from None
     if demo:
         from shortlist.cli.serve_demo import prepare_demo, start_traffic

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import hide_panics, print_note
+from shortlist.cli.screen import hide_panics, print_note, watch_memory
 from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.text import redact_uri
 
@@ -193,7 +193,7 @@ def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = Tru
                 )
             data = sl.load_dataset(source, progress=print_note)
         else:
-            with hide_panics(source):
+            with hide_panics(source), watch_memory():
                 data = sl.read_interactions(source, training=training, **asdict(reading))
     merged = f"; {data.duplicates:,} duplicate rows merged" if data.duplicates else ""
     label = redact_uri(source)
