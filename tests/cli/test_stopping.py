@@ -157,7 +157,7 @@ def test_recommend_prices_items_with_the_saved_probabilities(folder, capsys):
             "--cutoff boundary needs a model with a boundary, which PersonalFrequency has not",
         ),
         ("f1", ["--floor", "0.1", "--coverage", "0.1"], "exclude each other"),
-        ("f1", ["--cutoff", "ExpectedF1"], "--cutoff needs a file .*shortlist fit --cutoff"),
+        ("f1", ["--cutoff", "ExpectedF1"], "--cutoff must be boundary or a file .*shortlist fit --cutoff"),
         ("none", [], "has no stopping rule; pass --N 10 .*shortlist fit with --cutoff ExpectedF1"),
         ("f1", ["--at", "tomorrow"], "at must be a date.*'tomorrow'"),
         ("f1", ["--N", "0"], "N must be a whole number of at least 1, got 0"),

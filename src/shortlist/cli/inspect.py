@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 def inspect(model: Model, /, *, json: Json = False) -> None:
     """Show what a saved model contains.
 
-    Prints the size of the data, parameters, boundaries, list lengths and the checksum.
-    The name of a model instead of a file lists the hyperparameters for --set.
+    Prints the size of the data, parameters, boundaries, list lengths and the
+    checksum. The name of a model instead of a file lists the hyperparameters
+    for --set.
 
     For example:
       shortlist inspect shop.shortlist
