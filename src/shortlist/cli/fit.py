@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -241,36 +241,33 @@ def fit(
     print_summary(fitted, out, report, round(time.perf_counter() - start, 2), json)
 
 
+@dataclass
 class _Settings:
     """The flags that control training."""
 
-    def __init__(
-        self,
-        model: str | None,
-        trials: int | None,
-        metric: str,
-        cutoff: str,
-        stopping: Stopping,
-        seen: str,
-        validation: str,
-        quick: bool,
-        params: Params,
-        engine: "Engine | None",
-    ) -> None:
-        self.engine = engine
-        self.items: Items | None = None
-        self.model, self.trials, self.metric, self.cutoff, self.quick = model, trials, metric, cutoff, quick
-        self.stopping, self.chosen = stopping, build_cutoff(cutoff, stopping, metric)
-        self.params, self.given = params, params.given()
-        self.validation = VALIDATIONS[validation]
-        self.filter_seen = None if seen == "auto" else seen == "drop"
-        self.has_params = params.config is not None or bool(self.given.keys() - {"seed", "n_threads"})
+    model: str | None
+    trials: int | None
+    metric: str
+    cutoff: str
+    stopping: Stopping
+    seen: str
+    validation: str
+    quick: bool
+    params: Params
+    engine: "Engine | None"
+    items: "Items | None" = None
+
+    def __post_init__(self) -> None:
+        self.chosen = build_cutoff(self.cutoff, self.stopping, self.metric)
+        self.given = self.params.given()
+        self.filter_seen = None if self.seen == "auto" else self.seen == "drop"
+        self.has_params = self.params.config is not None or bool(self.given.keys() - {"seed", "n_threads"})
 
     def check(self, report: Path | None) -> None:
         """Raise ConfigError for flags that contradict each other."""
         if report is not None and self.quick:
             raise ConfigError("--report needs validation, which --quick skips; drop one of them.")
-        if self.validation == "by_time" and self.quick:
+        if self.validation == "by-time" and self.quick:
             raise ConfigError("--validation needs validation, which --quick skips; drop one of them.")
         if self.quick and self.chosen is not None:
             flag = next(iter(self.stopping.given()), "cutoff")
@@ -313,7 +310,7 @@ class _Settings:
                 cutoff=self._cutoff(self.single and self.trials is None),
                 filter_seen=self.filter_seen,
                 budget=1 if self.trials is None else self.trials,
-                validation=self.validation,
+                validation=VALIDATIONS[self.validation],
                 progress=progress_lines(),
                 engine=self.engine,
                 items=self.items,
