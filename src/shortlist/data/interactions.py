@@ -224,7 +224,7 @@ def baskets_follow_time(data: "Interactions") -> bool:
     return find_baskets(data.indptr, time, NO_BASKET, first, counts) == data.n_baskets
 
 
-def basket_times(user: Ints, basket: Ints, time: Longs) -> Longs:
+def earliest_basket_times(user: Ints, basket: Ints, time: Longs) -> Longs:
     """(n_rows,) the earliest time of each row's basket: all rows of a basket share one time."""
     if basket.size == 0 or time.size == 0:
         return time
@@ -450,7 +450,9 @@ class Interactions(UsersAndItems):
         if drops := n_negative > 0 and table.options.negative_weights == "drop":
             columns = (filter_column(column, weight >= 0) for column in (user, item, time, basket, weight))
             user, item, time, basket, weight = columns  # type: ignore[assignment]
-        rows = group_by_user(len(users), user, item, basket_times(user, basket, time), basket, weight)
+        rows = group_by_user(
+            len(users), user, item, earliest_basket_times(user, basket, time), basket, weight
+        )
         data = cls(
             users=users,
             items=items,

@@ -22,8 +22,8 @@ from shortlist.data.ids import IdMap
 from shortlist.data.interactions import (
     NO_BASKET,
     Interactions,
-    basket_times,
     build_arrays,
+    earliest_basket_times,
     encode,
     fingerprint,
     first_names,
@@ -199,7 +199,7 @@ def _read_range(parts: list[Path], items: IdMap) -> Interactions:
     time = frame.drop_in_place("time").to_numpy() if "time" in frame.columns else NO_TIME
     weight = frame.drop_in_place("weight").to_numpy() if "weight" in frame.columns else NO_WEIGHT
     basket = encode(frame["basket"])[1] if "basket" in frame.columns else NO_BASKET
-    rows = group_by_user(len(users), user, item, basket_times(user, basket, time), basket, weight)
+    rows = group_by_user(len(users), user, item, earliest_basket_times(user, basket, time), basket, weight)
     return Interactions(users=users, items=items, **build_arrays(rows))
 
 
@@ -217,7 +217,7 @@ def remove_ranges(folder: Path) -> None:
 COLUMNS = ("item", "time", "weight")  # one entry per row
 
 
-class Slice(NamedTuple):
+class RangeSlice(NamedTuple):
     """Some consecutive users of one range."""
 
     folder: Path
@@ -247,7 +247,7 @@ class Slice(NamedTuple):
 class UserSlices:
     """Some users, in one or more ranges; a part of a column is in memory only while it is used."""
 
-    parts: tuple[Slice, ...]
+    parts: tuple[RangeSlice, ...]
 
     def item_sets(self) -> tuple[Longs, Ints]:
         """(indptr, items): the distinct items of each user, ascending."""
@@ -375,7 +375,7 @@ class UserRanges:
         for number, begin in enumerate(self.range_starts[:-1].tolist()):
             low, high = max(first, begin), min(last, int(self.range_starts[number + 1]))
             if low < high:
-                found.append(Slice(self.folder / f"range-{number:05}", low - begin, high - begin))
+                found.append(RangeSlice(self.folder / f"range-{number:05}", low - begin, high - begin))
         return UserSlices(tuple(found))
 
     def each_range(self) -> Iterator[tuple[int, UserSlices]]:
@@ -389,7 +389,9 @@ class UserRanges:
         ranges = np.searchsorted(self.range_starts, users, side="right") - 1
         own = (users - self.range_starts[ranges]).tolist()
         pairs = zip(ranges.tolist(), own, strict=True)
-        return UserSlices(tuple(Slice(self.folder / f"range-{at:05}", user, user + 1) for at, user in pairs))
+        return UserSlices(
+            tuple(RangeSlice(self.folder / f"range-{at:05}", user, user + 1) for at, user in pairs)
+        )
 
 
 def divide_files(
