@@ -166,7 +166,7 @@ def test_panics_on_lists_are_not_shown(workdir, command, monkeypatch, capfd):
         os.write(sys.stderr.fileno(), b"thread 'x' panicked at y\n")
         raise sl.errors.DataError("bad.parquet: damaged.")
 
-    monkeypatch.setattr("shortlist.data.list_files.read_table", panic)
+    monkeypatch.setattr("shortlist.data.lists.read_table", panic)
     assert main(command) == 2
     shown = capfd.readouterr().err
     assert "shortlist: bad.parquet: damaged." in shown

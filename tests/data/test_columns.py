@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from shortlist.data.columns import ALIASES, ColumnNames, Table, find_column
+from shortlist.data.columns import ALIASES, ColumnNames, ReadOptions, Table, find_column
 from shortlist.errors import DataError
 
 
@@ -18,7 +18,7 @@ class Found:
     """All columns of a table."""
 
     def __init__(self, frame, **given):
-        table = Table(frame, ColumnNames(**given))
+        table = Table(frame, ReadOptions(ColumnNames(**given)))
         self.user_id, self.item_id = table.required_ids("user_id"), table.required_ids("item_id")
         self.time, self.weight = table.times(), table.weights()
         self.basket_id, self.item_name = table.ids("basket_id"), table.labels()
@@ -52,7 +52,7 @@ def test_given_names_win_over_aliases_and_empty_ignores_a_column():
     frame = pl.DataFrame({**PLAIN, "buyer": ["x", "y"], "rating": [1, 2], "title": ["A", None]})
     found = Found(frame, user_id="buyer", weight="")
     assert found.user_id.to_list() == ["x", "y"]
-    assert found.weight is None
+    assert found.weight.size == 0
     assert found.item_name.to_list() == ["A", None]
 
 

@@ -11,8 +11,9 @@ import polars as pl
 import pytest
 
 import shortlist as sl
-from shortlist.data import files as compression
-from shortlist.data.files import decompress, read_interactions, zstd_bound
+from shortlist.data import sources as compression
+from shortlist.data.files import read_interactions
+from shortlist.data.sources import decompress, zstd_bound
 from shortlist.errors import DataError
 
 TABLE = b"user_id,item_id\na,x\nb,y\n"

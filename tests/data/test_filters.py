@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.data.filters import check_trainable, minimum
-from shortlist.data.interactions import Interactions
+from shortlist.data.filters import minimum
+from shortlist.data.interactions import Interactions, check_trainable
 from shortlist.errors import ConfigError, DataError
 
 # a has x three times and z, b has x and y, c has y

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from shortlist.data.files import read_interactions
-from shortlist.data.sql import is_uri, quote_table
+from shortlist.data.sql import SCHEME, quote_table
 from shortlist.errors import ConfigError, DataError, ShortlistError
 from tests.postgres import started
 from tests.test_text import URIS
@@ -27,10 +27,10 @@ def error_of(*args, error=DataError, **given):
 
 
 def test_uris_are_distinguished_from_paths():
-    assert is_uri("sqlite:///a.db")
-    assert is_uri("postgresql://user@host/name")
-    assert not is_uri("data/a.csv")
-    assert not is_uri(r"C:\data\a.csv")
+    assert SCHEME.match("sqlite:///a.db")
+    assert SCHEME.match("postgresql://user@host/name")
+    assert not SCHEME.match("data/a.csv")
+    assert not SCHEME.match(r"C:\data\a.csv")
 
 
 def test_table_names_are_quoted():

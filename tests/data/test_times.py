@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.data.times import parse_duration, parse_times
+from shortlist.data.columns import parse_duration, parse_times
 from shortlist.errors import ConfigError, DataError
 
 TIME = datetime(2024, 5, 31, 22, 59, 30, tzinfo=UTC)

@@ -12,9 +12,9 @@ import shortlist as sl
 from shortlist.cli import main
 from shortlist.core.engine import ThreadEngine
 from shortlist.data import ranges as user_ranges
-from shortlist.data.columns import ColumnNames
+from shortlist.data.columns import ColumnNames, ReadOptions
 from shortlist.data.history import History
-from shortlist.data.ranges import ReadOptions, divide_files
+from shortlist.data.ranges import divide_files
 from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.models.factorization import model as dynamic_k
 from shortlist.models.factorization.files import collect_statistics, join_shards, shard_paths

@@ -262,7 +262,7 @@ def read_empty(path: Path) -> "pl.DataFrame":
     """The empty lists of a file or a folder: length and reason."""
     import polars as pl
 
-    from shortlist.data.list_files import list_parts
+    from shortlist.data.lists import list_parts
 
     if path.is_dir():
         rows = pl.scan_parquet(list_parts(path), glob=False)

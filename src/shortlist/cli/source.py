@@ -246,7 +246,7 @@ def add_content(model: "Recommender", path: Path) -> None:
 
 def read_lists(path: Path) -> "RankedLists":
     """Read a file of lists and print its columns; the flags for columns are about interactions only."""
-    from shortlist.data.list_files import describe_columns, read_table
+    from shortlist.data.lists import describe_columns, read_table
 
     try:
         with hide_panics(path):

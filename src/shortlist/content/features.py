@@ -1,11 +1,10 @@
 """FeatureSpace: the features of all fields side by side, learned from items and applied to new ones."""
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,137 +17,13 @@ from shortlist.data.ids import UNKNOWN
 from shortlist.data.items import KINDS, Items, to_frame
 from shortlist.errors import DataError
 from shortlist.kernels.sparse import SparseRows, row_norms, scale_rows
-from shortlist.kernels.words import Bytes, count_words, fill_table, hash_words
-from shortlist.types import Doubles, Floats, Ints, Longs, State
+from shortlist.types import Doubles, Floats, Ints, Longs
 
-CHUNK_BYTES = 1 << 24  # text in memory as one array
-FIRST_SIZE = 1 << 16  # slots of the first table of words
-OTHER = r"[^\w]+"  # characters outside words; only needed where a text is not ASCII
-
-
-class Strings(NamedTuple):
-    """Strings as UTF-8 bytes, one after the other."""
-
-    text: Bytes  # (n_bytes,)
-    starts: Longs  # (n + 1,)
-
-    @classmethod
-    def of(cls, values: pl.Series) -> "Strings":
-        """Strings without nulls."""
-        joined = values.str.join("").item() if len(values) else ""
-        return cls(np.frombuffer(joined.encode(), np.uint8), starts(values.str.len_bytes().to_numpy()))
-
-    def to_list(self, numbers: Ints | Longs | None = None) -> list[str]:
-        """The strings at these numbers, or all."""
-        at = range(self.starts.size - 1) if numbers is None else numbers.tolist()
-        return [bytes(self.text[self.starts[n] : self.starts[n + 1]]).decode(errors="replace") for n in at]
-
-    def __len__(self) -> int:
-        return self.starts.size - 1
-
-    def to_arrays(self, name: str) -> dict[str, Any]:
-        """The arrays that `from_arrays` reads."""
-        return {f"{name}.text": self.text, f"{name}.starts": self.starts}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any], name: str, n: int) -> "Strings":
-        """The n strings that were saved under a name; ModelFileError if they are not valid."""
-        text = check_array(arrays, f"{name}.text", np.uint8, (None,))
-        found = cls(text, check_starts(arrays, f"{name}.starts", n, text.size))
-        try:
-            found.to_list()
-        except UnicodeDecodeError:
-            raise file_error(name, "must be UTF-8 text") from None
-        return found
-
-
-@dataclass(eq=False)
-class WordTable:
-    """Numbers of words; texts are counted against it, and unknown words are added or skipped."""
-
-    hashes: State = dataclasses.field(default_factory=lambda: np.empty(0, np.uint64))  # (n_words,)
-
-    def __post_init__(self) -> None:
-        self._words: list[bytes] = []  # the new words, in the order of their numbers
-        self._resize(FIRST_SIZE)
-
-    @classmethod
-    def of(cls, words: Strings) -> "WordTable":
-        """A table of known words."""
-        hashes = np.empty(len(words), np.uint64)
-        hash_words(words.text, words.starts, hashes)
-        return cls(hashes)
-
-    def _resize(self, size: int) -> None:
-        """Make room for size / 2 words."""
-        while size < 4 * self.hashes.size:
-            size *= 2
-        self.keys, self.numbers = np.zeros(size, np.uint64), np.full(size, -1, np.int32)
-        fill_table(self.hashes, self.keys, self.numbers)
-
-    def count(self, texts: pl.Series, *, learn: bool) -> SparseRows:
-        """(n_texts, n_words) how often each word occurs in each text; nulls have no words."""
-        clean = _clean(texts)
-        sizes = clean.str.len_bytes().to_numpy()
-        step = np.searchsorted(starts(sizes), np.arange(0, int(sizes.sum()) + CHUNK_BYTES, CHUNK_BYTES))
-        edges = np.unique(np.concatenate([[0], step, [len(clean)]]))
-        parts = [self._count_chunk(clean[int(a) : int(b)], learn) for a, b in pairwise(edges)]
-        lengths = [np.diff(part.indptr) for part in parts]
-        return SparseRows(
-            starts(np.concatenate([np.empty(0, np.int64), *lengths])),
-            np.concatenate([np.empty(0, np.int32), *(part.columns for part in parts)]),
-            np.concatenate([np.empty(0, np.float32), *(part.values for part in parts)]),
-        )
-
-    def _count_chunk(self, texts: pl.Series, learn: bool) -> SparseRows:
-        """The counts of texts that fit into one array."""
-        text, at = Strings.of(texts)
-        n_known = self.hashes.size
-        most = int(((np.diff(at) + 1) // 2).sum())  # entries, if every second byte were a word
-        words, counts = np.empty(most, np.int32), np.empty(most, np.int32)
-        indptr = np.zeros(at.size, np.int64)
-        state = np.array([n_known, 0], np.int64)
-        row = 0
-        while row < at.size - 1:
-            room = self.keys.size // 2 if learn else n_known
-            places, latest = np.empty((room, 2), np.int64), np.full(room, -1, np.int64)
-            row = count_words(
-                read_only(text), read_only(at), row, self.keys, self.numbers, places, state, latest, indptr,
-                words, counts, learn,
-            )  # fmt: skip
-            self._add_words(text, places[self.hashes.size : state[0]])
-            if row < at.size - 1:
-                self._resize(2 * self.keys.size)
-        n = int(state[1])
-        return SparseRows(indptr, words[:n].copy(), counts[:n].astype(np.float32))
-
-    def _add_words(self, text: Bytes, places: Longs) -> None:
-        """Keep the spelling and the hash of new words."""
-        if not len(places):
-            return
-        raw = text.tobytes()
-        fresh = [raw[a:b] for a, b in places.tolist()]
-        self._words += fresh
-        found = Strings(np.frombuffer(b"".join(fresh), np.uint8), starts(places[:, 1] - places[:, 0]))
-        hashes = np.empty(len(found), np.uint64)
-        hash_words(found.text, found.starts, hashes)
-        self.hashes = np.concatenate([self.hashes, hashes])
-
-    def new_words(self) -> Strings:
-        """The words that were added, in the order of their numbers."""
-        sizes = np.array([len(word) for word in self._words], np.int64)
-        return Strings(np.frombuffer(b"".join(self._words), np.uint8), starts(sizes))
-
-
-def _clean(texts: pl.Series) -> pl.Series:
-    """Lower case, followed by a space; characters outside words become spaces where a text is not ASCII."""
-    lower = texts.cast(pl.String).fill_null("").str.to_lowercase()
-    is_ascii = lower.str.len_bytes() == lower.str.len_chars()
-    if not is_ascii.all():
-        lower = pl.select(
-            pl.when(pl.lit(is_ascii)).then(pl.lit(lower)).otherwise(pl.lit(lower).str.replace_all(OTHER, " "))
-        ).to_series()
-    return lower + " "
+PIVOT = 0.85  # share of a text's own length in its normalization (Singhal, Buckley and Mitra, 1996)
+N_KNOTS = 11  # numbers and dates are placed between the deciles of all items
+WORDS = ("text", "categories", "tags")  # kinds whose features are words of a dictionary
+NO_WORDS = pl.Series([], dtype=pl.String)
+VALUES_AT_ONCE = 1 << 14  # texts whose words are in memory together
 
 
 def pack_matrix(name: str, matrix: csr_array) -> dict[str, Any]:
@@ -191,18 +66,13 @@ def to_rows(matrix: csr_array) -> SparseRows:
     )
 
 
-PIVOT = 0.85  # share of a text's own length in its normalization (Singhal, Buckley and Mitra, 1996)
-N_KNOTS = 11  # numbers and dates are placed between the deciles of all items
-WORDS = ("text", "categories", "tags")  # kinds whose features are words of a dictionary
-
-
 @dataclass(frozen=True, eq=False)
 class Field:
     """How the values of one column become features; learned from the items that `fit` sees."""
 
     name: str
     kind: str
-    words: Strings  # the features: words, categories or tags; none for numbers, dates and vectors
+    words: pl.Series  # the features: words, categories or tags; none for numbers, dates and vectors
     idf: Floats  # (n_words,)
     mean_norm: float  # mean length of a text before normalization
     knots: Doubles  # (n_knots,) of numbers and dates, ascending
@@ -211,28 +81,26 @@ class Field:
     @classmethod
     def fit(cls, column: pl.Series, kind: str) -> tuple["Field", csr_array]:
         """The field of a column, and the features (n_items, n_features) of its values."""
-        none = Strings(np.empty(0, np.uint8), np.zeros(1, np.int64))
-        empty, no_knots = np.empty(0, np.float32), np.empty(0)
+        field = cls(column.name, kind, NO_WORDS, np.empty(0, np.float32), 1.0, np.empty(0), 0)
         if kind == "vector":
-            n = int(column.list.len().max() or 0)  # type: ignore[arg-type]
-            field = cls(column.name, kind, none, empty, 1.0, no_knots, n)
+            field = replace(field, n_features=int(column.list.len().max() or 0))  # type: ignore[arg-type]
             return field, field.transform(column)
         if kind in ("numbers", "dates"):
             values = to_numbers(column)
-            known = values[np.isfinite(values)]
-            knots = np.unique(np.quantile(known, np.linspace(0, 1, N_KNOTS))) if known.size else no_knots
-            field = cls(column.name, kind, none, empty, 1.0, knots, knots.size)
+            values = values[np.isfinite(values)]
+            knots = np.unique(np.quantile(values, np.linspace(0, 1, N_KNOTS))) if values.size else values
+            field = replace(field, knots=knots, n_features=knots.size)
             return field, field.transform(column)
         counts, words = _count(column, kind)
         df = np.bincount(counts.indices, minlength=len(words))
         idf = np.log((1 + len(column)) / (1 + df)).astype(np.float32)
         if kind != "text":
             idf = idf + 1  # a category that all items have still says something beside a missing one
-        field = cls(column.name, kind, words, idf.astype(np.float32), 1.0, no_knots, len(words))
+        field = replace(field, words=words, idf=idf.astype(np.float32), n_features=len(words))
         weighted = field._weigh(counts)
         norms = _norms(weighted)
         mean = float(norms[norms > 0].mean()) if (norms > 0).any() else 1.0
-        field = cls(column.name, kind, words, field.idf, mean, no_knots, len(words))
+        field = replace(field, mean_norm=mean)
         return field, field._normalize(weighted)
 
     def transform(self, column: pl.Series) -> csr_array:
@@ -260,9 +128,9 @@ class Field:
     def labels(self, features: Longs) -> list[str]:
         """What each feature means."""
         if self.kind in ("text", "tags"):
-            return self.words.to_list(features)
+            return self.words.gather(features).to_list()
         if self.kind == "categories":
-            return [f"{self.name}: {word}" for word in self.words.to_list(features)]
+            return [f"{self.name}: {word}" for word in self.words.gather(features)]
         if self.kind == "numbers":
             return [f"{self.name} about {self.knots[at]:.4g}" for at in features]
         if self.kind == "dates":
@@ -272,7 +140,9 @@ class Field:
 
     def to_arrays(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """(arrays, notes) that `from_arrays` reads."""
-        arrays = self.words.to_arrays(f"{name}.words") | {
+        arrays = {
+            f"{name}.words.text": np.frombuffer("".join(self.words).encode(), np.uint8),
+            f"{name}.words.starts": starts(self.words.str.len_bytes().to_numpy()),
             f"{name}.idf": self.idf,
             f"{name}.knots": self.knots,
         }
@@ -288,7 +158,7 @@ class Field:
         kind = check_text(notes, "kind", KINDS)
         n = check_whole_value(notes, "n_features", 0, 2**31 - 1)
         n_words = n if kind in WORDS else 0
-        words = Strings.from_arrays(arrays, f"{name}.words", n_words)
+        words = _read_words(arrays, f"{name}.words", n_words)
         idf = check_array(arrays, f"{name}.idf", np.float32, (n_words,), low=0)
         knots = check_array(
             arrays, f"{name}.knots", np.float64, (n if kind in ("numbers", "dates") else 0,), strict=True
@@ -299,42 +169,56 @@ class Field:
         return cls(check_text(notes, "name"), kind, words, idf, mean, knots, n)
 
 
-def _count(column: pl.Series, kind: str, known: Strings | None = None) -> tuple[csr_array, Strings]:
-    """(counts (n_items, n_words), words in alphabetical order); with `known` words, no others."""
-    if kind != "text":
-        return _count_values(column, known)
-    table = WordTable() if known is None else WordTable.of(known)
-    counts = table.count(column, learn=known is None)
-    words, columns = known, counts.columns
+def _read_words(arrays: Mapping[str, Any], name: str, n: int) -> pl.Series:
+    """The n words that were saved under a name; ModelFileError if they are not valid."""
+    text = check_array(arrays, f"{name}.text", np.uint8, (None,))
+    ends = check_starts(arrays, f"{name}.starts", n, text.size).tolist()
+    raw = text.tobytes()
+    try:
+        words = pl.Series([raw[a:b].decode() for a, b in pairwise(ends)], dtype=pl.String)
+    except UnicodeDecodeError:
+        raise file_error(name, "must be UTF-8 text") from None
+    if words.n_unique() != n:
+        raise file_error(name, "must be different words")
+    return words
+
+
+def _count(column: pl.Series, kind: str, words: pl.Series | None = None) -> tuple[csr_array, pl.Series]:
+    """(counts (n_items, n_words), words in alphabetical order); if `words` are given, others are skipped.
+
+    The words of a text are its runs of letters, digits and underscores, in lower case. Categories and tags
+    are words as they are; a tag counts once per item.
+    """
+    learned = pl.DataFrame({"word": NO_WORDS if words is None else words}).with_row_index("number")
+    pairs, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for first in range(0, len(column), VALUES_AT_ONCE):
+        entries = _list_words(column[first : first + VALUES_AT_ONCE], kind, first)
+        if words is None:
+            new = entries.select("word").unique().join(learned, on="word", how="anti")
+            learned = pl.concat([learned, new.with_row_index("number", len(learned))])
+        numbered = entries.join(learned, on="word")
+        pair = (numbered["row"] * 2**32 + numbered["number"]).to_numpy()  # sorted faster than two columns
+        for parts, values in zip((pairs, counts), np.unique(pair, return_counts=True), strict=True):
+            parts.append(values)
+    pair = np.concatenate(pairs)
+    indptr = starts(np.bincount(pair >> 32, minlength=len(column)))
+    columns, values = (pair & (2**32 - 1)).astype(np.int32), np.concatenate(counts).astype(np.float32)
     if words is None:
-        spelled = pl.Series(table.new_words().to_list(), dtype=pl.String)
-        order = spelled.arg_sort().to_numpy()
-        words = Strings.of(spelled.gather(order))
-        rank = np.empty(order.size, np.int32)
-        rank[order] = np.arange(order.size, dtype=np.int32)
-        columns = rank[counts.columns]
-    found = csr_array((counts.values, columns, counts.indptr), shape=(len(column), len(words)))
-    found.sort_indices()
-    return found, words
+        words = learned["word"].sort()
+        columns = (learned["word"].rank("ordinal").to_numpy() - 1).astype(np.int32)[columns]
+    values = np.ones_like(values) if kind == "tags" else values
+    matrix = csr_array((values, columns, indptr), shape=(len(column), len(words)))
+    matrix.sort_indices()
+    return matrix, words
 
 
-def _count_values(column: pl.Series, known: Strings | None) -> tuple[csr_array, Strings]:
-    """Categories, or lists of tags, as counts; a tag counts once per item."""
-    frame = pl.DataFrame({"row": np.arange(len(column)), "value": column})
-    if column.dtype == pl.List(pl.String):
-        frame = frame.explode("value")
-    frame = frame.drop_nulls().unique().sort("row", "value")
-    if known is None:
-        values = frame["value"].unique().sort()
-        words = Strings.of(values)
-    else:
-        words, values = known, pl.Series(known.to_list(), dtype=pl.String)
-    numbered = pl.DataFrame({"value": values, "number": np.arange(len(values), dtype=np.int32)})
-    found = frame.join(numbered, on="value", how="inner").sort("row", "number")
-    indptr = starts(np.bincount(found["row"].to_numpy(), minlength=len(column)))
-    columns = found["number"].to_numpy()
-    ones = np.ones(columns.size, np.float32)
-    return csr_array((ones, columns, indptr), shape=(len(column), len(words))), words
+def _list_words(column: pl.Series, kind: str, first: int) -> pl.DataFrame:
+    """(row, word) of all words of the values in rows first …, in their order."""
+    rows = np.arange(first, first + len(column))
+    if kind == "categories":
+        return pl.DataFrame({"row": rows, "word": column}).drop_nulls()
+    lists = column.str.to_lowercase().str.extract_all(r"\w+") if kind == "text" else column
+    return pl.DataFrame({"row": rows, "word": lists}).explode("word").drop_nulls()
 
 
 def to_numbers(column: pl.Series) -> Doubles:

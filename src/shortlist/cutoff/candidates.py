@@ -11,9 +11,8 @@ from scipy.sparse import csr_array, issparse
 from shortlist.core.metrics import prefix_f1, prefix_hits, prefix_ndcg
 from shortlist.core.params import check_whole
 from shortlist.core.ragged import starts, take_rows
-from shortlist.data.columns import without_negative
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
-from shortlist.data.interactions import Interactions, warn_if_trained_on
+from shortlist.data.interactions import Interactions, warn_if_trained_on, without_negative
 from shortlist.data.lists import RankedLists, find_propensities
 from shortlist.errors import DataError
 from shortlist.kernels.lists import mark_members

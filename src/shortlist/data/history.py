@@ -7,7 +7,7 @@ cost of `append` is therefore proportional to the events, and that of `rows_of` 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -17,16 +17,16 @@ import polars as pl
 
 from shortlist.core.checks import check_array, check_ids, check_starts, check_whole_value, file_error
 from shortlist.core.ragged import read_only, starts, take_rows
-from shortlist.data.columns import source_to_notes
+from shortlist.data.columns import NO_TIME, NO_WEIGHT
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import (
     NO_BASKET,
-    NO_TIME,
-    NO_WEIGHT,
     GroupedRows,
     Interactions,
+    UsersAndItems,
     baskets_follow_time,
     build_arrays,
+    filter_column,
     filter_starts,
     first_names,
     group_by_user,
@@ -71,7 +71,7 @@ class Rows(NamedTuple):
 
     def take(self, rows: Longs) -> tuple[Ints, Longs, Ints, Floats]:
         """(item, time, basket, weight) of some rows."""
-        return tuple(column[rows] if column.size else column for column in self[2:])  # type: ignore[return-value]
+        return tuple(filter_column(column, rows) for column in self[2:])  # type: ignore[return-value]
 
 
 class Totals(NamedTuple):
@@ -112,16 +112,15 @@ class UserRows(Interactions):
 
 
 @dataclass(frozen=True, eq=False)
-class History:
+class History(UsersAndItems):
     """The interactions that a model knows; never modified, only replaced by a longer one."""
 
     base: Interactions
     users: IdMap
     items: IdMap
     item_names: pl.Series | None
-    base_baskets: Ints = field(
-        default_factory=lambda: NO_BASKET
-    )  # (base.n_rows,) basket numbers; absent without `next_basket`
+    # (base.n_rows,) basket numbers; absent without `next_basket`
+    base_baskets: Ints = field(default_factory=lambda: NO_BASKET)
     next_basket: int | None = None  # None: the rows of a user with one time are one basket
     runs: tuple[Rows, ...] = ()
     counted: Totals | None = None
@@ -131,7 +130,6 @@ class History:
         """The history of these interactions."""
         return cls(data, data.users, data.items, data.item_names)
 
-    # ------------------------------------------------------------------ the whole
     @cached_property
     def merged(self) -> Interactions:
         """All rows."""
@@ -140,7 +138,7 @@ class History:
         everyone = np.arange(self.n_users, dtype=np.int32)
         places = [rows.place(everyone) for rows in (self._base_rows, *self.runs)]
         arrays = build_arrays(self._gather(places, self.n_users))
-        return Interactions(self.users, self.items, item_names=self.item_names, **arrays._asdict())
+        return Interactions(self.users, self.items, item_names=self.item_names, **arrays)
 
     @cached_property
     def totals(self) -> Totals:
@@ -150,16 +148,6 @@ class History:
         data = self.base
         pairs = int(data.item_sets[0][-1])
         return Totals(data.n_rows, pairs, data.n_baskets, data.end_time, data.item_counts)
-
-    @property
-    def n_users(self) -> int:
-        """Number of users."""
-        return len(self.users)
-
-    @property
-    def n_items(self) -> int:
-        """Number of items."""
-        return len(self.items)
 
     @property
     def n_rows(self) -> int:
@@ -181,12 +169,6 @@ class History:
         """As in `Interactions`."""
         return self.totals.n_rows - self.totals.n_pairs >= max(1, self.totals.n_rows // 100)
 
-    def item_labels(self, items: Ints) -> list[str]:
-        """As in `Interactions`."""
-        names = self.items.values.cast(pl.String) if self.item_names is None else self.item_names
-        return names.gather(pl.Series(items)).to_list()
-
-    # ------------------------------------------------------------------ the rows of some users
     def rows_of(
         self,
         users: Ints,
@@ -205,7 +187,7 @@ class History:
             arrays = build_arrays(self._gather([self._base_rows.place(users), *places], users.size))
         whole = self if whole is None else whole
         ids = IdMap(self.users.to_ids(users)) if ids is None else ids
-        rows = UserRows(ids, self.items, item_names=self.item_names, whole=whole, **arrays._asdict())
+        rows = UserRows(ids, self.items, item_names=self.item_names, whole=whole, **arrays)
         if before is None or rows.time is None:
             return rows
         is_visible = rows.time < before[rows.user]
@@ -232,7 +214,6 @@ class History:
             NO_WEIGHT if data.weight is None else data.weight,
         )
 
-    # ------------------------------------------------------------------ more items and rows
     def with_items(self, items: IdMap, names: pl.Series | None) -> Self:
         """The history over a longer map of items; the new ones have no interactions."""
         counts = np.zeros(len(items), np.int64)
@@ -278,8 +259,8 @@ class History:
         new = NewRows(
             user[fresh],
             rows.item[fresh],
-            rows.time[fresh] if rows.time.size else rows.time,
-            rows.weight[fresh] if rows.weight.size else rows.weight,
+            filter_column(rows.time, fresh),
+            filter_column(rows.weight, fresh),
             np.unique(user[~fresh]) if rows.weight.size else user[:0],
         )
         return longer._add_run(stored), new
@@ -291,8 +272,7 @@ class History:
         data = self.merged
         if not events_need_them and baskets_follow_time(data):
             return self
-        own = np.repeat(np.arange(data.n_baskets, dtype=np.int32), np.diff(data.baskets))
-        return replace(self, base=data, base_baskets=own, next_basket=data.n_baskets, runs=())
+        return replace(self, base=data, base_baskets=data.basket, next_basket=data.n_baskets, runs=())
 
     def _place(self, events: Interactions, user_index: Ints, item_index: Ints) -> tuple[Rows, int | None]:
         """(rows, next_basket): the events as rows over the indices of this history."""
@@ -304,8 +284,7 @@ class History:
         rows = Rows(user_index[order], at, item, time, NO_BASKET, weight)
         if self.next_basket is None:
             return _sort(rows), None  # new items may be in another order
-        own = np.repeat(np.arange(events.n_baskets, dtype=np.int32), np.diff(events.baskets))
-        basket = own[numbers] + np.int32(self.next_basket)
+        basket = events.basket[numbers] + np.int32(self.next_basket)
         if time.size and baskets_follow_time(events):
             joined = np.full(basket.size, -1, np.int32)
             for run in (self._base_rows, *self.runs):
@@ -319,17 +298,9 @@ class History:
         common = np.zeros(rows.item.size, np.uint8)
         for run in (self._base_rows, *self.runs):
             place = np.repeat(run.place(rows.users), np.diff(rows.starts))
-            compare_rows(
-                place,
-                read_only(rows.item),
-                read_only(rows.time),
-                read_only(rows.basket),
-                read_only(run.starts),
-                read_only(run.item),
-                read_only(run.time),
-                read_only(run.basket),
-                common,
-            )
+            columns: Any = (rows.item, rows.time, rows.basket, run.starts, run.item, run.time, run.basket)
+            arrays: Any = [place, *map(read_only, columns), common]
+            compare_rows(*arrays)
         return common
 
     def _add_run(self, run: Rows) -> Self:
@@ -338,13 +309,14 @@ class History:
             return self
         if sum(one.item.size for one in (*self.runs, run)) * MERGE_SHARE > self.base.n_rows:
             longer = replace(self, runs=(*self.runs, run))
-            base = longer.merged
-            numbers = NO_BASKET
-            next_basket = None
-            if self.next_basket is not None:
-                numbers = np.repeat(np.arange(base.n_baskets, dtype=np.int32), np.diff(base.baskets))
-                next_basket = base.n_baskets
-            return replace(self, base=base, base_baskets=numbers, next_basket=next_basket, runs=())
+            base, is_numbered = longer.merged, self.next_basket is not None
+            return replace(
+                self,
+                base=base,
+                base_baskets=base.basket if is_numbered else NO_BASKET,
+                next_basket=base.n_baskets if is_numbered else None,
+                runs=(),
+            )
         runs = list(self.runs)
         while runs and runs[-1].item.size <= 2 * run.item.size:
             run = _merge(runs.pop(), run)
@@ -378,11 +350,10 @@ def _new_names(items: IdMap, n_known: int, events: Interactions) -> pl.Series:
 
 def _sort(rows: Rows) -> Rows:
     """Sort the rows of each user by time, basket and item."""
-    columns = GroupedRows(
-        rows.starts.copy(), rows.item.copy(), rows.time.copy(), rows.basket.copy(), rows.weight.copy()
-    )
-    sort_rows(columns.indptr, columns.time, columns.basket, columns.item, columns.weight)
-    return Rows(rows.users, *columns)
+    columns: Any = [column.copy() for column in rows[1:]]
+    at, item, time, basket, weight = columns
+    sort_rows(at, time, basket, item, weight)
+    return Rows(rows.users, at, item, time, basket, weight)
 
 
 def _filter(rows: Rows, keep: npt.NDArray[np.bool_]) -> Rows:
@@ -432,7 +403,7 @@ def restore_interactions(arrays: Mapping[str, Any], series: Mapping[str, Any]) -
         indptr,
         baskets,
         arrays[f"{PREFIX}item"],
-        np.empty(0, np.int64) if time is None else time,
+        NO_TIME if time is None else time,
         len(items),
         MAX_TIME,
     )
@@ -492,7 +463,9 @@ def store_rows(
     if about.item_names is not None:
         series["item_names"] = about.item_names
     found = {f"history.{name}": array for name, array in arrays.items()}
-    notes = {"data": fingerprint, "rows": n_rows, **source_to_notes(about)}
+    notes: dict[str, Any] = {"data": fingerprint, "rows": n_rows, "has_basket_order": about.has_basket_order}
+    if about.source is not None:
+        notes["source"] = asdict(replace(about.source, label=""))  # equal models are equal files
     if totals is not None:
         found[COUNTS] = totals.item_counts
         notes["totals"] = {name: value for name, value in totals._asdict().items() if name != "item_counts"}

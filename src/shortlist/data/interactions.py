@@ -1,28 +1,27 @@
 """Interactions: which user interacted with which item, when, and in which basket."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from shortlist.core.engine import rows_thread_count, run_each
+from shortlist.core.engine import PARALLEL_ROWS, rows_thread_count, run_each
 from shortlist.core.params import warn
 from shortlist.core.ragged import ArrayParts, parts_of, starts, take_rows
+from shortlist.data.columns import NO_TIME as NO_TIME
+from shortlist.data.columns import NO_WEIGHT as NO_WEIGHT
 from shortlist.data.columns import (
     ColumnNames,
     DataSource,
     NegativeWeights,
+    ReadOptions,
     Table,
-    check_options,
-    describe_rows,
-    select_rows,
-    subtract_min_rating,
     tuples_to_frame,
 )
 from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
@@ -46,7 +45,8 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-NO_TIME, NO_BASKET, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)
+NO_BASKET = np.empty(0, np.int32)
+AnyColumn = TypeVar("AnyColumn", bound=npt.NDArray[Any])
 # A lookup table over the whole range encodes integers fastest, if it has at most this many entries per row.
 MAX_SPREAD = 8
 ID_BATCH = 1 << 16  # ids that are hashed at once
@@ -62,18 +62,6 @@ class GroupedRows(NamedTuple):
     weight: Floats
 
 
-class InteractionArrays(NamedTuple):
-    """The array fields of Interactions."""
-
-    indptr: Longs
-    item: Ints
-    baskets: Longs
-    user_baskets: Longs
-    time: Longs | None
-    weight: Floats | None
-    duplicates: int
-
-
 def group_by_user(
     n_users: int, user: Ints, item: Ints, time: Longs, basket: Ints, weight: Floats
 ) -> GroupedRows:
@@ -87,51 +75,56 @@ def group_by_user(
         first, last = users
         group_rows(user, first, next_row[first:last], item, time, basket, weight, *rows[1:])
 
-    run_each(move, _blocks(indptr, rows_thread_count(item.size)), item.size)
+    _run_blocks(move, indptr, 1)
     return rows
 
 
-def build_arrays(rows: GroupedRows) -> InteractionArrays:
-    """Sort each user's rows by time, merge duplicates and find baskets; `rows` is modified."""
-    _sort(rows)
-    indptr, item, time, basket, weight = rows
-    keep = np.empty(item.size, np.bool_)
-    duplicates = merge_duplicates(indptr, time, basket, item, weight, keep)
-    if duplicates:
-        indptr, item = filter_starts(indptr, keep), item[keep]
-        time = time[keep] if time.size else time
-        basket = basket[keep] if basket.size else basket
-        weight = weight[keep] if weight.size else weight
-    user_baskets = np.zeros(indptr.size, np.int64)
-    first = keep[: item.size]
-    baskets = np.empty(find_baskets(indptr, time, basket, first, user_baskets) + 1, np.int64)
-    fill_basket_starts(first, baskets)
-    return InteractionArrays(
-        indptr=indptr,
-        item=item,
-        baskets=baskets,
-        user_baskets=user_baskets,
-        time=time if time.size else None,
-        weight=weight if weight.size else None,
-        duplicates=duplicates,
-    )
+def build_arrays(rows: GroupedRows) -> dict[str, Any]:
+    """Sort each user's rows, merge duplicates and find baskets; the array fields of Interactions.
 
-
-def _sort(rows: GroupedRows) -> None:
-    """Sort each user's rows in place; users are independent, so threads sort blocks of users."""
+    `rows` is modified.
+    """
     indptr, item, time, basket, weight = rows
 
     def sort(users: tuple[int, int]) -> None:
         sort_rows(indptr[users[0] : users[1] + 1], time, basket, item, weight)
 
-    run_each(sort, _blocks(indptr, 4 * rows_thread_count(item.size)), item.size)
+    _run_blocks(sort, indptr, 4)
+    keep = np.empty(item.size, np.bool_)
+    duplicates = merge_duplicates(indptr, time, basket, item, weight, keep)
+    if duplicates:
+        indptr = filter_starts(indptr, keep)
+        item, time, basket, weight = (filter_column(column, keep) for column in rows[1:])  # type: ignore[assignment]
+    user_baskets = np.zeros(indptr.size, np.int64)
+    first = keep[: item.size]
+    baskets = np.empty(find_baskets(indptr, time, basket, first, user_baskets) + 1, np.int64)
+    fill_basket_starts(first, baskets)
+    return {
+        "indptr": indptr,
+        "item": item,
+        "baskets": baskets,
+        "user_baskets": user_baskets,
+        "time": time if time.size else None,
+        "weight": weight if weight.size else None,
+        "duplicates": duplicates,
+    }
 
 
-def _blocks(indptr: Longs, n_blocks: int) -> list[tuple[int, int]]:
-    """(first, end) users of blocks with about equally many rows."""
-    cuts = np.searchsorted(indptr, np.linspace(0, indptr[-1], n_blocks + 1)[1:-1])
+def _run_blocks(function: Callable[[tuple[int, int]], None], indptr: Longs, blocks_per_thread: int) -> None:
+    """Call the function on (first, end) of blocks of users with about equally many rows, in any order."""
+    n_rows = int(indptr[-1])
+    if n_rows < PARALLEL_ROWS:
+        function((0, indptr.size - 1))
+        return
+    n_blocks = blocks_per_thread * rows_thread_count(n_rows)
+    cuts = np.searchsorted(indptr, np.linspace(0, n_rows, n_blocks + 1)[1:-1])
     edges = [0, *cuts.tolist(), indptr.size - 1]
-    return [(first, last) for first, last in pairwise(edges) if first < last]
+    run_each(function, [(first, end) for first, end in pairwise(edges) if first < end], n_rows)
+
+
+def filter_column(column: AnyColumn, keep: npt.NDArray[Any]) -> AnyColumn:
+    """The entries at a mask or at positions; an absent column, of length 0, stays absent."""
+    return column[keep] if column.size else column
 
 
 def filter_starts(starts: Longs, keep: Bools) -> Longs:
@@ -141,39 +134,9 @@ def filter_starts(starts: Longs, keep: Bools) -> Longs:
     return before[starts]
 
 
-class TableRows(NamedTuple):
-    """The rows of a table, grouped by user."""
-
-    users: IdMap
-    items: IdMap
-    item_names: pl.Series | None
-    rows: GroupedRows
-    has_basket_order: bool
-    dropped: int  # rows with negative weights
-
-
-def rows_of_table(table: "Table") -> TableRows:
-    """Read, encode and group the columns of a table."""
-    users, user = encode(table.required_ids("user_id"))
-    items, item = encode(table.required_ids("item_id"))
-    labels = table.labels()
-    names = None if labels is None else first_names(items, item, labels)
-    basket_id, weight, time = table.ids("basket_id"), table.weights(), table.times()
-    basket, ordered = (NO_BASKET, True) if basket_id is None else _encode_baskets(table, basket_id, time)
-    time, weight = NO_TIME if time is None else time, NO_WEIGHT if weight is None else weight
-    weight = subtract_min_rating(weight, table.min_rating)
-    keep = select_rows(table, weight)
-    if keep is not None:
-        user, item, weight = user[keep], item[keep], weight[keep]
-        time, basket = (time[keep] if time.size else time), (basket[keep] if basket.size else basket)
-    time = basket_times(user, basket, time)
-    rows = group_by_user(len(users), user, item, time, basket, weight)
-    return TableRows(users, items, names, rows, ordered, 0 if keep is None else int((~keep).sum()))
-
-
-def _encode_baskets(table: "Table", ids: pl.Series, time: Longs | None) -> tuple[Ints, bool]:
+def _encode_baskets(table: Table, ids: pl.Series, *, has_times: bool) -> tuple[Ints, bool]:
     """(n_rows,) basket numbers, and whether their order is known: from times, or from numbers as ids."""
-    if time is not None:
+    if has_times:
         return encode(ids)[1], True
     name = table.roles["basket_id"]
     if ids.dtype == pl.String and ids.str.contains(r"^\d{1,18}$").all():
@@ -189,14 +152,8 @@ def _encode_baskets(table: "Table", ids: pl.Series, time: Longs | None) -> tuple
     return encode(ids)[1], True
 
 
-def rows_of_matrix(
-    matrix: Any,
-    user_ids: Iterable[Any] | None,
-    item_ids: Iterable[Any] | None,
-    negative_weights: str,
-    min_rating: float | None = None,
-) -> tuple[IdMap, IdMap, GroupedRows, str | None]:
-    """(users, items, rows, note) of a SciPy users × items matrix; the note is on `min_rating`."""
+def _clean_matrix(matrix: Any, options: ReadOptions) -> "tuple[csr_array, str | None]":
+    """A SciPy users × items matrix without zeros and dropped values, and a note on `min_rating`."""
     from scipy.sparse import csr_array
 
     try:
@@ -208,113 +165,40 @@ def rows_of_matrix(
             f"a matrix of interactions must be a SciPy users × items matrix, got a {type(matrix).__name__}; "
             "use scipy.sparse.csr_array."
         )
-    if not csr.data.all():
+    values = csr.data
+    if options.min_rating is not None:
         csr = csr.copy()
         csr.eliminate_zeros()
-    if min_rating is not None:
-        rated = subtract_min_rating(csr.data.astype(np.float32), min_rating)
-        csr = csr_array((rated, csr.indices, csr.indptr), shape=csr.shape)
-    n, note = int((csr.data < 0).sum()), None
-    if min_rating is not None:
-        note = describe_rows(n, csr.nnz, min_rating, negative_weights)
-    elif n and negative_weights == "drop":
+        values = options.subtract_min_rating(csr.data.astype(np.float32))
+    n, note = int((values < 0).sum()), None
+    if options.min_rating is not None:
+        note = options.describe_rated(n, values.size)
+    elif n and options.negative_weights == "drop":
         warn(
             f"{n:,} negative values of the matrix, such as returns or dislikes, were dropped; pass "
             'negative_weights="keep" to keep them.'
         )
-    if n and negative_weights == "drop":
-        csr = csr.copy()
-        csr.data[csr.data < 0] = 0
-        csr.eliminate_zeros()
-    n_users, n_items = csr.shape
-    users = IdMap.of(range(n_users) if user_ids is None else user_ids)
-    items = IdMap.of(range(n_items) if item_ids is None else item_ids)
-    if (len(users), len(items)) != (n_users, n_items):
-        raise DataError(
-            f"there must be one id per row and column of the {n_users} × {n_items} matrix, "
-            f"got {len(users)} user ids and {len(items)} item ids; pass one for each."
-        )
-    weight = np.asarray(csr.data, np.float32)
-    if not np.isfinite(weight).all():
-        raise DataError("matrix values must be finite, got NaN or infinity; clean the matrix first.")
-    weight = NO_WEIGHT if (weight == 1).all() else weight.copy()
-    indptr, item = csr.indptr.astype(np.int64), csr.indices.astype(np.int32)  # copies, sorted in place later
-    return users, items, GroupedRows(indptr, item, NO_TIME, NO_BASKET, weight), note
+    if options.negative_weights == "drop":
+        values = np.where(values < 0, 0, values)
+    cleaned = csr_array((values, csr.indices, csr.indptr), shape=csr.shape)
+    if not values.all():
+        cleaned = cleaned.copy()
+        cleaned.eliminate_zeros()
+    return cleaned, note
 
 
-def rows_of_baskets(
-    data: "Interactions", baskets: Mapping[Any, Iterable[Any]]
-) -> tuple[IdMap, IdMap, GroupedRows]:
-    """(users, items, rows) of one basket of known items per user, just after the last event of `data`."""
-    given: object = baskets
-    if not isinstance(given, Mapping) or not all(map(is_id_list, given.values())):
-        got = "other values" if isinstance(given, Mapping) else f"a {type(given).__name__}"
-        raise DataError(
-            f"baskets must be a dictionary from user ids to lists of item ids, got {got}; "
-            "pass {user_id: [item_id, …]}."
-        )
-    contents = {user_id: list(items) for user_id, items in baskets.items()}
-    empty = [user_id for user_id, items in contents.items() if not items]
-    if empty or not contents:
-        got = f"none for {repr(empty[0])[:80]}" if empty else "no users"
-        raise DataError(f"every user must have at least one item, got {got}; omit users without items.")
-    item_ids = [item for items in contents.values() for item in items]
-    unknown = data.items.lookup(item_ids, "item id") < 0
-    if unknown.any():
-        data.items.index(item_ids[int(np.argmax(unknown))], "item id")  # raises and names similar ids
-    for user_id in contents:
-        data.users.check_type(user_id, "user id")
-    sizes = [len(items) for items in contents.values()]
-    users, user = encode(id_series(list(contents)).gather(np.repeat(np.arange(len(sizes)), sizes)))
-    items, item = encode(id_series(item_ids))
-    time = NO_TIME if data.time is None else np.full(item.size, data.time.max() + 1)
-    weight = NO_WEIGHT if data.weight is None else np.ones(item.size, np.float32)
-    return users, items, group_by_user(len(users), user, item, time, NO_BASKET, weight)
-
-
-def concat_rows(first: "Interactions", more: "Interactions") -> tuple[IdMap, IdMap, GroupedRows]:
-    """(users, items, rows) of both; ids of `first` keep their index."""
-    users, items = first.users.union(more.users.values), first.items.union(more.items.values)
-    user = np.concatenate([first.user, users.lookup(more.users.values)[more.user]])
-    item = np.concatenate([first.item, items.lookup(more.items.values)[more.item]])
-    time = NO_TIME if first.time is None else np.concatenate([first.time, more.time])
-    weight = NO_WEIGHT if first.weight is None else np.concatenate([first.weight, more.weight])
-    basket = NO_BASKET
-    if not (baskets_follow_time(first) and baskets_follow_time(more)):
-        own = np.repeat(np.arange(first.n_baskets), np.diff(first.baskets))
-        new = np.repeat(np.arange(more.n_baskets), np.diff(more.baskets)) + first.n_baskets
-        basket = np.concatenate([own, new]).astype(np.int32)
-    return users, items, group_by_user(len(users), user, item, time, basket, weight)
-
-
-def filter_rows(data: "Interactions", keep: Bools) -> InteractionArrays:
-    """The arrays of the rows marked in `keep` (n_rows,); baskets that become empty are removed."""
-    basket_starts = filter_starts(data.baskets, keep)
-    is_filled = np.diff(basket_starts) > 0
-    return InteractionArrays(
-        indptr=filter_starts(data.indptr, keep),
-        item=data.item[keep],
-        baskets=np.append(basket_starts[:-1][is_filled], basket_starts[-1]),
-        user_baskets=filter_starts(data.user_baskets, is_filled),
-        time=None if data.time is None else data.time[keep],
-        weight=None if data.weight is None else data.weight[keep],
-        duplicates=0,
-    )
-
-
-def rows_of_users(data: "Interactions", users: Ints) -> InteractionArrays:
+def rows_of_users(data: "Interactions", users: Ints) -> dict[str, Any]:
     """The arrays of the rows of these users, in their order; -1: a user without rows."""
     indptr, rows = take_rows(data.indptr, users)
     user_baskets, baskets = take_rows(data.user_baskets, users)
-    return InteractionArrays(
-        indptr=indptr,
-        item=data.item[rows],
-        baskets=starts(data.baskets[baskets + 1] - data.baskets[baskets]),
-        user_baskets=user_baskets,
-        time=None if data.time is None else data.time[rows],
-        weight=None if data.weight is None else data.weight[rows],
-        duplicates=0,
-    )
+    return {
+        "indptr": indptr,
+        "item": data.item[rows],
+        "baskets": starts(data.baskets[baskets + 1] - data.baskets[baskets]),
+        "user_baskets": user_baskets,
+        "time": None if data.time is None else data.time[rows],
+        "weight": None if data.weight is None else data.weight[rows],
+    }
 
 
 def fingerprint(users: IdMap, items: IdMap, columns: Iterable[npt.NDArray[Any] | ArrayParts | None]) -> str:
@@ -333,13 +217,6 @@ def fingerprint(users: IdMap, items: IdMap, columns: Iterable[npt.NDArray[Any] |
     return digest.hexdigest()
 
 
-def in_last_basket(data: "InteractionRows") -> Bools:
-    """(n_rows,) whether a row is in the last basket of a user who has at least two."""
-    is_last = np.zeros(data.n_baskets, np.bool_)
-    is_last[data.user_baskets[1:][np.diff(data.user_baskets) >= 2] - 1] = True
-    return np.repeat(is_last, np.diff(data.baskets))
-
-
 def baskets_follow_time(data: "Interactions") -> bool:
     """Whether a basket is all rows of a user with equal times (without times, all rows of a user)."""
     first, counts = np.empty(data.n_rows, np.bool_), np.zeros(data.n_users + 1, np.int64)
@@ -347,7 +224,7 @@ def baskets_follow_time(data: "Interactions") -> bool:
     return find_baskets(data.indptr, time, NO_BASKET, first, counts) == data.n_baskets
 
 
-def basket_times(user: Ints, basket: Ints, time: Longs) -> Longs:
+def earliest_basket_times(user: Ints, basket: Ints, time: Longs) -> Longs:
     """(n_rows,) the earliest time of each row's basket: all rows of a basket share one time."""
     if basket.size == 0 or time.size == 0:
         return time
@@ -391,27 +268,12 @@ def _encode_dense(ids: pl.Series, low: int, high: int) -> tuple[IdMap, Ints]:
     return IdMap(pl.Series(distinct + low).cast(ids.dtype)), codes
 
 
-@dataclass(frozen=True, eq=False)
-class InteractionRows:
-    """The fields of `Interactions`, described there; all arrays are read-only."""
+class UsersAndItems:
+    """What interactions and a history have in common: users, items and the names of items."""
 
     users: IdMap
     items: IdMap
-    indptr: Longs
-    item: Ints
-    baskets: Longs
-    user_baskets: Longs
-    time: Longs | None = None
-    weight: Floats | None = None
-    item_names: pl.Series | None = None
-    duplicates: int = 0
-    has_basket_order: bool = True
-    source: DataSource | None = None
-
-    def __post_init__(self) -> None:
-        for array in (self.indptr, self.item, self.baskets, self.user_baskets, self.time, self.weight):
-            if array is not None:
-                array.flags.writeable = False
+    item_names: pl.Series | None
 
     @property
     def n_users(self) -> int:
@@ -422,68 +284,6 @@ class InteractionRows:
     def n_items(self) -> int:
         """Number of items, including those without rows."""
         return len(self.items)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of interactions, after duplicates were merged."""
-        return int(self.item.size)
-
-    @property
-    def n_baskets(self) -> int:
-        """Number of baskets of all users."""
-        return int(self.baskets.size) - 1
-
-    def __len__(self) -> int:
-        return self.n_rows
-
-    def __repr__(self) -> str:
-        ids = f"{self.n_users:,} users, {self.n_items:,} items"
-        return f"Interactions({self.n_rows:,} rows, {ids}, {self.n_baskets:,} baskets)"
-
-    @cached_property
-    def user(self) -> Ints:
-        """(n_rows,) dense user index of each row."""
-        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.indptr))
-
-    @cached_property
-    def active_users(self) -> Ints:
-        """Dense indices of the users with rows, ascending."""
-        return np.flatnonzero(np.diff(self.indptr)).astype(np.int32)
-
-    @cached_property
-    def item_sets(self) -> tuple[Longs, Ints]:
-        """(indptr, items): the distinct items of each user, ascending."""
-        if self.time is None and self.n_baskets == self.active_users.size:  # already sorted and distinct
-            return self.indptr, self.item
-        indptr, items = np.zeros(self.n_users + 1, np.int64), np.empty(self.n_rows, np.int32)
-        build_sets(self.indptr, self.item, indptr, items)
-        return indptr, items[: indptr[-1]].copy()
-
-    @cached_property
-    def has_repeats(self) -> bool:
-        """Whether at least 1% of the rows are repeat interactions of a user with an item."""
-        return self.n_rows - int(self.item_sets[0][-1]) >= max(1, self.n_rows // 100)
-
-    @cached_property
-    def item_counts(self) -> Longs:
-        """(n_items,) rows of each item."""
-        return np.bincount(self.item, minlength=self.n_items)
-
-    @property
-    def mean_basket_size(self) -> float:
-        """Rows per basket; 1 without baskets."""
-        return self.n_rows / self.n_baskets if self.n_baskets else 1.0
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A stable hash of ids, rows, times, baskets and weights."""
-        columns = self.indptr, self.item, self.baskets, self.time, self.weight
-        return fingerprint(self.users, self.items, columns)
-
-    @cached_property
-    def end_time(self) -> int:
-        """Just after the last event, in microseconds since 1970; 0 without times."""
-        return 0 if self.time is None or not self.n_rows else int(self.time.max()) + 1
 
     def item_labels(self, items: Ints) -> list[str]:
         """Return the names of items, or their ids if there are no names.
@@ -496,64 +296,9 @@ class InteractionRows:
         names = self.items.values.cast(pl.String) if self.item_names is None else self.item_names
         return names.gather(pl.Series(items)).to_list()
 
-    def to_csr(self) -> "csr_array":
-        """Return a SciPy users × items matrix that shares the arrays.
 
-        Returns
-        -------
-        Values are the weights, or 1. Repeated items are stored repeatedly; a row's items are in time order.
-
-        Examples
-        --------
-        >>> sl.Interactions.from_tuples([("ann", "milk"), ("bob", "tea")]).to_csr().toarray().tolist()
-        [[1.0, 0.0], [0.0, 1.0]]
-        """
-        from scipy.sparse import csr_array
-
-        values = np.ones(self.n_rows, np.float32) if self.weight is None else self.weight
-        # SciPy copies index arrays of different types, so convert the short one.
-        starts = self.indptr.astype(np.int32) if self.n_rows < 2**31 else self.indptr
-        return csr_array((values, self.item, starts), shape=(self.n_users, self.n_items), copy=False)
-
-    def to_frame(self, *, names: bool = False) -> pl.DataFrame:
-        """Return a polars table with one row per interaction.
-
-        Parameters
-        ----------
-        names
-            Whether to add the column item_name, if item names are known.
-
-        Returns
-        -------
-        Columns user_id, item_id and, if present, timestamp, weight and item_name.
-
-        Examples
-        --------
-        >>> sl.Interactions.from_tuples([("ann", "milk")]).to_frame().rows()
-        [('ann', 'milk')]
-        """
-        columns = {"user_id": self.users.to_ids(self.user), "item_id": self.items.to_ids(self.item)}
-        if self.time is not None:
-            columns["timestamp"] = pl.Series(self.time).cast(pl.Datetime("us"))
-        if self.weight is not None:
-            columns["weight"] = pl.Series(self.weight)
-        if names and self.item_names is not None:
-            columns["item_name"] = self.item_names.gather(pl.Series(self.item))
-        return pl.DataFrame(columns)
-
-    def to_pandas(self, *, names: bool = False) -> "pandas.DataFrame":
-        """Return `to_frame` as a pandas table; needs pandas and pyarrow.
-
-        Parameters
-        ----------
-        names
-            As in `to_frame`.
-        """
-        return to_pandas(self.to_frame(names=names))
-
-
-@dataclass(frozen=True, eq=False, repr=False)  # repr is that of InteractionRows
-class Interactions(InteractionRows):
+@dataclass(frozen=True, eq=False, repr=False)
+class Interactions(UsersAndItems):
     """Interactions of users with items, sorted by user, time, basket and item; immutable.
 
     Built by `from_frame`, `from_tuples`, `from_csr`, `read_interactions` and `load_dataset`. Equal rows are
@@ -590,6 +335,24 @@ class Interactions(InteractionRows):
     >>> data
     Interactions(3 rows, 2 users, 2 items, 3 baskets)
     """
+
+    users: IdMap
+    items: IdMap
+    indptr: Longs
+    item: Ints
+    baskets: Longs
+    user_baskets: Longs
+    time: Longs | None = None
+    weight: Floats | None = None
+    item_names: pl.Series | None = None
+    duplicates: int = 0
+    has_basket_order: bool = True
+    source: DataSource | None = None
+
+    def __post_init__(self) -> None:
+        for array in (self.indptr, self.item, self.baskets, self.user_baskets, self.time, self.weight):
+            if array is not None:
+                array.flags.writeable = False
 
     @classmethod
     def of(cls, data: Any) -> Self:
@@ -663,8 +426,7 @@ class Interactions(InteractionRows):
         Interactions(2 rows, 2 users, 2 items, 2 baskets)
         """
         names = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)
-        options: Any = {"negative_weights": negative_weights, "min_rating": min_rating}
-        return cls.from_table(Table(frame, names, time_format=time_format, **options))
+        return cls.from_table(Table(frame, ReadOptions(names, time_format, negative_weights, min_rating)))
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -675,18 +437,33 @@ class Interactions(InteractionRows):
         table
             A table of the readers.
         """
-        found = rows_of_table(table)
+        users, user = encode(table.required_ids("user_id"))
+        items, item = encode(table.required_ids("item_id"))
+        labels = table.labels()
+        names = None if labels is None else first_names(items, item, labels)
+        basket_id, weight, time = table.ids("basket_id"), table.weights(), table.times()
+        basket, ordered = NO_BASKET, True
+        if basket_id is not None:
+            basket, ordered = _encode_baskets(table, basket_id, has_times=time.size > 0)
+        n_negative = int((weight < 0).sum())
+        table.note_negative(n_negative, weight.size)
+        if drops := n_negative > 0 and table.options.negative_weights == "drop":
+            columns = (filter_column(column, weight >= 0) for column in (user, item, time, basket, weight))
+            user, item, time, basket, weight = columns  # type: ignore[assignment]
+        rows = group_by_user(
+            len(users), user, item, earliest_basket_times(user, basket, time), basket, weight
+        )
         data = cls(
-            users=found.users,
-            items=found.items,
-            item_names=found.item_names,
-            has_basket_order=found.has_basket_order,
+            users=users,
+            items=items,
+            item_names=names,
+            has_basket_order=ordered,
             source=table.source(),
-            **build_arrays(found.rows)._asdict(),
+            **build_arrays(rows),
         )
         for doubt in table.doubts:
             warn(doubt)
-        return data.compact() if found.dropped else data
+        return data.compact() if drops else data
 
     @classmethod
     def from_tuples(
@@ -752,10 +529,27 @@ class Interactions(InteractionRows):
         >>> sl.Interactions.from_csr(scipy.sparse.eye_array(3, format="csr"), user_ids=["a", "b", "c"])
         Interactions(3 rows, 3 users, 3 items, 3 baskets)
         """
-        check_options(negative_weights, min_rating)
-        users, items, rows, note = rows_of_matrix(csr, user_ids, item_ids, negative_weights, min_rating)
+        options = ReadOptions(ColumnNames(), None, negative_weights, min_rating).check()
+        matrix, note = _clean_matrix(csr, options)
+        n_users, n_items = matrix.shape
+        users = IdMap.of(range(n_users) if user_ids is None else user_ids)
+        items = IdMap.of(range(n_items) if item_ids is None else item_ids)
+        if (len(users), len(items)) != (n_users, n_items):
+            raise DataError(
+                f"there must be one id per row and column of the {n_users} × {n_items} matrix, "
+                f"got {len(users)} user ids and {len(items)} item ids; pass one for each."
+            )
+        weight = np.asarray(matrix.data, np.float32)
+        if not np.isfinite(weight).all():
+            raise DataError("matrix values must be finite, got NaN or infinity; clean the matrix first.")
+        weight = NO_WEIGHT if (weight == 1).all() else weight.copy()
+        indptr, item = (
+            matrix.indptr.astype(np.int64),
+            matrix.indices.astype(np.int32),
+        )  # sorted in place later
         source = None if note is None else DataSource("matrix", notes=(note,))
-        return cls(users=users, items=items, source=source, **build_arrays(rows)._asdict())
+        rows = GroupedRows(indptr, item, NO_TIME, NO_BASKET, weight)
+        return cls(users=users, items=items, source=source, **build_arrays(rows))
 
     @classmethod
     def from_dense(
@@ -772,8 +566,129 @@ class Interactions(InteractionRows):
         time, basket, weight
             (n_rows,) microseconds since 1970, basket numbers and weights, or arrays of length 0.
         """
-        rows = group_by_user(len(users), user, item, time, basket, weight)
-        return cls(users=users, items=items, **build_arrays(rows)._asdict())
+        return cls(users, items, **build_arrays(group_by_user(len(users), user, item, time, basket, weight)))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of interactions, after duplicates were merged."""
+        return int(self.item.size)
+
+    @property
+    def n_baskets(self) -> int:
+        """Number of baskets of all users."""
+        return int(self.baskets.size) - 1
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __repr__(self) -> str:
+        ids = f"{self.n_users:,} users, {self.n_items:,} items"
+        return f"Interactions({self.n_rows:,} rows, {ids}, {self.n_baskets:,} baskets)"
+
+    @cached_property
+    def user(self) -> Ints:
+        """(n_rows,) dense user index of each row."""
+        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.indptr))
+
+    @property
+    def basket(self) -> Ints:
+        """(n_rows,) number of each row's basket, over all users."""
+        return np.repeat(np.arange(self.n_baskets, dtype=np.int32), np.diff(self.baskets))
+
+    @cached_property
+    def active_users(self) -> Ints:
+        """Dense indices of the users with rows, ascending."""
+        return np.flatnonzero(np.diff(self.indptr)).astype(np.int32)
+
+    @cached_property
+    def item_sets(self) -> tuple[Longs, Ints]:
+        """(indptr, items): the distinct items of each user, ascending."""
+        if self.time is None and self.n_baskets == self.active_users.size:  # already sorted and distinct
+            return self.indptr, self.item
+        indptr, items = np.zeros(self.n_users + 1, np.int64), np.empty(self.n_rows, np.int32)
+        build_sets(self.indptr, self.item, indptr, items)
+        return indptr, items[: indptr[-1]].copy()
+
+    @cached_property
+    def has_repeats(self) -> bool:
+        """Whether at least 1% of the rows are repeat interactions of a user with an item."""
+        return self.n_rows - int(self.item_sets[0][-1]) >= max(1, self.n_rows // 100)
+
+    @cached_property
+    def item_counts(self) -> Longs:
+        """(n_items,) rows of each item."""
+        return np.bincount(self.item, minlength=self.n_items)
+
+    @property
+    def mean_basket_size(self) -> float:
+        """Rows per basket; 1 without baskets."""
+        return self.n_rows / self.n_baskets if self.n_baskets else 1.0
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A stable hash of ids, rows, times, baskets and weights."""
+        columns = self.indptr, self.item, self.baskets, self.time, self.weight
+        return fingerprint(self.users, self.items, columns)
+
+    @cached_property
+    def end_time(self) -> int:
+        """Just after the last event, in microseconds since 1970; 0 without times."""
+        return 0 if self.time is None or not self.n_rows else int(self.time.max()) + 1
+
+    def to_csr(self) -> "csr_array":
+        """Return a SciPy users × items matrix that shares the arrays.
+
+        Returns
+        -------
+        Values are the weights, or 1. Repeated items are stored repeatedly; a row's items are in time order.
+
+        Examples
+        --------
+        >>> sl.Interactions.from_tuples([("ann", "milk"), ("bob", "tea")]).to_csr().toarray().tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+        """
+        from scipy.sparse import csr_array
+
+        values = np.ones(self.n_rows, np.float32) if self.weight is None else self.weight
+        # SciPy copies index arrays of different types, so convert the short one.
+        starts = self.indptr.astype(np.int32) if self.n_rows < 2**31 else self.indptr
+        return csr_array((values, self.item, starts), shape=(self.n_users, self.n_items), copy=False)
+
+    def to_frame(self, *, names: bool = False) -> pl.DataFrame:
+        """Return a polars table with one row per interaction.
+
+        Parameters
+        ----------
+        names
+            Whether to add the column item_name, if item names are known.
+
+        Returns
+        -------
+        Columns user_id, item_id and, if present, timestamp, weight and item_name.
+
+        Examples
+        --------
+        >>> sl.Interactions.from_tuples([("ann", "milk")]).to_frame().rows()
+        [('ann', 'milk')]
+        """
+        columns = {"user_id": self.users.to_ids(self.user), "item_id": self.items.to_ids(self.item)}
+        if self.time is not None:
+            columns["timestamp"] = pl.Series(self.time).cast(pl.Datetime("us"))
+        if self.weight is not None:
+            columns["weight"] = pl.Series(self.weight)
+        if names and self.item_names is not None:
+            columns["item_name"] = self.item_names.gather(pl.Series(self.item))
+        return pl.DataFrame(columns)
+
+    def to_pandas(self, *, names: bool = False) -> "pandas.DataFrame":
+        """Return `to_frame` as a pandas table; needs pandas and pyarrow.
+
+        Parameters
+        ----------
+        names
+            As in `to_frame`.
+        """
+        return to_pandas(self.to_frame(names=names))
 
     def with_item_names(self, item_id: pl.Series, item_name: pl.Series) -> Self:
         """Return the same interactions with display names; an item without a name gets its id.
@@ -798,7 +713,18 @@ class Interactions(InteractionRows):
         keep
             (n_rows,) mask.
         """
-        return replace(self, **filter_rows(self, keep)._asdict())
+        basket_starts = filter_starts(self.baskets, keep)
+        is_filled = np.diff(basket_starts) > 0
+        return replace(
+            self,
+            indptr=filter_starts(self.indptr, keep),
+            item=self.item[keep],
+            baskets=np.append(basket_starts[:-1][is_filled], basket_starts[-1]),
+            user_baskets=filter_starts(self.user_baskets, is_filled),
+            time=None if self.time is None else self.time[keep],
+            weight=None if self.weight is None else self.weight[keep],
+            duplicates=0,
+        )
 
     def concat(self, more: "Interactions") -> Self:
         """Return these rows and `more`; known ids keep their index, new ones follow.
@@ -815,13 +741,18 @@ class Interactions(InteractionRows):
         """
         if (self.time is None) != (more.time is None) or (self.weight is None) != (more.weight is None):
             raise DataError("both tables must have times and weights, or neither; pass the same columns.")
-        users, items, rows = concat_rows(self, more)
-        data = type(self)(
-            users=users,
-            items=items,
+        users, items = self.users.union(more.users.values), self.items.union(more.items.values)
+        user = np.concatenate([self.user, users.lookup(more.users.values)[more.user]])
+        item = np.concatenate([self.item, items.lookup(more.items.values)[more.item]])
+        time = NO_TIME if self.time is None else np.concatenate([self.time, more.time])
+        weight = NO_WEIGHT if self.weight is None else np.concatenate([self.weight, more.weight])
+        basket = NO_BASKET
+        if not (baskets_follow_time(self) and baskets_follow_time(more)):
+            basket = np.concatenate([self.basket, more.basket + np.int32(self.n_baskets)])
+        data = replace(
+            type(self).from_dense(users, items, user, item, time, basket, weight),
             has_basket_order=self.has_basket_order and more.has_basket_order,
             source=self.source,
-            **build_arrays(rows)._asdict(),
         )
         if self.item_names is None:
             return data
@@ -851,8 +782,30 @@ class Interactions(InteractionRows):
         >>> data.add_baskets({"eve": ["milk", "tea"]})
         Interactions(4 rows, 3 users, 2 items, 3 baskets)
         """
-        users, items, rows = rows_of_baskets(self, baskets)
-        return self.concat(type(self)(users=users, items=items, **build_arrays(rows)._asdict()))
+        given: object = baskets
+        if not isinstance(given, Mapping) or not all(map(is_id_list, given.values())):
+            got = "other values" if isinstance(given, Mapping) else f"a {type(given).__name__}"
+            raise DataError(
+                f"baskets must be a dictionary from user ids to lists of item ids, got {got}; "
+                "pass {user_id: [item_id, …]}."
+            )
+        contents = {user_id: list(items) for user_id, items in baskets.items()}
+        empty = [user_id for user_id, items in contents.items() if not items]
+        if empty or not contents:
+            got = f"none for {repr(empty[0])[:80]}" if empty else "no users"
+            raise DataError(f"every user must have at least one item, got {got}; omit users without items.")
+        item_ids = [item for items in contents.values() for item in items]
+        unknown = self.items.lookup(item_ids, "item id") < 0
+        if unknown.any():
+            self.items.index(item_ids[int(np.argmax(unknown))], "item id")  # raises and names similar ids
+        for user_id in contents:
+            self.users.check_type(user_id, "user id")
+        sizes = [len(items) for items in contents.values()]
+        users, user = encode(id_series(list(contents)).gather(np.repeat(np.arange(len(sizes)), sizes)))
+        items, item = encode(id_series(item_ids))
+        time = NO_TIME if self.time is None else np.full(item.size, self.time.max() + 1)
+        weight = NO_WEIGHT if self.weight is None else np.ones(item.size, np.float32)
+        return self.concat(type(self).from_dense(users, items, user, item, time, NO_BASKET, weight))
 
     def compact(self) -> Self:
         """Return the same rows without the users and items that have none; the others keep their order."""
@@ -869,6 +822,31 @@ class Interactions(InteractionRows):
             item=new_index[self.item].astype(np.int32),
             item_names=None if self.item_names is None else self.item_names.gather(pl.Series(items)),
         )
+
+
+def in_last_basket(data: Interactions) -> Bools:
+    """(n_rows,) whether a row is in the last basket of a user who has at least two."""
+    is_last = np.zeros(data.n_baskets, np.bool_)
+    is_last[data.user_baskets[1:][np.diff(data.user_baskets) >= 2] - 1] = True
+    return is_last[data.basket]
+
+
+def without_negative(data: Interactions) -> Interactions:
+    """The rows without negative weight: returns and dislikes are not what a user wanted."""
+    if data.weight is None or not (data.weight < 0).any():
+        return data
+    return data.where(data.weight >= 0)
+
+
+def check_trainable(data: Interactions) -> None:
+    """Raise DataError if the data has fewer than two users or items."""
+    n_items = np.count_nonzero(np.bincount(data.item))
+    for what, active in (("user", data.active_users.size), ("item", n_items)):
+        if active < 2:
+            raise DataError(
+                f"interactions must have at least two {what}s, got {active}; "
+                f"check that the {what}_id column is the right one, or use more data."
+            )
 
 
 MAX_ROWS = 2_000  # rows of the truth that are looked up

@@ -7,18 +7,17 @@ from typing import Any, Self
 
 import polars as pl
 
-from shortlist.data.columns import DataSource, check_distinct, find_column
-from shortlist.data.files import (
+from shortlist.data.columns import DataSource, check_distinct, find_column, to_polars
+from shortlist.data.ids import IdMap, id_series
+from shortlist.data.notebook import html_table
+from shortlist.data.sources import (
     SEPARATORS,
     Format,
-    detect_format,
-    explain_read_error,
-    find_files,
+    explain_errors,
+    find_sources,
     open_sources,
     parse_integers,
 )
-from shortlist.data.ids import IdMap, id_series
-from shortlist.data.notebook import html_table
 from shortlist.errors import ConfigError, DataError
 
 KINDS = ("categories", "tags", "text", "numbers", "dates", "vector")  # the keywords of Items.from_frame
@@ -160,11 +159,7 @@ def to_frame(table: Any) -> pl.DataFrame:
             f"items must be a polars, pandas or Arrow table, got a {type(table).__name__}; use read_items "
             "for a file."
         )
-    try:
-        return pl.DataFrame(table)
-    except Exception as error:  # Arrow and pandas raise classes that are not imported here
-        text = str(error).splitlines()[0][:150] if str(error) else type(error).__name__
-        raise DataError(f"every column must have one type, got a mixture ({text}); cast it.") from None
+    return to_polars(table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -431,13 +426,9 @@ def read_item_table(
     format: Format | None = None,  # noqa: A002  as in read_items
 ) -> tuple[pl.DataFrame, str]:
     """(table, label) of files, for readers that know the kinds of the columns."""
-    paths = find_files(source)
-    kind = format or detect_format(paths)
-    label = str(paths[0] if len(paths) == 1 or not isinstance(source, (str, Path)) else source)
-    try:
+    paths, kind, label = find_sources(source, format)
+    with explain_errors(paths, kind):
         return _scan(open_sources(paths, kind), kind, item_id), label
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise explain_read_error(error, paths, kind, SEPARATORS.get(kind)) from None
 
 
 def _scan(sources: Any, kind: str, item_id: str | None) -> pl.DataFrame:

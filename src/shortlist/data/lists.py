@@ -1,7 +1,8 @@
 """RankedLists: the lists of many users, of different lengths."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 
@@ -11,11 +12,20 @@ import polars as pl
 
 from shortlist.core.files import atomic_write
 from shortlist.core.ragged import starts, take_rows
-from shortlist.data.ids import UNKNOWN, IdMap
-from shortlist.data.interactions import Interactions
-from shortlist.data.list_files import FORMATS, build_frame, numeric_column, parse_lists, read_table, scores_of
+from shortlist.data.columns import (
+    REQUIRED,
+    ColumnNames,
+    DataSource,
+    check_distinct,
+    find_column,
+    match_columns,
+)
+from shortlist.data.ids import UNKNOWN, IdMap, id_series
+from shortlist.data.interactions import Interactions, encode
 from shortlist.data.notebook import html_table, to_pandas
+from shortlist.data.sources import check_converted, explain_json_error, open_sources
 from shortlist.errors import DataError
+from shortlist.kernels.rows import find_repeated_item
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 if TYPE_CHECKING:
@@ -66,6 +76,15 @@ class RankedList:
 
 
 Codes: TypeAlias = npt.NDArray[np.uint8]
+PER_ITEM = ("items", "scores", "probabilities", "propensities")  # arrays with an entry per item shown
+PER_LIST = ("boundary", "reason", "expected_sizes")  # arrays with an entry per list
+NUMBERS = ("rank", "score", "probability", "propensity", "boundary")
+IDS_ONLY = ColumnNames(timestamp="", weight="", basket_id="", item_name="")
+NATIVE = (
+    *(pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64),
+    *(pl.Float32, pl.Float64),
+)
+FORMATS = (".parquet", ".csv", ".jsonl")
 
 REASON_TEXT = {
     "top_n": "the same number of items for every user",
@@ -172,20 +191,12 @@ class RankedLists:
         return vars(self) | {"origin": None}  # a copy for another process must not carry all interactions
 
     def __post_init__(self) -> None:
-        n, n_items = len(self.users), len(self.item_ids)
         shown = int(self.indptr[-1]) if self.indptr.size else -1
-        sizes = {
-            "indptr": (self.indptr.size, n + 1),
-            "items": (self.items.size, shown),
-            "scores": (self.scores.size, shown),
-            "probabilities": (shown if self.probabilities is None else self.probabilities.size, shown),
-            "propensities": (shown if self.propensities is None else self.propensities.size, shown),
-            "boundary": (n if self.boundary is None else self.boundary.size, n),
-            "reason": (n if self.reason is None else self.reason.size, n),
-            "expected_sizes": (n if self.expected_sizes is None else self.expected_sizes.size, n),
-            "item_names": (n_items if self.item_names is None else len(self.item_names), n_items),
-        }
-        for name, (got, expected) in sizes.items():
+        sizes = dict.fromkeys(PER_ITEM, shown) | dict.fromkeys(PER_LIST, len(self.users))
+        sizes |= {"indptr": len(self.users) + 1, "item_names": len(self.item_ids)}
+        for name, expected in sizes.items():
+            values = getattr(self, name)
+            got = expected if values is None else len(values)
             if got != expected:
                 raise DataError(
                     f"{name} must have {expected} values, got {got}; pass arrays of matching sizes."
@@ -245,13 +256,13 @@ class RankedLists:
         number
             Position of the user in `users`.
         """
-        part = slice(int(self.indptr[number]), int(self.indptr[number + 1]))
+        shown = slice(int(self.indptr[number]), int(self.indptr[number + 1]))
         bound = None if self.boundary is None else float(self.boundary[number])
         return RankedList(
             user_id=self.users.values[number],
-            items=self.item_ids.to_ids(self.items[part]).to_list(),
-            scores=self.scores[part],
-            probabilities=None if self.probabilities is None else self.probabilities[part],
+            items=self.item_ids.to_ids(self.items[shown]).to_list(),
+            scores=self.scores[shown],
+            probabilities=None if self.probabilities is None else self.probabilities[shown],
             boundary=None if bound is None or np.isnan(bound) else bound,
             reason=self.reason_of(number),
         )
@@ -279,18 +290,12 @@ class RankedLists:
         """
         index = np.asarray(numbers, np.int64)
         indptr, rows = take_rows(self.indptr, index)
-        return replace(
-            self,
-            users=IdMap(self.users.to_ids(index)),
-            indptr=indptr,
-            items=self.items[rows],
-            scores=self.scores[rows],
-            probabilities=None if self.probabilities is None else self.probabilities[rows],
-            propensities=None if self.propensities is None else self.propensities[rows],
-            boundary=None if self.boundary is None else self.boundary[index],
-            reason=None if self.reason is None else self.reason[index],
-            expected_sizes=None if self.expected_sizes is None else self.expected_sizes[index],
-        )
+        arrays = self._select(PER_ITEM, rows) | self._select(PER_LIST, index)
+        return replace(self, users=IdMap(self.users.to_ids(index)), indptr=indptr, **arrays)
+
+    def _select(self, names: tuple[str, ...], rows: npt.NDArray[Any]) -> dict[str, Any]:
+        """Some rows of the arrays of these names that are present."""
+        return {name: values[rows] for name in names if (values := getattr(self, name)) is not None}
 
     def head(self, lengths: npt.ArrayLike, reason: Codes | None = None) -> Self:
         """Return the first items of each list.
@@ -316,15 +321,8 @@ class RankedLists:
         limit = np.broadcast_to(limit, (len(self),))
         kept = np.minimum(np.maximum(limit, 0), np.diff(self.indptr))
         rows = self.positions < np.repeat(kept, np.diff(self.indptr))
-        return replace(
-            self,
-            indptr=starts(kept),
-            items=self.items[rows],
-            scores=self.scores[rows],
-            probabilities=None if self.probabilities is None else self.probabilities[rows],
-            propensities=None if self.propensities is None else self.propensities[rows],
-            reason=self.reason if reason is None else reason,
-        )
+        reason = self.reason if reason is None else reason
+        return replace(self, indptr=starts(kept), reason=reason, **self._select(PER_ITEM, rows))
 
     def to_frame(self, *, names: bool = False) -> pl.DataFrame:
         """Return a polars table with one row per item; an empty list is one row of rank 0 without an item.
@@ -338,7 +336,36 @@ class RankedLists:
         -------
         Columns user_id, rank, item_id, score, probability, length, boundary, reason[, propensity, item_name].
         """
-        return build_frame(self, names)
+        lengths = np.diff(self.indptr)
+        n_rows = np.maximum(lengths, 1)
+        number = np.repeat(np.arange(len(self)), n_rows)
+        filled = np.repeat(lengths > 0, n_rows)
+        rank = np.zeros(number.size, np.int32)
+        rank[filled] = self.positions + 1
+        at = np.full(number.size, -1, np.int64)
+        at[filled] = np.arange(self.items.size)
+        place = pl.Series(at).replace(-1, None)
+
+        def shown(values: pl.Series) -> pl.Series:
+            return values.gather(place)
+
+        probability = np.full(self.items.size, np.nan) if self.probabilities is None else self.probabilities
+        per_list = self.summary()[pl.Series(number)]
+        columns: dict[str, Any] = {
+            "user_id": per_list["user_id"],
+            "rank": rank,
+            "item_id": shown(self.item_ids.to_ids(self.items)),
+            "score": shown(pl.Series(self.scores)),
+            "probability": shown(pl.Series(probability).fill_nan(None)),
+            "length": per_list["length"],
+            "boundary": per_list["boundary"],
+            "reason": per_list["reason"],
+        }
+        if self.propensities is not None:
+            columns["propensity"] = shown(pl.Series(self.propensities))
+        if names and self.item_names is not None:
+            columns["item_name"] = shown(self.item_names.gather(pl.Series(self.items)))
+        return pl.DataFrame(columns)
 
     def to_pandas(self, *, names: bool = False) -> "pandas.DataFrame":
         """Return `to_frame` as a pandas table; needs pandas and pyarrow.
@@ -386,17 +413,41 @@ class RankedLists:
         >>> sl.RankedLists.from_frame(table)[1].items
         ['b', 'a']
         """
-        found = parse_lists(frame, item_ids)
+        if not isinstance(frame, pl.DataFrame):
+            raise DataError(
+                f"a table of lists must be a polars table, got a {type(frame).__name__}; convert it first."
+            )
+        roles = match_columns(frame.columns, IDS_ONLY)
+        frame = frame.rename({roles[role]: role for role in REQUIRED})
+        user_id = frame["user_id"]
+        if user_id.null_count() or (user_id.dtype == pl.String and (user_id == "").any()):
+            raise DataError(
+                "user_id must be filled in every row of a list table, got a null; drop those rows."
+            )
+        frame = frame.with_columns(_parse_numbers(frame, name) for name in NUMBERS if name in frame.columns)
+        users, number = _encode_in_order(user_id)
+        frame, number = _sort_lists(frame, number)
+        first = frame[pl.Series(np.searchsorted(number, np.arange(len(users))))]  # of each list
+        filled = frame["item_id"].is_not_null()
+        shown, number = frame.filter(filled), number[filled.to_numpy()]
+        item_ids, items = _encode_items(shown["item_id"], item_ids)
+        indptr = starts(np.bincount(number, minlength=len(users)))
+        repeated = find_repeated_item(indptr, items, np.full(len(item_ids), -1, np.int32))
+        if repeated >= 0:
+            raise DataError(
+                f"a list must not contain an item twice, got {shown['item_id'][repeated]!r} twice for user "
+                f"{shown['user_id'][repeated]!r}; drop the duplicate."
+            )
         return cls(
-            users=found.users,
-            item_ids=found.item_ids,
-            indptr=found.indptr,
-            items=found.items,
-            scores=scores_of(found.shown, found.indptr),
-            probabilities=numeric_column(found.shown, "probability", np.float64),
-            propensities=numeric_column(found.shown, "propensity", np.float64),
-            boundary=numeric_column(found.first, "boundary", np.float32),
-            reason=parse_reasons(found.first),
+            users=users,
+            item_ids=item_ids,
+            indptr=indptr,
+            items=items,
+            scores=_parse_scores(shown, indptr),
+            probabilities=_parse_optional(shown, "probability", np.float64),
+            propensities=_parse_optional(shown, "propensity", np.float64),
+            boundary=_parse_optional(first, "boundary", np.float32),
+            reason=parse_reasons(first),
         )
 
     def write(self, path: str | Path) -> Path:
@@ -465,5 +516,150 @@ def find_propensities(lists: RankedLists, shown: RankedLists) -> Doubles:
     propensity = np.ones(seen.size) if shown.propensities is None else shown.propensities
     if not seen.size:
         return np.zeros(keys.size)
-    found = order[at]
-    return np.where(seen[found] == keys, propensity[found], 0.0)
+    nearest = order[at]
+    return np.where(seen[nearest] == keys, propensity[nearest], 0.0)
+
+
+def describe_columns(names: list[str]) -> str:
+    """The columns of a list table in one line: those used, those not used, and what sorts the lists."""
+    roles = match_columns(names, IDS_ONLY)
+    key = next((name for name in ("rank", "score") if name in names), None)
+    used = {*roles.values(), *NUMBERS, "reason", "length"}
+    unused = tuple(name for name in names if name not in used)
+    order = "in the order of the rows" if key is None else f"sorted by {key}"
+    return f"{DataSource('lists', roles, unused).describe()}; {order}"
+
+
+def _parse_numbers(frame: pl.DataFrame, name: str) -> pl.Series:
+    """A column as numbers; text is converted."""
+    column = frame[name]
+    if column.dtype in NATIVE:
+        return column
+    try:
+        numbers = column.cast(pl.Float64, strict=False)
+    except pl.exceptions.PolarsError:
+        numbers = pl.Series(name, [None] * len(column), dtype=pl.Float64)
+    invalid = column.filter(numbers.is_null() & column.is_not_null())
+    if len(invalid):
+        got = repr(invalid.to_list()[0])[:60]
+        raise DataError(f"{name} must be a number in a list table, got {got}; correct the column.")
+    return numbers
+
+
+def _encode_in_order(column: pl.Series) -> tuple[IdMap, Ints]:
+    """A map of the distinct ids in the order of their first rows, and the dense index of every row."""
+    ids, code = encode(column)
+    if (code[1:] >= code[:-1]).all():
+        return ids, code
+    first = np.empty(len(ids), np.int64)
+    first[code[::-1]] = np.arange(code.size)[::-1]  # the last write is the first row
+    order = np.argsort(first)
+    position = np.empty(len(ids), np.int32)
+    position[order] = np.arange(len(ids), dtype=np.int32)
+    return IdMap(ids.to_ids(order)), position[code]
+
+
+def _sort_lists(frame: pl.DataFrame, number: Ints) -> tuple[pl.DataFrame, Ints]:
+    """Rows sorted by user, then by rank or score; most tables are sorted already and are not copied."""
+    key = next((name for name in ("rank", "score") if name in frame.columns), None)
+    same, next_user = number[1:] == number[:-1], number[1:] > number[:-1]
+    if key is not None and frame[key].null_count() == 0:
+        values = frame[key].to_numpy()
+        same &= values[1:] >= values[:-1] if key == "rank" else values[1:] <= values[:-1]
+    elif key is not None:
+        same[:] = False
+    if (next_user | same).all():
+        return frame, number
+    frame = frame.with_columns(pl.Series("number", number))
+    by = ["number"] if key is None else ["number", key]
+    descending = [False] if key is None else [False, key == "score"]
+    frame = frame.sort(by, descending=descending, nulls_last=True, maintain_order=True)
+    return frame, frame["number"].to_numpy()
+
+
+def _encode_items(column: pl.Series, item_ids: IdMap | None) -> tuple[IdMap, Ints]:
+    """The item map and the dense index of every row."""
+    if item_ids is None:
+        return encode(id_series(column))
+    items = item_ids.lookup(column)
+    if (items < 0).any():
+        unknown = column[int(np.argmax(items < 0))]
+        raise DataError(
+            f"lists must contain known items only, got {unknown!r}; pass the items they were built with."
+        )
+    return item_ids, items
+
+
+def list_parts(folder: Path) -> list[Path]:
+    """The Parquet files of a folder of lists, in their order; a folder that is not complete is refused."""
+    paths = sorted(folder.glob("*.parquet"))
+    if not paths:
+        raise DataError(f"{folder} must hold Parquet files with lists, got none; check the path.")
+    _, _, total = paths[0].stem.rpartition("-of-")
+    if paths[0].name.startswith("part-") and total.isdecimal() and int(total) != len(paths):
+        raise DataError(
+            f"{folder} holds {len(paths)} of {int(total)} files; complete it with the command that began it."
+        )
+    return paths
+
+
+def read_table(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
+    """Read a file of lists; its name is never a pattern."""
+    if not source.is_file():
+        raise DataError(f"no file of lists at {source}; check the path.")
+    readers: dict[str, Callable[[Any], pl.DataFrame]] = {
+        ".parquet": partial(pl.read_parquet, glob=False),
+        ".csv": partial(_read_csv, item_ids=item_ids),
+        ".jsonl": partial(_read_jsonl, path=source),
+    }
+    if source.suffix not in readers:
+        advice = "rename it"
+        if source.suffix == ".shortlist":
+            advice = f"write the lists of this model first: shortlist recommend {source} --out lists.parquet"
+        raise DataError(f"a file of lists must end in {', '.join(FORMATS)}, got {source.name!r}; {advice}.")
+    try:
+        (opened,) = open_sources([source], source.suffix.removeprefix("."))
+        return readers[source.suffix](opened)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise DataError(
+            f"{source} is not a readable {source.suffix} file ({str(error)[:150]}); write it again."
+        ) from None
+
+
+def _read_jsonl(source: Any, path: Path) -> pl.DataFrame:
+    """1 and "1" are different ids."""
+    try:
+        frame = pl.read_ndjson(source, infer_schema_length=None)  # a file may start with empty lists
+    except pl.exceptions.PolarsError:
+        explain_json_error([path], IDS_ONLY)
+        raise
+    check_converted([path], frame, [name for role in REQUIRED if (name := find_column(role, frame.columns))])
+    return frame
+
+
+def _read_csv(source: Path | bytes, item_ids: IdMap | None) -> pl.DataFrame:
+    """Ids become integers only if all of them are written as integers: 007 stays a string."""
+    names = check_distinct(pl.read_csv(source, n_rows=0, glob=False).columns)
+    roles = {name: role for role in REQUIRED if (name := find_column(role, names))}
+    texts = dict.fromkeys(roles, pl.String)
+    frame = pl.read_csv(source, infer_schema_length=None, schema_overrides=texts, glob=False)
+    for name, role in roles.items():
+        numbers = frame[name].cast(pl.Int64, strict=False)
+        known_strings = role == "item_id" and item_ids is not None and item_ids.values.dtype == pl.String
+        if not known_strings and numbers.cast(pl.String).eq_missing(frame[name]).all():
+            frame = frame.with_columns(numbers)
+    return frame
+
+
+def _parse_scores(shown: pl.DataFrame, indptr: Longs) -> Floats:
+    """The score column; without one, 0, -1, -2 … within each list, which gives the same order."""
+    if "score" in shown.columns:
+        return shown["score"].cast(pl.Float32).fill_null(np.nan).to_numpy()
+    return (np.repeat(indptr[:-1], np.diff(indptr)) - np.arange(len(shown))).astype(np.float32)
+
+
+def _parse_optional(frame: pl.DataFrame, name: str, dtype: type) -> Any:
+    """A numeric column with NaN for null, or None if it is absent or all null."""
+    if name not in frame.columns or frame[name].null_count() == len(frame):
+        return None
+    return frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy().astype(dtype)

@@ -16,57 +16,26 @@ from shortlist.core.engine import Engine
 from shortlist.core.files import atomic_write
 from shortlist.core.params import warn
 from shortlist.core.ragged import ArrayParts, starts
-from shortlist.data.columns import (
-    ColumnNames,
-    DataSource,
-    NegativeWeights,
-    Table,
-    note_negative,
-    subtract_min_rating,
-)
+from shortlist.data.columns import NO_TIME, NO_WEIGHT, DataSource, ReadOptions, Table, number_unit
 from shortlist.data.history import StoredRows, Totals, store_rows
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import (
     NO_BASKET,
-    NO_TIME,
-    NO_WEIGHT,
     Interactions,
-    basket_times,
     build_arrays,
+    earliest_basket_times,
     encode,
     fingerprint,
     first_names,
     group_by_user,
     in_last_basket,
 )
-from shortlist.data.times import number_unit
 from shortlist.errors import DataError
 from shortlist.types import Bools, Floats, Ints, Longs
 
 SAMPLES = 1024  # user ids per file from which the ranges are chosen
 ARRAYS = ("indptr", "item", "baskets", "user_baskets", "time", "weight")  # of Interactions, in a range
 HELD = "held_"  # before the names of the arrays of held-out rows
-
-
-class ReadOptions(NamedTuple):
-    """How to read the columns of every file; see `read_interactions`."""
-
-    names: ColumnNames
-    time_format: str | None = None
-    negative_weights: NegativeWeights = "drop"
-    min_rating: float | None = None
-
-    def open(self, path: Path) -> Table:
-        """The table of one file."""
-        return Table(
-            pl.scan_parquet([path], glob=False),
-            self.names,
-            time_format=self.time_format,
-            columnar=True,
-            negative_weights=self.negative_weights,
-            min_rating=self.min_rating,
-            label=str(path),
-        )
 
 
 class FileSummary(NamedTuple):
@@ -109,13 +78,12 @@ class RangePlan(NamedTuple):
 
 def summarize_file(options: ReadOptions, path: Path) -> FileSummary:
     """Read the ids of one file."""
-    table = options.open(path)
+    table = open_parquet(options, path)
     kinds = _kinds(table, path)
     users, items, labels = table.required_ids("user_id"), table.required_ids("item_id"), table.labels()
-    _, keep, n_negative = _weights(table)
-    n_rows = len(users)
-    if keep is not None:
-        mask = pl.Series(keep)
+    n_rows, weight = len(users), table.weights()
+    if _drops(options, weight):
+        mask = pl.Series(weight >= 0)
         users, items = users.filter(mask), items.filter(mask)
         labels = None if labels is None else labels.filter(mask)
     known, codes = encode(users)
@@ -128,7 +96,7 @@ def summarize_file(options: ReadOptions, path: Path) -> FileSummary:
     return FileSummary(
         kinds=kinds,
         n_rows=n_rows,
-        n_negative=n_negative,
+        n_negative=int((weight < 0).sum()),
         users=known.to_ids(np.searchsorted(before, at, side="right")),
         rows_per_sample=codes.size / max(at.size, 1),
         items=items.unique().sort(),
@@ -148,29 +116,30 @@ def _kinds(table: Table, path: Path) -> dict[str, str]:
     return kinds
 
 
-def _weights(table: Table) -> tuple[Floats, Bools | None, int]:
-    """(weights, rows to keep or None, number of rows with a negative weight)."""
-    found = table.weights()
-    weight = subtract_min_rating(NO_WEIGHT if found is None else found, table.min_rating)
-    negative = weight < 0
-    n = int(negative.sum())
-    return weight, None if not n or table.negative_weights == "keep" else ~negative, n
+def open_parquet(options: ReadOptions, path: Path) -> Table:
+    """The table of one file."""
+    return Table(pl.scan_parquet([path], glob=False), options, columnar=True, label=str(path))
+
+
+def _drops(options: ReadOptions, weight: Floats) -> bool:
+    """Whether rows are dropped because of their weight."""
+    return options.negative_weights == "drop" and bool((weight < 0).any())
 
 
 def split_file(plan: RangePlan, task: tuple[int, Path]) -> None:
     """Write the rows of one file to the ranges of their users, with encoded items."""
     number, path = task
-    table = plan.options.open(path)
+    table = open_parquet(plan.options, path)
     users, items = table.required_ids("user_id"), table.required_ids("item_id")
-    basket, (weight, keep, _), time = table.ids("basket_id"), _weights(table), table.times()
+    basket, weight, time = table.ids("basket_id"), table.weights(), table.times()
     columns: dict[str, Any] = {"user_id": users, "item": plan.items.lookup(items)}
     del items
-    columns |= {} if time is None else {"time": time}
+    columns |= {"time": time} if time.size else {}
     columns |= {} if basket is None else {"basket": basket}
     columns |= {"weight": weight} if weight.size else {}
     frame = pl.DataFrame(columns)
-    if keep is not None:
-        frame = frame.filter(pl.Series(keep))
+    if _drops(plan.options, weight):
+        frame = frame.filter(pl.Series(weight >= 0))
     known, codes = encode(frame["user_id"])
     cuts = [int((known.values < split).sum()) for split in plan.splits]
     of_range = np.searchsorted(cuts, codes, side="right")
@@ -230,8 +199,8 @@ def _read_range(parts: list[Path], items: IdMap) -> Interactions:
     time = frame.drop_in_place("time").to_numpy() if "time" in frame.columns else NO_TIME
     weight = frame.drop_in_place("weight").to_numpy() if "weight" in frame.columns else NO_WEIGHT
     basket = encode(frame["basket"])[1] if "basket" in frame.columns else NO_BASKET
-    rows = group_by_user(len(users), user, item, basket_times(user, basket, time), basket, weight)
-    return Interactions(users=users, items=items, **build_arrays(rows)._asdict())
+    rows = group_by_user(len(users), user, item, earliest_basket_times(user, basket, time), basket, weight)
+    return Interactions(users=users, items=items, **build_arrays(rows))
 
 
 def remove_parts(plan: RangePlan, number: int) -> None:
@@ -248,7 +217,7 @@ def remove_ranges(folder: Path) -> None:
 COLUMNS = ("item", "time", "weight")  # one entry per row
 
 
-class Slice(NamedTuple):
+class RangeSlice(NamedTuple):
     """Some consecutive users of one range."""
 
     folder: Path
@@ -278,7 +247,7 @@ class Slice(NamedTuple):
 class UserSlices:
     """Some users, in one or more ranges; a part of a column is in memory only while it is used."""
 
-    parts: tuple[Slice, ...]
+    parts: tuple[RangeSlice, ...]
 
     def item_sets(self) -> tuple[Longs, Ints]:
         """(indptr, items): the distinct items of each user, ascending."""
@@ -406,7 +375,7 @@ class UserRanges:
         for number, begin in enumerate(self.range_starts[:-1].tolist()):
             low, high = max(first, begin), min(last, int(self.range_starts[number + 1]))
             if low < high:
-                found.append(Slice(self.folder / f"range-{number:05}", low - begin, high - begin))
+                found.append(RangeSlice(self.folder / f"range-{number:05}", low - begin, high - begin))
         return UserSlices(tuple(found))
 
     def each_range(self) -> Iterator[tuple[int, UserSlices]]:
@@ -420,7 +389,9 @@ class UserRanges:
         ranges = np.searchsorted(self.range_starts, users, side="right") - 1
         own = (users - self.range_starts[ranges]).tolist()
         pairs = zip(ranges.tolist(), own, strict=True)
-        return UserSlices(tuple(Slice(self.folder / f"range-{at:05}", user, user + 1) for at, user in pairs))
+        return UserSlices(
+            tuple(RangeSlice(self.folder / f"range-{at:05}", user, user + 1) for at, user in pairs)
+        )
 
 
 def divide_files(
@@ -449,9 +420,9 @@ def divide_files(
         found.append(one._replace(items=one.items[:0], users=one.users[:0], item_names=None))
         tell("reading ids", len(found), len(paths))
     assert items is not None
-    table = options.open(paths[0])
+    table = open_parquet(options, paths[0])
     _check_baskets(table.roles, found[0].kinds)
-    note_negative(table, sum(one.n_negative for one in found), sum(one.n_rows for one in found))
+    table.note_negative(sum(one.n_negative for one in found), sum(one.n_rows for one in found))
     splits = _choose_splits(pl.concat(samples))
     plan = RangePlan(options, folder, IdMap(items), splits, holds_out, counts_baskets)
     numbers = range(len(plan.splits) + 1)
@@ -475,7 +446,7 @@ def divide_files(
         items=plan.items,
         item_names=_join_names(plan.items, names),
         totals=_sum_totals([one.totals for one in ranges], counts),
-        source=DataSource(label, dict(table.roles), table.unused, tuple(table.notes)),
+        source=replace(table.source(), label=label),
         digest=hashlib.blake2b("".join(one.digest for one in ranges).encode(), digest_size=16).hexdigest(),
     )
 

@@ -37,11 +37,6 @@ READ_ONLY_RULE = (
 )
 
 
-def is_uri(source: str) -> bool:
-    """Whether a source is a URI rather than a path."""
-    return SCHEME.match(source) is not None
-
-
 def read_sql(
     uri: str, query: str | None, table: str | None, needed: Callable[[list[str]], list[str]]
 ) -> pl.DataFrame:

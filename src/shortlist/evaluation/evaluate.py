@@ -14,8 +14,7 @@ from shortlist.core.metrics import discounts
 from shortlist.core.params import check_fraction, check_whole, explain_call, short_repr
 from shortlist.core.ragged import read_only
 from shortlist.data.interactions import Interactions, warn_if_trained_on
-from shortlist.data.list_files import list_parts
-from shortlist.data.lists import RankedLists
+from shortlist.data.lists import RankedLists, list_parts
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.comparison import Comparison, paired_test
 from shortlist.evaluation.exposure import ExposureReport, evaluate_shown

@@ -11,8 +11,8 @@ import polars as pl
 
 from shortlist.core.charts import Figure, Series, length_chart, line_chart
 from shortlist.core.metrics import calibration_error, ideal_dcg
+from shortlist.data.columns import parse_duration
 from shortlist.data.notebook import to_pandas
-from shortlist.data.times import parse_duration
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import ItemCounts, RepeatCounts
 from shortlist.kernels.replay import DAY

@@ -17,10 +17,11 @@ from shortlist.core.files import atomic_write
 from shortlist.core.params import MAX_WHOLE, check_whole, explain_call, pack, short_repr
 from shortlist.core.serialization import INTEGERS, read_header
 from shortlist.cutoff.base import Cutoff
-from shortlist.data.columns import ColumnNames, NegativeWeights
-from shortlist.data.files import detect_format, find_files, read_interactions
+from shortlist.data.columns import ColumnNames, NegativeWeights, ReadOptions
+from shortlist.data.files import read_interactions
 from shortlist.data.ids import IdMap
-from shortlist.data.ranges import ReadOptions, divide_files, remove_ranges
+from shortlist.data.ranges import divide_files, remove_ranges
+from shortlist.data.sources import detect_format, find_files
 from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.models.base import MODEL_MODULES, Recommender, find_model_class, load_model
 from shortlist.models.factorization.files import NAME, find_shards, remove_shards, shard_paths, train_files

@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.ragged import starts
+from shortlist.data.columns import parse_duration
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.data.times import parse_duration
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.evaluate import evaluate
 from shortlist.evaluation.report import TimedReport, step_starts

@@ -18,11 +18,11 @@ import polars as pl
 from shortlist.core.params import check_whole, warn
 from shortlist.core.ragged import ItemSets, no_sets, read_only, same_sets, starts, take_rows
 from shortlist.cutoff.base import Cutoff, check_cutoff
+from shortlist.data.columns import parse_times
 from shortlist.data.history import History
 from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
 from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.data.times import parse_times
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.kernels.rows import count_common, unite_sets
 from shortlist.recommend.retrieval import ItemIndexCache, SparseScores, dense_scores

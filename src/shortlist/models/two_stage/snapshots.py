@@ -9,9 +9,8 @@ from scipy.sparse import csr_array
 
 from shortlist.core.glm import fit_item_weights
 from shortlist.core.ragged import read_only, starts
-from shortlist.data.columns import without_negative
 from shortlist.data.history import History, NewRows
-from shortlist.data.interactions import Interactions
+from shortlist.data.interactions import Interactions, without_negative
 from shortlist.kernels.replay import (
     CHUNK,
     DAY,

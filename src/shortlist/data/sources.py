@@ -1,0 +1,529 @@
+"""Find data files, open them, compressed or not, and explain why they cannot be read."""
+
+import csv
+import glob
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import polars as pl
+
+from shortlist.core.params import short_repr
+from shortlist.data.columns import ColumnNames, match_columns
+from shortlist.data.ids import id_kind
+from shortlist.errors import ConfigError, DataError
+from shortlist.text import redact_uri
+
+COMPRESSED = (".gz", ".zst", ".zstd")
+GZIP, ZSTD, ZLIB = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", (b"x\x01", b"x\x9c", b"x\xda")
+CHUNK = 1 << 20
+ALWAYS_ALLOWED = 256 << 20  # bytes after decompression at which the ratio begins to matter
+MAX_RATIO = 100  # text tables shrink to a third … a fiftieth
+MAX_BYTES = 4 << 30
+ZSTD_BLOCK = 128 << 10  # no block of zstd expands to more
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether the file name has a compression suffix."""
+    return path.suffix.lower() in COMPRESSED
+
+
+def plain_sources(paths: list[Path]) -> list[Path] | list[bytes]:
+    """What polars may read: the paths, or the contents if a file is compressed.
+
+    The first bytes decide, not the names, because polars decompresses whatever starts like a compressed file.
+    """
+    starts = [_start(path) for path in paths]
+    for path, start in zip(paths, starts, strict=True):
+        if start[:2] in ZLIB:
+            raise DataError(f"{path}: zlib-compressed files are not supported; decompress the file.")
+        if start == ZSTD:
+            check_zstd(path)
+    if not any(start[:2] == GZIP for start in starts):
+        return paths
+    return [decompress(path) for path in paths]
+
+
+def _start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(4)
+
+
+def decompress(path: Path) -> bytes:
+    """The contents of a file, decompressed if it starts like a gzip or zstd file; bounded."""
+    start = _start(path)
+    if start[:2] != GZIP and start != ZSTD:
+        if is_compressed(path):
+            raise damaged_error(path)
+        return path.read_bytes()
+    chunks, size = [], 0
+    try:
+        for chunk in _gzip_chunks(path) if start[:2] == GZIP else _zstd_chunks(path):
+            size += len(chunk)
+            check_size(path, size)
+            chunks.append(chunk)
+    except (OSError, EOFError, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno is not None and not isinstance(error, gzip.BadGzipFile):
+            raise
+        raise damaged_error(path) from None
+    content = b"".join(chunks)
+    if content[:2] == GZIP or content[:4] == ZSTD:
+        raise DataError(f"{path}: the file is compressed twice; decompress it once.")
+    return content
+
+
+def damaged_error(path: Path) -> DataError:
+    """The error for a compressed file that cannot be read to its end."""
+    return DataError(f"{path}: the compressed file is truncated or damaged; download or export it again.")
+
+
+def check_size(path: Path, size: int) -> None:
+    """Raise DataError if a file may not expand to `size` bytes."""
+    ratio = size / max(path.stat().st_size, 1)
+    if size > MAX_BYTES or (size > ALWAYS_ALLOWED and ratio > MAX_RATIO):
+        limit = f"{MAX_BYTES >> 30} GB" if size > MAX_BYTES else f"{MAX_RATIO} times its size"
+        raise DataError(
+            f"{path}: the compressed file must not expand to more than {limit}, got more; if you trust it, "
+            "decompress it and read the result."
+        )
+
+
+def _gzip_chunks(path: Path) -> Iterator[bytes]:
+    with gzip.open(path) as file:
+        while chunk := file.read(CHUNK):
+            yield chunk
+
+
+def _zstd_chunks(path: Path) -> Iterator[bytes]:
+    """The contents of a zstd file, through the standard library (Python 3.14), zstandard or pyarrow."""
+    with path.open("rb") as raw:
+        stream: Any
+        if find_spec("compression") is not None:
+            stream = import_module("compression.zstd").ZstdFile(raw)
+        elif find_spec("zstandard") is not None:
+            stream = import_module("zstandard").ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        elif find_spec("pyarrow") is not None:
+            stream = import_module("pyarrow").CompressedInputStream(raw, "zstd")
+        else:
+            raise DataError(
+                f"{path}: this zstd file needs the package zstandard; install it, or decompress the file."
+            )
+        while chunk := bytes(stream.read(CHUNK)):
+            yield chunk
+
+
+def check_zstd(path: Path) -> None:
+    """Raise DataError if a zstd file expands beyond the limit; its block headers alone give a bound."""
+    try:
+        with path.open("rb") as file:
+            check_size(path, zstd_bound(file))
+    except DataError:
+        if all(find_spec(name) is None for name in ("compression", "zstandard", "pyarrow")):
+            raise
+        size = 0
+        try:
+            for chunk in _zstd_chunks(path):  # many small blocks make the bound too high
+                check_size(path, size := size + len(chunk))
+        except OSError:
+            raise damaged_error(path) from None
+
+
+def zstd_bound(file: BinaryIO) -> int:
+    """An upper bound of the decompressed size, without decompressing (RFC 8878, section 3.1)."""
+    total = 0
+    while len(magic := file.read(4)) == 4:
+        if magic[1:] == b"\x2a\x4d\x18" and magic[0] & 0xF0 == 0x50:  # a skippable frame
+            file.seek(int.from_bytes(file.read(4), "little"), 1)
+            continue
+        if magic != ZSTD:
+            break
+        flags = (file.read(1) or b"\0")[0]
+        single = flags >> 5 & 1
+        content = (single, 2, 4, 8)[flags >> 6]
+        file.seek((1 - single) + (0, 1, 2, 4)[flags & 3] + content, 1)
+        total += _blocks_bound(file)
+        file.seek(4 if flags >> 2 & 1 else 0, 1)
+    return total
+
+
+def _blocks_bound(file: BinaryIO) -> int:
+    """The bound of one frame; the file is left behind its last block."""
+    total = 0
+    while len(raw := file.read(3)) == 3:
+        header = int.from_bytes(raw, "little")
+        kind, size = header >> 1 & 3, header >> 3
+        total += ZSTD_BLOCK if kind == 2 else size  # 0: stored, 1: one byte repeated
+        file.seek(1 if kind == 1 else size, 1)
+        if header & 1:
+            break
+    return total
+
+
+Format = Literal["csv", "tsv", "inter", "parquet", "jsonl"]
+FORMATS: dict[str, Format] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".inter": "inter",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+DATABASES = (".db", ".sqlite", ".sqlite3")
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
+KNOWN = ", ".join(FORMATS) + ", each also .gz or .zst"
+SEPARATORS = {"csv": ",", "tsv": "\t", "inter": "\t"}  # inter: atomic file of RecBole
+PREVIEW_ROWS = 1000  # checked first, because most columns of strings can be recognized by them
+
+
+def find_files(source: str | Path | Sequence[str | Path]) -> list[Path]:
+    """The files of a path, folder or pattern, sorted; at least one."""
+    if not isinstance(source, (str, Path)):
+        paths = [path for entry in source for path in find_files(entry)]
+        if not paths:
+            raise DataError("a list of files must have at least one entry, got an empty list; add one.")
+        return paths
+    path = _expand_user(Path(source))
+    try:
+        if path.is_file():
+            return [_check_not_empty(path)]
+        if path.is_dir():
+            return _files_in(path)
+        matches = _match(path)
+    except DataError:
+        raise
+    except (OSError, ValueError) as error:  # a name that is too long, a null byte, no permission
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"{redact_uri(path)}: {reason}; check the path.") from None
+    if matches:
+        return list(map(_check_not_empty, matches))
+    if glob.has_magic(str(path)):
+        raise DataError(
+            f"{redact_uri(path)}: a pattern must match at least one file, got none; check the folder and the "
+            "extension."
+        )
+    raise DataError(f"{redact_uri(path)}: no such file; {_suggest(path)}")
+
+
+def _expand_user(path: Path) -> Path:
+    """The path with ~ replaced by the home folder, unless a folder or file has that very name."""
+    try:
+        return path if Path(*path.parts[:1]).exists() else path.expanduser()
+    except (RuntimeError, OSError, ValueError):  # no such user; a name that is too long or has a null byte
+        return path
+
+
+def _match(pattern: Path) -> list[Path]:
+    """The files that match a pattern; folders at its beginning that exist are taken literally."""
+    literal, parts = Path(), []
+    for name in pattern.parts:
+        literal = literal / name
+        parts.append(glob.escape(name) if literal.is_dir() else name)
+    names = glob.glob(str(Path(*parts)), recursive=True)  # noqa: PTH207  Path.glob takes no absolute pattern
+    return sorted(Path(name) for name in names if Path(name).is_file())
+
+
+def open_sources(
+    paths: list[Path], kind: str, encoding: str | None = None
+) -> list[Path] | list[str] | list[bytes]:
+    """What polars scans without treating a name as a pattern: paths, or the contents of compressed files."""
+    whole = list(map(Path.absolute, paths))
+    if encoding is not None:
+        return _decode(whole, kind, encoding)
+    if kind == "parquet":
+        return list(map(decompress, whole)) if any(map(is_compressed, whole)) else whole
+    sources = plain_sources(whole)
+    if kind == "jsonl" and sources is whole:  # scan_ndjson has no glob=False
+        return [glob.escape(str(path)) for path in whole]
+    return sources
+
+
+def check_encoding(kind: str, encoding: str | None) -> None:
+    """Raise ConfigError for an encoding of what is no text table."""
+    if encoding is not None and kind not in ("csv", "tsv", "inter"):
+        raise ConfigError(
+            f"encoding needs a text table such as CSV, got {kind}; omit it.", parameter="encoding"
+        )
+
+
+def _decode(paths: list[Path], kind: str, encoding: str) -> list[bytes]:
+    """The contents of text files in another encoding, as UTF-8; they are read into memory."""
+    check_encoding(kind, encoding)
+    texts = []
+    for path in paths:
+        try:
+            texts.append(decompress(path).decode(encoding).encode())
+        except (LookupError, TypeError, ValueError) as error:
+            if isinstance(error, UnicodeError):
+                at = f" at byte {error.start:,}" if isinstance(error, UnicodeDecodeError) else ""
+                raise DataError(
+                    f"{path}: the file must be {encoding} text, got other bytes{at}; pass another encoding, "
+                    "such as 'cp1252' or 'utf-16'.",
+                    parameter="encoding",
+                ) from None
+            raise ConfigError(
+                f"encoding must be one that Python knows, got {short_repr(encoding)}; try 'latin-1', "
+                "'cp1252' or 'utf-16'.",
+                parameter="encoding",
+            ) from None
+    return texts
+
+
+def _check_not_empty(path: Path) -> Path:
+    if path.stat().st_size == 0:
+        raise _empty_error(path)
+    return path
+
+
+def _empty_error(path: Path) -> DataError:
+    return DataError(f"{path}: the file is empty; a data file must have at least one row, export it again.")
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The data files below a folder, without names that start with . or _."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    shown = [path for path in files if not any(name[0] in "._" for name in path.relative_to(folder).parts)]
+    tables = [path for path in shown if _suffix(path) in FORMATS]
+    if not tables:
+        raise DataError(f"{folder}: a folder must hold data files ({KNOWN}), got none; pass the file itself.")
+    return list(map(_check_not_empty, tables))
+
+
+def _suggest(path: Path) -> str:
+    """Similar names, or the missing folder."""
+    if not path.parent.is_dir():
+        return f"the folder {redact_uri(path.parent)} does not exist either; check the path."
+    near = get_close_matches(path.name, [other.name for other in path.parent.iterdir()], n=2)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else "check the path."
+
+
+def _suffix(path: Path) -> str:
+    """The suffix that determines the format, without a compression suffix."""
+    return (Path(path.stem) if is_compressed(path) else path).suffix.lower()
+
+
+def detect_format(paths: list[Path]) -> Format:
+    """The common format of the files, by their suffix."""
+    kinds = {FORMATS.get(_suffix(path)) for path in paths}
+    if None in kinds:
+        other = next(path for path in paths if _suffix(path) not in FORMATS)
+        raise DataError(
+            f"{other}: a data file must end in one of {KNOWN}, got {other.suffix or 'no extension'!r}; "
+            f"{advise_format(other)}."
+        )
+    if len(kinds) > 1:
+        listed = ", ".join(sorted(str(kind) for kind in kinds))
+        raise DataError(
+            f"{paths[0].parent}: all files must have one format, got {listed}; select files with a pattern."
+        )
+    return next(kind for kind in kinds if kind)
+
+
+def advise_format(path: Path) -> str:
+    """What to do with a file that is no data file, by its suffix."""
+    if path.suffix.lower() in DATABASES:
+        return f"read a SQLite database as sqlite:///{path} and name its table (table=…, --table)"
+    if path.suffix.lower() in SPREADSHEETS:
+        return "save the sheet as CSV"
+    if path.suffix.lower() == ".shortlist":
+        return "it is a saved model; pass the file with the interactions"
+    return "rename it, or call read_interactions with format='csv'"
+
+
+def find_sources(
+    source: str | Path | Sequence[str | Path], kind: Format | None
+) -> tuple[list[Path], Format, str]:
+    """(files, their format, what to call them in messages)."""
+    paths = find_files(source)
+    label = paths[0] if len(paths) == 1 or not isinstance(source, (str, Path)) else source
+    return paths, kind or detect_format(paths), str(label)
+
+
+@contextmanager
+def explain_errors(paths: list[Path], kind: str, separator: str | None = None) -> Iterator[None]:
+    """Turn the errors of a reader into a DataError that names the file and the problem."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise _explain_read_error(error, paths, kind, separator or SEPARATORS.get(kind)) from None
+
+
+def _explain_read_error(
+    error: BaseException, paths: list[Path], kind: str, separator: str | None
+) -> DataError:
+    """The error of a reader as a DataError that names the file and the problem."""
+    path = next((path for path in paths if not _is_readable(path)), paths[0])
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, PermissionError):
+        return DataError(f"{path}: no permission to read the file; change its permissions.")
+    if not _is_readable(path):
+        return damaged_error(path)
+    if isinstance(error, pl.exceptions.NoDataError) or "empty" in reason.lower():
+        return _empty_error(path)
+    if kind == "parquet":
+        return DataError(f"{path}: the file is not valid Parquet ({reason[:200]}); check how it was written.")
+    if "utf-8" in reason or "utf8" in reason:
+        return DataError(
+            f"{path}: the file must be UTF-8 text, got other bytes; pass its encoding, such as "
+            "encoding='cp1252' (--encoding cp1252), or convert it.",
+            parameter="encoding",
+        )
+    if "schema" in reason.lower() and len(paths) > 1:
+        return DataError(
+            f"{path.parent}: all files must have the same columns, got different ones; read them separately."
+        )
+    if separator is not None:
+        rule = _find_long_row(path, separator) or f"a text table must be well formed, got {reason[:150]!r}"
+        return DataError(f"{path}: {rule}; correct the file, or pass another separator.")
+    if "DepthLimitExceeded" in reason:
+        return DataError(f"{path}: a line must not be nested hundreds of levels deep; export flat rows.")
+    return DataError(f"{path}: {_find_invalid_json(path) or reason[:200]}; correct the file.")
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether a zstd file can be read to its end; others have been read already."""
+    try:
+        with path.open("rb") as file:
+            if file.read(4) != ZSTD:
+                return True
+        pl.read_csv(
+            path.absolute(),
+            glob=False,
+            has_header=False,
+            separator="\x01",
+            quote_char=None,
+            infer_schema=False,
+        )
+        return True
+    except (OSError, pl.exceptions.PolarsError):
+        return False
+
+
+def _find_long_row(path: Path, separator: str) -> str:
+    """A sentence about the first row with more fields than the header, or nothing."""
+    lines = io.StringIO(decompress(path).decode(errors="replace"), newline="")
+    try:
+        rows = csv.reader(lines, delimiter=separator)
+        width = len(next(rows))
+        for number, row in enumerate(rows, start=1):
+            if len(row) > width:
+                return f"row {number}: a row must have as many fields as the header ({width}), got {len(row)}"
+    except (csv.Error, StopIteration, ValueError, TypeError):  # a separator or text that this module refuses
+        pass
+    return ""
+
+
+def _find_invalid_json(path: Path) -> str:
+    """A sentence about the first line that is not a JSON object, or nothing."""
+    for number, line in enumerate(decompress(path).splitlines(), start=1):
+        got = line[:60].decode(errors="replace")
+        try:
+            if not line.strip() or isinstance(json.loads(line), dict):
+                continue
+        except RecursionError:
+            return f"row {number}: a JSON object must not be nested deeply, got {got!r}"
+        except ValueError:
+            pass
+        return f"row {number}: every line must be a JSON object, got {got!r}"
+    return ""
+
+
+ID_ROLES = ("user_id", "item_id", "basket_id")
+# The text of a JSON value that is not a string; polars converts such values if the column also has strings.
+BARE = r"^(-?\d|true$|false$|\{|\[)"
+
+
+def check_json_ids(paths: list[Path], frame: pl.LazyFrame, given: ColumnNames) -> pl.DataFrame:
+    """Collect the needed columns; raise DataError for an id of another type than the others."""
+    try:
+        roles = match_columns(frame.collect_schema().names(), given)
+        rows = frame.select(list(roles.values())).collect()
+    except pl.exceptions.PolarsError:
+        explain_json_error(paths, given)
+        raise
+    check_converted(paths, rows, [roles[role] for role in ID_ROLES if role in roles])
+    return rows
+
+
+def check_converted(paths: list[Path], rows: pl.DataFrame, names: Iterable[str]) -> None:
+    """Raise DataError if a column of strings holds values that are no strings in the files."""
+    for name in names:
+        if rows[name].dtype == pl.String and rows[name].str.contains(BARE).any():
+            _check_column(paths, name)
+
+
+def explain_json_error(paths: list[Path], given: ColumnNames) -> None:
+    """Raise DataError if polars failed because an id has another type than the others."""
+    names = next((list(row) for path in paths for _, row in _objects(path)), [])
+    roles = match_columns(names, given) if names else {}
+    for role in ID_ROLES:
+        if role in roles:
+            _check_column(paths, roles[role], skip_strings=False)
+
+
+def _check_column(paths: list[Path], name: str, *, skip_strings: bool = True) -> None:
+    """Raise DataError for the first value that is no id, or has another type than the first one."""
+    first: Any = None
+    for path in paths:
+        for number, row in _objects(path, name if skip_strings else None):
+            value = row.get(name)
+            if value is None:
+                continue
+            first = ("" if skip_strings else value) if first is None else first
+            kind = id_kind(value)
+            if kind is None or kind != id_kind(first):
+                rule = (
+                    "an id must be a string or an integer" if kind is None else "all ids must have one type"
+                )
+                raise DataError(
+                    f"column {name!r}, row {number}: {rule}, got {json.dumps(value)[:60]}, while others are "
+                    f"{id_kind(first) or 'other value'}s; write all ids as strings, or all as integers."
+                )
+
+
+def _objects(path: Path, skip_strings_of: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(row, object) of the lines of a file; lines whose column is a string can be skipped, which is fast."""
+    key = re.escape(json.dumps(skip_strings_of, ensure_ascii=False)).encode()
+    bare, present = re.compile(key + rb'\s*:\s*[^"\s]'), re.compile(key + rb"\s*:")
+    for number, line in enumerate(_lines(path), start=1):
+        if skip_strings_of is not None and bare.search(line) is None and present.search(line) is not None:
+            continue
+        try:
+            row = json.loads(line) if line.strip() else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            yield number, row
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, compressed or not."""
+    if path.suffix.lower() == ".gz":
+        with gzip.open(path) as file:
+            yield from file
+    elif is_compressed(path):
+        yield from decompress(path).splitlines()
+    else:
+        with path.open("rb") as file:
+            yield from file
+
+
+def parse_integers(ids: pl.Series) -> pl.Series:
+    """Integers if every id is a canonical integer, else the strings: 007 and +7 stay strings."""
+    if len(ids) > PREVIEW_ROWS and parse_integers(ids.head(PREVIEW_ROWS)).dtype == pl.String:
+        return ids
+    whole = ids.cast(pl.Int64, strict=False)
+    if whole.null_count() != ids.null_count():
+        return ids
+    unusual = (ids.str.starts_with("0") & (ids != "0")) | ids.str.starts_with("+") | ids.str.starts_with("-0")
+    return ids if unusual.any() else whole
