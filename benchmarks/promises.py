@@ -24,7 +24,7 @@ from machine import RESULTS, describe, save_results
 import shortlist as sl
 from shortlist.auto.fit import in_history
 from shortlist.cutoff import Guarantee
-from shortlist.cutoff.candidates import Labels, label_lists
+from shortlist.cutoff.base import Labels, label_lists
 from shortlist.cutoff.threshold import count_above, running_minimum
 from shortlist.errors import InfeasibleError
 

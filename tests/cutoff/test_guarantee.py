@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from shortlist.cutoff import Guarantee, top_candidates
-from shortlist.cutoff.candidates import label_lists
+from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.guarantee import hoeffding_bentkus
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, InfeasibleError

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from shortlist.cutoff import FixedN, Threshold, top_candidates
-from shortlist.cutoff.candidates import label_lists
+from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.threshold import (
     choose_by_standard_error,
     count_above,

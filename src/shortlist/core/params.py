@@ -1,4 +1,4 @@
-"""Base class of cutoffs, calibrations and size models: parameters, cloning, saving and loading."""
+"""Parameters: the base class of models, cutoffs and calibrations, and checks of values."""
 
 import re
 import sys
@@ -16,7 +16,6 @@ import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.checks import check_names, check_text, file_error
-from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
 from shortlist.errors import ConfigError, DataWarning, ModelFileError, NotFittedError
 
 OTHER_NAMES = {  # what other libraries call our parameters
@@ -167,47 +166,6 @@ class Estimator:
             )
         return vars(self)[name]
 
-    def save(self, path: str | Path) -> Path:
-        """Save to one safetensors file, without pickle.
-
-        Parameters
-        ----------
-        path
-            The file to write.
-        """
-        arrays: dict[str, Array] = {}
-        series: dict[str, pl.Series] = {}
-        packed = pack(self, "", arrays, series)
-        notes = {"fitted": packed["fitted"]}
-        return save_artifact(
-            path, Artifact(self.kind, packed["class"], packed["params"], arrays, series, notes)
-        )
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Load what `save` wrote; every byte is verified.
-
-        Parameters
-        ----------
-        path
-            A file written by `save`.
-        """
-        artifact = load_artifact(path, cls.kind)
-        packed = {
-            "class": artifact.name,
-            "params": artifact.params,
-            "fitted": artifact.notes.get("fitted"),
-        }
-        try:
-            loaded = unpack(packed, artifact.arrays, artifact.series)
-        except FILE_ERRORS as error:
-            raise describe_error(path, error) from None
-        if not isinstance(loaded, cls):
-            raise ModelFileError(
-                f"{path} holds a {artifact.name}, not a {cls.__name__}; use {artifact.name}.load."
-            )
-        return loaded
-
 
 def pack(value: Any, name: str, arrays: dict[str, Array], series: dict[str, pl.Series]) -> Any:
     """Convert a value to JSON; arrays and series move to `arrays` and `series` under their dotted names."""
@@ -231,7 +189,7 @@ def pack(value: Any, name: str, arrays: dict[str, Array], series: dict[str, pl.S
     return value
 
 
-def unpack(packed: Any, arrays: Arrays, series: Mapping[str, pl.Series]) -> Any:
+def unpack(packed: Any, arrays: Mapping[str, Array], series: Mapping[str, pl.Series]) -> Any:
     """The inverse of `pack`."""
     if isinstance(packed, list):
         return tuple(packed)

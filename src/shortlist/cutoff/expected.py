@@ -8,10 +8,9 @@ import numpy as np
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text, file_error
 from shortlist.core.metrics import ideal_dcg
 from shortlist.core.params import check_choice, check_flag
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_interval, needs_all_outcomes
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, Labels, check_interval, needs_all_outcomes
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import CalibratedCutoff
-from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.threshold import (
     TARGETS,
     choose_by_standard_error,
@@ -42,6 +41,8 @@ class ExpectedUtility(CalibratedCutoff):
     floor: float = 0.0
     coverage: float | None = None
 
+    is_base = True
+    flags = ("coverage", "floor")
     reason = "utility"
     empty_reason = "below_floor"
     target: ClassVar[str] = TARGETS[0]
@@ -287,6 +288,10 @@ class ExpectedF1(ExpectedUtility):
     silence: bool = False
 
     target = "f1"
+    rule = (
+        "Each candidate has a probability of being in the next basket. The list stops where one more item "
+        "would lower its expected F1."
+    )
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -343,6 +348,10 @@ class ExpectedNDCG(ExpectedUtility):
     """
 
     target = "ndcg"
+    rule = (
+        "Each candidate has a probability of being in the next basket. The list stops where one more item "
+        "would lower its expected NDCG."
+    )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -376,6 +385,8 @@ class ExpectedValue(CalibratedCutoff):
     gain: float = 1.0
     cost: float = 0.1
 
+    rule = "The list stops where one more item would cost more than it is expected to gain."
+    flags = ("gain", "cost")
     reason = "value"
     empty_reason = "value"
 

@@ -8,16 +8,15 @@ are used.
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import xlogy
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text, check_whole_value
 from shortlist.core.params import MAX_SEED, check_choice, check_whole, short_repr
-from shortlist.cutoff.base import FITTED_IDS, CutLists, check_interval
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Labels, check_interval, label_lists
 from shortlist.cutoff.calibration import CalibratedCutoff
-from shortlist.cutoff.candidates import Labels, label_lists
 from shortlist.cutoff.threshold import ON, count_above, running_minimum
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_CODE, RankedLists
@@ -77,6 +76,8 @@ def _has_reason(lists: RankedLists, reasons: Iterable[str]) -> Bools:
     return np.isin(lists.reason, [REASON_CODE[one] for one in reasons])
 
 
+OVER = ("covered", "users")
+MIN_ITEMS = 0.02  # the strictest threshold shows about this many items per user
 ONLINE = ("start_", "position_", "n_updates_", "total_")  # set by `update`
 MAX_UPDATES = 2**53
 
@@ -116,26 +117,142 @@ def largest_mean_shortfall(start: float, step: float, n_batches: int, delay: int
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class OnlineCutoff(CalibratedCutoff):
-    """A promised mean, and a threshold that can be moved after every batch to keep it."""
+class Guarantee(CalibratedCutoff):
+    """Guarantee a minimum precision, or a maximum share of empty lists, with a stated confidence.
+
+    The guarantee holds while users are exchangeable with those it was fitted on: the same product, the same
+    kind of users, the same season.
+
+    Parameters
+    ----------
+    n_candidates
+        Number of top candidates considered per user.
+    calibration
+        How scores become probabilities if `on="probability"`: a method of `Calibration` or a `Calibration`.
+    min_precision
+        Guarantee at least this mean precision and show as much as possible. Pass this or `max_empty`.
+    max_empty
+        Guarantee at most this share of empty lists and show as little as possible.
+    over
+        Users over whom precision is averaged: "covered" users, who get a non-empty list, or all "users",
+        where an empty list has precision 1.
+    step
+        How far `update` moves the threshold after a batch: 1 moves it from one end to the other if the
+        shortfall is as large as possible. A larger step gives a tighter bound and less steady lists.
+    confidence
+        Probability that the guarantee holds.
+    on
+        What is compared with the threshold: "score" or "probability".
+    n_thresholds
+        Number of thresholds that are tested.
+    fallback
+        What to do if no threshold passes: None raises `InfeasibleError`, "empty" shows nothing.
+    seed
+        Seed of the random split of users into the two halves.
+
+    References
+    ----------
+    Angelopoulos, Bates, Candès, Jordan and Lei, "Learn then Test: Calibrating Predictive Algorithms to
+    Achieve Risk Control", 2021 (arXiv 2110.01052). The p-value is Hoeffding–Bentkus: Bates, Angelopoulos,
+    Lei, Malik and Jordan, "Distribution-Free, Risk-Controlling Prediction Sets", Journal of the ACM 2021.
+    `update`: Gibbs and Candès, "Adaptive Conformal Inference Under Distribution Shift", NeurIPS 2021;
+    Feldman, Ringel, Bates and Romano, "Achieving Risk Control in Online Learning Settings", TMLR 2023;
+    Angelopoulos, Candès and Tibshirani, "Conformal PID Control for Time Series Prediction", NeurIPS 2023.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    >>> cut = sl.cutoff.Guarantee(min_precision=0.1).fit(candidates, split.valid)
+    >>> print(cut.promise_.split(" (")[0])
+    mean precision over covered users is at least 10.0%, with confidence 95.0%
+    """
 
     min_precision: float | None = None
     max_empty: float | None = None
     over: str = "covered"
     step: float = 0.2
+    confidence: float = 0.95
+    on: str = "score"
+    n_thresholds: int = 25
+    fallback: str | None = None
+    seed: int = 0
+
+    rule = "The list stops where the requested guarantee would no longer hold."
+    flags = ("min_precision", "confidence")
+    warmup_params: ClassVar[dict[str, Any]] = {"min_precision": 0.01, "fallback": "empty"}
+    reason = "guarantee"
+    empty_reason = "guarantee"
 
     def _check_params(self) -> None:
         super()._check_params()
+        if (self.min_precision is None) == (self.max_empty is None):
+            raise ConfigError(
+                f"pass exactly one of min_precision and max_empty, got {short_repr(self.min_precision)} and "
+                f"{short_repr(self.max_empty)}; use two cutoffs for two guarantees."
+            )
+        levels = {"min_precision": self.min_precision, "max_empty": self.max_empty}
+        levels["confidence"] = self.confidence
+        for name, level in levels.items():
+            if level is not None:
+                check_interval(name, level, low=0, high=1, ends=False, advice="pass a share, such as 0.95.")
         check_interval("step", self.step, low=0, high=1, ends=False, advice="0.2 is usual.")
+        check_choice("over", self.over, OVER)
+        check_choice("on", self.on, ON)
+        check_whole(1, 10_000, n_thresholds=self.n_thresholds)
+        check_whole(0, MAX_SEED, seed=self.seed)
+        fallback: object = self.fallback  # may be anything; comparing an array would be ambiguous
+        is_empty = isinstance(fallback, str) and fallback == "empty"
+        if fallback is not None and (not is_empty or self.max_empty is not None):
+            raise ConfigError(
+                f"fallback must be None, or 'empty' with min_precision, got {short_repr(self.fallback)}; "
+                "choose one."
+            )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `fit` has been called."""
+        return "threshold_" in vars(self)
+
+    def _summary(self) -> str:
+        return f"{self.on} > {self.threshold_:.6g}; {self.promise_}" if "promise_" in vars(self) else ""
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
+        calibrated = ("calibration_",) if self.on == "probability" else ()
+        names = ("grid_", "p_values_", "threshold_", "promise_", "source_", *calibrated)
+        check_names(self.fitted(), names, (*FITTED_IDS, *ONLINE))
+        grid = check_array(vars(self), "grid_", np.float64, (None,), finite=False)
+        check_array(vars(self), "p_values_", np.float64, grid.shape, low=0, high=1)
+        check_float_value(vars(self), "threshold_")
+        check_text(vars(self), "promise_")
+        if self.source_ is not None:
+            check_text(vars(self), "source_")
         if any(name in vars(self) for name in ONLINE):
             check_names([name for name in vars(self) if name in ONLINE], ONLINE)
             check_float_value(vars(self), "start_", 0, 1)
             check_float_value(vars(self), "position_", 0, 1 + self.step)
             n = check_whole_value(vars(self), "n_updates_", 1, MAX_UPDATES)
             check_float_value(vars(self), "total_", 0, n)
+
+    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+        numbers = np.flatnonzero(labels.labeled).astype(np.int32)
+        shuffled = numbers[np.random.default_rng(self.seed).permutation(numbers.size)]
+        grid_half, test_half = labels.take(shuffled[::2]), labels.take(shuffled[1::2])
+        if self.on == "probability":
+            self._calibrate(grid_half, history)
+        self.grid_ = _grid(self._values(grid_half.lists, history), len(grid_half.lists), self.n_thresholds)
+        values = self._values(test_half.lists, history)
+        lengths = [count_above(values, test_half.lists, threshold) for threshold in self.grid_]
+        self.p_values_ = np.array([self._p_value(test_half, one) for one in lengths])
+        passed = np.flatnonzero(self._passed())
+        if not passed.size and self.fallback is None:
+            raise InfeasibleError(self._infeasible_message(len(test_half.lists)))
+        # the loosest threshold that keeps the precision, the strictest that avoids empty lists
+        at = (passed[-1] if self.max_empty is None else passed[0]) if passed.size else None
+        self.threshold_ = np.inf if at is None else float(self.grid_[at])
+        self.source_ = labels.lists.source
+        self.promise_ = self._promise(len(test_half.lists), feasible=at is not None)
 
     def update(
         self,
@@ -285,135 +402,6 @@ class OnlineCutoff(CalibratedCutoff):
             f"{limit} (the bound is {bound:.2%} now and falls like 1 / updates)"
         )
 
-
-OVER = ("covered", "users")
-MIN_ITEMS = 0.02  # the strictest threshold shows about this many items per user
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class Guarantee(OnlineCutoff):
-    """Guarantee a minimum precision, or a maximum share of empty lists, with a stated confidence.
-
-    The guarantee holds while users are exchangeable with those it was fitted on: the same product, the same
-    kind of users, the same season.
-
-    Parameters
-    ----------
-    n_candidates
-        Number of top candidates considered per user.
-    calibration
-        How scores become probabilities if `on="probability"`: a method of `Calibration` or a `Calibration`.
-    min_precision
-        Guarantee at least this mean precision and show as much as possible. Pass this or `max_empty`.
-    max_empty
-        Guarantee at most this share of empty lists and show as little as possible.
-    over
-        Users over whom precision is averaged: "covered" users, who get a non-empty list, or all "users",
-        where an empty list has precision 1.
-    step
-        How far `update` moves the threshold after a batch: 1 moves it from one end to the other if the
-        shortfall is as large as possible. A larger step gives a tighter bound and less steady lists.
-    confidence
-        Probability that the guarantee holds.
-    on
-        What is compared with the threshold: "score" or "probability".
-    n_thresholds
-        Number of thresholds that are tested.
-    fallback
-        What to do if no threshold passes: None raises `InfeasibleError`, "empty" shows nothing.
-    seed
-        Seed of the random split of users into the two halves.
-
-    References
-    ----------
-    Angelopoulos, Bates, Candès, Jordan and Lei, "Learn then Test: Calibrating Predictive Algorithms to
-    Achieve Risk Control", 2021 (arXiv 2110.01052). The p-value is Hoeffding–Bentkus: Bates, Angelopoulos,
-    Lei, Malik and Jordan, "Distribution-Free, Risk-Controlling Prediction Sets", Journal of the ACM 2021.
-    `update`: Gibbs and Candès, "Adaptive Conformal Inference Under Distribution Shift", NeurIPS 2021;
-    Feldman, Ringel, Bates and Romano, "Achieving Risk Control in Online Learning Settings", TMLR 2023;
-    Angelopoulos, Candès and Tibshirani, "Conformal PID Control for Time Series Prediction", NeurIPS 2023.
-
-    Examples
-    --------
-    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
-    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
-    >>> cut = sl.cutoff.Guarantee(min_precision=0.1).fit(candidates, split.valid)
-    >>> print(cut.promise_.split(" (")[0])
-    mean precision over covered users is at least 10.0%, with confidence 95.0%
-    """
-
-    confidence: float = 0.95
-    on: str = "score"
-    n_thresholds: int = 25
-    fallback: str | None = None
-    seed: int = 0
-
-    reason = "guarantee"
-    empty_reason = "guarantee"
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        if (self.min_precision is None) == (self.max_empty is None):
-            raise ConfigError(
-                f"pass exactly one of min_precision and max_empty, got {short_repr(self.min_precision)} and "
-                f"{short_repr(self.max_empty)}; use two cutoffs for two guarantees."
-            )
-        levels = {"min_precision": self.min_precision, "max_empty": self.max_empty}
-        levels["confidence"] = self.confidence
-        for name, level in levels.items():
-            if level is not None:
-                check_interval(name, level, low=0, high=1, ends=False, advice="pass a share, such as 0.95.")
-        check_choice("over", self.over, OVER)
-        check_choice("on", self.on, ON)
-        check_whole(1, 10_000, n_thresholds=self.n_thresholds)
-        check_whole(0, MAX_SEED, seed=self.seed)
-        fallback: object = self.fallback  # may be anything; comparing an array would be ambiguous
-        is_empty = isinstance(fallback, str) and fallback == "empty"
-        if fallback is not None and (not is_empty or self.max_empty is not None):
-            raise ConfigError(
-                f"fallback must be None, or 'empty' with min_precision, got {short_repr(self.fallback)}; "
-                "choose one."
-            )
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether `fit` has been called."""
-        return "threshold_" in vars(self)
-
-    def _summary(self) -> str:
-        return f"{self.on} > {self.threshold_:.6g}; {self.promise_}" if "promise_" in vars(self) else ""
-
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        calibrated = ("calibration_",) if self.on == "probability" else ()
-        names = ("grid_", "p_values_", "threshold_", "promise_", "source_", *calibrated)
-        check_names(self.fitted(), names, (*FITTED_IDS, *ONLINE))
-        grid = check_array(vars(self), "grid_", np.float64, (None,), finite=False)
-        check_array(vars(self), "p_values_", np.float64, grid.shape, low=0, high=1)
-        check_float_value(vars(self), "threshold_")
-        check_text(vars(self), "promise_")
-        if self.source_ is not None:
-            check_text(vars(self), "source_")
-
-    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
-        numbers = np.flatnonzero(labels.labeled).astype(np.int32)
-        shuffled = numbers[np.random.default_rng(self.seed).permutation(numbers.size)]
-        grid_half, test_half = labels.take(shuffled[::2]), labels.take(shuffled[1::2])
-        if self.on == "probability":
-            self._calibrate(grid_half, history)
-        self.grid_ = _grid(self._values(grid_half.lists, history), len(grid_half.lists), self.n_thresholds)
-        values = self._values(test_half.lists, history)
-        lengths = [count_above(values, test_half.lists, threshold) for threshold in self.grid_]
-        self.p_values_ = np.array([self._p_value(test_half, one) for one in lengths])
-        passed = np.flatnonzero(self._passed())
-        if not passed.size and self.fallback is None:
-            raise InfeasibleError(self._infeasible_message(len(test_half.lists)))
-        # the loosest threshold that keeps the precision, the strictest that avoids empty lists
-        at = (passed[-1] if self.max_empty is None else passed[0]) if passed.size else None
-        self.threshold_ = np.inf if at is None else float(self.grid_[at])
-        self.source_ = labels.lists.source
-        self.promise_ = self._promise(len(test_half.lists), feasible=at is not None)
-
     def check_source(self, source: str | None) -> None:
         """Raise ConfigError unless the model is the one that the guarantee was tested on.
 
@@ -463,7 +451,7 @@ class Guarantee(OnlineCutoff):
             return hoeffding_bentkus((~shown).mean() if lengths.size else 1.0, lengths.size, self.max_empty)
         ends = (test.lists.indptr[:-1] + lengths - 1)[shown]
         loss = np.zeros(lengths.size)
-        loss[shown] = 1 - test.hits[ends] / lengths[shown]
+        loss[shown] = 1 - test.prefixes.hits[ends] / lengths[shown]
         if self.over == "covered":  # given who is covered, the losses are still independent and identical
             loss = loss[shown]
         limit = 1.0 - (self.min_precision or 0.0)

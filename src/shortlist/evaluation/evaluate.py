@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import polars as pl
 
 from shortlist.core.engine import Engine, check_engine
-from shortlist.core.metrics import discounts
-from shortlist.core.params import check_fraction, check_whole, explain_call, short_repr
+from shortlist.core.metrics import Metric, discounts
+from shortlist.core.params import check_fraction, check_whole, short_repr
 from shortlist.core.ragged import read_only
 from shortlist.data.interactions import Interactions, warn_if_trained_on
 from shortlist.data.list_files import list_parts
@@ -28,7 +28,7 @@ from shortlist.evaluation.ground_truth import (
     RepeatCounts,
     as_chunks,
 )
-from shortlist.evaluation.report import METRICS, Report, TimedReport
+from shortlist.evaluation.report import Report, TimedReport
 from shortlist.kernels.lists import (
     UNIT,
     Chunk,
@@ -69,8 +69,6 @@ class WeightedReport(Report):
     >>> report.mean("recall"), report.mean("weighted_recall")
     (0.5, 0.9)
     """
-
-    metrics: ClassVar[tuple[str, ...]] = (*METRICS, *WEIGHTED_METRICS)
 
     gains: Doubles
     total_gains: Doubles
@@ -348,7 +346,6 @@ def evaluate(
 ) -> WeightedReport: ...
 @overload
 def evaluate(lists: RankedLists, truth: Interactions | Any, *, shown: RankedLists) -> ExposureReport: ...
-@explain_call
 def evaluate(
     lists: ListsOrChunks,
     truth: Interactions | Any,
@@ -440,7 +437,6 @@ def evaluate(
     return metrics.report()
 
 
-@explain_call
 def compare(
     results: Mapping[str, Lists | Report | Sequence[Lists | Report]],
     truth: Interactions | Any = None,
@@ -504,9 +500,10 @@ def compare(
         raise ConfigError(f"baseline must be one of {', '.join(results)}, got {baseline!r}; choose one.")
     wanted: object = metrics
     named = isinstance(wanted, Sequence) and not isinstance(wanted, str) and len(wanted) > 0
-    if not named or not all(one in (*METRICS, *WEIGHTED_METRICS) for one in map(str, metrics)):
+    if not named or not all(name in (*Metric.registry, *WEIGHTED_METRICS) for name in map(str, metrics)):
         raise ConfigError(
-            f"metrics must be a list of some of {', '.join(METRICS)}, got {metrics!r:.60}; choose from them."
+            f"metrics must be a list of some of {', '.join(Metric.registry)}, got {metrics!r:.60}; "
+            "choose from them."
         )
     check_fraction(level=level)
     check_whole(1, resamples=resamples, max_items=max_items)
