@@ -182,9 +182,9 @@ def monitor_runs(values: np.ndarray, level: float, promise: str, loss: float, se
     alarms, early, delays, since = 0, 0, [], []
     for run in range(n):
         rng = np.random.default_rng([seed, run])
-        monitor = sl.PromiseMonitor(
+        monitor = sl.GuaranteeMonitor(
             None if promise == "calibration" else level,
-            promise=promise,
+            guarantee=promise,
             false_alarms=FALSE_ALARMS,
             **({"tolerance": 0.0} if promise == "calibration" else {}),
         )

@@ -139,7 +139,7 @@ class ReciprocalRank(Metric):
         return np.divide(1, sums.first, where=sums.first > 0, out=np.zeros(sums.first.size))
 
 
-class Hits(Metric):
+class HitCount(Metric):
     """Number of hits."""
 
     name, title, is_share = "hits", "hits", False
@@ -149,7 +149,7 @@ class Hits(Metric):
         return sums.hits.astype(np.float64)
 
 
-class Length(Metric):
+class ListLength(Metric):
     """Number of shown items."""
 
     name, title, is_share, larger_is_better = "length", "length", False, False

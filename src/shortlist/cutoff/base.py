@@ -345,7 +345,7 @@ MAX_CHARS = 60  # of one parameter in a repr
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SavedEstimator(Estimator):
-    """An estimator that can be saved; its repr shows changed parameters and, in one line, what `fit` learned."""
+    """An estimator with a file; its repr shows changed parameters and, in one line, what `fit` learned."""
 
     def _summary(self) -> str:
         """What `fit` learned, in one line; empty before `fit`."""

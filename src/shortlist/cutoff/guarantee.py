@@ -23,7 +23,7 @@ from shortlist.data.lists import REASON_CODE, RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, InfeasibleError
 from shortlist.types import Bools, Doubles, Ints
 
-PROMISES = ("precision", "empty", "calibration")
+GUARANTEES = ("precision", "empty", "calibration")
 NOT_DECIDED = ("unknown_user", "no_candidates")  # the cutoff had nothing to decide
 
 
@@ -31,7 +31,7 @@ def list_values(
     lists: RankedLists,
     truth: Interactions | Any,
     users: Iterable[Any] | None,
-    promise: str,
+    guarantee: str,
     over: str = "covered",
 ) -> Doubles:
     """(n,) one value per list that counts, in the order of the lists.
@@ -43,14 +43,14 @@ def list_values(
     lists = without_exploration(lists)
     lengths = np.diff(lists.indptr)
     covered = (lengths > 0) & ~_has_reason(lists, ("fallback",))
-    if promise == "empty":
+    if guarantee == "empty":
         return (~covered)[~_has_reason(lists, NOT_DECIDED)].astype(np.float64)
     if truth is None:
-        raise DataError(f"{promise} needs truth, got None; pass what the users interacted with.")
+        raise DataError(f"{guarantee} needs truth, got None; pass what the users interacted with.")
     labels = label_lists(lists, Interactions.of(truth), users)
     safe = np.maximum(lengths, 1)
     precision = np.where(covered, labels.n_retrieved / safe, 1.0)
-    if promise == "precision":
+    if guarantee == "precision":
         return precision[labels.labeled & (covered if over == "covered" else True)]
     if lists.probabilities is None:
         raise DataError("calibration needs lists with probabilities, got none; calibrate the scores first.")
@@ -164,7 +164,7 @@ class Guarantee(CalibratedCutoff):
     >>> split = sl.split.last_basket(sl.load_dataset("sample"))
     >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
     >>> cut = sl.cutoff.Guarantee(min_precision=0.1).fit(candidates, split.valid)
-    >>> print(cut.promise_.split(" (")[0])
+    >>> print(cut.guarantee_.split(" (")[0])
     mean precision over covered users is at least 10.0%, with confidence 95.0%
     """
 
@@ -215,17 +215,17 @@ class Guarantee(CalibratedCutoff):
         return "threshold_" in vars(self)
 
     def _summary(self) -> str:
-        return f"{self.on} > {self.threshold_:.6g}; {self.promise_}" if "promise_" in vars(self) else ""
+        return f"{self.on} > {self.threshold_:.6g}; {self.guarantee_}" if "guarantee_" in vars(self) else ""
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
         calibrated = ("calibration_",) if self.on == "probability" else ()
-        names = ("grid_", "p_values_", "threshold_", "promise_", "source_", *calibrated)
+        names = ("grid_", "p_values_", "threshold_", "guarantee_", "source_", *calibrated)
         check_names(self.fitted(), names, (*FITTED_IDS, *ONLINE))
         grid = check_array(vars(self), "grid_", np.float64, (None,), finite=False)
         check_array(vars(self), "p_values_", np.float64, grid.shape, low=0, high=1)
         check_float_value(vars(self), "threshold_")
-        check_text(vars(self), "promise_")
+        check_text(vars(self), "guarantee_")
         if self.source_ is not None:
             check_text(vars(self), "source_")
         if any(name in vars(self) for name in ONLINE):
@@ -252,7 +252,7 @@ class Guarantee(CalibratedCutoff):
         at = (passed[-1] if self.max_empty is None else passed[0]) if passed.size else None
         self.threshold_ = np.inf if at is None else float(self.grid_[at])
         self.source_ = labels.lists.source
-        self.promise_ = self._promise(len(test_half.lists), feasible=at is not None)
+        self.guarantee_ = self._describe(len(test_half.lists), feasible=at is not None)
 
     def update(
         self,
@@ -288,7 +288,7 @@ class Guarantee(CalibratedCutoff):
         Raises
         ------
         DataError
-            If `truth` is missing although `min_precision` is promised.
+            If `truth` is missing although `min_precision` is guaranteed.
 
         Examples
         --------
@@ -315,7 +315,7 @@ class Guarantee(CalibratedCutoff):
         after |= {"n_updates_": before["n_updates_"] + 1, "total_": before["total_"] + rate}
         fresh = self.clone()
         vars(fresh).update(before | after)
-        vars(fresh)["promise_"] = fresh._online_promise()
+        vars(fresh)["guarantee_"] = fresh._describe_online()
         return fresh
 
     def bound(self, n_updates: int, *, delay: int = 0) -> float:
@@ -355,7 +355,7 @@ class Guarantee(CalibratedCutoff):
     def batch_rate(
         self, lists: RankedLists, truth: Interactions | Any = None, *, users: Iterable[Any] | None = None
     ) -> float | None:
-        """Compute the promised mean on one batch: the mean precision, or the share of empty lists.
+        """Compute the guaranteed mean on one batch: the mean precision, or the share of empty lists.
 
         Parameters
         ----------
@@ -375,8 +375,8 @@ class Guarantee(CalibratedCutoff):
         >>> sl.cutoff.Guarantee(min_precision=0.3).batch_rate(sl.RankedLists.from_frame(table), truth)
         0.5
         """
-        promise = "precision" if self.max_empty is None else "empty"
-        values = list_values(lists, truth, users, promise, self.over)
+        guarantee = "precision" if self.max_empty is None else "empty"
+        values = list_values(lists, truth, users, guarantee, self.over)
         return float(values.mean()) if values.size else None
 
     def _start(self) -> float:
@@ -387,18 +387,18 @@ class Guarantee(CalibratedCutoff):
         return position if self.max_empty is None else 1 - position
 
     def _level(self) -> tuple[float, float, float]:
-        """(promised level, largest shortfall of one batch, rate of a batch without any list that counts)."""
+        """(guaranteed level, largest shortfall of one batch, rate of a batch without any list that counts)."""
         if self.max_empty is not None:
             return self.max_empty, 1 - self.max_empty, 0.0
         level = self.min_precision or 0.0
         return level, level, 1.0
 
-    def _online_promise(self) -> str:
+    def _describe_online(self) -> str:
         n, name = self.need("n_updates_"), "precision" if self.max_empty is None else "share of empty lists"
         level, bound, mean = self._level()[0], self.bound(n), self.need("total_") / n
         limit = f"at least {level - bound:.2%}" if self.max_empty is None else f"at most {level + bound:.2%}"
         return (
-            f"mean {name} {mean:.2%} over {n:,} updates for a promised {level:.1%}; for any data it is "
+            f"mean {name} {mean:.2%} over {n:,} updates for a guaranteed {level:.1%}; for any data it is "
             f"{limit} (the bound is {bound:.2%} now and falls like 1 / updates)"
         )
 
@@ -481,7 +481,7 @@ class Guarantee(CalibratedCutoff):
         }[self.over]
         return f"{mean} is at least {self.min_precision:.1%}"
 
-    def _promise(self, n_users: int, *, feasible: bool) -> str:
+    def _describe(self, n_users: int, *, feasible: bool) -> str:
         if not feasible:
             return f"nothing is shown: no threshold guarantees that {self._target()}"
         what = "lists" if self.source_ is None else f"model {self.source_[:8]}"

@@ -576,12 +576,12 @@ class AlertReport(NamedTuple):
         Requests with at least one item.
     useless_lists
         Lists sent on a day without any relevant item: each is a mistake.
-    silent
+    empty
         Requests without a list.
-    right_silences
+    correct_empty
         Requests without a list and without a relevant item.
     f1
-        Mean F1 over all requests; a silent request without a relevant item counts 1, any other mistake 0.
+        Mean F1 over all requests; an empty list without a relevant item counts 1, any other mistake 0.
     """
 
     n_requests: int
@@ -590,8 +590,8 @@ class AlertReport(NamedTuple):
     relevant: int
     lists: int
     useless_lists: int
-    silent: int
-    right_silences: int
+    empty: int
+    correct_empty: int
     f1: float
 
     @property
@@ -632,18 +632,18 @@ def evaluate_alerts(days: Iterable[tuple[RankedLists, Interactions]]) -> AlertRe
         raise DataError("days must hold at least one pair of lists and truth, got none.")
     found = pl.concat(tables)
     sent, wanted, hits = pl.col("sent"), pl.col("wanted"), pl.col("hits")
-    silent = sent == 0
-    quiet = silent & (wanted == 0)
-    f1 = pl.when(quiet).then(1.0).otherwise(2 * hits / (sent + wanted).clip(1))
+    empty = sent == 0
+    correct = empty & (wanted == 0)
+    f1 = pl.when(correct).then(1.0).otherwise(2 * hits / (sent + wanted).clip(1))
     row = found.select(
         n_requests=pl.len(),
         messages=sent.sum(),
         useful=hits.sum(),
         relevant=wanted.sum(),
-        lists=(~silent).sum(),
-        useless_lists=(~silent & (wanted == 0)).sum(),
-        silent=silent.sum(),
-        right_silences=quiet.sum(),
+        lists=(~empty).sum(),
+        useless_lists=(~empty & (wanted == 0)).sum(),
+        empty=empty.sum(),
+        correct_empty=correct.sum(),
         f1=f1.mean(),
     ).row(0, named=True)
     return AlertReport(**row)
