@@ -104,7 +104,7 @@ def test_expected_utility_matches_the_observed_one():
 @pytest.mark.parametrize("kind", [ExpectedF1, ExpectedNDCG])
 def test_coverage_is_met_on_validation(kind):
     lists, truth, history = shoppers(7)
-    cut = kind(coverage=0.3).fit(lists, truth, history=history)
+    cut = kind(coverage=0.3, size="both").fit(lists, truth, history=history)
     shown = cut.apply(lists, history=history)
     assert 0.3 <= shown.cover_ratio < 0.32
     assert shown.at(int(np.argmin(shown.lengths))).reason == "below_floor"

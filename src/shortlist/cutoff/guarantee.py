@@ -387,7 +387,7 @@ class Guarantee(CalibratedCutoff):
         return position if self.max_empty is None else 1 - position
 
     def _level(self) -> tuple[float, float, float]:
-        """(guaranteed level, largest shortfall of one batch, rate of a batch without any list that counts)."""
+        """(guaranteed level, largest shortfall of a batch, rate of a batch without any list that counts)."""
         if self.max_empty is not None:
             return self.max_empty, 1 - self.max_empty, 0.0
         level = self.min_precision or 0.0

@@ -117,7 +117,7 @@ class GuaranteeMonitor:
     """Raise an alarm when a guaranteed mean no longer holds.
 
     If the guarantee holds, the probability that the monitor ever raises an alarm is at most `false_alarms`,
-    however often it is updated and looked at. The alarm names the update since which the guarantee seems to be
+    however often it is updated and looked at. The alarm names the update since which the guarantee seems
     broken, and stays until a new monitor is made. Memory does not grow with the number of updates.
 
     Parameters
