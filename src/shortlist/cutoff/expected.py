@@ -298,8 +298,8 @@ class ExpectedF1(ExpectedUtility):
         check_flag(count_empty_as_correct=self.count_empty_as_correct)
         if self.count_empty_as_correct and self.size not in ("auto", "probabilities"):
             raise ConfigError(
-                f"size must be 'auto' or 'probabilities' with count_empty_as_correct=True, got {self.size!r}; "
-                "the number of relevant items is that of the candidates of a request."
+                f"size must be 'auto' or 'probabilities' with count_empty_as_correct=True, got "
+                f"{self.size!r}; the number of relevant items is that of the candidates of a request."
             )
 
     def _choose(self, labels: Labels, p: Doubles, history: Interactions | None) -> str:
