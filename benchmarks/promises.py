@@ -24,7 +24,7 @@ from machine import RESULTS, describe, save_results
 import shortlist as sl
 from shortlist.auto.fit import in_history
 from shortlist.cutoff import Guarantee
-from shortlist.cutoff.candidates import Labels, label_lists
+from shortlist.cutoff.base import Labels, label_lists
 from shortlist.cutoff.threshold import count_above, running_minimum
 from shortlist.errors import InfeasibleError
 
@@ -182,9 +182,9 @@ def monitor_runs(values: np.ndarray, level: float, promise: str, loss: float, se
     alarms, early, delays, since = 0, 0, [], []
     for run in range(n):
         rng = np.random.default_rng([seed, run])
-        monitor = sl.PromiseMonitor(
+        monitor = sl.GuaranteeMonitor(
             None if promise == "calibration" else level,
-            promise=promise,
+            guarantee=promise,
             false_alarms=FALSE_ALARMS,
             **({"tolerance": 0.0} if promise == "calibration" else {}),
         )

@@ -103,7 +103,7 @@ value = ExpectedValue(gain=GAIN, cost=COST, calibration="isotonic", n_candidates
 value.fit(candidates, valid, users=valid_ids)
 
 # %% The test: ten mornings, over all readers and days.
-print("                          papers per mail  minutes gained  useful  right silences")
+print("                          papers per mail  minutes gained  useful  correct empty")
 gained: dict[str, list[int]] = {}
 for name, cut in {f"top {fixed.N} for all readers": fixed, "gain exceeds cost": value}.items():
     mails = {day: cut.apply(mornings[day]) for day in range(VALID_END, N_DAYS)}
@@ -111,10 +111,10 @@ for name, cut in {f"top {fixed.N} for all readers": fixed, "gain exceeds cost": 
     gained[name] = [
         minutes(mail, reads_of(range(day, day + 1)), readers.tolist()) for day, mail in mails.items()
     ]
-    silences = f"{report.right_silences} of {report.silent}"
+    empty = f"{report.correct_empty} of {report.empty}"
     print(
         f"{name:25} {report.messages / max(report.lists, 1):15.1f} {sum(gained[name]):15} "
-        f"{report.useful_share:7.0%} {silences:>15}"
+        f"{report.useful_share:7.0%} {empty:>15}"
     )
 
 # %% One reader's week: list lengths also depend on the day's candidates.

@@ -8,7 +8,7 @@ then the day's purchases are observed. One guarantee keeps the threshold of the 
 updated every evening. The cells (# %%) open as a notebook in most editors.
 """
 
-# %% Everything before the last two weeks is known; sl.fit keeps users back and tests the promise on them.
+# %% Everything before the last two weeks is known; sl.fit keeps users back and tests the guarantee on them.
 import argparse
 from datetime import timedelta
 
@@ -32,10 +32,10 @@ guarantee = sl.cutoff.Guarantee(min_precision=level, confidence=0.9)
 model = sl.fit(known, models="PersonalFrequency", budget="quick", cutoff=guarantee)
 first = model.cutoff_
 print(f"{model} on {known}")
-print(f"promise: {first.promise_.split(', for the model')[0]}")
+print(f"guarantee: {first.guarantee_.split(', for the model')[0]}")
 
 # %% Day by day: lists from what is known, then the purchases, then the evening's bookkeeping.
-monitors = {"fixed": sl.PromiseMonitor.of(first), "updated": sl.PromiseMonitor.of(first)}
+monitors = {"fixed": sl.GuaranteeMonitor.of(first), "updated": sl.GuaranteeMonitor.of(first)}
 days, rates = [], {"fixed": [], "updated": []}
 print("day         visitors  precision  covered  threshold   after update: precision  threshold")
 for number in range(14):
@@ -61,17 +61,17 @@ for number in range(14):
         f"{first.threshold_:9.4f}   {updated_rate:>23}  {cut.threshold_:9.4f}"
     )
 
-# %% What became of the promise.
+# %% What became of the guarantee.
 for name, monitor in monitors.items():
     print(f"{name:8} {monitor.summary()}")
-print(f"updated  {model.cutoff_.promise_}")
+print(f"updated  {model.cutoff_.guarantee_}")
 
 # %% The picture: precision of each day, with and without updates.
-curves = [Series("promised", days, [level] * len(days), 2, dotted=False)]
+curves = [Series("guaranteed", days, [level] * len(days), 2, dotted=False)]
 for style, (name, values) in enumerate(rates.items()):
     points = [(day, rate) for day, rate in zip(days, values, strict=True) if rate is not None]
     curves.append(Series(f"{name} threshold", *zip(*points, strict=True), style))
-title = f"Precision of two weeks, promised {level:.0%}"
+title = f"Precision of two weeks, guaranteed {level:.0%}"
 chart = line_chart(title, f"day since {start:%Y-%m-%d}", "precision", curves)
 figure = Figure(title, chart, tuple((one.name, one.style) for one in curves))
 if arguments.picture:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shortlist.auto.fit import fit as fit
     from shortlist.auto.tune import tune as tune
     from shortlist.core.engine import ThreadEngine as ThreadEngine
-    from shortlist.cutoff.monitor import PromiseMonitor as PromiseMonitor
+    from shortlist.cutoff.monitor import GuaranteeMonitor as GuaranteeMonitor
     from shortlist.data import filters as filters
     from shortlist.data.datasets import load_dataset as load_dataset
     from shortlist.data.files import read_interactions as read_interactions
@@ -68,7 +68,7 @@ _MODULES = {
     "PersonalFrequency": "shortlist.models.counting",
     "Popularity": "shortlist.models.counting",
     "PrecomputedScores": "shortlist.models.precomputed",
-    "PromiseMonitor": "shortlist.cutoff.monitor",
+    "GuaranteeMonitor": "shortlist.cutoff.monitor",
     "RankedLists": "shortlist.data.lists",
     "RayEngine": "shortlist.scale.engine",
     "TIFUKNN": "shortlist.models.tifuknn",

@@ -53,7 +53,7 @@ def test_the_deployed_model_is_the_tested_one_and_knows_all_events():
     model = fitted()
     assert model.cutoff_.source_ == model.fingerprint_
     assert model.history_.n_rows == DATA.n_rows
-    assert model.fingerprint_[:8] in model.cutoff_.promise_
+    assert model.fingerprint_[:8] in model.cutoff_.guarantee_
     assert model.recommend().lengths.sum() > 0
     assert "kept back" in model.selection_.validation
 
@@ -160,7 +160,7 @@ def test_lists_of_no_model_keep_their_promise_and_a_mixture_warns():
     lists = model.recommend(N=50)
     outside = sl.RankedLists.from_frame(lists.to_frame())
     guarantee = PROMISE.clone().fit(outside, split.valid)
-    assert "for the lists it was tested on" in guarantee.promise_
+    assert "for the lists it was tested on" in guarantee.guarantee_
     guarantee.apply(outside)
     with pytest.warns(DataWarning, match="tested on lists of no known model"):
         guarantee.apply(lists)

@@ -1,12 +1,16 @@
 """Generalized linear models against a general optimizer."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-from shortlist.core.glm import LOGISTIC, POISSON, AdditiveLogistic, fit_item_weights, glm_fit
+from shortlist.core.glm import LOGISTIC, POISSON, AdditiveLogistic, fit_item_weights, glm_fit, newton
 from shortlist.errors import DataError, TrainingError
 
 
@@ -97,3 +101,44 @@ def test_item_weights_by_hand():
 def test_item_weights_without_a_solution_are_refused():
     with pytest.raises(DataError, match="not positive definite; raise reg"):
         fit_item_weights(csr_array(np.ones((1, 2))), 0.0)
+
+
+FIT_AND_SAVE = """
+import hashlib, sys
+import shortlist as sl
+split = sl.split.last_basket(sl.load_dataset("sample"))
+model = sl.PersonalFrequency().fit(split.train)
+cut = sl.cutoff.ExpectedF1(calibration="features")
+model.set_cutoff(cut.fit(model.recommend(N=50), split.valid, history=split.train)).save(sys.argv[1])
+print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())
+"""
+
+
+def test_saved_files_do_not_depend_on_the_threads_of_any_library(tmp_path):
+    """BLAS splits long sums by the number of its threads, which changes their last bits."""
+    digests = set()
+    for name, n_threads in [("OMP_NUM_THREADS", 1), ("OPENBLAS_NUM_THREADS", 1), ("OPENBLAS_NUM_THREADS", 2)]:
+        settings = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
+        command = [sys.executable, "-c", FIT_AND_SAVE, str(tmp_path / f"{name}{n_threads}")]
+        run = subprocess.run(
+            command, env=settings | {name: str(n_threads)}, capture_output=True, text=True, check=True
+        )
+        digests.add(run.stdout)
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_newton_solves_many_problems_at_once(seed):
+    """Each row is a problem of its own: the sum of cosh(x - center) over its parameters."""
+    centers = np.random.default_rng(seed).normal(size=(5, 2)) * 3
+
+    def derivatives(x):
+        return np.sinh(x - centers), np.cosh(x - centers)[:, :, None] * np.eye(2)
+
+    found = newton(np.zeros((5, 2)), lambda x: np.cosh(x - centers).sum(axis=1), derivatives, tolerance=1e-14)
+    np.testing.assert_allclose(found, centers, atol=1e-6)
+
+
+def test_newton_refuses_what_is_not_convex():
+    with pytest.raises(TrainingError, match="did not converge"):
+        newton(np.ones((1, 1)), lambda x: -(x[:, 0] ** 2), lambda x: (-2 * x, np.full((1, 1, 1), -2.0)))

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from shortlist.core.metrics import (
     AT_N,
+    Metric,
     calibration_error,
     discounts,
     f1_at_n,
     ideal_dcg,
-    prefix_f1,
-    prefix_hits,
-    prefix_ndcg,
+    prefix_sums,
     sums_at_n,
 )
 from tests.evaluation import naive
@@ -29,6 +28,10 @@ RELEVANT = np.array([False, True, True, True])
 N_RELEVANT = np.array([2, 5, 3], np.int32)
 
 
+def of_prefixes(name, indptr, relevant, n_relevant, max_items=20):
+    return Metric.registry[name].values(prefix_sums(indptr, relevant, n_relevant, max_items))
+
+
 def test_discounts_and_ideal_by_hand():
     assert discounts(3).tolist() == pytest.approx([1, LOG3, 1 / 2])
     assert ideal_dcg(3).tolist() == pytest.approx([0, 1, 1 + LOG3, 1.5 + LOG3])
@@ -37,16 +40,25 @@ def test_discounts_and_ideal_by_hand():
 
 
 def test_prefix_hits_by_hand():
-    assert prefix_hits(INDPTR, RELEVANT).tolist() == [0, 1, 2, 1]
+    assert prefix_sums(INDPTR, RELEVANT, N_RELEVANT).hits.tolist() == [0, 1, 2, 1]
 
 
 def test_prefix_f1_by_hand():
-    assert prefix_f1(INDPTR, RELEVANT, N_RELEVANT).tolist() == pytest.approx([0, 2 / 4, 4 / 5, 2 / 4])
+    assert of_prefixes("f1", INDPTR, RELEVANT, N_RELEVANT).tolist() == pytest.approx([0, 2 / 4, 4 / 5, 2 / 4])
 
 
 def test_prefix_ndcg_by_hand():
     expected = [0, LOG3 / (1 + LOG3), (LOG3 + 1 / 2) / (1 + LOG3), 1]
-    assert prefix_ndcg(INDPTR, RELEVANT, N_RELEVANT).tolist() == pytest.approx(expected)
+    assert of_prefixes("ndcg_paper", INDPTR, RELEVANT, N_RELEVANT).tolist() == pytest.approx(expected)
+
+
+def test_fair_ndcg_of_prefixes_never_falls():
+    """Its denominator is that of the user, not that of the length."""
+    best = 1 + LOG3
+    expected = [0, LOG3 / best, (LOG3 + 1 / 2) / best, 1 / (best + 1 / 2)]
+    assert of_prefixes("ndcg", INDPTR, RELEVANT, N_RELEVANT).tolist() == pytest.approx(expected)
+    capped = [0, LOG3 / best, LOG3 / best, 1 / best]  # at most two items would be shown
+    assert of_prefixes("ndcg", INDPTR, RELEVANT, N_RELEVANT, 2).tolist() == pytest.approx(capped)
 
 
 def test_sums_at_n_by_hand():
@@ -70,13 +82,15 @@ def test_sums_over_selected_lists():
 def test_lists_without_relevant_items_add_zero():
     found = sums_at_n(np.array([0, 2]), np.zeros(2, np.bool_), np.zeros(1, np.int32), 2, max_items=2)
     assert found[:, :-1].tolist() == [[0.0] * 5] * 2
-    assert prefix_ndcg(np.array([0, 2]), np.zeros(2, np.bool_), np.zeros(1, np.int32)).tolist() == [0, 0]
+    assert of_prefixes(
+        "ndcg_paper", np.array([0, 2]), np.zeros(2, np.bool_), np.zeros(1, np.int32)
+    ).tolist() == [0, 0]
 
 
 def test_no_lists_at_all():
     nothing = np.zeros(1, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.int32)
-    assert prefix_f1(*nothing).size == 0
-    assert prefix_ndcg(*nothing).size == 0
+    assert of_prefixes("f1", *nothing).size == 0
+    assert of_prefixes("ndcg_paper", *nothing).size == 0
     assert f1_at_n(*nothing, 3).tolist() == [0, 0, 0]
 
 
@@ -90,7 +104,10 @@ def test_prefixes_match_the_plain_definitions(lists):
         for (hits, _), size in zip(lists, n_relevant.tolist(), strict=True)
         for k in range(1, len(hits) + 1)
     ]
-    f1, ndcg = prefix_f1(indptr, relevant, n_relevant), prefix_ndcg(indptr, relevant, n_relevant)
+    f1, ndcg = (
+        of_prefixes("f1", indptr, relevant, n_relevant),
+        of_prefixes("ndcg_paper", indptr, relevant, n_relevant),
+    )
     assert f1.tolist() == pytest.approx([row["f1"] for row in expected])
     assert ndcg.tolist() == pytest.approx([row["ndcg_paper"] for row in expected])
     at_n = np.zeros(10)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.basket_size import BasketSize
-from shortlist.cutoff.candidates import label_lists
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 
 from shortlist.cutoff import Boundary, Threshold, top_candidates
-from shortlist.cutoff.candidates import label_lists
+from shortlist.cutoff.base import label_lists
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, NotFittedError
 

@@ -8,9 +8,9 @@ import pytest
 from scipy.optimize import minimize
 
 from shortlist.cutoff import Calibration, ExpectedF1, correct_prior, reliability, top_candidates
+from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import AUTO_METHODS, isotonic_fit, isotonic_predict
-from shortlist.cutoff.candidates import label_lists
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError
 

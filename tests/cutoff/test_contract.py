@@ -444,3 +444,34 @@ def test_a_list_of_all_candidates_does_not_claim_that_the_next_one_is_worse(name
     named = np.isin(shown.reason, [REASON_CODE["all_candidates"], REASON_CODE["top_n"]])
     assert named[whole].all()
     assert not (shown.reason == REASON_CODE["all_candidates"])[~whole].any()
+
+
+def test_classes_are_found_by_name():
+    own = {
+        "Boundary",
+        "ExpectedF1",
+        "ExpectedNDCG",
+        "ExpectedValue",
+        "FixedN",
+        "Guarantee",
+        "PerK",
+        "Threshold",
+    }
+    classes = Cutoff.classes()
+    assert own <= classes.keys()
+    assert not {"Cutoff", "CalibratedCutoff", "ExpectedUtility"} & classes.keys()
+    for name in own:
+        assert classes[name].rule.endswith(".")
+        cutoff = classes[name](**classes[name].warmup_params)
+        assert set(classes[name].flags) <= cutoff.get_params().keys()
+
+
+def test_cutoffs_of_other_libraries_are_found():
+    class Shortest(FixedN):
+        """Not part of this library."""
+
+    try:
+        assert Cutoff.classes()["Shortest"] is Shortest
+        assert Cutoff.classes()["FixedN"] is FixedN
+    finally:
+        del Cutoff.registry["Shortest"]

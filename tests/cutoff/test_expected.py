@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shortlist.cutoff import ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN, top_candidates
+from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.basket_size import BasketSize
-from shortlist.cutoff.candidates import label_lists
 from shortlist.cutoff.threshold import user_utilities
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
@@ -98,13 +98,13 @@ def test_expected_utility_matches_the_observed_one():
     cut = ExpectedF1(size="both").fit(lists, truth, history=history)
     curve = cut.expected_utility(lists, history=history)
     known = label_lists(lists, truth)
-    assert curve[known.rows].mean() == pytest.approx(known.f1()[known.rows].mean(), rel=0.08)
+    assert curve[known.rows].mean() == pytest.approx(known.utilities("f1")[known.rows].mean(), rel=0.08)
 
 
 @pytest.mark.parametrize("kind", [ExpectedF1, ExpectedNDCG])
 def test_coverage_is_met_on_validation(kind):
     lists, truth, history = shoppers(7)
-    cut = kind(coverage=0.3).fit(lists, truth, history=history)
+    cut = kind(coverage=0.3, size="both").fit(lists, truth, history=history)
     shown = cut.apply(lists, history=history)
     assert 0.3 <= shown.cover_ratio < 0.32
     assert shown.at(int(np.argmin(shown.lengths))).reason == "below_floor"

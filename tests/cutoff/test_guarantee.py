@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from shortlist.cutoff import Guarantee, top_candidates
-from shortlist.cutoff.candidates import label_lists
+from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.guarantee import hoeffding_bentkus
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, InfeasibleError
@@ -72,7 +72,7 @@ def test_infeasible_precision_is_refused(over):
         cut.fit(top_candidates(scores), truth)
     cut.set_params(fallback="empty").fit(top_candidates(scores), truth)
     assert cut.apply(top_candidates(scores)).cover_ratio == 0
-    assert cut.promise_.startswith("nothing is shown")
+    assert cut.guarantee_.startswith("nothing is shown")
 
 
 def test_users_without_candidates_make_max_empty_infeasible():
@@ -81,12 +81,12 @@ def test_users_without_candidates_make_max_empty_infeasible():
         Guarantee(max_empty=0.05).fit(lists.head(np.where(np.arange(100) < 50, 0, N_ITEMS)), truth)
 
 
-def test_promise_states_level_and_assumption():
+def test_guarantee_states_level_and_assumption():
     lists, truth = world(np.random.default_rng(2), 400)
     cut = Guarantee(min_precision=0.4).fit(lists, truth)
-    assert "precision over covered users is at least 40.0%" in cut.promise_
-    assert "tested on 200 users" in cut.promise_
-    assert "as long as users stay exchangeable" in cut.promise_
+    assert "precision over covered users is at least 40.0%" in cut.guarantee_
+    assert "tested on 200 users" in cut.guarantee_
+    assert "as long as users stay exchangeable" in cut.guarantee_
     assert "exchangeable" in Guarantee.__doc__
     assert cut.apply(lists).at(0).reason == "guarantee"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shortlist.cutoff.candidates import label_lists
+from shortlist.cutoff.base import label_lists
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -34,14 +34,14 @@ def test_users_and_items_are_matched_by_id():
 
 
 def test_f1_counts_relevant_items_that_are_not_candidates():
-    utility = label_lists(LISTS, TRUTH).f1()
+    utility = label_lists(LISTS, TRUTH).utilities("f1")
     assert utility[:5] == pytest.approx([2 / 3, 2 / 4, 4 / 5, 0, 2 / 4])
     assert np.isnan(utility[5])
 
 
 def test_ndcg_is_relative_to_an_ideal_list_of_the_same_length():
     second, third = 1 / np.log2(3), 1 / np.log2(4)
-    utility = label_lists(LISTS, TRUTH).ndcg()
+    utility = label_lists(LISTS, TRUTH).utilities("ndcg_paper")
     assert utility[:5] == pytest.approx(
         [1, 1 / (1 + second), (1 + third) / (1 + second), 0, second / (1 + second)]
     )
@@ -63,7 +63,7 @@ def test_named_users_without_truth_are_labeled():
     known = label_lists(LISTS, TRUTH, users=["dan", "ann", "unknown"])
     assert known.labeled.tolist() == [True, True, True, True]
     assert known.n_relevant.tolist() == [2, 2, 1, 0]
-    assert known.f1()[5] == known.ndcg()[5] == 0
+    assert known.utilities("f1")[5] == known.utilities("ndcg_paper")[5] == 0
     assert known.take(np.array([3], np.int32)).labeled.tolist() == [True]
     with pytest.raises(DataError, match="users must name users who have lists, got none"):
         label_lists(LISTS, TRUTH, users=["unknown"])

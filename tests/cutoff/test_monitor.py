@@ -1,4 +1,4 @@
-"""PromiseMonitor: few false alarms however often one looks, fast alarms after a change, and a round trip."""
+"""GuaranteeMonitor: few false alarms however often one looks, fast alarms after a change, a round trip."""
 
 import json
 
@@ -27,7 +27,7 @@ SHOWN = table(
 
 
 def watch(values, **options):
-    monitor = sl.PromiseMonitor(**options)
+    monitor = sl.GuaranteeMonitor(**options)
     for batch in values:
         monitor.update(batch)
     return monitor
@@ -38,9 +38,9 @@ def watch(values, **options):
     [
         ({"level": 0.3}, lambda rng, n: (rng.random(n) < 0.3).astype(float)),
         ({"level": 0.05}, lambda rng, n: (rng.random(n) < 0.25) / 5),
-        ({"level": 0.2, "promise": "empty"}, lambda rng, n: (rng.random(n) < 0.2).astype(float)),
+        ({"level": 0.2, "guarantee": "empty"}, lambda rng, n: (rng.random(n) < 0.2).astype(float)),
         (
-            {"promise": "calibration", "tolerance": 0.0},
+            {"guarantee": "calibration", "tolerance": 0.0},
             lambda rng, n: (rng.random(n) < 0.4) - 0.4,
         ),
     ],
@@ -67,9 +67,9 @@ def test_alarm_soon_after_a_change_even_after_a_long_good_period(good):
 @pytest.mark.parametrize("bias", [-0.1, 0.1])
 def test_calibration_alarm_in_both_directions(bias):
     rng = np.random.default_rng(2)
-    monitor = watch([(rng.random(200) < 0.4 + bias) - 0.4 for _ in range(20)], promise="calibration")
+    monitor = watch([(rng.random(200) < 0.4 + bias) - 0.4 for _ in range(20)], guarantee="calibration")
     assert monitor.status == "alarm"
-    fine = watch([(rng.random(200) < 0.4) - 0.4 for _ in range(20)], promise="calibration")
+    fine = watch([(rng.random(200) < 0.4) - 0.4 for _ in range(20)], guarantee="calibration")
     assert fine.status == "holds"
 
 
@@ -93,18 +93,18 @@ def test_no_bet_can_lose_everything():
 
 
 def test_lists_give_one_value_per_list():
-    precision = sl.PromiseMonitor(0.1).update(SHOWN, TRUTH, users=["cat"])
+    precision = sl.GuaranteeMonitor(0.1).update(SHOWN, TRUTH, users=["cat"])
     assert precision.mean == pytest.approx((0.5 + 0) / 2)
-    everyone = sl.PromiseMonitor(0.1, over="users").update(SHOWN, TRUTH, users=["cat"])
+    everyone = sl.GuaranteeMonitor(0.1, over="users").update(SHOWN, TRUTH, users=["cat"])
     assert everyone.mean == pytest.approx((0.5 + 0 + 1) / 3)
-    assert sl.PromiseMonitor(0.5, promise="empty").update(SHOWN).mean == pytest.approx(1 / 3)
-    calibration = sl.PromiseMonitor(promise="calibration").update(SHOWN, TRUTH)
+    assert sl.GuaranteeMonitor(0.5, guarantee="empty").update(SHOWN).mean == pytest.approx(1 / 3)
+    calibration = sl.GuaranteeMonitor(guarantee="calibration").update(SHOWN, TRUTH)
     assert calibration.mean == pytest.approx(((0.5 - 0.4) + (0 - 0.5)) / 2)
 
 
 def test_the_monitor_of_a_guarantee_watches_its_level():
-    assert sl.PromiseMonitor.of(Guarantee(max_empty=0.2)).promise == "empty"
-    monitor = sl.PromiseMonitor.of(Guarantee(min_precision=0.4, over="users"), false_alarms=0.01)
+    assert sl.GuaranteeMonitor.of(Guarantee(max_empty=0.2)).guarantee == "empty"
+    monitor = sl.GuaranteeMonitor.of(Guarantee(min_precision=0.4, over="users"), false_alarms=0.01)
     assert (monitor.level, monitor.over, monitor.false_alarms) == (0.4, "users", 0.01)
 
 
@@ -113,7 +113,7 @@ def test_round_trip_through_json_continues_where_it_was():
     batches = [rng.random(60) < (0.35 if day < 8 else 0.1) for day in range(14)]
     whole = watch(batches, level=0.3)
     half = watch(batches[:7], level=0.3)
-    half = sl.PromiseMonitor.from_dict(json.loads(json.dumps(half.to_dict(), allow_nan=False)))
+    half = sl.GuaranteeMonitor.from_dict(json.loads(json.dumps(half.to_dict(), allow_nan=False)))
     for batch in batches[7:]:
         half.update(batch)
     assert half.summary() == whole.summary()
@@ -127,32 +127,33 @@ def test_memory_is_bounded_and_the_last_update_is_kept():
 
 
 def test_status_without_data():
-    monitor = sl.PromiseMonitor(0.3)
+    monitor = sl.GuaranteeMonitor(0.3)
     assert (monitor.status, monitor.since, monitor.mean, monitor.p_value) == ("no data", None, None, 1.0)
     assert monitor.update([]).status == "no data"
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"level": 0}, {"level": 1.5}, {"level": 0.3, "promise": "recall"}, {"level": 0.3, "false_alarms": 1},
-     {"level": 0.3, "promise": "calibration"}, {"level": 0.3, "over": "all"}],
+    [{}, {"level": 0}, {"level": 1.5}, {"level": 0.3, "guarantee": "recall"},
+     {"level": 0.3, "false_alarms": 1}, {"level": 0.3, "guarantee": "calibration"},
+     {"level": 0.3, "over": "all"}],
 )  # fmt: skip
 def test_invalid_parameters_are_refused(options):
     with pytest.raises(ConfigError):
-        sl.PromiseMonitor(**options)
+        sl.GuaranteeMonitor(**options)
 
 
 @pytest.mark.parametrize("values", [[2.0], [-0.1], [np.nan], ["a"], [[0.5]], 0.5, None])
 def test_invalid_values_are_refused(values):
     with pytest.raises(DataError, match="numbers from 0 to 1"):
-        sl.PromiseMonitor(0.3).update(values)
+        sl.GuaranteeMonitor(0.3).update(values)
 
 
 def test_missing_truth_and_probabilities_are_refused():
     with pytest.raises(DataError, match="precision needs truth"):
-        sl.PromiseMonitor(0.3).update(SHOWN)
+        sl.GuaranteeMonitor(0.3).update(SHOWN)
     with pytest.raises(DataError, match="needs lists with probabilities"):
-        sl.PromiseMonitor(promise="calibration").update(
+        sl.GuaranteeMonitor(guarantee="calibration").update(
             table(user_id=["ann"], item_id=["tea"], rank=[1]), TRUTH
         )
 
@@ -162,28 +163,28 @@ def test_missing_truth_and_probabilities_are_refused():
 )
 def test_other_dictionaries_are_refused(values):
     with pytest.raises(DataError, match="dictionary from to_dict"):
-        sl.PromiseMonitor.from_dict(values)
+        sl.GuaranteeMonitor.from_dict(values)
 
 
 def test_states_of_other_sizes_are_refused():
-    values = sl.PromiseMonitor(0.3).update([1, 0]).to_dict()
+    values = sl.GuaranteeMonitor(0.3).update([1, 0]).to_dict()
     for starts in (values["state"]["starts"][1:], [*values["state"]["starts"], ""]):
         with pytest.raises(DataError, match="got other sizes"):
-            sl.PromiseMonitor.from_dict({**values, "state": {**values["state"], "starts": starts}})
-    other = sl.PromiseMonitor(promise="calibration").update([0.1]).to_dict()
+            sl.GuaranteeMonitor.from_dict({**values, "state": {**values["state"], "starts": starts}})
+    other = sl.GuaranteeMonitor(guarantee="calibration").update([0.1]).to_dict()
     with pytest.raises(DataError, match="got other sizes"):
-        sl.PromiseMonitor.from_dict({**values, "state": other["state"]})
+        sl.GuaranteeMonitor.from_dict({**values, "state": other["state"]})
 
 
 @pytest.mark.parametrize("bias", [-0.03, 0.03])
 def test_a_bias_within_the_tolerance_is_no_alarm(bias):
-    fine = watch([np.full(50, bias)] * 40, promise="calibration", tolerance=0.05)
+    fine = watch([np.full(50, bias)] * 40, guarantee="calibration", tolerance=0.05)
     assert fine.status == "holds"
     assert fine.p_value == 1.0
-    assert watch([np.full(50, bias)] * 40, promise="calibration", tolerance=0.0).status == "alarm"
+    assert watch([np.full(50, bias)] * 40, guarantee="calibration", tolerance=0.0).status == "alarm"
 
 
-def test_the_summary_says_whether_the_promise_holds():
+def test_the_summary_says_whether_the_guarantee_holds():
     assert "holds after 2 updates with 4 lists" in watch([[1, 1], [1, 0]], level=0.3).summary()
     broken = watch([[0.0] * 100] * 10, level=0.3).summary()
     assert "broken since" in broken
@@ -191,6 +192,6 @@ def test_the_summary_says_whether_the_promise_holds():
 
 
 def test_long_labels_are_cut():
-    monitor = sl.PromiseMonitor(0.9).update([0.0] * 200, at="x" * 300)
+    monitor = sl.GuaranteeMonitor(0.9).update([0.0] * 200, at="x" * 300)
     assert monitor.alarm_at is not None
     assert len(monitor.alarm_at) == 80

@@ -83,7 +83,7 @@ def test_update_returns_a_new_guarantee_and_prints_the_bound():
     assert cut.threshold_ == before
     assert "n_updates_" not in cut.fitted()
     assert after.threshold_ > before
-    assert "over 1 updates for a promised 50.0%; for any data it is at least" in after.promise_
+    assert "over 1 updates for a guaranteed 50.0%; for any data it is at least" in after.guarantee_
 
 
 def test_updated_guarantee_is_saved(tmp_path):
@@ -158,9 +158,9 @@ def test_the_bound_starts_from_the_distance_to_the_safe_end(params):
         cut.bound(0)
 
 
-def test_the_promise_names_what_is_promised():
+def test_the_guarantee_names_what_is_promised():
     lists, truth = batch(np.random.default_rng(3), 0.0)
     names = {"min_precision": "mean precision", "max_empty": "mean share of empty lists"}
     for param, name in names.items():
         cut = fitted(**{param: 0.4})
-        assert cut.update(cut.apply(lists), truth, users=truth.users.values).promise_.startswith(name)
+        assert cut.update(cut.apply(lists), truth, users=truth.users.values).guarantee_.startswith(name)

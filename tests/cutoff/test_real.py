@@ -5,7 +5,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cutoff import ExpectedF1, FixedN, reliability, top_candidates
-from shortlist.cutoff.candidates import label_lists
+from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.threshold import user_utilities
 
 

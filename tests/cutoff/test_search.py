@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from shortlist.core.metrics import metrics_of_length
 from shortlist.cutoff import FixedN, Threshold, top_candidates
-from shortlist.cutoff.candidates import label_lists
+from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.threshold import (
     choose_by_standard_error,
     count_above,
@@ -17,6 +18,7 @@ from shortlist.cutoff.threshold import (
 )
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
+from shortlist.evaluation import best_fixed_n, fixed_n_curve
 
 tables = arrays(
     np.float32, (5, 6), elements=st.sampled_from([-np.inf, -1.0, 0.0, 0.25, 0.5, 0.75, 2.0, np.inf])
@@ -31,7 +33,7 @@ def all_thresholds(lists, known, target):
     return max(user_utilities(known, one, target).mean() for one in lengths)
 
 
-@pytest.mark.parametrize("target", ["f1", "ndcg"])
+@pytest.mark.parametrize("target", metrics_of_length())
 @given(scores=tables, y=outcomes)
 def test_threshold_is_optimal(target, scores, y):
     lists, truth = top_candidates(scores), Interactions.from_csr(y)
@@ -41,7 +43,7 @@ def test_threshold_is_optimal(target, scores, y):
     assert utility == pytest.approx(all_thresholds(lists, known, target), abs=1e-12)
 
 
-@pytest.mark.parametrize("target", ["f1", "ndcg"])
+@pytest.mark.parametrize("target", metrics_of_length())
 @given(scores=tables, y=outcomes)
 def test_length_is_optimal(target, scores, y):
     truth = Interactions.from_csr(y)
@@ -52,6 +54,16 @@ def test_length_is_optimal(target, scores, y):
         max(utilities), abs=1e-12
     )
     assert 1 + int(np.argmax(np.array(utilities) >= max(utilities) - 1e-12)) == cut.N_
+
+
+@pytest.mark.parametrize("target", metrics_of_length())
+@pytest.mark.parametrize("seed", range(5))
+def test_served_length_is_the_one_that_evaluation_reports(target, seed):
+    rng = np.random.default_rng(seed)
+    lists = top_candidates(rng.random((60, 40)))
+    truth = Interactions.from_csr(rng.random((60, 40)) < 0.1)
+    reported = best_fixed_n(fixed_n_curve(lists, truth, range(1, 41)), target)
+    assert reported == FixedN(target=target).fit(lists, truth).N_
 
 
 @given(scores=tables, coverage=st.floats(0, 1))

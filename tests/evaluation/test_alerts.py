@@ -26,7 +26,7 @@ def test_two_days_by_hand():
     report = evaluate_alerts(zip([first, second], truth, strict=True))
     assert report._asdict() == {
         "n_requests": 6, "messages": 4, "useful": 1, "relevant": 3, "lists": 3, "useless_lists": 2,
-        "silent": 3, "right_silences": 2, "f1": pytest.approx((2 / 4 + 0 + 1 + 1 + 0 + 0) / 6),
+        "empty": 3, "correct_empty": 2, "f1": pytest.approx((2 / 4 + 0 + 1 + 1 + 0 + 0) / 6),
     }  # fmt: skip
     assert report.useful_share == 0.25
 
@@ -75,8 +75,8 @@ class TestChangingCandidates:
         cut = ExpectedF1(n_candidates=self.N_ITEMS, calibration="platt", **params)
         return cut.fit(wide, self.truth(relevant, columns), users=range(self.N_USERS))
 
-    def test_silence_is_right_more_often_than_any_fixed_length(self):
-        cut = self.fitted(silence=True)
+    def test_an_empty_list_is_correct_more_often_than_any_fixed_length(self):
+        cut = self.fitted(count_empty_as_correct=True)
         days = list(self.days(*self.world(2), seed=3))
         found = evaluate_alerts([(cut.apply(lists), truth) for lists, truth in days])
         always = [evaluate_alerts([(lists.head(n), truth) for lists, truth in days]) for n in range(4)]
@@ -85,11 +85,11 @@ class TestChangingCandidates:
         assert found.n_requests == 10 * self.N_USERS
         assert found.f1 > max(report.f1 for report in always) + 0.02
         assert found.f1 > other.f1 + 0.02
-        assert found.silent > 0
-        assert found.right_silences / found.silent > 0.6
+        assert found.empty > 0
+        assert found.correct_empty / found.empty > 0.6
 
     def test_the_number_of_relevant_items_is_that_of_the_days_candidates(self):
-        cut = self.fitted(silence=True)
+        cut = self.fitted(count_empty_as_correct=True)
         expected, observed = [], []
         for lists, truth in self.days(*self.world(4), seed=5):
             expected.append(float(cut._probabilities(lists, None).sum()))
@@ -98,4 +98,6 @@ class TestChangingCandidates:
 
     def test_the_size_must_not_count_other_items(self):
         with pytest.raises(ConfigError, match="size must be 'auto' or 'probabilities'"):
-            ExpectedF1(silence=True, size="history").fit(np.eye(3), Interactions.from_tuples([(0, 0)]))
+            ExpectedF1(count_empty_as_correct=True, size="history").fit(
+                np.eye(3), Interactions.from_tuples([(0, 0)])
+            )

@@ -158,7 +158,7 @@ def test_cutoffs_that_need_all_outcomes_are_refused(cut):
 
 
 def test_guarantee_from_a_log_is_never_better_than_it_should_be():
-    """Items that were not shown count as misses, so the promise also holds on all outcomes."""
+    """Items that were not shown count as misses, so the guarantee also holds on all outcomes."""
     cut = Guarantee(min_precision=0.5, n_candidates=N_ITEMS).fit(CANDIDATES, SEEN, shown=SHOWN)
     candidates, everything, _, _ = log(np.random.default_rng(99))
     true = sl.evaluate(cut.apply(candidates), everything, users=everything.users.values)
@@ -167,7 +167,7 @@ def test_guarantee_from_a_log_is_never_better_than_it_should_be():
 
 
 def test_monitor_counts_every_user_who_was_shown_a_list():
-    monitor = sl.PromiseMonitor(0.1).update(SHOWN, SEEN, shown=True)
+    monitor = sl.GuaranteeMonitor(0.1).update(SHOWN, SEEN, shown=True)
     base = Threshold(threshold=1.0).apply(CANDIDATES)
     true = sl.evaluate(base, EVERYTHING, users=EVERYTHING.users.values).mean("precision", "covered")
     assert monitor.mean == pytest.approx(true)

@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from shortlist.kernels.glm import add_curvature, add_hinges, fill_hinges
+from shortlist.kernels.glm import (
+    add_curvature,
+    add_gradient,
+    add_hinges,
+    fill_hinges,
+    multiply_rows,
+    solve_positive,
+)
 
 
 def test_curvature_equals_the_weighted_product():
@@ -25,3 +32,24 @@ def test_added_hinges_equal_filled_hinges_times_beta():
     beta, line = rng.normal(size=8), np.full(50, 7.0)
     add_hinges(columns, starts, knots, beta, line)
     np.testing.assert_allclose(line, 7 + bent @ beta)
+
+
+def test_products_equal_numpy():
+    rng = np.random.default_rng(1)
+    rows, beta, residual = rng.normal(size=(40, 5)), rng.normal(size=5), rng.normal(size=40)
+    eta, gradient = np.empty(40), np.ones(5)
+    multiply_rows(rows, beta, eta)
+    add_gradient(rows, residual, gradient)
+    np.testing.assert_allclose(eta, rows @ beta)
+    np.testing.assert_allclose(gradient, 1 + rows.T @ residual)
+
+
+def test_positive_systems_are_solved_and_others_give_nan():
+    rng = np.random.default_rng(2)
+    factors, vectors = rng.normal(size=(3, 6, 4)), rng.normal(size=(3, 4))
+    matrices = factors.transpose(0, 2, 1) @ factors
+    expected, solutions = np.linalg.solve(matrices, vectors[:, :, None])[:, :, 0], np.empty((3, 4))
+    solve_positive(matrices.copy(), vectors, solutions)
+    np.testing.assert_allclose(solutions, expected)
+    solve_positive(-matrices, vectors, solutions)
+    assert np.isnan(solutions).all()

@@ -8,14 +8,15 @@ from shortlist.kernels.lists import (
     Chunk,
     PerUserSums,
     Truth,
+    add_at_lengths,
     count_distinct,
     count_repeated_items,
     count_shown_repeats,
     evaluate_lists,
+    fill_prefix_sums,
     find_best_prefixes,
     mark_hits,
     resample_means,
-    sum_prefixes,
 )
 from shortlist.kernels.rng import next_below, stream
 
@@ -127,29 +128,46 @@ def test_prefixes_match_plain_loops(seed):
     best = np.zeros(20, np.int64)
     find_best_prefixes(chunk.indptr, relevant, n_relevant, best)
     assert best.tolist() == f1.argmax(axis=1).tolist()
-    at_n = np.zeros((8, 6))
-    ideal = np.concatenate([[0], np.cumsum(DISCOUNT)])
-    numbers = np.flatnonzero(chunk.row >= 0)
-    sum_prefixes(chunk.indptr, relevant, n_relevant, numbers, DISCOUNT, ideal, 5, at_n)
-    np.testing.assert_allclose(at_n[:, 0], f1.sum(axis=0)[1:])
 
 
-def test_metrics_of_prefixes_by_hand():
-    """Hits at ranks 1 and 3 of two relevant items; then a list of a user without relevant items."""
-    sums, (one, two, three) = np.zeros((4, 6)), DISCOUNT[:3]
-    ideal = np.concatenate([[0], np.cumsum(DISCOUNT)])
-    indptr, relevant = np.array([0, 3, 4]), np.array([True, False, True, False])
-    sum_prefixes(indptr, relevant, np.array([2, 0]), np.array([0, 1]), DISCOUNT, ideal, 2, sums)
-    best, both = one / (one + two), (one + three) / (one + two)
-    np.testing.assert_allclose(
-        sums,
-        [
-            [2 / 3, 1, 1 / 2, best, 1, 1 + 1],
-            [2 / 4, 1 / 2, 1 / 2, best, best, 2 + 1],
-            [4 / 5, 2 / 3, 1, best, both, 3 + 1],
-            [4 / 5, 2 / 3, 1, best, both, 3 + 1],
-        ],
-    )
+def prefixes_of(indptr, relevant, max_items):
+    n = relevant.size
+    filled = [np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n), np.empty(n), np.empty(n)]
+    fill_prefix_sums(indptr, relevant, DISCOUNT, max_items, *filled)
+    return filled
+
+
+def test_sums_of_prefixes_by_hand():
+    """Hits at ranks 1 and 3 of the first list, at rank 2 of the second; at most two items would be shown."""
+    one, two, three = DISCOUNT[:3]
+    indptr, relevant = np.array([0, 3, 5]), np.array([True, False, True, False, True])
+    hits, first, dcg, capped, precisions = prefixes_of(indptr, relevant, 2)
+    assert hits.tolist() == [1, 1, 2, 0, 1]
+    assert first.tolist() == [1, 1, 1, 0, 2]
+    np.testing.assert_allclose(dcg, [one, one, one + three, 0, two])
+    np.testing.assert_allclose(capped, [one, one, one, 0, two])
+    np.testing.assert_allclose(precisions, [1, 1, 1, 0, 1 / 2])
+
+
+def test_last_prefix_equals_the_whole_list():
+    rng = np.random.default_rng(3)
+    lists = [rng.permutation(N_ITEMS)[: rng.integers(1, 8)].tolist() for _ in range(20)]
+    truth = truth_of([rng.permutation(N_ITEMS)[: rng.integers(1, 6)].tolist() for _ in range(20)])
+    chunk, sums = chunk_of(lists, np.arange(20)), sums_for(20)
+    evaluate_lists(chunk, truth, np.empty(0), DISCOUNT, 4, sums)
+    relevant = np.zeros(chunk.items.size, np.bool_)
+    mark_hits(chunk, truth, relevant)
+    filled = prefixes_of(chunk.indptr, relevant, 4)
+    whole = (sums.hits, sums.first, sums.dcg, sums.dcg_capped, sums.precision_sum)
+    for prefixes, expected in zip(filled, whole, strict=True):
+        assert prefixes[chunk.indptr[1:] - 1].tolist() == expected.tolist()
+
+
+def test_values_at_fixed_lengths_by_hand():
+    """Lists of two, no and one item: a shorter list counts whole, an empty one not at all."""
+    sums = np.zeros((3, 2))
+    add_at_lengths(np.array([0, 2, 2, 3]), np.array([[1.0, 10], [2, 20], [5, 50]]), sums)
+    assert sums.tolist() == [[6, 60], [7, 70], [7, 70]]
 
 
 def test_repeats_by_hand():

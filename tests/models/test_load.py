@@ -109,7 +109,7 @@ HISTORY = {
         lambda parts: parts.description.update({"class": "FactorModel"}),
         "holds a FactorModel, unknown to this version",
     ),
-    "unknown parameter": (param("extra", 1), "has no parameter 'extra'"),
+    "unknown parameter": (param("extra", 1), "unexpected keyword argument 'extra'"),
     "cutoff not one": (note("cutoff", {"class": "Calibration", "params": {}, "fitted": {}}), "be a cutoff"),
     "cutoff of a class": (
         note("cutoff", {"class": "os.system", "params": {}, "fitted": {}}),

@@ -168,41 +168,29 @@ def test_threads_must_be_a_whole_number(n_threads):
 
 # ------------------------------------------------------------------ calls
 @pytest.mark.parametrize(
-    ("call", "meant"),
+    ("call", "wrong"),
     [
-        (lambda: fitted("Popularity").recommend(["u00"], k=5), "N"),
-        (lambda: fitted("Popularity").recommend(["u00"], user_ids=5), "users"),
-        (lambda: fitted("Popularity").recommend(["u00"], candidate=5), "candidates"),
-        (lambda: fitted("Popularity").explain("u00", n=5), "N"),
-        (lambda: sl.BPRMF(factors=3), "n_factors"),
-        (lambda: sl.BPRMF(n_epoch=3), "n_epochs"),
-        (lambda: sl.cutoff.Threshold(coverge=0.5), "coverage"),
-        (lambda: sl.fit(checkerboard(), model="BPRMF"), "models"),
-        (lambda: sl.evaluate(LISTS, checkerboard(), user=["u00"]), "users"),
+        (lambda: fitted("Popularity").recommend(["u00"], k=5), "k"),
+        (lambda: fitted("Popularity").explain("u00", n=5), "n"),
+        (lambda: sl.BPRMF(factors=3), "factors"),
+        (lambda: sl.cutoff.Threshold(coverge=0.5), "coverge"),
+        (lambda: sl.fit(checkerboard(), model="BPRMF"), "model"),
+        (lambda: sl.evaluate(LISTS, checkerboard(), user=["u00"]), "user"),
     ],
 )
-def test_wrong_keywords_name_the_right_one(call, meant):
-    with pytest.raises(ConfigError, match=f"has no parameter .*; did you mean '{meant}'"):
+def test_wrong_keywords_are_named(call, wrong):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{wrong}'"):
         call()
 
 
 def test_parameters_have_names():
-    with pytest.raises(ConfigError, match="BPRMF takes its parameters by name, got 32 without one"):
+    with pytest.raises(TypeError, match="positional argument"):
         sl.BPRMF(32)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: sl.BPRMF.fit(checkerboard()),
-        lambda: sl.BPRMF.fit(),
-        lambda: sl.BPRMF.recommend(["u00"]),
-        lambda: sl.cutoff.ExpectedF1.fit(fitted("Popularity").recommend(N=3), checkerboard()),
-    ],
-)
-def test_methods_of_a_class_ask_for_an_object(call):
-    with pytest.raises(ConfigError, match=r"must be called on an object, got the class.* add parentheses"):
-        call()
+def test_set_params_names_a_similar_parameter():
+    with pytest.raises(ConfigError, match="BPRMF has no parameter 'n_epoch'; did you mean 'n_epochs'"):
+        sl.BPRMF().set_params(n_epoch=3)
 
 
 def test_one_item_is_not_enough_to_choose_from():

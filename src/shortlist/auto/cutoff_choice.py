@@ -17,6 +17,12 @@ from shortlist.models.selection import METRIC_NAMES
 from shortlist.types import Doubles
 
 FIXED = "fixed N"
+PROBABILITIES = {  # by calibration
+    "none": "model's probabilities",
+    "platt": "Platt calibration",
+    "features": "calibration by features",
+}
+SOURCES = {"both": "history and candidates", "history": "history"}
 EXPECTED = {"f1": ExpectedF1, "ndcg": ExpectedNDCG}
 
 
@@ -50,13 +56,14 @@ def default_cutoffs(
     Examples
     --------
     >>> list(sl.default_cutoffs(probabilities=False))[:2]
-    ['fixed N', 'expected F1, platt, size from both']
+    ['fixed N', 'expected F1 (Platt calibration; basket size from history and candidates)']
     """
     check_metric(metric)
     cutoffs: dict[str, Cutoff] = {FIXED: FixedN(n_candidates=n_candidates, target=metric)}
     for calibration in ("none", "platt", "features") if probabilities else ("platt", "features"):
         for size in ("both", "history"):
-            name = f"expected {METRIC_NAMES[metric]}, {calibration}, size from {size}"
+            how = f"{PROBABILITIES[calibration]}; basket size from {SOURCES[size]}"
+            name = f"expected {METRIC_NAMES[metric]} ({how})"
             cutoffs[name] = EXPECTED[metric](n_candidates=n_candidates, calibration=calibration, size=size)
     return cutoffs
 

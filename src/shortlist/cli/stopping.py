@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import Group, Parameter, Token
 
-from shortlist.cutoff import (
-    Boundary,
-    Cutoff,
-    ExpectedF1,
-    ExpectedNDCG,
-    ExpectedValue,
-    FixedN,
-    Guarantee,
-    Threshold,
-)
+from shortlist.cutoff import Cutoff, ExpectedValue, Guarantee
 from shortlist.cutoff.expected import ExpectedUtility
 from shortlist.errors import ConfigError
 
@@ -31,11 +22,10 @@ CutoffName = Literal[
     "Guarantee",
     "Threshold",
     "Boundary",
+    "PerK",
     "FixedN",
     "none",
 ]
-CLASSES = (ExpectedF1, ExpectedNDCG, ExpectedValue, Guarantee, Threshold, Boundary, FixedN)
-CUTOFFS: dict[str, type[Cutoff]] = {cls.__name__: cls for cls in CLASSES}
 GROUP = Group("When a list stays empty", sort_key=7)
 # the flags that belong together, and the cutoffs that have them
 RULES = {
@@ -109,7 +99,7 @@ def build_cutoff(name: str, flags: Stopping, metric: str) -> Cutoff | None:
     if chosen == "none":
         return None
     values: dict[str, Any] = dict(given)
-    return CUTOFFS[chosen](**values)
+    return Cutoff.classes()[chosen](**values)
 
 
 def adjust_cutoff(model: "Recommender", cutoff: Cutoff | None, flags: Stopping) -> Cutoff | None:
@@ -161,7 +151,7 @@ def _has_probabilities(model: "Recommender") -> bool:
 
 def parse_cutoff_name(kind: Any, tokens: Sequence[Token]) -> str:
     """The name of a cutoff, in any spelling: ExpectedF1, expected-f1, expected_f1."""
-    names = get_args(CutoffName)
+    names = tuple(dict.fromkeys([*get_args(CutoffName)[:-1], *Cutoff.classes(), "none"]))
     plain: dict[str, str] = {_plain(name): name for name in names}
     text = tokens[0].value
     if _plain(text) not in plain:

@@ -145,9 +145,5 @@ def use_large_trees() -> None:
 
 def all_cutoffs() -> "Iterator[sl.cutoff.Cutoff]":
     """One cutoff of each kind that can be fitted on lists."""
-    yield sl.cutoff.FixedN()
-    yield sl.cutoff.Threshold()
-    yield sl.cutoff.ExpectedNDCG()
-    yield sl.cutoff.ExpectedValue(gain=1.0, cost=0.1)
-    yield sl.cutoff.PerK()
-    yield sl.cutoff.Boundary()
+    for kind in sl.cutoff.Cutoff.classes().values():
+        yield kind(**kind.warmup_params)

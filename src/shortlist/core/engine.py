@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from shortlist.core.params import short_repr
 from shortlist.errors import ConfigError
 
 Task = TypeVar("Task")
@@ -100,7 +99,7 @@ def check_engine(engine: Any) -> Engine:
         return ThreadEngine()
     if not isinstance(engine, Engine):
         raise ConfigError(
-            f"engine must be ThreadEngine() or RayEngine(…), got {short_repr(engine)}.", parameter="engine"
+            f"engine must be ThreadEngine() or RayEngine(…), got {engine!r:.60}.", parameter="engine"
         )
     return engine
 

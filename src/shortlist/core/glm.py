@@ -19,7 +19,14 @@ from shortlist.core.params import (
     short_repr,
 )
 from shortlist.errors import ConfigError, DataError, TrainingError
-from shortlist.kernels.glm import add_curvature, add_hinges, fill_hinges
+from shortlist.kernels.glm import (
+    add_curvature,
+    add_gradient,
+    add_hinges,
+    fill_hinges,
+    multiply_rows,
+    solve_positive,
+)
 from shortlist.types import Doubles, Floats
 
 MAX_STEPS = 100
@@ -60,6 +67,44 @@ LOGISTIC = Family(log_loss, expit, lambda p: p * (1 - p), _logit)
 POISSON = Family(lambda eta, y: _exp(eta) - y * eta, _exp, lambda mean: mean, _log)
 
 
+def newton(
+    start: Doubles,  # (n_problems, n_params)
+    loss: Callable[[Doubles], Doubles],  # parameters → (n_problems,)
+    derivatives: Callable[[Doubles], tuple[Doubles, Doubles]],  # → (n_problems, n_params), (…, n_params)
+    *,
+    tolerance: float = 1e-9,  # stop when no step would lower a loss by more, to second order
+) -> Doubles:
+    """Minimize convex functions, one per row; a step is halved while it would raise its loss."""
+    params, before = start, loss(start)
+    for _ in range(MAX_STEPS):
+        gradient, hessian = derivatives(params)
+        step = np.empty_like(gradient)
+        solve_positive(hessian, gradient, step)
+        if not np.isfinite(step).all():
+            raise TrainingError("the regression did not converge: scores are too extreme; rescale them.")
+        if (gradient * step).sum(axis=1).max(initial=0.0) < tolerance:
+            break
+        size = np.ones(len(params))
+        while True:  # Newton overshoots only far from the minimum
+            after = loss(params - size[:, None] * step)
+            grows = ~(after <= before + ROUNDING * np.abs(before)) & (size > 0)
+            if not grows.any():
+                break
+            size[grows] = np.where(size[grows] > MIN_STEP, 0.5 * size[grows], 0.0)
+        if not size.any():
+            break  # no loss can fall any further in floating point
+        params, before = params - size[:, None] * step, after
+    return params
+
+
+def linear_predictor(columns: Doubles, beta: Doubles) -> Doubles:
+    """(n_rows,) intercept beta[0] plus columns (n_rows, n_columns) times the other coefficients."""
+    eta = np.empty(len(columns))
+    multiply_rows(np.ascontiguousarray(columns), beta[1:], eta)
+    eta += beta[0]
+    return eta
+
+
 def glm_fit(
     columns: Doubles,  # (n_rows, n_columns), ideally standardized
     y: Doubles,  # (n_rows,)
@@ -67,36 +112,27 @@ def glm_fit(
     *,
     weight: Doubles | float = 1.0,
     ridge: float = 1e-3,
-    tolerance: float = 1e-9,  # stop when a step would lower the loss by less, to second order
+    tolerance: float = 1e-9,
 ) -> Doubles:
     """(n_columns + 1,) coefficients, intercept first; the intercept has a tiny penalty to keep it finite."""
-    rows = np.column_stack([np.ones(y.size), columns])
+    rows = np.ascontiguousarray(np.column_stack([np.ones(y.size), columns]))
     penalty = np.full(rows.shape[1], ridge)
     penalty[0] = 1e-6
-    beta = np.zeros(rows.shape[1])
-    beta[0] = family.link(float(np.average(y, weights=np.broadcast_to(weight, y.shape))))
-    eta = rows @ beta
-    loss = float(np.sum(weight * family.loss(eta, y)) + 0.5 * penalty @ beta**2)
-    for _ in range(MAX_STEPS):
-        mean = family.mean(eta)
-        gradient = rows.T @ (weight * (mean - y)) + penalty * beta
-        hessian = np.diag(penalty)
-        add_curvature(rows, weight * family.variance(mean), hessian)
-        step = np.linalg.solve(hessian, gradient)
-        if not np.isfinite(step).all():
-            raise TrainingError("the regression did not converge: scores are too extreme; rescale them.")
-        if gradient @ step < tolerance:
-            break
-        size, move = 1.0, rows @ step
-        while size > MIN_STEP:  # Newton overshoots only far from the minimum
-            new = float(np.sum(weight * family.loss(eta - size * move, y)))
-            new += float(0.5 * penalty @ (beta - size * step) ** 2)
-            if new <= loss + ROUNDING * abs(loss):
-                break
-            size *= 0.5
-        else:
-            break  # the loss cannot fall any further in floating point
-        beta, eta, loss = beta - size * step, eta - size * move, new
+
+    def loss(beta: Doubles) -> Doubles:
+        losses = weight * family.loss(linear_predictor(columns, beta[0]), y)
+        return np.array([losses.sum() + 0.5 * (penalty * beta[0] ** 2).sum()])
+
+    def derivatives(beta: Doubles) -> tuple[Doubles, Doubles]:
+        mean = family.mean(linear_predictor(columns, beta[0]))
+        gradient, hessian = penalty * beta, np.diag(penalty)[None].copy()
+        add_gradient(rows, weight * (mean - y), gradient[0])
+        add_curvature(rows, weight * family.variance(mean), hessian[0])
+        return gradient, hessian
+
+    start = np.zeros((1, rows.shape[1]))
+    start[0, 0] = family.link(float(np.average(y, weights=np.broadcast_to(weight, y.shape))))
+    beta: Doubles = newton(start, loss, derivatives, tolerance=tolerance)[0]
     return beta
 
 
@@ -140,20 +176,20 @@ class AdditiveLogistic(Estimator):
         weights = np.where(y > 0, 1.0, 1 / share) * each
         beta = glm_fit((hinges - center) / scale, y, LOGISTIC, weight=weights, ridge=self.ridge)
         self.slopes_ = np.where(spread > 1e-9, beta[1:] / scale, 0.0)
-        self.intercept_ = float(beta[0] - self.slopes_ @ center)
+        self.intercept_ = float(beta[0] - (self.slopes_ * center).sum())
         return self
 
     def check_columns(self, n_columns: int) -> None:
         """Raise ModelFileError unless what was learned belongs to this many columns."""
-        known = vars(self)
+        learned = vars(self)
         edges = ("edges_",) if self.quantiles else ()
         check_names(self.fitted(), ("starts_", "knots_", "slopes_", "intercept_", *edges))
-        n_knots = check_array(known, "knots_", np.float64, (None,)).size
-        check_starts(known, "starts_", n_columns, n_knots)
-        check_array(known, "slopes_", np.float64, (n_columns + n_knots,))
-        check_float_value(known, "intercept_", -1e300, 1e300)
+        n_knots = check_array(learned, "knots_", np.float64, (None,)).size
+        check_starts(learned, "starts_", n_columns, n_knots)
+        check_array(learned, "slopes_", np.float64, (n_columns + n_knots,))
+        check_float_value(learned, "intercept_", -1e300, 1e300)
         if edges:
-            check_array(known, "edges_", np.float64, (2, n_columns))
+            check_array(learned, "edges_", np.float64, (2, n_columns))
 
     def log_odds(self, columns: Doubles) -> Doubles:
         """(n_rows,) log-odds of outcome 1."""

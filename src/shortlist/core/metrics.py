@@ -1,16 +1,175 @@
-"""Discounted gain, F1 and calibration error: one implementation for evaluation, cutoffs and training.
+"""Metrics of lists: one class per metric, and one implementation for evaluation, cutoffs and training.
 
 Lists are ragged: list k holds the positions indptr[k] … indptr[k + 1] - 1, best item first.
 """
 
+from typing import ClassVar, NamedTuple
+
 import numpy as np
 
-from shortlist.core.ragged import read_only
-from shortlist.kernels.lists import sum_prefixes
+from shortlist.core.ragged import read_only, starts
+from shortlist.kernels.lists import add_at_lengths, fill_prefix_sums
 from shortlist.types import Bools, Doubles, Ints, Longs
 
-# columns of `sums_at_n`
-AT_N = ("f1", "precision", "recall", "ndcg", "ndcg_paper", "length")
+MAX_ITEMS = 20  # length of the longest list that would ever be shown, unless the caller says otherwise
+AT_N = ("f1", "precision", "recall", "ndcg", "ndcg_paper", "length")  # by fixed length, in this order
+BLOCK = 1 << 16  # lists whose prefixes are in memory at once
+TIE = 1e-12  # means that differ by less are equal up to the order of summation
+
+
+class ListSums(NamedTuple):
+    """What the metrics of lists are computed from; arrays have one value per list."""
+
+    max_items: int
+    n_relevant: Ints  # size of the truth
+    lengths: Ints
+    hits: Ints
+    first: Ints  # rank of the first hit, 0 without a hit
+    dcg: Doubles
+    dcg_capped: Doubles  # DCG of the first max_items
+    precision_sum: Doubles  # precision at every hit among the first max_items
+
+    @property
+    def size(self) -> Ints:
+        """Relevant items; 1 without any, because then there are no hits to divide."""
+        return np.maximum(self.n_relevant, 1)
+
+    @property
+    def ideal_length(self) -> Ints:
+        """Length of the best list that could be shown."""
+        return np.minimum(self.max_items, self.size)
+
+
+class Metric:
+    """A metric of one list. A subclass is available by its name everywhere as soon as it is imported."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    larger_is_better: ClassVar[bool] = True
+    is_share: ClassVar[bool] = True  # whether it lies between 0 and 1
+    can_optimize: ClassVar[bool] = False  # whether `sl.fit` may maximize it
+    can_choose_length: ClassVar[bool] = False  # whether FixedN and Threshold may maximize it
+    needs_all_relevant: ClassVar[bool] = False  # whether it depends on relevant items that were not shown
+
+    registry: ClassVar[dict[str, type["Metric"]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Metric.registry[cls.name] = cls
+
+    @staticmethod
+    def values(sums: ListSums) -> Doubles:
+        """One value per list; 0 for an empty list."""
+        raise NotImplementedError
+
+
+class F1(Metric):
+    """Harmonic mean of precision and recall."""
+
+    name, title = "f1", "F1"
+    can_optimize = can_choose_length = needs_all_relevant = True
+
+    @staticmethod
+    def values(sums: ListSums) -> Doubles:
+        return 2 * sums.hits / (sums.lengths + sums.size)
+
+
+class NDCG(Metric):
+    """DCG divided by that of the ideal list of `max_items`, so that a short list cannot gain."""
+
+    name, title = "ndcg", "NDCG"
+    can_optimize = can_choose_length = needs_all_relevant = True
+
+    @staticmethod
+    def values(sums: ListSums) -> Doubles:
+        ideal = ideal_dcg(int(sums.size.max(initial=0)))
+        return np.asarray(sums.dcg_capped / ideal[sums.ideal_length])
+
+
+class PaperNDCG(Metric):
+    """DCG divided by that of the ideal list of the same length, as in the paper."""
+
+    name, title = "ndcg_paper", "NDCG (paper)"
+    can_choose_length = needs_all_relevant = True
+
+    @staticmethod
+    def values(sums: ListSums) -> Doubles:
+        ideal = ideal_dcg(int(sums.size.max(initial=0)))
+        return np.asarray(sums.dcg / ideal[np.minimum(np.maximum(sums.lengths, 1), sums.size)])
+
+
+class Precision(Metric):
+    """Share of the shown items that are hits."""
+
+    name, title = "precision", "precision"
+
+    @staticmethod
+    def values(sums: ListSums) -> Doubles:
+        return sums.hits / np.maximum(sums.lengths, 1)
+
+
+class Recall(Metric):
+    """Share of the relevant items that are shown."""
+
+    name, title = "recall", "recall"
+    needs_all_relevant = True
+
+    @staticmethod
+    def values(sums: ListSums) -> Doubles:
+        return sums.hits / sums.size
+
+
+class AveragePrecision(Metric):
+    """Mean precision at the hits, against the ideal list of `max_items`."""
+
+    name, title = "average_precision", "average precision"
+    needs_all_relevant = True
+
+    @staticmethod
+    def values(sums: ListSums) -> Doubles:
+        return sums.precision_sum / sums.ideal_length
+
+
+class ReciprocalRank(Metric):
+    """1 / rank of the first hit."""
+
+    name, title = "reciprocal_rank", "reciprocal rank"
+
+    @staticmethod
+    def values(sums: ListSums) -> Doubles:
+        return np.divide(1, sums.first, where=sums.first > 0, out=np.zeros(sums.first.size))
+
+
+class HitCount(Metric):
+    """Number of hits."""
+
+    name, title, is_share = "hits", "hits", False
+
+    @staticmethod
+    def values(sums: ListSums) -> Doubles:
+        return sums.hits.astype(np.float64)
+
+
+class ListLength(Metric):
+    """Number of shown items."""
+
+    name, title, is_share, larger_is_better = "length", "length", False, False
+
+    @staticmethod
+    def values(sums: ListSums) -> Doubles:
+        return sums.lengths.astype(np.float64)
+
+
+METRICS = tuple(Metric.registry)
+
+
+def metrics_to_optimize() -> tuple[str, ...]:
+    """Names of the metrics that `sl.fit` may maximize."""
+    return tuple(name for name, metric in Metric.registry.items() if metric.can_optimize)
+
+
+def metrics_of_length() -> tuple[str, ...]:
+    """Names of the metrics for which FixedN and Threshold may choose the length."""
+    return tuple(name for name, metric in Metric.registry.items() if metric.can_choose_length)
 
 
 def discounts(n: int) -> Doubles:
@@ -23,26 +182,15 @@ def ideal_dcg(n: int) -> Doubles:
     return np.concatenate([[0.0], np.cumsum(discounts(n))])
 
 
-def prefix_hits(indptr: Longs, relevant: Bools) -> Longs:
-    """(n_shown,) hits among the items of the list up to and including each position."""
-    total = np.concatenate([[0], np.cumsum(relevant)])
-    return np.asarray(total[1:] - np.repeat(total[indptr[:-1]], np.diff(indptr)), np.int64)
-
-
-def prefix_f1(indptr: Longs, relevant: Bools, n_relevant: Ints) -> Doubles:
-    """(n_shown,) F1 of the list that ends at each position; n_relevant: (n_lists,) size of the truth."""
-    lengths = np.diff(indptr)
-    return 2 * prefix_hits(indptr, relevant) / (_ranks(indptr) + np.repeat(n_relevant, lengths))
-
-
-def prefix_ndcg(indptr: Longs, relevant: Bools, n_relevant: Ints) -> Doubles:
-    """(n_shown,) NDCG of the list that ends at each position, against an ideal list of the same length."""
-    lengths, ranks = np.diff(indptr), _ranks(indptr)
-    longest = int(lengths.max(initial=0))
-    total = np.concatenate([[0.0], np.cumsum(relevant * discounts(longest)[ranks - 1])])
-    dcg = total[1:] - np.repeat(total[indptr[:-1]], lengths)
-    possible = np.minimum(ranks, np.repeat(np.maximum(n_relevant, 1), lengths))
-    return np.asarray(dcg / ideal_dcg(longest)[possible])
+def prefix_sums(indptr: Longs, relevant: Bools, n_relevant: Ints, max_items: int = MAX_ITEMS) -> ListSums:
+    """The sums of the list that ends at each position; n_relevant: (n_lists,) size of the truth."""
+    lengths, n = np.diff(indptr), relevant.size
+    counts = np.empty(n, np.int32), np.empty(n, np.int32)
+    totals = np.empty(n), np.empty(n), np.empty(n)
+    discount = discounts(int(lengths.max(initial=0)))
+    fill_prefix_sums(read_only(indptr), relevant, discount, max_items, *counts, *totals)
+    ranks = np.arange(1, n + 1) - np.repeat(indptr[:-1], lengths)
+    return ListSums(max_items, np.repeat(n_relevant, lengths), ranks.astype(np.int32), *counts, *totals)
 
 
 def sums_at_n(
@@ -51,29 +199,38 @@ def sums_at_n(
     n_relevant: Ints,
     n_max: int,
     *,
-    max_items: int,
+    max_items: int = MAX_ITEMS,
     numbers: Longs | None = None,
+    metrics: tuple[str, ...] = AT_N,
 ) -> Doubles:
-    """(n_max, 6) sums over lists of the `AT_N` metrics when every list is cut after N = 1 … n_max items.
+    """(n_max, n_metrics) sums over lists of these metrics when every list is cut after N = 1 … n_max items.
 
-    A list shorter than N counts whole, an empty list counts as 0. `ndcg` is normalized by the ideal list of
-    `max_items`, `ndcg_paper` by the ideal list of the same length. `numbers`: the lists to add, in order.
+    A list shorter than N counts whole, an empty list counts as 0. `numbers`: the lists to add, in order.
     """
-    longest = max(n_max, max_items)
-    sums = np.zeros((n_max, len(AT_N)))
-    if numbers is None:
-        numbers = np.arange(indptr.size - 1)
-    given = read_only(indptr), relevant, n_relevant, numbers  # one type of array, so one compilation
-    sum_prefixes(*given, discounts(longest), ideal_dcg(longest), max_items, sums)
+    sums = np.zeros((n_max, len(metrics)))
+    numbers = np.arange(indptr.size - 1) if numbers is None else numbers
+    for first in range(0, numbers.size, BLOCK):
+        block = numbers[first : first + BLOCK]
+        lengths = np.minimum(indptr[block + 1] - indptr[block], n_max)
+        at = starts(lengths)
+        rows = np.repeat(indptr[block] - at[:-1], lengths) + np.arange(at[-1])
+        prefixes = prefix_sums(at, relevant[rows], n_relevant[block], max_items)
+        values = [Metric.registry[name].values(prefixes) for name in metrics]
+        add_at_lengths(at, np.column_stack(values), sums)
     return sums
 
 
 def f1_at_n(indptr: Longs, relevant: Bools, n_relevant: Ints, n_max: int) -> Doubles:
     """(n_max,) sum over lists of F1 when every list is cut after N = 1 … n_max items."""
-    return sums_at_n(indptr, relevant, n_relevant, n_max, max_items=n_max)[:, AT_N.index("f1")]
+    return sums_at_n(indptr, relevant, n_relevant, n_max, metrics=("f1",))[:, 0]
 
 
-def calibration_error(n: Longs, predicted: Doubles, observed: Doubles) -> float:
+def first_maximum(values: Doubles) -> int:
+    """Index of the first value that equals the largest up to rounding."""
+    return int(np.argmax(values >= values.max() - TIE * max(values.size, 1)))
+
+
+def calibration_error(n: Doubles | Longs, predicted: Doubles, observed: Doubles) -> float:
     """Expected calibration error: mean |predicted - observed| over bins, weighted by their n; NaN if empty.
 
     All arguments are (n_bins,): number of predictions, mean prediction and observed rate of each bin.
@@ -81,11 +238,5 @@ def calibration_error(n: Longs, predicted: Doubles, observed: Doubles) -> float:
     total = n.sum()
     if not total:
         return float("nan")
-    return float(
-        np.cumsum(n * (1 / total) * np.abs(predicted - observed))[-1]
-    )  # cumsum adds in a fixed order
-
-
-def _ranks(indptr: Longs) -> Longs:
-    """(n_shown,) rank of each position in its list, from 1."""
-    return np.arange(1, indptr[-1] + 1) - np.repeat(indptr[:-1], np.diff(indptr))
+    weighted = n * (1 / total) * np.abs(predicted - observed)
+    return float(np.cumsum(weighted)[-1])  # cumsum adds in a fixed order

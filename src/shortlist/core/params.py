@@ -1,4 +1,4 @@
-"""Base class of cutoffs, calibrations and size models: parameters, cloning, saving and loading."""
+"""Parameters: the base class of models, cutoffs and calibrations, and checks of values."""
 
 import re
 import sys
@@ -6,48 +6,15 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from functools import wraps
-from inspect import signature
 from pathlib import Path
-from typing import Any, ClassVar, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.checks import check_names, check_text, file_error
-from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
 from shortlist.errors import ConfigError, DataWarning, ModelFileError, NotFittedError
-
-OTHER_NAMES = {  # what other libraries call our parameters
-    **dict.fromkeys(("k", "K", "n", "top_k", "topk", "top_n", "n_items", "num_items"), "N"),
-    **dict.fromkeys(("user", "user_id", "user_ids", "userid"), "users"),
-    **dict.fromkeys(("items", "item_ids", "items_to_recommend", "whitelist"), "candidates"),
-    **dict.fromkeys(("filter_items", "items_to_exclude", "blacklist"), "exclude"),
-    **dict.fromkeys(("filter_already_liked_items", "filter_viewed", "remove_seen"), "filter_seen"),
-    **dict.fromkeys(("factors", "no_components", "embedding_dim", "n_components", "dim"), "n_factors"),
-    **dict.fromkeys(("epochs", "iterations", "num_epochs", "n_iter"), "n_epochs"),
-    **dict.fromkeys(("learning_rate", "lr_rate"), "lr"),
-    **dict.fromkeys(("regularization", "l2", "reg_lambda", "weight_decay"), "reg"),
-    **dict.fromkeys(("random_state", "random_seed"), "seed"),
-    **dict.fromkeys(("num_threads", "n_jobs", "threads"), "n_threads"),
-    **dict.fromkeys(("limit", "max_length", "max_k"), "max_items"),
-    **dict.fromkeys(("time", "timestamp", "date", "when"), "at"),
-    **dict.fromkeys(("model", "estimator"), "models"),
-}
-
-
-def check_keywords(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ConfigError for a keyword that the owner does not have; names similar ones."""
-    names = [name for name in known if name != "self"]
-    for name in given:
-        if name in names:
-            continue
-        other = OTHER_NAMES.get(name)
-        near = [other] if other in names else get_close_matches(name, names, 1)
-        advice = f"did you mean {near[0]!r}?" if near else f"its parameters are {', '.join(names)}."
-        raise ConfigError(f"{owner} has no parameter {name!r:.60}; {advice}")
-
 
 Array = npt.NDArray[Any]
 FITTED_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}_")
@@ -71,17 +38,6 @@ class Estimator:
 
     def __init_subclass__(cls) -> None:
         Estimator.registry[cls.__name__] = cls
-
-    def __new__(cls, *args: Any, **params: Any) -> Self:
-        """Refuse unknown parameters with a sentence, before the generated `__init__` sees them."""
-        names = [field.name for field in fields(cls)]
-        if args:
-            raise ConfigError(
-                f"{cls.__name__} takes its parameters by name, got {args[0]!r:.60} without one; "
-                f"write {cls.__name__}({names[0] if names else ''}=…)."
-            )
-        check_keywords(cls.__name__, params, names)
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         self._check_params()
@@ -127,8 +83,7 @@ class Estimator:
         deep
             Ignored; accepted for compatibility with scikit-learn.
         """
-        known = vars(self)
-        return {field.name: known[field.name] for field in fields(self)}
+        return {field.name: vars(self)[field.name] for field in fields(self)}
 
     def set_params(self, **params: Any) -> Self:
         """Change parameters by name; the object becomes unfitted.
@@ -140,7 +95,11 @@ class Estimator:
         **params
             New values by parameter name.
         """
-        check_keywords(type(self).__name__, params, self.get_params())
+        names = list(self.get_params())
+        for name in params.keys() - set(names):
+            near = get_close_matches(name, names, 1)
+            advice = f"did you mean {near[0]!r}?" if near else f"its parameters are {', '.join(names)}."
+            raise ConfigError(f"{type(self).__name__} has no parameter {name!r:.60}; {advice}")
         self._replace_params(params)
         self._forget()
         return self
@@ -167,55 +126,14 @@ class Estimator:
             )
         return vars(self)[name]
 
-    def save(self, path: str | Path) -> Path:
-        """Save to one safetensors file, without pickle.
-
-        Parameters
-        ----------
-        path
-            The file to write.
-        """
-        arrays: dict[str, Array] = {}
-        series: dict[str, pl.Series] = {}
-        packed = pack(self, "", arrays, series)
-        notes = {"fitted": packed["fitted"]}
-        return save_artifact(
-            path, Artifact(self.kind, packed["class"], packed["params"], arrays, series, notes)
-        )
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Load what `save` wrote; every byte is verified.
-
-        Parameters
-        ----------
-        path
-            A file written by `save`.
-        """
-        artifact = load_artifact(path, cls.kind)
-        packed = {
-            "class": artifact.name,
-            "params": artifact.params,
-            "fitted": artifact.notes.get("fitted"),
-        }
-        try:
-            loaded = unpack(packed, artifact.arrays, artifact.series)
-        except FILE_ERRORS as error:
-            raise describe_error(path, error) from None
-        if not isinstance(loaded, cls):
-            raise ModelFileError(
-                f"{path} holds a {artifact.name}, not a {cls.__name__}; use {artifact.name}.load."
-            )
-        return loaded
-
 
 def pack(value: Any, name: str, arrays: dict[str, Array], series: dict[str, pl.Series]) -> Any:
     """Convert a value to JSON; arrays and series move to `arrays` and `series` under their dotted names."""
     if isinstance(value, Estimator):
         prefix = f"{name}." if name else ""
         params, fitted = (
-            {key: pack(one, prefix + key, arrays, series) for key, one in part.items()}
-            for part in (value.get_params(), value.fitted())
+            {key: pack(entry, prefix + key, arrays, series) for key, entry in entries.items()}
+            for entries in (value.get_params(), value.fitted())
         )
         return {"class": type(value).__name__, "params": params, "fitted": fitted}
     if isinstance(value, pl.Series):
@@ -231,7 +149,7 @@ def pack(value: Any, name: str, arrays: dict[str, Array], series: dict[str, pl.S
     return value
 
 
-def unpack(packed: Any, arrays: Arrays, series: Mapping[str, pl.Series]) -> Any:
+def unpack(packed: Any, arrays: Mapping[str, Array], series: Mapping[str, pl.Series]) -> Any:
     """The inverse of `pack`."""
     if isinstance(packed, list):
         return tuple(packed)
@@ -248,8 +166,8 @@ def unpack(packed: Any, arrays: Arrays, series: Mapping[str, pl.Series]) -> Any:
     if name not in Estimator.registry:
         raise file_error("class", "must be a known class")
     params, fitted = (
-        {key: unpack(value, arrays, series) for key, value in packed[part].items()}
-        for part in ("params", "fitted")
+        {key: unpack(value, arrays, series) for key, value in packed[kind].items()}
+        for kind in ("params", "fitted")
     )
     estimator = Estimator.registry[name](**params)
     for key, value in fitted.items():
@@ -331,27 +249,12 @@ def short_repr(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def explain_call(function: Callable[P, R]) -> Callable[P, R]:
-    """Raise ConfigError for an unknown keyword, or for a method that is called on its class."""
-    names = tuple(signature(function).parameters)
-    is_method = names[0] == "self"
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        check_keywords(f"{function.__name__}()", kwargs, names)
-        if is_method and not (args and isinstance(args[0], Estimator)):
-            got: Any = f"a {type(args[0]).__name__}" if args else "nothing"
-            raise ConfigError(
-                f"{function.__name__} must be called on an object, got the class and {got}; add parentheses "
-                f"after the name of the class, as in sl.BPRMF().fit(train)."
-            )
-        return function(*args, **kwargs)
-
-    return call
+def explain_call(function: F) -> F:
+    """Return the function as it is: Python itself refuses unknown keywords."""
+    return function
 
 
 def warn(message: str) -> None:

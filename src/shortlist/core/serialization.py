@@ -19,13 +19,14 @@ from importlib.metadata import PackageNotFoundError, version
 from io import BufferedReader
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.files import atomic_write, check_writable
+from shortlist.core.params import FILE_ERRORS, Estimator, describe_error, pack, unpack
 from shortlist.core.ragged import ArrayParts, parts_of
 from shortlist.errors import DataError, ModelFileError
 
@@ -51,6 +52,7 @@ DESCRIPTION = {
 }
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
+E = TypeVar("E", bound=Estimator)
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,31 @@ def save_artifact(path: str | Path, artifact: Artifact) -> Path:
         os.fsync(file.fileno())
     _sync_folder(target.parent)
     return target
+
+
+def save_estimator(path: str | Path, estimator: Estimator) -> Path:
+    """Save parameters and what `fit` learned."""
+    arrays: dict[str, Array] = {}
+    series: dict[str, pl.Series] = {}
+    packed = pack(estimator, "", arrays, series)
+    notes = {"fitted": packed["fitted"]}
+    return save_artifact(
+        path, Artifact(estimator.kind, packed["class"], packed["params"], arrays, series, notes)
+    )
+
+
+def load_estimator(path: str | Path, kind: type[E]) -> E:
+    """Load what `save_estimator` wrote, if it is an object of this class."""
+    artifact = load_artifact(path, kind.kind)
+    packed = {"class": artifact.name, "params": artifact.params, "fitted": artifact.notes.get("fitted")}
+    try:
+        loaded = unpack(packed, artifact.arrays, artifact.series)
+    except FILE_ERRORS as error:
+        raise describe_error(path, error) from None
+    if not isinstance(loaded, kind):
+        name = artifact.name
+        raise ModelFileError(f"{path} holds a {name}, not a {kind.__name__}; use {name}.load.")
+    return loaded
 
 
 def check_replaceable(target: Path) -> None:

@@ -14,10 +14,9 @@
 `top_candidates` ranks whatever a ranker returns. No cutoff depends on a model.
 """
 
-from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.base import Cutoff, top_candidates
 from shortlist.cutoff.boundary import Boundary
 from shortlist.cutoff.calibration import Calibration, Reliability, correct_prior, reliability
-from shortlist.cutoff.candidates import top_candidates
 from shortlist.cutoff.expected import ExpectedF1, ExpectedNDCG, ExpectedValue
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.cutoff.perk import PerK

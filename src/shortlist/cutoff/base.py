@@ -1,30 +1,350 @@
-"""Cutoff: ranked candidates in, list lengths out. A cutoff sees scores and histories, never a model."""
+"""Cutoff: ranked candidates in, list lengths out; the candidates of any ranker, and their labels.
+
+A cutoff sees scores and histories, never a model.
+"""
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 
 from shortlist.core.checks import check_ids
-from shortlist.core.params import Estimator, check_whole, explain_call, is_number, short_repr
-from shortlist.cutoff.candidates import Labels, Scores, label_to_fit, top_candidates
-from shortlist.data.ids import IdMap
-from shortlist.data.interactions import Interactions
-from shortlist.data.lists import REASON_CODE, RankedLists
-from shortlist.errors import ConfigError
+from shortlist.core.metrics import ListSums, Metric, prefix_sums
+from shortlist.core.params import Estimator, check_whole, is_number, short_repr
+from shortlist.core.ragged import starts, take_rows
+from shortlist.core.serialization import load_estimator, save_estimator
+from shortlist.data.ids import UNKNOWN, IdMap, id_series
+from shortlist.data.interactions import Interactions, warn_if_trained_on, without_negative
+from shortlist.data.lists import REASON_CODE, RankedLists, find_propensities
+from shortlist.errors import ConfigError, DataError
+from shortlist.kernels.lists import mark_members
+from shortlist.kernels.retrieval import rank_rows, top_k
 from shortlist.text import escape_html as escape
-from shortlist.types import Doubles, Floats, Ints
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+
+# RankedLists, a users × items array, a SciPy matrix, or a function from user indices to rows of scores
+Scores: TypeAlias = Any
+Ids: TypeAlias = Interactions | tuple[IdMap | None, IdMap | None] | None
+BLOCK = 1024  # users per call of a scoring function
+
+
+def top_candidates(
+    scores: Scores, *, ids: Ids = None, users: Ints | None = None, n_candidates: int = 100
+) -> RankedLists:
+    """Rank the best candidates of every user.
+
+    Ties go to the smaller item index. Items with score NaN or -inf are not candidates.
+
+    Parameters
+    ----------
+    scores
+        `RankedLists`, a dense array or a SciPy matrix (users × items; stored entries are the candidates), or
+        a function that maps an array of user indices to rows of scores, one column per item.
+    ids
+        Ids of the rows and columns: `Interactions`, or a pair of `IdMap` for users and items. Without it,
+        ids are row and column numbers. A function requires it.
+    users
+        Indices of the users to score with a function; all users by default.
+    n_candidates
+        Maximum number of candidates per user.
+
+    Returns
+    -------
+    RankedLists
+        One list per user, best candidate first.
+
+    Raises
+    ------
+    ConfigError
+        If `n_candidates` is not a positive integer.
+    DataError
+        If the scores are none of the accepted kinds or do not match the ids.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> lists = sl.cutoff.top_candidates(np.array([[0.1, 0.9, 0.5]]), n_candidates=2)
+    >>> lists[0].items
+    [1, 2]
+    """
+    check_whole(1, n_candidates=n_candidates)
+    if not (ids is None or isinstance(ids, (Interactions, tuple))):
+        raise DataError(
+            f"history must be Interactions, got a {type(ids).__name__}; use Interactions.from_frame."
+        )
+    if isinstance(scores, RankedLists):
+        return _from_lists(scores, n_candidates)
+    user_ids, item_ids = (ids.users, ids.items) if isinstance(ids, Interactions) else (ids or (None, None))
+    if isinstance(scores, type | str):
+        raise DataError(
+            f"scores must be RankedLists, an array, a SciPy matrix or a function, got {scores!r:.60}; "
+            "pass model.recommend(N=100), for example."
+        )
+    if callable(scores):
+        return _from_function(scores, user_ids, item_ids, users, n_candidates)
+    if issparse(scores):
+        return _from_sparse(csr_array(cast(Any, scores)), user_ids, item_ids, n_candidates)
+    return _from_dense(_to_matrix(scores), user_ids, item_ids, n_candidates)
+
+
+def _from_lists(lists: RankedLists, n_candidates: int) -> RankedLists:
+    """RankedLists sorted by score, without scores of NaN or -inf, at most n_candidates each."""
+    valid = lists.scores > -np.inf
+    if not valid.all():
+        n_before = np.concatenate([[0], np.cumsum(valid)])
+        lists = _gather(lists, n_before[lists.indptr], np.flatnonzero(valid))
+    order = rank_rows(lists.indptr, lists.items, lists.scores)
+    if (order[1:] < order[:-1]).any():
+        lists = _gather(lists, lists.indptr, order)
+    return lists.head(n_candidates) if (np.diff(lists.indptr) > n_candidates).any() else lists
+
+
+def _gather(lists: RankedLists, indptr: Longs, rows: Longs) -> RankedLists:
+    """The candidates at these positions, with the new starts of the lists."""
+    return replace(
+        lists,
+        indptr=indptr,
+        items=lists.items[rows],
+        scores=lists.scores[rows],
+        probabilities=None if lists.probabilities is None else lists.probabilities[rows],
+        propensities=None if lists.propensities is None else lists.propensities[rows],
+    )
+
+
+def _from_dense(
+    matrix: Floats, user_ids: IdMap | None, item_ids: IdMap | None, n_candidates: int
+) -> RankedLists:
+    n_users, n_items = matrix.shape
+    indptr = np.arange(n_users + 1, dtype=np.int64) * n_items
+    items = np.arange(n_items, dtype=np.int32)
+    ranked = top_k(indptr, items, np.ascontiguousarray(matrix).ravel(), min(n_candidates, n_items))
+    return _to_lists(ranked, *_check_ids(user_ids, item_ids, n_users, n_items))
+
+
+def _from_sparse(
+    matrix: Any, user_ids: IdMap | None, item_ids: IdMap | None, n_candidates: int
+) -> RankedLists:
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    indptr, candidates = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
+    ranked = top_k(indptr, candidates, np.asarray(matrix.data, np.float32), n_candidates)
+    return _to_lists(ranked, *_check_ids(user_ids, item_ids, *matrix.shape))
+
+
+def _from_function(
+    score: Callable[[Ints], Any],
+    user_ids: IdMap | None,
+    item_ids: IdMap | None,
+    users: Ints | None,
+    n_candidates: int,
+) -> RankedLists:
+    """Score in blocks of users, so that memory does not grow with their number."""
+    if user_ids is None or item_ids is None:
+        raise DataError("a scoring function needs the ids of users and items, got none; pass history=.")
+    users = np.arange(len(user_ids), dtype=np.int32) if users is None else users
+    blocks = []
+    for start in range(0, users.size, BLOCK):
+        block = users[start : start + BLOCK]
+        rows = _to_matrix(score(block))
+        if rows.shape != (block.size, len(item_ids)):
+            raise DataError(
+                f"a scoring function must return one row per user and one column per item, "
+                f"{(block.size, len(item_ids))}, got {rows.shape}; return complete rows."
+            )
+        blocks.append(_from_dense(rows, None, item_ids, n_candidates))
+    lengths = [np.diff(lists.indptr) for lists in blocks]
+    return RankedLists(
+        users=IdMap(user_ids.to_ids(users)),
+        item_ids=item_ids,
+        indptr=starts(np.concatenate([*lengths, np.empty(0, np.int64)])),
+        items=np.concatenate([*(lists.items for lists in blocks), np.empty(0, np.int32)]),
+        scores=np.concatenate([*(lists.scores for lists in blocks), np.empty(0, np.float32)]),
+    )
+
+
+def _to_lists(ranked: tuple[Longs, Ints, Floats], users: IdMap, item_ids: IdMap) -> RankedLists:
+    indptr, items, scores = ranked
+    return RankedLists(users=users, item_ids=item_ids, indptr=indptr, items=items, scores=scores)
+
+
+def _to_matrix(scores: Any) -> Floats:
+    try:
+        matrix = np.asarray(scores, np.float32)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"scores must be RankedLists, an array, a SciPy matrix or a function, "
+            f"got {type(scores).__name__}; pass model.recommend(N=100), for example."
+        ) from None
+    if matrix.ndim != 2:
+        raise DataError(f"scores must be a users × items matrix, got {matrix.ndim} dimensions; reshape them.")
+    return matrix
+
+
+def _check_ids(
+    user_ids: IdMap | None, item_ids: IdMap | None, n_users: int, n_items: int
+) -> tuple[IdMap, IdMap]:
+    """Ids of rows and columns: the given maps, which must match the shape, or row and column numbers."""
+    users = IdMap.of(np.arange(n_users)) if user_ids is None else user_ids
+    items = IdMap.of(np.arange(n_items)) if item_ids is None else item_ids
+    if (len(users), len(items)) != (n_users, n_items):
+        raise DataError(
+            f"scores must have one row per user and one column per item of the given ids, "
+            f"{(len(users), len(items))}, got {(n_users, n_items)}; pass RankedLists for some users only."
+        )
+    return users, items
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Candidates with their outcomes; users without candidates may be labeled too."""
+
+    lists: RankedLists
+    relevant: Bools  # (n_candidates,)
+    n_relevant: Ints  # (n_lists,) distinct truth items, whether they are candidates or not
+    labeled: Bools  # (n_lists,) whether the user has truth rows, or is known to have none
+    weights: Doubles | None = None  # (n_candidates,) 1 / propensity, 0 if not shown; None: all were shown
+
+    @cached_property
+    def rows(self) -> Bools:
+        """(n_candidates,) whether the candidate's user is labeled."""
+        return np.repeat(self.labeled, np.diff(self.lists.indptr))
+
+    @property
+    def n_outcomes(self) -> int:
+        """Number of candidates whose outcome is known."""
+        return int((self.rows if self.weights is None else self.rows & (self.weights > 0)).sum())
+
+    @cached_property
+    def list_number(self) -> Ints:
+        """(n_candidates,) number of the list of each candidate."""
+        return np.repeat(np.arange(len(self.lists), dtype=np.int32), np.diff(self.lists.indptr))
+
+    @cached_property
+    def prefixes(self) -> ListSums:
+        """The sums of the list that ends with each candidate."""
+        return prefix_sums(self.lists.indptr, self.relevant, self.n_relevant)
+
+    @cached_property
+    def n_retrieved(self) -> Ints:
+        """(n_lists,) relevant items among the candidates."""
+        total = np.concatenate([[0], np.cumsum(self.relevant)])
+        return np.diff(total[self.lists.indptr]).astype(np.int32)
+
+    @cached_property
+    def calibrations(self) -> dict[tuple[str, int], Any]:
+        """Calibrations fitted on these labels, by settings and history; several cutoffs may need one."""
+        return {}
+
+    def take(self, numbers: Ints) -> "Labels":
+        """The labels of these lists."""
+        lists = self.lists.take(numbers)
+        rows = take_rows(self.lists.indptr, numbers)[1]
+        weights = None if self.weights is None else self.weights[rows]
+        return Labels(lists, self.relevant[rows], self.n_relevant[numbers], self.labeled[numbers], weights)
+
+    def utilities(self, metric: str) -> Doubles:
+        """(n_candidates,) metric of the list that ends with this candidate; NaN for unlabeled users."""
+        return np.where(self.rows, Metric.registry[metric].values(self.prefixes), np.nan)
+
+
+def label_lists(lists: RankedLists, truth: Interactions, users: Iterable[Any] | None = None) -> Labels:
+    """Match users and items by id. `users`: ids of users who count even if they have no truth rows."""
+    truth = without_negative(truth)
+    indptr, items = truth.item_sets
+    pairs = ((truth.users, lists.users, "user id"), (truth.items, lists.item_ids, "item id"))
+    for truth_ids, ids, kind in pairs:
+        if len(ids):
+            truth_ids.check_type(ids.values[0], f"truth: {kind}")
+    user, item = truth.users.align(lists.users), truth.items.align(lists.item_ids)
+    n_relevant = np.where(user != UNKNOWN, np.diff(indptr)[user] if indptr.size > 1 else 0, 0).astype(
+        np.int32
+    )
+    relevant = np.zeros(lists.items.size, np.bool_)
+    mark_members(lists.indptr, item[lists.items], user, indptr, items, relevant)
+    labeled = n_relevant > 0
+    if users is not None:
+        numbers = lists.users.lookup(user_series(users))
+        if not (numbers != UNKNOWN).any():
+            raise DataError("users must name users who have lists, got none; pass the ids used in the lists.")
+        labeled[numbers[numbers != UNKNOWN]] = True
+    return Labels(lists, relevant, n_relevant, labeled)
+
+
+def limit_to_shown(labels: Labels, shown: RankedLists) -> Labels:
+    """Outcomes of shown items only: users with a list are labeled, other items count as not relevant."""
+    propensities = find_propensities(labels.lists, shown)
+    seen = propensities > 0
+    weights = np.divide(1.0, propensities, where=seen, out=np.zeros(seen.size))
+    relevant = labels.relevant & seen
+    total = np.concatenate([[0], np.cumsum(relevant)])
+    n_relevant = np.diff(total[labels.lists.indptr]).astype(np.int32)
+    labeled: Bools = shown.users.align(labels.lists.users) != UNKNOWN
+    return Labels(labels.lists, relevant, n_relevant, labeled, weights)
+
+
+def label_candidates(
+    scores: Scores,
+    truth: Interactions,
+    history: Interactions | None,
+    users: Iterable[Any] | None,
+    n_candidates: int,
+) -> Labels:
+    """Candidates and labels of all users with truth rows, and of `users`."""
+    origin = scores.origin if isinstance(scores, RankedLists) else None
+    warn_if_trained_on((origin, history), truth, "the cutoff expects too much of every list")
+    ids = truth if history is None else history
+    numbers = ids.users.align(truth.users)[truth.active_users]
+    if users is not None:
+        users = user_series(users)
+        numbers = np.union1d(numbers, ids.users.lookup(users)).astype(np.int32)
+    numbers = numbers[numbers != UNKNOWN]
+    lists = top_candidates(scores, ids=ids, users=numbers, n_candidates=n_candidates)
+    return label_lists(lists, truth, users)
+
+
+def user_series(users: Iterable[Any]) -> Any:
+    """User ids as a series; a single string is not a collection of ids."""
+    if isinstance(users, str | bytes):
+        raise DataError(f"users must be a collection of ids, got the text {users!r:.60}; pass a list.")
+    return id_series(users)
+
+
+def label_to_fit(
+    scores: Scores,
+    truth: Interactions,
+    history: Interactions | None,
+    n_candidates: int,
+    users: Iterable[Any] | None = None,
+    shown: RankedLists | None = None,
+) -> Labels:
+    """The candidates with their outcomes, by user id; DataError if nothing can be learned from them."""
+    labels = label_candidates(scores, truth, history, users, n_candidates)
+    if shown is not None:
+        labels = limit_to_shown(labels, shown)
+    ids = labels.lists.users.values
+    if not ids.is_sorted():  # so that the order of users does not change the result, even in the last bit
+        labels = labels.take(ids.arg_sort().to_numpy())
+    if not labels.n_relevant.any():
+        raise DataError(
+            "truth must have rows of at least one user who has a list, got none; "
+            "pass the interactions that followed the scores, with the same user ids."
+        )
+    return labels
+
 
 MAX_CHARS = 60  # of one parameter in a repr
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Summarized(Estimator):
-    """An estimator whose repr shows the parameters that were set and, in one line, what `fit` learned."""
+class SavedEstimator(Estimator):
+    """An estimator with a file; its repr shows changed parameters and, in one line, what `fit` learned."""
 
     def _summary(self) -> str:
         """What `fit` learned, in one line; empty before `fit`."""
@@ -42,12 +362,58 @@ class Summarized(Estimator):
 
     def _changed(self) -> dict[str, str]:
         """Parameters that differ from their default, as short text."""
-        params = {one.name: (vars(self)[one.name], one.default) for one in fields(self)}
-        texts = {name: repr(value) for name, (value, default) in params.items() if value != default}
-        return {
-            name: text if len(text) <= MAX_CHARS else text[: MAX_CHARS - 1] + "…"
-            for name, text in texts.items()
-        }
+        texts = {f.name: repr(vars(self)[f.name]) for f in fields(self) if vars(self)[f.name] != f.default}
+        return {k: v if len(v) <= MAX_CHARS else f"{v[: MAX_CHARS - 1]}…" for k, v in texts.items()}
+
+    def save(self, path: str | Path) -> Path:
+        """Save the object, fitted or not, without pickle.
+
+        Parameters
+        ----------
+        path
+            The file to write.
+
+        Returns
+        -------
+        pathlib.Path
+            The path written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> path = sl.cutoff.FixedN(N=3).save(tempfile.mkdtemp() + "/cutoff")
+        >>> sl.cutoff.Cutoff.load(path)
+        FixedN(N=3)
+        """
+        return save_estimator(path, self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Load what `save` wrote; every byte is verified.
+
+        Parameters
+        ----------
+        path
+            A file written by `save`. `Cutoff.load` accepts any cutoff, `FixedN.load` only a `FixedN`.
+
+        Returns
+        -------
+        Cutoff
+            The object with its parameters and fitted attributes.
+
+        Raises
+        ------
+        ModelFileError
+            If the file is missing, damaged, of another version, or holds something else.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> path = sl.cutoff.Threshold(threshold=0.5).save(tempfile.mkdtemp() + "/cutoff")
+        >>> sl.cutoff.Threshold.load(path).threshold
+        0.5
+        """
+        return load_estimator(path, cls)
 
 
 FITTED_IDS = ("user_ids_", "item_ids_")  # of scores without ids
@@ -63,7 +429,7 @@ class CutLists(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Cutoff(Summarized):
+class Cutoff(SavedEstimator):
     """Base class of all cutoffs: decides how many candidates each user is shown, possibly none.
 
     Fit a cutoff on candidates that were ranked before the interactions in `truth` happened. Then apply it
@@ -87,11 +453,15 @@ class Cutoff(Summarized):
     n_candidates: int = 100
 
     kind: ClassVar[str] = "cutoff"
+    is_base: ClassVar[bool] = True  # whether the class itself is only a base of cutoffs; not inherited
+    rule: ClassVar[str] = ""  # where a list ends, in one or two sentences for reports
+    flags: ClassVar[tuple[str, ...]] = ()  # parameters that are flags of `shortlist fit`
+    over_http: ClassVar[bool] = True  # whether `/v1/cut/fit` offers it, with all its parameters
+    warmup_params: ClassVar[dict[str, Any]] = {}  # with which `shortlist warmup` fits it
     uses_boundaries: ClassVar[bool] = False  # whether it can use the boundaries that lists carry
     reason: ClassVar[str] = "threshold"
     empty_reason: ClassVar[str] = "threshold"
 
-    @explain_call
     def fit(
         self,
         scores: Scores,
@@ -150,13 +520,12 @@ class Cutoff(Summarized):
         fresh = self.clone()
         fresh._fit_labels(labels, history)
         if not isinstance(scores, RankedLists):
-            known = truth if history is None else history
-            fresh.user_ids_, fresh.item_ids_ = known.users.values, known.items.values
+            ids = truth if history is None else history
+            fresh.user_ids_, fresh.item_ids_ = ids.users.values, ids.items.values
         self._forget()
         vars(self).update(fresh.fitted())
         return self
 
-    @explain_call
     def lengths(self, scores: Scores, *, history: Interactions | None = None) -> Ints:
         """Compute the length of every list.
 
@@ -187,7 +556,6 @@ class Cutoff(Summarized):
         """
         return self._cut(self._candidates(scores, history), history).lengths
 
-    @explain_call
     def apply(self, scores: Scores, *, history: Interactions | None = None) -> RankedLists:
         """Cut every list at its length.
 
@@ -233,56 +601,6 @@ class Cutoff(Summarized):
             lists = replace(lists, boundary=cut.boundary)
         return lists.head(cut.lengths, reason)
 
-    def save(self, path: str | Path) -> Path:
-        """Save the cutoff, fitted or not, without pickle.
-
-        Parameters
-        ----------
-        path
-            The file to write.
-
-        Returns
-        -------
-        pathlib.Path
-            The path written.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> path = sl.cutoff.FixedN(N=3).save(tempfile.mkdtemp() + "/cutoff")
-        >>> sl.cutoff.Cutoff.load(path)
-        FixedN(N=3)
-        """
-        return super().save(path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Load a cutoff written by `save`.
-
-        Parameters
-        ----------
-        path
-            A file written by `save`. `Cutoff.load` accepts any cutoff, `FixedN.load` only a `FixedN`.
-
-        Returns
-        -------
-        Cutoff
-            The cutoff with its parameters and fitted attributes.
-
-        Raises
-        ------
-        ModelFileError
-            If the file is missing, damaged, of another version, or holds something else.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> path = sl.cutoff.Threshold(threshold=0.5).save(tempfile.mkdtemp() + "/cutoff")
-        >>> sl.cutoff.Threshold.load(path).threshold
-        0.5
-        """
-        return super().load(path)
-
     def with_probabilities(self, lists: RankedLists, *, history: Interactions | None = None) -> RankedLists:
         """Return the candidates with the probabilities that this cutoff uses.
 
@@ -311,8 +629,28 @@ class Cutoff(Summarized):
         True
         """
         candidates = self._candidates(lists, history)
-        found = self._cut(candidates, history).probabilities
-        return lists if found is None else replace(candidates, probabilities=found)
+        probabilities = self._cut(candidates, history).probabilities
+        return lists if probabilities is None else replace(candidates, probabilities=probabilities)
+
+    @classmethod
+    def classes(cls) -> dict[str, type["Cutoff"]]:
+        """Return every cutoff class that has been imported, by name, also those of other libraries.
+
+        Returns
+        -------
+        dict of str to type
+            The classes, without those that are only bases of others.
+
+        Examples
+        --------
+        >>> sl.cutoff.Cutoff.classes()["PerK"]().target
+        'f1'
+        """
+        return {
+            name: kind
+            for name, kind in Estimator.registry.items()
+            if issubclass(kind, Cutoff) and not vars(kind).get("is_base", False)
+        }
 
     def candidates_needed(self) -> int:
         """Return the number of candidates per user that the cutoff considers.
@@ -345,9 +683,10 @@ class Cutoff(Summarized):
 
     def _candidates(self, scores: Scores, history: Interactions | None) -> RankedLists:
         """Rank the candidates; scores without ids use those of the history, else those seen in `fit`."""
-        fitted = (vars(self).get(name) for name in FITTED_IDS)
-        user_ids, item_ids = (None if found is None else IdMap(found) for found in fitted)
-        ids = (user_ids, item_ids) if history is None else history
+        ids: Any = history
+        if history is None:
+            fitted = (vars(self).get(name) for name in FITTED_IDS)
+            ids = tuple(None if values is None else IdMap(values) for values in fitted)
         return top_candidates(scores, ids=ids, n_candidates=self.candidates_needed())
 
     def _check_params(self) -> None:
@@ -372,24 +711,17 @@ class Cutoff(Summarized):
         """The lengths, between 0 and the number of candidates."""
 
 
-def _is_own(cls: type) -> bool:
-    """Whether the class belongs to this library, not to its users."""
-    return cls.__module__.startswith("shortlist.")
-
-
 def check_cutoff(cutoff: Any, rule: str, call: str = "()") -> None:
     """Raise ConfigError unless this is a cutoff object; the advice names a similar class."""
     if isinstance(cutoff, Cutoff):
         return
     name = cutoff.__name__ if isinstance(cutoff, type) else str(cutoff)[:60]
-    own = [cls for cls in Cutoff.registry.values() if issubclass(cls, Cutoff) and _is_own(cls)]
-    classes = [cls.__name__ for cls in own if not any(map(_is_own, cls.__subclasses__()))]
-    known = {one.lower(): one for one in classes}
-    near = get_close_matches(name.lower().replace("_", "").replace("-", ""), known, 1)
+    classes = {kind.lower(): kind for kind in Cutoff.classes()}
+    near = get_close_matches(name.lower().replace("_", "").replace("-", ""), classes, 1)
     got = f"the class {name}" if isinstance(cutoff, type) else f"{cutoff!r:.60}"
     raise ConfigError(
         f"cutoff must be {rule}, got {got}; pass an object, such as "
-        f"sl.cutoff.{known[near[0]] if near else 'ExpectedF1'}{call}.",
+        f"sl.cutoff.{classes[near[0]] if near else 'ExpectedF1'}{call}.",
         parameter="cutoff",
     )
 

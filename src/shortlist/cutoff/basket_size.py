@@ -6,10 +6,10 @@ from typing import Self
 import numpy as np
 
 from shortlist.core.checks import check_array, check_bool, check_float_value, check_names
-from shortlist.core.glm import POISSON, glm_fit
+from shortlist.core.glm import POISSON, glm_fit, linear_predictor
 from shortlist.core.params import Estimator, check_number
+from shortlist.cutoff.base import Labels
 from shortlist.cutoff.calibration import mean_basket, recent_basket
-from shortlist.cutoff.candidates import Labels
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
@@ -83,7 +83,7 @@ class BasketSize(Estimator):
         return self._predict_columns(history_columns(history, users))
 
     def _predict_columns(self, columns: Doubles) -> Doubles:
-        eta: Doubles = self.beta_[0] + ((columns - self.center_) / self.scale_) @ self.beta_[1:]
+        eta = linear_predictor((columns - self.center_) / self.scale_, self.beta_)
         return np.exp(np.minimum(eta, np.log(MAX_MEAN)))
 
 

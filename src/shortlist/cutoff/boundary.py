@@ -8,9 +8,8 @@ from scipy.special import expit
 from shortlist.core.checks import check_array, check_float_value, check_ids, check_names
 from shortlist.core.glm import LOGISTIC, glm_fit
 from shortlist.core.params import short_repr
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_interval, needs_all_outcomes
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, Labels, check_interval, needs_all_outcomes
 from shortlist.cutoff.calibration import bounded_scores, score_range
-from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.threshold import best_threshold, count_above, running_minimum
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
@@ -67,6 +66,7 @@ class Boundary(Cutoff):
     negatives: float | str | None = None
     scale: float | None = None
 
+    rule = "The list stops at the first item below the user's own boundary."
     uses_boundaries = True
     reason = "boundary"
     empty_reason = "no_candidate_above_boundary"

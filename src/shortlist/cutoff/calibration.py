@@ -21,9 +21,10 @@ from shortlist.core.glm import AdditiveLogistic, log_loss
 from shortlist.core.metrics import calibration_error
 from shortlist.core.params import MAX_SEED, check_choice, check_whole, short_repr
 from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
-from shortlist.cutoff.base import Cutoff, Summarized
-from shortlist.cutoff.candidates import (
+from shortlist.cutoff.base import (
+    Cutoff,
     Labels,
+    SavedEstimator,
     Scores,
     label_candidates,
     label_lists,
@@ -111,7 +112,7 @@ LEARNED = {  # the attributes of each method
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Calibration(Summarized):
+class Calibration(SavedEstimator):
     """Estimates the probability that the user interacts with a candidate next.
 
     It is fitted on labeled candidates, so it holds for items that the ranker retrieves, not for all items.
@@ -386,6 +387,8 @@ class CalibratedCutoff(Cutoff):
     """A cutoff on probabilities, with its own calibration; "none" uses the probabilities of the lists."""
 
     calibration: str | Calibration = "auto"
+
+    is_base = True
 
     def _check_params(self) -> None:
         super()._check_params()

@@ -8,10 +8,9 @@ import numpy as np
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text, file_error
 from shortlist.core.metrics import ideal_dcg
 from shortlist.core.params import check_choice, check_flag
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_interval, needs_all_outcomes
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, Labels, check_interval, needs_all_outcomes
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import CalibratedCutoff
-from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.threshold import (
     TARGETS,
     choose_by_standard_error,
@@ -42,6 +41,8 @@ class ExpectedUtility(CalibratedCutoff):
     floor: float = 0.0
     coverage: float | None = None
 
+    is_base = True
+    flags = ("coverage", "floor")
     reason = "utility"
     empty_reason = "below_floor"
     target: ClassVar[str] = TARGETS[0]
@@ -114,10 +115,10 @@ class ExpectedUtility(CalibratedCutoff):
         p = self._probabilities(lists, history)
         curve, lengths = self._curve(lists, p, history, self.size_)
         best = _best_utilities(lists, curve, lengths)
-        lowest = np.maximum(floor, self._value_of_silence(lists, p, history))
+        lowest = np.maximum(floor, self._value_of_empty(lists, p, history))
         return CutLists(np.where(best < lowest, 0, lengths).astype(np.int32), probabilities=p)
 
-    def _value_of_silence(self, lists: RankedLists, p: Doubles, history: Interactions | None) -> Doubles:
+    def _value_of_empty(self, lists: RankedLists, p: Doubles, history: Interactions | None) -> Doubles:
         """(n_lists,) expected utility of an empty list."""
         return np.zeros(len(lists))
 
@@ -263,7 +264,7 @@ class ExpectedF1(ExpectedUtility):
         Lists with a lower expected F1 stay empty.
     coverage
         Choose the floor so that this share of the validation users gets a list.
-    silence
+    count_empty_as_correct
         Whether an empty list for a user without any relevant item counts 1, as in `evaluate_alerts`, instead
         of 0. A list then stays empty if that is more likely to be right. The number of relevant items is
         predicted from the candidates of each request: size must be "auto" or "probabilities".
@@ -284,25 +285,29 @@ class ExpectedF1(ExpectedUtility):
     True
     """
 
-    silence: bool = False
+    count_empty_as_correct: bool = False
 
     target = "f1"
+    rule = (
+        "Each candidate has a probability of being in the next basket. The list stops where one more item "
+        "would lower its expected F1."
+    )
 
     def _check_params(self) -> None:
         super()._check_params()
-        check_flag(silence=self.silence)
-        if self.silence and self.size not in ("auto", "probabilities"):
+        check_flag(count_empty_as_correct=self.count_empty_as_correct)
+        if self.count_empty_as_correct and self.size not in ("auto", "probabilities"):
             raise ConfigError(
-                f"size must be 'auto' or 'probabilities' with silence=True, got {self.size!r}; the number of "
-                "relevant items is that of the candidates of a request."
+                f"size must be 'auto' or 'probabilities' with count_empty_as_correct=True, got "
+                f"{self.size!r}; the number of relevant items is that of the candidates of a request."
             )
 
     def _choose(self, labels: Labels, p: Doubles, history: Interactions | None) -> str:
-        return "probabilities" if self.silence else super()._choose(labels, p, history)
+        return "probabilities" if self.count_empty_as_correct else super()._choose(labels, p, history)
 
-    def _value_of_silence(self, lists: RankedLists, p: Doubles, history: Interactions | None) -> Doubles:
-        if not self.silence:
-            return super()._value_of_silence(lists, p, history)
+    def _value_of_empty(self, lists: RankedLists, p: Doubles, history: Interactions | None) -> Doubles:
+        if not self.count_empty_as_correct:
+            return super()._value_of_empty(lists, p, history)
         owner = np.repeat(np.arange(len(lists)), np.diff(lists.indptr))
         with np.errstate(divide="ignore"):
             log_none = np.bincount(owner, weights=np.log1p(-p), minlength=len(lists))
@@ -343,6 +348,10 @@ class ExpectedNDCG(ExpectedUtility):
     """
 
     target = "ndcg"
+    rule = (
+        "Each candidate has a probability of being in the next basket. The list stops where one more item "
+        "would lower its expected NDCG."
+    )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -376,6 +385,8 @@ class ExpectedValue(CalibratedCutoff):
     gain: float = 1.0
     cost: float = 0.1
 
+    rule = "The list stops where one more item would cost more than it is expected to gain."
+    flags = ("gain", "cost")
     reason = "value"
     empty_reason = "value"
 

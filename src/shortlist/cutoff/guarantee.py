@@ -8,23 +8,22 @@ are used.
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import xlogy
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text, check_whole_value
 from shortlist.core.params import MAX_SEED, check_choice, check_whole, short_repr
-from shortlist.cutoff.base import FITTED_IDS, CutLists, check_interval
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Labels, check_interval, label_lists
 from shortlist.cutoff.calibration import CalibratedCutoff
-from shortlist.cutoff.candidates import Labels, label_lists
 from shortlist.cutoff.threshold import ON, count_above, running_minimum
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_CODE, RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, InfeasibleError
 from shortlist.types import Bools, Doubles, Ints
 
-PROMISES = ("precision", "empty", "calibration")
+GUARANTEES = ("precision", "empty", "calibration")
 NOT_DECIDED = ("unknown_user", "no_candidates")  # the cutoff had nothing to decide
 
 
@@ -32,7 +31,7 @@ def list_values(
     lists: RankedLists,
     truth: Interactions | Any,
     users: Iterable[Any] | None,
-    promise: str,
+    guarantee: str,
     over: str = "covered",
 ) -> Doubles:
     """(n,) one value per list that counts, in the order of the lists.
@@ -44,14 +43,14 @@ def list_values(
     lists = without_exploration(lists)
     lengths = np.diff(lists.indptr)
     covered = (lengths > 0) & ~_has_reason(lists, ("fallback",))
-    if promise == "empty":
+    if guarantee == "empty":
         return (~covered)[~_has_reason(lists, NOT_DECIDED)].astype(np.float64)
     if truth is None:
-        raise DataError(f"{promise} needs truth, got None; pass what the users interacted with.")
+        raise DataError(f"{guarantee} needs truth, got None; pass what the users interacted with.")
     labels = label_lists(lists, Interactions.of(truth), users)
     safe = np.maximum(lengths, 1)
     precision = np.where(covered, labels.n_retrieved / safe, 1.0)
-    if promise == "precision":
+    if guarantee == "precision":
         return precision[labels.labeled & (covered if over == "covered" else True)]
     if lists.probabilities is None:
         raise DataError("calibration needs lists with probabilities, got none; calibrate the scores first.")
@@ -77,6 +76,8 @@ def _has_reason(lists: RankedLists, reasons: Iterable[str]) -> Bools:
     return np.isin(lists.reason, [REASON_CODE[one] for one in reasons])
 
 
+OVER = ("covered", "users")
+MIN_ITEMS = 0.02  # the strictest threshold shows about this many items per user
 ONLINE = ("start_", "position_", "n_updates_", "total_")  # set by `update`
 MAX_UPDATES = 2**53
 
@@ -116,182 +117,7 @@ def largest_mean_shortfall(start: float, step: float, n_batches: int, delay: int
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class OnlineCutoff(CalibratedCutoff):
-    """A promised mean, and a threshold that can be moved after every batch to keep it."""
-
-    min_precision: float | None = None
-    max_empty: float | None = None
-    over: str = "covered"
-    step: float = 0.2
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_interval("step", self.step, low=0, high=1, ends=False, advice="0.2 is usual.")
-
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        if any(name in vars(self) for name in ONLINE):
-            check_names([name for name in vars(self) if name in ONLINE], ONLINE)
-            check_float_value(vars(self), "start_", 0, 1)
-            check_float_value(vars(self), "position_", 0, 1 + self.step)
-            n = check_whole_value(vars(self), "n_updates_", 1, MAX_UPDATES)
-            check_float_value(vars(self), "total_", 0, n)
-
-    def update(
-        self,
-        lists: RankedLists,
-        truth: Interactions | Any = None,
-        *,
-        users: Iterable[Any] | None = None,
-        shown: bool = False,
-    ) -> Self:
-        """Move the threshold after a batch of lists, so that the long-run mean meets the level.
-
-        No assumption on the data is needed. The mean over T updates falls short of the level by at most
-        `bound(T)`, whatever happens. A batch in which no list has items counts as one that meets the level.
-
-        Parameters
-        ----------
-        lists
-            The lists as they were shown, cut by this guarantee. Items that were shown for exploration do not
-            count; lists from a fallback count as empty.
-        truth
-            What the users interacted with. Not needed with `max_empty`.
-        users
-            Ids of users who count even if they interacted with nothing.
-        shown
-            Whether `truth` is what is known about the shown items. Then all users with a list count.
-
-        Returns
-        -------
-        Guarantee
-            A new guarantee with the next threshold; this one stays as it is. Set it with
-            `model.set_cutoff(guarantee.update(lists, truth))`.
-
-        Raises
-        ------
-        DataError
-            If `truth` is missing although `min_precision` is promised.
-
-        Examples
-        --------
-        >>> split = sl.split.last_basket(sl.load_dataset("sample"))
-        >>> model = sl.PersonalFrequency().fit(split.train)
-        >>> cut = sl.cutoff.Guarantee(min_precision=0.1).fit(model.recommend(N=20), split.valid)
-        >>> after = cut.update(model.recommend(cutoff=cut), split.valid)
-        >>> after.n_updates_, after.threshold_ < cut.threshold_
-        (1, True)
-        """
-        self._check_params()
-        self.need("threshold_")
-        self.check_source(lists.source)
-        users = lists.users.values if shown and users is None else users
-        rate = self.batch_rate(lists, truth, users=users)
-        level, scale, safe = self._level()
-        rate = safe if rate is None else rate
-        shortfall = (level - rate) if self.max_empty is None else (rate - level)
-        before = {"start_": self._start(), "position_": self._start(), "n_updates_": 0, "total_": 0.0}
-        before |= self.fitted()
-        position = next_position(before["position_"], shortfall / scale, self.step)
-        end = position if self.max_empty is None else 1 - position
-        after = {"position_": position, "threshold_": threshold_at(self.need("grid_"), end)}
-        after |= {"n_updates_": before["n_updates_"] + 1, "total_": before["total_"] + rate}
-        fresh = self.clone()
-        vars(fresh).update(before | after)
-        vars(fresh)["promise_"] = fresh._online_promise()
-        return fresh
-
-    def bound(self, n_updates: int, *, delay: int = 0) -> float:
-        """Compute by how much the mean over updates can fall short of the level, whatever the data.
-
-        Parameters
-        ----------
-        n_updates
-            Number of calls of `update`.
-        delay
-            Number of updates between showing lists and learning their outcome.
-
-        Returns
-        -------
-        float
-            The largest possible shortfall: (1 + step · (1 + delay) − start) / (step · n_updates) times the
-            largest shortfall of one batch. `start` in [0, 1] is where the threshold was before the first
-            update; 1 is the safe end.
-
-        Raises
-        ------
-        NotFittedError
-            If `fit` has not been called.
-
-        Examples
-        --------
-        >>> split = sl.split.last_basket(sl.load_dataset("sample"))
-        >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20)
-        >>> cut = sl.cutoff.Guarantee(min_precision=0.1).fit(candidates, split.valid)
-        >>> cut.bound(1000) < 0.001
-        True
-        """
-        check_whole(1, n_updates=n_updates)
-        check_whole(0, delay=delay)
-        return self._level()[1] * largest_mean_shortfall(self._start(), self.step, n_updates, delay)
-
-    def batch_rate(
-        self, lists: RankedLists, truth: Interactions | Any = None, *, users: Iterable[Any] | None = None
-    ) -> float | None:
-        """Compute the promised mean on one batch: the mean precision, or the share of empty lists.
-
-        Parameters
-        ----------
-        lists, truth, users
-            As in `update`.
-
-        Returns
-        -------
-        float or None
-            None if no list counts.
-
-        Examples
-        --------
-        >>> import polars as pl
-        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
-        >>> table = pl.DataFrame({"user_id": ["ann", "ann"], "item_id": ["tea", "rice"], "rank": [1, 2]})
-        >>> sl.cutoff.Guarantee(min_precision=0.3).batch_rate(sl.RankedLists.from_frame(table), truth)
-        0.5
-        """
-        promise = "precision" if self.max_empty is None else "empty"
-        values = list_values(lists, truth, users, promise, self.over)
-        return float(values.mean()) if values.size else None
-
-    def _start(self) -> float:
-        """Where the threshold was before the first update; 1 is the safe end."""
-        if "start_" in vars(self):
-            return float(vars(self)["start_"])
-        position = position_at(self.need("grid_"), self.need("threshold_"))
-        return position if self.max_empty is None else 1 - position
-
-    def _level(self) -> tuple[float, float, float]:
-        """(promised level, largest shortfall of one batch, rate of a batch without any list that counts)."""
-        if self.max_empty is not None:
-            return self.max_empty, 1 - self.max_empty, 0.0
-        level = self.min_precision or 0.0
-        return level, level, 1.0
-
-    def _online_promise(self) -> str:
-        n, name = self.need("n_updates_"), "precision" if self.max_empty is None else "share of empty lists"
-        level, bound, mean = self._level()[0], self.bound(n), self.need("total_") / n
-        limit = f"at least {level - bound:.2%}" if self.max_empty is None else f"at most {level + bound:.2%}"
-        return (
-            f"mean {name} {mean:.2%} over {n:,} updates for a promised {level:.1%}; for any data it is "
-            f"{limit} (the bound is {bound:.2%} now and falls like 1 / updates)"
-        )
-
-
-OVER = ("covered", "users")
-MIN_ITEMS = 0.02  # the strictest threshold shows about this many items per user
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class Guarantee(OnlineCutoff):
+class Guarantee(CalibratedCutoff):
     """Guarantee a minimum precision, or a maximum share of empty lists, with a stated confidence.
 
     The guarantee holds while users are exchangeable with those it was fitted on: the same product, the same
@@ -338,16 +164,23 @@ class Guarantee(OnlineCutoff):
     >>> split = sl.split.last_basket(sl.load_dataset("sample"))
     >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
     >>> cut = sl.cutoff.Guarantee(min_precision=0.1).fit(candidates, split.valid)
-    >>> print(cut.promise_.split(" (")[0])
+    >>> print(cut.guarantee_.split(" (")[0])
     mean precision over covered users is at least 10.0%, with confidence 95.0%
     """
 
+    min_precision: float | None = None
+    max_empty: float | None = None
+    over: str = "covered"
+    step: float = 0.2
     confidence: float = 0.95
     on: str = "score"
     n_thresholds: int = 25
     fallback: str | None = None
     seed: int = 0
 
+    rule = "The list stops where the requested guarantee would no longer hold."
+    flags = ("min_precision", "confidence")
+    warmup_params: ClassVar[dict[str, Any]] = {"min_precision": 0.01, "fallback": "empty"}
     reason = "guarantee"
     empty_reason = "guarantee"
 
@@ -363,6 +196,7 @@ class Guarantee(OnlineCutoff):
         for name, level in levels.items():
             if level is not None:
                 check_interval(name, level, low=0, high=1, ends=False, advice="pass a share, such as 0.95.")
+        check_interval("step", self.step, low=0, high=1, ends=False, advice="0.2 is usual.")
         check_choice("over", self.over, OVER)
         check_choice("on", self.on, ON)
         check_whole(1, 10_000, n_thresholds=self.n_thresholds)
@@ -381,19 +215,25 @@ class Guarantee(OnlineCutoff):
         return "threshold_" in vars(self)
 
     def _summary(self) -> str:
-        return f"{self.on} > {self.threshold_:.6g}; {self.promise_}" if "promise_" in vars(self) else ""
+        return f"{self.on} > {self.threshold_:.6g}; {self.guarantee_}" if "guarantee_" in vars(self) else ""
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
         calibrated = ("calibration_",) if self.on == "probability" else ()
-        names = ("grid_", "p_values_", "threshold_", "promise_", "source_", *calibrated)
+        names = ("grid_", "p_values_", "threshold_", "guarantee_", "source_", *calibrated)
         check_names(self.fitted(), names, (*FITTED_IDS, *ONLINE))
         grid = check_array(vars(self), "grid_", np.float64, (None,), finite=False)
         check_array(vars(self), "p_values_", np.float64, grid.shape, low=0, high=1)
         check_float_value(vars(self), "threshold_")
-        check_text(vars(self), "promise_")
+        check_text(vars(self), "guarantee_")
         if self.source_ is not None:
             check_text(vars(self), "source_")
+        if any(name in vars(self) for name in ONLINE):
+            check_names([name for name in vars(self) if name in ONLINE], ONLINE)
+            check_float_value(vars(self), "start_", 0, 1)
+            check_float_value(vars(self), "position_", 0, 1 + self.step)
+            n = check_whole_value(vars(self), "n_updates_", 1, MAX_UPDATES)
+            check_float_value(vars(self), "total_", 0, n)
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         numbers = np.flatnonzero(labels.labeled).astype(np.int32)
@@ -412,7 +252,155 @@ class Guarantee(OnlineCutoff):
         at = (passed[-1] if self.max_empty is None else passed[0]) if passed.size else None
         self.threshold_ = np.inf if at is None else float(self.grid_[at])
         self.source_ = labels.lists.source
-        self.promise_ = self._promise(len(test_half.lists), feasible=at is not None)
+        self.guarantee_ = self._describe(len(test_half.lists), feasible=at is not None)
+
+    def update(
+        self,
+        lists: RankedLists,
+        truth: Interactions | Any = None,
+        *,
+        users: Iterable[Any] | None = None,
+        shown: bool = False,
+    ) -> Self:
+        """Move the threshold after a batch of lists, so that the long-run mean meets the level.
+
+        No assumption on the data is needed. The mean over T updates falls short of the level by at most
+        `bound(T)`, whatever happens. A batch in which no list has items counts as one that meets the level.
+
+        Parameters
+        ----------
+        lists
+            The lists as they were shown, cut by this guarantee. Items that were shown for exploration do not
+            count; lists from a fallback count as empty.
+        truth
+            What the users interacted with. Not needed with `max_empty`.
+        users
+            Ids of users who count even if they interacted with nothing.
+        shown
+            Whether `truth` is what is known about the shown items. Then all users with a list count.
+
+        Returns
+        -------
+        Guarantee
+            A new guarantee with the next threshold; this one stays as it is. Set it with
+            `model.set_cutoff(guarantee.update(lists, truth))`.
+
+        Raises
+        ------
+        DataError
+            If `truth` is missing although `min_precision` is guaranteed.
+
+        Examples
+        --------
+        >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+        >>> model = sl.PersonalFrequency().fit(split.train)
+        >>> cut = sl.cutoff.Guarantee(min_precision=0.1).fit(model.recommend(N=20), split.valid)
+        >>> after = cut.update(model.recommend(cutoff=cut), split.valid)
+        >>> after.n_updates_, after.threshold_ < cut.threshold_
+        (1, True)
+        """
+        self._check_params()
+        self.need("threshold_")
+        self.check_source(lists.source)
+        users = lists.users.values if shown and users is None else users
+        rate = self.batch_rate(lists, truth, users=users)
+        level, scale, safe = self._level()
+        rate = safe if rate is None else rate
+        shortfall = (level - rate) if self.max_empty is None else (rate - level)
+        before = {"start_": self._start(), "position_": self._start(), "n_updates_": 0, "total_": 0.0}
+        before |= self.fitted()
+        position = next_position(before["position_"], shortfall / scale, self.step)
+        end = position if self.max_empty is None else 1 - position
+        after = {"position_": position, "threshold_": threshold_at(self.need("grid_"), end)}
+        after |= {"n_updates_": before["n_updates_"] + 1, "total_": before["total_"] + rate}
+        fresh = self.clone()
+        vars(fresh).update(before | after)
+        vars(fresh)["guarantee_"] = fresh._describe_online()
+        return fresh
+
+    def bound(self, n_updates: int, *, delay: int = 0) -> float:
+        """Compute by how much the mean over updates can fall short of the level, whatever the data.
+
+        Parameters
+        ----------
+        n_updates
+            Number of calls of `update`.
+        delay
+            Number of updates between showing lists and learning their outcome.
+
+        Returns
+        -------
+        float
+            The largest possible shortfall: (1 + step · (1 + delay) − start) / (step · n_updates) times the
+            largest shortfall of one batch. `start` in [0, 1] is where the threshold was before the first
+            update; 1 is the safe end.
+
+        Raises
+        ------
+        NotFittedError
+            If `fit` has not been called.
+
+        Examples
+        --------
+        >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+        >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20)
+        >>> cut = sl.cutoff.Guarantee(min_precision=0.1).fit(candidates, split.valid)
+        >>> cut.bound(1000) < 0.001
+        True
+        """
+        check_whole(1, n_updates=n_updates)
+        check_whole(0, delay=delay)
+        return self._level()[1] * largest_mean_shortfall(self._start(), self.step, n_updates, delay)
+
+    def batch_rate(
+        self, lists: RankedLists, truth: Interactions | Any = None, *, users: Iterable[Any] | None = None
+    ) -> float | None:
+        """Compute the guaranteed mean on one batch: the mean precision, or the share of empty lists.
+
+        Parameters
+        ----------
+        lists, truth, users
+            As in `update`.
+
+        Returns
+        -------
+        float or None
+            None if no list counts.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> table = pl.DataFrame({"user_id": ["ann", "ann"], "item_id": ["tea", "rice"], "rank": [1, 2]})
+        >>> sl.cutoff.Guarantee(min_precision=0.3).batch_rate(sl.RankedLists.from_frame(table), truth)
+        0.5
+        """
+        guarantee = "precision" if self.max_empty is None else "empty"
+        values = list_values(lists, truth, users, guarantee, self.over)
+        return float(values.mean()) if values.size else None
+
+    def _start(self) -> float:
+        """Where the threshold was before the first update; 1 is the safe end."""
+        if "start_" in vars(self):
+            return float(vars(self)["start_"])
+        position = position_at(self.need("grid_"), self.need("threshold_"))
+        return position if self.max_empty is None else 1 - position
+
+    def _level(self) -> tuple[float, float, float]:
+        """(guaranteed level, largest shortfall of a batch, rate of a batch without any list that counts)."""
+        if self.max_empty is not None:
+            return self.max_empty, 1 - self.max_empty, 0.0
+        level = self.min_precision or 0.0
+        return level, level, 1.0
+
+    def _describe_online(self) -> str:
+        n, name = self.need("n_updates_"), "precision" if self.max_empty is None else "share of empty lists"
+        level, bound, mean = self._level()[0], self.bound(n), self.need("total_") / n
+        limit = f"at least {level - bound:.2%}" if self.max_empty is None else f"at most {level + bound:.2%}"
+        return (
+            f"mean {name} {mean:.2%} over {n:,} updates for a guaranteed {level:.1%}; for any data it is "
+            f"{limit} (the bound is {bound:.2%} now and falls like 1 / updates)"
+        )
 
     def check_source(self, source: str | None) -> None:
         """Raise ConfigError unless the model is the one that the guarantee was tested on.
@@ -463,7 +451,7 @@ class Guarantee(OnlineCutoff):
             return hoeffding_bentkus((~shown).mean() if lengths.size else 1.0, lengths.size, self.max_empty)
         ends = (test.lists.indptr[:-1] + lengths - 1)[shown]
         loss = np.zeros(lengths.size)
-        loss[shown] = 1 - test.hits[ends] / lengths[shown]
+        loss[shown] = 1 - test.prefixes.hits[ends] / lengths[shown]
         if self.over == "covered":  # given who is covered, the losses are still independent and identical
             loss = loss[shown]
         limit = 1.0 - (self.min_precision or 0.0)
@@ -493,7 +481,7 @@ class Guarantee(OnlineCutoff):
         }[self.over]
         return f"{mean} is at least {self.min_precision:.1%}"
 
-    def _promise(self, n_users: int, *, feasible: bool) -> str:
+    def _describe(self, n_users: int, *, feasible: bool) -> str:
         if not feasible:
             return f"nothing is shown: no threshold guarantees that {self._target()}"
         what = "lists" if self.source_ is None else f"model {self.source_[:8]}"

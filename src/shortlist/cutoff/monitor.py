@@ -1,4 +1,4 @@
-"""PromiseMonitor: an alarm when a promised mean no longer holds, however often one looks."""
+"""GuaranteeMonitor: an alarm when a guaranteed mean no longer holds, however often one looks."""
 
 import threading
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ import polars as pl
 
 from shortlist.core.params import check_choice
 from shortlist.cutoff.base import check_interval
-from shortlist.cutoff.guarantee import OVER, PROMISES, Guarantee, list_values
+from shortlist.cutoff.guarantee import GUARANTEES, OVER, Guarantee, list_values
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
@@ -113,26 +113,26 @@ class MonitorState:
     trace: tuple[Update, ...] = ()
 
 
-class PromiseMonitor:
-    """Raise an alarm when a promised mean no longer holds.
+class GuaranteeMonitor:
+    """Raise an alarm when a guaranteed mean no longer holds.
 
-    If the promise holds, the probability that the monitor ever raises an alarm is at most `false_alarms`,
-    however often it is updated and looked at. The alarm names the update since which the promise seems to be
+    If the guarantee holds, the probability that the monitor ever raises an alarm is at most `false_alarms`,
+    however often it is updated and looked at. The alarm names the update since which the guarantee seems
     broken, and stays until a new monitor is made. Memory does not grow with the number of updates.
 
     Parameters
     ----------
     level
-        The promised level: the smallest mean precision, or the largest share of empty lists. Not used for
+        The guaranteed level: the smallest mean precision, or the largest share of empty lists. Not used for
         "calibration".
-    promise
-        What is promised. "precision": the mean precision is at least `level`. "empty": the share of empty
+    guarantee
+        What is guaranteed. "precision": the mean precision is at least `level`. "empty": the share of empty
         lists is at most `level`. "calibration": predicted probabilities and observed rates of shown items
         agree up to `tolerance`.
     over
         For "precision": "covered" users, or all "users", where an empty list has precision 1.
     false_alarms
-        The largest probability of an alarm while the promise holds.
+        The largest probability of an alarm while the guarantee holds.
     tolerance
         For "calibration": how far the mean prediction and the observed rate may differ.
 
@@ -151,7 +151,7 @@ class PromiseMonitor:
     --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
-    >>> monitor = sl.PromiseMonitor(0.3)
+    >>> monitor = sl.GuaranteeMonitor(0.3)
     >>> for day in range(30):
     ...     rate = 0.35 if day < 20 else 0.15
     ...     monitor = monitor.update(rng.random(200) < rate, at=f"day {day}")
@@ -163,27 +163,27 @@ class PromiseMonitor:
         self,
         level: float | None = None,
         *,
-        promise: str = "precision",
+        guarantee: str = "precision",
         over: str = "covered",
         false_alarms: float = 0.05,
         tolerance: float = 0.01,
     ) -> None:
-        check_choice("promise", promise, PROMISES)
+        check_choice("guarantee", guarantee, GUARANTEES)
         check_choice("over", over, OVER)
-        if promise == "calibration":
+        if guarantee == "calibration":
             if level is not None:
                 raise ConfigError(
-                    "level is not used with promise='calibration', got one; leave it out and set tolerance."
+                    "level is not used with guarantee='calibration', got one; leave it out and set tolerance."
                 )
         else:
-            check_interval("level", level, low=0, high=1, ends=False, advice="pass the promised share.")
+            check_interval("level", level, low=0, high=1, ends=False, advice="pass the guaranteed share.")
         check_interval("false_alarms", false_alarms, low=0, high=1, ends=False, advice="0.05 is usual.")
         check_interval("tolerance", tolerance, low=0, high=1, advice="0.01 is usual.")
-        self.level, self.promise, self.over = level, promise, over
+        self.level, self.guarantee, self.over = level, guarantee, over
         self.false_alarms, self.tolerance = false_alarms, tolerance
         lowest = {"precision": (level or 0.0) - 1, "empty": -(level or 0.0), "calibration": -1 - tolerance}
-        self._bets = bet_sizes(lowest[promise])
-        n_bets = self._bets.size * (2 if promise == "calibration" else 1)
+        self._bets = bet_sizes(lowest[guarantee])
+        n_bets = self._bets.size * (2 if guarantee == "calibration" else 1)
         self._state = MonitorState(Evidence.start(n_bets), starts=("",) * n_bets)
         self._lock = threading.Lock()
 
@@ -196,20 +196,20 @@ class PromiseMonitor:
         guarantee
             The guarantee, whose level is watched.
         false_alarms
-            The largest probability of an alarm while the promise holds.
+            The largest probability of an alarm while the guarantee holds.
 
         Returns
         -------
-        PromiseMonitor
+        GuaranteeMonitor
             A monitor without updates.
 
         Examples
         --------
-        >>> sl.PromiseMonitor.of(sl.cutoff.Guarantee(max_empty=0.2))
-        PromiseMonitor(share of empty lists at most 20.0%): no data yet
+        >>> sl.GuaranteeMonitor.of(sl.cutoff.Guarantee(max_empty=0.2))
+        GuaranteeMonitor(share of empty lists at most 20.0%): no data yet
         """
         if guarantee.max_empty is not None:
-            return cls(guarantee.max_empty, promise="empty", false_alarms=false_alarms)
+            return cls(guarantee.max_empty, guarantee="empty", false_alarms=false_alarms)
         return cls(guarantee.min_precision, over=guarantee.over, false_alarms=false_alarms)
 
     def update(
@@ -239,7 +239,7 @@ class PromiseMonitor:
 
         Returns
         -------
-        PromiseMonitor
+        GuaranteeMonitor
             The monitor itself.
 
         Raises
@@ -249,12 +249,12 @@ class PromiseMonitor:
 
         Examples
         --------
-        >>> sl.PromiseMonitor(0.2, promise="empty").update([0, 0, 1, 0], at="2011-11-01").status
+        >>> sl.GuaranteeMonitor(0.2, guarantee="empty").update([0, 0, 1, 0], at="2011-11-01").status
         'holds'
         """
         if isinstance(values, RankedLists):
             users = values.users.values if shown and users is None else users
-            found = list_values(values, truth, users, self.promise, self.over)
+            found = list_values(values, truth, users, self.guarantee, self.over)
         else:
             found = self._check_values(values)
         with self._lock:
@@ -267,7 +267,7 @@ class PromiseMonitor:
             found = np.asarray(values, np.float64)
         except (TypeError, ValueError):
             found = np.full(1, np.nan)
-        low = -1.0 if self.promise == "calibration" else 0.0
+        low = -1.0 if self.guarantee == "calibration" else 0.0
         if found.ndim != 1 or not ((found >= low) & (found <= 1)).all():
             raise DataError(
                 f"values must be RankedLists or a list of numbers from {low:g} to 1, got something else; "
@@ -305,11 +305,11 @@ class PromiseMonitor:
 
     def _growth(self, found: Doubles) -> Doubles:
         """(n_bets,) log growth of each bet; a shortfall makes it positive."""
-        if self.promise == "calibration":
+        if self.guarantee == "calibration":
             sides = (found - self.tolerance, -found - self.tolerance)
             return np.concatenate([log_growth(side, self._bets) for side in sides])
         level = self.level or 0.0
-        return log_growth(level - found if self.promise == "precision" else found - level, self._bets)
+        return log_growth(level - found if self.guarantee == "precision" else found - level, self._bets)
 
     @property
     def status(self) -> str:
@@ -324,7 +324,7 @@ class PromiseMonitor:
 
     @property
     def since(self) -> str | None:
-        """Label of the update since which the promise seems to be broken; None without an alarm."""
+        """Label of the update since which the guarantee seems to be broken; None without an alarm."""
         return self._state.since
 
     @property
@@ -335,7 +335,7 @@ class PromiseMonitor:
 
     @property
     def p_value(self) -> float:
-        """Anytime-valid p-value: the probability of so much evidence at any time if the promise holds."""
+        """Anytime-valid p-value: the probability of so much evidence at any time if the guarantee holds."""
         return float(np.exp(-max(self._state.log_peak, 0.0)))
 
     @property
@@ -356,11 +356,11 @@ class PromiseMonitor:
         Returns
         -------
         str
-            What is promised, what was seen, and whether there is an alarm.
+            What is guaranteed, what was seen, and whether there is an alarm.
 
         Examples
         --------
-        >>> sl.PromiseMonitor(0.3).update([1, 0, 0, 1]).summary()
+        >>> sl.GuaranteeMonitor(0.3).update([1, 0, 0, 1]).summary()
         'mean precision at least 30.0%: holds after 1 update with 4 lists, mean 50.0%, p = 1'
         """
         state, mean = self._state, self.mean
@@ -376,15 +376,15 @@ class PromiseMonitor:
         )
 
     def _target(self) -> str:
-        if self.promise == "calibration":
+        if self.guarantee == "calibration":
             return f"predicted and observed rates within {self.tolerance:.1%}"
-        if self.promise == "empty":
+        if self.guarantee == "empty":
             return f"share of empty lists at most {self.level:.1%}"
         return f"mean precision at least {self.level:.1%}"
 
     def __repr__(self) -> str:
         target, _, state = self.summary().partition(": ")
-        return f"PromiseMonitor({target}): {state}"
+        return f"GuaranteeMonitor({target}): {state}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters and the state, ready for JSON.
@@ -396,15 +396,15 @@ class PromiseMonitor:
 
         Examples
         --------
-        >>> monitor = sl.PromiseMonitor(0.3).update([1, 0, 0, 1])
-        >>> sl.PromiseMonitor.from_dict(monitor.to_dict()).mean
+        >>> monitor = sl.GuaranteeMonitor(0.3).update([1, 0, 0, 1])
+        >>> sl.GuaranteeMonitor.from_dict(monitor.to_dict()).mean
         0.5
         """
         state = self._state
         own = {name: value for name, value in vars(state).items() if name not in ("evidence", "trace")}
         return {
             "params": {
-                name: vars(self)[name] for name in ("level", "promise", "over", "false_alarms", "tolerance")
+                name: vars(self)[name] for name in ("level", "guarantee", "over", "false_alarms", "tolerance")
             },
             "state": {**own, "starts": list(state.starts), "evidence": state.evidence.to_dict()},
             "trace": [vars(one) for one in state.trace],
@@ -421,7 +421,7 @@ class PromiseMonitor:
 
         Returns
         -------
-        PromiseMonitor
+        GuaranteeMonitor
             A monitor that continues where the other one was.
 
         Raises
@@ -432,8 +432,8 @@ class PromiseMonitor:
         Examples
         --------
         >>> import json
-        >>> text = json.dumps(sl.PromiseMonitor(0.3).update([0, 1]).to_dict())
-        >>> sl.PromiseMonitor.from_dict(json.loads(text)).status
+        >>> text = json.dumps(sl.GuaranteeMonitor(0.3).update([0, 1]).to_dict())
+        >>> sl.GuaranteeMonitor.from_dict(json.loads(text)).status
         'holds'
         """
         try:

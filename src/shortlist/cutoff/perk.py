@@ -1,4 +1,4 @@
-"""PerK: the published method for personal list lengths, as a rival of the cutoffs of this package."""
+"""PerK: the published method for personal list lengths, a baseline for the other cutoffs."""
 
 from dataclasses import dataclass
 
@@ -6,21 +6,17 @@ import numpy as np
 from scipy.special import expit
 
 from shortlist.core.checks import check_array, check_float_value, check_ids, check_names
-from shortlist.core.glm import LOGISTIC, glm_fit, log_loss
+from shortlist.core.glm import LOGISTIC, glm_fit, log_loss, newton
 from shortlist.core.metrics import ideal_dcg
 from shortlist.core.params import check_choice
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_interval, needs_all_outcomes
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, Labels, check_interval, needs_all_outcomes
 from shortlist.cutoff.calibration import bounded_scores, score_range
-from shortlist.cutoff.candidates import Labels
 from shortlist.cutoff.threshold import TARGETS
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.kernels.lists import compute_joint_utilities
 from shortlist.types import Doubles, Longs
-
-MAX_STEPS = 50  # of Newton's method
-TOLERANCE = 1e-9  # stop when no user's step would lower the loss by more
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -58,6 +54,10 @@ class PerK(Cutoff):
     target: str = "f1"
     prior: float = 1.0
 
+    rule = (
+        "Each candidate has a probability, calibrated for each user. The list stops where its expected "
+        "utility is highest, and is never empty."
+    )
     reason = "utility"
     empty_reason = "utility"
 
@@ -119,36 +119,26 @@ class PerK(Cutoff):
 
 
 def fit_user_wise(indptr: Longs, z: Doubles, y: Doubles, common: Doubles, prior: float) -> Doubles:
-    """(n_lists, 2) intercept and slope of each user: log loss + prior / 2 · |own − common|², by Newton."""
+    """(n_lists, 2) intercept and slope of each user: log loss + prior / 2 · |coefficients − common|²."""
     n_lists = indptr.size - 1
     owner = np.repeat(np.arange(n_lists), np.diff(indptr))
 
-    def losses(own: Doubles) -> Doubles:
-        loss = log_loss(own[owner, 0] + own[owner, 1] * z, y)
-        penalty = 0.5 * prior * ((own - common) ** 2).sum(axis=1)
-        return np.asarray(np.bincount(owner, loss, n_lists) + penalty)
+    def total(values: Doubles) -> Doubles:
+        return np.bincount(owner, values, n_lists).astype(np.float64)
 
-    own = np.tile(common, (n_lists, 1))
-    before = losses(own)
-    for _ in range(MAX_STEPS):
-        p = expit(own[owner, 0] + own[owner, 1] * z)
-        away, curved = own - common, p * (1 - p)
-        g0 = np.bincount(owner, p - y, n_lists) + prior * away[:, 0]
-        g1 = np.bincount(owner, (p - y) * z, n_lists) + prior * away[:, 1]
-        h00 = np.bincount(owner, curved, n_lists) + prior
-        h01 = np.bincount(owner, curved * z, n_lists)
-        h11 = np.bincount(owner, curved * z * z, n_lists) + prior
-        step = np.column_stack([h11 * g0 - h01 * g1, h00 * g1 - h01 * g0]) / (h00 * h11 - h01**2)[:, None]
-        if (g0 * step[:, 0] + g1 * step[:, 1]).max(initial=0.0) < TOLERANCE:
-            break
-        share = np.ones(n_lists)
-        for _ in range(30):  # halve the step of users whose loss would grow
-            after = losses(own - share[:, None] * step)
-            grows = after > before
-            if not grows.any():
-                break
-            share[grows] *= 0.5
-        share[grows] = 0.0
-        own = own - share[:, None] * step
-        before = losses(own)
-    return own
+    def log_odds(beta: Doubles) -> Doubles:
+        return np.asarray(beta[owner, 0] + beta[owner, 1] * z)
+
+    def loss(beta: Doubles) -> Doubles:
+        penalty: Doubles = 0.5 * prior * ((beta - common) ** 2).sum(axis=1)
+        return total(log_loss(log_odds(beta), y)) + penalty
+
+    def derivatives(beta: Doubles) -> tuple[Doubles, Doubles]:
+        p = expit(log_odds(beta))
+        error, curved = p - y, p * (1 - p)
+        gradient = np.column_stack([total(error), total(error * z)]) + prior * (beta - common)
+        mixed = total(curved * z)
+        hessian = np.column_stack([total(curved) + prior, mixed, mixed, total(curved * z * z) + prior])
+        return gradient, hessian.reshape(-1, 2, 2)
+
+    return newton(np.tile(common, (n_lists, 1)), loss, derivatives)

@@ -6,22 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist.core.checks import check_float_value, check_names, check_whole_value
+from shortlist.core.metrics import first_maximum, metrics_of_length, metrics_to_optimize, sums_at_n
 from shortlist.core.params import MAX_WHOLE, check_choice, check_whole
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, check_interval, needs_all_outcomes
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, Labels, check_interval, needs_all_outcomes
 from shortlist.cutoff.calibration import CalibratedCutoff
-from shortlist.cutoff.candidates import Labels
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.kernels.retrieval import lower_to_running_minimum
 from shortlist.types import Doubles, Floats, Ints
 
-TARGETS = ("f1", "ndcg")
-TIE = 1e-12  # utilities that differ by less are equal up to the order of summation
-
-
-def prefix_utilities(labels: Labels, target: str) -> Doubles:
-    """(n_candidates,) utility of the list that ends with this candidate; NaN for unlabeled users."""
-    return labels.f1() if target == "f1" else labels.ndcg()
+TARGETS = metrics_to_optimize()
+ON = ("score", "probability")
 
 
 def user_utilities(labels: Labels, lengths: Ints, target: str) -> Doubles:
@@ -29,20 +24,17 @@ def user_utilities(labels: Labels, lengths: Ints, target: str) -> Doubles:
     ends = labels.lists.indptr[:-1] + lengths - 1
     shown = labels.labeled & (lengths > 0)
     utility = np.zeros(len(labels.lists))
-    utility[shown] = prefix_utilities(labels, target)[ends[shown]]
+    utility[shown] = labels.utilities(target)[ends[shown]]
     return utility[labels.labeled]
 
 
 def best_length(labels: Labels, target: str) -> int:
     """The N with the highest mean over all labeled users; the smaller on ties."""
-    utility, position = prefix_utilities(labels, target), labels.lists.positions
     longest = int(np.diff(labels.lists.indptr).max(initial=1))
-    total = np.bincount(position[labels.rows], utility[labels.rows], minlength=max(longest, 1))
-    last = labels.lists.indptr[1:][labels.labeled] - 1
-    last = last[np.diff(labels.lists.indptr)[labels.labeled] > 0]
-    # a list with fewer than N candidates counts whole
-    ended = np.bincount(position[last] + 1, utility[last], minlength=total.size + 1)[: total.size]
-    return first_maximum(np.asarray(total + np.cumsum(ended), np.float64)) + 1
+    truth = labels.relevant, labels.n_relevant
+    numbers = np.flatnonzero(labels.labeled)
+    sums = sums_at_n(labels.lists.indptr, *truth, longest, numbers=numbers, metrics=(target,))
+    return first_maximum(sums[:, 0]) + 1
 
 
 def running_minimum(values: Doubles | Floats, lists: RankedLists) -> Doubles:
@@ -61,7 +53,7 @@ def count_above(values: Doubles, lists: RankedLists, threshold: float | Doubles)
 
 def best_threshold(values: Doubles, labels: Labels, target: str) -> float:
     """The threshold with the highest mean utility; the strictest on ties. Values never rise in a list."""
-    utility = prefix_utilities(labels, target)
+    utility = labels.utilities(target)
     before = np.concatenate([[0.0], utility[:-1]])
     change = utility - np.where(labels.lists.positions > 0, before, 0.0)
     order = np.argsort(-values[labels.rows], kind="stable")
@@ -103,14 +95,6 @@ def choose_by_standard_error(utilities: Sequence[Doubles]) -> int:
     return first_maximum(np.array(clear))
 
 
-def first_maximum(values: Doubles) -> int:
-    """Index of the first value that equals the largest up to rounding."""
-    return int(np.argmax(values >= values.max() - TIE * max(values.size, 1)))
-
-
-ON = ("score", "probability")
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class FixedN(Cutoff):
     """Show every user the top N: the baseline for other cutoffs.
@@ -122,7 +106,8 @@ class FixedN(Cutoff):
     N
         Length of every list. None chooses the N with the best mean `target` on validation data.
     target
-        Metric to maximize: "f1" or "ndcg".
+        Metric to maximize: "f1", "ndcg" (against the ideal list of 20 items: a longer list is never worse) or
+        "ndcg_paper" (against the ideal list of the same length).
 
     Examples
     --------
@@ -135,6 +120,7 @@ class FixedN(Cutoff):
     N: int | None = None
     target: str = "f1"
 
+    rule = "All lists have the same length."
     reason = "top_n"
     empty_reason = "top_n"
 
@@ -145,7 +131,7 @@ class FixedN(Cutoff):
         super()._check_params()
         if self.N is not None:
             check_whole(0, N=self.N)
-        check_choice("target", self.target, TARGETS)
+        check_choice("target", self.target, metrics_of_length())
 
     @property
     def is_ready(self) -> bool:
@@ -185,7 +171,7 @@ class Threshold(CalibratedCutoff):
     on
         What is compared with the threshold: "score" or "probability".
     target
-        Metric to maximize on validation data: "f1" or "ndcg", averaged over all users.
+        Metric to maximize on validation data, averaged over all users; see `FixedN`.
     coverage
         Choose the strictest threshold that gives this share of users a list, instead of maximizing `target`.
     threshold
@@ -205,10 +191,13 @@ class Threshold(CalibratedCutoff):
     coverage: float | None = None
     threshold: float | None = None
 
+    rule = "The list stops at the first item below a threshold that is the same for all users."
+    flags = ("coverage",)
+
     def _check_params(self) -> None:
         super()._check_params()
         check_choice("on", self.on, ON)
-        check_choice("target", self.target, TARGETS)
+        check_choice("target", self.target, metrics_of_length())
         if self.coverage is not None:
             check_interval("coverage", self.coverage, low=0, high=1, advice="pass a share of users.")
         if self.threshold is not None:

@@ -1,11 +1,12 @@
 """Evaluation of lists against truth: over all users, over covered users, and against baselines."""
 
+from shortlist.core.metrics import METRICS
 from shortlist.evaluation.analysis import RiskCoverage, risk_coverage, slice_metrics
 from shortlist.evaluation.baselines import best_fixed_n, fixed_n_curve, gap_recovered, match_baselines, oracle
 from shortlist.evaluation.comparison import Comparison, PairedTest, holm, paired_test
 from shortlist.evaluation.evaluate import WeightedReport, compare, evaluate
 from shortlist.evaluation.exposure import ExposureReport
-from shortlist.evaluation.report import METRICS, Report, TimedReport
+from shortlist.evaluation.report import Report, TimedReport
 
 __all__ = [
     "METRICS",

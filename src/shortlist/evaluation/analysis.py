@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.charts import Figure, Series, line_chart
+from shortlist.core.metrics import Metric
 from shortlist.data.notebook import to_pandas
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import RepeatCounts
@@ -283,9 +284,9 @@ def risk_coverage(report: Report, metric: str = "f1", confidence: Doubles | None
     >>> risk_coverage(report, confidence=[0.2, 0.9]).area
     0.75
     """
-    if metric in ("hits", "length"):
-        raise ConfigError(f"metric must lie between 0 and 1 to be a risk, got {metric!r}; choose f1 or ndcg.")
     values = report.values(metric)
+    if metric in Metric.registry and not Metric.registry[metric].is_share:
+        raise ConfigError(f"metric must lie between 0 and 1 to be a risk, got {metric!r}; choose f1 or ndcg.")
     given = report.confidence if confidence is None else np.asarray(confidence, np.float64)
     if given.shape != values.shape:
         raise DataError(

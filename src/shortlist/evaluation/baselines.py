@@ -5,14 +5,14 @@ from collections.abc import Iterable
 import numpy as np
 import polars as pl
 
-from shortlist.core.metrics import AT_N, sums_at_n
+from shortlist.core.metrics import AT_N, first_maximum, metrics_to_optimize, sums_at_n
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.evaluation.evaluate import evaluate
 from shortlist.evaluation.ground_truth import GroundTruth, Lists, as_lists
-from shortlist.evaluation.report import METRICS, Report
+from shortlist.evaluation.report import Report
 from shortlist.kernels.lists import find_best_prefixes
 from shortlist.types import Doubles, Longs
 
@@ -58,18 +58,19 @@ def fixed_n_curve(
         )
     if max_items < 1:
         raise ConfigError(f"max_items must be at least 1, got {max_items}; pass the longest list allowed.")
-    known = GroundTruth(truth)
-    chunk = known.chunk(as_lists(rankings))
+    ground, names = GroundTruth(truth), tuple(dict.fromkeys([*AT_N, *metrics_to_optimize()]))
+    chunk = ground.chunk(as_lists(rankings))
     sums = sums_at_n(
         chunk.indptr,
-        known.relevant(chunk),
-        known.n_relevant(chunk),
+        ground.relevant(chunk),
+        ground.n_relevant(chunk),
         int(wanted[-1]),
         max_items=max_items,
         numbers=chunk.order[chunk.row[chunk.order] >= 0],
+        metrics=names,
     )
-    means = sums[wanted - 1] / known.n_rows
-    return pl.DataFrame({"N": wanted, **{name: means[:, k] for k, name in enumerate(AT_N)}})
+    means = sums[wanted - 1] / ground.n_rows
+    return pl.DataFrame({"N": wanted, **dict(zip(names, means.T, strict=True))})
 
 
 def best_fixed_n(curve: pl.DataFrame, metric: str = "f1") -> int:
@@ -99,9 +100,11 @@ def best_fixed_n(curve: pl.DataFrame, metric: str = "f1") -> int:
     >>> best_fixed_n(fixed_n_curve({"ann": ["tea", "milk", "rice"], "bob": ["salt", "jam"]}, truth))
     2
     """
-    if metric not in AT_N:
-        raise ConfigError(f"metric must be one of {', '.join(AT_N)}, got {metric!r}; choose one.")
-    return int(curve.sort("N")["N"][int(np.argmax(curve.sort("N")[metric]))])
+    names = curve.columns[1:]
+    if metric not in names:
+        raise ConfigError(f"metric must be one of {', '.join(names)}, got {metric!r}; choose one.")
+    ordered = curve.sort("N")
+    return int(ordered["N"][first_maximum(ordered[metric].to_numpy())])
 
 
 def oracle(rankings: Lists, truth: Interactions, *, max_items: int = 20) -> Report:
@@ -128,10 +131,10 @@ def oracle(rankings: Lists, truth: Interactions, *, max_items: int = 20) -> Repo
     >>> oracle({"ann": ["tea", "milk", "rice"], "bob": ["salt"]}, truth).lengths.tolist()
     [2, 0]
     """
-    lists, known = as_lists(rankings), GroundTruth(truth)
+    lists, ground = as_lists(rankings), GroundTruth(truth)
     best = np.zeros(len(lists), np.int64)
-    chunk = known.chunk(lists)
-    find_best_prefixes(chunk.indptr, known.relevant(chunk), known.n_relevant(chunk), best)
+    chunk = ground.chunk(lists)
+    find_best_prefixes(chunk.indptr, ground.relevant(chunk), ground.n_relevant(chunk), best)
     return evaluate(lists.head(best), truth, max_items=max_items)
 
 
@@ -168,8 +171,6 @@ def gap_recovered(dynamic: Report, fixed: Report, ceiling: Report, metric: str =
     >>> round(gap_recovered(dynamic, fixed, oracle(rankings, truth)), 4)
     0.4
     """
-    if metric not in METRICS:
-        raise ConfigError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}; choose one.")
     gap = ceiling.mean(metric) - fixed.mean(metric)
     return (dynamic.mean(metric) - fixed.mean(metric)) / gap if gap > 0 else float("nan")
 
@@ -262,5 +263,5 @@ def _equal_lengths(total: int, available: Longs, order: Longs) -> Longs:
 def _cut(lists: RankedLists, ids: IdMap, n_items: Longs) -> RankedLists:
     """The lists of these users, each cut to its own length."""
     row = ids.lookup(lists.users.values)
-    known = np.flatnonzero(row >= 0)
-    return lists.take(known).head(n_items[row[known]])
+    matched = np.flatnonzero(row >= 0)
+    return lists.take(matched).head(n_items[row[matched]])

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import polars as pl
 
 from shortlist.core.engine import Engine, check_engine
-from shortlist.core.metrics import discounts
-from shortlist.core.params import check_fraction, check_whole, explain_call, short_repr
+from shortlist.core.metrics import Metric, discounts
+from shortlist.core.params import check_fraction, check_whole, short_repr
 from shortlist.core.ragged import read_only
 from shortlist.data.interactions import Interactions, warn_if_trained_on
 from shortlist.data.lists import RankedLists, list_parts
@@ -27,7 +27,7 @@ from shortlist.evaluation.ground_truth import (
     RepeatCounts,
     as_chunks,
 )
-from shortlist.evaluation.report import METRICS, Report, TimedReport
+from shortlist.evaluation.report import Report, TimedReport
 from shortlist.kernels.lists import (
     UNIT,
     Chunk,
@@ -68,8 +68,6 @@ class WeightedReport(Report):
     >>> report.mean("recall"), report.mean("weighted_recall")
     (0.5, 0.9)
     """
-
-    metrics: ClassVar[tuple[str, ...]] = (*METRICS, *WEIGHTED_METRICS)
 
     gains: Doubles
     total_gains: Doubles
@@ -347,7 +345,6 @@ def evaluate(
 ) -> WeightedReport: ...
 @overload
 def evaluate(lists: RankedLists, truth: Interactions | Any, *, shown: RankedLists) -> ExposureReport: ...
-@explain_call
 def evaluate(
     lists: ListsOrChunks,
     truth: Interactions | Any,
@@ -439,7 +436,6 @@ def evaluate(
     return metrics.report()
 
 
-@explain_call
 def compare(
     results: Mapping[str, Lists | Report | Sequence[Lists | Report]],
     truth: Interactions | Any = None,
@@ -503,9 +499,10 @@ def compare(
         raise ConfigError(f"baseline must be one of {', '.join(results)}, got {baseline!r}; choose one.")
     wanted: object = metrics
     named = isinstance(wanted, Sequence) and not isinstance(wanted, str) and len(wanted) > 0
-    if not named or not all(one in (*METRICS, *WEIGHTED_METRICS) for one in map(str, metrics)):
+    if not named or not all(name in (*Metric.registry, *WEIGHTED_METRICS) for name in map(str, metrics)):
         raise ConfigError(
-            f"metrics must be a list of some of {', '.join(METRICS)}, got {metrics!r:.60}; choose from them."
+            f"metrics must be a list of some of {', '.join(Metric.registry)}, got {metrics!r:.60}; "
+            "choose from them."
         )
     check_fraction(level=level)
     check_whole(1, resamples=resamples, max_items=max_items)
@@ -578,12 +575,12 @@ class AlertReport(NamedTuple):
         Requests with at least one item.
     useless_lists
         Lists sent on a day without any relevant item: each is a mistake.
-    silent
+    empty
         Requests without a list.
-    right_silences
+    correct_empty
         Requests without a list and without a relevant item.
     f1
-        Mean F1 over all requests; a silent request without a relevant item counts 1, any other mistake 0.
+        Mean F1 over all requests; an empty list without a relevant item counts 1, any other mistake 0.
     """
 
     n_requests: int
@@ -592,8 +589,8 @@ class AlertReport(NamedTuple):
     relevant: int
     lists: int
     useless_lists: int
-    silent: int
-    right_silences: int
+    empty: int
+    correct_empty: int
     f1: float
 
     @property
@@ -634,18 +631,18 @@ def evaluate_alerts(days: Iterable[tuple[RankedLists, Interactions]]) -> AlertRe
         raise DataError("days must hold at least one pair of lists and truth, got none.")
     found = pl.concat(tables)
     sent, wanted, hits = pl.col("sent"), pl.col("wanted"), pl.col("hits")
-    silent = sent == 0
-    quiet = silent & (wanted == 0)
-    f1 = pl.when(quiet).then(1.0).otherwise(2 * hits / (sent + wanted).clip(1))
+    empty = sent == 0
+    correct = empty & (wanted == 0)
+    f1 = pl.when(correct).then(1.0).otherwise(2 * hits / (sent + wanted).clip(1))
     row = found.select(
         n_requests=pl.len(),
         messages=sent.sum(),
         useful=hits.sum(),
         relevant=wanted.sum(),
-        lists=(~silent).sum(),
-        useless_lists=(~silent & (wanted == 0)).sum(),
-        silent=silent.sum(),
-        right_silences=quiet.sum(),
+        lists=(~empty).sum(),
+        useless_lists=(~empty & (wanted == 0)).sum(),
+        empty=empty.sum(),
+        correct_empty=correct.sum(),
         f1=f1.mean(),
     ).row(0, named=True)
     return AlertReport(**row)

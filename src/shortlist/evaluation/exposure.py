@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from shortlist.core.metrics import calibration_error
+from shortlist.core.metrics import Metric, calibration_error
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists, find_propensities
@@ -16,7 +16,6 @@ from shortlist.evaluation.ground_truth import GroundTruth
 from shortlist.evaluation.report import plain
 from shortlist.types import Bools, Doubles, Ints
 
-NOT_ESTIMABLE = ("recall", "f1", "ndcg", "ndcg_paper", "average_precision")
 UNKNOWN_RELEVANT = "needs the relevant items that were not shown; truth about shown items lacks them"
 NO_PROPENSITY = "some items of the lists were never shown to their users; show them, or log with explore="
 BINS = 10
@@ -107,7 +106,7 @@ class ExposureReport:
     @cached_property
     def not_estimable(self) -> dict[str, str]:
         """Metrics that cannot be estimated, and why."""
-        found = dict.fromkeys(NOT_ESTIMABLE, UNKNOWN_RELEVANT)
+        found = dict.fromkeys(_metrics_of_all_relevant(), UNKNOWN_RELEVANT)
         if not self.covered.any():
             found["precision"] = "no evaluated list has items"
         elif self.unseen.any() and self.unseen.max() > self.n_added:
@@ -200,7 +199,7 @@ class ExposureReport:
             "precision_bounds": self.precision_bounds if self.covered.any() else None,
             "calibration_error": self.calibration_error,
         }
-        return {**found, **dict.fromkeys(NOT_ESTIMABLE), "not_estimable": self.not_estimable}
+        return {**found, **dict.fromkeys(_metrics_of_all_relevant()), "not_estimable": self.not_estimable}
 
     def __repr__(self) -> str:
         precision = "unknown" if self.precision is None else f"{self.precision:.4f}"
@@ -221,6 +220,11 @@ class ExposureReport:
         for name, reason in self.not_estimable.items():
             reasons.setdefault(reason, []).append(name)
         return "\n".join([*lines, *(f"not estimated: {', '.join(n)} ({why})" for why, n in reasons.items())])
+
+
+def _metrics_of_all_relevant() -> list[str]:
+    """Metrics that depend on relevant items whether they were shown or not."""
+    return [name for name, metric in Metric.registry.items() if metric.needs_all_relevant]
 
 
 def evaluate_shown(lists: RankedLists, truth: Interactions | Any, shown: RankedLists) -> ExposureReport:

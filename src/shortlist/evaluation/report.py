@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 import polars as pl
 
 from shortlist.core.charts import Figure, Series, length_chart, line_chart
-from shortlist.core.metrics import calibration_error, ideal_dcg
+from shortlist.core.metrics import ListSums, Metric, calibration_error
 from shortlist.data.columns import parse_duration
 from shortlist.data.notebook import to_pandas
 from shortlist.errors import ConfigError, DataError
@@ -114,17 +114,6 @@ def without_nan(value: Any) -> Any:
 
 
 View = Literal["all", "covered"]
-METRICS = (
-    "f1",
-    "ndcg",
-    "ndcg_paper",
-    "precision",
-    "recall",
-    "average_precision",
-    "reciprocal_rank",
-    "hits",
-    "length",
-)
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BINS = 10
 TITLES = {"all": "all users", "covered": "covered users"}
@@ -176,8 +165,6 @@ class Report:
     [('ann', 1, 0.5), ('bob', 0, 0.0)]
     """
 
-    metrics: ClassVar[tuple[str, ...]] = METRICS
-
     user_ids: pl.Series
     max_items: int
     n_relevant: Ints
@@ -199,6 +186,11 @@ class Report:
     def covered(self) -> Bools:
         """Shape (n_users,): whether the user's list has any items."""
         return self.lengths > 0
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics."""
+        return tuple(self._metrics)
 
     def values(self, metric: str) -> Doubles:
         """One metric of every user, 0 for an empty list.
@@ -224,28 +216,16 @@ class Report:
         >>> sl.evaluate({"ann": ["tea", "rice"]}, truth).values("precision").tolist()
         [0.5, 0.0]
         """
-        if metric not in self.metrics:
-            raise ConfigError(f"metric must be one of {', '.join(self.metrics)}, got {metric!r}; choose one.")
+        if metric not in self._metrics:
+            raise ConfigError(
+                f"metric must be one of {', '.join(self._metrics)}, got {metric!r}; choose one."
+            )
         return self._metrics[metric]
 
     @cached_property
     def _metrics(self) -> dict[str, Doubles]:
-        hits, length = self.hits, self.lengths
-        size = np.maximum(self.n_relevant, 1)  # without relevant items there are no hits to divide
-        shown = np.maximum(length, 1)
-        ideal_length = np.minimum(self.max_items, size)
-        ideal = ideal_dcg(int(size.max(initial=0)))
-        return {
-            "f1": 2 * hits / (length + size),
-            "ndcg": self.dcg_capped / ideal[ideal_length],
-            "ndcg_paper": self.dcg / ideal[np.minimum(shown, size)],
-            "precision": hits / shown,
-            "recall": hits / size,
-            "average_precision": self.precision_sum / ideal_length,
-            "reciprocal_rank": np.divide(1, self.first, where=self.first > 0, out=np.zeros(hits.size)),
-            "hits": hits.astype(np.float64),
-            "length": length.astype(np.float64),
-        }
+        sums = ListSums(*(getattr(self, name) for name in ListSums._fields))
+        return {name: metric.values(sums) for name, metric in Metric.registry.items()}
 
     @cached_property
     def users(self) -> pl.DataFrame:
@@ -585,9 +565,7 @@ class TimedReport(Report):
         >>> report.periods("7d")["requests"].sum() == report.n_users
         True
         """
-        unknown = [name for name in metrics if name not in METRICS]
-        if unknown:
-            raise ConfigError(f"metrics must be among {', '.join(METRICS)}, got {unknown[0]!r}.")
+        values = {name: self.values(name) for name in metrics}
         period = step_starts(self.times, parse_duration("every", every))
         starts, number, counts = np.unique(period, return_inverse=True, return_counts=True)
 
@@ -599,7 +577,7 @@ class TimedReport(Report):
                 "start": pl.Series(starts).cast(pl.Datetime("us")),
                 "requests": counts,
                 "cover_ratio": mean(self.covered),
-                **{name: mean(self.values(name)) for name in metrics},
+                **{name: mean(one) for name, one in values.items()},
             }
         )
 

@@ -1,7 +1,52 @@
-"""Sums for generalized linear models, on one thread and in a fixed order, so that the bits never vary."""
+"""Linear algebra of generalized linear models: one thread, a fixed order of sums, the same bits everywhere.
+
+A BLAS library would split the same sums by the number of its threads.
+"""
+
+import numpy as np
 
 from shortlist.kernels.jit import kernel
 from shortlist.types import Doubles, Longs
+
+
+@kernel
+def multiply_rows(rows: Doubles, beta: Doubles, out: Doubles) -> None:
+    """out (n_rows,) = rows · beta."""
+    for row in range(rows.shape[0]):
+        total = 0.0
+        for column in range(beta.size):
+            total += rows[row, column] * beta[column]
+        out[row] = total
+
+
+@kernel
+def add_gradient(rows: Doubles, residual: Doubles, out: Doubles) -> None:
+    """out (n_columns,) += rowsᵀ · residual; residual (n_rows,)."""
+    for row in range(rows.shape[0]):
+        for column in range(out.size):
+            out[column] += rows[row, column] * residual[row]
+
+
+@kernel
+def solve_positive(matrices: Doubles, vectors: Doubles, out: Doubles) -> None:
+    """out (n, p): solutions of n systems, by Cholesky; `matrices` (n, p, p) are overwritten."""
+    for number in range(matrices.shape[0]):  # NaN if a matrix is not positive definite
+        lower, x = matrices[number], out[number]
+        n = x.size
+        for a in range(n):
+            for b in range(a + 1):
+                total = lower[a, b]
+                for k in range(b):
+                    total -= lower[a, k] * lower[b, k]
+                lower[a, b] = total / lower[b, b] if b < a else np.sqrt(total) if total > 0 else np.nan
+            x[a] = vectors[number, a]
+            for k in range(a):
+                x[a] -= lower[a, k] * x[k]
+            x[a] /= lower[a, a]
+        for a in range(n - 1, -1, -1):
+            for k in range(a + 1, n):
+                x[a] -= lower[k, a] * x[k]
+            x[a] /= lower[a, a]
 
 
 @kernel

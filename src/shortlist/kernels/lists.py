@@ -1,4 +1,4 @@
-"""Metrics of ragged lists in one pass; a table of stamps marks the items in a user's truth."""
+"""Ragged lists: metrics, expected utilities, features and labels. Stamps mark the items of a user's truth."""
 
 import math
 from typing import NamedTuple
@@ -150,38 +150,42 @@ def mark_hits(chunk: Chunk, truth: Truth, relevant: Bools) -> None:
 
 
 @kernel
-def sum_prefixes(
+def fill_prefix_sums(
     indptr: Longs,  # (n_lists + 1,)
     relevant: Bools,  # (n_shown,)
-    n_relevant: Ints,  # (n_lists,) size of each list's truth
-    numbers: Longs,  # lists to add, in this order
-    discount: Doubles,  # (>= max(max_items, n_max),)
-    ideal: Doubles,  # (same + 1,) ideal[n] = sum of the first n discounts
+    discount: Doubles,  # (>= longest list,)
     max_items: int,
-    sums: Doubles,  # (n_max, 6) F1, precision, recall, NDCG, paper's NDCG, length; of the top 1, 2, …
+    hits: Ints,  # (n_shown,) like the others: hits, rank of the first hit, DCG, DCG of the first max_items …
+    first: Ints,
+    dcg: Doubles,
+    dcg_capped: Doubles,
+    precision_sum: Doubles,  # … and precision at every hit among them
 ) -> None:
-    """Add every list's metrics at every fixed length; a list shorter than N counts whole."""
-    n_max = sums.shape[0]
-    for number in numbers:
-        start = indptr[number]
-        length = indptr[number + 1] - start
-        if length == 0:
-            continue
-        size = max(n_relevant[number], 1)  # without relevant items there are no hits to divide
-        hits, dcg, capped = 0, 0.0, 0.0
-        for n in range(1, n_max + 1):
-            if n <= length and relevant[start + n - 1]:
-                hits += 1
-                dcg += discount[n - 1]
-                if n <= max_items:
-                    capped += discount[n - 1]
-            shown = min(n, length)
-            sums[n - 1, 0] += 2 * hits / (shown + size)
-            sums[n - 1, 1] += hits / shown
-            sums[n - 1, 2] += hits / size
-            sums[n - 1, 3] += capped / ideal[min(max_items, size)]
-            sums[n - 1, 4] += dcg / ideal[min(shown, size)]
-            sums[n - 1, 5] += shown
+    """Fill the sums of `evaluate_lists` for the list that ends at each position."""
+    for number in range(indptr.size - 1):
+        n_hits, rank_of_first, total, capped, precisions = 0, 0, 0.0, 0.0, 0.0
+        for at in range(indptr[number], indptr[number + 1]):
+            rank = at - indptr[number]
+            if relevant[at]:
+                n_hits += 1
+                rank_of_first = rank + 1 if n_hits == 1 else rank_of_first
+                total += discount[rank]
+                if rank < max_items:
+                    capped += discount[rank]
+                    precisions += n_hits / (rank + 1)
+            hits[at], first[at] = n_hits, rank_of_first
+            dcg[at], dcg_capped[at], precision_sum[at] = total, capped, precisions
+
+
+@kernel
+def add_at_lengths(indptr: Longs, values: Doubles, sums: Doubles) -> None:
+    """sums (n_max, n_metrics) += values (n_shown, n_metrics) at N = 1 … n_max; short lists count whole."""
+    for number in range(indptr.size - 1):
+        start, length = indptr[number], indptr[number + 1] - indptr[number]
+        if length > 0:
+            for n in range(sums.shape[0]):
+                for metric in range(sums.shape[1]):
+                    sums[n, metric] += values[start + min(n, length - 1), metric]
 
 
 @kernel

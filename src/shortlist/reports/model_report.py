@@ -36,17 +36,6 @@ N_EXAMPLES = 9  # three rows of three cards on a wide screen
 RESAMPLES = 2_000  # of the bootstrap test of one slice
 P_LEVEL = 0.05  # of p-values corrected over all slices
 
-RULES = {
-    "ExpectedF1": "Each candidate has a probability of being in the next basket. The list stops where one "
-    "more item would lower its expected F1.",
-    "ExpectedNDCG": "Each candidate has a probability of being in the next basket. The list stops where one "
-    "more item would lower its expected NDCG.",
-    "ExpectedValue": "The list stops where one more item would cost more than it is expected to gain.",
-    "Threshold": "The list stops at the first item below a threshold that is the same for all users.",
-    "Boundary": "The list stops at the first item below the user's own boundary.",
-    "FixedN": "All lists have the same length.",
-    "Guarantee": "The list stops where the requested guarantee would no longer hold.",
-}
 BOUNDARY_RULE = (
     "Learned boundary. The list stops at the first item below the user's own boundary, which the model "
     "learns together with the ranking."
@@ -197,7 +186,7 @@ class ModelReport:
         if self.cutoff == "boundary":
             return BOUNDARY_RULE
         name = type(self.cutoff).__name__
-        return f"{name}. {RULES.get(name, '')} It was fitted on the validation set."
+        return f"{name}. {self.cutoff.rule} It was fitted on the validation set."
 
     @property
     def lift(self) -> float | None:

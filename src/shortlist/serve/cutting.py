@@ -8,9 +8,8 @@ import numpy as np
 import polars as pl
 
 from shortlist.cutoff.base import Cutoff
-from shortlist.cutoff.expected import ExpectedF1, ExpectedNDCG, ExpectedUtility, ExpectedValue
-from shortlist.cutoff.guarantee import Guarantee
-from shortlist.cutoff.threshold import Threshold, coverage_threshold
+from shortlist.cutoff.expected import ExpectedUtility
+from shortlist.cutoff.threshold import coverage_threshold
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_TEXT, RankedLists
 from shortlist.errors import ConfigError, DataError
@@ -19,9 +18,6 @@ from shortlist.serve.events import sample_users
 from shortlist.serve.schemas import CutBody, CutFitBody, ScoredList
 
 MIN_LISTS = 20  # to fit a cutoff on
-KINDS: dict[str, type[Cutoff]] = {
-    kind.__name__: kind for kind in (ExpectedF1, ExpectedNDCG, ExpectedValue, Threshold, Guarantee)
-}
 
 
 def build_lists(scored: Sequence[ScoredList]) -> RankedLists:
@@ -84,7 +80,7 @@ def fit_cutoff(body: CutFitBody) -> Cutoff:
     """Fit a cutoff on lists and the relevant items of their users."""
     if len(body.lists) < MIN_LISTS:
         raise DataError(f"lists must hold at least {MIN_LISTS} lists, got {len(body.lists)}; send more.")
-    kind = KINDS[body.cutoff]
+    kind = Cutoff.classes()[body.cutoff]
     unknown = sorted(set(body.params) - {field.name for field in fields(kind)})
     if unknown:
         raise ConfigError(

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.cutoff.guarantee import Guarantee
-from shortlist.cutoff.monitor import PromiseMonitor
+from shortlist.cutoff.monitor import GuaranteeMonitor
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.serve.deployment import Served
@@ -79,10 +79,10 @@ class Feedback:
         batch, self._waiting = self._waiting, []
         return cutoff.update(*build_batch(batch, cutoff), shown=True)
 
-    def monitors(self, served: Served) -> dict[str, PromiseMonitor]:
+    def monitors(self, served: Served) -> dict[str, GuaranteeMonitor]:
         """The monitors of the model in service, as they are in the store."""
         found = self._load(served)["monitors"]
-        return {name: PromiseMonitor.from_dict(values) for name, values in found.items()}
+        return {name: GuaranteeMonitor.from_dict(values) for name, values in found.items()}
 
     def _load(self, served: Served) -> dict[str, Any]:
         """The state; monitors start again with another model or another promise."""
@@ -92,9 +92,9 @@ class Feedback:
         promise = [cutoff.min_precision, cutoff.max_empty] if isinstance(cutoff, Guarantee) else None
         subject = [served.name, promise]
         if state.get("subject") != subject:
-            monitors = {"calibration": PromiseMonitor(promise="calibration", tolerance=0.02)}
+            monitors = {"calibration": GuaranteeMonitor(guarantee="calibration", tolerance=0.02)}
             if isinstance(cutoff, Guarantee):
-                monitors["promise"] = PromiseMonitor.of(cutoff)
+                monitors["promise"] = GuaranteeMonitor.of(cutoff)
             state |= {"subject": subject, "monitors": {k: one.to_dict() for k, one in monitors.items()}}
         return state
 
@@ -125,11 +125,11 @@ class Feedback:
     def _update_monitors(state: dict[str, Any], outcomes: Sequence[Outcome], at: str) -> None:
         """Add the outcomes to the monitors of the state."""
         for name, values in state["monitors"].items():
-            monitor = PromiseMonitor.from_dict(values)
+            monitor = GuaranteeMonitor.from_dict(values)
             found: list[float]
-            if monitor.promise == "empty":
+            if monitor.guarantee == "empty":
                 found = [float(not one.items) for one in outcomes]
-            elif monitor.promise == "calibration":
+            elif monitor.guarantee == "calibration":
                 found = [one.excess for one in outcomes if one.excess is not None]
             else:
                 empty = 1.0 if monitor.over == "users" else None

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.cutoff.monitor import PromiseMonitor
+from shortlist.cutoff.monitor import GuaranteeMonitor
 from shortlist.serve.deployment import Deployment, Served
 from shortlist.serve.events import sample_users
 from shortlist.serve.metrics import SECONDS
@@ -184,7 +184,7 @@ def _check_events(total: Counter[str], deployment: Deployment) -> Check:
     )
 
 
-def check_monitor(name: str, monitor: PromiseMonitor) -> Check:
+def check_monitor(name: str, monitor: GuaranteeMonitor) -> Check:
     """The verdict of a monitor on the outcomes of the lists."""
     action = {
         "promise": "Check what changed since then. Refit the model, and fit the guarantee again.",
@@ -197,13 +197,13 @@ def check_monitor(name: str, monitor: PromiseMonitor) -> Check:
     return Check(title, BAD if monitor.status == "alarm" else OK, value, _verdict(monitor), action)
 
 
-def _verdict(monitor: PromiseMonitor) -> str:
+def _verdict(monitor: GuaranteeMonitor) -> str:
     """What a monitor says, for people who do not know it."""
     broken = {
         "precision": f"precision is below the promised {monitor.level or 0:.1%}",
         "empty": f"more than the promised {monitor.level or 0:.1%} of the lists are empty",
         "calibration": f"predicted and observed precision differ by more than {monitor.tolerance:.1%}",
-    }[monitor.promise]
+    }[monitor.guarantee]
     if monitor.status == "alarm":
         return f"The outcomes of the lists show that {broken}, probably since {monitor.since} UTC."
     return f"The outcomes of the lists do not show that {broken}."
@@ -269,7 +269,7 @@ def describe_status(
     store: EventStore,
     deployment: Deployment,
     expected_lengths: list[int],
-    monitors: Mapping[str, PromiseMonitor],
+    monitors: Mapping[str, GuaranteeMonitor],
     *,
     now: float | None = None,
 ) -> dict[str, Any]:
@@ -297,7 +297,7 @@ def describe_status(
         ],
         "monitors": {
             name: {
-                "promise": monitor.promise,
+                "promise": monitor.guarantee,
                 "level": monitor.level,
                 "points": monitor.trace.select("at", "n", "mean").to_dicts(),
             }

@@ -193,7 +193,9 @@ class CutFitBody(Body):
 
     lists: list[ScoredList]
     outcomes: list[Outcome]
-    cutoff: Literal["ExpectedF1", "ExpectedNDCG", "ExpectedValue", "Threshold", "Guarantee"] = "ExpectedF1"
+    cutoff: Literal["ExpectedF1", "ExpectedNDCG", "ExpectedValue", "Threshold", "Guarantee", "PerK"] = (
+        "ExpectedF1"
+    )
     params: dict[str, Number | StrictStr | None] = {}
 
 
