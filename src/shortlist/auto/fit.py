@@ -31,7 +31,7 @@ from shortlist.evaluation.comparison import paired_test
 from shortlist.models.base import ContentRecommender, Recommender
 from shortlist.models.selection import METRIC_NAMES, SelectionReport
 from shortlist.models.strict_time import evaluate_over_time
-from shortlist.recommend.recommend import warn_if_all_empty
+from shortlist.recommend.request import warn_if_all_empty
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 KEPT_BACK = 0.3  # share of the users with held-out interactions on whom the promise is tested

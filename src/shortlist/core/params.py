@@ -331,6 +331,42 @@ def short_repr(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
+DIGITS = 4  # significant digits of a sampled number; keeps parameter files readable
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers between two bounds, uniform on a logarithmic scale unless `log=False`.
+
+    Parameters
+    ----------
+    low, high
+        The bounds.
+    log
+        Whether to sample on a logarithmic scale.
+    """
+
+    low: float
+    high: float
+    log: bool = True
+
+    def at(self, share: float) -> float:
+        """Return the number at a share of the way from low to high."""
+        if self.log:
+            return round_digits(
+                float(np.exp(np.log(self.low) + share * (np.log(self.high) - np.log(self.low))))
+            )
+        return round_digits(self.low + share * (self.high - self.low))
+
+
+Space = Mapping[str, Range | tuple[Any, ...]]  # a tuple lists the values to choose from
+
+
+def round_digits(value: float) -> float:
+    """Round to a few significant digits."""
+    return float(f"{value:.{DIGITS}g}")
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -16,7 +16,7 @@ from shortlist.errors import DataError
 from shortlist.kernels.retrieval import (
     TILE,
     ItemBlocks,
-    Items,
+    ItemFactors,
     Query,
     fill_blocks,
     retrieve_from_factors,
@@ -52,7 +52,7 @@ NO_BIAS = np.empty(0, np.float32)
 class ItemIndex:
     """Items rotated by the singular vectors of their factors, in blocks, highest possible score first."""
 
-    items: Items
+    items: ItemFactors
     blocks: ItemBlocks
 
     @classmethod
@@ -84,7 +84,7 @@ class ItemIndex:
         map_slices(fill, len(blocks.peaks), 64, n_threads)
         blocks.peaks[:, 0] = lengths.reshape(-1, BLOCK).max(axis=1)
         np.maximum.accumulate(blocks.peaks[::-1], out=blocks.ahead[::-1])
-        return cls(Items(factors, biases), blocks)
+        return cls(ItemFactors(factors, biases), blocks)
 
     def without_stages(self) -> "ItemIndex":
         """The same index without early bound checks; faster if the first dimensions carry little weight."""
@@ -108,7 +108,7 @@ class ItemIndex:
 class ProductIndex:
     """Items that are scored by a matrix product, because an index would skip too few of them."""
 
-    items: Items
+    items: ItemFactors
     chosen: Ints  # (n,) the items
 
     @classmethod
@@ -117,7 +117,7 @@ class ProductIndex:
         factors = read_only(np.asarray(item_factors, np.float32))
         biases = read_only(NO_BIAS if bias is None else np.asarray(bias, np.float32))
         chosen = np.arange(len(factors), dtype=np.int32) if items is None else items
-        return cls(Items(factors, biases), read_only(chosen))
+        return cls(ItemFactors(factors, biases), read_only(chosen))
 
     @property
     def n_items(self) -> int:
