@@ -123,7 +123,7 @@ def test_selection_against_sorting(seed):
 
 @pytest.mark.parametrize("most", [100, 2])
 def test_tables_after_each_solution(monkeypatch, most):
-    for name, value in {"FIRST_BASKETS": 4, "GROWTH": 1.4, "MAX_LINKS": most}.items():
+    for name, value in {"LINKS_FIRST_BASKETS": 4, "LINKS_GROWTH": 1.4, "MAX_LINKS": most}.items():
         monkeypatch.setattr(rolling_links, name, value)
     data = baskets(5)
     rolling = layout(data).links

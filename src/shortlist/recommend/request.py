@@ -737,7 +737,7 @@ class BatchRecommender(Generic[S]):
             if others.any():
                 numbers = np.flatnonzero(others)
                 lists = _overlay(lists, numbers, self._recommend_known(request.take(numbers)))
-        empty = np.flatnonzero(lists.lengths == 0) if options.fallback is not None else NOBODY
+        empty = np.flatnonzero(lists.lengths == 0) if options.fallback is not None else NO_ROWS
         if empty.size:
             replacements = self._recommend_fallback(request.take(empty))
             filled = np.flatnonzero(replacements.lengths > 0)
@@ -877,7 +877,7 @@ class BatchRecommender(Generic[S]):
         return Hits(indptr, items, order, np.zeros(len(request), np.bool_))
 
 
-NOBODY: Longs = np.empty(0, np.int64)
+NO_ROWS: Longs = np.empty(0, np.int64)
 
 
 def no_floors(n: int) -> Floats:
