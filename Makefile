@@ -33,6 +33,7 @@ check: $(READY)  ## linter, formatter, type checker, import contract
 	$(CHECKS)
 
 fix: $(READY)  ## apply automatic fixes
+	$(BIN)/python .ci/write_stub.py
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

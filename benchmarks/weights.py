@@ -29,8 +29,7 @@ import shortlist as sl
 from shortlist.data.filters import minimum
 from shortlist.data.interactions import Interactions
 from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve, paired_test
-from shortlist.models.base import Recommender
-from shortlist.models.counting import decayed_counts
+from shortlist.models.base import Recommender, decayed_counts
 from shortlist.models.factorization.trainer import count_row_visits as count_visits
 
 MIN_USERS = {"ta-feng": 60, "online-retail": 60, "ml-100k": 10}  # per item

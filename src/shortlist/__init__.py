@@ -1,99 +1,58 @@
 """Recommendations that know when to stop.
 
 Public names are imported on first use: `import shortlist` takes milliseconds, and a command line that only
-prints its help never loads a compiler.
+prints its help never loads a compiler. Type checkers read `__init__.pyi`, which `make fix` writes from the
+tables below.
 """
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from shortlist import cutoff as cutoff
-    from shortlist import errors as errors
-    from shortlist import split as split
-    from shortlist.auto.cutoff_choice import choose_cutoff as choose_cutoff
-    from shortlist.auto.cutoff_choice import default_cutoffs as default_cutoffs
-    from shortlist.auto.fit import fit as fit
-    from shortlist.auto.tune import tune as tune
-    from shortlist.core.engine import ThreadEngine as ThreadEngine
-    from shortlist.cutoff.monitor import GuaranteeMonitor as GuaranteeMonitor
-    from shortlist.data import filters as filters
-    from shortlist.data.datasets import load_dataset as load_dataset
-    from shortlist.data.files import read_interactions as read_interactions
-    from shortlist.data.ids import IdMap as IdMap
-    from shortlist.data.interactions import Interactions as Interactions
-    from shortlist.data.items import Items as Items
-    from shortlist.data.items import read_items as read_items
-    from shortlist.data.lists import RankedLists as RankedLists
-    from shortlist.evaluation.evaluate import compare as compare
-    from shortlist.evaluation.evaluate import evaluate as evaluate
-    from shortlist.evaluation.evaluate import evaluate_alerts as evaluate_alerts
-    from shortlist.models.base import load_model as load_model
-    from shortlist.models.content import ContentProfile as ContentProfile
-    from shortlist.models.counting import PersonalFrequency as PersonalFrequency
-    from shortlist.models.counting import Popularity as Popularity
-    from shortlist.models.ease import EASE as EASE
-    from shortlist.models.factorization.hrm import DKHRM as DKHRM
-    from shortlist.models.factorization.hrm import HRM as HRM
-    from shortlist.models.factorization.mf import BPRMF as BPRMF
-    from shortlist.models.factorization.mf import CRRMF as CRRMF
-    from shortlist.models.factorization.mf import DKBPRMF as DKBPRMF
-    from shortlist.models.factorization.mf import LogMF as LogMF
-    from shortlist.models.folders import fit_to_folder as fit_to_folder
-    from shortlist.models.folders import recommend_to_folder as recommend_to_folder
-    from shortlist.models.precomputed import PrecomputedScores as PrecomputedScores
-    from shortlist.models.precomputed import from_implicit as from_implicit
-    from shortlist.models.strict_time import evaluate_over_time as evaluate_over_time
-    from shortlist.models.tifuknn import TIFUKNN as TIFUKNN
-    from shortlist.models.two_stage.two_stage import TwoStage as TwoStage
-    from shortlist.models.upcf import UPCF as UPCF
-    from shortlist.recommend.request import Exploration as Exploration
-    from shortlist.scale.engine import RayEngine as RayEngine
-
-# public name -> module that defines it; a module that is itself public maps to its own path
-_MODULES = {
+# name of a built-in model -> module that defines it, in the order of the command line's help
+MODEL_MODULES = {
+    "DKHRM": "shortlist.models.factorization.hrm",
+    "DKBPRMF": "shortlist.models.factorization.mf",
+    "HRM": "shortlist.models.factorization.hrm",
     "BPRMF": "shortlist.models.factorization.mf",
+    "LogMF": "shortlist.models.factorization.mf",
     "CRRMF": "shortlist.models.factorization.mf",
     "ContentProfile": "shortlist.models.content",
-    "DKBPRMF": "shortlist.models.factorization.mf",
-    "DKHRM": "shortlist.models.factorization.hrm",
+    "TwoStage": "shortlist.models.two_stage.two_stage",
+    "TIFUKNN": "shortlist.models.tifuknn",
+    "UPCF": "shortlist.models.upcf",
     "EASE": "shortlist.models.ease",
-    "Exploration": "shortlist.recommend.request",
-    "HRM": "shortlist.models.factorization.hrm",
-    "IdMap": "shortlist.data.ids",
-    "Interactions": "shortlist.data.interactions",
-    "Items": "shortlist.data.items",
-    "LogMF": "shortlist.models.factorization.mf",
     "PersonalFrequency": "shortlist.models.counting",
     "Popularity": "shortlist.models.counting",
     "PrecomputedScores": "shortlist.models.precomputed",
-    "GuaranteeMonitor": "shortlist.cutoff.monitor",
-    "RankedLists": "shortlist.data.lists",
-    "RayEngine": "shortlist.scale.engine",
-    "TIFUKNN": "shortlist.models.tifuknn",
-    "ThreadEngine": "shortlist.core.engine",
-    "TwoStage": "shortlist.models.two_stage.two_stage",
-    "UPCF": "shortlist.models.upcf",
-    "choose_cutoff": "shortlist.auto.cutoff_choice",
-    "compare": "shortlist.evaluation.evaluate",
-    "cutoff": "shortlist.cutoff",
-    "default_cutoffs": "shortlist.auto.cutoff_choice",
-    "errors": "shortlist.errors",
-    "evaluate": "shortlist.evaluation.evaluate",
-    "evaluate_alerts": "shortlist.evaluation.evaluate",
-    "evaluate_over_time": "shortlist.models.strict_time",
-    "filters": "shortlist.data.filters",
-    "fit": "shortlist.auto.fit",
-    "fit_to_folder": "shortlist.models.folders",
-    "from_implicit": "shortlist.models.precomputed",
-    "load_dataset": "shortlist.data.datasets",
-    "load_model": "shortlist.models.base",
-    "read_interactions": "shortlist.data.files",
-    "read_items": "shortlist.data.items",
-    "recommend_to_folder": "shortlist.models.folders",
-    "split": "shortlist.split",
-    "tune": "shortlist.auto.tune",
+}
+# module -> its other public names; a module without names is itself public
+_NAMES: dict[str, tuple[str, ...]] = {
+    "shortlist.auto.cutoff_choice": ("choose_cutoff", "default_cutoffs"),
+    "shortlist.auto.fit": ("fit",),
+    "shortlist.auto.tune": ("tune",),
+    "shortlist.core.engine": ("ThreadEngine",),
+    "shortlist.cutoff": (),
+    "shortlist.cutoff.monitor": ("GuaranteeMonitor",),
+    "shortlist.data.datasets": ("load_dataset",),
+    "shortlist.data.files": ("read_interactions",),
+    "shortlist.data.filters": (),
+    "shortlist.data.ids": ("IdMap",),
+    "shortlist.data.interactions": ("Interactions",),
+    "shortlist.data.items": ("Items", "read_items"),
+    "shortlist.data.lists": ("RankedLists",),
+    "shortlist.errors": (),
+    "shortlist.evaluation.evaluate": ("compare", "evaluate", "evaluate_alerts"),
+    "shortlist.models.base": ("load_model",),
+    "shortlist.models.folders": ("fit_to_folder", "recommend_to_folder"),
+    "shortlist.models.precomputed": ("from_implicit",),
+    "shortlist.models.strict_time": ("evaluate_over_time",),
+    "shortlist.recommend.request": ("Exploration",),
+    "shortlist.scale.engine": ("RayEngine",),
+    "shortlist.split": (),
+}
+_MODULES = MODEL_MODULES | {
+    name: module for module, names in _NAMES.items() for name in names or [module.rpartition(".")[2]]
 }
 
 __all__ = sorted(["__version__", *_MODULES])

@@ -10,9 +10,8 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 import shortlist as sl
-from shortlist import kernels
+from shortlist import MODEL_MODULES, kernels
 from shortlist.cli import main, warmup
-from shortlist.models.base import MODEL_MODULES
 
 
 @pytest.fixture(scope="module", autouse=True)

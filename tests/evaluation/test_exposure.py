@@ -12,8 +12,7 @@ from shortlist.cutoff import ExpectedF1, ExpectedValue, FixedN, Guarantee, Thres
 from shortlist.cutoff.boundary import Boundary
 from shortlist.cutoff.calibration import Calibration
 from shortlist.errors import ConfigError, DataError
-from shortlist.recommend.recommend import concat_lists
-from shortlist.recommend.request import Exploration, draw_explored, extend_lists
+from shortlist.recommend.request import Exploration, concat_lists, draw_explored, extend_lists
 
 N_USERS, N_ITEMS, SHARE, EXTRA = 4_000, 10, 0.2, 3
 

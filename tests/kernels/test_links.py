@@ -10,7 +10,6 @@ from shortlist.data.history import History
 from shortlist.kernels.replay import (
     DAY,
     LinkTable,
-    MergeScratch,
     NewPairs,
     PairKind,
     Rules,
@@ -95,12 +94,9 @@ def merged(known, pairs, most):
     size = len(known) + len(pairs)
     room = np.array([0] + [size] * n, np.int64)
     out = LinkTable(room, np.full(size, -1, np.int32), np.zeros(size, np.float32), np.zeros(n))
-    scratch = MergeScratch(np.zeros(n, np.float32), np.empty(n, np.int32), np.empty(n, np.float32))
-    kept = np.empty(n, np.int64)
-    merge_links(table, new, most, scratch, out, kept)
-    assert not scratch.value.any()
-    assert not kept[1:].any()
-    entries = list(zip(out.other[: kept[0]].tolist(), out.weight[: kept[0]].tolist(), strict=True))
+    size = merge_links(table, new, most, out)
+    assert out.starts.tolist() == [0] + [size] * n
+    entries = list(zip(out.other[:size].tolist(), out.weight[:size].tolist(), strict=True))
     return entries, out.total[0]
 
 
@@ -127,7 +123,7 @@ def test_selection_against_sorting(seed):
 
 @pytest.mark.parametrize("most", [100, 2])
 def test_tables_after_each_solution(monkeypatch, most):
-    for name, value in {"FIRST_BASKETS": 4, "GROWTH": 1.4, "MAX_LINKS": most}.items():
+    for name, value in {"LINKS_FIRST_BASKETS": 4, "LINKS_GROWTH": 1.4, "MAX_LINKS": most}.items():
         monkeypatch.setattr(rolling_links, name, value)
     data = baskets(5)
     rolling = layout(data).links

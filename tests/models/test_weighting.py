@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 import shortlist as sl
 from shortlist.core.glm import fit_item_weights
 from shortlist.errors import ConfigError, DataWarning
-from shortlist.models.weighting import WeightTransform
+from shortlist.models.base import WeightTransform
 from tests.models.cases import bits, dense
 
 MODELS = {

@@ -6,7 +6,7 @@ import pytest
 
 from shortlist.cutoff import FixedN
 from shortlist.errors import ConfigError, UnknownIdError
-from shortlist.recommend.explain import largest_first
+from shortlist.recommend.request import largest_first
 from tests.models.cases import ALL_MODELS, checkerboard, fitted
 from tests.recommend.toys import history, make_toy
 

@@ -8,8 +8,7 @@ from scipy.special import expit, logit
 from scipy.stats import nbinom
 
 from shortlist.core.ragged import ItemSets, no_sets
-from shortlist.recommend.recommend import FIRST_CANDIDATES, f1_boundaries
-from shortlist.recommend.request import Factors, Scores
+from shortlist.recommend.request import FIRST_CANDIDATES, Factors, Scores, f1_boundaries
 from shortlist.recommend.retrieval import Retriever
 
 

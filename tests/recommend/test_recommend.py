@@ -124,7 +124,7 @@ def test_excluded_items_are_not_shown(toy, exclude, expected):
 
 
 def test_many_shared_exclusions_give_the_same_lists(toy, monkeypatch):
-    monkeypatch.setattr("shortlist.recommend.recommend.SHARED_EXCLUSIONS", 0)
+    monkeypatch.setattr("shortlist.recommend.request.SHARED_EXCLUSIONS", 0)
     lists = recommend(toy, ["u0"], N=9, exclude=["i0", "i1"], candidates=["i0", "i4", "i5"])
     assert shown(lists) == {"u0": ["i4", "i5"]}
 

@@ -13,7 +13,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataWarning, UnknownIdError
 from shortlist.models.base import ModelState
 from shortlist.models.counting import Popularity
-from shortlist.recommend.request import ListOptions, build_request, read_sessions, request_times
+from shortlist.recommend.request import RequestOptions, build_request, read_sessions, request_times
 
 ROWS = [("a", "x", 10), ("a", "y", 20), ("b", "x", 30), ("c", "z", 40)]
 DATA = Interactions.from_tuples(ROWS)
@@ -73,11 +73,11 @@ def test_test_set_without_rows_means_after_the_last_event():
 @pytest.mark.parametrize("sessions", [{}, {"empty": []}, {"s": ["x"]}])
 def test_user_without_a_session_is_refused(sessions):
     with pytest.raises(ConfigError, match="users must be users of `history`, got 'a'"):
-        build_request(ModelState(history=KNOWN), ["a"], options=ListOptions(N=1), history=sessions)
+        build_request(ModelState(history=KNOWN), ["a"], RequestOptions(N=1, history=sessions))
 
 
 def test_session_without_known_items_is_unknown():
-    request = build_request(ModelState(history=KNOWN), options=ListOptions(N=1), history={"empty": []})
+    request = build_request(ModelState(history=KNOWN), None, RequestOptions(N=1, history={"empty": []}))
     assert request.users.tolist() == [UNKNOWN]
 
 

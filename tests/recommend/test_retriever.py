@@ -66,7 +66,7 @@ def test_prepare_builds_the_index_for_single_users(toy, monkeypatch):
     expected = recommend(toy, ["u5"], N=4)
     toy.prepare()
     assert toy.index_cache.index is not None
-    monkeypatch.setattr(retriever, "ProductIndex", None)
+    monkeypatch.setattr(retriever.ProductIndex, "build", None)
     assert same(recommend(toy, ["u5"], N=4), expected)
 
 

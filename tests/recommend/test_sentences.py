@@ -183,6 +183,13 @@ def test_wrong_keywords_are_named(call, wrong):
         call()
 
 
+@pytest.mark.parametrize("name", ["k", "user_ids", "candidate"])
+def test_wrong_keywords_of_methods_are_type_errors(name):
+    for call in (fitted("Popularity").recommend, fitted("Popularity").explain):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            call("u00", **{name: 5})
+
+
 def test_parameters_have_names():
     with pytest.raises(TypeError, match="positional argument"):
         sl.BPRMF(32)
@@ -191,6 +198,11 @@ def test_parameters_have_names():
 def test_set_params_names_a_similar_parameter():
     with pytest.raises(ConfigError, match="BPRMF has no parameter 'n_epoch'; did you mean 'n_epochs'"):
         sl.BPRMF().set_params(n_epoch=3)
+
+
+def test_models_are_objects():
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        sl.BPRMF.fit(checkerboard())
 
 
 def test_one_item_is_not_enough_to_choose_from():

@@ -19,7 +19,6 @@ from shortlist.auto.validation import (
     hold_out,
 )
 from shortlist.core.engine import Engine, check_engine
-from shortlist.core.params import explain_call
 from shortlist.cutoff import FixedN
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
@@ -31,7 +30,7 @@ from shortlist.evaluation.comparison import paired_test
 from shortlist.models.base import ContentRecommender, Recommender
 from shortlist.models.selection import METRIC_NAMES, SelectionReport
 from shortlist.models.strict_time import evaluate_over_time
-from shortlist.recommend.recommend import warn_if_all_empty
+from shortlist.recommend.request import warn_if_all_empty
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 KEPT_BACK = 0.3  # share of the users with held-out interactions on whom the promise is tested
@@ -156,7 +155,6 @@ MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "HRM", "TIFUKNN", "EASE", 
 Models = str | Recommender | Iterable[str | Recommender]
 
 
-@explain_call
 def fit(
     data: Interactions | Any,
     *,

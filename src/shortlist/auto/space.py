@@ -1,101 +1,29 @@
-"""Search spaces, one per model, and samplers that propose parameters from them."""
+"""The search spaces that the models declare, and samplers that propose parameters from them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from shortlist.core.params import Range as Range
+from shortlist.core.params import Space as Space
+from shortlist.core.params import round_digits
 from shortlist.errors import ConfigError
+from shortlist.models.base import MODEL_MODULES, find_model_class
 
-DIGITS = 4  # significant digits of a sampled number; keeps parameter files readable
 BATCH = 4  # trials that a learning sampler proposes at once, however many run in parallel
 
-
-@dataclass(frozen=True)
-class Range:
-    """Numbers between two bounds, uniform on a logarithmic scale unless `log=False`.
-
-    Parameters
-    ----------
-    low, high
-        The bounds.
-    log
-        Whether to sample on a logarithmic scale.
-    """
-
-    low: float
-    high: float
-    log: bool = True
-
-    def at(self, share: float) -> float:
-        """Return the number at a share of the way from low to high."""
-        if self.log:
-            return round_digits(
-                float(np.exp(np.log(self.low) + share * (np.log(self.high) - np.log(self.low))))
-            )
-        return round_digits(self.low + share * (self.high - self.low))
-
-
-Space = Mapping[str, "Range | tuple[Any, ...]"]  # a tuple lists the values to choose from
-
-_SGD: dict[str, Range | tuple[Any, ...]] = {
-    "lr": Range(0.02, 0.2),
-    "reg": Range(1e-3, 0.05),
-    "init": (0.1, 1.0),
-}
-_RANKING = {**_SGD, "negative_draws": (1, 5, 20)}
-# The paper fixes t, alpha and lambda_t of its own models, so only the optimizer is searched here.
+# of the built-in models that have one; that of any model is `find_model_class(name).search_space`
 SPACES: dict[str, Space] = {
-    "BPRMF": _RANKING,
-    "LogMF": {**_SGD, "c": Range(0.5, 8), "negatives": Range(1, 16)},
-    "CRRMF": {**_RANKING, "alpha": Range(0.1, 0.9, log=False)},
-    "HRM": _RANKING,
-    "DKBPRMF": _RANKING,
-    "DKHRM": _RANKING,
-    "Popularity": {"half_life": (None, 3.0, 7.0, 14.0, 30.0, 90.0)},
-    "PersonalFrequency": {
-        "decay": Range(0.7, 1.0, log=False),
-        "popularity": Range(1, 100),
-        "half_life": (None, 7.0, 30.0, 90.0),
-    },
-    "TIFUKNN": {
-        "n_neighbors": (50, 100, 300, 900),
-        "group_size": (1, 3, 7, 15),
-        "basket_decay": Range(0.6, 1.0, log=False),
-        "group_decay": Range(0.5, 1.0, log=False),
-        "own": Range(0.2, 0.95, log=False),
-    },
-    "UPCF": {
-        "window": (1, 5, 25, 100, None),
-        "n_neighbors": (10, 100, 300, 900),
-        "alpha": (0.0, 0.25, 0.5, 0.75, 1.0),
-        "locality": (1.0, 5.0, 10.0, 50.0),
-    },
-    "EASE": {"reg": Range(20, 2000), "decay": Range(0.6, 1.0, log=False)},
-    "TwoStage": {
-        "candidates_per_source": (25, 40, 60),
-        "transition_window": (1, 3, 5, 8),
-        "decay": Range(0.4, 1.0, log=False),
-        "n_rounds": (80, 120, 200),
-        "lr": Range(0.03, 0.12),
-        "n_leaves": (15, 31, 63),
-        "min_leaf": (30, 100, 300),
-    },
+    name: space for name in MODEL_MODULES if (space := find_model_class(name).search_space)
 }
-TREND: dict[str, Range | tuple[Any, ...]] = {"trend_half_life": (None, 1.0, 3.0, 7.0, 30.0)}
-TIMED = ("half_life", "trend_half_life")  # parameters that have no effect without timestamps
 
 
 def default_space(model: str, *, timed: bool) -> Space:
-    """Return the search space of a model; HRM also gets a trend, which the paper's HRM does not have.
-
-    Joint models keep one negative draw: more draws would distort their probabilities.
-    """
-    extra = TREND if model in ("HRM", "DKHRM") else {}
-    left_out: tuple[str, ...] = () if timed else TIMED
-    left_out += ("negative_draws",) if model in ("DKBPRMF", "DKHRM") else ()
-    return {name: values for name, values in {**SPACES[model], **extra}.items() if name not in left_out}
+    """Return the search space of a model; without timestamps, parameters that need them are left out."""
+    kind = find_model_class(model)
+    left_out = kind.not_searched if timed else (*kind.not_searched, *kind.timed_params)
+    space = {**kind.search_space, **kind.extended_space}
+    return {name: values for name, values in space.items() if name not in left_out}
 
 
 def draw(space: Space, seed: int, number: int) -> dict[str, Any]:
@@ -106,11 +34,6 @@ def draw(space: Space, seed: int, number: int) -> dict[str, Any]:
         share = float(rng.random())
         drawn[name] = values.at(share) if isinstance(values, Range) else values[int(share * len(values))]
     return drawn
-
-
-def round_digits(value: float) -> float:
-    """Round to a few significant digits."""
-    return float(f"{value:.{DIGITS}g}")
 
 
 class Sampler(Protocol):

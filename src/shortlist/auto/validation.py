@@ -20,7 +20,7 @@ from shortlist.kernels.replay import DAY
 from shortlist.models.base import MODEL_MODULES, Recommender, find_model_class
 from shortlist.models.factorization.training import Progress
 from shortlist.models.strict_time import find_visits, lists_over_time
-from shortlist.recommend.recommend import concat_lists
+from shortlist.recommend.request import concat_lists
 from shortlist.split import Split, last_basket
 from shortlist.types import Bools, Longs
 

@@ -77,8 +77,7 @@ VALIDATIONS: dict[str, Literal["last_basket", "by_time"]] = {
 if TYPE_CHECKING:
     ModelName = str
 else:
-    _models = [name for name, module in sl._MODULES.items() if module.startswith("shortlist.models.")]
-    ModelName = Literal[tuple(name for name in _models if name[0].isupper() and name != "PrecomputedScores")]
+    ModelName = Literal[tuple(name for name in sl.MODEL_MODULES if name != "PrecomputedScores")]
 
 
 @Parameter(name="*", group=PARAMETERS)
@@ -134,12 +133,12 @@ def read_environment() -> dict[str, Any]:
     """Hyperparameters from variables such as SHORTLIST_N_FACTORS; likely typos are named."""
     from dataclasses import fields
 
-    from shortlist.models.base import MODEL_MODULES, find_model_class
+    from shortlist.models.base import find_model_class
 
     variables = sorted(name for name in os.environ if name.startswith(PREFIX))
     if not variables:
         return {}
-    names = {field.name for model in MODEL_MODULES for field in fields(find_model_class(model))}
+    names = {field.name for model in sl.MODEL_MODULES for field in fields(find_model_class(model))}
     values = {}
     for variable in variables:
         name = variable.removeprefix(PREFIX).lower()

@@ -3,11 +3,11 @@
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -249,12 +249,40 @@ def short_repr(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+DIGITS = 4  # significant digits of a sampled number; keeps parameter files readable
 
 
-def explain_call(function: F) -> F:
-    """Return the function as it is: Python itself refuses unknown keywords."""
-    return function
+@dataclass(frozen=True)
+class Range:
+    """Numbers between two bounds, uniform on a logarithmic scale unless `log=False`.
+
+    Parameters
+    ----------
+    low, high
+        The bounds.
+    log
+        Whether to sample on a logarithmic scale.
+    """
+
+    low: float
+    high: float
+    log: bool = True
+
+    def at(self, share: float) -> float:
+        """Return the number at a share of the way from low to high."""
+        if self.log:
+            return round_digits(
+                float(np.exp(np.log(self.low) + share * (np.log(self.high) - np.log(self.low))))
+            )
+        return round_digits(self.low + share * (self.high - self.low))
+
+
+Space = Mapping[str, Range | tuple[Any, ...]]  # a tuple lists the values to choose from
+
+
+def round_digits(value: float) -> float:
+    """Round to a few significant digits."""
+    return float(f"{value:.{DIGITS}g}")
 
 
 def warn(message: str) -> None:

@@ -73,7 +73,7 @@ def bin_columns(columns: Floats, y: Bools | Doubles, weight: Floats | None) -> A
     return _lightgbm().Dataset(columns, y, weight=weight, params=settings).construct()
 
 
-def take_rows(binned: Any, rows: Ints, weight: Floats) -> Any:
+def take_examples(binned: Any, rows: Ints, weight: Floats) -> Any:
     """Some rows (n,) of the result of `bin_columns`, in increasing order, with these weights (n,)."""
     taken = binned.subset(rows).construct()
     taken.set_weight(weight)

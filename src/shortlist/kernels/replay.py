@@ -255,14 +255,6 @@ class NewPairs(NamedTuple):
     weight: Floats
 
 
-class MergeScratch(NamedTuple):
-    """Working memory of `merge_links`."""
-
-    value: Floats  # (n_items,) zeros
-    listed: Ints  # (n_items,)
-    order: Floats  # (n_items,)
-
-
 @kernel
 def list_pairs(
     log: EventLog,
@@ -299,52 +291,24 @@ def list_pairs(
                             end[owner] += 1
 
 
-@inlined
-def _largest(values: Floats, n: int, k: int) -> np.float32:
-    """Return the k-th largest (from 1) of the first n values, which are reordered."""
-    low, high, wanted = 0, n - 1, k - 1
-    while low < high:
-        pivot = values[(low + high) // 2]
-        i, j = low, high
-        while i <= j:
-            while values[i] > pivot:
-                i += 1
-            while values[j] < pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i += 1
-                j -= 1
-        if wanted <= j:
-            high = j
-        elif wanted >= i:
-            low = i
-        else:
-            break
-    return np.float32(values[wanted])
-
-
 @kernel
-def merge_links(
-    known: LinkTable, new: NewPairs, most: int, scratch: MergeScratch, out: LinkTable, kept: Longs
-) -> None:
+def merge_links(table: LinkTable, new: NewPairs, most: int, out: LinkTable) -> int:
     """Add new pairs to a table; of each item, the `most` heaviest remain, of equal ones the latest.
 
-    The entries of item i start at out.starts[i]; kept (n_items,) is set to their number. There is room for
-    all or for `most` of them.
+    `out` has room for all entries, or for `most` of each item. Returns how many there are.
     """
-    value, listed = scratch.value, scratch.listed
-    for i in range(new.begin.size):
-        n, total = 0, known.total[i]
-        if new.begin[i] == new.end[i]:  # nothing new
-            kept[i], out.total[i] = known.starts[i + 1] - known.starts[i], total
-            for p in range(kept[i]):
-                out.other[out.starts[i] + p] = known.other[known.starts[i] + p]
-                out.weight[out.starts[i] + p] = known.weight[known.starts[i] + p]
-            continue
-        for p in range(known.starts[i], known.starts[i + 1]):
-            value[known.other[p]] = known.weight[p]
-            listed[n] = known.other[p]
+    n_items, used = new.begin.size, 0
+    value, listed, order = (
+        np.zeros(n_items, np.float32),
+        np.empty(n_items, np.int32),
+        np.empty(n_items, np.float32),
+    )
+    for i in range(n_items):
+        n, total = 0, table.total[i]
+        out.starts[i] = used
+        for p in range(table.starts[i], table.starts[i + 1]):
+            value[table.other[p]] = table.weight[p]
+            listed[n] = table.other[p]
             n += 1
         for p in range(new.begin[i], new.end[i]):
             j = new.other[p]
@@ -356,11 +320,12 @@ def merge_links(
         least, ties = np.float32(0), most
         if n > most:
             for k in range(n):
-                scratch.order[k] = value[listed[k]]
-            least = _largest(scratch.order, n, most)
+                order[k] = value[listed[k]]
+            least = np.partition(order[:n], n - most)[n - most]
             for k in range(n):
                 ties -= value[listed[k]] > least
-        at = out.starts[i] + min(n, most)
+        used += min(n, most)
+        at = used
         for k in range(n - 1, -1, -1):  # from the end: the latest of equal ones are kept
             j = listed[k]
             if value[j] > least or (value[j] == least and ties > 0):
@@ -368,22 +333,9 @@ def merge_links(
                 at -= 1
                 out.other[at], out.weight[at] = j, value[j]
             value[j] = 0
-        kept[i] = min(n, most)
         out.total[i] = total
-
-
-@kernel
-def close_gaps(starts: Longs, kept: Longs, other: Ints, weight: Floats) -> int:
-    """Move the kept entries of each item to where the previous item's end; return their number."""
-    n = 0
-    for i in range(kept.size):
-        first = starts[i]
-        starts[i] = n
-        for p in range(first, first + kept[i]):
-            other[n], weight[n] = other[p], weight[p]
-            n += 1
-    starts[kept.size] = n
-    return n
+    out.starts[n_items] = used
+    return used
 
 
 DECAYS = (0.5, 0.8, 0.95)  # factors on an own item per basket further back
@@ -616,14 +568,25 @@ class Snapshots(NamedTuple):
 
 
 class FeatureRows(NamedTuple):
-    """Output of `fill_features`; at least as many rows as there can be candidates."""
+    """Candidates of consecutive snapshots; row k of `indptr` belongs to snapshot `first` + k."""
 
+    first: int
     indptr: Longs  # (n + 1,) where each snapshot's rows start
-    items: Ints  # (n_rows,)
-    features: Floats  # (n_rows, N_FEATURES)
+    items: Ints  # (n_rows,) for `fill_features`, at least as many rows as there can be candidates
+    features: Floats  # (n_rows, N_FEATURES), or more
     labels: Bools  # (n_rows,) whether the basket that followed contains the item
     users: Floats  # (n, N_USER_FEATURES) features of the snapshots' users
     non_empty: Bools  # (n,) whether there are candidates, kept or not
+
+    @property
+    def user_features(self) -> Floats:
+        """(n_non_empty, …) features of the users with candidates."""
+        return self.users[self.non_empty]
+
+    @property
+    def numbers(self) -> Longs:
+        """(n,) the numbers of the snapshots."""
+        return np.arange(self.first, self.first + self.non_empty.size)
 
 
 @inlined
@@ -745,14 +708,15 @@ def fill_features(
     scratch: Scratch,
     snapshots: Snapshots,
     given: GivenCandidates,
-    part: tuple[int, int, float],  # first snapshot, end, and the share of the candidates not bought to keep
+    rate: float,  # share of the candidates not bought to keep
     out: FeatureRows,
 ) -> None:
     """Propose candidates and compute their features, snapshot by snapshot."""
     links, ease = known
     used, stats = 0, state.item_stats
     out.indptr[0] = 0
-    for number in range(part[0], part[1]):
+    for row_number in range(out.non_empty.size):
+        number = out.first + row_number
         user, at, target = snapshots.user[number], snapshots.at[number], snapshots.target[number]
         advance(log, state, rules, scratch.all_items, at)
         mark = scratch.mark[0]
@@ -770,11 +734,11 @@ def fill_features(
         if given.starts.size:
             more = given.items[given.starts[number] : given.starts[number + 1]]
             n = add_given(more, scratch, mark, n, found)
-        about = out.users[number - part[0]]
-        out.non_empty[number - part[0]] = n > 0
+        about = out.users[row_number]
+        out.non_empty[row_number] = n > 0
         _user_features(users, first, end, at, n_own, about)
         _label(users, target, scratch, mark)
-        n = _keep_some(found, n, target, part[2], scratch, mark, labels)
+        n = _keep_some(found, n, target, rate, scratch, mark, labels)
         for k in range(used, used + n):
             i, row = out.items[k], out.features[k]
             _item_features(stats, i, at, user_experience, scratch, row[ITEM:OWN])
@@ -782,4 +746,4 @@ def fill_features(
             _link_features(scratch, ease, i, stats.sold[i], row[LINKED:USER])
             row[USER:] = about
         used += n
-        out.indptr[number - part[0] + 1] = used
+        out.indptr[row_number + 1] = used

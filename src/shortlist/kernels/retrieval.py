@@ -28,7 +28,7 @@ from shortlist.kernels.simd import (
 )
 from shortlist.types import Doubles, Floats, Ints, Longs, State
 
-ZERO = np.float32(0)
+ZERO, EMPTY, ONE = np.float32(0), np.uint64(0), np.uint64(1)
 SIGN = np.uint32(0x80000000)
 ALL = np.uint32(0xFFFFFFFF)
 S32 = np.uint64(32)
@@ -36,7 +36,7 @@ LOW = np.uint64(0xFFFFFFFF)
 
 
 @inlined
-def pack(score: np.float32, item: int) -> np.uint64:
+def pack_key(score: np.float32, item: int) -> np.uint64:
     """Return a key that is larger for a larger score, then for a smaller item; undefined for NaN."""
     bits = np.float32(score + ZERO).view(np.uint32)  # adding zero makes -0.0 equal to 0.0
     ordered = np.uint32(~bits) if bits & SIGN else np.uint32(bits | SIGN)
@@ -154,7 +154,7 @@ def select_top(
             if value >= entry and value > floor:
                 item = items[at - shift]
                 if not contains(excluded_indptr, excluded, row, item):
-                    count = push(keys, row, count, pack(value, item))
+                    count = push(keys, row, count, pack_key(value, item))
                     entry = entry_score(keys, row, count, floor)
         counts[row] = count
 
@@ -204,7 +204,7 @@ def _order_rows(indptr: Longs, items: Ints, scores: Floats, order: Longs) -> Non
         start, size = indptr[row], indptr[row + 1] - indptr[row]
         keys = np.empty(size, np.uint64)
         for at in range(size):
-            keys[at] = pack(scores[start + at], items[start + at])
+            keys[at] = pack_key(scores[start + at], items[start + at])
         ascending = np.argsort(keys)
         for at in range(size):
             order[start + at] = start + ascending[size - 1 - at]
@@ -230,13 +230,12 @@ def lower_to_running_minimum(indptr: Longs, values: Doubles) -> None:
 
 TILE = 21 * GROUP  # users that process a block while it is in the first-level cache
 FEW = 6  # with so few items left in a block, scoring them is cheaper than bounding them again
-ZERO, EMPTY, ONE = np.float32(0), np.uint64(0), np.uint64(1)
 ROUND_UP, MIN_LENGTH = 1.000001, 1e-38  # lengths are rounded up and stay above what rounding could lose
 TINY = np.float32(1e-37)  # larger than any underflow
 HUGE = np.float32(1e37)  # above it sums may overflow, so bounds are not used
 
 
-class Items(NamedTuple):
+class ItemFactors(NamedTuple):
     """The parameters that score items."""
 
     factors: Floats  # (n_items, n_factors)
@@ -279,7 +278,7 @@ class Tile(NamedTuple):
     found_items: Ints  # (TILE * BLOCK,) items of the current block that may be hits
 
 
-class Block(NamedTuple):
+class BlockAddresses(NamedTuple):
     """Addresses of one block of items: without arrays there is no reference counting."""
 
     coordinates: int
@@ -402,11 +401,11 @@ def _find_waiting(tile: Tile, n_active: int, peaks: Floats, ahead: Floats, block
 
 
 @inlined
-def _block_at(blocks: ItemBlocks, number: int) -> Block:
+def _block_at(blocks: ItemBlocks, number: int) -> BlockAddresses:
     """Return the addresses of a block."""
     stages = blocks.stages
     first_stage, n_dims, n_stages, size = stages[0], stages[stages.size - 1], stages.size, 4 * BLOCK
-    return Block(
+    return BlockAddresses(
         blocks.coordinates.ctypes.data + number * size * n_dims,
         blocks.residuals.ctypes.data + number * size * n_stages,
         blocks.bias.ctypes.data + number * size,
@@ -418,7 +417,7 @@ def _block_at(blocks: ItemBlocks, number: int) -> Block:
 
 @inlined
 def _survivors(
-    block: Block,
+    block: BlockAddresses,
     users: int,  # address of the rotated users
     row: int,  # address of the user's row
     residuals: int,  # address of the user's residuals
@@ -477,7 +476,7 @@ def _find_survivors(
 
 @kernel
 def retrieve_from_factors(
-    items: Items,
+    items: ItemFactors,
     blocks: ItemBlocks,
     query: Query,
     slack: np.float32,  # relative rounding error to allow for
@@ -505,12 +504,9 @@ def retrieve_from_factors(
                 found = score(left + 4 * n * user, right + 4 * n * item, n, offset)
                 qualifies = found > query_floors[user] and found >= floors[row]
                 if qualifies and not contains(excluded_at, excluded, user, item):
-                    counts[user] = push(keys, user, counts[user], pack(found, item))
+                    counts[user] = push(keys, user, counts[user], pack_key(found, item))
                     floors[row] = entry_score(keys, user, counts[user], query_floors[user])
                     lowered[row] = _lower(floors[row], lengths[row], ahead, slack)
-
-
-ZERO, ONE = np.float32(0), np.uint64(1)
 
 
 @kernel
@@ -518,7 +514,7 @@ def select_from_product(
     products: Floats,  # (n_users, a multiple of BLOCK) of some consecutive candidates; padded with any number
     offsets: Floats,  # (a multiple of BLOCK,) their biases or zeros
     columns: Ints,  # (n_columns,) their items
-    items: Items,
+    items: ItemFactors,
     query: Query,
     largest: Floats,  # (n_users,) what no |score| exceeds, rounded up
     slack: np.float32,  # relative rounding error to allow for
@@ -548,6 +544,6 @@ def select_from_product(
                     found = score(left + 4 * n * user, right + 4 * n * item, n, offset)
                     qualifies = found > floor and found >= entry
                     if qualifies and not contains(excluded_at, excluded, user, item):
-                        count = push(keys, user, count, pack(found, item))
+                        count = push(keys, user, count, pack_key(found, item))
                         entry = entry_score(keys, user, count, floor)
         counts[user] = count

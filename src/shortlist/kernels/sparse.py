@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.kernels.jit import inlined, kernel
-from shortlist.kernels.retrieval import pack, push, unpack_score
+from shortlist.kernels.retrieval import pack_key, push, unpack_score
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs, State
 
 ZERO = np.float32(0)
@@ -30,7 +30,7 @@ class SparseRows(NamedTuple):
 
     indptr: Longs  # (n_rows + 1,)
     columns: Ints  # (n_entries,) ascending per row
-    values: Floats  # (n_entries,)
+    values: Floats | Doubles  # (n_entries,)
 
 
 class Postings(NamedTuple):
@@ -136,29 +136,6 @@ class Terms(NamedTuple):
 
 
 @inlined
-def kth_largest(heap: Floats, scores: Floats, size: int) -> np.float32:
-    """Return the k-th largest of the first scores; k is the size of the heap."""
-    k = heap.size
-    heap[:] = -np.inf
-    for number in range(size):
-        value = scores[number]
-        if value > heap[0]:
-            root = 0
-            while True:
-                child = 2 * root + 1
-                if child >= k:
-                    break
-                if child + 1 < k and heap[child + 1] < heap[child]:
-                    child += 1
-                if not heap[child] < value:
-                    break
-                heap[root] = heap[child]
-                root = child
-            heap[root] = value
-    return np.float32(heap[0])
-
-
-@inlined
 def order_terms(queries: SparseRows, query: int, index: Postings) -> Terms:
     """Order a query's features by their largest possible contribution per entry."""
     first = queries.indptr[query]
@@ -234,7 +211,6 @@ def search_postings(
 ) -> None:
     """Find the best `width` items with a score other than 0 of each query."""
     n_items, width = rows.indptr.size - 1, keys.shape[1]
-    heap = np.empty(max(width, 1), np.float32)
     for query in range(queries.indptr.size - 1):
         terms = order_terms(queries, query, index)
         n_terms = terms.value.size
@@ -249,7 +225,10 @@ def search_postings(
             limit = np.float32(lowest - terms.bound[left_out] - slack)
             is_full = FEW * n_entries > end - begin
             if is_full and lowest == -np.inf:
-                limit = np.float32(kth_largest(heap, scores, end - begin) - 2 * slack)
+                first = end - begin - max(width, 1)  # of the best `width` in ascending order
+                limit = np.float32(-np.inf)
+                if first >= 0:
+                    limit = np.float32(np.partition(scores[: end - begin], first)[first] - 2 * slack)
             if is_full and limit > 0:
                 for low in range(0, end - begin, CHUNK):
                     high = min(low + CHUNK, end - begin)
@@ -258,7 +237,7 @@ def search_postings(
                             if scores[at] >= limit:
                                 score = dot_row(rows, begin + at, dense)
                                 if score != ZERO:
-                                    count = push(keys, query, count, pack(score, begin + at))
+                                    count = push(keys, query, count, pack_key(score, begin + at))
                 scores[: end - begin] = ZERO
             else:  # items without entries must not be read: there are too many, or 0 is above the limit
                 if not limit > 0:
@@ -269,7 +248,7 @@ def search_postings(
                         if not is_done[at] and scores[at] >= limit:
                             score = dot_row(rows, begin + at, dense)
                             if score != ZERO:
-                                count = push(keys, query, count, pack(score, begin + at))
+                                count = push(keys, query, count, pack_key(score, begin + at))
                         is_done[at] = True
                 for term in range(left_out, n_terms):
                     for entry in range(terms.start[term], terms.stop[term]):
@@ -283,19 +262,11 @@ def search_postings(
         found[query] = count
 
 
-class UserVectors(NamedTuple):
-    """A matrix in compressed rows."""
-
-    starts: Longs  # (n_rows + 1,)
-    columns: Ints
-    values: Doubles
-
-
 class KnownVectors(NamedTuple):
     """The vectors of all users."""
 
-    by_user: UserVectors  # (n_users, n_items)
-    by_item: UserVectors  # (n_items, n_users)
+    by_user: SparseRows  # (n_users, n_items)
+    by_item: SparseRows  # (n_items, n_users)
     norms: Doubles  # (n_users,) squared
 
 
@@ -334,7 +305,7 @@ def _move_up(heap: Ints, at: int, distance: Doubles) -> None:
 
 @kernel
 def score_with_neighbors(
-    users: UserVectors,  # (n, n_items) vectors to score
+    users: SparseRows,  # (n, n_items) vectors to score
     own_numbers: Longs,  # (n,) their numbers in `known`, which are no neighbors; -1: none
     known: KnownVectors,
     n_neighbors: int,
@@ -349,10 +320,10 @@ def score_with_neighbors(
     for row in range(out.shape[0]):
         distance[:] = known.norms  # the norm of the user's own vector is the same for all
         total[:] = 0.0
-        for at in range(users.starts[row], users.starts[row + 1]):
+        for at in range(users.indptr[row], users.indptr[row + 1]):
             item, value = users.columns[at], users.values[at]
             total[item] += own_weight * value
-            for k in range(known.by_item.starts[item], known.by_item.starts[item + 1]):
+            for k in range(known.by_item.indptr[item], known.by_item.indptr[item + 1]):
                 distance[known.by_item.columns[k]] -= 2 * value * known.by_item.values[k]
         size = 0
         for user in range(n_users):
@@ -367,7 +338,7 @@ def score_with_neighbors(
                 _move_down(heap, size, distance)
         for k in range(size):
             user = heap[k]
-            for at in range(known.by_user.starts[user], known.by_user.starts[user + 1]):
+            for at in range(known.by_user.indptr[user], known.by_user.indptr[user + 1]):
                 total[known.by_user.columns[at]] += others_weight / size * known.by_user.values[at]
         for item in range(out.shape[1]):
             out[row, item] = total[item]

@@ -1,4 +1,4 @@
-"""Recommender: the base class of every model. Saving and loading; see `LearningMethods` for learning."""
+"""Recommender, the base class of every model: what a subclass implements, fit, recommend, explain, save."""
 
 import hashlib
 import json
@@ -7,29 +7,34 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from inspect import isabstract
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import polars as pl
 from scipy.sparse import issparse
 
+from shortlist import MODEL_MODULES as MODEL_MODULES
 from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import check_text, file_error
 from shortlist.core.engine import Engine, ThreadEngine, check_engine
 from shortlist.core.params import (
     FILE_ERRORS,
     Estimator,
+    Space,
+    check_choice,
+    check_number,
     check_whole,
     describe_error,
-    explain_call,
     pack,
     unpack,
     warn,
 )
-from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
+from shortlist.core.serialization import Artifact, load_artifact, save_artifact
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import source_from_notes
 from shortlist.data.history import (
@@ -46,35 +51,104 @@ from shortlist.data.items import Items
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError, NotFittedError
 from shortlist.models.selection import SelectionReport
-from shortlist.models.weighting import COUNT_ROWS, WeightTransform, check_weights
-from shortlist.recommend.explain import Contributions, contributions_column, explain_list, similar_items
-from shortlist.recommend.recommend import BatchRecommender, write_lists
 from shortlist.recommend.request import (
+    BatchRecommender,
+    Contributions,
     CutoffChoice,
     Exploration,
     Fallback,
-    ListOptions,
     RecommendRequest,
+    RequestOptions,
     Scores,
     build_request,
-    read_exploration,
+    contributions_column,
 )
+from shortlist.recommend.request import ModelState as ModelState
 from shortlist.recommend.retrieval import build_index
 from shortlist.text import escape_html as escape
-from shortlist.types import Floats, Ints
+from shortlist.types import Doubles, Floats, Ints
 
 DENSE_CELLS = 1 << 24  # scores in memory at once
 MAX_BATCH = 8192  # users scored at once
+NAMES = "item_name"  # the column of a model that knows items by their names alone
+ENTRY_POINTS = "shortlist"  # group in which other packages name their models
+
+Weighting = Literal["none", "linear", "log", "cap"]
+WEIGHTINGS = ("none", "linear", "log", "cap")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ModelState:
-    """What a fitted model knows; never modified, only replaced."""
+class WeightTransform(NamedTuple):
+    """What a row of weight w counts.
 
-    history: History
-    cutoff: Cutoff | None = None
-    selection: SelectionReport | None = None
-    fingerprint: str | None = None  # of what was learned; `observe` and `fold_in` keep it
+    none: 1. linear: w. log: log2(1 + w). cap: w, at most `cap`. A row of weight 1 counts 1 in all of them. A
+    row of negative weight -w counts as much as one of weight w, with a minus.
+    """
+
+    name: Weighting = "none"
+    cap: float = 5.0
+
+    @property
+    def is_used(self) -> bool:
+        """Whether rows count by their weight."""
+        return self.name != "none"
+
+    def values(self, weight: Floats) -> Doubles:
+        """(n,) what rows of these weights count.
+
+        Values have the precision of the weights, so that sums in double precision are exact, as long as the
+        weights do not differ by more than 2^29. Rows may then be added in any order, or in pieces.
+        """
+        if self.name == "none":
+            return np.ones(weight.size)
+        if self.name == "log":
+            weight = np.sign(weight) * np.log2(1 + np.abs(weight.astype(np.float64)))
+        elif self.name == "cap":
+            weight = np.clip(weight, -self.cap, self.cap)
+        return weight.astype(np.float32).astype(np.float64)
+
+    def of_rows(self, data: Interactions) -> Doubles | None:
+        """(n_rows,) what every row counts; None if all count 1."""
+        if not self.is_used or data.weight is None:
+            return None
+        return self.values(data.weight)
+
+    def check(self) -> None:
+        """Raise ConfigError for an unknown name or a cap that is not above 0."""
+        check_choice("weighting", self.name, WEIGHTINGS)
+        check_number(0, weight_cap=self.cap)
+        if self.cap == 0:
+            raise ConfigError('weight_cap must be above 0, got 0; weighting="none" ignores weights.')
+
+    def check_data(self, data: Interactions, model: str) -> None:
+        """Raise ConfigError if weights are missing; warn if negative ones would count as positive."""
+        if self.is_used and data.weight is None:
+            raise ConfigError(
+                f"weighting={self.name!r} needs weights, got data without them; name the column with "
+                'weight=…, or set weighting="none".'
+            )
+        n = 0 if self.is_used or data.weight is None else int((data.weight < 0).sum())
+        if n:
+            warn(
+                f"{n:,} of {data.n_rows:,} rows have a negative weight, such as a return or a dislike, and "
+                f"{model} counts them like any other row; drop them, or use a model with weighting='linear', "
+                "'log' or 'cap'."
+            )
+
+
+COUNT_ROWS: WeightTransform = WeightTransform()
+
+
+def decayed_counts(data: Interactions, decay: float, transform: WeightTransform = COUNT_ROWS) -> Floats:
+    """For every entry of data.item_sets, the user's baskets with the item, decayed by baskets since then."""
+    basket = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
+    since = data.user_baskets[data.user + 1] - 1 - basket
+    indptr, items = data.item_sets
+    owner = np.repeat(np.arange(data.n_users), np.diff(indptr))
+    keys = owner * data.n_items + items  # ascending, as the sets are
+    at = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
+    amount, factor = transform.of_rows(data), decay**since
+    counts = factor if amount is None else amount * factor
+    return np.bincount(at, weights=counts, minlength=items.size).astype(np.float32)
 
 
 class FitOptions(NamedTuple):
@@ -88,14 +162,34 @@ class FitOptions(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FittedModel(Estimator, ABC):
-    """The contract between a model and the code that fits, queries and saves it."""
+class Recommender(Estimator, ABC):
+    """Base class of all models: fit, recommend, explain, save.
+
+    A subclass implements `_learn`, `score`, `_to_arrays` and `_from_arrays`, and declares below what the
+    command line, `shortlist.fit`, `shortlist.tune` and `shortlist warmup` have to know about it. It can be
+    named and loaded as soon as its module is imported. A package makes its models known without an import by
+    an entry point of the group `shortlist`, whose name is that of the class.
+    """
 
     kind: ClassVar[str] = "model"
+    classes: ClassVar[dict[str, type["Recommender"]]] = {}  # classes that are already imported, by name
+    earlier_params: ClassVar[dict[str, Any]] = {}  # parameters that files of earlier versions lack
     uses_new_items: ClassVar[bool] = True  # whether items that `observe` brings can be recommended
     uses_engine: ClassVar[bool] = False  # whether `fit` can run on a cluster
     uses_content: ClassVar[bool] = False  # whether `fit` takes items
     uses_epochs: ClassVar[bool] = False  # whether `fit` can stop early, report progress and keep checkpoints
+    has_flags: ClassVar[bool] = True  # whether the command line offers the model and its parameters
+    search_space: ClassVar[Space] = {}  # the parameters that are tuned, and their values
+    extended_space: ClassVar[Space] = {}  # more of them, which the published method does not have
+    not_searched: ClassVar[tuple[str, ...]] = ()  # parameters of the spaces that stay at their defaults
+    timed_params: ClassVar[tuple[str, ...]] = ()  # parameters that have no effect without timestamps
+    is_tried_by_fit: ClassVar[bool] = False  # whether `shortlist.fit` tries the model if none is named
+    trial_cost: ClassVar[int] = 1  # how many times as long as most models a trial takes
+    warmup_params: ClassVar[dict[str, Any]] = {}  # parameters of a small model that uses all kernels
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        Recommender.classes[cls.__name__] = cls
 
     def __post_init__(self) -> None:
         self._state: Any | None = None
@@ -156,6 +250,28 @@ class FittedModel(Estimator, ABC):
         """
         return [[] for _ in items]
 
+    @classmethod
+    def why_unsuitable(cls, data: Interactions) -> str | None:
+        """Why `shortlist.fit` does not try the model on this data; None if it does.
+
+        Parameters
+        ----------
+        data
+            The interactions to fit on.
+        """
+        return None
+
+    @classmethod
+    def first_settings(cls, data: Interactions) -> dict[str, Any]:
+        """The parameters, other than the defaults, that `shortlist.fit` tries first on this data.
+
+        Parameters
+        ----------
+        data
+            The interactions to fit on.
+        """
+        return {}
+
     @property
     def weight_transform(self) -> WeightTransform:
         """What every row counts; models that cannot use weights count rows."""
@@ -212,32 +328,32 @@ class FittedModel(Estimator, ABC):
     @property
     def history_(self) -> Interactions:
         """The interactions that the model knows."""
-        history: History = self._fitted_state().history
-        return history.merged
+        value: Interactions = self._fitted_state().history.merged
+        return value
 
     @property
     def users_(self) -> IdMap:
         """The ids of the known users."""
-        found: IdMap = self._fitted_state().history.users
-        return found
+        value: IdMap = self._fitted_state().history.users
+        return value
 
     @property
     def items_(self) -> IdMap:
         """The ids of the known items."""
-        found: IdMap = self._fitted_state().history.items
-        return found
+        value: IdMap = self._fitted_state().history.items
+        return value
 
     @property
     def cutoff_(self) -> Cutoff | None:
         """The cutoff that `recommend` uses by default; None if there is none."""
-        found: Cutoff | None = self._fitted_state().cutoff
-        return found
+        value: Cutoff | None = self._fitted_state().cutoff
+        return value
 
     @property
     def selection_(self) -> SelectionReport | None:
         """How the model and the cutoff were chosen; None if they were not chosen by `shortlist.fit`."""
-        found: SelectionReport | None = self._fitted_state().selection
-        return found
+        value: SelectionReport | None = self._fitted_state().selection
+        return value
 
     @property
     def fingerprint_(self) -> str | None:
@@ -246,8 +362,302 @@ class FittedModel(Estimator, ABC):
         It is the same after `observe` and `fold_in`, which add histories, and another one after `fit` and
         `partial_fit`. A `Guarantee` belongs to the model with the fingerprint it was tested on.
         """
-        found: str | None = self._fitted_state().fingerprint
-        return found
+        value: str | None = self._fitted_state().fingerprint
+        return value
+
+    def _fitted_state(self) -> Any:
+        """The current state."""
+        state = self._state
+        if state is None:
+            raise NotFittedError(f"{type(self).__name__} is not fitted yet; call fit(train) first.")
+        return state
+
+    def __repr__(self) -> str:
+        defaults = {field.name: field.default for field in fields(self)}
+        changed = {
+            name: value
+            for name, value in self.get_params().items()
+            if value is not defaults[name] and (defaults[name] is None or value != defaults[name])
+        }  # a value whose default is None may be an array, which has no single truth value
+        params = ", ".join(f"{name}={_short(value)}" for name, value in changed.items())
+        return f"{type(self).__name__}({params})"
+
+    def _repr_html_(self) -> str:
+        data = repr(self._state.history.merged) if self._state is not None else "not fitted"
+        cutoff = f", cutoff {type(self._state.cutoff).__name__}" if self._state and self._state.cutoff else ""
+        return f"<b>{escape(repr(self))}</b><br>{escape(data)}{escape(cutoff)}"
+
+    # ------------------------------------------------------------------ learning
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters by name; a fitted model becomes unfitted.
+
+        The new values are checked together; if one is invalid, nothing changes. Assignment
+        (`model.n_factors = 32`) does the same for one parameter, except that a new `n_threads` keeps the fit.
+
+        Parameters
+        ----------
+        **params
+            New values by parameter name.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such parameter, or a value is invalid.
+
+        Examples
+        --------
+        >>> sl.BPRMF().set_params(n_factors=32).n_factors
+        32
+        """
+        return super().set_params(**params)
+
+    def fit(
+        self,
+        train: Interactions | Any,
+        *,
+        valid: Interactions | Any = None,
+        progress: Callable[[Any], None] | None = None,
+        checkpoint: str | Path | None = None,
+        engine: Engine | None = None,
+        items: Items | Any = None,
+    ) -> Self:
+        """Learn from interactions.
+
+        A fit that fails leaves an earlier one untouched.
+
+        Parameters
+        ----------
+        train
+            Interactions, a polars, pandas or Arrow table with the usual column names, or a SciPy matrix
+            users × items.
+        valid
+            Held-out interactions over the same ids. Models trained in epochs stop when F1 on them no longer
+            improves; other models ignore them.
+        progress
+            Called after every epoch with an object that holds `epoch`, `n_epochs`, `loss`, `score` (F1 on
+            `valid`) and `updates_per_second`. Ignored by models without epochs.
+        checkpoint
+            A file to resume from and to save progress to. A resumed run gives the same model, bit for bit, as
+            an uninterrupted one.
+        engine
+            Where to train: None or `ThreadEngine()` in this process, `RayEngine(…)` on a cluster, with the
+            same result. Factor models and TwoStage can train on a cluster.
+        items
+            Content of items: `Items` or a table with one row per item, for models that use it. Items
+            without interactions can then be recommended.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        DataError
+            If there is nothing to learn from.
+        ConfigError
+            If a parameter is invalid.
+
+        Examples
+        --------
+        >>> model = sl.BPRMF(n_epochs=2).fit(sl.load_dataset("sample"))
+        """
+        name, place = type(self).__name__, check_engine(engine)
+        if checkpoint is not None and not self.uses_epochs:
+            raise ConfigError(f"checkpoint needs a model trained in epochs, got {name}.")
+        if not self.uses_engine and not isinstance(place, ThreadEngine):
+            raise ConfigError(
+                f"engine must be None or ThreadEngine() for {name}, got {place!r}; "
+                "only factor models and TwoStage train on a cluster.",
+                parameter="engine",
+            )
+        data = self._check_data(train)
+        held_out = None if valid is None else Interactions.of(valid)
+        if items is not None and not self.uses_content:
+            raise ConfigError(
+                f"items must be None for {name}, which uses no content of items; use "
+                "ContentProfile, or omit items.",
+                parameter="items",
+            )
+        content = None if items is None else Items.of(items)
+        saved = None if checkpoint is None else Path(checkpoint)
+        options = FitOptions(held_out, progress, saved, place, content)
+        with self._lock:
+            self._state = self._with_fingerprint(self._learn(data, options))
+        return self
+
+    def partial_fit(
+        self,
+        more: Interactions | Any,
+        *,
+        progress: Callable[[Any], None] | None = None,
+        n_epochs: int | None = None,
+    ) -> Self:
+        """Learn from additional interactions; new users and items are appended.
+
+        Parameters
+        ----------
+        more
+            Interactions to add, in any form that `fit` accepts.
+        progress
+            As in `fit`.
+        n_epochs
+            Passes over the users with new interactions, for models trained in epochs; None: `n_epochs` of the
+            model.
+
+        Returns
+        -------
+        The model itself.
+
+        Examples
+        --------
+        >>> data = sl.load_dataset("sample")
+        >>> model = sl.Popularity().fit(data)
+        >>> more = sl.Interactions.from_frame(data.to_frame().head(10))
+        >>> model = model.partial_fit(more)
+        """
+        data = self._check_data(more)
+        with self._lock:
+            state = self._fitted_state()
+            options = FitOptions(None, progress, None)
+            learned = self._with_fingerprint(self._learn_more(state, data, options, n_epochs))
+            self._state = replace(learned, cutoff=state.cutoff, selection=state.selection)
+        return self
+
+    def fold_in(self, histories: Mapping[Any, Iterable[Any]]) -> Self:
+        """Add users, or one more basket of known users, without training again.
+
+        For lists that should not change the model, pass `history=` to `recommend` instead.
+
+        Parameters
+        ----------
+        histories
+            A dictionary from user id to the ids of known items.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        UnknownIdError
+            If an item is unknown.
+
+        Examples
+        --------
+        >>> data = sl.load_dataset("sample")
+        >>> model = sl.PersonalFrequency().fit(data)
+        >>> model = model.fold_in({"new user": data.items.values[:3].to_list()})
+        >>> "new user" in model.users_
+        True
+        """
+        with self._lock:
+            state = self._fitted_state()
+            history = state.history.merged.add_baskets(histories)
+            added = self._add_history(state, history, history.users.lookup(list(histories)))
+            self._state = replace(
+                added, cutoff=state.cutoff, selection=state.selection, fingerprint=state.fingerprint
+            )
+        return self
+
+    def observe(self, events: Interactions | Any) -> Self:
+        """Add events to what the model knows, without learning.
+
+        Histories, counts, trends and co-occurrences advance; factors, weights and trees stay. The lists are
+        those of a model with the same learned parameters and the joined history.
+
+        Parameters
+        ----------
+        events
+            Interactions to add, in any form that `fit` accepts, or a list of tuples. Users may be new.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        DataError
+            If the events have times and the history has none, or the reverse.
+
+        Warns
+        -----
+        DataWarning
+            If the model cannot score new items; their events are skipped.
+
+        Examples
+        --------
+        >>> model = sl.PersonalFrequency().fit(sl.load_dataset("sample"))
+        >>> model = model.observe([("u1", "i10", "2030-01-01"), ("new user", "i1", "2030-01-01")])
+        >>> "new user" in model.users_
+        True
+        """
+        new_rows, transform = read_events(events), self.weight_transform
+        with self._lock:
+            state = self._fitted_state()
+            more = match_events(state.history, new_rows, self.uses_new_items)
+            if more.n_rows:
+                if not transform.is_used:
+                    transform.check_data(more, type(self).__name__)
+                history, new = state.history.append(more)
+                changes = new.item.size > 0 or (transform.is_used and new.reweighted.size > 0)
+                self._state = (
+                    self._observe(state, history, new) if changes else replace(state, history=history)
+                )
+        return self
+
+    def set_cutoff(self, cutoff: Cutoff | None, selection: SelectionReport | None = None) -> Self:
+        """Set the cutoff that `recommend` uses by default; it is saved with the model.
+
+        Parameters
+        ----------
+        cutoff
+            A fitted cutoff, or None to remove it.
+        selection
+            How the model and the cutoff were chosen.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        ConfigError
+            If it is not a cutoff, or a `Guarantee` that was tested on another model.
+        NotFittedError
+            If the cutoff needs `fit` first.
+
+        Examples
+        --------
+        >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
+        >>> model = model.set_cutoff(sl.cutoff.FixedN(N=5))
+        >>> len(model.recommend("u1")["u1"])
+        5
+        """
+        if cutoff is not None:
+            check_cutoff(cutoff, "None or a fitted cutoff", "().fit(lists, truth)")
+        if cutoff is not None and not cutoff.is_ready and not (cutoff.uses_boundaries and self.has_boundary):
+            raise NotFittedError(
+                f"set_cutoff needs a fitted cutoff, got {type(cutoff).__name__} before fit; "
+                "call cutoff.fit(lists, truth) first."
+            )
+        with self._lock:
+            state = self._fitted_state()
+            if cutoff is not None:
+                cutoff.check_source(state.fingerprint)
+            self._state = replace(state, cutoff=cutoff, selection=selection)
+        return self
+
+    def _check_data(self, data: Any) -> Interactions:
+        """The data as Interactions with at least one row, and with weights if they are used."""
+        interactions = Interactions.of(data)
+        if not interactions.n_rows:
+            raise DataError("fit needs at least one interaction, got none; check the filters.")
+        self.weight_transform.check_data(interactions, type(self).__name__)
+        return interactions
 
     def _with_fingerprint(self, state: Any) -> Any:
         """The state with the fingerprint of what was just learned."""
@@ -263,40 +673,7 @@ class FittedModel(Estimator, ABC):
             digest.update(array.data)
         return replace(state, fingerprint=digest.hexdigest())
 
-    def __repr__(self) -> str:
-        defaults = {field.name: field.default for field in fields(self)}
-        changed = {
-            name: value
-            for name, value in self.get_params().items()
-            if value is not defaults[name] and (defaults[name] is None or value != defaults[name])
-        }  # a value whose default is None may be an array, which has no single truth value
-        params = ", ".join(f"{name}={_short(value)}" for name, value in changed.items())
-        return f"{type(self).__name__}({params})"
-
-    def _repr_html_(self) -> str:
-        known = repr(self._state.history.merged) if self._state is not None else "not fitted"
-        cutoff = f", cutoff {type(self._state.cutoff).__name__}" if self._state and self._state.cutoff else ""
-        return f"<b>{escape(repr(self))}</b><br>{escape(known)}{escape(cutoff)}"
-
-    def _fitted_state(self) -> Any:
-        """The current state."""
-        state = self._state
-        if state is None:
-            raise NotFittedError(f"{type(self).__name__} is not fitted yet; call fit(train) first.")
-        return state
-
-
-def _short(value: Any) -> str:
-    """repr on one line, cut to 40 characters."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 40 else f"{text[:37]}…"
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class RequestMethods(FittedModel):
-    """The public methods of a fitted model; all of them take the same request path."""
-
-    @explain_call
+    # ------------------------------------------------------------------ requests
     def recommend(
         self,
         users: Any = None,
@@ -380,25 +757,8 @@ class RequestMethods(FittedModel):
         >>> model.recommend(history={"session": ["i1", "i10"]}, N=2).lengths.tolist()
         [2]
         """
-        return self._recommender(
-            users,
-            ListOptions(
-                N=N,
-                cutoff=cutoff,
-                min_items=min_items,
-                max_items=max_items,
-                fallback=fallback,
-                explore=read_exploration(explore),
-            ),
-            candidates=candidates,
-            exclude=exclude,
-            history=history,
-            filter_seen=filter_seen,
-            at=at,
-            n_threads=n_threads,
-        ).lists()
+        return self._recommender(users, RequestOptions.pick(locals())).lists()
 
-    @explain_call
     def recommend_to_file(
         self,
         path: str | Path,
@@ -445,26 +805,8 @@ class RequestMethods(FittedModel):
         ...     path = model.recommend_to_file(folder + "/lists.parquet", N=5)
         ...     lists = sl.RankedLists.read(path)
         """
-        recommender = self._recommender(
-            users,
-            ListOptions(
-                N=N,
-                cutoff=cutoff,
-                min_items=min_items,
-                max_items=max_items,
-                fallback=fallback,
-                explore=read_exploration(explore),
-            ),
-            candidates=candidates,
-            exclude=exclude,
-            history=history,
-            filter_seen=filter_seen,
-            at=at,
-            n_threads=n_threads,
-        )
-        return write_lists(path, recommender, progress)
+        return self._recommender(users, RequestOptions.pick(locals())).write(path, progress)
 
-    @explain_call
     def explain(
         self,
         user_id: Any,
@@ -513,22 +855,14 @@ class RequestMethods(FittedModel):
             check_whole(1, N=N)
         is_auto = isinstance(cutoff, str) and cutoff == "auto"
         has_length = self.cutoff_ is not None or self.has_boundary or not is_auto
-        options = ListOptions(cutoff=cutoff) if has_length else ListOptions(N=N or 10)
+        length = None if has_length else N or 10  # a model without cutoff shows a fixed number of items
         recommender = self._recommender(
-            [user_id],
-            options,
-            candidates=candidates,
-            exclude=exclude,
-            history=history,
-            filter_seen=filter_seen,
-            at=at,
-            n_threads=1,
+            [user_id], RequestOptions.pick({**locals(), "N": length, "n_threads": 1})
         )
-        frame, items = explain_list(recommender, N)
-        found = self.contributions(recommender.request, items)
-        return frame.with_columns(contributions_column(found, n_contributions))
+        frame, items = recommender.explain(N)
+        contributions = self.contributions(recommender.request, items)
+        return frame.with_columns(contributions_column(contributions, n_contributions))
 
-    @explain_call
     def similar_items(self, item_id: Any, N: int = 10) -> pl.DataFrame:
         """The items with the most similar vectors, for factor models.
 
@@ -564,12 +898,14 @@ class RequestMethods(FittedModel):
                 f"similar_items compares item vectors, but {type(self).__name__} has none; "
                 "use a factor model such as BPRMF."
             )
-        nearest, cosine = similar_items(vectors, item, N)
-        frame = pl.DataFrame({"item_id": state.history.items.to_ids(nearest), "similarity": cosine})
+        norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(vectors[item])
+        cosine = np.divide(vectors @ vectors[item], norms, where=norms > 0, out=np.zeros_like(norms))
+        nearest = np.argsort(-cosine, kind="stable").astype(np.int32)
+        nearest = nearest[nearest != item][:N]
+        frame = pl.DataFrame({"item_id": state.history.items.to_ids(nearest), "similarity": cosine[nearest]})
         names = state.history.item_names
         return frame if names is None else frame.insert_column(1, names.gather(nearest).alias("item_name"))
 
-    @explain_call
     def boundaries(self, users: Any = None) -> Floats | None:
         """The personal boundaries t_u that the model learned.
 
@@ -598,7 +934,6 @@ class RequestMethods(FittedModel):
             self.users_.index(unknown, "user id")  # raises and names similar ids
         return self.score(request).boundaries
 
-    @explain_call
     def prepare(self, *, n_threads: int = 0) -> Self:
         """Build the item index of a factor model now, so that the first request does not wait for it.
 
@@ -641,18 +976,84 @@ class RequestMethods(FittedModel):
         >>> model.score(model.build_request("u1")).values.shape[0]
         1
         """
-        return build_request(
-            self._fitted_state(),
-            users,
-            options=ListOptions(N=1),
-            history=history,
-            candidates=candidates,
-            at=at,
-        )
+        return build_request(self._fitted_state(), users, RequestOptions.pick({**locals(), "N": 1}))
 
-    def _recommender(self, users: Any, options: ListOptions, **request: Any) -> BatchRecommender[Any]:
+    def _recommender(self, users: Any, options: RequestOptions) -> BatchRecommender[Any]:
         """The one path from arguments to lists."""
-        return BatchRecommender(self, build_request(self._fitted_state(), users, options=options, **request))
+        return BatchRecommender(self, build_request(self._fitted_state(), users, options))
+
+    # ------------------------------------------------------------------ files
+    def save(self, path: str | Path) -> Path:
+        """Save the model, its cutoff and its history to one file; nothing in it is pickled.
+
+        Parameters
+        ----------
+        path
+            The file to write, for example `shop.shortlist`. An older model there is replaced in one step.
+
+        Returns
+        -------
+        The path of the file.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = model.save(folder + "/shop.shortlist")
+        ...     same = sl.load_model(path)
+        """
+        state = self._fitted_state()
+        return save_artifact(path, self._artifact(state, store_history(state.history)))
+
+    def _artifact(self, state: Any, rows: StoredRows) -> Artifact:
+        """The contents of a file with this state and the rows of its history."""
+        arrays, notes = self._to_arrays(state)
+        arrays = {f"model.{name}": array for name, array in arrays.items()} | rows.arrays
+        series, notes = dict(rows.series), {**notes, **rows.notes, "fingerprint": state.fingerprint}
+        if state.cutoff is not None:
+            notes["cutoff"] = pack(state.cutoff, "cutoff", arrays, series)
+        if state.selection is not None:
+            notes["selection"] = asdict(state.selection)
+        return Artifact("model", type(self).__name__, self._json_params(), arrays, series, notes)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Load a model of this class.
+
+        Parameters
+        ----------
+        path
+            A file written by `save`.
+
+        Returns
+        -------
+        The model.
+
+        Raises
+        ------
+        ModelFileError
+            If the file is missing, damaged, or holds another class.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     same = sl.Popularity.load(model.save(folder + "/shop.shortlist"))
+        """
+        model = load_model(path)
+        if not isinstance(model, cls):
+            raise ModelFileError(
+                f"{path} holds a {type(model).__name__}, not a {cls.__name__}; use load_model."
+            )
+        return model
+
+
+def _short(value: Any) -> str:
+    """repr on one line, cut to 40 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 40 else f"{text[:37]}…"
 
 
 NO_IDS = IdMap.of([])
@@ -711,486 +1112,16 @@ def match_events(known: History, events: Interactions, uses_new_items: bool) -> 
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LearningMethods(RequestMethods):
-    """What a model learns becomes its next state, which replaces the old one in a single assignment."""
-
-    @explain_call
-    def fit(
-        self,
-        train: Interactions | Any,
-        *,
-        valid: Interactions | Any = None,
-        progress: Callable[[Any], None] | None = None,
-        checkpoint: str | Path | None = None,
-        engine: Engine | None = None,
-        items: Items | Any = None,
-    ) -> Self:
-        """Learn from interactions.
-
-        A fit that fails leaves an earlier one untouched.
-
-        Parameters
-        ----------
-        train
-            Interactions, a polars, pandas or Arrow table with the usual column names, or a SciPy matrix
-            users × items.
-        valid
-            Held-out interactions over the same ids. Models trained in epochs stop when F1 on them no longer
-            improves; other models ignore them.
-        progress
-            Called after every epoch with an object that holds `epoch`, `n_epochs`, `loss`, `score` (F1 on
-            `valid`) and `updates_per_second`. Ignored by models without epochs.
-        checkpoint
-            A file to resume from and to save progress to. A resumed run gives the same model, bit for bit, as
-            an uninterrupted one.
-        engine
-            Where to train: None or `ThreadEngine()` in this process, `RayEngine(…)` on a cluster, with the
-            same result. Factor models and TwoStage can train on a cluster.
-        items
-            Content of items: `Items` or a table with one row per item, for models that use it. Items
-            without interactions can then be recommended.
-
-        Returns
-        -------
-        The model itself.
-
-        Raises
-        ------
-        DataError
-            If there is nothing to learn from.
-        ConfigError
-            If a parameter is invalid.
-
-        Examples
-        --------
-        >>> model = sl.BPRMF(n_epochs=2).fit(sl.load_dataset("sample"))
-        """
-        if checkpoint is not None and not self.uses_epochs:
-            raise ConfigError(f"checkpoint needs a model trained in epochs, got {type(self).__name__}.")
-        place = check_engine(engine)
-        if not self.uses_engine and not isinstance(place, ThreadEngine):
-            raise ConfigError(
-                f"engine must be None or ThreadEngine() for {type(self).__name__}, got {place!r}; "
-                "only factor models and TwoStage train on a cluster.",
-                parameter="engine",
-            )
-        data = self._check_data(train)
-        check_weights(data, self.weight_transform, type(self).__name__)
-        held_out = None if valid is None else Interactions.of(valid)
-        content = self._check_items(items)
-        saved = None if checkpoint is None else Path(checkpoint)
-        options = FitOptions(held_out, progress, saved, place, content)
-        with self._lock:
-            self._state = self._with_fingerprint(self._learn(data, options))
-        return self
-
-    @explain_call
-    def partial_fit(
-        self,
-        more: Interactions | Any,
-        *,
-        progress: Callable[[Any], None] | None = None,
-        n_epochs: int | None = None,
-    ) -> Self:
-        """Learn from additional interactions; new users and items are appended.
-
-        Parameters
-        ----------
-        more
-            Interactions to add, in any form that `fit` accepts.
-        progress
-            As in `fit`.
-        n_epochs
-            Passes over the users with new interactions, for models trained in epochs; None: `n_epochs` of the
-            model.
-
-        Returns
-        -------
-        The model itself.
-
-        Examples
-        --------
-        >>> data = sl.load_dataset("sample")
-        >>> model = sl.Popularity().fit(data)
-        >>> more = sl.Interactions.from_frame(data.to_frame().head(10))
-        >>> model = model.partial_fit(more)
-        """
-        data = self._check_data(more)
-        check_weights(data, self.weight_transform, type(self).__name__)
-        with self._lock:
-            state = self._fitted_state()
-            options = FitOptions(None, progress, None)
-            learned = self._with_fingerprint(self._learn_more(state, data, options, n_epochs))
-            self._state = replace(learned, cutoff=state.cutoff, selection=state.selection)
-        return self
-
-    @explain_call
-    def fold_in(self, histories: Mapping[Any, Iterable[Any]]) -> Self:
-        """Add users, or one more basket of known users, without training again.
-
-        For lists that should not change the model, pass `history=` to `recommend` instead.
-
-        Parameters
-        ----------
-        histories
-            A dictionary from user id to the ids of known items.
-
-        Returns
-        -------
-        The model itself.
-
-        Raises
-        ------
-        UnknownIdError
-            If an item is unknown.
-
-        Examples
-        --------
-        >>> data = sl.load_dataset("sample")
-        >>> model = sl.PersonalFrequency().fit(data)
-        >>> model = model.fold_in({"new user": data.items.values[:3].to_list()})
-        >>> "new user" in model.users_
-        True
-        """
-        with self._lock:
-            state = self._fitted_state()
-            history = state.history.merged.add_baskets(histories)
-            users = history.users.lookup(list(histories))
-            self._state = self._keep_cutoff(state, self._add_history(state, history, users))
-        return self
-
-    @explain_call
-    def observe(self, events: Interactions | Any) -> Self:
-        """Add events to what the model knows, without learning.
-
-        Histories, counts, trends and co-occurrences advance; factors, weights and trees stay. The lists are
-        those of a model with the same learned parameters and the joined history.
-
-        Parameters
-        ----------
-        events
-            Interactions to add, in any form that `fit` accepts, or a list of tuples. Users may be new.
-
-        Returns
-        -------
-        The model itself.
-
-        Raises
-        ------
-        DataError
-            If the events have times and the history has none, or the reverse.
-
-        Warns
-        -----
-        DataWarning
-            If the model cannot score new items; their events are skipped.
-
-        Examples
-        --------
-        >>> model = sl.PersonalFrequency().fit(sl.load_dataset("sample"))
-        >>> model = model.observe([("u1", "i10", "2030-01-01"), ("new user", "i1", "2030-01-01")])
-        >>> "new user" in model.users_
-        True
-        """
-        found, transform = read_events(events), self.weight_transform
-        with self._lock:
-            state = self._fitted_state()
-            more = match_events(state.history, found, self.uses_new_items)
-            if more.n_rows:
-                if not transform.is_used:
-                    check_weights(more, transform, type(self).__name__)
-                history, new = state.history.append(more)
-                changes = new.item.size > 0 or (transform.is_used and new.reweighted.size > 0)
-                self._state = (
-                    self._observe(state, history, new) if changes else replace(state, history=history)
-                )
-        return self
-
-    @explain_call
-    def set_cutoff(self, cutoff: Cutoff | None, selection: SelectionReport | None = None) -> Self:
-        """Set the cutoff that `recommend` uses by default; it is saved with the model.
-
-        Parameters
-        ----------
-        cutoff
-            A fitted cutoff, or None to remove it.
-        selection
-            How the model and the cutoff were chosen.
-
-        Returns
-        -------
-        The model itself.
-
-        Raises
-        ------
-        ConfigError
-            If it is not a cutoff, or a `Guarantee` that was tested on another model.
-        NotFittedError
-            If the cutoff needs `fit` first.
-
-        Examples
-        --------
-        >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
-        >>> model = model.set_cutoff(sl.cutoff.FixedN(N=5))
-        >>> len(model.recommend("u1")["u1"])
-        5
-        """
-        if cutoff is not None:
-            check_cutoff(cutoff, "None or a fitted cutoff", "().fit(lists, truth)")
-        if cutoff is not None and not cutoff.is_ready and not (cutoff.uses_boundaries and self.has_boundary):
-            raise NotFittedError(
-                f"set_cutoff needs a fitted cutoff, got {type(cutoff).__name__} before fit; "
-                "call cutoff.fit(lists, truth) first."
-            )
-        with self._lock:
-            state = self._fitted_state()
-            if cutoff is not None:
-                cutoff.check_source(state.fingerprint)
-            self._state = replace(state, cutoff=cutoff, selection=selection)
-        return self
-
-    @staticmethod
-    def _keep_cutoff(old: Any, new: Any) -> Any:
-        """The new state with the cutoff, the selection report and the fingerprint of the old one."""
-        return replace(new, cutoff=old.cutoff, selection=old.selection, fingerprint=old.fingerprint)
-
-    def _check_items(self, items: Any) -> Items | None:
-        """The content of items; ConfigError for a model that cannot use it."""
-        if items is not None and not self.uses_content:
-            raise ConfigError(
-                f"items must be None for {type(self).__name__}, which uses no content of items; use "
-                "ContentProfile, or omit items.",
-                parameter="items",
-            )
-        return None if items is None else Items.of(items)
-
-    def _check_data(self, data: Any) -> Interactions:
-        """The data as Interactions with at least one row."""
-        found = Interactions.of(data)
-        if not found.n_rows:
-            raise DataError("fit needs at least one interaction, got none; check the filters.")
-        return found
-
-
-# the built-in models, each imported when it is first needed
-MODEL_MODULES = {
-    "DKHRM": "shortlist.models.factorization.hrm",
-    "DKBPRMF": "shortlist.models.factorization.mf",
-    "HRM": "shortlist.models.factorization.hrm",
-    "BPRMF": "shortlist.models.factorization.mf",
-    "LogMF": "shortlist.models.factorization.mf",
-    "CRRMF": "shortlist.models.factorization.mf",
-    "ContentProfile": "shortlist.models.content",
-    "TwoStage": "shortlist.models.two_stage.two_stage",
-    "TIFUKNN": "shortlist.models.tifuknn",
-    "UPCF": "shortlist.models.upcf",
-    "EASE": "shortlist.models.ease",
-    "PersonalFrequency": "shortlist.models.counting",
-    "Popularity": "shortlist.models.counting",
-    "PrecomputedScores": "shortlist.models.precomputed",
-}
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class Recommender(LearningMethods):
-    """Base class of all models: fit, recommend, explain, save.
-
-    A subclass implements `_learn`, `score`, `_to_arrays` and `_from_arrays`.
-    """
-
-    classes: ClassVar[dict[str, type["Recommender"]]] = {}  # classes that are already imported, by name
-    earlier_params: ClassVar[dict[str, Any]] = {}  # parameters that files of earlier versions lack
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        Recommender.classes[cls.__name__] = cls
-
-    def set_params(self, **params: Any) -> Self:
-        """Change parameters by name; a fitted model becomes unfitted.
-
-        The new values are checked together; if one is invalid, nothing changes. Assignment
-        (`model.n_factors = 32`) does the same for one parameter, except that a new `n_threads` keeps the fit.
-
-        Parameters
-        ----------
-        **params
-            New values by parameter name.
-
-        Returns
-        -------
-        The model itself.
-
-        Raises
-        ------
-        ConfigError
-            If there is no such parameter, or a value is invalid.
-
-        Examples
-        --------
-        >>> sl.BPRMF().set_params(n_factors=32).n_factors
-        32
-        """
-        return super().set_params(**params)
-
-    def save(self, path: str | Path) -> Path:
-        """Save the model, its cutoff and its history to one file; nothing in it is pickled.
-
-        Parameters
-        ----------
-        path
-            The file to write, for example `shop.shortlist`. An older model there is replaced in one step.
-
-        Returns
-        -------
-        The path of the file.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = model.save(folder + "/shop.shortlist")
-        ...     same = sl.load_model(path)
-        """
-        state = self._fitted_state()
-        return save_artifact(path, self._artifact(state, store_history(state.history)))
-
-    def _artifact(self, state: Any, rows: StoredRows) -> Artifact:
-        """The contents of a file with this state and the rows of its history."""
-        own, notes = self._to_arrays(state)
-        arrays = {f"model.{name}": array for name, array in own.items()} | rows.arrays
-        series, notes = dict(rows.series), {**notes, **rows.notes, "fingerprint": state.fingerprint}
-        if state.cutoff is not None:
-            notes["cutoff"] = pack(state.cutoff, "cutoff", arrays, series)
-        if state.selection is not None:
-            notes["selection"] = asdict(state.selection)
-        return Artifact("model", type(self).__name__, self._json_params(), arrays, series, notes)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Load a model of this class.
-
-        Parameters
-        ----------
-        path
-            A file written by `save`.
-
-        Returns
-        -------
-        The model.
-
-        Raises
-        ------
-        ModelFileError
-            If the file is missing, damaged, or holds another class.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     same = sl.Popularity.load(model.save(folder + "/shop.shortlist"))
-        """
-        model = load_model(path)
-        if not isinstance(model, cls):
-            raise ModelFileError(
-                f"{path} holds a {type(model).__name__}, not a {cls.__name__}; use load_model."
-            )
-        return model
-
-
-def _is_model(name: str) -> bool:
-    return name in MODEL_MODULES or (
-        name in Recommender.classes and not isabstract(Recommender.classes[name])
-    )
-
-
-def find_model_class(name: str) -> type[Recommender]:
-    """The class of a model by name."""
-    if name in MODEL_MODULES:
-        import_module(MODEL_MODULES[name])
-    return Recommender.classes[name]
-
-
-def load_model(path: str | Path) -> Recommender:
-    """Load a saved model of any class.
-
-    Parameters
-    ----------
-    path
-        A file written by `model.save` or `shortlist fit`, or a folder written by `fit_to_folder`. Its
-        shards become one model; pass the path of a shard to load its users alone.
-
-    Returns
-    -------
-    The model, with its cutoff and history. Every byte is verified and nothing is unpickled.
-
-    Raises
-    ------
-    ModelFileError
-        If the file is missing, damaged or was written by another version.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     same = sl.load_model(model.save(folder + "/shop.shortlist"))
-    """
-    if Path(path).is_dir():
-        return _load_folder(Path(path))
-    artifact = load_artifact(path, "model")
-    if not _is_model(artifact.name):
-        raise ModelFileError(f"{path} holds a {artifact.name}, unknown to this version; update shortlist.")
-    try:
-        return _restore(artifact)
-    except FILE_ERRORS as error:
-        raise describe_error(path, error) from None
-
-
-def _load_folder(folder: Path) -> Recommender:
-    """The model whose shards are in a folder."""
-    from shortlist.models.factorization.files import find_shards, join_shards
-
-    whole: Recommender = join_shards([load_model(path) for path in find_shards(folder)], folder)
-    return whole
-
-
-def _restore(artifact: Artifact) -> Recommender:
-    """The model that an artifact describes."""
-    kind = find_model_class(artifact.name)
-    model = kind(**{**kind.earlier_params, **artifact.params})
-    arrays, series, notes = artifact.arrays, artifact.series, artifact.notes
-    history = replace(
-        restore_interactions(arrays, series),
-        source=source_from_notes(notes),
-        has_basket_order=notes.get("has_basket_order") is not False,
-    )
-    own = {n.removeprefix("model."): a for n, a in arrays.items() if n.startswith("model.")}
-    state = replace(model._from_arrays(history, own, notes), fingerprint=_fingerprint(notes))
-    totals = restore_totals(arrays, notes, history)
-    if totals is not None:
-        state = replace(state, history=replace(state.history, counted=totals))
-    if "cutoff" in notes:
-        state = replace(state, cutoff=_restore_cutoff(notes["cutoff"], arrays, series))
-    if "selection" in notes:
-        state = replace(state, selection=SelectionReport.from_notes(notes["selection"]))
-    model._state = state
-    return model
-
-
-def _fingerprint(notes: dict[str, Any]) -> str | None:
-    return None if notes.get("fingerprint") is None else check_text(notes, "fingerprint")
-
-
-def _restore_cutoff(packed: Any, arrays: Arrays, series: Mapping[str, Any]) -> Cutoff:
-    cutoff = unpack(packed, arrays, series)
-    if not isinstance(cutoff, Cutoff):
-        raise file_error("cutoff", "must be a cutoff")
-    return cutoff
-
-
-NAMES = "item_name"  # the column of a model that knows items by their names alone
+class WeightParams:
+    """The parameters of models that can use weights; to be inherited before `Recommender`."""
+
+    weighting: Weighting = "none"
+    weight_cap: float = 5.0
+
+    @property
+    def weight_transform(self) -> WeightTransform:
+        """What every row counts."""
+        return WeightTransform(self.weighting, self.weight_cap)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -1211,7 +1142,6 @@ class ContentRecommender(Recommender):
         names = () if space is None else tuple(field.name for field in space.fields)
         return () if names == (NAMES,) else names
 
-    @explain_call
     def add_items(self, items: Items | Any) -> Self:
         """Add items, or new content of known ones, without learning; other threads may request lists.
 
@@ -1263,3 +1193,101 @@ class ContentRecommender(Recommender):
     @abstractmethod
     def _with_items(self, state: Any, items: Items, history: History) -> Any:
         """The state with the content of these items, all of which the history has."""
+
+
+@cache
+def _load_entry_point(name: str) -> bool:
+    """Import the model that another package names so; False if there is none."""
+    return any(point.load() for point in entry_points(group=ENTRY_POINTS, name=name))
+
+
+def find_model_class(name: str) -> type[Recommender]:
+    """The class of a model by name: a built-in one, one that is already imported, or an entry point.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such model.
+    """
+    if name in MODEL_MODULES:
+        import_module(MODEL_MODULES[name])
+    elif name not in Recommender.classes:
+        _load_entry_point(name)
+    kind = Recommender.classes.get(name)
+    if kind is None or isabstract(kind):
+        raise ConfigError(f"model must be the name of a model, got {name!r:.60}; import its module first.")
+    return kind
+
+
+def load_model(path: str | Path) -> Recommender:
+    """Load a saved model of any class.
+
+    Parameters
+    ----------
+    path
+        A file written by `model.save` or `shortlist fit`, or a folder written by `fit_to_folder`. Its
+        shards become one model; pass the path of a shard to load its users alone.
+
+    Returns
+    -------
+    The model, with its cutoff and history. Every byte is verified and nothing is unpickled.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is missing, damaged or was written by another version.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     same = sl.load_model(model.save(folder + "/shop.shortlist"))
+    """
+    if Path(path).is_dir():
+        return _load_folder(Path(path))
+    artifact = load_artifact(path, "model")
+    try:
+        kind = find_model_class(artifact.name)
+    except ConfigError:
+        raise ModelFileError(
+            f"{path} holds a {artifact.name}, unknown to this version; update shortlist."
+        ) from None
+    try:
+        return _restore(kind, artifact)
+    except FILE_ERRORS as error:
+        raise describe_error(path, error) from None
+
+
+def _load_folder(folder: Path) -> Recommender:
+    """The model whose shards are in a folder."""
+    from shortlist.models.factorization.files import find_shards, join_shards
+
+    whole: Recommender = join_shards([load_model(path) for path in find_shards(folder)], folder)
+    return whole
+
+
+def _restore(kind: type[Recommender], artifact: Artifact) -> Recommender:
+    """The model that an artifact describes."""
+    model = kind(**{**kind.earlier_params, **artifact.params})
+    arrays, series, notes = artifact.arrays, artifact.series, artifact.notes
+    history = replace(
+        restore_interactions(arrays, series),
+        source=source_from_notes(notes),
+        has_basket_order=notes.get("has_basket_order") is not False,
+    )
+    learned = {n.removeprefix("model."): a for n, a in arrays.items() if n.startswith("model.")}
+    fingerprint = None if notes.get("fingerprint") is None else check_text(notes, "fingerprint")
+    state = replace(model._from_arrays(history, learned, notes), fingerprint=fingerprint)
+    totals = restore_totals(arrays, notes, history)
+    if totals is not None:
+        state = replace(state, history=replace(state.history, counted=totals))
+    if "cutoff" in notes:
+        cutoff = unpack(notes["cutoff"], arrays, series)
+        if not isinstance(cutoff, Cutoff):
+            raise file_error("cutoff", "must be a cutoff")
+        state = replace(state, cutoff=cutoff)
+    if "selection" in notes:
+        state = replace(state, selection=SelectionReport.from_notes(notes["selection"]))
+    model._state = state
+    return model

@@ -26,11 +26,17 @@ from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
-from shortlist.models.base import NAMES, ContentRecommender, FitOptions, ModelState
-from shortlist.models.counting import decayed_counts
-from shortlist.models.weighting import COUNT_ROWS, WeightParams, WeightTransform
-from shortlist.recommend.explain import Contributions, largest_first
-from shortlist.recommend.request import RecommendRequest, Scores
+from shortlist.models.base import (
+    COUNT_ROWS,
+    NAMES,
+    ContentRecommender,
+    FitOptions,
+    ModelState,
+    WeightParams,
+    WeightTransform,
+    decayed_counts,
+)
+from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.recommend.retrieval import SparseItems, SparseScores, top_items
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
@@ -203,7 +209,7 @@ class Hidden(NamedTuple):
     pool: Longs  # items that are compared
 
 
-class Examples(NamedTuple):
+class FieldExamples(NamedTuple):
     """Pairs of users and hidden items."""
 
     similarities: Doubles  # (n_pairs, n_fields + 1)
@@ -244,7 +250,7 @@ def _boost(fields: Floats, factor: float) -> Floats:
     return np.append(fields[:-1], np.float32(factor) * fields[-1]).astype(np.float32)
 
 
-def _precision(found: Examples, fields: Floats) -> float:
+def _precision(found: FieldExamples, fields: Floats) -> float:
     """Mean average precision over users, if the sampled items stand for all: random ones are easy to rank."""
     score = found.similarities @ fields.astype(np.float64)
     order = np.lexsort((-score, found.user))
@@ -257,7 +263,7 @@ def _precision(found: Examples, fields: Floats) -> float:
     return float((each[total > 0] / total[total > 0]).mean())
 
 
-def _regress(found: Examples, n_fields: int) -> LearnedWeights:
+def _regress(found: FieldExamples, n_fields: int) -> LearnedWeights:
     """The weights of all fields that raise the odds; the others are 0."""
     used = np.flatnonzero(found.similarities.std(axis=0) > 0)
     while True:
@@ -306,7 +312,7 @@ def _compare(
     k: int,
     rules: ProfileRules,
     rng: np.random.Generator,
-) -> Examples:
+) -> FieldExamples:
     """The similarities of hidden items: all that a user interacted with, and a sample of the others."""
     seen = hidden.seen
     known = catalog._replace(readers=normalize_readers(*seen.item_sets, seen.n_items))
@@ -332,8 +338,8 @@ def _compare(
         similar = _similarities(profiles[[int(user)]], items[pair], owner, n_fields)
         size = np.full(pair.size, np.log1p(np.unique(own).size))
         weight, number = np.where(relevant, 1.0, others), np.full(pair.size, user, np.int64)
-        parts.append(Examples(similar, size, relevant, weight, number))
-    return Examples(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        parts.append(FieldExamples(similar, size, relevant, weight, number))
+    return FieldExamples(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _similarities(profile: csr_array, items: csr_array, owner: Ints, n_fields: int) -> Doubles:

@@ -2,25 +2,30 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
 from shortlist.core.checks import check_array
-from shortlist.core.params import check_fraction, check_number
+from shortlist.core.params import Range, Space, check_fraction, check_number
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import NO_TIME, Interactions
 from shortlist.errors import ConfigError
 from shortlist.kernels.replay import DAY
 from shortlist.kernels.rows import add_decayed
-from shortlist.models.base import FitOptions, ModelState, Recommender
-from shortlist.models.weighting import COUNT_ROWS, WeightParams, WeightTransform
-from shortlist.recommend.explain import Contributions, largest_first
-from shortlist.recommend.request import RecommendRequest, Scores
+from shortlist.models.base import (
+    FitOptions,
+    ModelState,
+    Recommender,
+    WeightParams,
+    WeightTransform,
+    decayed_counts,
+)
+from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 
-class ItemCounts(NamedTuple):
+class DecayedCounts(NamedTuple):
     """Interactions per item; with a half-life in days, older ones count less."""
 
     counts: Doubles  # (n_items,) decayed up to the item's last interaction
@@ -29,7 +34,7 @@ class ItemCounts(NamedTuple):
     transform: WeightTransform
 
     @classmethod
-    def of(cls, data: Interactions, half_life: float | None, transform: WeightTransform) -> "ItemCounts":
+    def of(cls, data: Interactions, half_life: float | None, transform: WeightTransform) -> "DecayedCounts":
         """Count all rows."""
         amount = transform.of_rows(data)
         if half_life is None:
@@ -38,13 +43,13 @@ class ItemCounts(NamedTuple):
         if data.time is None:
             raise ConfigError("half_life needs timestamps, got data without them; set half_life=None.")
         empty = cls(np.zeros(data.n_items), np.zeros(data.n_items, np.int64), half_life, transform)
-        return cast(ItemCounts, empty._add(data.item, data.time, amount))
+        return cast(DecayedCounts, empty._add(data.item, data.time, amount))
 
-    def observe(self, history: History, new: NewRows) -> "ItemCounts":
+    def observe(self, history: History, new: NewRows) -> "DecayedCounts":
         """Count new rows too; all rows again if one is older than the last of its item, or has changed."""
         weigh = self.transform.is_used and new.weight.size > 0
         if weigh and new.reweighted.size:
-            return ItemCounts.of(history.merged, self.half_life, self.transform)
+            return DecayedCounts.of(history.merged, self.half_life, self.transform)
         amount = self.transform.values(new.weight) if weigh else None
         if self.half_life is None and amount is None:
             return self._replace(counts=history.totals.item_counts.astype(np.float64))
@@ -54,9 +59,9 @@ class ItemCounts(NamedTuple):
             return self._replace(counts=counts + _sum_by_item(new.item, amount, history.n_items))
         longer = self._replace(counts=counts, last=np.pad(self.last, (0, n_new)))
         added = longer._add(new.item, new.time, amount)
-        return added or ItemCounts.of(history.merged, self.half_life, self.transform)
+        return added or DecayedCounts.of(history.merged, self.half_life, self.transform)
 
-    def _add(self, item: Ints, time: Longs, amount: Doubles | None) -> "ItemCounts | None":
+    def _add(self, item: Ints, time: Longs, amount: Doubles | None) -> "DecayedCounts | None":
         """Count more rows; None if one of them is too old to be added."""
         assert self.half_life is not None
         order, added = (
@@ -80,41 +85,64 @@ def _sum_by_item(item: Ints, amount: Doubles, n_items: int) -> Doubles:
     return np.asarray(np.bincount(item, weights=amount, minlength=n_items), np.float64)
 
 
-def decayed_counts(data: Interactions, decay: float, transform: WeightTransform = COUNT_ROWS) -> Floats:
-    """For every entry of data.item_sets, the user's baskets with the item, decayed by baskets since then."""
-    basket = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
-    since = data.user_baskets[data.user + 1] - 1 - basket
-    indptr, items = data.item_sets
-    owner = np.repeat(np.arange(data.n_users), np.diff(indptr))
-    keys = owner * data.n_items + items  # ascending, as the sets are
-    at = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
-    amount, factor = transform.of_rows(data), decay**since
-    counts = factor if amount is None else amount * factor
-    return np.bincount(at, weights=counts, minlength=items.size).astype(np.float32)
-
-
-def check_half_life(half_life: float | None) -> None:
-    """Raise ConfigError for a half-life that is not above 0."""
-    if half_life is not None:
-        check_number(0, half_life=half_life)
-        if half_life == 0:
-            raise ConfigError("half_life must be above 0 days, got 0; None counts all interactions equally.")
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PopularityState(ModelState):
+class CountingState(ModelState):
     """Interactions per item."""
 
-    counts: ItemCounts
+    counts: DecayedCounts
+    share_weight: float | None  # of the items' shares of all interactions; None: counts instead of shares
 
     @cached_property
     def popularity(self) -> Floats:
-        """(n_items,) interactions per item."""
-        return self.counts.values().astype(np.float32)
+        """(n_items,) interactions per item, or their weighted share."""
+        counts = self.counts.values()
+        if self.share_weight is None:
+            return counts.astype(np.float32)
+        return np.asarray(self.share_weight * counts / (np.abs(counts).sum() or 1.0), np.float32)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Popularity(WeightParams, Recommender):
+class CountingModel(WeightParams, Recommender):
+    """Base class of the models that count interactions per item."""
+
+    timed_params: ClassVar[tuple[str, ...]] = ("half_life",)
+    is_tried_by_fit: ClassVar[bool] = True
+
+    half_life: float | None = None
+
+    @property
+    def _share_weight(self) -> float | None:
+        return None
+
+    def _check_params(self) -> None:
+        self.weight_transform.check()
+        if self.half_life is not None:
+            check_number(0, half_life=self.half_life)
+            if self.half_life == 0:
+                raise ConfigError(
+                    "half_life must be above 0 days, got 0; None counts all interactions equally."
+                )
+
+    def _learn(self, train: Interactions, options: FitOptions) -> CountingState:
+        counts = DecayedCounts.of(train, self.half_life, self.weight_transform)
+        return CountingState(history=History.of(train), counts=counts, share_weight=self._share_weight)
+
+    def _observe(self, state: CountingState, history: History, new: NewRows) -> CountingState:
+        return replace(state, history=history, counts=state.counts.observe(history, new))
+
+    def _to_arrays(self, state: CountingState) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"popularity": state.popularity}, {}
+
+    def _from_arrays(
+        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
+    ) -> CountingState:
+        low = None if self.weight_transform.is_used else 0  # returns may outweigh purchases
+        check_array(arrays, "popularity", np.float32, (history.n_items,), low=low)
+        return self._learn(history, FitOptions())  # counting again gives the counts that were saved
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Popularity(CountingModel):
     """Recommend the items with the most interactions, the same to every user.
 
     Parameters
@@ -134,54 +162,20 @@ class Popularity(WeightParams, Recommender):
     >>> lists = model.recommend(N=5)
     """
 
-    half_life: float | None = None
+    search_space: ClassVar[Space] = {"half_life": (None, 3.0, 7.0, 14.0, 30.0, 90.0)}
+    warmup_params: ClassVar[dict[str, Any]] = {"half_life": 3.0}
 
-    def _check_params(self) -> None:
-        check_half_life(self.half_life)
-        self.weight_transform.check()
-
-    def _learn(self, train: Interactions, options: FitOptions) -> PopularityState:
-        counts = ItemCounts.of(train, self.half_life, self.weight_transform)
-        return PopularityState(history=History.of(train), counts=counts)
-
-    def _observe(self, state: PopularityState, history: History, new: NewRows) -> PopularityState:
-        return replace(state, history=history, counts=state.counts.observe(history, new))
-
-    def score(self, request: RecommendRequest[PopularityState]) -> Scores:
+    def score(self, request: RecommendRequest[CountingState]) -> Scores:
         """Interactions per item."""
         return Scores(values=np.tile(request.state.popularity, (len(request), 1)))
 
-    def contributions(self, request: RecommendRequest[PopularityState], items: Ints) -> Contributions:
+    def contributions(self, request: RecommendRequest[CountingState], items: Ints) -> Contributions:
         """The popularity of each item."""
         return [[("popularity", float(value))] for value in request.state.popularity[items]]
 
-    def _to_arrays(self, state: PopularityState) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"popularity": state.popularity}, {}
-
-    def _from_arrays(
-        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
-    ) -> PopularityState:
-        low = None if self.weight_transform.is_used else 0  # returns may outweigh purchases
-        check_array(arrays, "popularity", np.float32, (history.n_items,), low=low)
-        return self._learn(history, FitOptions())  # counting again gives the counts that were saved
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FrequencyState(ModelState):
-    """Interactions per item, and the popularity that is added to personal counts."""
-
-    counts: ItemCounts
-    weight: float  # of the popularity
-
-    @cached_property
-    def popularity(self) -> Floats:
-        """(n_items,) the weighted share of each item in all interactions."""
-        sales = self.counts.values()
-        return np.asarray(self.weight * sales / (np.abs(sales).sum() or 1.0), np.float32)
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PersonalFrequency(WeightParams, Recommender):
+class PersonalFrequency(CountingModel):
     """Recommend what the user interacted with before, recent baskets first, then popular items.
 
     The score of an item is the sum of decay^(baskets since) over the user's baskets with the item, plus
@@ -204,24 +198,29 @@ class PersonalFrequency(WeightParams, Recommender):
     >>> lists = model.recommend(N=5)
     """
 
-    half_life: float | None = None
+    search_space: ClassVar[Space] = {
+        "decay": Range(0.7, 1.0, log=False),
+        "popularity": Range(1, 100),
+        "half_life": (None, 7.0, 30.0, 90.0),
+    }
+
     decay: float = 0.9
     popularity: float = 10.0
 
+    @classmethod
+    def why_unsuitable(cls, data: Interactions) -> str | None:
+        return None if data.has_repeats else "no user interacts with an item twice"
+
+    @property
+    def _share_weight(self) -> float:
+        return self.popularity
+
     def _check_params(self) -> None:
-        check_half_life(self.half_life)
+        super()._check_params()
         check_fraction(decay=self.decay)
         check_number(0, popularity=self.popularity)
-        self.weight_transform.check()
 
-    def _learn(self, train: Interactions, options: FitOptions) -> FrequencyState:
-        counts = ItemCounts.of(train, self.half_life, self.weight_transform)
-        return FrequencyState(history=History.of(train), counts=counts, weight=self.popularity)
-
-    def _observe(self, state: FrequencyState, history: History, new: NewRows) -> FrequencyState:
-        return replace(state, history=history, counts=state.counts.observe(history, new))
-
-    def score(self, request: RecommendRequest[FrequencyState]) -> Scores:
+    def score(self, request: RecommendRequest[CountingState]) -> Scores:
         """Decayed personal counts plus popularity."""
         scores = np.tile(request.state.popularity, (len(request), 1))
         indptr, items = request.history.item_sets
@@ -229,18 +228,8 @@ class PersonalFrequency(WeightParams, Recommender):
         scores[owner, items] += decayed_counts(request.history, self.decay, self.weight_transform)
         return Scores(values=scores)
 
-    def contributions(self, request: RecommendRequest[FrequencyState], items: Ints) -> Contributions:
+    def contributions(self, request: RecommendRequest[CountingState], items: Ints) -> Contributions:
         """The user's own count and the popularity of each item."""
         own = self.score(request).values[0] - request.state.popularity  # type: ignore[index]
         both = np.stack([own[items], request.state.popularity[items]], axis=1).astype(np.float64)
         return [largest_first(["own baskets", "popularity"], row) for row in both]
-
-    def _to_arrays(self, state: FrequencyState) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"popularity": state.popularity}, {}
-
-    def _from_arrays(
-        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
-    ) -> FrequencyState:
-        low = None if self.weight_transform.is_used else 0  # returns may outweigh purchases
-        check_array(arrays, "popularity", np.float32, (history.n_items,), low=low)
-        return self._learn(history, FitOptions())  # counting again gives the counts that were saved

@@ -8,15 +8,14 @@ from scipy.sparse import csr_array
 
 from shortlist.core.checks import check_array
 from shortlist.core.glm import fit_item_weights
-from shortlist.core.params import check_fraction, check_number
+from shortlist.core.params import Range, Space, check_fraction, check_number
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.models.base import FitOptions, ModelState, Recommender
-from shortlist.models.counting import decayed_counts
-from shortlist.models.weighting import WeightParams
-from shortlist.recommend.explain import Contributions, largest_first
-from shortlist.recommend.request import RecommendRequest, Scores
+from shortlist.models.base import FitOptions, ModelState, Recommender, WeightParams, decayed_counts
+from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Doubles, Floats, Ints
+
+MANY_ITEMS = 6_000  # with more, the item-item matrix takes minutes and gigabytes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,9 +52,15 @@ class EASE(WeightParams, Recommender):
     """
 
     uses_new_items: ClassVar[bool] = False
+    is_tried_by_fit: ClassVar[bool] = True
+    search_space: ClassVar[Space] = {"reg": Range(20, 2000), "decay": Range(0.6, 1.0, log=False)}
 
     reg: float = 300.0
     decay: float = 1.0
+
+    @classmethod
+    def why_unsuitable(cls, data: Interactions) -> str | None:
+        return f"{data.n_items:,} items are more than {MANY_ITEMS:,}" if data.n_items > MANY_ITEMS else None
 
     def _check_params(self) -> None:
         check_number(1e-9, reg=self.reg)

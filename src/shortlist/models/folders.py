@@ -14,7 +14,7 @@ import polars as pl
 from shortlist.core.checks import check_whole_value
 from shortlist.core.engine import Engine, ThreadEngine, check_engine
 from shortlist.core.files import atomic_write
-from shortlist.core.params import MAX_WHOLE, check_whole, explain_call, pack, short_repr
+from shortlist.core.params import MAX_WHOLE, check_whole, pack, short_repr
 from shortlist.core.serialization import INTEGERS, read_header
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.columns import ColumnNames, NegativeWeights, ReadOptions
@@ -343,7 +343,6 @@ def _check_folder(target: Path, request: dict[str, Any]) -> None:
 ROWS = "_rows"  # folder of the divided rows, beside the shards, until the model is saved
 
 
-@explain_call
 def fit_to_folder(
     model: Recommender,
     source: str | Path | Sequence[str | Path],

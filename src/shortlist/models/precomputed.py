@@ -19,8 +19,7 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.models.base import MAX_BATCH, FitOptions, ModelState, Recommender
-from shortlist.recommend.explain import Contributions
-from shortlist.recommend.request import Factors, RecommendRequest, Scores
+from shortlist.recommend.request import Contributions, Factors, RecommendRequest, Scores
 from shortlist.recommend.retrieval import ItemIndexCache
 from shortlist.types import Floats, Ints
 
@@ -68,6 +67,7 @@ class PrecomputedScores(Recommender):
     """
 
     uses_new_items: ClassVar[bool] = False
+    has_flags: ClassVar[bool] = False
 
     scores: Any = None
 

@@ -25,7 +25,7 @@ from shortlist.types import Bools, Ints, Longs
 Baskets = Literal["all", "first"]
 
 
-class Visits(NamedTuple):
+class UserVisits(NamedTuple):
     """Users at the times of their baskets, in order of time; baskets of one user and time are one visit."""
 
     users: Ints  # (n,) dense user of the events
@@ -33,9 +33,9 @@ class Visits(NamedTuple):
     first: Longs  # (n,) first row of the visit
     end: Longs  # (n,) row after the last one
 
-    def take(self, keep: Bools | Longs) -> "Visits":
+    def take(self, keep: Bools | Longs) -> "UserVisits":
         """These visits alone."""
-        return Visits(self.users[keep], self.times[keep], self.first[keep], self.end[keep])
+        return UserVisits(self.users[keep], self.times[keep], self.first[keep], self.end[keep])
 
 
 def evaluate_over_time(
@@ -149,14 +149,14 @@ def check_later(model: Recommender, events: Interactions) -> Interactions:
     return events
 
 
-def find_visits(events: Interactions, baskets: Baskets, users: Iterable[Any] | None = None) -> Visits:
+def find_visits(events: Interactions, baskets: Baskets, users: Iterable[Any] | None = None) -> UserVisits:
     """The visits of these users, or their first ones, in order of time and then of user."""
     assert events.time is not None
     new = np.ones(events.n_rows, np.bool_)
     new[1:] = (events.user[1:] != events.user[:-1]) | (events.time[1:] != events.time[:-1])
     first = np.flatnonzero(new)
     user = events.user[first]
-    found = Visits(user, events.time[first], first, np.append(first[1:], events.n_rows))
+    found = UserVisits(user, events.time[first], first, np.append(first[1:], events.n_rows))
     kept = np.ones(first.size, np.bool_)
     if baskets == "first":
         kept[1:] = user[1:] != user[:-1]
@@ -171,7 +171,7 @@ def find_visits(events: Interactions, baskets: Baskets, users: Iterable[Any] | N
 def lists_over_time(
     model: Recommender,
     events: Interactions,
-    visits: Visits,
+    visits: UserVisits,
     *,
     every: int | None,
     N: int | None = None,
@@ -234,7 +234,7 @@ def _rounds(users: Ints) -> Iterator[Longs]:
         yield np.flatnonzero(turn == number)
 
 
-def _extend(events: Interactions, visits: Visits, horizon: int) -> Visits:
+def _extend(events: Interactions, visits: UserVisits, horizon: int) -> UserVisits:
     """The visits with all rows of their users until the horizon."""
     assert events.time is not None
     end = visits.end.copy()
@@ -244,7 +244,7 @@ def _extend(events: Interactions, visits: Visits, horizon: int) -> Visits:
     return visits._replace(end=end)
 
 
-def _truth(events: Interactions, visits: Visits) -> Interactions:
+def _truth(events: Interactions, visits: UserVisits) -> Interactions:
     """The rows of each visit, as those of a user of its own."""
     lengths = visits.end - visits.first
     owner = np.repeat(np.arange(lengths.size, dtype=np.int32), lengths)

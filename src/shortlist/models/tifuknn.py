@@ -2,25 +2,30 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from shortlist.core.checks import check_array
 from shortlist.core.engine import map_slices
-from shortlist.core.params import check_number, check_whole
+from shortlist.core.params import Range, Space, check_number, check_whole
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
-from shortlist.kernels.sparse import KnownVectors, score_with_neighbors
-from shortlist.kernels.sparse import UserVectors as SparseRows
-from shortlist.models.base import FitOptions, ModelState, Recommender
-from shortlist.models.weighting import COUNT_ROWS, WeightParams, WeightTransform
-from shortlist.recommend.explain import Contributions, largest_first
-from shortlist.recommend.request import RecommendRequest, Scores
+from shortlist.kernels.sparse import KnownVectors, SparseRows, score_with_neighbors
+from shortlist.models.base import (
+    COUNT_ROWS,
+    FitOptions,
+    ModelState,
+    Recommender,
+    WeightParams,
+    WeightTransform,
+)
+from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Floats, Ints
 
+MANY_USERS = 50_000  # with more, comparing all users takes longer than all other models together
 BLOCK = 256  # users that a thread compares with all others at once
 
 
@@ -116,11 +121,24 @@ class TIFUKNN(WeightParams, Recommender):
     >>> lists = model.recommend(N=5)
     """
 
+    is_tried_by_fit: ClassVar[bool] = True
+    search_space: ClassVar[Space] = {
+        "n_neighbors": (50, 100, 300, 900),
+        "group_size": (1, 3, 7, 15),
+        "basket_decay": Range(0.6, 1.0, log=False),
+        "group_decay": Range(0.5, 1.0, log=False),
+        "own": Range(0.2, 0.95, log=False),
+    }
+
     n_neighbors: int = 300
     group_size: int = 7
     basket_decay: float = 0.9
     group_decay: float = 0.7
     own: float = 0.7
+
+    @classmethod
+    def why_unsuitable(cls, data: Interactions) -> str | None:
+        return f"{data.n_users:,} users are more than {MANY_USERS:,}" if data.n_users > MANY_USERS else None
 
     def _check_params(self) -> None:
         check_whole(1, n_neighbors=self.n_neighbors, group_size=self.group_size)

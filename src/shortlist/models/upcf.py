@@ -1,20 +1,19 @@
 """UPCF: frequencies in the last baskets of the user and of similar users (Faggioli et al., 2020)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
 from shortlist.core.checks import check_array
-from shortlist.core.params import check_number, check_whole
-from shortlist.data.history import History, NewRows
+from shortlist.core.params import Space, check_number, check_whole
+from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
 from shortlist.models.base import FitOptions, ModelState, Recommender
-from shortlist.recommend.explain import Contributions, largest_first
-from shortlist.recommend.request import RecommendRequest, Scores
+from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Bools, Doubles, Ints
 
 BLOCK = 512  # users compared with all others at once
@@ -85,6 +84,13 @@ class UPCF(Recommender):
     >>> lists = model.recommend(N=5)
     """
 
+    search_space: ClassVar[Space] = {
+        "window": (1, 5, 25, 100, None),
+        "n_neighbors": (10, 100, 300, 900),
+        "alpha": (0.0, 0.25, 0.5, 0.75, 1.0),
+        "locality": (1.0, 5.0, 10.0, 50.0),
+    }
+
     window: int | None = 5
     n_neighbors: int = 100
     alpha: float = 0.25
@@ -100,9 +106,6 @@ class UPCF(Recommender):
 
     def _learn(self, train: Interactions, options: FitOptions) -> UPCFState:
         return UPCFState(history=History.of(train), window=self.window)
-
-    def _observe(self, state: UPCFState, history: History, new: NewRows) -> UPCFState:
-        return replace(state, history=history)
 
     def score(self, request: RecommendRequest[UPCFState]) -> Scores:
         """The weighted frequencies of the user and of similar users."""

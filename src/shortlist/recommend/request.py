@@ -1,20 +1,25 @@
-"""RecommendRequest: one call of `recommend`, validated and translated to dense indices.
+"""One request: from the arguments of `recommend` to scores, and from scores to lists.
 
-Everything a model needs to answer travels in the request: the state of the model, users, histories,
-prediction times and candidates. A model answers with one `Scores` object.
+`RequestOptions` are the arguments, checked. `RecommendRequest` adds the state of the model, the users, their
+histories and prediction times: all that a model needs to answer. The model answers with one `Scores` object,
+which `BatchRecommender` turns into lists, in batches of users, so that memory stays bounded.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from polars.io.plugins import register_io_source
+from scipy.special import expit, logit
 
+from shortlist.core.files import atomic_write
 from shortlist.core.params import check_whole, warn
 from shortlist.core.ragged import ItemSets, no_sets, read_only, same_sets, starts, take_rows
 from shortlist.cutoff.base import Cutoff, check_cutoff
@@ -22,11 +27,168 @@ from shortlist.data.columns import parse_times
 from shortlist.data.history import History
 from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
 from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.lists import REASON_CODE, REASON_TEXT, REASONS, Codes, RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError
+from shortlist.kernels.lists import compute_independent_utilities
 from shortlist.kernels.rows import count_common, unite_sets
-from shortlist.recommend.retrieval import ItemIndexCache, SparseScores, dense_scores
+from shortlist.recommend.retrieval import Hits, ItemIndexCache, Retriever, SparseScores, dense_scores
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+
+EXTRA_ITEMS = 5  # that an explored list gets by default
+FALLBACK_ITEMS = 10  # length of a fallback list when nothing else limits it
+LONGEST = 2**31 - 1  # a larger limit is the same as this one
+SHARED_EXCLUSIONS = 256  # more shared exclusions than this are removed from the candidates instead
+MANY_LISTS = 10  # fewer lists may all be empty by chance
+NO_DOUBT = {"unknown_user", "no_candidates"}  # reasons that say all there is to say
+WITHHELD = 5  # candidates below the cut that are also explained if N is None
+FIRST_CANDIDATES, GROWTH = 32, 8  # most lists end within the first; the others get more candidates
+LOWEST, HIGHEST = 1e-30, 1 - 1e-12  # of the probability at the boundary
+
+Fallback = Literal["popular"] | Callable[[Any], Iterable[Any]]
+CutoffChoice = Literal["auto", "boundary"] | Cutoff
+
+
+# ---------------------------------------------------------------------- arguments
+@dataclass(frozen=True, kw_only=True)
+class Exploration:
+    """How many lists run longer than the cutoff allows, and by how many items.
+
+    Parameters
+    ----------
+    share
+        Probability that a list is explored.
+    extra_items
+        How many of the next best candidates are added to an explored list. `max_items` still holds.
+    seed
+        Together with the user id and the prediction time, it decides which lists are explored. The same
+        request gives the same lists.
+
+    Raises
+    ------
+    ConfigError
+        If a parameter is invalid.
+
+    Examples
+    --------
+    >>> model = sl.PersonalFrequency().fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(N=3, explore=sl.Exploration(share=0.1, extra_items=2))
+    >>> sorted(set(lists.lengths.tolist()))
+    [3, 5]
+    >>> sorted(set(lists.propensities.tolist()))
+    [0.1, 1.0]
+    """
+
+    share: float
+    extra_items: int = EXTRA_ITEMS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        share: Any = self.share
+        is_number = isinstance(share, (int, float, np.number)) and not isinstance(share, bool)
+        if not is_number or not 0 < share <= 1:
+            raise ConfigError(
+                f"explore must be a share of lists above 0 and at most 1, got {share!r:.60}; "
+                "pass 0.01, for example."
+            )
+        check_whole(1, extra_items=self.extra_items)
+        check_whole(0, seed=self.seed)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RequestOptions:
+    """The options of a request, checked; `Recommender.recommend` says what each of them means.
+
+    This is their only list: the methods of a model, the command line and the service take these names, with
+    these defaults.
+    """
+
+    N: int | None = None
+    cutoff: CutoffChoice = "auto"
+    candidates: Any = None
+    exclude: Any = None
+    history: Any = None
+    filter_seen: bool | None = None
+    min_items: int = 0
+    max_items: int | None = None
+    at: Any = None
+    fallback: Fallback | None = None
+    explore: float | Exploration = 0.0
+    n_threads: int = 0
+
+    @classmethod
+    def pick(cls, arguments: Mapping[str, Any]) -> Self:
+        """The options among the arguments of a call; the others have their defaults."""
+        return cls(**{field.name: arguments[field.name] for field in fields(cls) if field.name in arguments})
+
+    def __post_init__(self) -> None:
+        for name, minimum in (("N", 1), ("max_items", 1), ("min_items", 0)):
+            value = getattr(self, name)
+            if value is None and name != "min_items":
+                continue
+            if not _is_whole(value, minimum):
+                raise ConfigError(
+                    f"{name} must be a whole number of at least {minimum}, got {value!r:.60}; pass "
+                    f"{name}={max(minimum, 10) if name == 'N' else minimum}, or leave it out.",
+                    parameter=name,
+                )
+            object.__setattr__(self, name, min(int(value), LONGEST))  # 3.0 is accepted as 3
+        self._check_cutoff()
+        if self.limit is not None and self.min_items > self.limit:
+            raise ConfigError(
+                f"min_items must not exceed N and max_items, got {self.min_items} and {self.limit}; "
+                "lower min_items or raise the limit."
+            )
+        is_name = isinstance(self.fallback, str) and self.fallback == "popular"
+        is_function = callable(self.fallback) and not isinstance(self.fallback, type)
+        if not (self.fallback is None or is_function or is_name):
+            raise ConfigError(
+                "fallback must be None, 'popular' or a function from user id to item ids, "
+                f"got {self.fallback!r:.60}; choose one."
+            )
+        if not (self.filter_seen is None or isinstance(self.filter_seen, (bool, np.bool_))):
+            raise ConfigError(
+                f"filter_seen must be True, False or None, got {self.filter_seen!r:.60}; pass one of them."
+            )
+        check_whole(0, n_threads=self.n_threads)
+        explore: Any = self.explore
+        is_zero = isinstance(explore, (int, float)) and not isinstance(explore, bool) and explore == 0
+        if not is_zero and not isinstance(explore, Exploration):
+            object.__setattr__(self, "explore", Exploration(share=explore))
+
+    @property
+    def exploration(self) -> Exploration | None:
+        """How lists are explored; None if they are not."""
+        return self.explore if isinstance(self.explore, Exploration) else None
+
+    def _check_cutoff(self) -> None:
+        """Raise ConfigError unless the cutoff is "auto", "boundary" or a Cutoff; with N, only "auto"."""
+        cutoff = self.cutoff
+        if not (isinstance(cutoff, str) and cutoff in ("auto", "boundary")):
+            check_cutoff(cutoff, "'auto', 'boundary' or a fitted cutoff", "().fit(lists, truth)")
+        if self.N is not None and cutoff != "auto":
+            raise ConfigError(
+                f"N and cutoff both set the length of lists, got N={self.N} and {cutoff!r:.60}; "
+                "pass one of them, or max_items for a limit."
+            )
+
+    @property
+    def limit(self) -> int | None:
+        """The maximum length of a list."""
+        given = [n for n in (self.N, self.max_items) if n is not None]
+        return min(given) if given else None
+
+    @property
+    def fallback_limit(self) -> int:
+        """The maximum length of a fallback list."""
+        return self.limit or max(self.min_items, FALLBACK_ITEMS)
+
+
+def _is_whole(value: Any, minimum: int) -> bool:
+    """Whether the value is a whole number of at least `minimum`."""
+    if isinstance(value, (bool, np.bool_, complex, np.complexfloating)):
+        return False
+    number = isinstance(value, (int, float, np.number))
+    return bool(number and minimum <= value < np.inf and int(value) == value)
 
 
 @dataclass(frozen=True)
@@ -143,6 +305,70 @@ def count_candidates(shared: Ints | None, own: ItemSets | None, excluded: ItemSe
     return shared.size - hits.astype(np.int64)
 
 
+# ---------------------------------------------------------------------- the request and its answer
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelState:
+    """What a fitted model knows; never modified, only replaced."""
+
+    history: History
+    cutoff: Cutoff | None = None
+    selection: Any = None  # the SelectionReport, if `shortlist.fit` chose the model
+    fingerprint: str | None = None  # of what was learned; `observe` and `fold_in` keep it
+
+
+S = TypeVar("S", bound=ModelState)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RecommendRequest(Generic[S]):
+    """The users of one call, their histories and prediction times, the candidates, and the list options."""
+
+    state: S  # read from the model once, so that the answer cannot mix two states
+    user_ids: pl.Series  # (n,)
+    users: Ints  # (n,) indices of the users in `source`; -1 for unknown users
+    source: History  # the model's own, or the sessions given as `history=`, over the same items
+    is_session: bool = False  # True: `source` comes with the request and the model never saw it
+    timestamps: Longs | None = None  # (n,) prediction times in microseconds; None: after the last event
+    candidates: ItemFilter = NO_FILTER
+    exclude: ItemFilter = NO_FILTER
+    filter_seen: bool = True
+    options: RequestOptions
+    n_threads: int = 0
+
+    def __len__(self) -> int:
+        return self.users.size
+
+    @cached_property
+    def history(self) -> Interactions:
+        """The rows of each user of the request, in their order, before the user's prediction time."""
+        whole = self.state.history if self.is_session else None
+        return self.source.rows_of(self.users, IdMap(self.user_ids), self.timestamps, whole)
+
+    @cached_property
+    def rows(self) -> Ints:
+        """0 … n - 1: the users of `history`."""
+        return np.arange(len(self), dtype=np.int32)
+
+    def take(self, rows: npt.NDArray[np.integer] | slice) -> Self:
+        """The request of these users alone, in this order."""
+        times = None if self.timestamps is None else self.timestamps[rows]
+        return replace(self, user_ids=self.user_ids[rows], users=self.users[rows], timestamps=times)
+
+    def candidate_sets(self) -> ItemSets | None:
+        """The candidates of each user; None if all items are candidates."""
+        if self.candidates.shared is not None:
+            return same_sets(self.candidates.shared, len(self))
+        return self.candidates.sets(self.user_ids, self.state.history.items)
+
+    def excluded_sets(self) -> ItemSets:
+        """The items that must not be shown to each user."""
+        excluded = ItemSets(*self.history.item_sets) if self.filter_seen else no_sets(len(self))
+        if self.exclude.shared is not None:
+            excluded = join_sets(excluded, same_sets(self.exclude.shared, len(self)))
+        own = self.exclude.sets(self.user_ids, self.state.history.items)
+        return excluded if own is None else join_sets(excluded, own)
+
+
 class Factors(NamedTuple):
     """Scores as inner products: vectors @ item_factors.T + bias."""
 
@@ -215,303 +441,35 @@ class Scores:
         return scores
 
 
-EXTRA_ITEMS = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Exploration:
-    """How many lists run longer than the cutoff allows, and by how many items.
-
-    Parameters
-    ----------
-    share
-        Probability that a list is explored.
-    extra_items
-        How many of the next best candidates are added to an explored list. `max_items` still holds.
-    seed
-        Together with the user id and the prediction time, it decides which lists are explored. The same
-        request gives the same lists.
-
-    Raises
-    ------
-    ConfigError
-        If a parameter is invalid.
-
-    Examples
-    --------
-    >>> model = sl.PersonalFrequency().fit(sl.load_dataset("sample"))
-    >>> lists = model.recommend(N=3, explore=sl.Exploration(share=0.1, extra_items=2))
-    >>> sorted(set(lists.lengths.tolist()))
-    [3, 5]
-    >>> sorted(set(lists.propensities.tolist()))
-    [0.1, 1.0]
-    """
-
-    share: float
-    extra_items: int = EXTRA_ITEMS
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        share: Any = self.share
-        is_number = isinstance(share, (int, float, np.number)) and not isinstance(share, bool)
-        if not is_number or not 0 < share <= 1:
-            raise ConfigError(
-                f"explore must be a share of lists above 0 and at most 1, got {share!r:.60}; "
-                "pass 0.01, for example."
-            )
-        check_whole(1, extra_items=self.extra_items)
-        check_whole(0, seed=self.seed)
-
-
-def read_exploration(explore: Any) -> Exploration | None:
-    """The argument `explore`: 0 for none, a share of lists, or an Exploration."""
-    if isinstance(explore, Exploration):
-        return explore
-    is_zero = isinstance(explore, (int, float)) and not isinstance(explore, bool) and explore == 0
-    return None if is_zero else Exploration(share=explore)
-
-
-def draw_explored(user_ids: pl.Series, timestamps: Longs | None, exploration: Exploration) -> Bools:
-    """(n,) which users get a longer list; depends on the id, the time and the seed only."""
-    times = np.zeros(len(user_ids), np.int64) if timestamps is None else timestamps
-    limit = int(exploration.share * 2.0**64)
-    found = np.empty(len(user_ids), np.bool_)
-    for row, (user_id, time) in enumerate(zip(user_ids.to_list(), times.tolist(), strict=True)):
-        text = f"{exploration.seed}\0{time}\0{user_id}".encode()
-        found[row] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) < limit
-    return found
-
-
-def extend_lists(lists: RankedLists, top: RankedLists, n_extra: Longs, propensity: float) -> RankedLists:
-    """Each list followed by its n_extra best candidates of `top` that it does not contain yet."""
-    items, scores, probabilities, propensities, sizes = [], [], [], [], []
-    missing = np.full(top.items.size, np.nan) if top.probabilities is None else top.probabilities
-    for row in range(len(lists)):
-        own = slice(int(lists.indptr[row]), int(lists.indptr[row + 1]))
-        rest = np.arange(top.indptr[row], top.indptr[row + 1])
-        rest = rest[~np.isin(top.items[rest], lists.items[own])][: n_extra[row]]
-        items += [lists.items[own], top.items[rest]]
-        scores += [lists.scores[own], top.scores[rest]]
-        if lists.probabilities is not None:
-            probabilities += [lists.probabilities[own], missing[rest]]
-        propensities += [np.ones(own.stop - own.start), np.full(rest.size, propensity)]
-        sizes.append(own.stop - own.start + rest.size)
-    return replace(
-        lists,
-        indptr=starts(np.array(sizes, np.int64)),
-        items=np.concatenate(items),
-        scores=np.concatenate(scores),
-        probabilities=None if lists.probabilities is None else np.concatenate(probabilities),
-        propensities=np.concatenate(propensities),
-    )
-
-
-Fallback = Literal["popular"] | Callable[[Any], Iterable[Any]]
-CutoffChoice = Literal["auto", "boundary"] | Cutoff
-FALLBACK_ITEMS = 10  # length of a fallback list when nothing else limits it
-LONGEST = 2**31 - 1  # a larger limit is the same as this one
-
-
-class State(Protocol):
-    """The part of a fitted model's state that the request path uses."""
-
-    @property
-    def history(self) -> History:
-        """The interactions that the model knows."""
-
-    @property
-    def cutoff(self) -> Cutoff | None:
-        """The cutoff saved with the model."""
-
-    @property
-    def fingerprint(self) -> str | None:
-        """The fingerprint of what the model learned."""
-
-
-S = TypeVar("S", bound=State)
-
-
-def _is_whole(value: Any, minimum: int) -> bool:
-    """Whether the value is a whole number of at least `minimum`."""
-    if isinstance(value, (bool, np.bool_, complex, np.complexfloating)):
-        return False
-    number = isinstance(value, (int, float, np.number))
-    return bool(number and minimum <= value < np.inf and int(value) == value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListOptions:
-    """How long lists may be, and what to do with empty ones."""
-
-    N: int | None = None
-    cutoff: CutoffChoice = "auto"
-    min_items: int = 0
-    max_items: int | None = None
-    fallback: Fallback | None = None
-    explore: Exploration | None = None
-
-    def __post_init__(self) -> None:
-        for name, minimum in (("N", 1), ("max_items", 1), ("min_items", 0)):
-            value = getattr(self, name)
-            if value is None and name != "min_items":
-                continue
-            if not _is_whole(value, minimum):
-                raise ConfigError(
-                    f"{name} must be a whole number of at least {minimum}, got {value!r:.60}; pass "
-                    f"{name}={max(minimum, 10) if name == 'N' else minimum}, or leave it out.",
-                    parameter=name,
-                )
-            object.__setattr__(self, name, min(int(value), LONGEST))  # 3.0 is accepted as 3
-        self._check_cutoff()
-        if self.limit is not None and self.min_items > self.limit:
-            raise ConfigError(
-                f"min_items must not exceed N and max_items, got {self.min_items} and {self.limit}; "
-                "lower min_items or raise the limit."
-            )
-        is_name = isinstance(self.fallback, str) and self.fallback == "popular"
-        is_function = callable(self.fallback) and not isinstance(self.fallback, type)
-        if not (self.fallback is None or is_function or is_name):
-            raise ConfigError(
-                "fallback must be None, 'popular' or a function from user id to item ids, "
-                f"got {self.fallback!r:.60}; choose one."
-            )
-
-    def _check_cutoff(self) -> None:
-        """Raise ConfigError unless the cutoff is "auto", "boundary" or a Cutoff; with N, only "auto"."""
-        cutoff = self.cutoff
-        if not (isinstance(cutoff, str) and cutoff in ("auto", "boundary")):
-            check_cutoff(cutoff, "'auto', 'boundary' or a fitted cutoff", "().fit(lists, truth)")
-        if self.N is not None and cutoff != "auto":
-            raise ConfigError(
-                f"N and cutoff both set the length of lists, got N={self.N} and {cutoff!r:.60}; "
-                "pass one of them, or max_items for a limit."
-            )
-
-    @property
-    def limit(self) -> int | None:
-        """The maximum length of a list."""
-        given = [n for n in (self.N, self.max_items) if n is not None]
-        return min(given) if given else None
-
-    @property
-    def fallback_limit(self) -> int:
-        """The maximum length of a fallback list."""
-        return self.limit or max(self.min_items, FALLBACK_ITEMS)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RecommendRequest(Generic[S]):
-    """The users of one call, their histories and prediction times, the candidates, and the list options."""
-
-    state: S  # read from the model once, so that the answer cannot mix two states
-    user_ids: pl.Series  # (n,)
-    users: Ints  # (n,) indices of the users in `source`; -1 for unknown users
-    source: History  # the model's own, or the sessions given as `history=`, over the same items
-    is_session: bool = False  # True: `source` comes with the request and the model never saw it
-    timestamps: Longs | None = None  # (n,) prediction times in microseconds; None: after the last event
-    candidates: ItemFilter = NO_FILTER
-    exclude: ItemFilter = NO_FILTER
-    filter_seen: bool = True
-    options: ListOptions
-    n_threads: int = 0
-
-    def __len__(self) -> int:
-        return self.users.size
-
-    @cached_property
-    def history(self) -> Interactions:
-        """The rows of each user of the request, in their order, before the user's prediction time."""
-        whole = self.state.history if self.is_session else None
-        return self.source.rows_of(self.users, IdMap(self.user_ids), self.timestamps, whole)
-
-    @cached_property
-    def rows(self) -> Ints:
-        """0 … n - 1: the users of `history`."""
-        return np.arange(len(self), dtype=np.int32)
-
-    def take(self, numbers: npt.NDArray[np.integer]) -> Self:
-        """The request of these users alone, in this order."""
-        return replace(
-            self,
-            user_ids=self.user_ids.gather(pl.Series(numbers)),
-            users=self.users[numbers],
-            timestamps=None if self.timestamps is None else self.timestamps[numbers],
-        )
-
-    def part(self, rows: slice) -> Self:
-        """The request of consecutive users alone."""
-        return replace(
-            self,
-            user_ids=self.user_ids[rows],
-            users=self.users[rows],
-            timestamps=None if self.timestamps is None else self.timestamps[rows],
-        )
-
-    def candidate_sets(self) -> ItemSets | None:
-        """The candidates of each user; None if all items are candidates."""
-        if self.candidates.shared is not None:
-            return same_sets(self.candidates.shared, len(self))
-        return self.candidates.sets(self.user_ids, self.state.history.items)
-
-    def excluded_sets(self) -> ItemSets:
-        """The items that must not be shown to each user."""
-        excluded = ItemSets(*self.history.item_sets) if self.filter_seen else no_sets(len(self))
-        if self.exclude.shared is not None:
-            excluded = join_sets(excluded, same_sets(self.exclude.shared, len(self)))
-        own = self.exclude.sets(self.user_ids, self.state.history.items)
-        return excluded if own is None else join_sets(excluded, own)
-
-
-def build_request(
-    state: S,
-    users: Any = None,
-    *,
-    options: ListOptions,
-    candidates: Any = None,
-    exclude: Any = None,
-    history: Any = None,
-    filter_seen: bool | None = None,
-    at: Any = None,
-    n_threads: int = 0,
-) -> RecommendRequest[S]:
-    """Validate the arguments of `recommend` against the state of a model."""
-    known = state.history
-    if not (filter_seen is None or isinstance(filter_seen, (bool, np.bool_))):
-        raise ConfigError(
-            f"filter_seen must be True, False or None, got {filter_seen!r:.60}; pass one of them."
-        )
-    check_whole(0, n_threads=n_threads)
-    if history is None:
-        user_ids = parse_users(known, users)
-        rows = known.users.lookup(user_ids, "user id")
-        timestamps = request_times(known, user_ids, at)
-        source = known
-    else:
-        sessions = read_sessions(known, history, at)
-        source = History.of(sessions)
-        user_ids = parse_users(source, users)
-        rows = sessions.users.lookup(user_ids, "history: user id")
+def build_request(state: S, users: Any, options: RequestOptions) -> RecommendRequest[S]:
+    """Check the users and ids of a request against the state of a model."""
+    stored, history = state.history, options.history
+    source, filter_seen = stored, options.filter_seen
+    if history is not None:
+        source = History.of(read_sessions(stored, history, options.at))
+    user_ids = parse_users(source, users)
+    rows = source.users.lookup(user_ids, "user id" if history is None else "history: user id")
+    if history is not None:
         if (rows == UNKNOWN).any():
             other = user_ids.gather(np.flatnonzero(rows == UNKNOWN))[0]
             raise ConfigError(
                 f"users must be users of `history`, got {other!r}; leave users out, or make a second call "
                 "without history."
             )
-        empty = np.append(np.diff(sessions.indptr) == 0, True)  # the last entry is read for unknown users
-        rows[empty[rows]] = UNKNOWN  # no known item: nothing to recommend from
-        timestamps = request_times(known, user_ids, at)
+        empty = np.append(np.diff(source.merged.indptr) == 0, True)  # the last one is for unknown users
+        rows[empty[rows]] = UNKNOWN  # without an item that the model knows, nothing can be recommended
     return RecommendRequest(
         state=state,
         user_ids=user_ids,
         users=rows,
         source=source,
         is_session=history is not None,
-        timestamps=timestamps,
-        candidates=ItemFilter.build("candidates", candidates, user_ids, known.items),
-        exclude=ItemFilter.build("exclude", exclude, user_ids, known.items),
-        filter_seen=not known.has_repeats if filter_seen is None else bool(filter_seen),
+        timestamps=request_times(stored, user_ids, options.at),
+        candidates=ItemFilter.build("candidates", options.candidates, user_ids, stored.items),
+        exclude=ItemFilter.build("exclude", options.exclude, user_ids, stored.items),
+        filter_seen=not stored.has_repeats if filter_seen is None else bool(filter_seen),
         options=options,
-        n_threads=n_threads,
+        n_threads=options.n_threads,
     )
 
 
@@ -634,3 +592,539 @@ def read_sessions(known: History, history: Any, at: Any) -> Interactions:
         basket if basket.size == 0 else basket[found],
         NO_WEIGHT,
     )
+
+
+# ---------------------------------------------------------------------- lists
+class Scorer(Protocol):
+    """The part of a model that the request path uses."""
+
+    @property
+    def has_boundary(self) -> bool:
+        """Whether the model learns a personal boundary."""
+
+    @property
+    def proposes_candidates(self) -> bool:
+        """Whether `score` selects the candidates of a request that gives none."""
+
+    def score(self, request: RecommendRequest[Any]) -> Scores:
+        """Score the candidates of a request, whose users are all known."""
+
+    def batch_size(self, state: Any) -> int:
+        """How many users to score at once."""
+
+
+class ScoredUsers(NamedTuple):
+    """Users that the model knows, and the scores of what they may be shown."""
+
+    request: RecommendRequest[Any]
+    scores: Scores
+    candidates: ItemSets | None  # of each user; None if all users have the same
+    excluded: ItemSets
+
+
+class BatchRecommender(Generic[S]):
+    """Turn a request into lists: score, retrieve, cut, extend short lists, replace empty ones."""
+
+    def __init__(self, model: Scorer, request: RecommendRequest[S]) -> None:
+        self.model = model
+        self.request = request if model.proposes_candidates else _simplify_exclusions(request)
+        self.cutoff = _resolve_cutoff(model, request)
+        self.item_ids = request.state.history.items
+        self.shared = self.request.candidates.shared
+        self.retriever = Retriever(len(self.item_ids), self.shared, len(request), request.n_threads)
+
+    def lists(self) -> RankedLists:
+        """The lists of all users of the request."""
+        request, state = self.request, self.request.state
+        order, times = None, request.timestamps
+        if times is not None and times.size > self.model.batch_size(state):
+            order = np.argsort(times, kind="stable")  # so that few batches need what was known at a time
+        batches = list(self.batches(order))
+        lists = concat_lists(batches) if batches else empty_lists(request.user_ids, self.item_ids, "top_n")
+        if order is not None:
+            lists = lists.take(np.argsort(order))
+        warn_if_all_empty(type(self.model).__name__, lists.reason, lists.items.size)
+        return replace(
+            lists, item_names=state.history.item_names, source=state.fingerprint, origin=state.history.base
+        )
+
+    def batches(self, order: Longs | None = None) -> Iterator[RankedLists]:
+        """The lists batch by batch, in the order of the users or in another one (n,)."""
+        request = self.request if order is None else self.request.take(order)
+        size, n_users = self.model.batch_size(request.state), len(request)
+        if 0 < n_users <= size:
+            yield self._recommend_batch(request)
+            return
+        for start in range(0, n_users, size):
+            yield self._recommend_batch(request.take(slice(start, start + size)))
+
+    def write(self, path: str | Path, progress: Callable[[int, int], None] | None = None) -> Path:
+        """Stream the lists to one Parquet file; `progress(done, total)` after each batch."""
+        target, request = Path(path), self.request
+        if target.suffix != ".parquet":
+            raise ConfigError(f"path must end in .parquet, got {target.name!r}; change the suffix.")
+        nothing = empty_lists(request.user_ids.head(0), self.item_ids, "top_n")
+        if request.options.exploration is not None:
+            nothing = replace(nothing, propensities=np.empty(0))
+        schema = nothing.to_frame().schema
+        reasons, n_items = [same_reason(0, "top_n")], [0]
+
+        def frames(columns: Any, predicate: Any, n_rows: Any, batch: Any) -> Iterator[pl.DataFrame]:
+            done = 0
+            for lists in self.batches():
+                yield lists.to_frame().cast(schema)
+                reasons.append(same_reason(0, "top_n") if lists.reason is None else lists.reason)
+                n_items.append(lists.items.size)
+                done += len(lists)
+                if progress is not None:
+                    progress(done, len(request))
+
+        with atomic_write(target) as temporary:
+            register_io_source(frames, schema=schema).sink_parquet(temporary, maintain_order=True)
+        warn_if_all_empty(type(self.model).__name__, np.concatenate(reasons), sum(n_items))
+        return target
+
+    def explain(self, N: int | None) -> tuple[pl.DataFrame, Ints]:
+        """(table, items) of the request's only user; `shown` follows the cutoff in force.
+
+        The rows are the first N candidates; without N, the whole list and the next few candidates.
+        """
+        request, cutoff = self.request, self.cutoff
+        if request.users[0] == UNKNOWN:
+            user_id = request.user_ids[0]
+            if not request.is_session:
+                request.state.history.users.index(user_id, "user id")  # raises and names similar ids
+            raise UnknownIdError(
+                f"the session {user_id!r} has no item that the model knows; nothing to explain."
+            )
+        shown = self.lists()
+        n_shown = int(shown.lengths[0])
+        n_rows = N or n_shown + WITHHELD
+        needed = n_rows if cutoff is None else max(n_rows, cutoff.candidates_needed())
+        top = self._select_top(self._score(request), needed)
+        if cutoff is not None:
+            top = cutoff.with_probabilities(top, history=request.history)
+        top = top.head(n_rows)
+        scores = top.scores.astype(np.float64)
+        boundary = shown.boundary if shown.boundary is not None else top.boundary
+        limit = np.full(scores.size, np.nan if boundary is None else boundary[0])
+        frame = pl.DataFrame(
+            {
+                "rank": top.positions + 1,
+                "item_id": top.item_ids.to_ids(top.items),
+                "score": scores,
+                "boundary": limit,
+                "margin": scores - limit,
+                "probability": np.full(scores.size, np.nan)
+                if top.probabilities is None
+                else top.probabilities,
+                "shown": np.arange(scores.size) < n_shown,
+            }
+        ).with_columns(pl.col("boundary", "margin", "probability").fill_nan(None))
+        names = request.state.history.item_names
+        if names is not None:
+            frame.insert_column(2, names.gather(pl.Series(top.items)).alias("item_name"))
+        return frame, top.items
+
+    # ------------------------------------------------------------------ one batch
+    def _recommend_batch(self, request: RecommendRequest[S]) -> RankedLists:
+        """Lists of all users; unknown users get empty ones, and the fallback replaces empty ones."""
+        options, is_unknown = request.options, request.users == UNKNOWN
+        if not is_unknown.any():
+            lists = self._recommend_known(request)
+        else:
+            lists, others = empty_lists(request.user_ids, self.item_ids, "unknown_user"), ~is_unknown
+            if others.any():
+                numbers = np.flatnonzero(others)
+                lists = _overlay(lists, numbers, self._recommend_known(request.take(numbers)))
+        empty = np.flatnonzero(lists.lengths == 0) if options.fallback is not None else NO_ROWS
+        if empty.size:
+            replacements = self._recommend_fallback(request.take(empty))
+            filled = np.flatnonzero(replacements.lengths > 0)
+            lists = replace_lists(lists, empty[filled], replacements.take(filled))
+        if options.exploration is not None and lists.propensities is None:
+            lists = replace(lists, propensities=np.ones(lists.items.size))
+        return lists
+
+    def _recommend_known(self, request: RecommendRequest[S]) -> RankedLists:
+        """Lists of known users."""
+        scored, options = self._score(request), request.options
+        if options.N is not None:
+            top = self._select_top(scored, options.limit)
+            truncated = top.lengths == options.max_items if options.limit != options.N else None
+            lists = truncate_lists(top, options.limit, truncated)
+        elif self.cutoff is not None:
+            needed = max(self.cutoff.candidates_needed(), options.min_items)
+            top = replace(self._select_top(scored, needed), source=request.state.fingerprint)
+            lists = truncate_lists(self.cutoff.apply(top, history=request.history), options.limit)
+        else:
+            lists = self._select_above_boundary(scored)
+        if options.N is None and options.min_items:
+            lists = self._extend_short_lists(lists, scored)
+        if options.exploration is not None:
+            lists = self._explore(lists, scored, options.exploration)
+        if (lists.lengths == 0).any():
+            n_left = count_candidates(self.shared, scored.candidates, scored.excluded, len(self.item_ids))
+            assert lists.reason is not None
+            lists.reason[n_left <= 0] = REASON_CODE["no_candidates"]
+        return lists
+
+    def _score(self, request: RecommendRequest[S]) -> ScoredUsers:
+        """Let the model score the candidates of known users."""
+        candidates = request.candidates.sets(request.user_ids, self.item_ids)
+        scores, excluded = self.model.score(request), request.excluded_sets()
+        if scores.size_dispersion is not None:
+
+            def search(some: Scores, users: Longs, limit: int | None) -> Hits:
+                sets = None if candidates is None else candidates.take(users)
+                return self.retriever.search(some, no_floors(users.size), excluded.take(users), sets, limit)
+
+            scores = replace(scores, boundaries=f1_boundaries(scores, len(self.item_ids), search))
+        return ScoredUsers(request, scores, candidates, excluded)
+
+    def _select_top(self, scored: ScoredUsers, limit: int | None, reason: str = "top_n") -> RankedLists:
+        """The best `limit` candidates, whatever their score."""
+        request, scores, candidates, excluded = scored
+        hits = self.retriever.search(scores, no_floors(len(request)), excluded, candidates, limit)
+        return _build_lists(request.user_ids, self.item_ids, hits, same_reason(len(request), reason), scores)
+
+    def _select_above_boundary(self, scored: ScoredUsers) -> RankedLists:
+        """The candidates above each user's boundary."""
+        request, scores, candidates, excluded = scored
+        assert scores.boundaries is not None
+        floors: Floats = scores.boundaries.astype(np.float32)
+        hits = self.retriever.search(scores, floors, excluded, candidates, request.options.limit)
+        reason = same_reason(len(request), "boundary")
+        reason[np.diff(hits.indptr) == 0] = REASON_CODE["no_candidate_above_boundary"]
+        lists = _build_lists(request.user_ids, self.item_ids, hits, reason, scores)
+        return truncate_lists(lists, request.options.limit, hits.truncated)
+
+    def _extend_short_lists(self, lists: RankedLists, scored: ScoredUsers) -> RankedLists:
+        """The lists, with those shorter than min_items extended by the next best candidates."""
+        least = scored.request.options.min_items
+        short = np.flatnonzero(lists.lengths < least)
+        if short.size == 0:
+            return lists
+        longer = self._select_top(scored, least, "min_items").take(short)
+        grown = np.flatnonzero(longer.lengths > lists.lengths[short])
+        return replace_lists(lists, short[grown], longer.take(grown))
+
+    def _explore(self, lists: RankedLists, scored: ScoredUsers, exploration: Exploration) -> RankedLists:
+        """The lists with propensities; those drawn to explore run a few candidates longer."""
+        request = scored.request
+        lists = replace(lists, propensities=np.ones(lists.items.size))
+        drawn = np.flatnonzero(draw_explored(request.user_ids, request.timestamps, exploration))
+        if drawn.size == 0:
+            return lists
+        base, most = lists.take(drawn), request.options.max_items
+        n_extra = np.full(drawn.size, exploration.extra_items, np.int64)
+        if most is not None:
+            n_extra = np.minimum(n_extra, np.maximum(most - base.lengths, 0))
+        needed = int((base.lengths + n_extra).max())
+        if self.cutoff is not None:
+            needed = max(needed, self.cutoff.candidates_needed())
+        top = self._select_top(scored, needed).take(drawn)
+        if self.cutoff is not None:
+            top = replace(top, source=request.state.fingerprint)
+            top = self.cutoff.with_probabilities(top, history=request.history)
+        return replace_lists(lists, drawn, extend_lists(base, top, n_extra, exploration.share))
+
+    # ------------------------------------------------------------------ fallback
+    def _recommend_fallback(self, request: RecommendRequest[S]) -> RankedLists:
+        """Fallback lists within the candidates and without excluded items; they may still be empty."""
+        candidates = request.candidates.sets(request.user_ids, self.item_ids)
+        rank = self._call_fallback if callable(request.options.fallback) else self._rank_by_popularity
+        hits = rank(request, candidates, request.excluded_sets())
+        return _build_lists(request.user_ids, self.item_ids, hits, same_reason(len(request), "fallback"))
+
+    def _rank_by_popularity(
+        self, request: RecommendRequest[S], candidates: ItemSets | None, excluded: ItemSets
+    ) -> Hits:
+        """The most popular items; the score is their number of interactions."""
+        counts = request.state.history.totals.item_counts.astype(np.float32)
+        scores = Scores(factors=Factors(np.ones((len(request), 1), np.float32), counts[:, None]))
+        floors, limit = np.zeros(len(request), np.float32), request.options.fallback_limit
+        if candidates is not None:
+            return self.retriever.search(scores, floors, excluded, candidates, limit)
+        items = np.flatnonzero(counts).astype(np.int32)
+        if self.shared is not None:
+            items = np.intersect1d(items, self.shared, assume_unique=True)
+        # no user has more excluded items than the largest set, so the top of the ranking serves all users
+        needed = limit + int(np.diff(excluded.indptr).max(initial=0))
+        best = np.sort(items[np.argsort(-counts[items], kind="stable")[:needed]])
+        return Retriever(len(self.item_ids), best, 1, 1).search(scores, floors, excluded, None, limit)
+
+    def _call_fallback(
+        self, request: RecommendRequest[S], candidates: ItemSets | None, excluded: ItemSets
+    ) -> Hits:
+        """The items that the function returns, in its order; the scores are 0, -1, -2 …"""
+        fallback, rows = request.options.fallback, []
+        assert callable(fallback)
+        for number, user_id in enumerate(request.user_ids.to_list()):
+            allowed = self.shared if candidates is None else candidates.row(number)
+            banned, items = set(excluded.row(number).tolist()), fallback(user_id)
+            if not is_id_list(items):
+                raise ConfigError(
+                    f"fallback must return a list of item ids, got {items!r:.60} for user {user_id!r:.60}; "
+                    "return [] for an empty list."
+                )
+            named = dict.fromkeys(self.item_ids.index(item_id) for item_id in items)
+            kept = (item for item in named if item not in banned and (allowed is None or item in allowed))
+            rows.append(np.fromiter(islice(kept, request.options.fallback_limit), np.int32))
+        indptr = starts(np.array([row.size for row in rows], np.int64))
+        items = np.concatenate([np.empty(0, np.int32), *rows])
+        order = (np.repeat(indptr[:-1], np.diff(indptr)) - np.arange(items.size)).astype(np.float32)
+        return Hits(indptr, items, order, np.zeros(len(request), np.bool_))
+
+
+NO_ROWS: Longs = np.empty(0, np.int64)
+
+
+def no_floors(n: int) -> Floats:
+    """(n,) floors that every score is above."""
+    return np.full(n, -np.inf, np.float32)
+
+
+def _resolve_cutoff(model: Scorer, request: RecommendRequest[S]) -> Cutoff | None:
+    """The cutoff in force; None for a fixed N or for the model's boundary."""
+    wanted, name = request.options.cutoff, type(model).__name__
+    if request.options.N is not None:
+        return None
+    if isinstance(wanted, Cutoff):
+        return wanted
+    if wanted == "auto" and request.state.cutoff is not None:
+        return request.state.cutoff
+    if not model.has_boundary and wanted == "boundary":
+        raise ConfigError(f"{name} learns no boundary; use cutoff='auto' or a fitted cutoff, or pass N=10.")
+    if not model.has_boundary:
+        raise ConfigError(
+            f"{name} learns no boundary and has no cutoff; pass N=10 for a fixed length, or a fitted cutoff "
+            "such as ExpectedF1.",
+            parameter="N",
+        )
+    return None
+
+
+def _simplify_exclusions(request: RecommendRequest[S]) -> RecommendRequest[S]:
+    """Remove many shared exclusions from the shared candidates once, instead of for each user."""
+    shared = request.exclude.shared
+    if shared is None or request.candidates.own is not None or shared.size <= SHARED_EXCLUSIONS:
+        return request
+    allowed = request.candidates.shared
+    if allowed is None:
+        allowed = np.arange(len(request.state.history.items), dtype=np.int32)
+    kept = np.setdiff1d(allowed, shared, assume_unique=True)
+    return replace(request, candidates=ItemFilter(shared=kept), exclude=ItemFilter())
+
+
+def warn_if_all_empty(model: str, codes: Codes | None, n_items: int) -> None:
+    """Issue a DataWarning if the lists of many users are all empty although there were candidates."""
+    if n_items or codes is None or codes.size < MANY_LISTS:
+        return
+    reasons = {REASONS[code] for code in np.unique(codes)} - NO_DOUBT
+    if not reasons:
+        return
+    advice = "lower the floor or the threshold of the cutoff, or pass N=10"
+    if reasons == {"value"}:
+        advice = "lower the cost or raise the gain, or pass N=10"
+    if "no_candidate_above_boundary" in reasons:
+        advice = f"train {model} for more epochs, let sl.fit choose a cutoff, or pass N=10"
+    text = "; ".join(REASON_TEXT[reason] for reason in sorted(reasons))
+    warn(f"all {codes.size:,} lists of {model} are empty: {text}; {advice}.")
+
+
+def same_reason(n: int, reason: str) -> Codes:
+    """(n,) the same reason for all lists."""
+    return np.full(n, REASON_CODE[reason], np.uint8)
+
+
+def _build_lists(
+    users: pl.Series, item_ids: IdMap, hits: Hits, reason: Codes, scores: Scores | None = None
+) -> RankedLists:
+    """The lists of these users, with probabilities, boundaries and expected sizes from `scores`."""
+    probabilities, boundary, expected_sizes = None, None, None
+    if scores is not None:
+        boundary, expected_sizes = scores.boundaries, scores.expected_sizes
+        if scores.log_odds_shift is not None:
+            shift = np.repeat(scores.log_odds_shift.astype(np.float64), np.diff(hits.indptr))
+            probabilities = expit(hits.scores + shift)
+    return RankedLists(
+        users=IdMap(users),
+        item_ids=item_ids,
+        indptr=hits.indptr,
+        items=hits.items,
+        scores=hits.scores,
+        probabilities=probabilities,
+        boundary=boundary,
+        reason=reason,
+        expected_sizes=expected_sizes,
+    )
+
+
+def empty_lists(users: pl.Series, item_ids: IdMap, reason: str) -> RankedLists:
+    """An empty list for each user."""
+    n = len(users)
+    nothing = Hits(
+        np.zeros(n + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.zeros(n, np.bool_)
+    )
+    return _build_lists(users, item_ids, nothing, same_reason(n, reason))
+
+
+def concat_lists(parts: Sequence[RankedLists]) -> RankedLists:
+    """All lists, one part after the other; values that a part lacks are NaN, propensities 1."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def concat(name: str, n_missing: str, kind: type, missing: float = np.nan) -> Any:
+        """One optional column over all parts."""
+        if all(getattr(part, name) is None for part in parts):
+            return None
+        columns = [
+            np.full(len(getattr(part, n_missing)), missing, kind)
+            if (own := getattr(part, name)) is None
+            else own
+            for part in parts
+        ]
+        return np.concatenate(columns)
+
+    return RankedLists(
+        users=IdMap(pl.concat([part.users.values for part in parts])),
+        item_ids=parts[0].item_ids,
+        item_names=parts[0].item_names,
+        indptr=starts(np.concatenate([np.diff(part.indptr) for part in parts])),
+        items=np.concatenate([part.items for part in parts]),
+        scores=np.concatenate([part.scores for part in parts]),
+        probabilities=concat("probabilities", "items", np.float64),
+        boundary=concat("boundary", "users", np.float32),
+        reason=np.concatenate([part.reason for part in parts if part.reason is not None]),
+        expected_sizes=concat("expected_sizes", "users", np.float64),
+        propensities=concat("propensities", "items", np.float64, 1.0),
+        source=parts[0].source,
+        origin=parts[0].origin,
+    )
+
+
+def _overlay(lists: RankedLists, numbers: Longs, others: RankedLists) -> RankedLists:
+    """`others` instead of the lists at `numbers`."""
+    order = np.arange(len(lists))
+    order[numbers] = len(lists) + np.arange(numbers.size)
+    return concat_lists([lists, others]).take(order)
+
+
+def replace_lists(lists: RankedLists, numbers: Longs, others: RankedLists) -> RankedLists:
+    """`others` instead of the lists at `numbers`; boundaries and expected sizes stay."""
+    if numbers.size == 0:
+        return lists
+    joined = _overlay(lists, numbers, others)
+    return replace(joined, boundary=lists.boundary, expected_sizes=lists.expected_sizes)
+
+
+def truncate_lists(lists: RankedLists, limit: int | None, truncated: Bools | None = None) -> RankedLists:
+    """No list longer than `limit`; lists cut now or before (`truncated`) get the reason max_items."""
+    if limit is None:
+        return lists
+    long = np.diff(lists.indptr) > limit
+    ended = long if truncated is None else long | truncated
+    if not ended.any():
+        return lists
+    assert lists.reason is not None
+    reason = np.where(ended, np.uint8(REASON_CODE["max_items"]), lists.reason)
+    return lists.head(limit, reason) if long.any() else replace(lists, reason=reason)
+
+
+Search = Callable[[Scores, Longs, int | None], Hits]  # the best candidates of some users
+
+
+def f1_boundaries(scores: Scores, n_items: int, search: Search) -> Floats:
+    """(n,) boundaries of scores, NaN for users without candidates."""
+    assert scores.log_odds_shift is not None
+    assert scores.expected_sizes is not None
+    boundaries = np.full(scores.log_odds_shift.size, np.nan, np.float32)
+    users: Longs = np.arange(boundaries.size)
+    limit = FIRST_CANDIDATES
+    while users.size:
+        part = scores.take(users)
+        hits = search(part, users, limit if limit < n_items else None)
+        probability, lengths = best_f1(part, hits)
+        assert part.log_odds_shift is not None
+        found = (logit(probability) - part.log_odds_shift).astype(np.float32)
+        boundaries[users] = np.where(np.diff(hits.indptr) > 0, found, np.nan)
+        users = users[hits.truncated & (lengths == limit)]
+        limit *= GROWTH
+    return boundaries
+
+
+def best_f1(scores: Scores, hits: Hits) -> tuple[Doubles, Ints]:
+    """((n,) probability at the boundary, (n,) length of the best list) among these candidates."""
+    counts = np.diff(hits.indptr)
+    shift = np.repeat(np.asarray(scores.log_odds_shift, np.float64), counts)
+    p = expit(hits.scores + shift)
+    curve, lengths = np.empty(p.size), np.zeros(counts.size, np.int32)
+    no_ideal = np.zeros(int(counts.max(initial=0)) + 1)
+    more = np.maximum(np.asarray(scores.expected_sizes) - 1, 0.0)
+    compute_independent_utilities(
+        hits.indptr, p, more, float(scores.size_dispersion or 0), False, no_ideal, curve, lengths
+    )
+    total = np.concatenate([[0.0], np.cumsum(p)])
+    first = hits.indptr[:-1]
+    last = np.maximum(first + lengths - 1, 0)
+    best = np.where(lengths > 0, curve[last] if curve.size else 0.0, 0.0)
+    # 1 / g(k) is the sum of the probabilities over the expected F1
+    following = np.minimum(last + 1, max(p.size - 1, 0))
+    has_next = (lengths > 0) & (lengths < counts)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        now = (total[last + 1] - total[first]) / best if p.size else best
+        after = (total[following + 1] - total[first]) / curve[following] if p.size else best
+    share = np.where(has_next & np.isfinite(after - now), after - now, 0.5)
+    return np.clip(share * best, LOWEST, HIGHEST), lengths
+
+
+def draw_explored(user_ids: pl.Series, timestamps: Longs | None, exploration: Exploration) -> Bools:
+    """(n,) which users get a longer list; depends on the id, the time and the seed only."""
+    times = np.zeros(len(user_ids), np.int64) if timestamps is None else timestamps
+    limit = int(exploration.share * 2.0**64)
+    found = np.empty(len(user_ids), np.bool_)
+    for row, (user_id, time) in enumerate(zip(user_ids.to_list(), times.tolist(), strict=True)):
+        text = f"{exploration.seed}\0{time}\0{user_id}".encode()
+        found[row] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) < limit
+    return found
+
+
+def extend_lists(lists: RankedLists, top: RankedLists, n_extra: Longs, propensity: float) -> RankedLists:
+    """Each list followed by its n_extra best candidates of `top` that it does not contain yet."""
+    items, scores, probabilities, propensities, sizes = [], [], [], [], []
+    missing = np.full(top.items.size, np.nan) if top.probabilities is None else top.probabilities
+    for row in range(len(lists)):
+        own = slice(int(lists.indptr[row]), int(lists.indptr[row + 1]))
+        rest = np.arange(top.indptr[row], top.indptr[row + 1])
+        rest = rest[~np.isin(top.items[rest], lists.items[own])][: n_extra[row]]
+        items += [lists.items[own], top.items[rest]]
+        scores += [lists.scores[own], top.scores[rest]]
+        if lists.probabilities is not None:
+            probabilities += [lists.probabilities[own], missing[rest]]
+        propensities += [np.ones(own.stop - own.start), np.full(rest.size, propensity)]
+        sizes.append(own.stop - own.start + rest.size)
+    return replace(
+        lists,
+        indptr=starts(np.array(sizes, np.int64)),
+        items=np.concatenate(items),
+        scores=np.concatenate(scores),
+        probabilities=None if lists.probabilities is None else np.concatenate(probabilities),
+        propensities=np.concatenate(propensities),
+    )
+
+
+Contributions = list[list[tuple[str, float]]]  # per item: (source, amount), largest first
+
+
+def contributions_column(found: Contributions, n: int) -> pl.Series:
+    """The n largest contributions of each item, as a list of (source, amount) structs."""
+    rows = [[{"source": name, "amount": amount} for name, amount in each[:n]] for each in found]
+    kind = pl.List(pl.Struct({"source": pl.String, "amount": pl.Float64}))
+    return pl.Series("contributions", rows, dtype=kind)
+
+
+def largest_first(names: list[str], amounts: Doubles) -> list[tuple[str, float]]:
+    """Contributions other than 0, largest absolute amount first."""
+    order = np.argsort(-np.abs(amounts), kind="stable")
+    return [(names[at], float(amounts[at])) for at in order if amounts[at] != 0]

@@ -16,7 +16,7 @@ from shortlist.errors import DataError
 from shortlist.kernels.retrieval import (
     TILE,
     ItemBlocks,
-    Items,
+    ItemFactors,
     Query,
     fill_blocks,
     retrieve_from_factors,
@@ -52,7 +52,7 @@ NO_BIAS = np.empty(0, np.float32)
 class ItemIndex:
     """Items rotated by the singular vectors of their factors, in blocks, highest possible score first."""
 
-    items: Items
+    items: ItemFactors
     blocks: ItemBlocks
 
     @classmethod
@@ -66,8 +66,7 @@ class ItemIndex:
         n_threads: int = 0,
     ) -> Self:
         """Index all items or the distinct `items`; `vector_norm` is a typical norm of a user vector."""
-        factors = read_only(np.asarray(item_factors, np.float32))
-        biases = read_only(NO_BIAS if bias is None else np.asarray(bias, np.float32))
+        factors, biases = given = _item_factors(item_factors, bias)
         chosen = np.arange(len(factors), dtype=np.int32) if items is None else items
         squares, gram = _norms_and_gram(factors, chosen)
         offset = np.zeros(chosen.size) if bias is None else biases[chosen].astype(np.float64)
@@ -84,7 +83,7 @@ class ItemIndex:
         map_slices(fill, len(blocks.peaks), 64, n_threads)
         blocks.peaks[:, 0] = lengths.reshape(-1, BLOCK).max(axis=1)
         np.maximum.accumulate(blocks.peaks[::-1], out=blocks.ahead[::-1])
-        return cls(Items(factors, biases), blocks)
+        return cls(given, blocks)
 
     def without_stages(self) -> "ItemIndex":
         """The same index without early bound checks; faster if the first dimensions carry little weight."""
@@ -108,16 +107,15 @@ class ItemIndex:
 class ProductIndex:
     """Items that are scored by a matrix product, because an index would skip too few of them."""
 
-    items: Items
+    items: ItemFactors
     chosen: Ints  # (n,) the items
 
     @classmethod
     def build(cls, item_factors: Floats, bias: Floats | None = None, *, items: Ints | None = None) -> Self:
         """All items or the distinct `items`."""
-        factors = read_only(np.asarray(item_factors, np.float32))
-        biases = read_only(NO_BIAS if bias is None else np.asarray(bias, np.float32))
-        chosen = np.arange(len(factors), dtype=np.int32) if items is None else items
-        return cls(Items(factors, biases), read_only(chosen))
+        given = _item_factors(item_factors, bias)
+        chosen = np.arange(len(given.factors), dtype=np.int32) if items is None else items
+        return cls(given, read_only(chosen))
 
     @property
     def n_items(self) -> int:
@@ -140,6 +138,12 @@ class ProductIndex:
         return float(norm * (1 + relative_slack(factors.shape[1]))), float(
             np.abs(bias[np.isfinite(bias)]).max(initial=0.0)
         )
+
+
+def _item_factors(item_factors: Floats, bias: Floats | None) -> ItemFactors:
+    """The factors and biases of items as the kernels expect them."""
+    offsets = NO_BIAS if bias is None else np.asarray(bias, np.float32)
+    return ItemFactors(read_only(np.asarray(item_factors, np.float32)), read_only(offsets))
 
 
 def relative_slack(n_factors: int) -> np.float32:
@@ -330,13 +334,13 @@ def score_candidates(
     n_threads: int,
 ) -> Hits:
     """The best `limit` items of each user's own candidates."""
-    vectors, item_factors, offsets = _as_kernel_arrays(vectors, item_factors, bias)
+    vectors, given = read_only(np.asarray(vectors, np.float32)), _item_factors(item_factors, bias)
 
     def search(rows: slice) -> Hits:
-        own = candidates.part(rows)
-        scores = np.empty(own.items.size, np.float32)
-        score_pairs(vectors[rows], item_factors, offsets, *own, scores)
-        return select_ragged(own, scores, floors[rows], excluded.part(rows), limit)
+        sets = candidates.part(rows)
+        scores = np.empty(sets.items.size, np.float32)
+        score_pairs(vectors[rows], *given, *sets, scores)
+        return select_ragged(sets, scores, floors[rows], excluded.part(rows), limit)
 
     return concat_hits(map_slices(search, floors.size, SLICE, n_threads))
 
@@ -360,18 +364,6 @@ def select_ragged(
         select_top(indptr, items, values, floors, excluded_at, excluded_items, keys, counts)
 
     return _collect(run, floors.size, limit, int(np.diff(indptr).max(initial=0)))
-
-
-def _as_kernel_arrays(
-    vectors: Floats, item_factors: Floats, bias: Floats | None
-) -> tuple[Floats, Floats, Floats]:
-    """The arrays as the scoring kernels expect them."""
-    offsets = NO_BIAS if bias is None else np.asarray(bias, np.float32)
-    return (
-        read_only(np.asarray(vectors, np.float32)),
-        read_only(np.asarray(item_factors, np.float32)),
-        read_only(offsets),
-    )
 
 
 def _collect(run: Callable[[State, Longs], None], n_users: int, limit: int | None, most: int) -> Hits:
@@ -517,25 +509,13 @@ def top_items(
     queries: SparseRows, items: SparseItems, index: Postings, width: int, block: int = POSTINGS_BLOCK
 ) -> Hits:
     """The best `width` items of each query, best first."""
-    n = queries.indptr.size - 1
-    keys, found = np.empty((n, width), np.uint64), np.zeros(n, np.int64)
     size = min(block, max(items.n_items, 1))
-    search_postings(
-        queries,
-        items.rows,
-        index,
-        np.zeros(items.n_features, np.float32),
-        np.zeros(size, np.float32),
-        np.zeros(size, np.bool_),
-        keys,
-        found,
-    )
-    more = found > width
-    np.minimum(found, width, out=found)
-    indptr = np.concatenate([[0], np.cumsum(found)]).astype(np.int64)
-    best, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-    unpack_keys(keys, found, indptr, best, values)
-    return Hits(indptr, best, values, more)
+
+    def run(keys: State, counts: Longs) -> None:
+        query, scores = np.zeros(items.n_features, np.float32), np.zeros(size, np.float32)
+        search_postings(queries, items.rows, index, query, scores, np.zeros(size, np.bool_), keys, counts)
+
+    return _collect(run, queries.indptr.size - 1, width, items.n_items)
 
 
 AnyIndex = ItemIndex | ProductIndex

@@ -8,9 +8,9 @@ import pytest
 import shortlist as sl
 from shortlist.data.history import History
 from shortlist.errors import ConfigError
+from shortlist.models.base import WeightTransform
 from shortlist.models.two_stage.features import FEATURES
-from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES, EventReplay, Quantities, basket_times
-from shortlist.models.weighting import WeightTransform
+from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES, EventReplay, Quantities, event_times
 
 DAY = 86_400_000_000
 START = 1_600_041_600  # midnight, in seconds
@@ -71,7 +71,7 @@ def slow_features(data, user, item, at):
 def test_features_against_a_slow_computation():
     data = build(random_rows())
     assert (data.weight < 0).any()
-    quantities = Quantities.of(data, basket_times(data), WeightTransform("linear"))
+    quantities = Quantities.of(data, event_times(data), WeightTransform("linear"))
     rng = np.random.default_rng(1)
     user, item = rng.integers(9, size=200).astype(np.int32), rng.integers(7, size=200).astype(np.int32)
     at = START * 1_000_000 + rng.integers(-1, 22, size=200) * DAY
@@ -85,8 +85,8 @@ def test_an_unknown_pair_and_an_empty_session():
     data = build([("a", "x", 1, 2.0), ("b", "y", 2, 3.0)])
     none = data.where(np.zeros(2, np.bool_))
     transform = WeightTransform("log")
-    whole = Quantities.of(data, basket_times(data), transform)
-    empty = Quantities.of(none, basket_times(none), transform)._replace(by_item=whole.by_item)
+    whole = Quantities.of(data, event_times(data), transform)
+    empty = Quantities.of(none, event_times(none), transform)._replace(by_item=whole.by_item)
     for one in (whole, empty):
         row = one.features(np.array([0], np.int32), np.array([1], np.int32), np.array([DAY * 9]))[0]
         assert np.isnan(row[[0, 1, 3]]).all()

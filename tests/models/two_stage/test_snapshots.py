@@ -13,7 +13,7 @@ from shortlist.kernels.replay import DAY, DECAYS, N_LATEST, N_LINKED, Rules, Sna
 from shortlist.models.two_stage import snapshots as rolling_ease
 from shortlist.models.two_stage import snapshots as rolling_links
 from shortlist.models.two_stage.features import FEATURES, compute_features
-from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, basket_times
+from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, event_times
 
 PER_SOURCE, WINDOW, DECAY = 4, 2, 0.5
 EASE = {"FIRST_BASKETS": 6, "GROWTH": 1.5, "MAX_ITEMS": 9, "REG": 2.0}
@@ -52,7 +52,7 @@ class Plain:
     """All baskets before a time as (time, user, items); every value is computed from scratch."""
 
     def __init__(self, data, at):
-        time = basket_times(data)
+        time = event_times(data)
         owner = np.repeat(np.arange(data.n_users), np.diff(data.user_baskets))
         baskets = [
             (int(time[b]), int(owner[b]), data.item[data.baskets[b] : data.baskets[b + 1]].tolist())
@@ -254,7 +254,7 @@ def computed(data, has_repeats, snapshots):
 
 def all_snapshots(data):
     """Each basket but a user's first as the target, in order of time."""
-    time = basket_times(data)
+    time = event_times(data)
     owner = np.repeat(np.arange(data.n_users, dtype=np.int32), np.diff(data.user_baskets))
     target = np.flatnonzero(np.arange(data.n_baskets) > data.user_baskets[owner])
     target = target[np.argsort(time[target], kind="stable")]
@@ -340,7 +340,7 @@ def test_later_events_change_nothing():
 
 def test_without_times_baskets_are_a_day_apart():
     frame = {"user_id": ["a", "a", "b"], "item_id": ["x", "y", "x"], "basket_id": [1, 2, 3]}
-    assert basket_times(Interactions.from_frame(pl.DataFrame(frame))).tolist() == [0, DAY, 0]
+    assert event_times(Interactions.from_frame(pl.DataFrame(frame))).tolist() == [0, DAY, 0]
 
 
 def test_sessions_without_times_end_just_before_the_prediction():

@@ -313,7 +313,7 @@ def test_many_exclusions_do_not_change_the_proposed_candidates(monkeypatch):
     few = TwoStage(**SMALL | {"candidates_per_source": 1}).fit(habits())
     exclude = [f"i{i:02}" for i in range(10)]
     expected = few.recommend(["u15"], N=40, exclude=exclude)
-    monkeypatch.setattr("shortlist.recommend.recommend.SHARED_EXCLUSIONS", 1)
+    monkeypatch.setattr("shortlist.recommend.request.SHARED_EXCLUSIONS", 1)
     lists = few.recommend(["u15"], N=40, exclude=exclude)
     assert 0 < lists.lengths[0] < 30
     assert lists.items.tolist() == expected.items.tolist()

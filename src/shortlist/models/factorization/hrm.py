@@ -1,20 +1,19 @@
 """HRM and DKHRM: a user's long-term preferences and the last baskets, pooled into one vector (paper §3.3)."""
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from shortlist.core.checks import check_array, check_whole_value, file_error
-from shortlist.core.params import check_choice, check_fraction, check_number, check_whole
+from shortlist.core.params import Space, check_choice, check_fraction, check_number, check_whole
 from shortlist.data.history import MAX_TIME, History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.fold import AVERAGE, MAXIMUM
 from shortlist.kernels.replay import DAY
 from shortlist.kernels.sgd import USER_TREND_START, Contexts, Parameters
-from shortlist.models.base import FitOptions
-from shortlist.models.counting import decayed_counts
+from shortlist.models.base import FitOptions, decayed_counts
 from shortlist.models.factorization.model import DynamicK, FactorModel, FactorState
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import (
@@ -27,8 +26,7 @@ from shortlist.models.factorization.representation import (
     context_vectors,
     initial_repeat_weight,
 )
-from shortlist.recommend.explain import Contributions
-from shortlist.recommend.request import RecommendRequest
+from shortlist.recommend.request import Contributions, RecommendRequest
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 POOLING = ("average", "max")
@@ -82,11 +80,26 @@ class HRM(FactorModel):
     >>> lists = model.recommend(N=10)
     """
 
+    is_tried_by_fit: ClassVar[bool] = True
+    extended_space: ClassVar[Space] = {"trend_half_life": (None, 1.0, 3.0, 7.0, 30.0)}
+    timed_params: ClassVar[tuple[str, ...]] = ("trend_half_life",)
+    warmup_params: ClassVar[dict[str, Any]] = {"n_epochs": 1, "repeat_decay": 0.9, "trend_half_life": 3.0}
+
     pool_items: str = "average"
     pool_user: str = "average"
     window: int = 1
     repeat_decay: float | None = None
     trend_half_life: float | None = None
+
+    @classmethod
+    def why_unsuitable(cls, data: Interactions) -> str | None:
+        has_baskets = data.n_baskets > data.active_users.size
+        return None if has_baskets else "it needs users with more than one basket"
+
+    @classmethod
+    def first_settings(cls, data: Interactions) -> dict[str, Any]:
+        repeats = {"repeat_decay": 0.9} if data.has_repeats else {}
+        return repeats if data.time is None else {**repeats, "trend_half_life": 3.0}
 
     def objective(self) -> Objective:
         """Pairwise ranking only."""

@@ -1,10 +1,12 @@
 """Matrix factorization: BPRMF, LogMF, CRRMF and DKBPRMF differ only in their objective."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from shortlist.core.params import Range, Space
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.sgd import Parameters
-from shortlist.models.factorization.model import DynamicK, FactorModel
+from shortlist.models.factorization.model import SGD_SPACE, DynamicK, FactorModel
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import Representation, UserFactors
 from shortlist.types import Floats, Ints
@@ -73,6 +75,8 @@ class BPRMF(MatrixFactorization):
     >>> lists = model.recommend(N=10)
     """
 
+    is_tried_by_fit: ClassVar[bool] = True
+
     def objective(self) -> Objective:
         """Pairwise ranking only."""
         return Objective()
@@ -102,6 +106,8 @@ class LogMF(MatrixFactorization):
     >>> model = sl.LogMF(n_epochs=2).fit(sl.load_dataset("sample"))
     >>> lists = model.recommend(N=10)
     """
+
+    search_space: ClassVar[Space] = {**SGD_SPACE, "c": Range(0.5, 8), "negatives": Range(1, 16)}
 
     c: float = 1.0
     negatives: float | str = 1.0
@@ -133,6 +139,8 @@ class CRRMF(MatrixFactorization):
     >>> model = sl.CRRMF(n_epochs=2).fit(sl.load_dataset("sample"))
     >>> lists = model.recommend(N=10)
     """
+
+    search_space: ClassVar[Space] = {**FactorModel.search_space, "alpha": Range(0.1, 0.9, log=False)}
 
     alpha: float = 0.5
 

@@ -21,7 +21,16 @@ from shortlist.core.checks import (
     file_error,
 )
 from shortlist.core.engine import thread_count
-from shortlist.core.params import MAX_SEED, MAX_WHOLE, check_flag, check_number, check_whole, short_repr
+from shortlist.core.params import (
+    MAX_SEED,
+    MAX_WHOLE,
+    Range,
+    Space,
+    check_flag,
+    check_number,
+    check_whole,
+    short_repr,
+)
 from shortlist.core.ragged import read_only
 from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, BasketSize, history_columns
 from shortlist.data.history import History, NewRows
@@ -32,7 +41,7 @@ from shortlist.errors import ConfigError
 from shortlist.kernels.fold import USER_ONLY, FoldInPairs, fold_in_users
 from shortlist.kernels.rng import stream
 from shortlist.kernels.sgd import TERMS, Hyperparameters, Parameters
-from shortlist.models.base import MAX_BATCH, ContentRecommender, FitOptions, ModelState
+from shortlist.models.base import MAX_BATCH, ContentRecommender, FitOptions, ModelState, WeightParams
 from shortlist.models.factorization.objective import Objective, positive_rates, single_precision
 from shortlist.models.factorization.parameters import (
     MAX_SIZE,
@@ -58,11 +67,11 @@ from shortlist.models.factorization.training import (
     build_evaluator,
     train,
 )
-from shortlist.models.weighting import WeightParams
-from shortlist.recommend.explain import Contributions, largest_first
-from shortlist.recommend.request import Factors, RecommendRequest, Scores
+from shortlist.recommend.request import Contributions, Factors, RecommendRequest, Scores, largest_first
 from shortlist.recommend.retrieval import ItemIndexCache
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+
+SGD_SPACE: Space = {"lr": Range(0.02, 0.2), "reg": Range(1e-3, 0.05), "init": (0.1, 1.0)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -152,6 +161,8 @@ class FactorScoring(WeightParams, ContentRecommender):
     uses_engine: ClassVar[bool] = True
     uses_epochs: ClassVar[bool] = True
     uses_new_items: ClassVar[bool] = False
+    search_space: ClassVar[Space] = {**SGD_SPACE, "negative_draws": (1, 5, 20)}
+    warmup_params: ClassVar[dict[str, Any]] = {"n_epochs": 1}
 
     n_factors: int = 50
     n_epochs: int = 100
@@ -628,6 +639,8 @@ class DynamicK(FactorModel):
     """The parameters that joint models add to their ranker: classification examples, personal boundaries."""
 
     earlier_params: ClassVar[dict[str, Any]] = {"boundary": "learned"}
+    is_tried_by_fit: ClassVar[bool] = False
+    not_searched: ClassVar[tuple[str, ...]] = ("negative_draws",)  # more would distort the probabilities
 
     alpha: float = 0.5
     t: float = 1.0

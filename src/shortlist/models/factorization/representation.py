@@ -32,9 +32,8 @@ from shortlist.kernels.sgd import (
     trend_scores,
 )
 from shortlist.kernels.simd import factor_width
-from shortlist.models.counting import decayed_counts
+from shortlist.models.base import WeightTransform, decayed_counts
 from shortlist.models.factorization.schedule import Schedule
-from shortlist.models.weighting import WeightTransform
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 

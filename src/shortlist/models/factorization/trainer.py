@@ -16,6 +16,7 @@ from shortlist.core.ragged import starts
 from shortlist.data.ranges import UserSlices
 from shortlist.kernels.rng import stream
 from shortlist.kernels.sgd import TERMS, Hyperparameters, Parameters, permute_rows
+from shortlist.models.base import COUNT_ROWS, WeightTransform
 from shortlist.models.factorization.objective import LossRows, LossTracker, Objective, draw_rows
 from shortlist.models.factorization.parameters import ItemFeatures, SharedSteps, freeze
 from shortlist.models.factorization.schedule import (
@@ -25,7 +26,6 @@ from shortlist.models.factorization.schedule import (
     choose_partition,
     random_bits,
 )
-from shortlist.models.weighting import COUNT_ROWS, WeightTransform
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 VISITS = 9  # id of a random stream

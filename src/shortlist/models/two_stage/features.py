@@ -24,7 +24,6 @@ from shortlist.kernels.replay import (
 )
 from shortlist.models.two_stage.content import ItemContent, first_sales
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, Quantities
-from shortlist.types import Bools, Floats, Ints, Longs
 
 T = TypeVar("T")
 Known = tuple[Links, EASEWeights]  # solutions of a time
@@ -85,23 +84,6 @@ FEATURES = (
 USER_FEATURES = slice(FEATURES.index("n_baskets"), len(FEATURES))  # the same for all candidates of a snapshot
 
 
-class Block(NamedTuple):
-    """Candidates of consecutive snapshots; row k of `indptr` belongs to snapshot `first` + k."""
-
-    first: int
-    indptr: Longs  # (n + 1,)
-    items: Ints  # (n_candidates,)
-    features: Floats  # (n_candidates, N_FEATURES) or more
-    labels: Bools  # (n_candidates,) whether the basket that followed contains the item
-    users: Floats  # (n, N_USER_FEATURES)
-    non_empty: Bools  # (n,) whether a snapshot has candidates, kept or not
-
-    @property
-    def user_features(self) -> Floats:
-        """(n_non_empty, …) features of the users with candidates."""
-        return self.users[self.non_empty]
-
-
 class BlockRange(NamedTuple):
     """Snapshots first … last - 1, which form a block, and the numbers of solutions before them."""
 
@@ -120,7 +102,7 @@ def compute_features(
     quantities: Quantities | None = None,
     content: ItemContent | None = None,
     negative_rate: float = 1.0,
-) -> Iterator[Block]:
+) -> Iterator[FeatureRows]:
     """Yield the blocks of the snapshots, in order, with a share of the candidates that were not bought.
 
     QUANTITY_FEATURES follow the usual features if there are quantities, then the features of the content.
@@ -138,7 +120,7 @@ def compute_features(
     def known(number: int) -> Known:
         return layout.links.solution(ranges[number].links), layout.ease.solution(ranges[number].ease)
 
-    def compute(number: int, known: Known) -> Block:
+    def compute(number: int, known: Known) -> FeatureRows:
         state, part = states[number % len(states)], ranges[number]
         more = given
         if content is not None and not given.only:
@@ -155,8 +137,8 @@ def compute_features(
     replay.keep(states)
 
 
-def _add_quantities(block: Block, snapshots: Snapshots, quantities: Quantities) -> Block:
-    numbers = np.repeat(block.first + np.arange(block.indptr.size - 1), np.diff(block.indptr))
+def _add_quantities(block: FeatureRows, snapshots: Snapshots, quantities: Quantities) -> FeatureRows:
+    numbers = np.repeat(block.numbers, np.diff(block.indptr))
     more = quantities.features(snapshots.user[numbers], block.items, snapshots.at[numbers])
     return block._replace(features=np.concatenate([block.features, more], axis=1))
 
@@ -172,9 +154,9 @@ def _propose_content(
 
 
 def _add_content(
-    block: Block, users: UserLog, snapshots: Snapshots, content: ItemContent, known: Known
-) -> Block:
-    own = _slice(snapshots, block.first, block.first + block.indptr.size - 1)
+    block: FeatureRows, users: UserLog, snapshots: Snapshots, content: ItemContent, known: Known
+) -> FeatureRows:
+    own = _slice(snapshots, block.first, block.first + block.non_empty.size)
     more = content.features(users, known[0].together, own, read_only(block.indptr), read_only(block.items))
     return block._replace(features=np.concatenate([block.features, more], axis=1))
 
@@ -201,8 +183,8 @@ def _plan_blocks(
 
 
 def _run_in_order(
-    prepare: Callable[[int], T], compute: Callable[[int, T], Block], n: int, n_workers: int
-) -> Iterator[Block]:
+    prepare: Callable[[int], T], compute: Callable[[int, T], FeatureRows], n: int, n_workers: int
+) -> Iterator[FeatureRows]:
     """compute(0, prepare(0)) … compute(n - 1, prepare(n - 1)), in order, by the threads of a pool.
 
     A call starts after the one `n_workers` before it has ended; this thread prepares all of them.
@@ -225,12 +207,13 @@ def _compute_block(
     part: BlockRange,
     known: Known,
     negative_rate: float,
-) -> Block:
+) -> FeatureRows:
     first, last = part.first, part.last
     n_rows = 0 if given.only else (last - first) * MAX_SOURCES * replay.rules.per_source
     if given.starts.size:
         n_rows += int(given.starts[last] - given.starts[first])
     out = FeatureRows(
+        first,
         np.zeros(last - first + 1, np.int64),
         np.empty(n_rows, np.int32),
         np.empty((n_rows, N_FEATURES), np.float32),
@@ -239,8 +222,8 @@ def _compute_block(
         np.empty(last - first, np.bool_),
     )
     log, scratch = replay.layout.log, replay.take_scratch()
-    share = first, last, float(negative_rate)
-    fill_features(log, state, users, replay.rules, known, scratch, snapshots, given, share, out)
+    rate = float(negative_rate)
+    fill_features(log, state, users, replay.rules, known, scratch, snapshots, given, rate, out)
     replay.return_scratch(scratch)
     n = out.indptr[-1]
-    return Block(first, out.indptr, out.items[:n], out.features[:n], out.labels[:n], out.users, out.non_empty)
+    return out._replace(items=out.items[:n], features=out.features[:n], labels=out.labels[:n])

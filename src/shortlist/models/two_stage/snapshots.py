@@ -20,7 +20,6 @@ from shortlist.kernels.replay import (
     ItemStats,
     Links,
     LinkTable,
-    MergeScratch,
     NewPairs,
     PairKind,
     ReplayState,
@@ -29,14 +28,13 @@ from shortlist.kernels.replay import (
     Scratch,
     Snapshots,
     UserLog,
-    close_gaps,
     fill_gaps,
     fill_trend,
     list_pairs,
     merge_links,
     replay_until,
 )
-from shortlist.models.weighting import COUNT_ROWS, WeightTransform
+from shortlist.models.base import COUNT_ROWS, WeightTransform
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 QUANTITY_FEATURES = (
@@ -67,21 +65,21 @@ class TimedSums:
         self.returned = _running_sum(np.where(is_bought, 0.0, -self.amount))
         self.last = np.maximum.accumulate(np.where(is_bought, np.arange(n), -1))
 
-    def before(self, group: Longs, at: Longs) -> "Span":
+    def before(self, group: Longs, at: Longs) -> "RowSpan":
         """The rows of each group (n,) before each time (n,)."""
         if not self.groups.size:
-            return Span(self, np.zeros(group.size, np.int64), np.zeros(group.size, np.int64))
+            return RowSpan(self, np.zeros(group.size, np.int64), np.zeros(group.size, np.int64))
         place = np.minimum(np.searchsorted(self.groups, group), self.groups.size - 1)
         first = self.first[place]
         end = np.searchsorted(self.key, place * (self.times.size + 1) + np.searchsorted(self.times, at))
-        return Span(self, first, np.where(self.groups[place] == group, end, first))
+        return RowSpan(self, first, np.where(self.groups[place] == group, end, first))
 
 
 def _running_sum(values: Doubles) -> Doubles:
     return np.concatenate([[0.0], np.cumsum(values)])
 
 
-class Span(NamedTuple):
+class RowSpan(NamedTuple):
     """Consecutive rows first … end - 1 of `sums`, for each of n questions."""
 
     sums: TimedSums
@@ -326,10 +324,7 @@ class RollingLinks(Rolling[Links]):
         first = starts(np.minimum(np.diff(known.starts) + end - begin[:-1], MAX_LINKS))
         size = int(first[-1])
         out = LinkTable(first, np.empty(size, np.int32), np.empty(size, np.float32), np.empty(n))
-        scratch = MergeScratch(np.zeros(n, np.float32), np.empty(n, np.int32), np.empty(n, np.float32))
-        kept = np.empty(n, np.int64)
-        merge_links(known, new, MAX_LINKS, scratch, out, kept)
-        size = close_gaps(first, kept, out.other, out.weight)
+        size = merge_links(known, new, MAX_LINKS, out)
         return LinkTable(
             read_only(first), read_only(out.other[:size]), read_only(out.weight[:size]), read_only(out.total)
         )
@@ -367,7 +362,7 @@ class Layout(NamedTuple):
     quantities: Quantities | None  # None if rows count 1
 
 
-def basket_times(data: Interactions) -> Longs:
+def event_times(data: Interactions) -> Longs:
     """(n_baskets,) microseconds; without timestamps, a user's baskets are a day apart."""
     if data.time is not None:
         return np.asarray(data.time[data.baskets[:-1]], np.int64)
@@ -399,9 +394,9 @@ def _build_layout(
 ) -> Layout:
     quantities = None
     if transform.is_used:  # returns are quantities, not purchases
-        quantities = Quantities.of(data, basket_times(data), transform)
+        quantities = Quantities.of(data, event_times(data), transform)
         data = without_negative(data)
-    time = basket_times(data)
+    time = event_times(data)
     order, positions = np.argsort(time, kind="stable"), np.empty(time.size, np.int64)
     positions[order] = np.arange(time.size)
     row_position = np.repeat(positions, np.diff(data.baskets))
@@ -487,7 +482,7 @@ class EventReplay:
             owner = _owner(sessions)
             time = at[owner] - (sessions.user_baskets[owner + 1] - np.arange(sessions.n_baskets))
         else:
-            time = basket_times(sessions)
+            time = event_times(sessions)
         return _user_log(sessions, time, sales, np.searchsorted(sales.time, time))
 
     def session_quantities(self, sessions: Interactions, time: Longs) -> Quantities | None:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.core.engine import Engine, ThreadEngine, thread_count
-from shortlist.core.trees import Text, TreeParams, fit_trees, grow_trees, take_rows
+from shortlist.core.trees import Text, TreeParams, fit_trees, grow_trees, take_examples
 from shortlist.errors import DataError
-from shortlist.kernels.replay import Snapshots
+from shortlist.kernels.replay import FeatureRows, Snapshots
 from shortlist.models.two_stage.content import ItemContent
-from shortlist.models.two_stage.features import PROPOSED, Block, compute_features
+from shortlist.models.two_stage.features import PROPOSED, compute_features
 from shortlist.models.two_stage.snapshots import EventReplay, select_last_snapshots
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
@@ -27,7 +27,7 @@ def compute_blocks_on(
     n_threads: int,
     content: ItemContent | None,
     negative_rate: float,
-) -> Iterator[Block]:
+) -> Iterator[FeatureRows]:
     """The features of the snapshots, in order; on a cluster, each task computes a slice of them."""
     if isinstance(engine, ThreadEngine):
         users, quantities = replay.layout.log.users, replay.layout.quantities
@@ -43,7 +43,7 @@ def compute_blocks_on(
 
 def _compute_slice(
     replay: EventReplay, snapshots: Snapshots, content: ItemContent | None, negative_rate: float, part: slice
-) -> list[Block]:
+) -> list[FeatureRows]:
     """The blocks of some consecutive snapshots; they do not depend on how the snapshots are divided."""
     own, layout = Snapshots(snapshots.user[part], snapshots.at[part], snapshots.target[part]), replay.layout
     blocks = compute_features(
@@ -81,9 +81,8 @@ def collect_examples(
     used = np.zeros(snapshots.user.size, np.bool_)
     features, parts = RowBuffer(), []
     for block in compute_blocks_on(engine, replay, snapshots, n_threads, content, negative_rate):
-        numbers = block.first + np.arange(block.indptr.size - 1)
-        used[numbers] = block.non_empty
-        owner = np.repeat(numbers, np.diff(block.indptr))
+        used[block.numbers] = block.non_empty
+        owner = np.repeat(block.numbers, np.diff(block.indptr))
         parts.append((owner, block.items.copy(), block.labels.copy(), block.user_features))
         features.append(block.features)
     if not any(part[2].any() for part in parts):
@@ -129,13 +128,6 @@ class RowBuffer:
 SIZE_PARAMS = TreeParams(objective="poisson", n_rounds=150, lr=0.05, n_leaves=15, rows=0.7)
 
 
-class Ensembles(NamedTuple):
-    """Trained trees, as text."""
-
-    ranker: tuple[Text, ...]
-    sizes: Text
-
-
 def train_ensembles(
     examples: Examples,
     binned: Any,  # (n_rows, n_features) the features to use, from `bin_columns`
@@ -143,9 +135,10 @@ def train_ensembles(
     n_bags: int,
     seed: int,
     n_threads: int,
-) -> Ensembles:
-    """Train each ensemble on one thread, so that the number of threads does not change the bits.
+) -> list[Text]:
+    """The ranking ensembles and the one that predicts sizes, as texts.
 
+    Each is trained on one thread, so that the number of threads does not change the bits.
     If there are several, each one sees half of the candidates that were not bought: that takes half the
     time, and the average is as good.
     """
@@ -159,8 +152,7 @@ def train_ensembles(
             return grow_trees(binned, own)
         rows = np.flatnonzero(examples.labels | (half == bag % 2)).astype(np.int32)
         weight = np.where(examples.labels, 1, 2).astype(np.float32) * examples.weight
-        return grow_trees(take_rows(binned, rows, weight[rows]), own)
+        return grow_trees(take_examples(binned, rows, weight[rows]), own)
 
     with ThreadPoolExecutor(thread_count(n_threads)) as pool:
-        *ranker, sizes = pool.map(train, range(n_bags + 1))
-    return Ensembles(tuple(ranker), sizes)
+        return list(pool.map(train, range(n_bags + 1)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -9,22 +10,20 @@ import numpy as np
 from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import check_array, check_names
 from shortlist.core.engine import Engine, check_engine, thread_count
-from shortlist.core.params import MAX_SEED, check_number, check_whole, short_repr
+from shortlist.core.params import MAX_SEED, Range, Space, check_number, check_whole, short_repr
 from shortlist.core.ragged import ItemSets, read_only, starts
 from shortlist.core.trees import Text, TreeEnsemble, TreeParams, bin_columns
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError, ModelFileError
-from shortlist.kernels.replay import DAY, GivenCandidates, Rules, Snapshots
-from shortlist.models.base import ContentRecommender, FitOptions, ModelState
+from shortlist.kernels.replay import DAY, FeatureRows, GivenCandidates, Rules, Snapshots
+from shortlist.models.base import ContentRecommender, FitOptions, ModelState, WeightParams
 from shortlist.models.two_stage.content import PREFIX, ItemContent
-from shortlist.models.two_stage.features import FEATURES, PROPOSED, USER_FEATURES, Block, compute_features
+from shortlist.models.two_stage.features import FEATURES, PROPOSED, USER_FEATURES, compute_features
 from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES, WINDOWS, EventReplay
 from shortlist.models.two_stage.training import Examples, collect_examples, train_ensembles
-from shortlist.models.weighting import WeightParams
-from shortlist.recommend.explain import Contributions, largest_first
-from shortlist.recommend.request import RecommendRequest, Scores
+from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 
@@ -40,20 +39,16 @@ class TwoStageState(ModelState):
     content: ItemContent | None = None
 
 
-def resize_content(content: ItemContent | None, history: History) -> ItemContent | None:
-    return None if content is None else content.resize(history.n_items)
-
-
-def build_state(
-    replay: EventReplay, texts: tuple[Text, ...], size_text: Text, content: ItemContent | None
-) -> TwoStageState:
+def build_state(replay: EventReplay, texts: Sequence[Text], content: ItemContent | None) -> TwoStageState:
+    """The state with these ensembles, of which the last predicts sizes."""
+    *ranker, sizes = texts
     return TwoStageState(
         history=replay.history,
         replay=replay,
-        ranker_texts=texts,
-        size_text=size_text,
-        ranker=TreeEnsemble(*texts),
-        size_trees=TreeEnsemble(size_text),
+        ranker_texts=tuple(ranker),
+        size_text=sizes,
+        ranker=TreeEnsemble(*ranker),
+        size_trees=TreeEnsemble(sizes),
         content=content,
     )
 
@@ -87,7 +82,7 @@ def group_of(feature: str) -> str:
 
 def merge_by_group(features: Sequence[str], amounts: Doubles) -> list[list[tuple[str, float]]]:
     """(n_items, n_features) contributions as (words, sum over the features of the group), largest first."""
-    groups = [group_of(one) for one in features]
+    groups = [group_of(feature) for feature in features]
     names = list(dict.fromkeys(groups))
     sums = np.zeros((amounts.shape[0], len(names)))
     for column, group in enumerate(groups):
@@ -97,7 +92,7 @@ def merge_by_group(features: Sequence[str], amounts: Doubles) -> list[list[tuple
 
 def compute_blocks(
     request: RecommendRequest[Any], candidates: ItemSets | None
-) -> tuple[Longs, Iterator[Block]]:
+) -> tuple[Longs, Iterator[FeatureRows]]:
     """(order, blocks): snapshot number k is that of user order[k] of the request."""
     replay: EventReplay = request.state.replay
     visible, quantities = request.users, replay.layout.quantities
@@ -199,6 +194,18 @@ class TwoStage(WeightParams, ContentRecommender):
     """
 
     uses_engine: ClassVar[bool] = True
+    is_tried_by_fit: ClassVar[bool] = True
+    trial_cost: ClassVar[int] = 4
+    warmup_params: ClassVar[dict[str, Any]] = {"n_snapshots": 500, "n_rounds": 5, "n_bags": 1}
+    search_space: ClassVar[Space] = {
+        "candidates_per_source": (25, 40, 60),
+        "transition_window": (1, 3, 5, 8),
+        "decay": Range(0.4, 1.0, log=False),
+        "n_rounds": (80, 120, 200),
+        "lr": Range(0.03, 0.12),
+        "n_leaves": (15, 31, 63),
+        "min_leaf": (30, 100, 300),
+    }
 
     candidates_per_source: int = 40
     transition_window: int = 5
@@ -213,6 +220,14 @@ class TwoStage(WeightParams, ContentRecommender):
     exclude_features: tuple[str, ...] = ()
     seed: int = 0
     n_threads: int = 0
+
+    @classmethod
+    def why_unsuitable(cls, data: Interactions) -> str | None:
+        if data.n_baskets <= data.active_users.size:
+            return "it needs users with more than one basket"
+        if find_spec("lightgbm") is None:
+            return "LightGBM is not installed; pip install 'shortlist[trees]'"
+        return None
 
     def _convert_param(self, name: str, value: Any) -> Any:
         return tuple(value) if name == "exclude_features" and isinstance(value, list) else value
@@ -274,12 +289,15 @@ class TwoStage(WeightParams, ContentRecommender):
         >>> examples = base.compute_examples(sl.load_dataset("sample"))
         >>> models = [base.clone().set_params(seed=s).fit_from_examples(examples) for s in range(2)]
         """
-        history, content = History.of(self._check_data(train)), None
+        content = None if items is None else Items.of(items)
+        return self._collect_first(self._check_data(train), content, check_engine(engine))
+
+    def _collect_first(self, train: Interactions, items: Items | None, engine: Engine) -> Examples:
+        history, content = History.of(train), None
         if items is not None:
-            found = Items.of(items)
-            history = extend_items(history, found)
-            content = ItemContent.fit(found, history)
-        return self._collect(history, content, check_engine(engine))
+            history = extend_items(history, items)
+            content = ItemContent.fit(items, history)
+        return self._collect(history, content, engine)
 
     def _collect(self, history: History, content: ItemContent | None, engine: Engine) -> Examples:
         replay, n_threads = self._replay(history), thread_count(self.n_threads)
@@ -343,7 +361,7 @@ class TwoStage(WeightParams, ContentRecommender):
         return log_odds, state.size_trees.predict(examples.user_features)
 
     def _learn(self, train: Interactions, options: FitOptions) -> TwoStageState:
-        return self._train(self.compute_examples(train, items=options.items, engine=options.engine))
+        return self._train(self._collect_first(train, options.items, options.engine))
 
     def _learn_more(
         self, state: TwoStageState, more: Interactions, options: FitOptions, n_epochs: int | None
@@ -362,8 +380,8 @@ class TwoStage(WeightParams, ContentRecommender):
         params = TreeParams(
             n_rounds=self.n_rounds, lr=self.lr, n_leaves=self.n_leaves, min_leaf=self.min_leaf, columns=0.35
         )
-        found = train_ensembles(examples, binned, params, self.n_bags, self.seed, self.n_threads)
-        return build_state(examples.replay, found.ranker, found.sizes, examples.content)
+        texts = train_ensembles(examples, binned, params, self.n_bags, self.seed, self.n_threads)
+        return build_state(examples.replay, texts, examples.content)
 
     def _rules(self, history: Interactions | History) -> Rules:
         return Rules(
@@ -391,24 +409,24 @@ class TwoStage(WeightParams, ContentRecommender):
         return features[:, self._used_features(content)] if self.exclude_features else features
 
     def _add_history(self, state: TwoStageState, history: Interactions, users: Ints) -> TwoStageState:
-        rules = state.replay.rules._replace(has_repeats=history.has_repeats)
-        known = History.of(history)
-        replay = EventReplay(known, rules, transform=self.weight_transform)
-        return replace(state, history=known, replay=replay, content=resize_content(state.content, known))
+        rules, longer = state.replay.rules._replace(has_repeats=history.has_repeats), History.of(history)
+        return self._with_replay(state, EventReplay(longer, rules, transform=self.weight_transform))
 
     def _observe(self, state: TwoStageState, history: History, new: NewRows) -> TwoStageState:
         rules = state.replay.rules._replace(has_repeats=history.has_repeats)
-        replay, content = state.replay.observe(history, rules, new), resize_content(state.content, history)
+        return self._with_replay(state, state.replay.observe(history, rules, new))
+
+    def _with_replay(self, state: TwoStageState, replay: EventReplay) -> TwoStageState:
+        history = replay.history
+        content = None if state.content is None else state.content.resize(history.n_items)
         return replace(state, history=history, replay=replay, content=content)
 
     def _space(self, state: TwoStageState) -> FeatureSpace | None:
         return None if state.content is None else state.content.space
 
     def _with_items(self, state: TwoStageState, items: Items, history: History) -> TwoStageState:
-        rules = self._rules(history)
-        replay = EventReplay(history, rules, transform=self.weight_transform)
         content = None if state.content is None else state.content.update(items, history)
-        return replace(state, history=history, replay=replay, content=content)
+        return replace(state, history=history, replay=self._replay(history), content=content)
 
     # ------------------------------------------------------------------ serving
     @property
@@ -425,7 +443,7 @@ class TwoStage(WeightParams, ContentRecommender):
         sizes = np.ones(n)
         order, blocks = compute_blocks(request, request.candidate_sets())
         for block in blocks:
-            numbers = order[block.first : block.first + block.indptr.size - 1]
+            numbers = order[block.numbers]
             log_odds = state.ranker.raw_scores(self._select(block.features, state.content), request.n_threads)
             owners.append(np.repeat(numbers, np.diff(block.indptr)))
             items.append(block.items)
@@ -475,8 +493,8 @@ class TwoStage(WeightParams, ContentRecommender):
             )
         names = [f"trees.{bag}" for bag in range(min(self.n_bags, len(arrays)))]
         check_names(arrays, (*names, "sizes"))
-        *texts, size_text = (check_array(arrays, name, np.uint8, (None,)) for name in (*names, "sizes"))
-        state = build_state(self._replay(History.of(history)), tuple(texts), size_text, content)
+        texts = [check_array(arrays, name, np.uint8, (None,)) for name in (*names, "sizes")]
+        state = build_state(self._replay(History.of(history)), texts, content)
         state.ranker.check_kind("binary", len(self._used_features(content)))
         state.size_trees.check_kind("poisson", len(FEATURES[USER_FEATURES]))
         return state

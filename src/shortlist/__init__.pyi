@@ -1,0 +1,46 @@
+"""Written by .ci/write_stub.py from the tables in __init__.py; do not edit."""
+
+from shortlist import cutoff as cutoff
+from shortlist import errors as errors
+from shortlist import split as split
+from shortlist.auto.cutoff_choice import choose_cutoff as choose_cutoff
+from shortlist.auto.cutoff_choice import default_cutoffs as default_cutoffs
+from shortlist.auto.fit import fit as fit
+from shortlist.auto.tune import tune as tune
+from shortlist.core.engine import ThreadEngine as ThreadEngine
+from shortlist.cutoff.monitor import GuaranteeMonitor as GuaranteeMonitor
+from shortlist.data import filters as filters
+from shortlist.data.datasets import load_dataset as load_dataset
+from shortlist.data.files import read_interactions as read_interactions
+from shortlist.data.ids import IdMap as IdMap
+from shortlist.data.interactions import Interactions as Interactions
+from shortlist.data.items import Items as Items
+from shortlist.data.items import read_items as read_items
+from shortlist.data.lists import RankedLists as RankedLists
+from shortlist.evaluation.evaluate import compare as compare
+from shortlist.evaluation.evaluate import evaluate as evaluate
+from shortlist.evaluation.evaluate import evaluate_alerts as evaluate_alerts
+from shortlist.models.base import load_model as load_model
+from shortlist.models.content import ContentProfile as ContentProfile
+from shortlist.models.counting import PersonalFrequency as PersonalFrequency
+from shortlist.models.counting import Popularity as Popularity
+from shortlist.models.ease import EASE as EASE
+from shortlist.models.factorization.hrm import DKHRM as DKHRM
+from shortlist.models.factorization.hrm import HRM as HRM
+from shortlist.models.factorization.mf import BPRMF as BPRMF
+from shortlist.models.factorization.mf import CRRMF as CRRMF
+from shortlist.models.factorization.mf import DKBPRMF as DKBPRMF
+from shortlist.models.factorization.mf import LogMF as LogMF
+from shortlist.models.folders import fit_to_folder as fit_to_folder
+from shortlist.models.folders import recommend_to_folder as recommend_to_folder
+from shortlist.models.precomputed import PrecomputedScores as PrecomputedScores
+from shortlist.models.precomputed import from_implicit as from_implicit
+from shortlist.models.strict_time import evaluate_over_time as evaluate_over_time
+from shortlist.models.tifuknn import TIFUKNN as TIFUKNN
+from shortlist.models.two_stage.two_stage import TwoStage as TwoStage
+from shortlist.models.upcf import UPCF as UPCF
+from shortlist.recommend.request import Exploration as Exploration
+from shortlist.scale.engine import RayEngine as RayEngine
+
+MODEL_MODULES: dict[str, str]
+__version__: str

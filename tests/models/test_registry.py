@@ -1,0 +1,118 @@
+"""What models declare: search spaces, suitability, warm-up; models that other packages define."""
+
+from dataclasses import dataclass, fields
+from inspect import signature
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import shortlist as sl
+from shortlist.core.params import Range, Space
+from shortlist.data.history import History
+from shortlist.errors import ConfigError, ModelFileError
+from shortlist.models import base
+from shortlist.models.base import FitOptions, ModelState, Recommender, find_model_class, load_model
+from shortlist.recommend.request import RequestOptions, Scores
+
+CLASSES = [find_model_class(name) for name in sl.MODEL_MODULES]
+
+
+@pytest.fixture
+def constant():
+    """A model of another package: the same score for every item."""
+
+    @dataclass(kw_only=True, eq=False, repr=False)
+    class Constant(Recommender):
+        search_space: ClassVar[Space] = {"value": Range(1, 9)}
+        value: float = 2.0
+
+        def _learn(self, train, options: FitOptions) -> ModelState:
+            return ModelState(history=History.of(train))
+
+        def score(self, request) -> Scores:
+            return Scores(values=np.full((len(request), request.state.history.n_items), self.value, "f4"))
+
+        def _to_arrays(self, state):
+            return {}, {}
+
+        def _from_arrays(self, history, arrays, notes):
+            return self._learn(history, FitOptions())
+
+    yield Constant
+    Recommender.classes.pop("Constant", None)
+
+
+def test_a_model_of_another_package_is_found_saved_and_loaded(constant, tmp_path):
+    assert find_model_class("Constant") is constant
+    model = constant(value=3.0).fit(sl.load_dataset("sample"))
+    loaded = load_model(model.save(tmp_path / "m.shortlist"))
+    assert loaded.value == 3.0
+    assert np.array_equal(loaded.recommend(N=4).items, model.recommend(N=4).items)
+    assert set(model.recommend(N=4).scores.tolist()) == {3.0}
+
+
+def test_an_unknown_model_is_looked_up_among_entry_points(constant, tmp_path, monkeypatch):
+    path = constant().fit(sl.load_dataset("sample")).save(tmp_path / "m.shortlist")
+    del Recommender.classes["Constant"]
+    asked = []
+
+    class Point:
+        def load(self):
+            Recommender.classes["Constant"] = constant
+            return constant
+
+    def entry_points(*, group, name):
+        asked.append((group, name))
+        return [Point()] if name == "Constant" else []
+
+    monkeypatch.setattr(base, "entry_points", entry_points)
+    base._load_entry_point.cache_clear()
+    assert isinstance(load_model(path), constant)
+    assert asked == [("shortlist", "Constant")]
+    with pytest.raises(ConfigError, match="'Nothing'"):
+        find_model_class("Nothing")
+
+
+def test_a_file_of_an_unknown_model_is_refused(constant, tmp_path):
+    path = constant().fit(sl.load_dataset("sample")).save(tmp_path / "m.shortlist")
+    del Recommender.classes["Constant"]
+    base._load_entry_point.cache_clear()
+    with pytest.raises(ModelFileError, match="holds a Constant, unknown to this version"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_declarations_name_parameters(kind):
+    names = {field.name for field in fields(kind)}
+    for declared in (kind.search_space, kind.extended_space, kind.timed_params, kind.not_searched):
+        assert set(declared) <= names
+    if kind.__name__ != "PrecomputedScores":
+        kind(**kind.warmup_params)
+
+
+def test_models_that_fit_tries_and_why_it_leaves_some_out():
+    tried = {kind.__name__ for kind in CLASSES if kind.is_tried_by_fit}
+    assert tried == {"Popularity", "PersonalFrequency", "BPRMF", "HRM", "TIFUKNN", "EASE", "TwoStage"}
+    once = sl.Interactions.from_tuples([(user, user % 3) for user in range(9)])
+    assert "twice" in sl.PersonalFrequency.why_unsuitable(once)
+    assert "more than one basket" in sl.HRM.why_unsuitable(once)
+    assert "more than one basket" in sl.TwoStage.why_unsuitable(once)
+    many = sl.Interactions.from_tuples([(0, item) for item in range(6001)])
+    assert sl.EASE.why_unsuitable(many) == "6,001 items are more than 6,000"
+    data = sl.load_dataset("sample")
+    assert all(kind.why_unsuitable(data) is None for kind in CLASSES if kind.__name__ != "TwoStage")
+    assert sl.HRM.first_settings(data) == {"repeat_decay": 0.9, "trend_half_life": 3.0}
+    assert sl.HRM.first_settings(once) == {}
+
+
+@pytest.mark.parametrize("method", ["recommend", "recommend_to_file", "explain", "build_request"])
+def test_methods_take_the_options_of_a_request_with_the_same_defaults(method):
+    defaults = {field.name: field.default for field in fields(RequestOptions)}
+    given = {
+        name: value.default for name, value in signature(getattr(Recommender, method)).parameters.items()
+    }
+    shared = defaults.keys() & given.keys()
+    assert {name: given[name] for name in shared} == {name: defaults[name] for name in shared}
+    if method.startswith("recommend"):
+        assert shared == defaults.keys()
