@@ -15,6 +15,8 @@ from shortlist.auto.validation import (
     Validating,
     Validation,
     build_model,
+    count_strata,
+    draw_strata,
     fit_model,
     hold_out,
 )
@@ -32,11 +34,10 @@ from shortlist.models.base import ContentRecommender, Recommender
 from shortlist.models.selection import METRIC_NAMES, SelectionReport
 from shortlist.models.strict_time import evaluate_over_time
 from shortlist.recommend.recommend import warn_if_all_empty
-from shortlist.types import Bools, Doubles, Ints, Longs
+from shortlist.types import Bools, Ints, Longs
 
-KEPT_BACK = 0.3  # share of the users with held-out interactions on whom the promise is tested
-MAX_KEPT_BACK = 0.6  # the same within one stratum
-STRATA = np.array([1, 2, 3, 5, 9])  # shortest history of each stratum, in baskets
+TESTED_SHARE = 0.3  # share of the users with held-out interactions on whom the promise is tested
+MAX_TESTED_SHARE = 0.6  # the same within one stratum
 
 
 class KeptBack(NamedTuple):
@@ -88,35 +89,14 @@ def draw_like_served(n_baskets: Longs, n_history: Longs, users: Ints, seed: int)
     n_baskets: (n_users,) baskets of each user now, which is the history that lists will be made from.
     n_history: (n_users,) baskets of each user's history when tested. `users` can be tested.
     """
-    weights = _weight_of_strata(n_baskets)
-    stratum = _stratum(n_history[users])
-    available = np.bincount(stratum, minlength=STRATA.size)
-    weights = np.where(available > 0, weights, 0.0)
-    if not weights.sum():
-        weights = available.astype(np.float64)
-    shares = weights / weights.sum()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        limits = np.where(shares > 0, MAX_KEPT_BACK * available / shares, np.inf)
-    n = min(KEPT_BACK * users.size, float(limits.min()))
-    wanted = np.minimum(np.round(n * shares).astype(np.int64), available)
-    shuffled = np.random.default_rng([seed, users.size]).permutation(users.size)
-    parts = [shuffled[stratum[shuffled] == s][: wanted[s]] for s in range(STRATA.size)]
-    return np.sort(users[np.concatenate(parts)])
-
-
-def _weight_of_strata(n_baskets: Longs) -> Doubles:
-    """(n_strata,) expected number of users per stratum who come back: users times their rate of return."""
     counts = np.bincount(n_baskets[n_baskets > 0])
     at_least = np.cumsum(counts[::-1])[::-1]  # users with at least so many baskets
     later = np.append(at_least[1:], 0)
-    returns = counts * later / np.maximum(at_least, 1)
-    weights = np.zeros(STRATA.size)
-    np.add.at(weights, _stratum(np.arange(1, counts.size)), returns[1:])
-    return weights
-
-
-def _stratum(n_baskets: Longs) -> Longs:
-    return np.maximum(np.searchsorted(STRATA, n_baskets, side="right") - 1, 0)
+    returns = counts * later / np.maximum(at_least, 1)  # users times their rate of return
+    weights = count_strata(np.arange(1, counts.size), returns[1:])
+    limit = TESTED_SHARE * users.size
+    drawn = draw_strata(weights, n_history[users], [seed, users.size], limit, largest_share=MAX_TESTED_SHARE)
+    return users[drawn]
 
 
 def in_history(data: Interactions, history: Interactions) -> Bools:
