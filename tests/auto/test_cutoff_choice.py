@@ -122,7 +122,10 @@ def test_cutoffs_maximize_the_metric():
     cutoffs = default_cutoffs(20, metric="ndcg")
     assert cutoffs[FIXED].target == "ndcg"
     assert {type(one) for one in cutoffs.values()} == {FixedN, ExpectedNDCG}
-    some = {name: cutoffs[name] for name in (FIXED, "expected NDCG, platt, size from both")}
+    some = {
+        name: cutoffs[name]
+        for name in (FIXED, "expected NDCG (Platt scaling; basket size from history and candidates)")
+    }
     choice = choose_cutoff(lists, split.valid, split.train, some, metric="ndcg")
     values = cross_validate(some[FIXED], lists, split.valid, split.train, "ndcg")
     assert choice.scores[FIXED] == values.mean()
