@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shortlist.paper import protocol
-from shortlist.paper.experiment import Runner, pack
+from shortlist.paper.experiment import Runner, pack_values
 from shortlist.paper.protocol import (
     CALIBRATED,
     CAPS,
@@ -17,10 +17,10 @@ from shortlist.paper.protocol import (
     LEARNED,
     OPTIMAL,
     Extension,
-    Reading,
+    ProtocolReading,
 )
 from shortlist.paper.report import best_count, list_cells
-from shortlist.paper.variants import Search, VariantBudget, Variants
+from shortlist.paper.variants import VariantBudget, Variants, VariantSearch
 from shortlist.paper.verdicts import COMBINATIONS, count_cells, summarize_variants
 
 TERMS = Extension("DKHRM", (LEARNED, *OPTIMAL, *CALIBRATED), has_terms=True)
@@ -42,8 +42,8 @@ def extension_runs(figures, name="ta-feng"):
     """Variants whose trials are looked up in a function of the parameters."""
     budget = VariantBudget(epochs=(1, 3), cover_steps=4, n_factors=4, n_extended=9)
     variants = Variants(Runner(SimpleNamespace(name=name, filter_seen=False), None), budget, 0, 2)
-    users = SimpleNamespace(readings=(Reading("a"), Reading("b")))
-    search = Search(variants.runner, users, budget, 0)
+    users = SimpleNamespace(readings=(ProtocolReading("a"), ProtocolReading("b")))
+    search = VariantSearch(variants.runner, users, budget, 0)
     object.__setattr__(
         search,
         "trial",
@@ -147,7 +147,7 @@ def test_dynamic_rows_are_tested_against_the_model_with_the_same_terms():
     dynamic |= {"covered": np.ones(200), "long": np.zeros(200)}
 
     def row(model, bias, terms, values, **names):
-        runs = [{name: pack(one) for name, one in values.items()}] * 2
+        runs = [{name: pack_values(one) for name, one in values.items()}] * 2
         params = {"trend_half_life": 1.0} if terms else {}
         return {"model": model, "bias": bias, "reading": "r", "params": params, "runs": runs, **names}
 

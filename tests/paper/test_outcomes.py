@@ -8,8 +8,8 @@ import pytest
 import shortlist as sl
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import RankedLists
-from shortlist.paper.protocol import Reading
-from shortlist.paper.variants import Outcomes, cover_best, fit_calibrated, take_users
+from shortlist.paper.protocol import ProtocolReading
+from shortlist.paper.variants import Outcomes, cover_best, fit_calibrated, take_lists
 
 
 def outcomes(probabilities, sizes, boundaries):
@@ -76,8 +76,8 @@ def test_calibrated_lists_cover_the_wanted_share_of_validation_users(fitted, met
     users = split.valid.active_users[::2]
     lists = model.recommend(split.valid.users.to_ids(split.valid.active_users), N=100, at=split.valid)
     validation = SimpleNamespace(truth=split.valid, users={"all": users})
-    cutoff = fit_calibrated(metric, 0.6, lists, validation, Reading("all"), split.train)
-    cut = cutoff.apply(take_users(lists, split.valid, users), history=split.train)
+    cutoff = fit_calibrated(metric, 0.6, lists, validation, ProtocolReading("all"), split.train)
+    cut = cutoff.apply(take_lists(lists, split.valid, users), history=split.train)
     assert len(cut) == users.size
     assert cut.cover_ratio == pytest.approx(0.6, abs=0.02)
     assert cut.lengths.max() <= 100
@@ -87,5 +87,5 @@ def test_lists_of_some_users_are_taken_in_their_order(fitted):
     split, model = fitted
     users = split.valid.active_users
     lists = model.recommend(split.valid.users.to_ids(users), N=5, at=split.valid)
-    some = take_users(lists, split.valid, users[2::7])
+    some = take_lists(lists, split.valid, users[2::7])
     assert some.users.values.to_list() == list(split.valid.users.to_ids(users[2::7]))

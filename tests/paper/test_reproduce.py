@@ -14,7 +14,7 @@ from shortlist.paper import claims, protocol
 from shortlist.paper import reproduce as module
 from shortlist.paper import verdicts as findings
 from shortlist.paper.claims import FULL, QUICK, Budget
-from shortlist.paper.experiment import Experiment, Runner, pack, unpack
+from shortlist.paper.experiment import Experiment, Runner, pack_values, unpack_values
 from shortlist.paper.protocol import COVERED, FAILS, HOLDS
 from shortlist.paper.report import table1_cells
 from shortlist.paper.reproduce import reproduce
@@ -65,7 +65,7 @@ def test_figures_of_one_list_are_consistent(done):
     for result in results:
         for row in result["lists"].values():
             assert row["f1"] == pytest.approx((row["f1_covered"] or 0) * row["cover_ratio"])
-            assert row["f1"] == pytest.approx(unpack(row["users"]["f1"]).mean(), abs=1e-6)
+            assert row["f1"] == pytest.approx(unpack_values(row["users"]["f1"]).mean(), abs=1e-6)
             assert row["f1"] <= result["lists"]["oracle"]["f1"] + 1e-12
 
 
@@ -192,7 +192,9 @@ def runs_of(**lists):
     return [
         {
             "lists": {
-                name: {"users": {"f1": pack(np.array(f1)), "length": pack(np.array(length, float))}}
+                name: {
+                    "users": {"f1": pack_values(np.array(f1)), "length": pack_values(np.array(length, float))}
+                }
                 for name, (f1, length) in lists.items()
             }
         }
@@ -234,4 +236,4 @@ def test_results_are_computed_once_and_damaged_files_again(tmp_path):
 
 def test_pack_and_unpack_are_inverse():
     values = np.linspace(0, 1, 11)
-    assert unpack(pack(values)) == pytest.approx(values, abs=1e-7)
+    assert unpack_values(pack_values(values)) == pytest.approx(values, abs=1e-7)

@@ -12,9 +12,9 @@ from shortlist.evaluation import evaluate
 from shortlist.paper import protocol
 from shortlist.paper import variants as module
 from shortlist.paper.experiment import Runner, bootstrap
-from shortlist.paper.protocol import EXTENSIONS, LEARNED, OPTIMAL, SPACES, Reading
+from shortlist.paper.protocol import EXTENSIONS, LEARNED, OPTIMAL, SPACES, ProtocolReading
 from shortlist.paper.reproduce import reproduce
-from shortlist.paper.variants import Outcomes, Search, VariantBudget, draw_like
+from shortlist.paper.variants import Outcomes, VariantBudget, VariantSearch, draw_like
 from shortlist.paper.verdicts import cell, count_cells
 
 TINY = VariantBudget(
@@ -74,16 +74,16 @@ def test_shift_covers_the_wanted_share(lists, share):
 
 def test_single_last_item_is_the_last_row_of_each_user(lists):
     truth = lists[0].test
-    last = Reading("x", single=True).truth(truth)
+    last = ProtocolReading("x", single=True).truth(truth)
     assert last.n_rows == truth.active_users.size
     expected = [truth.item[truth.indptr[user + 1] - 1] for user in truth.active_users]
     assert last.item.tolist() == expected
-    assert Reading("x").truth(truth) is truth
+    assert ProtocolReading("x").truth(truth) is truth
 
 
 def test_users_have_enough_baskets(lists):
     split = lists[0]
-    users = Reading("x", min_baskets=6).users(split.train_valid, split.test)
+    users = ProtocolReading("x", min_baskets=6).users(split.train_valid, split.test)
     n_baskets = np.diff(split.data.user_baskets)
     assert users.tolist() == [u for u in split.test.active_users if n_baskets[u] >= 6]
 
@@ -103,9 +103,9 @@ def test_drawn_users_have_histories_like_the_tested_ones():
 # ------------------------------------------------------------------ search
 def searching(figures):
     """A search whose trials are looked up in a function of the parameters."""
-    users = SimpleNamespace(readings=(Reading("a"), Reading("b")))
+    users = SimpleNamespace(readings=(ProtocolReading("a"), ProtocolReading("b")))
     budget = VariantBudget(n_trials=9, epochs=(1, 3), cover_steps=4, n_factors=4)
-    search = Search(Runner(SimpleNamespace(name="ta-feng"), None), users, budget, 0)
+    search = VariantSearch(Runner(SimpleNamespace(name="ta-feng"), None), users, budget, 0)
     object.__setattr__(
         search,
         "trial",
@@ -129,7 +129,7 @@ def test_a_third_of_the_trials_trains_for_longer_and_the_best_is_selected():
     kept = sorted(one["params"]["lr"] for one in tried[9:])
     nearest = sorted(tried[:9], key=lambda one: abs(np.log(one["params"]["lr"] / 0.1)))[:3]
     assert kept == sorted(one["params"]["lr"] for one in nearest)
-    best = search.select(tried, Reading("a"))
+    best = search.select(tried, ProtocolReading("a"))
     assert best["params"]["lr"] == nearest[0]["params"]["lr"]
     assert best["params"]["n_epochs"] == 3
 
@@ -144,7 +144,7 @@ def test_dynamic_models_are_selected_at_the_cover_ratio_of_the_paper():
         return dict.fromkeys("ab", one)
 
     search = searching(figures)
-    best = search.select(try_settings(search, "DKBPRMF", False), Reading("b"))
+    best = search.select(try_settings(search, "DKBPRMF", False), ProtocolReading("b"))
     assert best["figures"]["b"]["cover_ratio"] == pytest.approx(0.69, abs=0.02)
 
 
@@ -159,7 +159,7 @@ def test_the_mean_over_seeds_decides_between_the_best_settings():
     tried = try_settings(search, "BPRMF", True)
     three_best = sorted({one["params"]["lr"] for one in tried})[-3:]
     longest = [one for one in tried if one["params"]["n_epochs"] == 3]
-    assert search.select(longest, Reading("a"))["params"]["lr"] == three_best[0]
+    assert search.select(longest, ProtocolReading("a"))["params"]["lr"] == three_best[0]
 
 
 def test_settings_whose_cover_ratio_depends_on_the_seed_are_not_selected():
@@ -172,7 +172,7 @@ def test_settings_whose_cover_ratio_depends_on_the_seed_are_not_selected():
     search = searching(figures)
     params = {"negatives": 4, "seed": 0}
     tried = [search.trial("DKHRM", params | {"lr": lr}) for lr in (0.5, 0.6, 0.05)]
-    assert search.select(tried, Reading("a"))["params"]["lr"] == 0.05
+    assert search.select(tried, ProtocolReading("a"))["params"]["lr"] == 0.05
 
 
 # ------------------------------------------------------------------ tests

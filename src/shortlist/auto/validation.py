@@ -53,7 +53,7 @@ def hold_out(data: Interactions, seed: int = 0, validation: Validating = "last_b
             f"validation must be one of {', '.join(VALIDATIONS)} or a Split, got {repr(validation)[:80]}; "
             "choose one."
         )
-    return by_time(data) if validation == "by_time" else _last_or_random(data, seed)
+    return hold_out_by_time(data) if validation == "by_time" else _last_or_random(data, seed)
 
 
 def _last_or_random(data: Interactions, seed: int) -> Holdout:
@@ -86,7 +86,7 @@ def last_baskets(data: Interactions, n_folds: int = 1) -> list[Holdout]:
     return folds
 
 
-def by_time(data: Interactions, cut: int | None = None) -> Holdout:
+def hold_out_by_time(data: Interactions, cut: int | None = None) -> Holdout:
     """Hold out each user's first basket at or after a cut, by default at the last fifth of the rows.
 
     Only users with events before the cut are held out. All parts share the ids of `data`.
@@ -128,7 +128,7 @@ def _hold_out_split(data: Interactions, split: Split) -> Holdout:
             f"validation needs at least two users in the split's valid part, got {n}; cut earlier."
         )
     if train.time is not None and valid.time is not None and train.time.max() < valid.time.min():
-        return by_time(data, int(train.time.max()) + 1)
+        return hold_out_by_time(data, int(train.time.max()) + 1)
     return Holdout(train, valid, f"the validation part of the split, {n:,} users")
 
 
@@ -136,7 +136,7 @@ def strict_folds(data: Interactions, n_folds: int) -> list[Holdout]:
     """Hold out by time; every further fold does the same on the events before the cut."""
     folds = []
     for _ in range(n_folds):
-        folds.append(by_time(data))
+        folds.append(hold_out_by_time(data))
         data = folds[-1].history
     return folds
 

@@ -32,7 +32,7 @@ from shortlist.evaluation import (
 )
 from shortlist.models.base import Recommender
 from shortlist.paper import protocol
-from shortlist.paper.experiment import Experiment, Runner, pack
+from shortlist.paper.experiment import Experiment, Runner, pack_values
 from shortlist.paper.protocol import BOUNDARY, EXPECTED_F1, FIXED, LENGTHS, MAX_ITEMS, ORACLE
 
 COVER_RATIO_TOLERANCE = 0.05  # distance from the paper's Cover-Ratio that counts as equal
@@ -265,7 +265,7 @@ def summarize(report: Report) -> dict[str, Any]:
         "ndcg_covered": _none_if_nan(report.mean("ndcg_paper", "covered")),
         "precision_covered": _none_if_nan(report.mean("precision", "covered")),
         "lengths": np.bincount(np.minimum(report.lengths, MAX_ITEMS + 1), minlength=MAX_ITEMS + 2).tolist(),
-        "users": {name: pack(report.values(name)) for name in (*TUNED_METRICS, "length")},
+        "users": {name: pack_values(report.values(name)) for name in (*TUNED_METRICS, "length")},
     }
 
 

@@ -152,13 +152,13 @@ def _read(path: Path) -> dict[str, Any] | None:
     return entry if valid and isinstance(entry.get("seconds"), int | float) else None
 
 
-def pack(values: Doubles) -> str:
+def pack_values(values: Doubles) -> str:
     """(n,) numbers as compressed single-precision text, because plain JSON would be much larger."""
     return base64.b85encode(zlib.compress(np.asarray(values, "<f4").tobytes(), 6)).decode()
 
 
-def unpack(text: str) -> Doubles:
-    """The inverse of `pack`."""
+def unpack_values(text: str) -> Doubles:
+    """The inverse of `pack_values`."""
     raw = zlib.decompressobj().decompress(base64.b85decode(text), MAX_BYTES)
     return np.frombuffer(raw, "<f4").astype(np.float64)
 

@@ -61,7 +61,7 @@ TABLE: dict[str, dict[str, Cells]] = {
 DEFAULT_COVER_RATIO = 0.7  # target on datasets that the paper does not use
 
 
-class Reading(NamedTuple):
+class ProtocolReading(NamedTuple):
     """One way to read the paper's description of its test set."""
 
     name: str
@@ -82,10 +82,13 @@ class Reading(NamedTuple):
         return users[np.diff(history.user_baskets)[users] >= self.min_baskets - 1]
 
 
-READINGS: dict[str, tuple[Reading, ...]] = {
-    "ml-100k": (Reading("all items of the last second"), Reading("single last item", single=True)),
-    "ta-feng": (Reading("all users"), Reading("users with ≥ 3 baskets", min_baskets=3)),
-    "sample": (Reading("all users"), Reading("single last item", single=True)),
+READINGS: dict[str, tuple[ProtocolReading, ...]] = {
+    "ml-100k": (
+        ProtocolReading("all items of the last second"),
+        ProtocolReading("single last item", single=True),
+    ),
+    "ta-feng": (ProtocolReading("all users"), ProtocolReading("users with ≥ 3 baskets", min_baskets=3)),
+    "sample": (ProtocolReading("all users"), ProtocolReading("single last item", single=True)),
 }
 
 

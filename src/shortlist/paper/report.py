@@ -133,7 +133,7 @@ def _figure_rows(rows: list[Row], *names: str) -> list[list[str]]:
     for label, name, metric in figures_of(model):
         metric = None if UNIFORM in names else metric
         paper = f"{printed[metric]:g}" if printed and metric is not None else ""
-        lines.append([title, label, paper, *(cell_text(row, name, metric) for row in rows)])
+        lines.append([title, label, paper, *(variant_cell(row, name, metric) for row in rows)])
     return lines
 
 
@@ -151,7 +151,7 @@ def figures_of(model: str) -> list[tuple[str, str, str | None]]:
     return [*rows, (f"F1 of all users, at most {CAPS[0]}", f"f1_all_{CAPS[0]}", None)]
 
 
-def cell_text(row: Row, name: str, metric: str | None) -> str:
+def variant_cell(row: Row, name: str, metric: str | None) -> str:
     """A figure with its deviation and marks."""
     figure, printed = row["figures"][name], row["paper"]
     digits = 2 if name == "cover_ratio" else 4 if name.startswith("f1") else 3

@@ -16,7 +16,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.kernels.lists import compute_independent_utilities
 from shortlist.paper import protocol
-from shortlist.paper.experiment import Experiment, Runner, pack
+from shortlist.paper.experiment import Experiment, Runner, pack_values
 from shortlist.paper.protocol import (
     BIASES,
     CALIBRATED,
@@ -35,7 +35,7 @@ from shortlist.paper.protocol import (
     TOLERANCE,
     UNIFORM,
     Extension,
-    Reading,
+    ProtocolReading,
 )
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
@@ -47,7 +47,7 @@ DRAW_STREAM = 12  # second seed of the drawn validation users
 
 CUTOFFS = {"f1": ExpectedF1, "ndcg": ExpectedNDCG}
 
-Readings = tuple[Reading, ...] | list[Reading]
+Readings = tuple[ProtocolReading, ...] | list[ProtocolReading]
 Row = dict[str, Any]  # one model, its settings and its lists under one reading
 Params = dict[str, Any]
 Trial = dict[str, Any]  # `params`, and `figures` by name of the reading
@@ -87,7 +87,7 @@ class Outcomes:
     @classmethod
     def of(cls, lists: RankedLists, truth: Interactions, users: Ints) -> "Outcomes":
         """The outcomes of these users; `lists` has one list for each user of a superset, ascending."""
-        lists = take_users(lists, truth, users)
+        lists = take_lists(lists, truth, users)
         at = lists.positions < MAX_LENGTH
         row, position = np.repeat(np.arange(users.size), np.diff(lists.indptr))[at], lists.positions[at]
         pairs = np.unique(truth.user.astype(np.int64) * truth.n_items + truth.item)
@@ -183,7 +183,7 @@ class Outcomes:
         return values | {"long": (lengths > MAX_ITEMS).astype(np.float64)}
 
 
-def take_users(lists: RankedLists, truth: Interactions, users: Ints) -> RankedLists:
+def take_lists(lists: RankedLists, truth: Interactions, users: Ints) -> RankedLists:
     """The lists of these users; `lists` has one list for each user of a superset, ascending."""
     return lists.take(np.searchsorted(truth.users.lookup(lists.users.values), users))
 
@@ -260,7 +260,7 @@ def _figures(outcomes: Outcomes, target: float, is_optimal: bool) -> dict[str, A
 
 # ---------------------------------------------------------------------- search
 @dataclass(frozen=True, eq=False)
-class Search:
+class VariantSearch:
     """Successive halving over random settings, then a search for the paper's Cover-Ratio."""
 
     runner: Runner
@@ -300,7 +300,7 @@ class Search:
             np.mean([each[f"{metric}_at_target"] if is_dynamic else max(each[metric]) for each in figures])
         )
 
-    def select(self, tried: list[Trial], reading: Reading, metric: str = "f1") -> Trial:
+    def select(self, tried: list[Trial], reading: ProtocolReading, metric: str = "f1") -> Trial:
         """The best setting under a reading; for a dynamic model, among those with the paper's Cover-Ratio."""
         if tried[0]["model"] not in protocol.ORIGINAL:
             return self.select_by_mean(tried, [reading])
@@ -385,12 +385,12 @@ class Variants:
         return ValidationUsers(self.runner.experiment, self.seed, self.budget.valid_users)
 
     @cached_property
-    def search(self) -> Search:
+    def search(self) -> VariantSearch:
         """The search for settings."""
-        return Search(self.runner, self.users, self.budget, self.seed)
+        return VariantSearch(self.runner, self.users, self.budget, self.seed)
 
     def run(self) -> dict[str, Any]:
-        """Search, then train the selected settings with every seed."""
+        """VariantSearch, then train the selected settings with every seed."""
         rows = self.paper_rows()
         extended = [row for extension in EXTENSIONS for row in self.extended_rows(extension)]
         self._add_runs([*rows, *extended])
@@ -398,7 +398,7 @@ class Variants:
 
     def paper_rows(self) -> list[Row]:
         """The rows of the paper's models, without their runs."""
-        selected: dict[tuple[str, str, bool, Reading], Trial] = {}
+        selected: dict[tuple[str, str, bool, ProtocolReading], Trial] = {}
         for model in protocol.MODELS:
             for bias in BIASES:
                 tried = self.search.halve(model, {"bias": bias}, SPACES[model], self.budget.n_trials)
@@ -452,7 +452,7 @@ class Variants:
         return self.runner.compute("variant", label, evaluate_rows, self.users, model, params, wanted)
 
 
-def _row(trial: Trial, reading: Reading, names: dict[str, str]) -> Row:
+def _row(trial: Trial, reading: ProtocolReading, names: dict[str, str]) -> Row:
     """One model in one variant: the selected settings, and what they reached on validation."""
     figures, params = trial["figures"][reading.name], trial["params"]
     is_extended = "lists" in names
@@ -472,7 +472,7 @@ def _row(trial: Trial, reading: Reading, names: dict[str, str]) -> Row:
     }
 
 
-Wanted = tuple[Reading, str, dict[str, int] | None]  # a reading, the kind of lists, the N of each metric
+Wanted = tuple[ProtocolReading, str, dict[str, int] | None]  # reading, kind of lists, N of each metric
 
 
 def evaluate_rows(
@@ -502,7 +502,7 @@ def evaluate_rows(
             values = Outcomes.of(cut, truth, tested).values(cut.lengths.astype(np.int64))
         else:
             values = outcomes.values(outcomes.above())
-        rows.append({name: pack(each) for name, each in values.items()})
+        rows.append({name: pack_values(each) for name, each in values.items()})
     return rows
 
 
@@ -511,7 +511,7 @@ def fit_calibrated(
     cover_ratio: float,
     candidates: RankedLists,
     users: ValidationUsers,
-    reading: Reading,
+    reading: ProtocolReading,
     history: Interactions,
 ) -> ExpectedF1 | ExpectedNDCG:
     """A cutoff with calibrated probabilities that has this Cover-Ratio on the validation users."""
@@ -519,5 +519,5 @@ def fit_calibrated(
     kept = np.zeros(truth.n_users, np.bool_)
     kept[drawn] = True
     cutoff: ExpectedF1 | ExpectedNDCG = CUTOFFS[metric](calibration="features", n_candidates=MAX_LENGTH)
-    cutoff.fit(take_users(candidates, truth, drawn), truth.where(kept[truth.user]), history=history)
+    cutoff.fit(take_lists(candidates, truth, drawn), truth.where(kept[truth.user]), history=history)
     return cutoff.with_coverage(cover_ratio)

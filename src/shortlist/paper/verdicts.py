@@ -8,7 +8,7 @@ import numpy as np
 
 from shortlist.evaluation import holm, paired_test
 from shortlist.paper import protocol
-from shortlist.paper.experiment import Pair, bootstrap, covered_means, unpack
+from shortlist.paper.experiment import Pair, bootstrap, covered_means, unpack_values
 from shortlist.paper.protocol import (
     BIASES,
     BOUNDARY,
@@ -410,7 +410,7 @@ def _sd(runs: list[Run], name: str, figure: str) -> float | None:
 
 def user_values(runs: list[Run], name: str, metric: str) -> Doubles:
     """(n_seeds, n_users) the metric of each user."""
-    return np.stack([unpack(run["lists"][name]["users"][metric]) for run in runs])
+    return np.stack([unpack_values(run["lists"][name]["users"][metric]) for run in runs])
 
 
 def user_covered(runs: list[Run], name: str) -> Doubles:
@@ -468,7 +468,7 @@ def summarize_rows(dataset: str, rows: list[Row], originals: list[Row]) -> list[
 
 def stack_runs(row: Row) -> dict[str, Doubles]:
     """By name, (n_seeds, n_users) values."""
-    return {name: np.stack([unpack(run[name]) for run in row["runs"]]) for name in row["runs"][0]}
+    return {name: np.stack([unpack_values(run[name]) for run in row["runs"]]) for name in row["runs"][0]}
 
 
 def _figures(values: dict[str, Doubles]) -> Row:
