@@ -16,8 +16,8 @@ import time
 from machine import RESULTS, describe, save_results
 
 from shortlist.paper import protocol
-from shortlist.paper.runs import Experiment
-from shortlist.paper.search import ValidationUsers, evaluate_trial
+from shortlist.paper.experiment import Experiment
+from shortlist.paper.variants import ValidationUsers, evaluate_trial
 
 DATA, VALID_USERS = "ta-feng", 4000
 SETTINGS = {"lr": 0.1, "reg": 1e-4, "init": 0.1, "bias": False, "n_epochs": 60, "seed": 0}

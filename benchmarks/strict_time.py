@@ -28,14 +28,14 @@ from machine import RESULTS, describe, save_results
 
 import shortlist as sl
 from shortlist.auto.cutoff_choice import choose_cutoff, default_cutoffs
-from shortlist.auto.validation import Holdout, by_time, last_baskets
+from shortlist.auto.validation import Holdout, hold_out_by_time, last_baskets
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve, holm, paired_test
 
 DATASETS = ("online-retail", "ta-feng", "ml-1m", "complete-journey")
 N_CANDIDATES = 50
-SPLITS = {"by_time": by_time, "last_basket": lambda data: last_baskets(data)[0]}
+SPLITS = {"by_time": hold_out_by_time, "last_basket": lambda data: last_baskets(data)[0]}
 
 
 def candidates(model: sl.TwoStage, part: Holdout) -> RankedLists:

@@ -11,7 +11,7 @@ import shortlist as sl
 import shortlist.auto.fit as auto
 from shortlist.auto import search as auto_search
 from shortlist.auto.progress import ProgressDisplay
-from shortlist.auto.validation import by_time, hold_out
+from shortlist.auto.validation import hold_out, hold_out_by_time
 from shortlist.cutoff import FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, DataWarning
@@ -353,7 +353,7 @@ def test_choices_under_strict_time_use_events_before_the_cut_to_learn(few_models
     model = sl.fit(data, budget="quick", models=["Popularity", "PersonalFrequency"], validation="by_time")
     assert "strict time" in model.selection_.validation
     assert model.history_.fingerprint == data.fingerprint  # the final model is fitted on everything
-    held = by_time(data)
+    held = hold_out_by_time(data)
     best = model.selection_.models[0]
     assert best["model"] == "PersonalFrequency"
     truth, later = held.truth, held.later

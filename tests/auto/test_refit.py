@@ -84,10 +84,10 @@ def test_one_event_on_a_new_day_is_enough():
 
 
 def guaranteed():
-    """A model with a promise whose threshold was moved by feedback."""
+    """A model with a guarantee whose threshold was moved by feedback."""
     data = sl.load_dataset("sample")
-    promise = sl.cutoff.Guarantee(min_precision=0.1, confidence=0.9)
-    model = sl.fit(data, models="PersonalFrequency", budget="quick", cutoff=promise)
+    guarantee = sl.cutoff.Guarantee(min_precision=0.1, confidence=0.9)
+    model = sl.fit(data, models="PersonalFrequency", budget="quick", cutoff=guarantee)
     lists = model.recommend(N=10)
     moved = model.cutoff_.update(model.cutoff_.apply(lists), data)
     assert moved.n_updates_ == 1
@@ -102,7 +102,7 @@ def later_events(model, n=200):
     return sl.Interactions.from_frame(known.with_columns(times.cast(pl.Datetime("us"))))
 
 
-def test_a_promise_is_tested_anew_on_the_model_that_is_returned():
+def test_a_guarantee_is_tested_anew_on_the_model_that_is_returned():
     old = guaranteed()
     new = refit(old, later_events(old)).model
     assert new is not None
@@ -112,9 +112,9 @@ def test_a_promise_is_tested_anew_on_the_model_that_is_returned():
     assert new.history_.n_rows == old.history_.n_rows + later_events(old).n_rows
 
 
-def test_a_model_that_can_promise_nothing_is_refused():
+def test_a_model_that_can_guarantee_nothing_is_refused():
     old = guaranteed()
     old.cutoff_.min_precision = 0.999
     result = refit(old, later_events(old))
     assert result.model is None
-    assert result.reason.startswith("the promise cannot be made again")
+    assert result.reason.startswith("the guarantee cannot be given again")

@@ -7,9 +7,8 @@ import polars as pl
 import pytest
 
 import shortlist as sl
-from shortlist.auto import tune
 from shortlist.auto.space import SPACES, Range, default_space, draw
-from shortlist.auto.tune import N_REFERENCES, Study, Trial, read_tuned
+from shortlist.auto.tune import N_REFERENCES, Study, Trial, read_tuned, tune
 from shortlist.errors import ConfigError, DataError, TrainingError
 
 FAST = {"n_factors": 8, "n_epochs": 8, "patience": 8}

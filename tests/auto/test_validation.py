@@ -9,8 +9,8 @@ import shortlist as sl
 from shortlist.auto.validation import (
     HOLD_OUT_ONE_IN,
     build_model,
-    by_time,
     hold_out,
+    hold_out_by_time,
     last_baskets,
     strict_folds,
     validate,
@@ -122,7 +122,7 @@ def test_models_are_built_by_name():
 
 def test_by_time_holds_out_the_first_later_baskets_of_known_users():
     data = sample()
-    held = by_time(data)
+    held = hold_out_by_time(data)
     cut = int(held.later.time.min())
     assert held.history.time.max() < cut
     assert held.history.n_rows + held.later.n_rows == data.n_rows
@@ -154,7 +154,7 @@ def test_strict_candidates_are_those_of_a_model_that_observed_the_days_before():
 
 @pytest.mark.parametrize("name", ["PersonalFrequency", "TIFUKNN", "EASE", "BPRMF", "HRM", "TwoStage"])
 def test_shuffling_events_after_a_time_changes_no_earlier_candidates(name):
-    held = by_time(sample())
+    held = hold_out_by_time(sample())
     middle = int(np.median(held.truth.time[held.truth.indptr[:-1][held.truth.active_users]]))
     rng, later = np.random.default_rng(0), held.later
     after = np.flatnonzero(later.time >= middle)
@@ -201,7 +201,7 @@ def test_invalid_validation_is_refused():
     with pytest.raises(ConfigError, match="validation must be one of last_basket, by_time or a Split"):
         hold_out(sample(), validation="random")
     with pytest.raises(DataError, match="needs timestamps"):
-        by_time(unordered())
+        hold_out_by_time(unordered())
     one = Interactions.from_tuples([("a", "x", 0), ("a", "y", 9), ("b", "y", 0)])
     with pytest.raises(DataError, match="at least two users with events before and after"):
-        by_time(one)
+        hold_out_by_time(one)

@@ -7,28 +7,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from shortlist.core.engine import ThreadEngine
 from shortlist.paper import protocol
-from shortlist.paper.protocol import CAPS, Reading
-from shortlist.paper.runs import Calls, pack
-from shortlist.paper.search import Search
-from shortlist.paper.variants import (
+from shortlist.paper.experiment import Runner, pack_values
+from shortlist.paper.protocol import (
     CALIBRATED,
-    COMBINATIONS,
+    CAPS,
     EXTENSIONS,
     FIXED_N,
     LEARNED,
-    OWN,
+    OPTIMAL,
     Extension,
-    ExtensionRuns,
-    best_count,
-    count_extended_cells,
-    list_extended_cells,
-    summarize_extensions,
+    ProtocolReading,
 )
+from shortlist.paper.report import best_count, list_cells
+from shortlist.paper.variants import VariantBudget, Variants, VariantSearch
+from shortlist.paper.verdicts import COMBINATIONS, count_cells, summarize_variants
 
-TERMS = Extension("DKHRM", (LEARNED, *OWN, *CALIBRATED), has_terms=True)
-F1_BOUNDARY = next(iter(OWN))
+TERMS = Extension("DKHRM", (LEARNED, *OPTIMAL, *CALIBRATED), has_terms=True)
+F1_BOUNDARY = next(iter(OPTIMAL))
 
 
 # ------------------------------------------------------------------ search
@@ -37,18 +33,24 @@ def test_repeat_term_is_searched_only_where_seen_items_stay():
     assert "repeat_decay" not in TERMS.space(False)
     assert TERMS.name(True) == "repeat and trend terms"
     assert TERMS.name(False) == "trend term"
-    plain = Extension("DKBPRMF", tuple(OWN))
+    plain = Extension("DKBPRMF", tuple(OPTIMAL))
     assert plain.name(True) == ""
     assert "trend_half_life" not in plain.space(True)
 
 
 def extension_runs(figures, name="ta-feng"):
-    """Extensions whose trials are looked up in a function of the parameters."""
-    users = SimpleNamespace(readings=(Reading("a"), Reading("b")))
-    calls = Calls(SimpleNamespace(name=name, filter_seen=False), ThreadEngine(), 1)
-    search = Search(calls, users, None, {}, 9, (1, 3), 4, 4, 0)
-    object.__setattr__(search, "trial", lambda model, params: {"params": params, "figures": figures(params)})
-    return ExtensionRuns(calls, search, None, users, {}, range(2))
+    """Variants whose trials are looked up in a function of the parameters."""
+    budget = VariantBudget(epochs=(1, 3), cover_steps=4, n_factors=4, n_extended=9)
+    variants = Variants(Runner(SimpleNamespace(name=name, filter_seen=False), None), budget, 0, 2)
+    users = SimpleNamespace(readings=(ProtocolReading("a"), ProtocolReading("b")))
+    search = VariantSearch(variants.runner, users, budget, 0)
+    object.__setattr__(
+        search,
+        "trial",
+        lambda model, params: {"model": model, "params": params, "figures": figures(params)},
+    )
+    variants.__dict__.update(users=users, search=search)
+    return variants
 
 
 def test_all_readings_and_lists_share_the_setting_with_the_best_mean():
@@ -64,11 +66,11 @@ def test_all_readings_and_lists_share_the_setting_with_the_best_mean():
         return {name: found | {"f1_at_target": score[name]} for name in "ab"}
 
     runs = extension_runs(figures)
-    rows = runs._select(TERMS)
+    rows = runs.extended_rows(TERMS)
     assert [(row["reading"], row["lists"]) for row in rows] == [
         (reading, lists) for reading in "ab" for lists in TERMS.lists
     ]
-    tried = runs.search.halve("DKHRM", {"boundary": "expected_f1"}, TERMS.space(True))
+    tried = runs.search.halve("DKHRM", {"boundary": "expected_f1"}, TERMS.space(True), 9)
     assert {row["params"]["lr"] for row in rows} == {max(one["params"]["lr"] for one in tried)}
     for row in rows:
         assert row["params"]["boundary"] == ("learned" if row["lists"] == LEARNED else "expected_f1")
@@ -84,7 +86,7 @@ def test_top_n_models_keep_the_best_n_of_each_metric():
         f1[2], ndcg[6] = params["lr"], params["lr"]
         return {name: {"f1": f1.tolist(), "ndcg": ndcg.tolist()} for name in "ab"}
 
-    rows = extension_runs(figures)._select(Extension("HRM", (FIXED_N,), has_terms=True))
+    rows = extension_runs(figures).extended_rows(Extension("HRM", (FIXED_N,), has_terms=True))
     assert [row["N"] for row in rows] == [{"f1": 3, "ndcg": 7}] * 2
 
 
@@ -106,6 +108,7 @@ def extended_row(model, extension, lists, f1, ndcg):
         "model": model, "bias": True, "reading": "r",
         "extension": extension, "lists": lists, "params": params,
         "figures": {name: {"mean": value} for name, value in figures.items()},
+        "paper": {"f1": 0.05, "ndcg": 0.1},
     }  # fmt: skip
 
 
@@ -113,7 +116,7 @@ def test_extended_rows_stand_for_their_models():
     paper = [paper_row(model, 0.06, 0.2) for model in ("BPRMF", "LogMF", "CRRMF")]
     paper += [paper_row(model, 0.0, 0.0) for model in ("HRM", "DKBPRMF", "DKHRM")]
     extended = [extended_row("HRM", "trend term", FIXED_N, 0.05, 0.0996)]
-    for lists, metric in (OWN | CALIBRATED).items():
+    for lists, metric in (OPTIMAL | CALIBRATED).items():
         is_calibrated = lists in CALIBRATED
         extended += [
             extended_row(
@@ -122,7 +125,8 @@ def test_extended_rows_stand_for_their_models():
             extended_row("DKHRM", "", lists, 0.0, 0.0),
             extended_row("DKHRM", "trend term", lists, 0.06, 0.02 if metric == "f1" else 0.3),
         ]
-    cells = [one for one in count_extended_cells(paper, extended, ["r"]) if one["bias"]]
+    counts = [count_cells(paper, ["r"], extended, combination) for combination in COMBINATIONS]
+    cells = [one for each in counts for one in each if one["bias"]]
     found = {(one["combination"], one["own_N"], one["cap"]): one for one in cells}
     own, calibrated = (one.name for one in COMBINATIONS)
     assert len(cells) == len(COMBINATIONS) * 4
@@ -134,7 +138,7 @@ def test_extended_rows_stand_for_their_models():
     assert found[calibrated, True, 100]["reached"] == 12
     assert best_count(cells, 20) == "11 of 12"
     assert best_count(cells, 100) == "12 of 12"
-    assert len(list_extended_cells({"cells": cells})) == len(cells) / 2
+    assert len(list_cells(cells)) == len(cells) / 2
 
 
 def test_dynamic_rows_are_tested_against_the_model_with_the_same_terms():
@@ -143,7 +147,7 @@ def test_dynamic_rows_are_tested_against_the_model_with_the_same_terms():
     dynamic |= {"covered": np.ones(200), "long": np.zeros(200)}
 
     def row(model, bias, terms, values, **names):
-        runs = [{name: pack(one) for name, one in values.items()}] * 2
+        runs = [{name: pack_values(one) for name, one in values.items()}] * 2
         params = {"trend_half_life": 1.0} if terms else {}
         return {"model": model, "bias": bias, "reading": "r", "params": params, "runs": runs, **names}
 
@@ -157,7 +161,7 @@ def test_dynamic_rows_are_tested_against_the_model_with_the_same_terms():
         row("DKHRM", False, False, dynamic, extension="", lists=F1_BOUNDARY),
         row("DKHRM", True, True, dynamic, extension="trend term", lists=F1_BOUNDARY),
     ]
-    found = summarize_extensions({"readings": ["r"], "rows": []}, paper_runs, extended, "sample")
+    found = summarize_variants("sample", ["r"], paper_runs, extended)["extended"]
     differences = [one["tests"]["f1_20"]["difference"] for one in found["rows"] if "tests" in one]
     assert differences == pytest.approx([0.195, -0.105], abs=0.002)
     assert all(0 < one["p"] <= one["p_holm"] for r in found["rows"] for one in r.get("tests", {}).values())

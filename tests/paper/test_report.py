@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from shortlist.paper.report import format_difference, markdown_table, render_reproduction, significance_mark
+from shortlist.paper.report import (
+    format_difference,
+    markdown_table,
+    render_reproduction,
+    significance_mark,
+    variants_markdown,
+)
 from shortlist.paper.verdicts import verdicts
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -25,6 +31,8 @@ def test_stored_pages_match_stored_results(name):
     page = (RESULTS / name / "report.html").read_text(encoding="utf-8")
     assert render_reproduction(results, machine) == page
     assert markdown_table(results) == (RESULTS / name / "table.md").read_text(encoding="utf-8")
+    stored = json.loads((RESULTS / name / "variants.json").read_text(encoding="utf-8"))
+    assert variants_markdown(stored) == (RESULTS / name / "variants.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

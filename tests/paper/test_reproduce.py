@@ -10,14 +10,15 @@ import pytest
 
 from shortlist.cli import main
 from shortlist.errors import ConfigError
-from shortlist.paper import protocol, runs, variants
+from shortlist.paper import claims, protocol
 from shortlist.paper import reproduce as module
 from shortlist.paper import verdicts as findings
+from shortlist.paper.claims import FULL, QUICK, Budget
+from shortlist.paper.experiment import Experiment, Runner, pack_values, unpack_values
+from shortlist.paper.protocol import COVERED, FAILS, HOLDS
 from shortlist.paper.report import table1_cells
-from shortlist.paper.reproduce import FULL, QUICK, Budget, reproduce
-from shortlist.paper.runs import Experiment, ResultCache, pack, unpack
-from shortlist.paper.variants import FULL_VARIANTS, QUICK_VARIANTS
-from shortlist.paper.verdicts import COVERED, FAILS, HOLDS
+from shortlist.paper.reproduce import reproduce
+from shortlist.paper.variants import FULL_VARIANTS, QUICK_VARIANTS, VariantBudget
 
 TINY = Budget(
     n_trials=1,
@@ -64,7 +65,7 @@ def test_figures_of_one_list_are_consistent(done):
     for result in results:
         for row in result["lists"].values():
             assert row["f1"] == pytest.approx((row["f1_covered"] or 0) * row["cover_ratio"])
-            assert row["f1"] == pytest.approx(unpack(row["users"]["f1"]).mean(), abs=1e-6)
+            assert row["f1"] == pytest.approx(unpack_values(row["users"]["f1"]).mean(), abs=1e-6)
             assert row["f1"] <= result["lists"]["oracle"]["f1"] + 1e-12
 
 
@@ -89,7 +90,7 @@ def test_interrupted_run_resumes_with_identical_results(done, tmp_path):
 def test_finished_run_computes_nothing_again(done, monkeypatch):
     place, _ = done
     before = {name: (place / name).read_bytes() for name in FILES}
-    monkeypatch.setattr(module.runs, "run", lambda *_: pytest.fail("ran again"))
+    monkeypatch.setattr(claims, "run", lambda *_: pytest.fail("ran again"))
     reproduce("sample", out=place, n_seeds=2, budget=TINY, n_jobs=1)
     assert {name: (place / name).read_bytes() for name in FILES} == before
 
@@ -128,7 +129,7 @@ def test_table_cells_show_the_papers_numbers():
 def test_strictness_search_approaches_the_target():
     experiment = Experiment.load("sample", 150)
     params = {"n_factors": 8, "n_epochs": 5, "t": 1.0, "boundary": "learned"}
-    found = runs.strictness(experiment, "DKBPRMF", params, 0.6, 6)
+    found = claims.strictness(experiment, "DKBPRMF", params, 0.6, 6)
     covers = [one["cover_ratio"] for one in sorted(found["tried"], key=lambda one: one["negatives"])]
     assert covers[0] >= covers[-1]
     assert abs(found["cover_ratio"] - 0.6) == min(abs(cover - 0.6) for cover in covers)
@@ -147,37 +148,37 @@ def test_command_line_prints_verdicts(tmp_path, capsys, monkeypatch):
     given = {}
 
     def fake_reproduce(dataset, **settings):
-        given.update(settings, dataset=dataset)
+        given[type(settings["budget"])] = settings | {"dataset": dataset}
         settings["progress"]("one result")
-        return {"datasets": {"sample": {"verdicts": [verdict]}}}
-
-    def fake_variants(names, out, n_seeds, seed, n_jobs, budget, progress, engine):
+        if isinstance(settings["budget"], Budget):
+            return {"datasets": {"sample": {"verdicts": [verdict]}}}
         cells = [{"reading": "r", "bias": True, "own_N": False, "cap": 20, "reached": 1, "cells": 2}]
-        given.update(names=names, variants=budget)
         extended = {"cells": [one | {"combination": "c", "own_N": True} for one in cells]}
         return {"datasets": {"sample": {"cells": cells, "extended": extended}}}
 
     monkeypatch.setattr(module, "reproduce", fake_reproduce)
-    monkeypatch.setattr(variants, "reproduce_variants", fake_variants)
     assert main(["reproduce", "--dataset", "sample", "--quick", "--out", str(tmp_path), "--json"]) == 0
     out, err = capsys.readouterr()
     found = json.loads(out)["sample"]
     assert found["verdicts"] == [verdict]
     assert found["cells"][0]["reached"] == 1
     assert found["extended_cells"][0]["combination"] == "c"
-    assert (given["names"], given["variants"]) == (("sample",), QUICK_VARIANTS)
     assert "one result" in err
-    assert (given["dataset"], given["budget"], given["n_seeds"]) == ("sample", QUICK, 2)
+    for budget in (QUICK, QUICK_VARIANTS):
+        settings = given[type(budget)]
+        assert (settings["dataset"], settings["budget"], settings["n_seeds"]) == ("sample", budget, 2)
     assert main(["reproduce", "--dataset", "sample", "--out", str(tmp_path), "--trials", "3"]) == 0
     assert "K beats N." in capsys.readouterr().out
-    assert (given["budget"], given["n_seeds"]) == (replace(FULL, n_trials=3), 5)
-    assert given["variants"] == replace(FULL_VARIANTS, n_trials=3)
+    for budget in (FULL, FULL_VARIANTS):
+        settings = given[type(budget)]
+        assert (settings["budget"], settings["n_seeds"]) == (replace(budget, n_trials=3), 5)
     given.clear()
     assert main(["reproduce", "--dataset", "ml-100k", "--part", "variants", "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "r, with item biases, one N or setting, at most 20" in out
     assert "c; r, with item biases, at most 20" in out
-    assert given == {"names": ("ml-100k",), "variants": FULL_VARIANTS}
+    assert list(given) == [VariantBudget]
+    assert (given[VariantBudget]["dataset"], given[VariantBudget]["budget"]) == ("ml-100k", FULL_VARIANTS)
 
 
 def test_unknown_dataset_raises(tmp_path):
@@ -191,7 +192,9 @@ def runs_of(**lists):
     return [
         {
             "lists": {
-                name: {"users": {"f1": pack(np.array(f1)), "length": pack(np.array(length, float))}}
+                name: {
+                    "users": {"f1": pack_values(np.array(f1)), "length": pack_values(np.array(length, float))}
+                }
                 for name, (f1, length) in lists.items()
             }
         }
@@ -216,21 +219,21 @@ def test_columns_are_tested_with_the_means_of_the_table():
 
 
 def test_results_are_computed_once_and_damaged_files_again(tmp_path):
-    cache, calls = ResultCache(tmp_path), []
+    runner, calls = Runner(Experiment.load("sample", 50), tmp_path), []
 
-    def compute():
-        calls.append(1)
+    def compute(experiment, seed):
+        calls.append(seed)
         return {"a": (1, 2.5)}
 
     for _ in range(2):
-        assert cache.get("run", {"seed": 1}, compute, "run") == {"a": [1, 2.5]}
+        assert runner.compute("run", "run", compute, 1) == {"a": [1, 2.5]}
     assert len(calls) == 1
-    cache.path("run", {"seed": 1}).write_text("{")
-    cache.get("run", {"seed": 1}, compute, "run")
-    cache.get("run", {"seed": 2}, compute, "run")
+    runner.path("run", [1]).write_text("{")
+    runner.compute("run", "run", compute, 1)
+    runner.compute("run", "run", compute, 2)
     assert len(calls) == 3
 
 
 def test_pack_and_unpack_are_inverse():
     values = np.linspace(0, 1, 11)
-    assert unpack(pack(values)) == pytest.approx(values, abs=1e-7)
+    assert unpack_values(pack_values(values)) == pytest.approx(values, abs=1e-7)

@@ -8,31 +8,14 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.core.engine import ThreadEngine
 from shortlist.evaluation import evaluate
 from shortlist.paper import protocol
-from shortlist.paper import variants as extensions
 from shortlist.paper import variants as module
-from shortlist.paper.protocol import (
-    Outcomes,
-    Reading,
-    covered_mean,
-    draw_like,
-    read_truth,
-    users_to_test,
-)
-from shortlist.paper.runs import Calls
-from shortlist.paper.search import Search
-from shortlist.paper.variants import (
-    EXTENSIONS,
-    LEARNED,
-    OWN,
-    VariantBudget,
-    bootstrap,
-    cell,
-    count_cells,
-    reproduce_variants,
-)
+from shortlist.paper.experiment import Runner, bootstrap
+from shortlist.paper.protocol import EXTENSIONS, LEARNED, OPTIMAL, SPACES, ProtocolReading
+from shortlist.paper.reproduce import reproduce
+from shortlist.paper.variants import Outcomes, VariantBudget, VariantSearch, draw_like
+from shortlist.paper.verdicts import cell, count_cells
 
 TINY = VariantBudget(
     n_trials=3, epochs=(1, 2), cover_steps=1, valid_users=80, users=120, n_factors=8, n_extended=2
@@ -42,7 +25,7 @@ TINY = VariantBudget(
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     place = tmp_path_factory.mktemp("variants")
-    results = reproduce_variants(["sample"], place, 2, 0, 2, TINY)
+    results = reproduce("sample", out=place, n_seeds=2, n_jobs=2, budget=TINY)
     return place, results["datasets"]["sample"]
 
 
@@ -69,10 +52,9 @@ def test_outcomes_agree_with_the_evaluator(lists):
     cut = sl.cutoff.Boundary().apply(found)
     assert lengths.tolist() == np.minimum(cut.lengths, 20).tolist()
     report = evaluate(cut.head(20), split.test)
-    assert covered_mean(outcomes.f1(lengths), lengths) == pytest.approx(report.mean("f1", "covered"))
-    assert covered_mean(outcomes.ndcg(lengths), lengths) == pytest.approx(
-        report.mean("ndcg_paper", "covered")
-    )
+    means = outcomes.covered(lengths)
+    assert means["f1"] == pytest.approx(report.mean("f1", "covered"))
+    assert means["ndcg"] == pytest.approx(report.mean("ndcg_paper", "covered"))
 
 
 def test_outcomes_of_some_users_are_their_rows(lists):
@@ -92,16 +74,16 @@ def test_shift_covers_the_wanted_share(lists, share):
 
 def test_single_last_item_is_the_last_row_of_each_user(lists):
     truth = lists[0].test
-    last = read_truth(truth, Reading("x", single=True))
+    last = ProtocolReading("x", single=True).truth(truth)
     assert last.n_rows == truth.active_users.size
     expected = [truth.item[truth.indptr[user + 1] - 1] for user in truth.active_users]
     assert last.item.tolist() == expected
-    assert read_truth(truth, Reading("x")) is truth
+    assert ProtocolReading("x").truth(truth) is truth
 
 
 def test_users_have_enough_baskets(lists):
     split = lists[0]
-    users = users_to_test(split.train_valid, split.test, Reading("x", min_baskets=6))
+    users = ProtocolReading("x", min_baskets=6).users(split.train_valid, split.test)
     n_baskets = np.diff(split.data.user_baskets)
     assert users.tolist() == [u for u in split.test.active_users if n_baskets[u] >= 6]
 
@@ -121,11 +103,19 @@ def test_drawn_users_have_histories_like_the_tested_ones():
 # ------------------------------------------------------------------ search
 def searching(figures):
     """A search whose trials are looked up in a function of the parameters."""
-    users = SimpleNamespace(readings=(Reading("a"), Reading("b")))
-    calls = Calls(SimpleNamespace(name="ta-feng"), ThreadEngine(), 1)
-    search = Search(calls, users, None, {}, 9, (1, 3), 4, 4, 0)
-    object.__setattr__(search, "trial", lambda model, params: {"params": params, "figures": figures(params)})
+    users = SimpleNamespace(readings=(ProtocolReading("a"), ProtocolReading("b")))
+    budget = VariantBudget(n_trials=9, epochs=(1, 3), cover_steps=4, n_factors=4)
+    search = VariantSearch(Runner(SimpleNamespace(name="ta-feng"), None), users, budget, 0)
+    object.__setattr__(
+        search,
+        "trial",
+        lambda model, params: {"model": model, "params": params, "figures": figures(params)},
+    )
     return search
+
+
+def try_settings(search, model, bias):
+    return search.halve(model, {"bias": bias}, SPACES[model], search.budget.n_trials)
 
 
 def test_a_third_of_the_trials_trains_for_longer_and_the_best_is_selected():
@@ -134,12 +124,12 @@ def test_a_third_of_the_trials_trains_for_longer_and_the_best_is_selected():
         return {name: {"f1": [score], "ndcg": [score]} for name in "ab"}
 
     search = searching(figures)
-    tried = search.run("BPRMF", True)
+    tried = try_settings(search, "BPRMF", True)
     assert [one["params"]["n_epochs"] for one in tried] == [1] * 9 + [3] * 3
     kept = sorted(one["params"]["lr"] for one in tried[9:])
     nearest = sorted(tried[:9], key=lambda one: abs(np.log(one["params"]["lr"] / 0.1)))[:3]
     assert kept == sorted(one["params"]["lr"] for one in nearest)
-    best = search.select("BPRMF", tried, Reading("a"))
+    best = search.select(tried, ProtocolReading("a"))
     assert best["params"]["lr"] == nearest[0]["params"]["lr"]
     assert best["params"]["n_epochs"] == 3
 
@@ -154,7 +144,7 @@ def test_dynamic_models_are_selected_at_the_cover_ratio_of_the_paper():
         return dict.fromkeys("ab", one)
 
     search = searching(figures)
-    best = search.select("DKBPRMF", search.run("DKBPRMF", False), Reading("b"))
+    best = search.select(try_settings(search, "DKBPRMF", False), ProtocolReading("b"))
     assert best["figures"]["b"]["cover_ratio"] == pytest.approx(0.69, abs=0.02)
 
 
@@ -166,10 +156,10 @@ def test_the_mean_over_seeds_decides_between_the_best_settings():
         return {name: {"f1": [score], "ndcg": [score]} for name in "ab"}
 
     search = searching(figures)
-    tried = search.run("BPRMF", True)
+    tried = try_settings(search, "BPRMF", True)
     three_best = sorted({one["params"]["lr"] for one in tried})[-3:]
     longest = [one for one in tried if one["params"]["n_epochs"] == 3]
-    assert search.select("BPRMF", longest, Reading("a"))["params"]["lr"] == three_best[0]
+    assert search.select(longest, ProtocolReading("a"))["params"]["lr"] == three_best[0]
 
 
 def test_settings_whose_cover_ratio_depends_on_the_seed_are_not_selected():
@@ -182,7 +172,7 @@ def test_settings_whose_cover_ratio_depends_on_the_seed_are_not_selected():
     search = searching(figures)
     params = {"negatives": 4, "seed": 0}
     tried = [search.trial("DKHRM", params | {"lr": lr}) for lr in (0.5, 0.6, 0.05)]
-    assert search.select("DKHRM", tried, Reading("a"))["params"]["lr"] == 0.05
+    assert search.select(tried, ProtocolReading("a"))["params"]["lr"] == 0.05
 
 
 # ------------------------------------------------------------------ tests
@@ -253,7 +243,7 @@ def test_every_extension_has_a_row_in_every_reading(done):
     names = [(row["model"], row["extension"], row["lists"], row["reading"]) for row in found["rows"]]
     assert len(set(names)) == len(names) == 2 * sum(len(one.lists) for one in EXTENSIONS)
     for row in found["rows"]:
-        own = row["lists"] in OWN
+        own = row["lists"] in OPTIMAL
         assert (row["params"].get("boundary") == "learned") == (row["lists"] == LEARNED)
         assert ("trend_half_life" in row["params"]) == ("trend" in row["extension"])
         if own:  # users are ranked, so the wanted share is covered exactly
@@ -282,13 +272,13 @@ def test_interrupted_run_resumes_with_identical_results(done, tmp_path, monkeypa
     for path in files[::2]:
         shutil.copy(path, tmp_path / "cache")
     lines = []
-    reproduce_variants(["sample"], tmp_path, 2, 0, 1, TINY, lines.append)
+    reproduce("sample", out=tmp_path, n_seeds=2, n_jobs=1, budget=TINY, progress=lines.append)
     assert len(lines) == len(files) - len(files[::2])
     same = [
         {**one, "datasets": {"sample": {**one["datasets"]["sample"], "seconds_of_runs": 0}}}
         for one in (json.loads((folder / "variants.json").read_text()) for folder in (place, tmp_path))
     ]
     assert same[0] == same[1]
-    monkeypatch.setattr(module, "evaluate_run", lambda *_: pytest.fail("ran again"))
-    monkeypatch.setattr(extensions, "evaluate_extension", lambda *_: pytest.fail("ran again"))
-    reproduce_variants(["sample"], tmp_path, 2, 0, 1, TINY)
+    monkeypatch.setattr(module, "evaluate_rows", lambda *_: pytest.fail("ran again"))
+    monkeypatch.setattr(module, "evaluate_trial", lambda *_: pytest.fail("ran again"))
+    reproduce("sample", out=tmp_path, n_seeds=2, n_jobs=1, budget=TINY)

@@ -2,10 +2,8 @@
 
 import pytest
 
+from shortlist.paper.protocol import COVERED, FAILS, HOLDS
 from shortlist.paper.verdicts import (
-    COVERED,
-    FAILS,
-    HOLDS,
     above,
     below,
     peaks_inside,

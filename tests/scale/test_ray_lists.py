@@ -9,8 +9,8 @@ import pytest
 import shortlist as sl
 from shortlist.core.engine import Fixed, ThreadEngine
 from shortlist.errors import ConfigError
-from shortlist.paper import runs
-from shortlist.paper.runs import Calls, Experiment, ResultCache
+from shortlist.paper.claims import run as run_model
+from shortlist.paper.experiment import Experiment, Runner
 from tests.models.cases import crowd, fit, model
 from tests.scale.cluster import kill_worker, needs_ray
 
@@ -99,14 +99,12 @@ def test_runs_of_the_paper_are_those_of_one_process(cluster, tmp_path):
     params = {"n_factors": 8, "n_epochs": 3, "seed": 1}
     found = {}
     for name, engine in (("one", ThreadEngine()), ("other", sl.RayEngine())):
-        calls, cache = Calls(experiment, engine, 1), ResultCache(tmp_path / name)
+        runner = Runner(experiment, tmp_path / name, engine)
 
-        def run(model, calls=calls, cache=cache):
-            return cache.get(
-                "run", {"model": model}, lambda: calls.compute(runs.run, model, params, 10), model
-            )
+        def run(model, runner=runner):
+            return runner.compute("run", model, run_model, model, params, 10)
 
-        found[name] = calls.map(run, ["BPRMF", "DKBPRMF"])
+        found[name] = runner.map(run, [("BPRMF",), ("DKBPRMF",)])
     assert found["one"] == found["other"]
 
 

@@ -163,7 +163,7 @@ def choose_cutoff(
     if cutoffs is None:
         cutoffs = default_cutoffs(probabilities=lists.probabilities is not None, metric=metric)
     given: object = cutoffs
-    if not isinstance(given, Mapping) or not all(isinstance(one, Cutoff) for one in given.values()):
+    if not isinstance(given, Mapping) or not all(isinstance(cutoff, Cutoff) for cutoff in given.values()):
         raise ConfigError(
             f"cutoffs must be a dictionary from names to unfitted cutoffs, got a {type(cutoffs).__name__}; "
             "pass {'expected F1': sl.cutoff.ExpectedF1()}."
@@ -178,10 +178,10 @@ def choose_cutoff(
         )
     by_user = cross_validate_all(cutoffs, lists, truth, history, metric)
     scores = {name: float(values.mean()) for name, values in by_user.items()}
-    names = sorted(by_user, key=lambda one: one == FIXED)  # the default is the first that is not a fixed N
-    name = names[choose_by_standard_error([by_user[one] for one in names])]
+    names = sorted(by_user, key=lambda name: name == FIXED)  # the default is the first that is not a fixed N
+    name = names[choose_by_standard_error([by_user[name] for name in names])]
     if scores[name] <= scores.get(FIXED, -np.inf):
-        name = max(scores, key=lambda one: (scores[one], one == FIXED))
+        name = max(scores, key=lambda name: (scores[name], name == FIXED))
     fitted = cutoffs[name].clone().fit(lists, truth, history=history)
     return CutoffChoice(name, fitted, scores, explain_choice(name, scores, names[0]), metric)
 
@@ -195,7 +195,7 @@ def explain_choice(name: str, scores: Mapping[str, float], default: str) -> str:
     if fixed is not None:
         gain = f"{scores[name] / fixed - 1:+.1%} over" if fixed else "the score is 0 for"
         reason = f"{gain} the best fixed N, on users it was not fitted on"
-    best = max(scores, key=lambda one: scores[one])
+    best = max(scores, key=lambda name: scores[name])
     if scores[best] > scores[name]:
         reason += (
             f"; {best!r} scores {scores[best]:.4f}, but its lead over the default, {default!r}, is within "
@@ -223,7 +223,7 @@ def cross_validate_all(
     metric: str,
 ) -> dict[str, Doubles]:
     """The same for several cutoffs, by name."""
-    halves = [np.arange(part, len(lists), 2) for part in (0, 1)]
+    halves = [np.arange(first, len(lists), 2) for first in (0, 1)]
     scores: dict[str, Doubles] = {}
     for fitting, scoring in (halves, halves[::-1]):
         fitted = fit_cutoffs(cutoffs.values(), lists.take(fitting), truth, history)
@@ -231,7 +231,6 @@ def cross_validate_all(
         for name, cutoff in zip(cutoffs, fitted, strict=True):
             report: Report = evaluate(cutoff.apply(others, history=history), truth)
             row = IdMap(report.user_ids).lookup(others.users.values)
-            known = row[row >= 0]
-            found = scores.setdefault(name, np.zeros(report.n_users))
-            found[known] = report.values(metric)[known]
+            row = row[row >= 0]
+            scores.setdefault(name, np.zeros(report.n_users))[row] = report.values(metric)[row]
     return scores

@@ -1,4 +1,4 @@
-"""fit: select a model, its settings and a cutoff on validation data, then refit on everything."""
+"""fit: select a model, its settings and a cutoff on validation data; refit: do so again on newer data."""
 
 from collections.abc import Callable, Iterable
 from copy import copy
@@ -15,7 +15,8 @@ from shortlist.auto.validation import (
     Validating,
     Validation,
     build_model,
-    fit_model,
+    count_strata,
+    draw_strata,
     hold_out,
 )
 from shortlist.core.engine import Engine, check_engine
@@ -27,130 +28,19 @@ from shortlist.data.items import Items
 from shortlist.errors import ConfigError, DataError, InfeasibleError
 from shortlist.evaluation import evaluate
 from shortlist.evaluation.comparison import paired_test
+from shortlist.kernels.replay import DAY
 from shortlist.models.base import ContentRecommender, Recommender
 from shortlist.models.selection import METRIC_NAMES, SelectionReport
 from shortlist.models.strict_time import evaluate_over_time
 from shortlist.recommend.request import warn_if_all_empty
-from shortlist.types import Bools, Doubles, Ints, Longs
-
-KEPT_BACK = 0.3  # share of the users with held-out interactions on whom the promise is tested
-MAX_KEPT_BACK = 0.6  # the same within one stratum
-STRATA = np.array([1, 2, 3, 5, 9])  # shortest history of each stratum, in baskets
-
-
-class KeptBack(NamedTuple):
-    """The data without what the promise is tested on."""
-
-    selection: Holdout  # for models and settings: users who are not kept back
-    tested: Holdout  # training data of the deployed model, and what the kept-back users did next
-
-
-def keep_back(data: Interactions, holdout: Holdout, seed: int) -> KeptBack:
-    """Keep back some of the held-out users: no model trains, tunes or stops early on their truth.
-
-    Under strict time, the deployed model learns from the history alone and observes everything later.
-    """
-    users = holdout.truth.active_users
-    kept = draw_like_served(np.diff(data.user_baskets), np.diff(holdout.history.user_baskets), users, seed)
-    if kept.size < 2 or users.size - kept.size < 2:
-        raise DataError(
-            f"a guarantee needs at least two users to test it on and two others, got {users.size} users with "
-            "held-out interactions; add more data, or pass another cutoff."
-        )
-    is_kept = np.zeros(data.n_users, np.bool_)
-    is_kept[kept] = True
-    known = in_history(data, holdout.history)
-    truth = holdout.truth
-    others = truth.where(~is_kept[truth.user])
-    training = holdout.history if holdout.later is not None else data.where(known | ~is_kept[data.user])
-    n_kept, n_others = kept.size, others.active_users.size
-    return KeptBack(
-        Holdout(
-            holdout.history,
-            others,
-            f"{holdout.description}, of which {n_kept:,} are kept back to test the guarantee and "
-            f"{n_others:,} select the model",
-            holdout.later,
-        ),
-        Holdout(
-            training,
-            truth.where(is_kept[truth.user]),
-            f"{n_kept:,} users who were kept back",
-            holdout.later,
-        ),
-    )
-
-
-def draw_like_served(n_baskets: Longs, n_history: Longs, users: Ints, seed: int) -> Ints:
-    """Users drawn so that their histories are as long as those of the users who will come back.
-
-    n_baskets: (n_users,) baskets of each user now, which is the history that lists will be made from.
-    n_history: (n_users,) baskets of each user's history when tested. `users` can be tested.
-    """
-    weights = _weight_of_strata(n_baskets)
-    stratum = _stratum(n_history[users])
-    available = np.bincount(stratum, minlength=STRATA.size)
-    weights = np.where(available > 0, weights, 0.0)
-    if not weights.sum():
-        weights = available.astype(np.float64)
-    shares = weights / weights.sum()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        limits = np.where(shares > 0, MAX_KEPT_BACK * available / shares, np.inf)
-    n = min(KEPT_BACK * users.size, float(limits.min()))
-    wanted = np.minimum(np.round(n * shares).astype(np.int64), available)
-    shuffled = np.random.default_rng([seed, users.size]).permutation(users.size)
-    parts = [shuffled[stratum[shuffled] == s][: wanted[s]] for s in range(STRATA.size)]
-    return np.sort(users[np.concatenate(parts)])
-
-
-def _weight_of_strata(n_baskets: Longs) -> Doubles:
-    """(n_strata,) expected number of users per stratum who come back: users times their rate of return."""
-    counts = np.bincount(n_baskets[n_baskets > 0])
-    at_least = np.cumsum(counts[::-1])[::-1]  # users with at least so many baskets
-    later = np.append(at_least[1:], 0)
-    returns = counts * later / np.maximum(at_least, 1)
-    weights = np.zeros(STRATA.size)
-    np.add.at(weights, _stratum(np.arange(1, counts.size)), returns[1:])
-    return weights
-
-
-def _stratum(n_baskets: Longs) -> Longs:
-    return np.maximum(np.searchsorted(STRATA, n_baskets, side="right") - 1, 0)
-
-
-def in_history(data: Interactions, history: Interactions) -> Bools:
-    """(n_rows,) whether a row of the data is in the history, which has the same ids."""
-    position = np.arange(data.n_rows) - data.indptr[data.user]
-    first: Bools = position < np.diff(history.indptr)[data.user]
-    if np.array_equal(data.item[first], history.item):  # histories are the first rows of their users
-        return first
-    keys = data.user.astype(np.int64) * data.n_items + data.item
-    return np.isin(keys, history.user.astype(np.int64) * history.n_items + history.item)
-
-
-def deploy(
-    best: Validation, kept: KeptBack, guarantee: Guarantee, progress: EpochProgress | None
-) -> tuple[Recommender, CutoffChoice]:
-    """Train without the tested interactions, test the promise, and add those interactions as history only."""
-    training, truth, description, later = kept.tested
-    fresh = best.model.clone()
-    if best.n_epochs is not None:
-        fresh.set_params(n_epochs=best.n_epochs)
-    model = fit_model(fresh, training, progress=progress, engine=best.engine, items=best.items)
-    tested = Validation(model, kept.tested, best.n_candidates, best.metric, best.filter_seen, best.n_threads)
-    fitted = tested.fit_cutoff(guarantee)
-    lists = fitted.apply(tested.candidates, history=training)
-    score = evaluate(lists, truth).mean(best.metric)
-    tested_on = f"tested on {description}, whose tested interactions trained no model"
-    reason = f"not compared with other cutoffs; {tested_on}"
-    name = type(guarantee).__name__
-    model.observe(truth if later is None else later)
-    return model, CutoffChoice(name, fitted, {name: score}, reason, best.metric)
-
+from shortlist.types import Bools, Ints, Longs
 
 TRIALS = {"quick": 1, "default": 4}
 N_CANDIDATES = 50  # per user; also the largest fixed N
 MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "HRM", "TIFUKNN", "EASE", "TwoStage")
+TESTED_SHARE = 0.3  # share of the users with held-out interactions on whom the guarantee is tested
+MAX_TESTED_SHARE = 0.6  # the same within one stratum
+LEVEL = 0.05  # the new model is refused if it is worse with this significance
 
 Models = str | Recommender | Iterable[str | Recommender]
 
@@ -313,19 +203,21 @@ def _candidates(given: Models | None) -> list[str | Recommender]:
     """Names and unfitted models, checked before any data is read."""
     if given is None:
         return list(MODELS)
-    found = [given] if isinstance(given, str | Recommender | type) else list(given)
-    for one in found:
-        if isinstance(one, str):
-            build_model(one, {})
-        elif isinstance(one, type):
-            raise ConfigError(f"models must be names or unfitted models, got a class; pass {one.__name__}().")
-        elif not isinstance(one, Recommender):
+    candidates = [given] if isinstance(given, str | Recommender | type) else list(given)
+    for model in candidates:
+        if isinstance(model, str):
+            build_model(model, {})
+        elif isinstance(model, type):
             raise ConfigError(
-                f"models must be names or unfitted models, got {one!r}; pass 'BPRMF' or sl.BPRMF()."
+                f"models must be names or unfitted models, got a class; pass {model.__name__}()."
             )
-    if not found:
+        elif not isinstance(model, Recommender):
+            raise ConfigError(
+                f"models must be names or unfitted models, got {model!r}; pass 'BPRMF' or sl.BPRMF()."
+            )
+    if not candidates:
         raise ConfigError("models must contain at least one model, got none; leave it out for the defaults.")
-    return found
+    return candidates
 
 
 def _with_content(candidates: list[str | Recommender], optional: bool) -> list[str | Recommender]:
@@ -398,10 +290,94 @@ def _report(search: Search, choice: CutoffChoice | None, held_out: dict[str, Any
     )
 
 
-DAY = 86_400_000_000  # microseconds
-LEVEL = 0.05  # the new model is refused if it is worse with this significance
+# ------------------------------------------------------------------ fit under a guarantee
+class GuaranteeData(NamedTuple):
+    """The data without what the guarantee is tested on."""
+
+    selection: Holdout  # for models and settings: users who are not kept back
+    tested: Holdout  # training data of the deployed model, and what the kept-back users did next
 
 
+def keep_back(data: Interactions, holdout: Holdout, seed: int) -> GuaranteeData:
+    """Keep back some of the held-out users: no model trains, tunes or stops early on their truth.
+
+    Under strict time, the deployed model learns from the history alone and observes everything later.
+    """
+    users = holdout.truth.active_users
+    kept = draw_like_served(np.diff(data.user_baskets), np.diff(holdout.history.user_baskets), users, seed)
+    if kept.size < 2 or users.size - kept.size < 2:
+        raise DataError(
+            f"a guarantee needs at least two users to test it on and two others, got {users.size} users with "
+            "held-out interactions; add more data, or pass another cutoff."
+        )
+    is_kept = np.zeros(data.n_users, np.bool_)
+    is_kept[kept] = True
+    is_history = in_history(data, holdout.history)
+    truth = holdout.truth
+    others = truth.where(~is_kept[truth.user])
+    training = holdout.history if holdout.later is not None else data.where(is_history | ~is_kept[data.user])
+    n_kept, n_others = kept.size, others.active_users.size
+    return GuaranteeData(
+        Holdout(
+            holdout.history,
+            others,
+            f"{holdout.description}, of which {n_kept:,} are kept back to test the guarantee and "
+            f"{n_others:,} select the model",
+            holdout.later,
+        ),
+        Holdout(
+            training,
+            truth.where(is_kept[truth.user]),
+            f"{n_kept:,} users who were kept back",
+            holdout.later,
+        ),
+    )
+
+
+def draw_like_served(n_baskets: Longs, n_history: Longs, users: Ints, seed: int) -> Ints:
+    """Users drawn so that their histories are as long as those of the users who will come back.
+
+    n_baskets: (n_users,) baskets of each user now, which is the history that lists will be made from.
+    n_history: (n_users,) baskets of each user's history when tested. `users` can be tested.
+    """
+    counts = np.bincount(n_baskets[n_baskets > 0])
+    at_least = np.cumsum(counts[::-1])[::-1]  # users with at least so many baskets
+    later = np.append(at_least[1:], 0)
+    returns = counts * later / np.maximum(at_least, 1)  # users times their rate of return
+    weights = count_strata(np.arange(1, counts.size), returns[1:])
+    limit = TESTED_SHARE * users.size
+    drawn = draw_strata(weights, n_history[users], [seed, users.size], limit, largest_share=MAX_TESTED_SHARE)
+    return users[drawn]
+
+
+def in_history(data: Interactions, history: Interactions) -> Bools:
+    """(n_rows,) whether a row of the data is in the history, which has the same ids."""
+    position = np.arange(data.n_rows) - data.indptr[data.user]
+    first: Bools = position < np.diff(history.indptr)[data.user]
+    if np.array_equal(data.item[first], history.item):  # histories are the first rows of their users
+        return first
+    keys = data.user.astype(np.int64) * data.n_items + data.item
+    return np.isin(keys, history.user.astype(np.int64) * history.n_items + history.item)
+
+
+def deploy(
+    best: Validation, kept: GuaranteeData, guarantee: Guarantee, progress: EpochProgress | None
+) -> tuple[Recommender, CutoffChoice]:
+    """Train without the tested interactions, test the guarantee, then add them as history only."""
+    training, truth, description, later = kept.tested
+    model = best.refit(training, progress=progress)
+    tested = Validation(model, kept.tested, best.n_candidates, best.metric, best.filter_seen, best.n_threads)
+    fitted = tested.fit_cutoff(guarantee)
+    lists = fitted.apply(tested.candidates, history=training)
+    score = evaluate(lists, truth).mean(best.metric)
+    tested_on = f"tested on {description}, whose tested interactions trained no model"
+    reason = f"not compared with other cutoffs; {tested_on}"
+    name = type(guarantee).__name__
+    model.observe(truth if later is None else later)
+    return model, CutoffChoice(name, fitted, {name: score}, reason, best.metric)
+
+
+# ------------------------------------------------------------------ refit
 class Refit(NamedTuple):
     """The outcome of a refit; `model` is None if it was refused."""
 
@@ -420,12 +396,12 @@ def refit(
     The latest day is held out first: the old model and a new one that learned from the days before answer
     for it. The new settings are refused if they are significantly worse there. What is returned has learned
     from everything, the latest day included; with a `Guarantee`, from everything but the baskets on which
-    its promise was tested anew. It is refused if nothing can be promised any more.
+    its guarantee was tested anew. It is refused if nothing can be guaranteed any more.
     """
     try:
         return _refit(old, events, progress)
     except InfeasibleError as error:
-        return Refit(None, np.nan, np.nan, 0, f"the promise cannot be made again: {error}")
+        return Refit(None, np.nan, np.nan, 0, f"the guarantee cannot be given again: {error}")
 
 
 def _refit(old: Recommender, events: Interactions | None, progress: Callable[[str], object] | None) -> Refit:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from math import log2
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,12 +18,23 @@ from shortlist.data.items import Items
 from shortlist.errors import DataError, TrainingError
 from shortlist.evaluation import evaluate
 from shortlist.models.base import Recommender, find_model_class
-from shortlist.models.factorization.training import MAX_ITEMS, Progress
 from shortlist.models.selection import METRIC_NAMES
 from shortlist.types import Doubles, Longs
 
+if TYPE_CHECKING:
+    from shortlist.models.factorization.training import Progress
+
+MIN_USERS = 4  # two in each half, because choosing a cutoff halves them again
+EASE_ITEMS = 6_000  # with more, its item-item matrix takes minutes and gigabytes
+TIFUKNN_USERS = 50_000  # with more, comparing all users takes longer than all other models together
+REPEAT_DECAY = 0.9  # first setting of HRM where users buy items repeatedly
+TREND_HALF_LIFE = 3.0  # first setting of HRM where there are timestamps
+CLOSE = 0.95  # share of the best first setting's score that further settings of a model are worth
 FAR = 0.85  # share of the best model's F1 that a model must be able to reach
+EPOCH_LENGTHS = 20  # longest list with which training scores an epoch: MAX_ITEMS of its evaluator
 MIN_EPOCHS = 20  # that every model is trained: factors may first take ten to become better than popularity
+
+Tried = tuple[Validation, dict[str, Any]]  # and the settings
 
 
 def expected_f1(best: list[float], n_epochs: int) -> float:
@@ -46,7 +57,7 @@ class EpochWatch:
         self.leader_f1 = leader_f1
         self.best: list[float] = []  # highest F1 until each epoch
 
-    def __call__(self, epoch: Progress) -> None:
+    def __call__(self, epoch: "Progress") -> None:
         """Look at the F1 after an epoch."""
         if epoch.score is None:
             return
@@ -60,28 +71,25 @@ class EpochWatch:
             )
 
 
-MIN_USERS = 4  # two in each half, because choosing a cutoff halves them again
-
-
 class HalfSelections:
     """The best candidate according to each half of the validation users alone."""
 
     def __init__(self) -> None:
         self.best: list[tuple[float, Validation] | None] = [None, None]
 
-    def add(self, found: Validation) -> None:
+    def add(self, candidate: Validation) -> None:
         """Take the candidate for each half where it is better than all before."""
-        if found.holdout.truth.active_users.size < MIN_USERS:
+        if candidate.holdout.truth.active_users.size < MIN_USERS:
             return
-        for half, numbers in enumerate(halves(found)):
-            score, best = found.restrict(numbers).score, self.best[half]
+        for half, numbers in enumerate(halves(candidate)):
+            score, best = candidate.restrict(numbers).score, self.best[half]
             if best is None or score > best[0]:
-                self.best[half] = score, found
+                self.best[half] = score, candidate
 
 
-def halves(found: Validation) -> tuple[Longs, Longs]:
+def halves(validation: Validation) -> tuple[Longs, Longs]:
     """Positions of the users of each half: every other user."""
-    n = found.holdout.truth.active_users.size
+    n = validation.holdout.truth.active_users.size
     return np.arange(0, n, 2), np.arange(1, n, 2)
 
 
@@ -124,15 +132,6 @@ def _stop_on_half(found: Validation, half: int) -> Validation:
     return replace(found, model=fitted)
 
 
-EASE_ITEMS = 6_000  # with more, its item-item matrix takes minutes and gigabytes
-TIFUKNN_USERS = 50_000  # with more, comparing all users takes longer than all other models together
-REPEAT_DECAY = 0.9  # first setting of HRM where users buy items repeatedly
-TREND_HALF_LIFE = 3.0  # first setting of HRM where there are timestamps
-CLOSE = 0.95  # share of the best first setting's score that further settings of a model are worth
-
-Tried = tuple[Validation, dict[str, Any]]  # and the settings
-
-
 @dataclass(eq=False)
 class Search:
     """Validates the first settings of all candidates, then further settings of those that may win."""
@@ -173,6 +172,7 @@ class Search:
                     reason = str(error)
             if reason is not None:
                 self.skipped[name] = reason
+                self.display.line(f"left out: {name} ({reason})")
                 continue
             self._show(name, found[number][0])
         if not found:
@@ -242,8 +242,8 @@ class Search:
         """Validate a model with these settings and the seed and threads of the search."""
         model = build_model(name, params)
         shared = {"seed": self.seed, "n_threads": self.n_threads}
-        known = model.get_params()
-        model = model.set_params(**{key: shared[key] for key in shared if key in known})
+        params_of_model = model.get_params()
+        model.set_params(**{name: value for name, value in shared.items() if name in params_of_model})
         # an epoch is scored by F1, with the default filter, without the events after the history
         comparable = self.metric == "f1" and self.filter_seen is None and self.holdout.later is None
         found = self._validate(model, EpochWatch(self.leader_f1 if comparable else 0.0))
@@ -252,7 +252,7 @@ class Search:
     def _validate(self, model: Recommender, watch: EpochWatch | None = None) -> Validation:
         show = self.display.epochs(f"validating {type(model).__name__}")
 
-        def follow(epoch: Progress) -> None:
+        def follow(epoch: "Progress") -> None:
             show(epoch)
             if watch is not None:
                 watch(epoch)
@@ -269,7 +269,7 @@ class Search:
             items=self.items,
         )
         self.halves.add(found)
-        comparable = found.curve["f1"][:MAX_ITEMS]  # the lengths at which an epoch is scored
+        comparable = found.curve["f1"][:EPOCH_LENGTHS]
         self.leader_f1 = max(self.leader_f1, *comparable)
         return found
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,8 +32,10 @@ from shortlist.core.params import MAX_WHOLE, check_whole
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, TrainingError
 from shortlist.models.base import Recommender
-from shortlist.models.factorization.training import Progress
 from shortlist.split import Split
+
+if TYPE_CHECKING:
+    from shortlist.models.factorization.training import Progress
 
 STOPPED = ("done", "median", "diverged")  # the best first
 
@@ -102,14 +104,16 @@ class Study:
         whole = text[: text.rfind(b"\n") + 1]
         try:
             rows = [json.loads(line) for line in whole.splitlines()]
-            known = dict(rows[0]["study"]) if rows else identity
+            stored = dict(rows[0]["study"]) if rows else identity
             trials = [_check_trial(Trial(**row)) for row in rows[1:]]
         except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}"[:150]
             raise DataError(f"{path} is not a study ({reason}); use another file or remove it.") from None
         wanted = json.loads(json.dumps(identity))
-        if known != wanted:
-            changed = sorted(key for key in wanted.keys() | known.keys() if wanted.get(key) != known.get(key))
+        if stored != wanted:
+            changed = sorted(
+                key for key in wanted.keys() | stored.keys() if wanted.get(key) != stored.get(key)
+            )
             raise ConfigError(
                 f"the study {path} belongs to another search (different {', '.join(changed)}); "
                 "use another file or remove it."
@@ -207,8 +211,9 @@ class Tuned:
         """
         target = Path(path)
         head = {"model": self.model, "score": self.score, "n_trials": len(self.trials)}
-        lines = [f"{name} = {_toml(value)}" for name, value in head.items()]
-        body = [f"{name} = {_toml(value)}" for name, value in self.params.items() if value is not None]
+        # TOML writes numbers, strings and booleans as JSON does
+        lines = [f"{name} = {json.dumps(value)}" for name, value in head.items()]
+        body = [f"{name} = {json.dumps(value)}" for name, value in self.params.items() if value is not None]
         with atomic_write(target) as temporary:
             temporary.write_text("\n".join([*lines, "", "[params]", *body, ""]), encoding="utf-8")
         return target
@@ -217,17 +222,19 @@ class Tuned:
 def read_tuned(path: str | Path) -> tuple[str, dict[str, Any]]:
     """Read model name and parameters from a TOML file that `Tuned.write` or a person wrote."""
     try:
-        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"no parameter file at {path}; check the path.") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DataError(f"{path} is not TOML ({error}); write it again with shortlist tune.") from None
-    model, params = found.get("model"), found.get("params", {})
-    unknown = sorted(set(found) - {"model", "params", "score", "n_trials"})
+    model, params = content.get("model"), content.get("params", {})
+    unknown = sorted(set(content) - {"model", "params", "score", "n_trials"})
     if unknown:
         raise DataError(f"{path} may contain model and [params], got {unknown[0]!r} too; remove it.")
     if not isinstance(model, str) or not isinstance(params, dict):
-        raise DataError(f'{path} must contain model = "…" and a table [params], got {list(found)}; add them.')
+        raise DataError(
+            f'{path} must contain model = "…" and a table [params], got {list(content)}; add them.'
+        )
     return model, params
 
 
@@ -387,12 +394,12 @@ class _Search:
         with ThreadPoolExecutor(n_jobs) as pool:
             for low, high in itertools.pairwise(bounds):
                 proposed = [(number, sampler.propose(number)) for number in range(low, high)]
-                unknown = [one for one in proposed if one[0] not in self.study.trials]
+                missing = [trial for trial in proposed if trial[0] not in self.study.trials]
+                run = self._runner(low).run
                 if isinstance(engine, ThreadEngine):
-                    runner = self._runner(low)
-                    list(pool.map(lambda one, run=runner.run: self._record(run(one)), unknown))
-                elif unknown:
-                    for trial in engine.map(self._runner(low).run, unknown):
+                    list(pool.map(lambda trial, run=run: self._record(run(trial)), missing))
+                elif missing:
+                    for trial in engine.map(run, missing):
                         self._record(trial)
                 for number, _ in proposed:
                     sampler.observe(number, self.study.trials[number].score)
@@ -404,8 +411,9 @@ class _Search:
 
     def _runner(self, first: int) -> "_TrialRunner":
         """What runs the trials from this one on; the references have all been run before."""
-        known = [] if first < N_REFERENCES else [self.study.trials[k] for k in range(N_REFERENCES)]
-        return _TrialRunner(self.model, self.fixed, self.folds, [trial.curves for trial in known])
+        references = range(0 if first < N_REFERENCES else N_REFERENCES)
+        curves = [self.study.trials[number].curves for number in references]
+        return _TrialRunner(self.model, self.fixed, self.folds, curves)
 
 
 @dataclass(frozen=True)
@@ -456,19 +464,14 @@ def _validate(
 ) -> int:
     """Fit and score on one fold; the curve grows by one score per epoch. Returns the best epoch or 0."""
 
-    def on_epoch(state: Progress) -> None:
+    def on_epoch(state: "Progress") -> None:
         assert state.score is not None
         curve.append(state.score)
         check(curve)
 
     if "n_threads" in model.get_params():
         model.set_params(n_threads=1)  # trials run in parallel
-    found = validate(model, fold, n_candidates=N_CANDIDATES, n_threads=1, progress=on_epoch)
-    if found.n_epochs is None:
-        curve.append(found.score)
-    return found.n_epochs or 0
-
-
-def _toml(value: Any) -> str:
-    """A number, string or boolean in TOML, which writes them as JSON does."""
-    return json.dumps(value)
+    validated = validate(model, fold, n_candidates=N_CANDIDATES, n_threads=1, progress=on_epoch)
+    if validated.n_epochs is None:
+        curve.append(validated.score)
+    return validated.n_epochs or 0

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,16 +18,19 @@ from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import best_fixed_n, fixed_n_curve
 from shortlist.kernels.replay import DAY
 from shortlist.models.base import MODEL_MODULES, Recommender, find_model_class
-from shortlist.models.factorization.training import Progress
 from shortlist.models.strict_time import find_visits, lists_over_time
 from shortlist.recommend.request import concat_lists
 from shortlist.split import Split, last_basket
-from shortlist.types import Bools, Longs
+from shortlist.types import Bools, Doubles, Longs
 
-EpochProgress = Callable[[Progress], None]
+if TYPE_CHECKING:
+    from shortlist.models.factorization.training import Progress
+
+EpochProgress = Callable[["Progress"], None]
 MIN_RETURNING_SHARE = 0.1  # share of users with two baskets that a hold-out of last baskets needs
 HOLD_OUT_ONE_IN = 5  # otherwise one in this many items of each user is held out; by time, of all rows
 VALIDATIONS = ("last_basket", "by_time")
+STRATA = np.array([1, 2, 3, 5, 9])  # shortest history of each stratum, in baskets
 
 Validating = Literal["last_basket", "by_time"] | Split
 
@@ -50,7 +53,7 @@ def hold_out(data: Interactions, seed: int = 0, validation: Validating = "last_b
             f"validation must be one of {', '.join(VALIDATIONS)} or a Split, got {repr(validation)[:80]}; "
             "choose one."
         )
-    return by_time(data) if validation == "by_time" else _last_or_random(data, seed)
+    return hold_out_by_time(data) if validation == "by_time" else _last_or_random(data, seed)
 
 
 def _last_or_random(data: Interactions, seed: int) -> Holdout:
@@ -83,7 +86,7 @@ def last_baskets(data: Interactions, n_folds: int = 1) -> list[Holdout]:
     return folds
 
 
-def by_time(data: Interactions, cut: int | None = None) -> Holdout:
+def hold_out_by_time(data: Interactions, cut: int | None = None) -> Holdout:
     """Hold out each user's first basket at or after a cut, by default at the last fifth of the rows.
 
     Only users with events before the cut are held out. All parts share the ids of `data`.
@@ -125,7 +128,7 @@ def _hold_out_split(data: Interactions, split: Split) -> Holdout:
             f"validation needs at least two users in the split's valid part, got {n}; cut earlier."
         )
     if train.time is not None and valid.time is not None and train.time.max() < valid.time.min():
-        return by_time(data, int(train.time.max()) + 1)
+        return hold_out_by_time(data, int(train.time.max()) + 1)
     return Holdout(train, valid, f"the validation part of the split, {n:,} users")
 
 
@@ -133,7 +136,7 @@ def strict_folds(data: Interactions, n_folds: int) -> list[Holdout]:
     """Hold out by time; every further fold does the same on the events before the cut."""
     folds = []
     for _ in range(n_folds):
-        folds.append(by_time(data))
+        folds.append(hold_out_by_time(data))
         data = folds[-1].history
     return folds
 
@@ -151,6 +154,43 @@ def _random_items(data: Interactions, seed: int) -> Bools:
     row = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
     held: Bools = (position < n_held[owner])[row]
     return held
+
+
+def _stratum(n_baskets: Longs) -> Longs:
+    return np.maximum(np.searchsorted(STRATA, n_baskets, side="right") - 1, 0)
+
+
+def count_strata(n_baskets: Longs, weights: Doubles | None = None) -> Doubles:
+    """(n_strata,) number or total weight of histories with these numbers of baskets."""
+    return np.bincount(_stratum(n_baskets), weights, minlength=STRATA.size).astype(np.float64)
+
+
+def draw_strata(
+    weights: Doubles,
+    n_baskets: Longs,
+    seed: list[int],
+    limit: float,
+    *,
+    largest_share: float = 1.0,
+    round_down: bool = False,
+) -> Longs:
+    """Draw histories so that the strata are as frequent as their `weights`; return positions, ascending.
+
+    weights: (n_strata,). n_baskets: (n,) of the available histories. At most `limit` are drawn, and at most
+    `largest_share` of each stratum. Strata without histories are left out.
+    """
+    strata, available = _stratum(n_baskets), count_strata(n_baskets)
+    weights = np.where(available > 0, weights, 0.0)
+    if not weights.sum():
+        weights = available
+    shares = weights / (weights.sum() or 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        limits = np.where(shares > 0, largest_share * available / shares, np.inf)
+    sizes = min(limit, float(limits.min())) * shares
+    sizes = np.floor(sizes + 1e-9) if round_down else np.minimum(np.round(sizes), available)
+    shuffled = np.random.default_rng(seed).permutation(n_baskets.size)
+    parts = [shuffled[strata[shuffled] == s][: int(size)] for s, size in enumerate(sizes)]
+    return np.sort(np.concatenate(parts))
 
 
 def build_model(name: str, params: dict[str, Any]) -> Recommender:

@@ -46,16 +46,11 @@ def reproduce(
     """
     from dataclasses import replace
 
+    from shortlist.paper.claims import FULL, QUICK
     from shortlist.paper.protocol import DATASETS
-    from shortlist.paper.reproduce import FULL, QUICK
+    from shortlist.paper.report import list_cells
     from shortlist.paper.reproduce import reproduce as run
-    from shortlist.paper.variants import (
-        FULL_VARIANTS,
-        QUICK_VARIANTS,
-        list_cells,
-        list_extended_cells,
-        reproduce_variants,
-    )
+    from shortlist.paper.variants import FULL_VARIANTS, QUICK_VARIANTS
 
     start, engine = time.monotonic(), build_engine(ray)
     limits: dict[str, Any] = {"n_trials": trials, "users": users}
@@ -66,23 +61,15 @@ def reproduce(
     def print_progress(line: str) -> None:
         print_note(f"{time.monotonic() - start:6.0f} s  {line}")
 
+    options: dict[str, Any] = {"out": out, "n_seeds": n_seeds, "seed": seed, "n_jobs": jobs, "engine": engine}
     claims: dict[str, Any] = {}
     variants: dict[str, Any] = {}
     if part != "claims":
         budget = replace(QUICK_VARIANTS if quick else FULL_VARIANTS, **given)
-        found = reproduce_variants(names, out, n_seeds, seed, jobs, budget, print_progress, engine)
-        variants = found["datasets"]
+        variants = run(dataset, budget=budget, progress=print_progress, **options)["datasets"]
     if part != "variants":
-        claims = run(
-            dataset,
-            budget=replace(QUICK if quick else FULL, **given),
-            out=out,
-            n_seeds=n_seeds,
-            seed=seed,
-            n_jobs=jobs,
-            engine=engine,
-            progress=print_progress,
-        )["datasets"]
+        claimed = replace(QUICK if quick else FULL, **given)
+        claims = run(dataset, budget=claimed, progress=print_progress, **options)["datasets"]
     if json:
         return show_json(
             {
@@ -94,8 +81,8 @@ def reproduce(
             }
         )
     for name, one in variants.items():
-        show_table(["variant", "cells at or above the paper"], list_cells(one), title=name)
-        extended = list_extended_cells(one["extended"])
+        show_table(["variant", "cells at or above the paper"], list_cells(one["cells"]), title=name)
+        extended = list_cells(one["extended"]["cells"])
         show_table(["beyond the paper", "cells at or above the paper"], extended, title=name)
     for name, one in claims.items():
         show_table(["claim", "verdict"], [(v["claim"], v["verdict"]) for v in one["verdicts"]], title=name)

@@ -42,7 +42,7 @@ BOUNDARY_RULE = (
 )
 
 
-class Slice(NamedTuple):
+class UserGroup(NamedTuple):
     """One group of users: mean F1 with K and with the fixed N, and the test of the difference."""
 
     group: str
@@ -135,14 +135,14 @@ class ModelReport:
         return curve["coverage"].to_list(), curve["f1"].to_list(), float(1 - risk.risk[last])
 
     @cached_property
-    def slices(self) -> list[Slice]:
+    def slices(self) -> list[UserGroup]:
         """Groups of users, with p-values corrected over all tested groups."""
         parts = [(group, label, mask) for group, some in self._groups() for label, mask in some]
         tests = [self._test(mask) for _, _, mask in parts]
         p = iter(holm([test.p_bootstrap for test in tests if test is not None]))
         selected, fixed = self.selected.values("f1"), self.fixed.values("f1")
         return [
-            Slice(
+            UserGroup(
                 group, label, int(mask.sum()), float(selected[mask].mean()), float(fixed[mask].mean()), test,
                 "too few users" if test is None else _verdict(test, next(p)),
             )

@@ -7,6 +7,7 @@ import shortlist as sl
 from shortlist.auto import search as epoch_watch
 from shortlist.auto.search import EpochWatch
 from shortlist.errors import TrainingError
+from shortlist.models.factorization import training
 from shortlist.models.factorization.training import Progress
 from tests.auto.test_fit import shoppers
 
@@ -79,3 +80,7 @@ def test_a_configured_model_is_trained_to_the_end(monkeypatch):
     monkeypatch.setattr(epoch_watch, "FAR", 10.0)
     report = sl.fit(shoppers(), models=["PersonalFrequency", sl.BPRMF(n_epochs=15)], budget=1).selection_
     assert {row["model"] for row in report.models} == {"PersonalFrequency", "BPRMF"}
+
+
+def test_models_are_compared_at_the_lengths_that_training_scores():
+    assert epoch_watch.EPOCH_LENGTHS == training.MAX_ITEMS

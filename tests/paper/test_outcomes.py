@@ -1,15 +1,18 @@
 """Lists that maximize an expected metric: whom they cover, and how long they are."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import shortlist as sl
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import RankedLists
-from shortlist.paper.search import Calibrated, OwnLists, cover_best, take_users
+from shortlist.paper.protocol import ProtocolReading
+from shortlist.paper.variants import Outcomes, cover_best, fit_calibrated, take_lists
 
 
-def own_lists(probabilities, sizes, boundaries):
+def outcomes(probabilities, sizes, boundaries):
     """Candidates of users 0, 1, …; the score of an item is its probability."""
     n_items = max(map(len, probabilities))
     lists = RankedLists(
@@ -25,7 +28,7 @@ def own_lists(probabilities, sizes, boundaries):
     truth = sl.Interactions.from_tuples(
         [(user, item) for user in range(len(lists)) for item in range(n_items)]
     )
-    return OwnLists.of(lists, truth, np.arange(len(lists), dtype=np.int32))
+    return Outcomes.of(lists, truth, np.arange(len(lists), dtype=np.int32))
 
 
 @pytest.fixture(scope="module")
@@ -43,26 +46,26 @@ def test_users_who_can_expect_most_are_covered():
 
 def test_expected_f1_decides_who_gets_a_list():
     """2 · .6 / (1 + 1) = .6; 2 · (.3 + .3) / (2 + 2) = .3; 2 · .4 / (1 + 3) = .2."""
-    found = own_lists([[0.6, 0.1], [0.3, 0.3], [0.4, 0.2]], sizes=[1, 2, 3], boundaries=[0.3, 0.15, 0.3])
-    assert found.f1_lengths(1.0).tolist() == [1, 2, 1]
-    assert found.f1_lengths(2 / 3).tolist() == [1, 2, 0]
-    assert found.lengths("f1", 1 / 3).tolist() == [1, 0, 0]
+    found = outcomes([[0.6, 0.1], [0.3, 0.3], [0.4, 0.2]], sizes=[1, 2, 3], boundaries=[0.3, 0.15, 0.3])
+    assert found.optimal_lengths("f1", 1.0).tolist() == [1, 2, 1]
+    assert found.optimal_lengths("f1", 2 / 3).tolist() == [1, 2, 0]
+    assert found.optimal_lengths("f1", 1 / 3).tolist() == [1, 0, 0]
 
 
 def test_expected_ndcg_of_one_relevant_item():
     """With one relevant item, a second candidate adds p / log2(3): .5 + .3 / 1.585 = .69, but 1 + 0 = 1."""
-    found = own_lists([[0.5, 0.3], [1.0, 0.0]], sizes=[1, 1], boundaries=[0.9, 0.9])
-    assert found.ndcg_lengths(1.0).tolist() == [2, 1]
-    assert found.lengths("ndcg", 0.5).tolist() == [0, 1]
+    found = outcomes([[0.5, 0.3], [1.0, 0.0]], sizes=[1, 1], boundaries=[0.9, 0.9])
+    assert found.optimal_lengths("ndcg", 1.0).tolist() == [2, 1]
+    assert found.optimal_lengths("ndcg", 0.5).tolist() == [0, 1]
 
 
 def test_lengths_are_those_of_the_lists_of_the_model(fitted):
     split, model = fitted
     users = split.valid.active_users
     ids = split.valid.users.to_ids(users)
-    found = OwnLists.of(model.recommend(ids, N=100, at=split.valid), split.valid, users)
+    found = Outcomes.of(model.recommend(ids, N=100, at=split.valid), split.valid, users)
     assert (
-        found.f1_lengths(1.0).tolist()
+        found.optimal_lengths("f1", 1.0).tolist()
         == np.minimum(model.recommend(ids, at=split.valid).lengths, 100).tolist()
     )
 
@@ -72,9 +75,9 @@ def test_calibrated_lists_cover_the_wanted_share_of_validation_users(fitted, met
     split, model = fitted
     users = split.valid.active_users[::2]
     lists = model.recommend(split.valid.users.to_ids(split.valid.active_users), N=100, at=split.valid)
-    calibrated = Calibrated(lists, split.valid, split.train, users)
-    own = take_users(lists, split.valid, users)
-    cut = calibrated.cut(metric, 0.6, own, split.train)
+    validation = SimpleNamespace(truth=split.valid, users={"all": users})
+    cutoff = fit_calibrated(metric, 0.6, lists, validation, ProtocolReading("all"), split.train)
+    cut = cutoff.apply(take_lists(lists, split.valid, users), history=split.train)
     assert len(cut) == users.size
     assert cut.cover_ratio == pytest.approx(0.6, abs=0.02)
     assert cut.lengths.max() <= 100
@@ -84,5 +87,5 @@ def test_lists_of_some_users_are_taken_in_their_order(fitted):
     split, model = fitted
     users = split.valid.active_users
     lists = model.recommend(split.valid.users.to_ids(users), N=5, at=split.valid)
-    some = take_users(lists, split.valid, users[2::7])
+    some = take_lists(lists, split.valid, users[2::7])
     assert some.users.values.to_list() == list(split.valid.users.to_ids(users[2::7]))

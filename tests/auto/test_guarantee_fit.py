@@ -1,24 +1,24 @@
-"""fit with a Guarantee: what the promise is tested on trains no model, and the tested model is deployed."""
+"""fit with a Guarantee: what the guarantee is tested on trains no model, and the tested model is deployed."""
 
 import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.auto import fit as promise
+from shortlist.auto import fit as fitting
 from shortlist.auto.validation import hold_out
 from shortlist.cutoff import Guarantee
 from shortlist.errors import ConfigError, DataError, DataWarning
 
 DATA = sl.load_dataset("sample")
-PROMISE = Guarantee(min_precision=0.05, confidence=0.8)
+GUARANTEE = Guarantee(min_precision=0.05, confidence=0.8)
 
 
 def fitted(**options):
-    return sl.fit(DATA, models="PersonalFrequency", budget="quick", cutoff=PROMISE, **options)
+    return sl.fit(DATA, models="PersonalFrequency", budget="quick", cutoff=GUARANTEE, **options)
 
 
 def test_kept_back_users_train_nothing_but_their_history():
-    kept = promise.keep_back(DATA, hold_out(DATA), seed=0)
+    kept = fitting.keep_back(DATA, hold_out(DATA), seed=0)
     training, truth, *_ = kept.tested
     users = truth.active_users
     assert 0.2 * DATA.n_users < users.size < 0.4 * DATA.n_users
@@ -34,9 +34,9 @@ def test_kept_back_users_train_nothing_but_their_history():
 def test_what_is_tested_changes_no_learned_value():
     """Other items in the tested baskets give the same model; only the threshold may differ."""
     holdout = hold_out(DATA)
-    kept = promise.keep_back(DATA, holdout, seed=0)
+    kept = fitting.keep_back(DATA, holdout, seed=0)
     tested = kept.tested.truth
-    rows = np.isin(DATA.user, tested.active_users) & ~promise.in_history(DATA, holdout.history)
+    rows = np.isin(DATA.user, tested.active_users) & ~fitting.in_history(DATA, holdout.history)
     item = DATA.item.copy()
     item[rows] = (item[rows] + 7) % DATA.n_items
     other = sl.Interactions.from_dense(
@@ -59,7 +59,7 @@ def test_the_deployed_model_is_the_tested_one_and_knows_all_events():
 
 
 def test_under_strict_time_the_deployed_model_learns_before_the_cut_and_knows_all_events():
-    kept = promise.keep_back(DATA, hold_out(DATA, validation="by_time"), seed=0)
+    kept = fitting.keep_back(DATA, hold_out(DATA, validation="by_time"), seed=0)
     assert kept.tested.history is kept.selection.history
     assert kept.tested.later is kept.selection.later
     assert not np.isin(kept.selection.truth.active_users, kept.tested.truth.active_users).any()
@@ -70,7 +70,7 @@ def test_under_strict_time_the_deployed_model_learns_before_the_cut_and_knows_al
     assert model.recommend(N=5).items.tolist() == learned.recommend(N=5).items.tolist()
 
 
-def test_same_seed_same_promise():
+def test_same_seed_same_guarantee():
     one, two, other = fitted(), fitted(), fitted(seed=1)
     assert one.cutoff_.threshold_ == two.cutoff_.threshold_
     assert one.fingerprint_ == two.fingerprint_
@@ -81,7 +81,7 @@ def test_users_are_drawn_with_histories_as_long_as_those_of_returning_users():
     rng = np.random.default_rng(0)
     n_baskets = rng.geometric(0.3, 20_000)
     users = np.flatnonzero(n_baskets > 1).astype(np.int32)
-    drawn = promise.draw_like_served(n_baskets, n_baskets - 1, users, seed=0)
+    drawn = fitting.draw_like_served(n_baskets, n_baskets - 1, users, seed=0)
     assert drawn.size == pytest.approx(0.3 * users.size, rel=0.01)
     returned = n_baskets[rng.random(n_baskets.size) < 0.7]  # every user returns with probability 0.7
     for short in (1, 2):
@@ -92,7 +92,7 @@ def test_users_are_drawn_with_histories_as_long_as_those_of_returning_users():
 def test_short_histories_are_not_left_out_when_old_users_dominate():
     n_baskets = np.repeat([1, 2, 20], [500, 100, 400])  # most served users have one basket
     users = np.flatnonzero(n_baskets > 1).astype(np.int32)
-    drawn = promise.draw_like_served(n_baskets, n_baskets - 1, users, seed=0)
+    drawn = fitting.draw_like_served(n_baskets, n_baskets - 1, users, seed=0)
     short = (n_baskets[drawn] == 2).mean()
     assert short > 100 / 500
 
@@ -101,14 +101,14 @@ def test_few_returning_users_are_held_out_by_item():
     one_basket = sl.Interactions.from_tuples(
         [(u, (u * 7 + k * k) % 40) for u in range(200) for k in range(8)]
     )
-    kept = promise.keep_back(one_basket, hold_out(one_basket), seed=0)
+    kept = fitting.keep_back(one_basket, hold_out(one_basket), seed=0)
     assert kept.tested.history.n_rows + kept.tested.truth.n_rows == one_basket.n_rows
 
 
 def test_too_few_users_are_refused():
     data = sl.Interactions.from_tuples([(u, i, f"2024-01-0{i + 1}") for u in range(3) for i in range(3)])
     with pytest.raises(DataError, match="a guarantee needs at least two users"):
-        sl.fit(data, models="Popularity", cutoff=PROMISE)
+        sl.fit(data, models="Popularity", cutoff=GUARANTEE)
 
 
 # ------------------------------------------------------------------ a guarantee and its model
@@ -123,7 +123,7 @@ def test_another_model_is_refused():
         model.cutoff_.apply(other.recommend(N=50))
 
 
-def test_partial_fit_ends_the_promise_and_observe_does_not():
+def test_partial_fit_ends_the_guarantee_and_observe_does_not():
     model = fitted()
     before = model.fingerprint_
     model.observe([("u1", "i10", "2030-01-01")])
@@ -136,10 +136,10 @@ def test_partial_fit_ends_the_promise_and_observe_does_not():
         model.recommend()
 
 
-def test_promise_is_tested_again_on_demand():
+def test_guarantee_is_tested_again_on_demand():
     split = sl.split.last_basket(DATA)
     model = sl.PersonalFrequency().fit(split.train)
-    guarantee = PROMISE.clone().fit(model.recommend(N=50, at=split.valid), split.valid)
+    guarantee = GUARANTEE.clone().fit(model.recommend(N=50, at=split.valid), split.valid)
     model.set_cutoff(guarantee)
     model.partial_fit(split.valid)
     again = guarantee.clone().fit(model.recommend(N=50, at=split.test), split.test)
@@ -154,17 +154,17 @@ def test_fingerprint_survives_a_file(tmp_path):
     np.testing.assert_array_equal(same.recommend().items, model.recommend().items)
 
 
-def test_lists_of_no_model_keep_their_promise_and_a_mixture_warns():
+def test_lists_of_no_model_keep_their_guarantee_and_a_mixture_warns():
     split = sl.split.last_basket(DATA)
     model = sl.PersonalFrequency().fit(split.train)
     lists = model.recommend(N=50)
     outside = sl.RankedLists.from_frame(lists.to_frame())
-    guarantee = PROMISE.clone().fit(outside, split.valid)
+    guarantee = GUARANTEE.clone().fit(outside, split.valid)
     assert "for the lists it was tested on" in guarantee.guarantee_
     guarantee.apply(outside)
     with pytest.warns(DataWarning, match="tested on lists of no known model"):
         guarantee.apply(lists)
-    bound = PROMISE.clone().fit(lists, split.valid)
+    bound = GUARANTEE.clone().fit(lists, split.valid)
     with pytest.warns(DataWarning, match="is used on lists of no known model"):
         bound.apply(outside)
 

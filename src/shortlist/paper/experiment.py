@@ -1,0 +1,213 @@
+"""Experiments: a dataset and its split, results that are computed once, and the test between two models."""
+
+import base64
+import hashlib
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shortlist.auto.validation import Holdout, Validation, build_model, validate
+from shortlist.core.engine import Engine, Fixed, ThreadEngine, thread_count
+from shortlist.core.files import atomic_write
+from shortlist.data.datasets import load_dataset
+from shortlist.data.interactions import Interactions
+from shortlist.paper.protocol import MAX_LENGTH
+from shortlist.split import Split, last_basket
+from shortlist.types import Doubles
+
+LAYOUT = 3  # increased when the content of a result changes, so that older files are not reused
+MAX_BYTES = 1 << 30  # of one unpacked array
+SUBSAMPLE_STREAM = 11  # second seed of the subsample, so that it differs from other random streams
+BLOCK = 200  # resamples at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A dataset and its split."""
+
+    name: str
+    split: Split
+
+    @classmethod
+    def load(cls, name: str, users: int | None = None, seed: int = 0) -> "Experiment":
+        """A dataset by name; `users` is the size of a random sample of users."""
+        data = load_dataset(name)
+        if users is not None and users < data.active_users.size:
+            rng = np.random.Generator(np.random.PCG64([seed, SUBSAMPLE_STREAM]))
+            sampled = np.zeros(data.n_users, np.bool_)
+            sampled[rng.choice(data.active_users, users, replace=False)] = True
+            data = data.where(sampled[data.user])
+        return cls(name, last_basket(data))
+
+    @cached_property
+    def filter_seen(self) -> bool:
+        """Whether items from the user's history are excluded."""
+        return not self.split.train_valid.has_repeats
+
+    def validate(
+        self, model: str, params: dict[str, Any], history: Interactions, truth: Interactions
+    ) -> Validation:
+        """Train for exactly `n_epochs` on one thread; candidates are for the users in `truth`."""
+        fresh = build_model(model, params)
+        if fresh.uses_epochs:
+            fresh.set_params(n_threads=1, tol=0.0)
+        return validate(
+            fresh,
+            Holdout(history, truth, self.name),
+            n_candidates=MAX_LENGTH,
+            filter_seen=self.filter_seen,
+            n_threads=1,
+            early_stopping=False,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Sizes of the dataset and its split."""
+        data, split = self.split.data, self.split
+        return {
+            "rows": data.n_rows,
+            "users": int(data.active_users.size),
+            "items": data.n_items,
+            "valid_users": int(split.valid.active_users.size),
+            "test_users": int(split.test.active_users.size),
+            "test_rows": split.test.n_rows,
+            "filter_seen": self.filter_seen,
+            "fingerprint": data.fingerprint,
+        }
+
+
+@dataclass(eq=False)
+class Runner:
+    """Computes results of one experiment, here or on a cluster, and keeps them in a folder."""
+
+    experiment: Experiment
+    folder: Path
+    engine: Engine = field(default_factory=ThreadEngine)
+    n_jobs: int = 1  # parallel runs in this process; 0: one per core
+    progress: Callable[[str], None] | None = None
+    seconds: float = 0.0  # compute time of all results returned, computed now or earlier
+
+    def path(self, kind: str, settings: Any, suffix: str = "json") -> Path:
+        """The file of a result; `settings` is what it depends on beside the data and this version."""
+        identity = [LAYOUT, version("shortlist"), self.experiment.split.data.fingerprint, kind, settings]
+        text = json.dumps(identity, sort_keys=True, default=lambda value: value.identity)
+        return self.folder / f"{kind}-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}.{suffix}"
+
+    def compute(self, kind: str, label: str, function: Callable[..., Any], *args: Any) -> Any:
+        """function(experiment, *args), read from its file or computed and written."""
+        path = self.path(kind, args)
+        entry = _read(path)
+        if entry is None:
+            start = time.perf_counter()
+            result = self._call(function, args)
+            entry = {"label": label, "seconds": round(time.perf_counter() - start, 2), "result": result}
+            with atomic_write(path) as temporary:
+                temporary.write_text(json.dumps(entry, allow_nan=False), encoding="utf-8")
+            self.report(f"{label}: {entry['seconds']:.1f} s")
+        self.seconds += entry["seconds"]
+        return json.loads(json.dumps(entry["result"]))  # same types, computed or read
+
+    def _call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        if isinstance(self.engine, ThreadEngine):
+            return function(self.experiment, *args)
+        return next(iter(self.engine.map(self._bound, [(function, args)])))
+
+    @cached_property
+    def _bound(self) -> Fixed:
+        """One function for all tasks, so that a cluster gets the experiment once."""
+        return Fixed(partial(_apply, self.experiment))
+
+    def map(self, job: Callable[..., Any], points: Iterable[tuple[Any, ...]]) -> list[Any]:
+        """job(*point) for every point, in order; as many at once as there are places."""
+        is_local = isinstance(self.engine, ThreadEngine)
+        with ThreadPoolExecutor(thread_count(self.n_jobs) if is_local else self.engine.n_tasks) as pool:
+            return list(pool.map(lambda point: job(*point), points))
+
+    def report(self, text: str) -> None:
+        """Tell the caller about a finished step."""
+        if self.progress is not None:
+            self.progress(f"{self.experiment.name}, {text}")
+
+
+def _apply(experiment: Experiment, task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+    function, args = task
+    return function(experiment, *args)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Read a result; None if the file is missing or damaged."""
+    try:
+        entry = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, RecursionError, ValueError):
+        return None
+    valid = isinstance(entry, dict) and isinstance(entry.get("result"), dict | list)
+    return entry if valid and isinstance(entry.get("seconds"), int | float) else None
+
+
+def pack_values(values: Doubles) -> str:
+    """(n,) numbers as compressed single-precision text, because plain JSON would be much larger."""
+    return base64.b85encode(zlib.compress(np.asarray(values, "<f4").tobytes(), 6)).decode()
+
+
+def unpack_values(text: str) -> Doubles:
+    """The inverse of `pack_values`."""
+    raw = zlib.decompressobj().decompress(base64.b85decode(text), MAX_BYTES)
+    return np.frombuffer(raw, "<f4").astype(np.float64)
+
+
+# ---------------------------------------------------------------------- test of covered users
+Pair = tuple[Doubles, Doubles | None, Doubles]  # values, who is covered (None: all users), baseline
+
+
+def bootstrap(
+    pairs: dict[str, Pair], resamples: int, seed: int, *, draw_seeds: bool = True
+) -> dict[str, dict[str, float]]:
+    """Difference, 95% interval and p-value of each pair, all arrays (n_seeds, n_users).
+
+    Means are over covered users. A resample draws users, the same for both models, and with `draw_seeds`
+    also seeds, independently for each model. `paired_test` compares means over all users only.
+    """
+    first = next(iter(pairs.values()))
+    n_users = first[0].shape[1]
+    rng = np.random.Generator(np.random.PCG64(seed))
+    resampled: dict[str, list[Doubles]] = {name: [] for name in pairs}
+    for start in range(0, resamples, BLOCK):
+        size = min(BLOCK, resamples - start)
+        weights = np.column_stack(
+            [np.bincount(rng.integers(n_users, size=n_users), minlength=n_users) for _ in range(size)]
+        ).astype(np.float64)
+        shares = [
+            rng.multinomial(n, np.full(n, 1 / n), size=size).T / n if draw_seeds else np.full((n, 1), 1 / n)
+            for n in (len(first[0]), len(first[2]))
+        ]
+        for name, (values, covered, baseline) in pairs.items():
+            means = (covered_means(values, covered, weights) * shares[0]).sum(axis=0)
+            resampled[name].append(means - (covered_means(baseline, None, weights) * shares[1]).sum(axis=0))
+    tests = {}
+    everyone = np.ones((n_users, 1))
+    for name, (values, covered, baseline) in pairs.items():
+        observed = float(
+            covered_means(values, covered, everyone).mean() - covered_means(baseline, None, everyone).mean()
+        )
+        differences = np.concatenate(resampled[name])
+        extreme = int((np.abs(differences - observed) >= abs(observed) * (1 - 1e-12)).sum())
+        low, high = np.quantile(differences, [0.025, 0.975])
+        p = (1 + extreme) / (1 + resamples)
+        tests[name] = {"difference": observed, "low": float(low), "high": float(high), "p": p}
+    return tests
+
+
+def covered_means(values: Doubles, covered: Doubles | None, weights: Doubles) -> Doubles:
+    """(n_seeds, n_resamples) weighted means over covered users; weights: (n_users, n_resamples)."""
+    if covered is None:
+        return np.asarray(values @ weights / weights.sum(axis=0))
+    total = covered @ weights
+    return np.divide(values @ weights, total, out=np.zeros_like(total), where=total > 0)
