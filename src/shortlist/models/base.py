@@ -30,6 +30,7 @@ from shortlist.core.params import (
     warn,
 )
 from shortlist.core.serialization import Arrays, Artifact, load_artifact, save_artifact
+from shortlist.core.shards import find_shards
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import source_from_notes
 from shortlist.data.history import (
@@ -189,6 +190,12 @@ class FittedModel(Estimator, ABC):
     def _json_params(self) -> dict[str, Any]:
         """The parameters that JSON can hold; `_to_arrays` stores the rest."""
         return self.get_params()
+
+    def _join_shards(self, models: list[Any], folder: Path) -> Any:
+        """One model with the users of all shards; only factor models have more than one."""
+        if len(models) > 1:
+            raise ModelFileError(f"{folder} must hold one shard of a {type(self).__name__}; fit it again.")
+        return self
 
     def _forget(self) -> None:
         self._state = None
@@ -1138,7 +1145,8 @@ def load_model(path: str | Path) -> Recommender:
     ...     same = sl.load_model(model.save(folder + "/shop.shortlist"))
     """
     if Path(path).is_dir():
-        return _load_folder(Path(path))
+        models = [load_model(shard) for shard in find_shards(Path(path))]
+        return models[0]._join_shards(models, Path(path))
     artifact = load_artifact(path, "model")
     if not _is_model(artifact.name):
         raise ModelFileError(f"{path} holds a {artifact.name}, unknown to this version; update shortlist.")
@@ -1146,14 +1154,6 @@ def load_model(path: str | Path) -> Recommender:
         return _restore(artifact)
     except FILE_ERRORS as error:
         raise describe_error(path, error) from None
-
-
-def _load_folder(folder: Path) -> Recommender:
-    """The model whose shards are in a folder."""
-    from shortlist.models.factorization.files import find_shards, join_shards
-
-    whole: Recommender = join_shards([load_model(path) for path in find_shards(folder)], folder)
-    return whole
 
 
 def _restore(artifact: Artifact) -> Recommender:

@@ -27,8 +27,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
 from shortlist.models.base import NAMES, ContentRecommender, FitOptions, ModelState
-from shortlist.models.counting import decayed_counts
-from shortlist.models.weighting import COUNT_ROWS, WeightParams, WeightTransform
+from shortlist.models.weighting import COUNT_ROWS, WeightParams, WeightTransform, decayed_counts
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.recommend.retrieval import SparseItems, SparseScores, top_items

@@ -14,7 +14,7 @@ from shortlist.errors import ConfigError
 from shortlist.kernels.replay import DAY
 from shortlist.kernels.rows import add_decayed
 from shortlist.models.base import FitOptions, ModelState, Recommender
-from shortlist.models.weighting import COUNT_ROWS, WeightParams, WeightTransform
+from shortlist.models.weighting import WeightParams, WeightTransform, decayed_counts
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints, Longs
@@ -78,19 +78,6 @@ class ItemCounts(NamedTuple):
 
 def _sum_by_item(item: Ints, amount: Doubles, n_items: int) -> Doubles:
     return np.asarray(np.bincount(item, weights=amount, minlength=n_items), np.float64)
-
-
-def decayed_counts(data: Interactions, decay: float, transform: WeightTransform = COUNT_ROWS) -> Floats:
-    """For every entry of data.item_sets, the user's baskets with the item, decayed by baskets since then."""
-    basket = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
-    since = data.user_baskets[data.user + 1] - 1 - basket
-    indptr, items = data.item_sets
-    owner = np.repeat(np.arange(data.n_users), np.diff(indptr))
-    keys = owner * data.n_items + items  # ascending, as the sets are
-    at = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
-    amount, factor = transform.of_rows(data), decay**since
-    counts = factor if amount is None else amount * factor
-    return np.bincount(at, weights=counts, minlength=items.size).astype(np.float32)
 
 
 def check_half_life(half_life: float | None) -> None:

@@ -12,8 +12,7 @@ from shortlist.core.params import check_fraction, check_number
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.models.base import FitOptions, ModelState, Recommender
-from shortlist.models.counting import decayed_counts
-from shortlist.models.weighting import WeightParams
+from shortlist.models.weighting import WeightParams, decayed_counts
 from shortlist.recommend.explain import Contributions, largest_first
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints

@@ -63,6 +63,19 @@ class WeightTransform(NamedTuple):
 COUNT_ROWS = WeightTransform()
 
 
+def decayed_counts(data: "Interactions", decay: float, transform: WeightTransform = COUNT_ROWS) -> Floats:
+    """For every entry of data.item_sets, the user's baskets with the item, decayed by baskets since then."""
+    basket = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
+    since = data.user_baskets[data.user + 1] - 1 - basket
+    indptr, items = data.item_sets
+    owner = np.repeat(np.arange(data.n_users), np.diff(indptr))
+    keys = owner * data.n_items + items  # ascending, as the sets are
+    at = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
+    amount, factor = transform.of_rows(data), decay**since
+    counts = factor if amount is None else amount * factor
+    return np.bincount(at, weights=counts, minlength=items.size).astype(np.float32)
+
+
 def check_weights(data: "Interactions", transform: WeightTransform, model: str) -> None:
     """Raise ConfigError if weights are wanted and there are none; warn if negative ones count as positive."""
     if transform.is_used and data.weight is None:
