@@ -353,6 +353,11 @@ def number_ids(n: int) -> IdMap:
 NO_IDS = number_ids(0)
 
 
+def load_users(users: Interactions | UserSlices, n_items: int) -> Interactions:
+    """The rows of some users in memory."""
+    return users if isinstance(users, Interactions) else users.interactions(number_ids(n_items))
+
+
 @dataclass(frozen=True, eq=False)
 class MemoryRows:
     """All rows in memory, with what training needs of `UserRanges`."""
@@ -410,10 +415,6 @@ class MemoryRows:
         """(first user, rows): all rows are one range."""
         yield 0, self.data
 
-    def without_rows(self) -> "MemoryRows":
-        """The same number of items, and no users."""
-        return MemoryRows(without_rows(NO_IDS, number_ids(self.n_items)))
-
 
 RANGE_ROWS = 4_000_000  # about as many rows as a range should have
 MAX_RANGES = 1024
@@ -468,10 +469,6 @@ class UserRanges:
         ranges = np.searchsorted(self.range_starts, users, side="right") - 1
         places = zip(ranges.tolist(), (users - self.range_starts[ranges]).tolist(), strict=True)
         return UserSlices(tuple(Slice(self.folder / f"range-{at:05}", user, user + 1) for at, user in places))
-
-    def without_rows(self) -> MemoryRows:
-        """The same number of items, and no users."""
-        return MemoryRows(without_rows(NO_IDS, number_ids(self.n_items)))
 
 
 def divide_files(

@@ -194,41 +194,43 @@ def recommend_to_folder(
                 "users must be None with the folder of a model; load the model to recommend to some users.",
                 parameter="users",
             )
-        shards = ShardFolder.open(Path(model))
-        checksums = [str(header["sha256"]) for header in shards.headers]
-        request = {
-            "model": type(shards.model).__name__,
-            "shards": checksums,
-            "n_users": sum(shards.users),
-            "users_per_file": users_per_file,
-        }
-        ids, fitted, size = None, None, users_per_file
-        sources = zip((path.absolute() for path in shards.paths), checksums, shards.users, strict=True)
+        request, places = _plan_shards(ShardFolder.open(Path(model)), users_per_file)
+        write = partial(_write_lists, None, None, options)
     else:
-        state, fitted = model._fitted_state(), model
-        ids = parse_users(state.history, users)
-        batch = model.batch_size(state)
+        state = model._fitted_state()
+        ids, batch = parse_users(state.history, users), model.batch_size(state)
         size = -(-users_per_file // batch) * batch  # the batches are those of one machine
         model.recommend(ids.head(1), **options)  # finds invalid options before any work is distributed
         request = _describe(model, ids, size)
-        sources = iter([(None, "", max(1, len(ids)))])
-    places = [
-        (first, min(first + size, n_users), shard, checksum)
-        for shard, checksum, n_users in sources
-        for first in range(0, n_users, size)
-    ]
+        places = [(first, first + size) for first in range(0, max(1, len(ids)), size)]
+        write = partial(_write_lists, model, ids, options)
     files = [
-        ListFile(target / f"part-{number:05}-of-{len(places):05}.parquet", *users)
-        for number, users in enumerate(places)
+        ListFile(target / f"part-{number:05}-of-{len(places):05}.parquet", *users_of_file)
+        for number, users_of_file in enumerate(places)
     ]
     _check_folder(target, request | {"options": _digest_options(options)})
     missing = [file for file in files if not file.path.exists()]
-    done = len(files) - len(missing)
-    for _ in place.map(partial(_write_lists, fitted, ids, options), missing):
-        done += 1
+    for done, _ in enumerate(place.map(write, missing), 1 + len(files) - len(missing)):
         if progress is not None:
             progress(done, len(files))
     return target
+
+
+def _plan_shards(shards: ShardFolder, size: int) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    """(request, places): what determines the lists of all users of a model in shards, and `ListFile`s."""
+    checksums = [str(header["sha256"]) for header in shards.headers]
+    request = {
+        "model": type(shards.model).__name__,
+        "shards": checksums,
+        "n_users": sum(shards.users),
+        "users_per_file": size,
+    }
+    places = [
+        (first, min(first + size, n_users), path.absolute(), checksum)
+        for path, checksum, n_users in zip(shards.paths, checksums, shards.users, strict=True)
+        for first in range(0, n_users, size)
+    ]
+    return request, places
 
 
 def _write_lists(

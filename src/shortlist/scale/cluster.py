@@ -229,11 +229,6 @@ def connect(address: str | None) -> bool:
     return True
 
 
-def disconnect() -> None:
-    """Close the connection of this process."""
-    ray.shutdown()
-
-
 def pack(function: Callable[..., Any]) -> tuple[bytes, list[npt.NDArray[np.uint8]]]:
     """A pickled function and its large arrays, which Ray keeps once per node.
 

@@ -108,8 +108,8 @@ class RayTrainer(Trainer):
     def __init__(self, task: TrainingTask, cluster: RayCluster) -> None:
         self.task, self.cluster, self.partition = task, cluster, task.partition
         row_starts = task.statistics.row_starts
-        self.n_items, self.size = task.n_items, int(row_starts[-1])
-        self.user_starts = divide_users(row_starts, self.partition.n_blocks)
+        self.n_items, self.n_rows = task.n_items, int(row_starts[-1])
+        self.user_cuts = divide_users(row_starts, self.partition.n_blocks)
         self.items = self._initial_items()
         self.epoch, self.losses = 0, 0
         self.factors: dict[int, float] = {}  # step factor of each epoch
@@ -124,14 +124,6 @@ class RayTrainer(Trainer):
     def __exit__(self, *_: object) -> None:
         self.cluster.stop_workers()
 
-    @property
-    def n_rows(self) -> int:
-        return self.size
-
-    @property
-    def user_cuts(self) -> Longs:
-        return self.user_starts
-
     # ------------------------------------------------------------------ workers
     def _start_workers(self) -> None:
         """Start workers with their rows, and bring them to the last copy."""
@@ -139,10 +131,10 @@ class RayTrainer(Trainer):
         workers = self.cluster.start_workers(n)
         n = len(workers)
         self.worker_blocks = tuple(np.linspace(0, self.partition.n_blocks, n + 1).astype(int).tolist())
-        self.first_users = self.user_starts[list(self.worker_blocks)]
+        self.first_users = self.user_cuts[list(self.worker_blocks)]
         key = secrets.token_bytes(32)
         self.cluster.create(TrainingWorker, [(rank, key, self.cluster.ips[rank]) for rank in range(n)])
-        sampled = draw_rows(self.size, self.n_items, self.task.model.seed)
+        sampled = draw_rows(self.n_rows, self.n_items, self.task.model.seed)
         rows = []
         for rank in range(n):  # one after the other: the store of the driver's node holds one share at a time
             rows += self.cluster.get(
@@ -164,10 +156,10 @@ class RayTrainer(Trainer):
 
     def _worker_task(self, rank: int, rows: Any, other: Ints) -> WorkerTask:
         statistics, (first, last) = self.task.statistics, self.worker_blocks[rank : rank + 2]
-        users = slice(int(self.user_starts[first]), int(self.user_starts[last]))
+        users = slice(int(self.user_cuts[first]), int(self.user_cuts[last]))
         first_row, last_row = statistics.row_starts[[users.start, users.stop]].tolist()
         sampled = slice(*np.searchsorted(rows, [first_row, last_row]))
-        user_starts = np.clip(self.user_starts, users.start, users.stop) - users.start
+        user_starts = np.clip(self.user_cuts, users.start, users.stop) - users.start
         return WorkerTask(
             task=self.task.without_rows(),
             users=self.task.rows.users(users.start, users.stop),
@@ -369,7 +361,7 @@ class RayTrainer(Trainer):
 
     def _set_users(self, source: UserParts) -> None:
         """Send each part to the workers that have some of its users."""
-        ends = [first for first, _ in source.parts[1:]] + [int(self.user_starts[-1])]
+        ends = [first for first, _ in source.parts[1:]] + [int(self.user_cuts[-1])]
         for (first, part), end in zip(source.parts, ends, strict=True):
             low, high = np.searchsorted(self.first_users, [first, end - 1], side="right") - 1
             ranks = range(low, min(high + 1, len(self.cluster.workers)))
@@ -379,8 +371,8 @@ class RayTrainer(Trainer):
         self.kept = self._attempt(lambda: self._copy_users("best"))
 
     def load(self, epoch: int, theta: Parameters, best_epoch: int, best: Parameters | None) -> None:
-        self.saved = self.base = store_users(epoch, theta, self.user_starts)
-        self.kept = None if best is None else store_users(best_epoch, best, self.user_starts)
+        self.saved = self.base = store_users(epoch, theta, self.user_cuts)
+        self.kept = None if best is None else store_users(best_epoch, best, self.user_cuts)
         self.epoch = epoch
 
     def current(self) -> dict[str, Any]:
@@ -391,7 +383,7 @@ class RayTrainer(Trainer):
         return {} if self.kept is None else self._arrays(self.kept)
 
     def _arrays(self, source: UserParts) -> dict[str, Any]:
-        return arrays_of(source, int(self.user_starts[-1]), self.task.start(0, 1))
+        return arrays_of(source, int(self.user_cuts[-1]), self.task.start(0, 1))
 
     def user_sums(self) -> dict[str, Doubles]:
         """The sum of each parameter over the trained users of each block."""

@@ -73,14 +73,10 @@ def train_files(
         mean = mean_of_sums(trainer.user_sums(), statistics.trained_users)
         empty, sizes = without_rows(NO_IDS, data.items), fit_sizes(statistics)
         state = plain.build_state(empty, task.start(0, 0), mean, run, trend, sizes)
-        shard = Shard(plain, replace_rows(data), replace(state, cutoff=cutoff), mean)
+        none = np.zeros(1, np.int64)  # shards do not need what grows with the users
+        starts = dict.fromkeys(("range_starts", "set_starts", "row_starts", "basket_starts"), none)
+        shard = Shard(plain, replace(data, held=None, **starts), replace(state, cutoff=cutoff), mean)
         trainer.save_shards(shard, folder)
-
-
-def replace_rows(data: UserRanges) -> UserRanges:
-    """Without the arrays that grow with the users, which shards do not need."""
-    none = np.zeros(1, np.int64)
-    return replace(data, range_starts=none, set_starts=none, row_starts=none, basket_starts=none, held=None)
 
 
 def _build_evaluator(model: FactorModel, data: UserRanges, trend: GrowingTrend | None) -> Evaluator | None:

@@ -30,7 +30,7 @@ from shortlist.data.history import History, NewRows, Totals
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions, in_last_basket
 from shortlist.data.items import Items
-from shortlist.data.ranges import MemoryRows, UserRanges, UserSlices, number_ids
+from shortlist.data.ranges import MemoryRows, UserRanges, UserSlices, load_users
 from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.kernels.fold import USER_ONLY, FoldInPairs, fold_in_users
 from shortlist.kernels.rng import stream
@@ -767,8 +767,7 @@ def _measure_range(
 ) -> RangeStatistics:
     """The statistics of one range, whose first user and users are given."""
     first_user, users = place
-    data = users if isinstance(users, Interactions) else users.interactions(number_ids(n_items))
-    none = np.zeros(1, np.int64)
+    data, none = load_users(users, n_items), np.zeros(1, np.int64)
     representation = model.representation(data, Statistics(none, none, none, 0))
     groups = representation.trained_groups
     amounts = np.zeros(0)
@@ -831,8 +830,6 @@ SIZE_ARRAYS = {  # arrays of a BasketSize in a file, and their shapes
 @dataclass(kw_only=True, eq=False, repr=False)
 class DynamicK(FactorModel):
     """The parameters that joint models add to their ranker: classification examples, personal boundaries."""
-
-    earlier_params: ClassVar[dict[str, Any]] = {"boundary": "learned"}
 
     alpha: float = 0.5
     t: float = 1.0

@@ -36,7 +36,9 @@ class Objective:
                 "try 0.5",
             ),
             "negatives": (
-                self.negatives == "uniform" or (is_finite(self.negatives) and self.negatives > 0),
+                self.negatives == "uniform"
+                if isinstance(self.negatives, str)
+                else is_finite(self.negatives) and self.negatives > 0,
                 'a number above 0 or "uniform"',
                 "4 means four negative examples per positive example",
             ),

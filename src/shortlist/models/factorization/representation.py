@@ -417,8 +417,9 @@ class HybridFactors(Representation):
         schedule.run_parallel(apply_context_gradients, *items, *updates)
 
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
-        user, begin, end = (column[groups] for column in self.contexts[:3])
-        return context_vectors(theta, self.labeled_contexts._replace(user=user, begin=begin, end=end))
+        user, begin, end = self.contexts.user, self.contexts.begin, self.contexts.end
+        chosen = self.labeled_contexts._replace(user=user[groups], begin=begin[groups], end=end[groups])
+        return context_vectors(theta, chosen)
 
     def group_users(self, groups: Ints) -> Ints:
         return self.contexts.user[groups]
@@ -443,7 +444,12 @@ def context_vectors(theta: Parameters, contexts: Contexts) -> Floats:
     """(n, n_factors) the score vectors of the groups of `contexts`, in their order."""
     out = np.empty((contexts.user.size, theta.item.shape[1]), np.float32)
     # all callers pass read-only arrays, so that the kernel is compiled once
-    contexts = Contexts(*map(read_only, contexts[:4]), *contexts[4:])
+    contexts = contexts._replace(
+        user=read_only(contexts.user),
+        begin=read_only(contexts.begin),
+        end=read_only(contexts.end),
+        item=read_only(contexts.item),
+    )
     hybrid_vectors(read_only(theta.user), read_only(theta.item), contexts, out, factor_width(out.shape[1]))
     return out
 

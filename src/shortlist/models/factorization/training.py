@@ -25,7 +25,15 @@ from shortlist.core.params import FILE_ERRORS, MAX_WHOLE, describe_error
 from shortlist.core.ragged import ItemSets, no_sets, starts
 from shortlist.core.serialization import Artifact, check_replaceable, load_artifact, save_artifact
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranges import MemoryRows, UserRanges, UserSlices, number_ids
+from shortlist.data.ranges import (
+    NO_IDS,
+    MemoryRows,
+    UserRanges,
+    UserSlices,
+    load_users,
+    number_ids,
+    without_rows,
+)
 from shortlist.errors import ConfigError, TrainingError
 from shortlist.kernels.sgd import TERMS, Hyperparameters, Parameters, permute_rows
 from shortlist.models.factorization.objective import LossRows, LossTracker, draw_rows, single_precision
@@ -119,8 +127,7 @@ class TrainingTask:
 
     def load(self, users: Interactions | UserSlices, first_row: int) -> TrainingRows:
         """The rows of some users; the first of them has number `first_row` among all rows."""
-        data = users if isinstance(users, Interactions) else users.interactions(number_ids(self.n_items))
-        model, statistics = self.model, self.statistics
+        data, model, statistics = load_users(users, self.n_items), self.model, self.statistics
         representation: Representation = model.representation(data, statistics)
         indptr, item = representation.indptr, representation.item
         if statistics.visit_scale is not None:
@@ -136,7 +143,8 @@ class TrainingTask:
         """The task for a worker, which gets its rows separately."""
         none = np.zeros(1, np.int64)
         statistics = self.statistics._replace(row_starts=none, first_rows=none, group_starts=none, sizes=None)
-        task = replace(self, statistics=statistics, rows=self.rows.without_rows())
+        rows = MemoryRows(without_rows(NO_IDS, number_ids(self.n_items)))
+        task = replace(self, statistics=statistics, rows=rows)
         vars(task)["partition"] = self.partition
         return task
 
@@ -144,6 +152,8 @@ class TrainingTask:
 class Trainer(ABC):
     """The parameters in training. Item parameters leave it in the original order of the items."""
 
+    n_rows: int  # number of steps of an epoch
+    user_cuts: Longs  # the first user of each block, and the number of users
     slow_worker: str | None = None  # who took much longer than the others in the last epoch
 
     def __enter__(self) -> Self:
@@ -152,16 +162,6 @@ class Trainer(ABC):
     @abstractmethod
     def __exit__(self, *_: object) -> None:
         """Release what training needed."""
-
-    @property
-    @abstractmethod
-    def n_rows(self) -> int:
-        """Number of steps of an epoch."""
-
-    @property
-    @abstractmethod
-    def user_cuts(self) -> Longs:
-        """The first user of each block, and the number of users."""
 
     @abstractmethod
     def prepare_epoch(self, epoch: int) -> None:
@@ -225,19 +225,12 @@ class ThreadTrainer(Trainer):
         self.before: list[Floats] = []  # copies of theta before the epoch
         self.shared = None if task.features is None else SharedSteps(task.features)
         self.schedule = rows.schedule(task, self.pool, n_threads)
+        self.n_rows, self.user_cuts = int(rows.item.size), self.schedule.user_starts
         sampled = draw_rows(rows.item.size, task.n_items, task.model.seed)
         self.tracker = LossTracker(rows.sample(task.n_items, *sampled), task.model.objective())
 
     def __exit__(self, *_: object) -> None:
         self.pool.shutdown()
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.schedule.item.size)
-
-    @property
-    def user_cuts(self) -> Longs:
-        return self.schedule.user_starts
 
     def prepare_epoch(self, epoch: int) -> None:
         if self.schedule.prepare(epoch):
