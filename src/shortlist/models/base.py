@@ -1146,7 +1146,8 @@ def load_model(path: str | Path) -> Recommender:
     """
     if Path(path).is_dir():
         models = [load_model(shard) for shard in find_shards(Path(path))]
-        return models[0]._join_shards(models, Path(path))
+        whole: Recommender = models[0]._join_shards(models, Path(path))
+        return whole
     artifact = load_artifact(path, "model")
     if not _is_model(artifact.name):
         raise ModelFileError(f"{path} holds a {artifact.name}, unknown to this version; update shortlist.")

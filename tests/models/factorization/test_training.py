@@ -306,7 +306,6 @@ def test_checkpoint_path_with_other_content_is_rejected(tmp_path):
 KILLED = """
     import os, signal
     from shortlist.models.factorization import training
-from shortlist.models.factorization.model import collect_statistics
     from tests.models.cases import checkerboard, model
 
     training.CHECKPOINT_SECONDS = -1
