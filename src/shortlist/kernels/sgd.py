@@ -427,16 +427,20 @@ class HybridCell(NamedTuple):
 
 @inlined
 def term_signals(
-    hybrid: HybridCell | None, theta: Parameters, item: int | np.integer, user: np.int32, group: np.int32
+    counts: RepeatCounts,
+    sales: Sales,
+    theta: Parameters,
+    item: int | np.integer,
+    user: np.int32,
+    group: np.int32,
+    log_decay: np.float32,
 ) -> FloatPair:
     """Return the signals of the repeat and the trend term; 0 where the model does not have the term."""
     repeat, trend = ZERO, ZERO
-    if hybrid is not None:
-        if theta.item_repeat.size:
-            repeat = repeat_signal(hybrid.counts, item, user, group, hybrid.contexts.log_decay)
-        if theta.item_trend.size:
-            sales = hybrid.sales
-            trend = trend_score(sales, item, sales.group_day[group], sales.recent_share[group])
+    if theta.item_repeat.size:
+        repeat = repeat_signal(counts, item, user, group, log_decay)
+    if theta.item_trend.size:
+        trend = trend_score(sales, item, sales.group_day[group], sales.recent_share[group])
     return repeat, trend
 
 
@@ -523,8 +527,9 @@ def sgd_block(
         use_repeats, use_trend = theta.item_repeat.size > 0, theta.item_trend.size > 0
         pooled, blended = np.empty(theta.item.shape[1], np.float32), np.empty(theta.item.shape[1], np.float32)
         context = np.uintp(pooled.ctypes.data)
-        base, gain = user_pooling(hybrid.contexts.max_pool_user)
-        log_decay, repeat_start = hybrid.contexts.log_decay, hybrid.contexts.repeat_start
+        contexts, snapshot, gradients, sales, counts = hybrid  # once, because of reference counting
+        base, gain = user_pooling(contexts.max_pool_user)
+        log_decay, repeat_start = contexts.log_decay, contexts.repeat_start
     ahead = next_bits(state)
     for visit in range(groups.size):
         group, visit_id = groups[visit], visit + 1
@@ -533,22 +538,21 @@ def sgd_block(
             prefetch_row(row_at(theta.user, groups[min(visit + 2, groups.size - 1)]), width)
             h = row_at(theta.user, user)
         else:
-            contexts = hybrid.contexts
             user, h = contexts.user[group], np.uintp(blended.ctypes.data)
             if user != latest_user:
                 n_history, latest_user = 0, user
-            gradient = row_at(hybrid.gradients, visit)
-            hybrid.gradients[visit] = ZERO
+            gradient = row_at(gradients, visit)
+            gradients[visit] = ZERO
             if contexts.begin[group] == contexts.end[group]:  # the user's first basket has no context
                 if use_repeats:
                     basket = liked[starts[visit] : starts[visit + 1]]
-                    n_history = add_basket(hybrid.counts, n_history, basket, user, group, log_decay)
+                    n_history = add_basket(counts, n_history, basket, user, group, log_decay)
                 continue
             later = groups[min(visit + 1, groups.size - 1)]
             prefetch_row(row_at(theta.user, contexts.user[later]), width)
             for row in range(contexts.begin[later], contexts.end[later]):
-                prefetch_row(row_at(hybrid.snapshot, contexts.item[row]), width)
-            pool_context(contexts, group, hybrid.snapshot, pooled, width)
+                prefetch_row(row_at(snapshot, contexts.item[row]), width)
+            pool_context(contexts, group, snapshot, pooled, width)
         p = row_at(theta.user, user)
         for row in range(starts[visit], starts[visit + 1]):
             if liked[row] >= 0:
@@ -566,13 +570,14 @@ def sgd_block(
                 target = item if relevant or is_drawn else other
                 if not relevant and liked_in[target] == visit_id:
                     continue  # no second draw: a user who likes every item would never get one
+                repeat, trend = ZERO, ZERO
                 if hybrid is not None:
+                    repeat, trend = term_signals(counts, sales, theta, target, user, group, log_decay)
                     blend_rows(h, p, context, base, gain, width)
                 q = row_at(theta.item, target)
                 score = row_dot(h, q, width)
                 if theta.bias.size:
                     score += theta.bias[target]
-                repeat, trend = term_signals(hybrid, theta, target, user, group)
                 if use_repeats:
                     score += (theta.user_repeat[user] + theta.item_repeat[target]) * repeat
                 if use_trend:
@@ -600,17 +605,18 @@ def sgd_block(
                     theta.user_trend[user] = weight + step * trend
                     theta.item_trend[target] = shrink * theta.item_trend[target] + step * trend
                 continue
-            repeat, trend = term_signals(hybrid, theta, item, user, group)
+            repeat, trend, repeat_other, trend_other = ZERO, ZERO, ZERO, ZERO
             if hybrid is None:
                 other = hardest_negative(
                     h, theta, other, hyper.negative_draws, liked_in, visit_id, bits, width, None
                 )
             else:
+                repeat, trend = term_signals(counts, sales, theta, item, user, group, log_decay)
                 blend_rows(h, p, context, base, gain, width)
                 if repeat > ZERO and bits & HISTORY_BIT:  # a repeat: compare with another item of the history
-                    other = np.int64(hybrid.counts.history[index_below(mix_bits(bits), n_history)])
+                    other = np.int64(counts.history[index_below(mix_bits(bits), n_history)])
                 elif hyper.negative_draws > 1:
-                    query = hybrid.sales, user, group
+                    query = sales, user, group
                     other = hardest_negative(
                         h, theta, other, hyper.negative_draws, liked_in, visit_id, bits, width, query
                     )
@@ -620,7 +626,8 @@ def sgd_block(
             margin = row_dot(h, q, width) - row_dot(h, r, width)
             if theta.bias.size:
                 margin += theta.bias[item] - theta.bias[other]
-            repeat_other, trend_other = term_signals(hybrid, theta, other, user, group)
+            if hybrid is not None:
+                repeat_other, trend_other = term_signals(counts, sales, theta, other, user, group, log_decay)
             if use_repeats:
                 margin += (theta.user_repeat[user] + theta.item_repeat[item]) * repeat
                 margin -= (theta.user_repeat[user] + theta.item_repeat[other]) * repeat_other
@@ -662,7 +669,7 @@ def sgd_block(
         if hybrid is not None:  # noqa: SIM102  # decided at compile time
             if use_repeats:
                 basket = liked[starts[visit] : starts[visit + 1]]
-                n_history = add_basket(hybrid.counts, n_history, basket, user, group, log_decay)
+                n_history = add_basket(counts, n_history, basket, user, group, log_decay)
     return pairs
 
 

@@ -188,6 +188,7 @@ def recommend_to_folder(
         "fallback": fallback,
         "n_threads": n_threads if isinstance(place, ThreadEngine) else 1,
     }
+    places: list[tuple[Any, ...]]
     if isinstance(model, str | Path):
         if users is not None:
             raise ConfigError(

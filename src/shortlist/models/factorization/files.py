@@ -74,7 +74,9 @@ def train_files(
         empty, sizes = without_rows(NO_IDS, data.items), fit_sizes(statistics)
         state = plain.build_state(empty, task.start(0, 0), mean, run, trend, sizes)
         none = np.zeros(1, np.int64)  # shards do not need what grows with the users
-        starts = dict.fromkeys(("range_starts", "set_starts", "row_starts", "basket_starts"), none)
+        starts: dict[str, Any] = dict.fromkeys(
+            ("range_starts", "set_starts", "row_starts", "basket_starts"), none
+        )
         shard = Shard(plain, replace(data, held=None, **starts), replace(state, cutoff=cutoff), mean)
         trainer.save_shards(shard, folder)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from shortlist.core.checks import check_float_value, check_floats, check_text, check_whole_value
 from shortlist.core.engine import thread_count
@@ -327,7 +328,7 @@ def relabel_items(theta: Parameters, old: Ints | None, new: Ints | None) -> None
             permute_rows(array.reshape(target.size, -1), target, np.empty(target.size, np.bool_))
 
 
-def take_users(array: Floats, users: Ints) -> Floats:
+def take_users(array: Floats, users: npt.NDArray[np.integer]) -> Floats:
     """The rows of these users; nothing if the model does not have the parameter."""
     return array[users] if array.size else array
 
