@@ -13,11 +13,13 @@ from shortlist.kernels.sgd import (
     SQUARED,
     ContextGradients,
     Contexts,
+    HybridCell,
+    HybridRound,
     Visits,
     apply_context_gradients,
-    hrm_block,
-    hrm_round,
     hybrid_vectors,
+    sgd_block,
+    sgd_round,
 )
 from shortlist.models.factorization.representation import NO_SALES, Trend, relabel_sales
 from shortlist.models.factorization.schedule import UniformExamples
@@ -52,6 +54,12 @@ def contexts_of(baskets, pools):
     return Contexts(user, begins, ends, item, *pools, F(np.log(DECAY)), F(REPEAT_START))
 
 
+def run_block(visits, theta, hyper, state, cell):
+    """sgd_block with contexts."""
+    liked_in, stream = np.zeros(len(theta.item), np.int32), np.array([state], np.uint64)
+    return sgd_block(visits, theta, hyper, liked_in, stream, WIDTH, cell)
+
+
 @pytest.mark.parametrize("pools", POOLS)
 @pytest.mark.parametrize(("loss", "penalty", "kind"), KINDS)
 def test_one_step_is_one_gradient_step(loss, penalty, kind, pools):
@@ -63,11 +71,8 @@ def test_one_step_is_one_gradient_step(loss, penalty, kind, pools):
         contexts, snapshot = contexts_of([(1, basket)], pools), theta.item.copy()
         state, gradients = wanted_state(kind, hyper, 6), np.full((1, 8), 7, F)
         starts, groups, liked = np.array([0, 1]), np.zeros(1, np.int32), np.zeros(1, np.int32)
-        scratch, stream = (np.zeros(6, np.int32), new_counts(0)), np.array([state], np.uint64)
-        visits = Visits(starts, groups, liked)
-        pairs = hrm_block(
-            visits, contexts, snapshot, gradients, NO_SALES, theta, hyper, scratch, stream, WIDTH
-        )
+        cell = HybridCell(contexts, snapshot, gradients, NO_SALES, new_counts(0))
+        pairs = run_block(Visits(starts, groups, liked), theta, hyper, state, cell)
         assert pairs == (kind == "pair")
         schedule = schedule_of([[[0]]], 1, 1)
         schedule.prepare(0)
@@ -82,17 +87,23 @@ def test_one_step_is_one_gradient_step(loss, penalty, kind, pools):
 
 
 def test_first_basket_changes_nothing_and_draws_nothing():
-    hyper, (theta, _) = hyperparameters(), parameters(0, 1, 4)
-    before, gradients, stream = [a.copy() for a in theta], np.full((1, 8), 7, F), np.array([5], np.uint64)
-    pairs = hrm_block(
-        Visits(np.array([0, 1]), np.zeros(1, np.int32), np.zeros(1, np.int32)),
-        contexts_of([(0, [])], (False, False)), theta.item.copy(), gradients, NO_SALES, theta, hyper,
-        (np.zeros(4, np.int32), new_counts(0)), stream, WIDTH,
-    )  # fmt: skip
-    assert pairs == 0
-    assert all((old == new).all() for old, new in zip(before, theta, strict=True))
-    assert (gradients == 0).all()
-    assert stream[0] == 5
+    """The basket after it gets the same draw as without it."""
+    hyper, baskets = hyperparameters(), [(0, []), (0, [1, 2])]
+    results = []
+    for groups in ([0], [0, 1], [1]):
+        (theta, _), n = parameters(0, 1, 4), len(groups)
+        before, gradients = [a.copy() for a in theta], np.full((n, 8), 7, F)
+        contexts = contexts_of(baskets, (False, False))
+        visits = Visits(np.arange(n + 1), np.array(groups, np.int32), np.zeros(n, np.int32))
+        cell = HybridCell(contexts, theta.item.copy(), gradients, NO_SALES, new_counts(0))
+        pairs = run_block(visits, theta, hyper, wanted_state("pair", hyper, 4), cell)
+        assert pairs == n - (groups[0] == 0)
+        if groups[0] == 0:
+            assert (gradients[0] == 0).all()
+        if groups == [0]:
+            assert all((old == new).all() for old, new in zip(before, theta, strict=True))
+        results.append([array.tobytes() for array in theta])
+    assert results[1] == results[2] != results[0]
 
 
 @pytest.mark.parametrize("pools", POOLS)
@@ -127,10 +138,10 @@ def test_rounds_match_the_reference(n_blocks, each, window, negative_draws, pool
         begin = blocks * n_blocks * each + (blocks + round_index) % n_blocks * each
         starts = np.concatenate([[0], np.cumsum(cells[begin + each] - cells[begin])])
         collected = ContextGradients(theta.item.copy(), np.empty((starts[-1], 8), F), starts)
-        pairs = hrm_round(
-            0, n_blocks, round_index, schedule.strata, contexts, collected, sales, theta, hyper,
-            np.uint64(99), WIDTH,
-        )  # fmt: skip
+        hybrid = HybridRound(contexts, collected, sales)
+        pairs = sgd_round(
+            0, n_blocks, round_index, schedule.strata, theta, hyper, np.uint64(99), WIDTH, hybrid
+        )
         for low, high in ((0, 4), (4, 11)):  # in two parts, as two threads would
             apply_context_gradients(
                 low, high, round_index, schedule.strata, contexts, collected, theta.item, WIDTH
@@ -155,12 +166,10 @@ def test_rounds_match_the_reference(n_blocks, each, window, negative_draws, pool
 def test_alpha_is_the_share_of_classification_steps(alpha, least, most):
     theta, _ = parameters(0, 1, 20)
     n = 2000
-    pairs = hrm_block(
-        Visits(np.arange(n + 1), np.zeros(n, np.int32), np.zeros(n, np.int32)),
-        contexts_of([(0, [3])], (False, False)), theta.item.copy(), np.empty((n, 8), F), NO_SALES, theta,
-        hyperparameters(alpha=alpha, lr=0.01), (np.zeros(20, np.int32), new_counts(0)),
-        np.array([5], np.uint64), WIDTH,
-    )  # fmt: skip
+    contexts = contexts_of([(0, [3])], (False, False))
+    cell = HybridCell(contexts, theta.item.copy(), np.empty((n, 8), F), NO_SALES, new_counts(0))
+    visits = Visits(np.arange(n + 1), np.zeros(n, np.int32), np.zeros(n, np.int32))
+    pairs = run_block(visits, theta, hyperparameters(alpha=alpha, lr=0.01), 5, cell)
     assert least <= pairs <= most
 
 

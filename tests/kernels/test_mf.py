@@ -1,4 +1,4 @@
-"""mf_block and mf_round against numeric gradients, on the same random stream."""
+"""sgd_block and sgd_round of matrix factorization against numeric gradients, on the same random stream."""
 
 from itertools import product
 
@@ -14,8 +14,8 @@ from shortlist.kernels.sgd import (
     Hyperparameters,
     Parameters,
     Visits,
-    mf_block,
-    mf_round,
+    sgd_block,
+    sgd_round,
 )
 from shortlist.kernels.simd import factor_width
 from shortlist.models.factorization.schedule import UniformExamples
@@ -67,13 +67,13 @@ def wanted_state(kind, hyper, n_items, liked=(0,)):
 
 
 def run_block(theta, hyper, state, visits):
-    """mf_block over visits of (user, liked items)."""
+    """sgd_block over visits of (user, liked items)."""
     starts = np.concatenate([[0], np.cumsum([len(liked) for _, liked in visits])]).astype(np.int64)
     users = np.array([user for user, _ in visits], np.int32)
     liked = np.array([item for _, items in visits for item in items], np.int32)
     liked_in = np.zeros(len(theta.item), np.int32)
     visits = Visits(starts, users, liked)
-    return mf_block(visits, theta, hyper, liked_in, np.array([state], np.uint64), WIDTH)
+    return sgd_block(visits, theta, hyper, liked_in, np.array([state], np.uint64), WIDTH, None)
 
 
 def assert_same(theta, plain, atol=2e-6):
@@ -175,17 +175,7 @@ def test_rounds_match_the_reference(n_blocks, each, negative_draws, rate):
     theta, plain = parameters(2, len(users), 11)
     groups = [(user, rows, ()) for user, rows in enumerate(labeled_rows(schedule))]
     for round_index in range(n_blocks):
-        pairs = mf_round(
-            0,
-            n_blocks,
-            round_index,
-            schedule.strata,
-            schedule.user_starts,
-            theta,
-            hyper,
-            np.uint64(99),
-            WIDTH,
-        )
+        pairs = sgd_round(0, n_blocks, round_index, schedule.strata, theta, hyper, np.uint64(99), WIDTH, None)
         assert pairs == naive.run_round(
             plain,
             hyper,
@@ -205,9 +195,9 @@ def test_several_draws_use_the_unseen_item_with_the_highest_score():
     scores = before @ theta.user[0] + theta.bias
     assert run_block(theta, hyperparameters(alpha=0.0, negative_draws=400), 1, [(0, [0, 1])]) == 2
     changed = set(np.flatnonzero((theta.item != before).any(axis=1)))
-    rivals = np.argsort(-scores[2:])[:3] + 2  # the first step may reorder the very top
+    strongest = np.argsort(-scores[2:])[:3] + 2  # the first step may reorder the very top
     assert {0, 1} < changed
-    assert changed - {0, 1} <= set(rivals)
+    assert changed - {0, 1} <= set(strongest)
 
 
 def test_several_draws_skip_a_user_who_likes_every_item():

@@ -1,11 +1,10 @@
 """Sums and bounds of blocks of items against plain arithmetic."""
 
-import numba
 import numpy as np
 import pytest
-from numba.extending import intrinsic
 
-from shortlist.kernels.simd import BLOCK, GROUP, _add_users, bound_mask, prefetch
+from shortlist.kernels.simd import BLOCK, GROUP, bound_mask, prefetch, sum_block
+from tests.kernels.test_simd import call
 
 
 def aligned_problem(n_dims):
@@ -18,17 +17,12 @@ def aligned_problem(n_dims):
 
 @pytest.mark.parametrize(("n_users", "lanes"), [(1, BLOCK), (GROUP, 16), (GROUP, 32)])
 def test_sums_of_some_users_over_some_dimensions(n_users, lanes):
-    add = intrinsic(_add_users(n_users, lanes))  # whatever the processor of this machine uses
-
-    @numba.njit
-    def run(items, users, rows, stride, n, start, sums):
-        add(items, users, rows, stride, n, start, sums)
-
+    add = sum_block(n_users, lanes)  # whatever the processor of this machine uses
     for n_dims, n in ((1, 1), (8, 5), (37, 37)):
         items, users, rows, start = aligned_problem(n_dims)
         sums = np.full((GROUP + 1, BLOCK), 7, np.float32)
         addresses = [np.uintp(array.ctypes.data) for array in (items, users, rows, start, sums)]
-        run(*addresses[:3], n_dims, n, *addresses[3:])
+        call(add, *addresses[:3], n_dims, n, *addresses[3:])
         expected = start + users[rows[:n_users], :n].astype(float) @ items[:n]
         np.testing.assert_allclose(sums[:n_users], expected, rtol=1e-4, atol=1e-5)
         assert (sums[n_users:] == 7).all()
@@ -40,14 +34,14 @@ def test_bound_mask_marks_sums_that_reach_the_floor_and_nan():
     tails[[5, 63]] = 1.0, 2.0
     length = np.array([1.5], np.float32)
     addresses = [np.uintp(array.ctypes.data) for array in (sums, tails, length)]
-    mask = int(bound_mask(*addresses, np.float32(2.0)))
+    mask = int(call(bound_mask, *addresses, np.float32(2.0)))
     assert [j for j in range(BLOCK) if mask >> j & 1] == [1, 5, 63]
-    assert int(bound_mask(*addresses, np.float32(2.5))) == 1 << 5
+    assert int(call(bound_mask, *addresses, np.float32(2.5))) == 1 << 5
 
 
 def test_prefetch_changes_nothing_and_accepts_any_address():
     row = np.arange(70, dtype=np.float32)
     before = row.copy()
     for address in (row.ctypes.data, row.ctypes.data + (1 << 40)):
-        prefetch(np.uintp(address), 4 * row.size)
+        call(prefetch, np.uintp(address), 4 * row.size)
     assert (row == before).all()

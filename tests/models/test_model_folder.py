@@ -11,13 +11,14 @@ import pytest
 import shortlist as sl
 from shortlist.cli import main
 from shortlist.core.engine import ThreadEngine
+from shortlist.core.shards import shard_paths
 from shortlist.data import ranges as user_ranges
 from shortlist.data.columns import ColumnNames, ReadOptions
 from shortlist.data.history import History
-from shortlist.data.ranges import divide_files
+from shortlist.data.ranges import MemoryRows, divide_files
 from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.models.factorization import model as dynamic_k
-from shortlist.models.factorization.files import collect_statistics, join_shards, shard_paths
+from shortlist.models.factorization.model import collect_statistics, fit_sizes
 from shortlist.models.factorization.representation import Trend
 from tests.models.cases import bits, crowd, model
 
@@ -79,11 +80,13 @@ def test_ranges_hold_the_rows_of_one_machine(columns, tmp_path, monkeypatch):
     assert joined.users == whole.users
     if "item_name" in columns:
         assert joined.item_names.equals(whole.item_names)
-    low, high = 33, 151
-    indptr, items = found.users(low, high).item_sets()
-    first, last = whole.item_sets[0][[low, high]]
-    assert items.tolist() == whole.item_sets[1][first:last].tolist()
-    assert indptr.tolist() == (whole.item_sets[0][low : high + 1] - first).tolist()
+    in_memory, some = MemoryRows(whole), (33, 151)
+    assert found.row_starts.tolist() == in_memory.row_starts.tolist()
+    assert found.basket_starts.tolist() == in_memory.basket_starts.tolist()
+    one, other = found.users(*some).interactions(found.items), in_memory.users(*some)
+    for name in COLUMNS:
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    assert all(map(np.array_equal, one.item_sets, other.item_sets))
 
 
 def test_files_of_other_types_are_refused(tmp_path):
@@ -122,7 +125,7 @@ def split_model(whole, folder, cuts):
             user=state.parameters.user[first:last], boundary=state.parameters.boundary[first:last]
         )
         known = replace(History.of(data), counted=state.history.totals)
-        own._state = replace(state, history=known, parameters=parameters, side=own.side_data(data))
+        own._state = replace(state, history=known, parameters=parameters, trend=own.trend_of(data))
         own.save(path)
     return folder
 
@@ -191,13 +194,39 @@ def test_the_command_refuses_what_a_folder_cannot_have(flags, sentence, tmp_path
     assert sentence in " ".join(capsys.readouterr().err.split())
 
 
+def test_content_and_cutoff_of_a_folder(tmp_path):
+    write_files(tmp_path / "files", crowd().to_frame())
+    data, cutoff = sl.read_interactions(tmp_path / "files"), sl.cutoff.FixedN(N=3)
+    ids = data.items.values
+    items = pl.DataFrame({"item_id": ids, "color": [("red", "blue")[n % 2] for n in range(len(ids))]})
+    place = tmp_path / "model"
+    folder = sl.fit_to_folder(
+        model("BPRMF", n_epochs=2), tmp_path / "files", place, items=items, cutoff=cutoff
+    )
+    loaded, whole = sl.load_model(folder), model("BPRMF", n_epochs=2).fit(data, items=items)
+    assert bits(loaded) == bits(whole)
+    assert loaded.has_content
+    assert loaded.cutoff_.N == 3
+    assert loaded.recommend(data.users.values[:5].to_list()).lengths.tolist() == [3] * 5
+    with pytest.raises(ConfigError, match="items must be None on a cluster"):
+        sl.fit_to_folder(
+            model("BPRMF"), tmp_path / "files", tmp_path / "other", items=items, engine=Elsewhere()
+        )
+
+
+def test_one_shard_of_any_model_can_be_loaded(tmp_path):
+    write_files(tmp_path / "files", crowd().to_frame())
+    folder = sl.fit_to_folder(sl.Popularity(), tmp_path / "files", tmp_path / "model")
+    assert sl.load_model(folder).recommend(N=2).lengths.min() == 2
+
+
 def test_incomplete_folders_are_refused(tmp_path):
     model("BPRMF", n_epochs=1).fit(crowd()).save(shard_paths(tmp_path, 2)[1])
     with pytest.raises(ModelFileError, match=r"shard-00000-of-00002\.shortlist is missing"):
         sl.load_model(tmp_path)
     models = [model("BPRMF", n_epochs=1).fit(crowd()), model("BPRMF", n_epochs=2).fit(crowd())]
     with pytest.raises(ModelFileError, match="shards of one model"):
-        join_shards(models, tmp_path)
+        models[0]._join_shards(models, tmp_path)
 
 
 class Elsewhere(ThreadEngine.__base__):
@@ -223,6 +252,8 @@ def test_other_models_are_refused_on_a_cluster(tmp_path):
         ("DKBPRMF", {}),
         ("HRM", {"repeat_decay": 0.9, "trend_half_life": 2.0}),
         ("DKHRM", {"repeat_decay": 0.5, "negatives": "uniform"}),
+        ("DKBPRMF", {"weighting": "linear"}),
+        ("HRM", {"weighting": "log", "trend_half_life": 2.0}),
     ],
 )
 @pytest.mark.parametrize("most", [100, 1_000_000])
@@ -230,30 +261,33 @@ def test_statistics_of_ranges_are_those_of_all_rows(name, changed, most, tmp_pat
     """Of many users, the same part is drawn to learn the sizes of lists."""
     monkeypatch.setattr(user_ranges, "RANGE_ROWS", 3000)
     monkeypatch.setattr(dynamic_k, "MAX_SIZE_USERS", most)
-    paths, one = write_files(tmp_path / "files", crowd().to_frame()), model(name, **changed)
+    frame = crowd().to_frame()
+    weights = np.random.default_rng(8).integers(1, 9, len(frame)).astype(np.float64)
+    paths = write_files(tmp_path / "files", frame.with_columns(weight=weights))
+    one = model(name, **changed)
     whole = sl.read_interactions(tmp_path / "files")
-    data = divide_files(
-        paths, ReadOptions(ANY), tmp_path / "rows", ThreadEngine(), "files", counts_baskets=True
+    data = divide_files(paths, ReadOptions(ANY), tmp_path / "rows", ThreadEngine(), "files")
+    found, in_memory = (
+        collect_statistics(one, data, ThreadEngine()),
+        collect_statistics(one, MemoryRows(whole)),
     )
-    found = collect_statistics(one, data, ThreadEngine())
     assert found.trained_users == one.trained_users(whole).sum()
-    expected = one.fit_next_size(whole)
-    assert (found.next_size is None) == (expected is None)
+    size, expected = fit_sizes(found), fit_sizes(in_memory)
+    assert (size is None) == (expected is None) == (not name.startswith("DK"))
     if expected is not None:
-        assert found.next_size.beta_.tobytes() == expected.beta_.tobytes()
-        assert found.next_size.dispersion_ == expected.dispersion_
-    starts = one.start_weights(whole)
-    assert found.repeat_start == starts[0]
+        assert size.beta_.tobytes() == expected.beta_.tobytes()
+        assert size.dispersion_ == expected.dispersion_
+    assert found.repeat_start == in_memory.repeat_start
+    assert found.row_starts.tolist() == in_memory.row_starts.tolist()
     if name == "HRM":
         trend = Trend.of(whole, one.trend_half_life)
         assert found.trend.end == trend.end
         for name_, array in found.trend.sales._asdict().items():
             assert np.array_equal(array, getattr(trend.sales, name_)), name_
     if changed.get("negatives") == "uniform":
-        representation = one.representation(whole, whole)
-        groups = representation.trained_groups(whole.baskets)
+        groups = one.representation(whole, found).trained_groups
         rows = np.diff(whole.baskets)[groups].sum()
-        assert (found.trained_groups, found.trained_rows) == (groups.sum(), rows)
+        assert found.examples_per_group == one.alpha * rows / groups.sum()
 
 
 @pytest.mark.parametrize("columns", [{}, {"timestamp": 1}, {"basket_id": 1}])

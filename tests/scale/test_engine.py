@@ -1,5 +1,7 @@
 """Engines: arguments, errors, and what is not imported."""
 
+import time
+
 import pytest
 
 import shortlist as sl
@@ -52,3 +54,14 @@ def test_invalid_arguments(arguments, message, monkeypatch):
 def test_only_engines_are_engines():
     with pytest.raises(ConfigError, match="engine must be ThreadEngine"):
         model("BPRMF").fit(checkerboard(), engine="ray")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:port"])
+def test_an_address_that_nobody_listens_on_is_an_error_within_seconds(address):
+    pytest.importorskip("ray", reason="ray is not installed; pip install 'shortlist[scale]'")
+    from shortlist.scale.cluster import connect
+
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=r"address '.*' of the Ray cluster cannot be reached"):
+        connect(address)
+    assert time.monotonic() - began < 30

@@ -26,12 +26,17 @@ pytestmark = [
         ("DKBPRMF", 2, {"negative_draws": 2}),
         ("HRM", 2, {"pool_items": "max", "window": 2} | TERMS),
         ("DKHRM", 2, {"negatives": "uniform"} | TERMS),
+        ("BPRMF", 2, {"weighting": "linear"}),
+        ("DKHRM", 2, {"negatives": "uniform", "weighting": "log"} | TERMS),
     ],
 )
 def test_same_bits_as_one_machine(cluster, name, n_workers, changed, tmp_path, monkeypatch):
     monkeypatch.setattr(user_ranges, "RANGE_ROWS", 3000)
     coming = kill_before(monkeypatch, "save_shard") if name == "DKBPRMF" else []
-    write_files(tmp_path / "files", crowd().to_frame())
+    frame = crowd().to_frame()
+    if "weighting" in changed:
+        frame = frame.with_columns(weight=np.random.default_rng(8).integers(1, 9, len(frame)) / 2)
+    write_files(tmp_path / "files", frame)
     whole = model(name, n_epochs=6, **changed).fit(sl.read_interactions(tmp_path / "files"))
     engine, calls = sl.RayEngine(n_workers=n_workers), []
     folder = sl.fit_to_folder(

@@ -1,5 +1,7 @@
 """Batch recommendation, evaluation and tuning on a Ray cluster: the same results as in one process."""
 
+import os
+import signal
 import sys
 from functools import partial
 
@@ -12,7 +14,7 @@ from shortlist.errors import ConfigError
 from shortlist.paper.claims import run as run_model
 from shortlist.paper.experiment import Experiment, Runner
 from tests.models.cases import crowd, fit, model
-from tests.scale.cluster import kill_worker, needs_ray
+from tests.scale.cluster import needs_ray
 
 pytestmark = [
     *needs_ray,
@@ -66,9 +68,33 @@ def test_two_stage_learns_from_examples_of_the_cluster(cluster, monkeypatch):
     assert other.fingerprint_ == one.fingerprint_
 
 
-def test_lost_tasks_are_repeated_and_errors_are_raised(cluster):
-    kill_worker()  # none: tasks need no workers of their own
-    assert list(sl.RayEngine().map(square, range(20))) == [n * n for n in range(20)]
+class Dying(sl.PersonalFrequency):
+    """Kills its process when it writes the lists of one file, once."""
+
+    def recommend_to_file(self, path, users=None, **options):
+        if path.name.startswith("part-00002") and not (path.parent / "killed").exists():
+            (path.parent / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().recommend_to_file(path, users, **options)
+
+
+def test_lists_are_the_same_if_a_worker_is_killed(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr("shortlist.models.base.MAX_BATCH", 64)
+    fitted = fit("PersonalFrequency", crowd())
+    dying = Dying(**fitted.get_params())
+    dying._state = fitted._state
+    one, other = tmp_path / "one", tmp_path / "other"
+    sl.recommend_to_folder(fitted, one, N=5, users_per_file=64)
+    sl.recommend_to_folder(dying, other, N=5, users_per_file=64, engine=sl.RayEngine())
+    assert (other / "killed").exists()
+    assert len(contents(one)) > 4
+    assert contents(one) == contents(other)
+
+
+def test_a_killed_task_is_repeated_and_errors_are_raised(cluster, tmp_path):
+    squares = list(sl.RayEngine().map(partial(kill_once, tmp_path / "killed"), range(20)))
+    assert (tmp_path / "killed").exists()  # a process was killed
+    assert squares == [n * n for n in range(20)]
     with pytest.raises(ConfigError, match="not 7"):
         list(sl.RayEngine().map(refuse, [1, 7]))
 
@@ -108,7 +134,11 @@ def test_runs_of_the_paper_are_those_of_one_process(cluster, tmp_path):
     assert found["one"] == found["other"]
 
 
-def square(n):
+def kill_once(marker, n):
+    """The square of n; the process that gets 7 first is killed."""
+    if n == 7 and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
     return n * n
 
 

@@ -1,10 +1,10 @@
-"""UserRanges: interactions in files, divided by user; any run of consecutive users can be read alone."""
+"""Rows for training: UserRanges, in files divided by user, and MemoryRows; users can be read alone."""
 
 import hashlib
-import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from shortlist.core.files import atomic_write
 from shortlist.core.params import warn
 from shortlist.core.ragged import ArrayParts, starts
 from shortlist.data.columns import NO_TIME, NO_WEIGHT, DataSource, ReadOptions, Table, number_unit
-from shortlist.data.history import StoredRows, Totals, store_rows
+from shortlist.data.history import History, StoredRows, Totals, store_rows
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import (
     NO_BASKET,
@@ -54,9 +54,9 @@ class RangeSummary(NamedTuple):
     """What the driver has to know of a range."""
 
     set_sizes: Ints  # (n_users,) distinct items of each user
-    rows: Ints | None  # (n_users,) rows of each user, if they are counted
-    baskets: Ints | None  # (n_users,) baskets of each user, likewise
-    held: Bools | None  # (n_users,) whether the user's last basket was held out
+    rows: Ints  # (n_users,) rows of each user
+    baskets: Ints  # (n_users,) baskets of each user
+    held: Bools  # (n_users,) whether the user's last basket was held out
     totals: Totals
     digest: str  # of the rows
 
@@ -69,7 +69,6 @@ class RangePlan(NamedTuple):
     items: IdMap
     splits: pl.Series  # (n_ranges - 1,) the first user id of each range but the first
     holds_out: bool = False  # whether the last basket of each user is kept apart
-    counts_baskets: bool = False  # whether the driver needs rows and baskets of each user
 
     def range_folder(self, number: int) -> Path:
         """Where a range is written."""
@@ -86,8 +85,8 @@ def summarize_file(options: ReadOptions, path: Path) -> FileSummary:
         mask = pl.Series(weight >= 0)
         users, items = users.filter(mask), items.filter(mask)
         labels = None if labels is None else labels.filter(mask)
-    known, codes = encode(users)
-    before = np.cumsum(np.bincount(codes, minlength=len(known)))
+    ids, codes = encode(users)
+    before = np.cumsum(np.bincount(codes, minlength=len(ids)))
     at = (np.arange(min(SAMPLES, codes.size)) * codes.size) // max(min(SAMPLES, codes.size), 1)
     names = None
     if labels is not None:
@@ -97,7 +96,7 @@ def summarize_file(options: ReadOptions, path: Path) -> FileSummary:
         kinds=kinds,
         n_rows=n_rows,
         n_negative=int((weight < 0).sum()),
-        users=known.to_ids(np.searchsorted(before, at, side="right")),
+        users=ids.to_ids(np.searchsorted(before, at, side="right")),
         rows_per_sample=codes.size / max(at.size, 1),
         items=items.unique().sort(),
         item_names=names,
@@ -140,8 +139,8 @@ def split_file(plan: RangePlan, task: tuple[int, Path]) -> None:
     frame = pl.DataFrame(columns)
     if _drops(plan.options, weight):
         frame = frame.filter(pl.Series(weight >= 0))
-    known, codes = encode(frame["user_id"])
-    cuts = [int((known.values < split).sum()) for split in plan.splits]
+    ids, codes = encode(frame["user_id"])
+    cuts = [int((ids.values < split).sum()) for split in plan.splits]
     of_range = np.searchsorted(cuts, codes, side="right")
     order = np.argsort(of_range, kind="stable")  # rows of a range stay in the order of the file
     ends = np.cumsum(np.bincount(of_range, minlength=len(plan.splits) + 1))
@@ -155,45 +154,43 @@ def split_file(plan: RangePlan, task: tuple[int, Path]) -> None:
 def build_range(plan: RangePlan, number: int) -> RangeSummary:
     """Group the rows of a range by user and write the arrays of their Interactions."""
     folder = plan.range_folder(number)
-    parts = sorted(folder.glob("part-*.parquet"))
-    if not parts:
+    pieces = sorted(folder.glob("part-*.parquet"))
+    if not pieces:
         none = np.empty(0, np.int32)
         empty = Totals(0, 0, 0, 0, np.zeros(len(plan.items), np.int64))
         return RangeSummary(none, none, none, np.empty(0, np.bool_), empty, "")
-    data, held = _read_range(parts, plan.items), None
-    digest = hashlib.blake2b(data.fingerprint.encode(), digest_size=16)
+    data = _read_range(pieces, plan.items)
+    held, digest = np.zeros(data.n_users, np.bool_), data.fingerprint
     if plan.holds_out:
         is_last = in_last_basket(data)
-        data, held = data.where(~is_last), data.where(is_last)
-        _write_arrays(folder, HELD, held, ())
-        digest.update(b"without last baskets")
-    indptr, items = data.item_sets
-    _write_arrays(folder, "", data, (("set_indptr", indptr), ("set_item", items)))
+        data, last_baskets = data.where(~is_last), data.where(is_last)
+        _write_arrays(folder, HELD, last_baskets)
+        held, digest = np.diff(last_baskets.indptr) > 0, f"{digest} without last baskets"
+    _write_arrays(folder, "", data)
     with atomic_write(folder / "users.parquet") as temporary:
         pl.DataFrame({"user_id": data.users.values}).write_parquet(temporary)
+    set_sizes = np.diff(data.item_sets[0]).astype(np.int32)
     return RangeSummary(
-        set_sizes=np.diff(indptr).astype(np.int32),
-        rows=np.diff(data.indptr).astype(np.int32) if plan.counts_baskets else None,
-        baskets=np.diff(data.user_baskets).astype(np.int32) if plan.counts_baskets else None,
-        held=None if held is None else np.diff(held.indptr) > 0,
-        totals=Totals(data.n_rows, int(indptr[-1]), data.n_baskets, data.end_time, data.item_counts),
-        digest=digest.hexdigest(),
+        set_sizes=set_sizes,
+        rows=np.diff(data.indptr).astype(np.int32),
+        baskets=np.diff(data.user_baskets).astype(np.int32),
+        held=held,
+        totals=Totals(data.n_rows, int(set_sizes.sum()), data.n_baskets, data.end_time, data.item_counts),
+        digest=digest,
     )
 
 
-def _write_arrays(
-    folder: Path, prefix: str, data: Interactions, more: tuple[tuple[str, Longs | Ints], ...]
-) -> None:
-    """Write the arrays of some interactions, and others, to a file each."""
-    arrays = {prefix + name: value for name in ARRAYS if (value := getattr(data, name)) is not None}
-    for name, array in (arrays | dict(more)).items():
-        with atomic_write(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
-            np.save(file, array)
+def _write_arrays(folder: Path, prefix: str, data: Interactions) -> None:
+    """Write the arrays of some interactions to a file each."""
+    for name in ARRAYS:
+        if getattr(data, name) is not None:
+            with atomic_write(folder / f"{prefix}{name}.npy") as temporary, temporary.open("wb") as file:
+                np.save(file, getattr(data, name))
 
 
-def _read_range(parts: list[Path], items: IdMap) -> Interactions:
-    """The rows of the parts, in the order of the files."""
-    frame = pl.read_parquet(parts, glob=False)
+def _read_range(pieces: list[Path], items: IdMap) -> Interactions:
+    """The rows of these files, in their order."""
+    frame = pl.read_parquet(pieces, glob=False)
     users, user = encode(frame.drop_in_place("user_id"))
     item = frame.drop_in_place("item").to_numpy()
     time = frame.drop_in_place("time").to_numpy() if "time" in frame.columns else NO_TIME
@@ -201,17 +198,6 @@ def _read_range(parts: list[Path], items: IdMap) -> Interactions:
     basket = encode(frame["basket"])[1] if "basket" in frame.columns else NO_BASKET
     rows = group_by_user(len(users), user, item, earliest_basket_times(user, basket, time), basket, weight)
     return Interactions(users=users, items=items, **build_arrays(rows))
-
-
-def remove_parts(plan: RangePlan, number: int) -> None:
-    """Remove what `split_file` wrote for a range."""
-    for part in plan.range_folder(number).glob("part-*.parquet"):
-        part.unlink(missing_ok=True)
-
-
-def remove_ranges(folder: Path) -> None:
-    """Remove everything that was written."""
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 COLUMNS = ("item", "time", "weight")  # one entry per row
@@ -239,20 +225,15 @@ class RangeSlice(NamedTuple):
 
     def lengths(self, starts_name: str) -> Longs:
         """The number of entries of each user."""
-        found: Longs = np.diff(self.load(starts_name)[self.first : self.last + 1])
-        return found
+        sizes: Longs = np.diff(self.load(starts_name)[self.first : self.last + 1])
+        return sizes
 
 
 @dataclass(frozen=True)
 class UserSlices:
-    """Some users, in one or more ranges; a part of a column is in memory only while it is used."""
+    """Some users, in one or more ranges; a slice of a column is in memory only while it is used."""
 
-    parts: tuple[RangeSlice, ...]
-
-    def item_sets(self) -> tuple[Longs, Ints]:
-        """(indptr, items): the distinct items of each user, ascending."""
-        items: Ints = self._entries("set_item", "set_indptr").load()
-        return self._starts("set_indptr"), items
+    slices: tuple[RangeSlice, ...]
 
     def interactions(
         self,
@@ -271,15 +252,15 @@ class UserSlices:
 
     def columns(self, prefix: str = "") -> dict[str, Any]:
         """The arrays of Interactions; those that grow with the rows are read when they are used."""
-        found: dict[str, Any] = {
+        columns: dict[str, Any] = {
             "indptr": self._starts(f"{prefix}indptr"),
             "user_baskets": self._starts(f"{prefix}user_baskets"),
             "baskets": self._baskets(prefix),
         }
         for name in COLUMNS:
-            if self.parts[0].has(prefix + name):
-                found[name] = self._entries(prefix + name, f"{prefix}indptr")
-        return found
+            if self.slices[0].has(prefix + name):
+                columns[name] = self._entries(prefix + name, f"{prefix}indptr")
+        return columns
 
     def store(
         self, items: IdMap, item_names: pl.Series | None, source: DataSource | None, totals: Totals
@@ -292,38 +273,35 @@ class UserSlices:
         return store_rows(about, columns, fingerprint(about.users, items, hashed), n_rows, totals)
 
     def _users(self) -> IdMap:
-        tables: dict[Path, pl.Series] = {}
-        found = []
-        for part in self.parts:
-            if part.folder not in tables:
-                tables[part.folder] = pl.read_parquet(part.folder / "users.parquet", glob=False)["user_id"]
-            found.append(tables[part.folder][part.first : part.last])
-        return IdMap(pl.concat(found))
+        folders = {users.folder for users in self.slices}
+        tables = {folder: pl.read_parquet(folder / "users.parquet", glob=False) for folder in folders}
+        ids = (tables[users.folder]["user_id"][users.first : users.last] for users in self.slices)
+        return IdMap(pl.concat(ids))
 
     def _starts(self, name: str) -> Longs:
-        return starts(np.concatenate([part.lengths(name) for part in self.parts]))
+        return starts(np.concatenate([users.lengths(name) for users in self.slices]))
 
     def _entries(self, name: str, starts_name: str) -> ArrayParts:
         """A column with an entry per row, or per item of a set."""
-        bounds = [part.bounds(starts_name) for part in self.parts]
+        bounds = [users.bounds(starts_name) for users in self.slices]
         size = sum(end - begin for begin, end in bounds)
-        return ArrayParts(self.parts[0].load(name).dtype, (size,), partial(self._read, name, bounds))
+        return ArrayParts(self.slices[0].load(name).dtype, (size,), partial(self._read, name, bounds))
 
     def _read(self, name: str, bounds: list[tuple[int, int]]) -> Iterator[npt.NDArray[Any]]:
-        for part, (begin, end) in zip(self.parts, bounds, strict=True):
-            yield np.asarray(part.load(name)[begin:end])
+        for users, (begin, end) in zip(self.slices, bounds, strict=True):
+            yield np.asarray(users.load(name)[begin:end])
 
     def _baskets(self, prefix: str) -> ArrayParts:
         """Where the rows of each basket start."""
-        bounds = [part.bounds(f"{prefix}user_baskets") for part in self.parts]
+        bounds = [users.bounds(f"{prefix}user_baskets") for users in self.slices]
         size = 1 + sum(end - begin for begin, end in bounds)
         return ArrayParts(np.dtype(np.int64), (size,), partial(self._read_baskets, prefix, bounds))
 
     def _read_baskets(self, prefix: str, bounds: list[tuple[int, int]]) -> Iterator[Longs]:
         yield np.zeros(1, np.int64)
         done = 0
-        for part, (begin, end) in zip(self.parts, bounds, strict=True):
-            at = part.load(f"{prefix}baskets")[begin : end + 1]
+        for users, (begin, end) in zip(self.slices, bounds, strict=True):
+            at = users.load(f"{prefix}baskets")[begin : end + 1]
             yield at[1:] - (int(at[0]) - done)
             done += int(at[-1] - at[0])
 
@@ -334,6 +312,77 @@ def without_rows(users: IdMap, items: IdMap) -> Interactions:
     return Interactions(
         users, items, indptr=none, item=np.empty(0, np.int32), baskets=none, user_baskets=none
     )
+
+
+def number_ids(n: int) -> IdMap:
+    """Ids for users or items whose own ids are not needed."""
+    return IdMap(pl.Series(np.arange(n)))
+
+
+NO_IDS = number_ids(0)
+
+
+def load_users(users: Interactions | UserSlices, n_items: int) -> Interactions:
+    """The rows of some users in memory."""
+    return users if isinstance(users, Interactions) else users.interactions(number_ids(n_items))
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryRows:
+    """All rows in memory, with what training needs of `UserRanges`."""
+
+    data: Interactions
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+        return self.data.n_users
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return self.data.n_items
+
+    @property
+    def totals(self) -> Totals:
+        """Numbers that describe all rows."""
+        return History.of(self.data).totals
+
+    @property
+    def set_starts(self) -> Longs:
+        """(n_users + 1,) where the distinct items of each user start."""
+        return self.data.item_sets[0]
+
+    @property
+    def row_starts(self) -> Longs:
+        """(n_users + 1,) where the rows of each user start."""
+        return self.data.indptr
+
+    @property
+    def basket_starts(self) -> Longs:
+        """(n_users + 1,) where the baskets of each user start."""
+        return self.data.user_baskets
+
+    def users(self, first: int, last: int) -> Interactions:
+        """The rows of users first … last - 1, which have other ids unless they are all users."""
+        data = self.data
+        if (first, last) == (0, data.n_users):
+            return data
+        rows, baskets = slice(*data.indptr[[first, last]]), slice(*data.user_baskets[[first, last]])
+        return Interactions(
+            users=number_ids(last - first),
+            items=number_ids(data.n_items),
+            indptr=data.indptr[first : last + 1] - rows.start,
+            item=data.item[rows],
+            baskets=data.baskets[baskets.start : baskets.stop + 1] - rows.start,
+            user_baskets=data.user_baskets[first : last + 1] - baskets.start,
+            time=None if data.time is None else data.time[rows],
+            weight=None if data.weight is None else data.weight[rows],
+        )
+
+    def each_range(self) -> Iterator[tuple[int, Interactions]]:
+        """(first user, rows): all rows are one range."""
+        yield 0, self.data
 
 
 RANGE_ROWS = 4_000_000  # about as many rows as a range should have
@@ -350,9 +399,9 @@ class UserRanges:
     folder: Path
     range_starts: Longs  # (n_ranges + 1,) the first user of each range
     set_starts: Longs  # (n_users + 1,) where the distinct items of each user start
-    row_starts: Longs | None  # (n_users + 1,) where the rows of each user start, if they were counted
-    basket_starts: Longs | None  # (n_users + 1,) where the baskets of each user start, likewise
-    held: Bools | None  # (n_users,) whether the user's last basket was held out
+    row_starts: Longs  # (n_users + 1,) where the rows of each user start
+    basket_starts: Longs  # (n_users + 1,) where the baskets of each user start
+    held: Bools | None  # (n_users,) whether the user's last basket was held out; None: no basket was
     items: IdMap
     item_names: pl.Series | None
     totals: Totals  # without held-out rows
@@ -371,26 +420,25 @@ class UserRanges:
 
     def users(self, first: int, last: int) -> UserSlices:
         """Users first … last - 1."""
-        found = []
-        for number, begin in enumerate(self.range_starts[:-1].tolist()):
-            low, high = max(first, begin), min(last, int(self.range_starts[number + 1]))
+        slices = []
+        for number, (begin, end) in enumerate(pairwise(self.range_starts.tolist())):
+            low, high = max(first, begin), min(last, end)
             if low < high:
-                found.append(RangeSlice(self.folder / f"range-{number:05}", low - begin, high - begin))
-        return UserSlices(tuple(found))
+                slices.append(RangeSlice(self.folder / f"range-{number:05}", low - begin, high - begin))
+        return UserSlices(tuple(slices))
 
     def each_range(self) -> Iterator[tuple[int, UserSlices]]:
         """(first user, users) of each range that has users."""
-        for first, last in zip(self.range_starts[:-1].tolist(), self.range_starts[1:].tolist(), strict=True):
+        for first, last in pairwise(self.range_starts.tolist()):
             if first < last:
                 yield first, self.users(first, last)
 
     def take(self, users: Ints) -> UserSlices:
         """These users, in this order."""
         ranges = np.searchsorted(self.range_starts, users, side="right") - 1
-        own = (users - self.range_starts[ranges]).tolist()
-        pairs = zip(ranges.tolist(), own, strict=True)
+        places = zip(ranges.tolist(), (users - self.range_starts[ranges]).tolist(), strict=True)
         return UserSlices(
-            tuple(RangeSlice(self.folder / f"range-{at:05}", user, user + 1) for at, user in pairs)
+            tuple(RangeSlice(self.folder / f"range-{at:05}", user, user + 1) for at, user in places)
         )
 
 
@@ -402,74 +450,67 @@ def divide_files(
     label: str,
     *,
     holds_out: bool = False,
-    counts_baskets: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> UserRanges:
     """Read the files on the engine, and write their rows to `folder`, in ranges of users.
 
     `progress` is called with the name of a step, the number of its finished tasks, and of all its tasks.
     """
-    tell = progress or _ignore
-    found: list[FileSummary] = []
-    items, samples, names = None, [], []
-    for one in engine.map(partial(summarize_file, options), paths):
-        _check_equal(found[0] if found else one, one, paths[len(found)])
-        items = one.items if items is None else pl.concat([items, one.items]).unique().sort()
-        samples.append(pl.DataFrame({"user_id": one.users, "rows": [one.rows_per_sample] * len(one.users)}))
-        names += [] if one.item_names is None else [one.item_names]
-        found.append(one._replace(items=one.items[:0], users=one.users[:0], item_names=None))
-        tell("reading ids", len(found), len(paths))
-    assert items is not None
-    table = open_parquet(options, paths[0])
-    _check_baskets(table.roles, found[0].kinds)
-    table.note_negative(sum(one.n_negative for one in found), sum(one.n_rows for one in found))
-    splits = _choose_splits(pl.concat(samples))
-    plan = RangePlan(options, folder, IdMap(items), splits, holds_out, counts_baskets)
-    numbers = range(len(plan.splits) + 1)
+    report = progress or (lambda step, done, total: None)
+    plan, names, table = _plan_ranges(paths, options, folder, engine, holds_out, report)
     for done, _ in enumerate(engine.map(partial(split_file, plan), list(enumerate(paths))), 1):
-        tell("dividing rows", done, len(paths))
+        report("dividing rows", done, len(paths))
     ranges: list[RangeSummary] = []
-    counts = np.zeros(len(plan.items), np.int64)
+    numbers, counts = range(len(plan.splits) + 1), np.zeros(len(plan.items), np.int64)
     for number, summary in zip(numbers, engine.map(partial(build_range, plan), numbers), strict=True):
-        remove_parts(plan, number)
-        ranges.append(summary._replace(totals=_without_counts(summary.totals, counts)))
-        tell("grouping rows", len(ranges), len(numbers))
+        for piece in plan.range_folder(number).glob("part-*.parquet"):
+            piece.unlink(missing_ok=True)
+        counts += summary.totals.item_counts  # summed at once, because they are large
+        ranges.append(summary._replace(totals=summary.totals._replace(item_counts=counts)))
+        report("grouping rows", len(ranges), len(numbers))
     for doubt in table.doubts:
         warn(doubt)
+    set_sizes, rows, baskets, held, totals, digests = zip(*ranges, strict=True)
+    n_rows, n_pairs, n_baskets, ends, _ = zip(*totals, strict=True)
     return UserRanges(
         folder=folder,
-        range_starts=starts(np.array([one.set_sizes.size for one in ranges])),
-        set_starts=starts(np.concatenate([one.set_sizes for one in ranges])),
-        row_starts=_starts_of([one.rows for one in ranges]),
-        basket_starts=_starts_of([one.baskets for one in ranges]),
-        held=np.concatenate([one.held for one in ranges if one.held is not None]) if holds_out else None,
+        range_starts=starts(np.array([sizes.size for sizes in set_sizes])),
+        set_starts=starts(np.concatenate(set_sizes)),
+        row_starts=starts(np.concatenate(rows)),
+        basket_starts=starts(np.concatenate(baskets)),
+        held=np.concatenate(held) if holds_out else None,
         items=plan.items,
         item_names=_join_names(plan.items, names),
-        totals=_sum_totals([one.totals for one in ranges], counts),
+        totals=Totals(sum(n_rows), sum(n_pairs), sum(n_baskets), max(ends), counts),
         source=replace(table.source(), label=label),
-        digest=hashlib.blake2b("".join(one.digest for one in ranges).encode(), digest_size=16).hexdigest(),
+        digest=hashlib.blake2b("".join(digests).encode(), digest_size=16).hexdigest(),
     )
 
 
-def _ignore(step: str, done: int, total: int) -> None:
-    """Report nothing."""
-
-
-def _without_counts(totals: Totals, counts: Longs) -> Totals:
-    """The totals without item counts, which are added to `counts`."""
-    counts += totals.item_counts
-    return totals._replace(item_counts=counts)
-
-
-def _sum_totals(parts: list[Totals], counts: Longs) -> Totals:
-    n_rows, n_pairs, n_baskets, ends, _ = zip(*parts, strict=True)
-    return Totals(sum(n_rows), sum(n_pairs), sum(n_baskets), max(ends), counts)
-
-
-def _starts_of(parts: list[Ints | None]) -> Longs | None:
-    """Where each user's part starts; None if the parts were not counted."""
-    found = [part for part in parts if part is not None]
-    return starts(np.concatenate(found)) if len(found) == len(parts) else None
+def _plan_ranges(
+    paths: list[Path],
+    options: ReadOptions,
+    folder: Path,
+    engine: Engine,
+    holds_out: bool,
+    report: Callable[[str, int, int], None],
+) -> tuple[RangePlan, list[pl.DataFrame], Table]:
+    """(plan, names of items by file, table of the first file), from the ids of all files."""
+    files: list[FileSummary] = []
+    items, samples, names = pl.Series(), [], []
+    for summary in engine.map(partial(summarize_file, options), paths):
+        _check_equal(files[0] if files else summary, summary, paths[len(files)])
+        items = pl.concat([items, summary.items]).unique().sort() if files else summary.items
+        rows = [summary.rows_per_sample] * len(summary.users)
+        samples.append(pl.DataFrame({"user_id": summary.users, "rows": rows}))
+        names += [] if summary.item_names is None else [summary.item_names]
+        files.append(summary._replace(items=summary.items[:0], users=summary.users[:0], item_names=None))
+        report("reading ids", len(files), len(paths))
+    table = open_parquet(options, paths[0])
+    _check_baskets(table.roles, files[0].kinds)
+    table.note_negative(sum(file.n_negative for file in files), sum(file.n_rows for file in files))
+    plan = RangePlan(options, folder, IdMap(items), _choose_splits(pl.concat(samples)), holds_out)
+    return plan, names, table
 
 
 def _check_equal(first: FileSummary, other: FileSummary, path: Path) -> None:
@@ -501,10 +542,9 @@ def _choose_splits(samples: pl.DataFrame) -> pl.Series:
     return ordered["user_id"].gather(at).unique().sort()
 
 
-def _join_names(items: IdMap, names: Iterable[pl.DataFrame]) -> pl.Series | None:
+def _join_names(items: IdMap, names: list[pl.DataFrame]) -> pl.Series | None:
     """The first name of each item, in the order of the files."""
-    tables = list(names)
-    if not tables:
+    if not names:
         return None
-    joined = pl.concat(tables).unique("item", keep="first", maintain_order=True)
+    joined = pl.concat(names).unique("item", keep="first", maintain_order=True)
     return first_names(items, items.lookup(joined["item"]), joined["name"])

@@ -1,4 +1,4 @@
-"""Matrix factorization: joint ranking and classification SGD in a stratum (paper, Algorithm 1, eq. 7-11)."""
+"""One round of SGD for matrix factorization and HRM (paper, Algorithm 1, eq. 7-16), and its steps."""
 
 from typing import Generic, NamedTuple, TypeVar
 
@@ -22,9 +22,49 @@ from shortlist.kernels.simd import (
 )
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs, State
 
+Real = TypeVar("Real", np.float32, float)
 LOGISTIC, HINGE, SQUARED = np.int32(0), np.int32(1), np.int32(2)
 L2, L1 = np.int32(0), np.int32(1)
-ZERO, ONE, TWO = np.float32(0), np.float32(1), np.float32(2)
+ZERO, HALF, ONE, TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
+PRIOR = np.float32(3)  # pseudo-sales added to both sides, so that one or two extra sales change little
+SIGNAL_UNITS = 1 << 24  # in a sum of signals: a whole number has the same bits in any order of the users
+USER_TREND_START = ONE  # initial trend weight of users: log-odds then follow the logarithm of sales
+HISTORY_BIT = np.uint64(1)  # the random bit that decides whether a repeat is paired with a history item
+
+
+class Hyperparameters(NamedTuple, Generic[Real]):
+    """Hyperparameters of the joint objective: float32 numbers for SGD, float64 numbers for fold-in."""
+
+    lr: Real
+    reg_user: Real
+    reg_item: Real
+    reg_negative: Real
+    alpha: Real  # share of classification steps
+    positive_rate: Real  # share of positive examples; 0: examples are rows drawn from all items
+    positive_weight: Real
+    t: Real
+    lambda_t: Real
+    loss: np.int32
+    penalty: np.int32
+    learn_boundary: bool
+    negative_draws: np.int32  # unseen items drawn per pair; the one with the highest score is used
+
+
+class Parameters(NamedTuple):
+    """The parameters that are learned, or one block's slice of them; unused arrays have length 0."""
+
+    user: Floats  # (n_users, n_factors)
+    boundary: Floats  # (n_users,)
+    item: Floats  # (n_items, n_factors)
+    bias: Floats  # (n_items,) or (0,)
+    user_repeat: Floats  # (n_users,) or (0,) the user's weight of the repeat signal
+    item_repeat: Floats  # (n_items,) or (0,) the item's addition to that weight
+    user_trend: Floats  # (n_users,) or (0,) the user's weight of the trend signal
+    item_trend: Floats  # (n_items,) or (0,) the item's addition to that weight
+
+
+# weights of the signals that are added to the factors: (by user, by item)
+TERMS = (("user_repeat", "item_repeat"), ("user_trend", "item_trend"))
 
 
 @inlined
@@ -169,9 +209,6 @@ def cell_state(key: np.uint64, cell: int) -> State:
     return state
 
 
-PRIOR = np.float32(3)  # pseudo-sales added to both sides, so that one or two extra sales change little
-
-
 class Sales(NamedTuple):
     """The sales days of each item: entries begin[i] … end[i] - 1, ascending. Empty arrays if not used."""
 
@@ -234,203 +271,6 @@ def trend_scores(
     """Compute `trend_score` of single items on single days."""
     for n in range(items.size):
         out[n] = trend_score(sales, items[n], days[n], recent_share[n])
-
-
-ZERO, ONE = np.float32(0), np.float32(1)
-Real = TypeVar("Real", np.float32, float)
-
-
-class Hyperparameters(NamedTuple, Generic[Real]):
-    """Hyperparameters of the joint objective: float32 numbers for SGD, float64 numbers for fold-in."""
-
-    lr: Real
-    reg_user: Real
-    reg_item: Real
-    reg_negative: Real
-    alpha: Real  # share of classification steps
-    positive_rate: Real  # share of positive examples; 0: examples are rows drawn from all items
-    positive_weight: Real
-    t: Real
-    lambda_t: Real
-    loss: np.int32
-    penalty: np.int32
-    learn_boundary: bool
-    negative_draws: np.int32  # unseen items drawn per pair; the one with the highest score is used
-
-
-class Parameters(NamedTuple):
-    """The parameters that are learned, or one block's slice of them; unused arrays have length 0."""
-
-    user: Floats  # (n_users, n_factors)
-    boundary: Floats  # (n_users,)
-    item: Floats  # (n_items, n_factors)
-    bias: Floats  # (n_items,) or (0,)
-    user_repeat: Floats  # (n_users,) or (0,) the user's weight of the repeat signal
-    item_repeat: Floats  # (n_items,) or (0,) the item's addition to that weight
-    user_trend: Floats  # (n_users,) or (0,) the user's weight of the trend signal
-    item_trend: Floats  # (n_items,) or (0,) the item's addition to that weight
-
-
-# weights of the signals that are added to the factors: (by user, by item)
-TERMS = (("user_repeat", "item_repeat"), ("user_trend", "item_trend"))
-
-
-class TrendQuery(NamedTuple):
-    """The user and the day for which trend scores are needed."""
-
-    sales: Sales  # of the items of this range
-    user: np.int32
-    day: np.int32
-    recent_share: np.float32  # see Sales
-
-
-@inlined
-def hardest_negative(
-    vector: np.uintp,  # address of the score vector
-    theta: Parameters,
-    first: np.int64,  # the first item drawn
-    n_draws: np.int32,
-    liked_in: Ints,  # (n_range_items,) the latest visit in which each item is liked
-    visit_id: int,  # items liked in this visit are not negatives
-    key: np.uint64,  # seeds the other draws
-    width: Width,
-    trend: TrendQuery | None = None,
-) -> np.int64:
-    """Return the item with the highest score among n_draws random items."""
-    if n_draws <= 1:
-        return first
-    candidate, chosen, best = first, first, np.float32(-np.inf)
-    for _ in range(n_draws):
-        if liked_in[candidate] != visit_id:
-            score = row_dot(vector, row_at(theta.item, candidate), width)
-            if theta.bias.size:
-                score += theta.bias[candidate]
-            if trend is not None:  # noqa: SIM102  # its own test: it is decided at compile time
-                if theta.item_trend.size:
-                    signal = trend_score(trend.sales, candidate, trend.day, trend.recent_share)
-                    score += (theta.user_trend[trend.user] + theta.item_trend[candidate]) * signal
-            if score > best:
-                chosen, best = candidate, score
-        key += GOLDEN
-        candidate = index_below(mix_bits(key), theta.item.shape[0])
-    return chosen
-
-
-@inlined
-def mf_block(
-    visits: Visits,  # groups are rows of theta.user
-    theta: Parameters,  # users of this block, items of this range; updated in place
-    hyper: Hyperparameters[np.float32],
-    liked_in: Ints,  # (n_range_items,) zeros; scratch
-    state: State,  # (1,) random state, advanced in place
-    width: Width,
-) -> int:
-    """Make one step per row; return the number of pairs.
-
-    The step of a liked item is a pair with probability 1 - alpha, otherwise a classification example. If the
-    examples are drawn from all items, they have their own rows, and a liked item makes a pair or no step.
-    """
-    starts, users, liked = visits
-    own_rows = hyper.positive_rate == ZERO
-    pairs, n_items = 0, theta.item.shape[0]
-    shrink_user, shrink_item = ONE - hyper.lr * hyper.reg_user, ONE - hyper.lr * hyper.reg_item
-    shrink_negative = ONE - hyper.lr * hyper.reg_negative
-    last, ahead = starts[-1] - 1, next_bits(state)
-    for visit in range(users.size):
-        user, visit_id = users[visit], visit + 1
-        p = row_at(theta.user, user)
-        prefetch_row(row_at(theta.user, users[min(visit + 2, users.size - 1)]), width)
-        for row in range(starts[visit], starts[visit + 1]):
-            if liked[row] >= 0:
-                liked_in[liked[row]] = visit_id
-        for row in range(starts[visit], starts[visit + 1]):
-            bits, ahead = ahead, next_bits(state)
-            prefetch_row(row_at(theta.item, row_item(liked[min(row + 1, last)])), width)
-            prefetch_row(row_at(theta.item, index_below(ahead, n_items)), width)
-            item, other, z = np.int64(row_item(liked[row])), index_below(bits, n_items), unit_float(bits)
-            is_drawn = liked[row] < 0
-            if own_rows and not is_drawn and z < hyper.alpha:
-                continue
-            if is_drawn or z < hyper.alpha:
-                relevant = liked_in[item] == visit_id if is_drawn else z < hyper.alpha * hyper.positive_rate
-                target = item if relevant or is_drawn else other
-                if not relevant and liked_in[target] == visit_id:
-                    continue  # no second draw: a user who likes every item would never get one
-                q = row_at(theta.item, target)
-                score = row_dot(p, q, width)
-                if theta.bias.size:
-                    score += theta.bias[target]
-                descent = class_descent(hyper.loss, score, theta.boundary[user], relevant)
-                if relevant:
-                    descent *= hyper.positive_weight
-                if hyper.learn_boundary:
-                    theta.boundary[user] = boundary_step(
-                        theta.boundary[user], descent, hyper.lr, hyper.t, hyper.lambda_t, hyper.penalty
-                    )
-                step = hyper.lr * descent
-                step_one(p, q, step, (shrink_user, shrink_item if relevant else shrink_negative), width)
-                if theta.bias.size:
-                    theta.bias[target] += step
-            else:
-                other = hardest_negative(
-                    p, theta, other, hyper.negative_draws, liked_in, visit_id, bits, width
-                )
-                if liked_in[other] == visit_id:
-                    continue
-                q, r = row_at(theta.item, item), row_at(theta.item, other)
-                margin = row_dot(p, q, width) - row_dot(p, r, width)
-                if theta.bias.size:
-                    margin += theta.bias[item] - theta.bias[other]
-                step = hyper.lr * rank_descent(margin)
-                step_pair(p, q, r, step, (shrink_user, shrink_item, shrink_negative), width)
-                if theta.bias.size:
-                    theta.bias[item] += step
-                    theta.bias[other] -= step
-                pairs += 1
-    return pairs
-
-
-@kernel
-def mf_round(
-    first: int,  # blocks first … last - 1 are processed
-    last: int,
-    round_index: int,
-    strata: Strata,
-    user_starts: Longs,  # (B + 1,) where the users of each block start
-    theta: Parameters,
-    hyper: Hyperparameters[np.float32],
-    key: np.uint64,  # random key of the epoch
-    width: Width,
-) -> int:
-    """Process some blocks of one round, one after the other; return the number of pairs."""
-    pairs, n_blocks, n_items, size = 0, strata.n_blocks, theta.item.shape[0], strata.range_size
-    n_ranges = (strata.cells.size - 1) // n_blocks
-    ranges_per_block = n_ranges // n_blocks
-    liked_in = np.empty(size, np.int32)
-    for b in range(first, last):
-        users = slice(user_starts[b], user_starts[b + 1])
-        user, boundary = theta.user[users], theta.boundary[users]
-        first_range = (b + round_index) % n_blocks * ranges_per_block
-        for part in range(first_range, first_range + ranges_per_block):
-            low, high = min(part * size, n_items), min((part + 1) * size, n_items)
-            begin, end = strata.cells[b * n_ranges + part], strata.cells[b * n_ranges + part + 1]
-            if begin == end:
-                continue
-            liked_in[:] = 0
-            bias = theta.bias[low:high] if theta.bias.size else theta.bias
-            rows = strata.groups[begin:end] - np.int32(user_starts[b])
-            pairs += mf_block(
-                Visits(strata.starts[begin : end + 1], rows, strata.liked),
-                Parameters(user, boundary, theta.item[low:high], bias, *theta[4:]),
-                hyper,
-                liked_in[: high - low],
-                cell_state(key, b * n_ranges + part),
-                width,
-            )
-    return pairs
-
-
-SIGNAL_UNITS = 1 << 24  # in a sum of signals: a whole number has the same bits in any order of the users
 
 
 class RepeatCounts(NamedTuple):
@@ -521,11 +361,6 @@ def count_repeats(
     return n_candidates, n_repeats, units
 
 
-ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
-USER_TREND_START = ONE  # initial trend weight of users: log-odds then follow the logarithm of sales
-HISTORY_BIT = np.uint64(1)  # the random bit that decides whether a repeat is paired with a history item
-
-
 class Contexts(NamedTuple):
     """The items before each group: rows begin[g] … end[g] - 1 of `item`."""
 
@@ -569,80 +404,182 @@ def user_pooling(max_pool_user: bool) -> FloatPair:
     return (ZERO, ONE) if max_pool_user else (HALF, ZERO)
 
 
+class HybridRound(NamedTuple):
+    """What a round of HRM needs in addition to matrix factorization; items in the order of the factors."""
+
+    contexts: Contexts
+    collected: ContextGradients
+    sales: Sales  # empty if not used
+
+
+class HybridCell(NamedTuple):
+    """The same for one block and one range of items, with the scratch memory of the repeat term."""
+
+    contexts: Contexts
+    snapshot: Floats  # (n_items, n_factors) all items before the round
+    gradients: Floats  # (n_visits, n_factors) gradients of the contexts; written
+    sales: Sales  # of the items of this range
+    counts: RepeatCounts  # `owner` zeros; may be empty
+
+
+# `hybrid` is None for matrix factorization. Numba decides tests of it at compile time, if they stand alone.
+
+
 @inlined
-def hrm_block(
+def term_signals(
+    counts: RepeatCounts,
+    sales: Sales,
+    theta: Parameters,
+    item: int | np.integer,
+    user: np.int32,
+    group: np.int32,
+    log_decay: np.float32,
+) -> FloatPair:
+    """Return the signals of the repeat and the trend term; 0 where the model does not have the term."""
+    repeat, trend = ZERO, ZERO
+    if theta.item_repeat.size:
+        repeat = repeat_signal(counts, item, user, group, log_decay)
+    if theta.item_trend.size:
+        trend = trend_score(sales, item, sales.group_day[group], sales.recent_share[group])
+    return repeat, trend
+
+
+@inlined
+def hardest_negative(
+    vector: np.uintp,  # address of the score vector
+    theta: Parameters,
+    first: np.int64,  # the first item drawn
+    n_draws: np.int32,
+    liked_in: Ints,  # (n_range_items,) the latest visit in which each item is liked
+    visit_id: int,  # items liked in this visit are not negatives
+    key: np.uint64,  # seeds the other draws
+    width: Width,
+    trend: tuple[Sales, np.int32, np.int32] | None,  # with the user and the group; None: no trend term
+) -> np.int64:
+    """Return the item with the highest score among n_draws random items."""
+    if n_draws <= 1:
+        return first
+    candidate, chosen, best = first, first, np.float32(-np.inf)
+    for _ in range(n_draws):
+        if liked_in[candidate] != visit_id:
+            score = row_dot(vector, row_at(theta.item, candidate), width)
+            if theta.bias.size:
+                score += theta.bias[candidate]
+            if trend is not None:  # noqa: SIM102  # its own test: it is decided at compile time
+                if theta.item_trend.size:
+                    sales, user, group = trend
+                    signal = trend_score(sales, candidate, sales.group_day[group], sales.recent_share[group])
+                    score += (theta.user_trend[user] + theta.item_trend[candidate]) * signal
+            if score > best:
+                chosen, best = candidate, score
+        key += GOLDEN
+        candidate = index_below(mix_bits(key), theta.item.shape[0])
+    return chosen
+
+
+@inlined
+def add_basket(
+    counts: RepeatCounts,
+    n_history: int,
+    basket: Ints,  # items; ~item: a drawn example
+    user: np.int32,
+    group: np.int32,
+    log_decay: np.float32,
+) -> int:
+    """Record the items of a basket; return the number of distinct items of the user."""
+    for code in basket:
+        if code >= 0:
+            n_history = add_purchase(counts, n_history, code, user, group, log_decay)
+    return n_history
+
+
+@inlined
+def shrink_toward(start: np.float32, weight: np.float32, shrink: np.float32) -> np.float32:
+    """Return a weight after regularization toward its initial value."""
+    return start + shrink * (weight - start)
+
+
+@inlined
+def sgd_block(
     visits: Visits,
-    contexts: Contexts,
-    snapshot: Floats,  # (n_items, n_factors) all items before the round
-    gradients: Floats,  # (n_visits, n_factors) gradients of the contexts; written
-    sales: Sales,  # of the items of this range
     theta: Parameters,  # all users, items of this range; updated in place
     hyper: Hyperparameters[np.float32],
-    scratch: tuple[Ints, RepeatCounts],  # `liked_in` (n_range_items,) and `owner` zeros; counts may be empty
+    liked_in: Ints,  # (n_range_items,) zeros; scratch
     state: State,  # (1,) random state, advanced in place
     width: Width,
+    hybrid: HybridCell | None,
 ) -> int:
-    """Make one step per row, as `mf_block`, with the blended vector instead of the user's.
+    """Make one step per row; return the number of pairs.
 
-    The visits of a range are sorted by user and basket, so the counts hold the user's earlier purchases.
+    The step of a liked item is a pair with probability 1 - alpha, otherwise a classification example. If the
+    examples are drawn from all items, they have their own rows, and a liked item makes a pair or no step.
+    With a context, the blended vector replaces the user's. The visits of a range are then sorted by user and
+    basket, so the counts hold the user's earlier purchases.
     """
     starts, groups, liked = visits
-    liked_in, counts = scratch
     own_rows = hyper.positive_rate == ZERO
-    pairs, n_items = 0, theta.item.shape[0]
+    pairs, n_items, last = 0, theta.item.shape[0], starts[-1] - 1
     shrink_user, shrink_item = ONE - hyper.lr * hyper.reg_user, ONE - hyper.lr * hyper.reg_item
     shrink_negative = ONE - hyper.lr * hyper.reg_negative
-    n_factors = snapshot.shape[1]
-    pooled, hybrid = np.empty(n_factors, np.float32), np.empty(n_factors, np.float32)
-    context, h = np.uintp(pooled.ctypes.data), np.uintp(hybrid.ctypes.data)
-    pooling = user_pooling(contexts.max_pool_user)
-    log_decay, repeat_start = contexts.log_decay, contexts.repeat_start
-    use_repeats, use_trend = theta.item_repeat.size > 0, theta.item_trend.size > 0
-    n_history, latest_user, day, recent_share = 0, np.int32(-1), np.int32(0), ZERO
+    use_repeats, use_trend, n_history, latest_user = False, False, 0, np.int32(-1)
+    log_decay, repeat_start = ZERO, ZERO
+    if hybrid is not None:
+        use_repeats, use_trend = theta.item_repeat.size > 0, theta.item_trend.size > 0
+        pooled, blended = np.empty(theta.item.shape[1], np.float32), np.empty(theta.item.shape[1], np.float32)
+        context = np.uintp(pooled.ctypes.data)
+        contexts, snapshot, gradients, sales, counts = hybrid  # once, because of reference counting
+        base, gain = user_pooling(contexts.max_pool_user)
+        log_decay, repeat_start = contexts.log_decay, contexts.repeat_start
+    ahead = next_bits(state)
     for visit in range(groups.size):
-        group = groups[visit]
-        user = contexts.user[group]
-        if user != latest_user:
-            n_history, latest_user = 0, user
-        p, gradient = row_at(theta.user, user), row_at(gradients, visit)
-        gradients[visit] = ZERO
-        if contexts.begin[group] == contexts.end[group]:  # the user's first basket has no context
-            if use_repeats:
-                for row in range(starts[visit], starts[visit + 1]):
-                    n_history = add_purchase(counts, n_history, liked[row], user, group, log_decay)
-            continue
-        ahead = groups[min(visit + 1, groups.size - 1)]
-        prefetch_row(row_at(theta.user, contexts.user[ahead]), width)
-        for row in range(contexts.begin[ahead], contexts.end[ahead]):
-            prefetch_row(row_at(snapshot, contexts.item[row]), width)
-        pool_context(contexts, group, snapshot, pooled, width)
-        visit_id = visit + 1
-        if use_trend:
-            day, recent_share = sales.group_day[group], sales.recent_share[group]
+        group, visit_id = groups[visit], visit + 1
+        if hybrid is None:
+            user = group
+            prefetch_row(row_at(theta.user, groups[min(visit + 2, groups.size - 1)]), width)
+            h = row_at(theta.user, user)
+        else:
+            user, h = contexts.user[group], np.uintp(blended.ctypes.data)
+            if user != latest_user:
+                n_history, latest_user = 0, user
+            gradient = row_at(gradients, visit)
+            gradients[visit] = ZERO
+            if contexts.begin[group] == contexts.end[group]:  # the user's first basket has no context
+                if use_repeats:
+                    basket = liked[starts[visit] : starts[visit + 1]]
+                    n_history = add_basket(counts, n_history, basket, user, group, log_decay)
+                continue
+            later = groups[min(visit + 1, groups.size - 1)]
+            prefetch_row(row_at(theta.user, contexts.user[later]), width)
+            for row in range(contexts.begin[later], contexts.end[later]):
+                prefetch_row(row_at(snapshot, contexts.item[row]), width)
+            pool_context(contexts, group, snapshot, pooled, width)
+        p = row_at(theta.user, user)
         for row in range(starts[visit], starts[visit + 1]):
             if liked[row] >= 0:
                 liked_in[liked[row]] = visit_id
         for row in range(starts[visit], starts[visit + 1]):
-            bits = next_bits(state)
+            bits, ahead = ahead, next_bits(state)
+            prefetch_row(row_at(theta.item, row_item(liked[min(row + 1, last)])), width)
+            prefetch_row(row_at(theta.item, index_below(ahead, n_items)), width)
             item, other, z = np.int64(row_item(liked[row])), index_below(bits, n_items), unit_float(bits)
             is_drawn = liked[row] < 0
             if own_rows and not is_drawn and z < hyper.alpha:
                 continue
-            is_example = is_drawn or z < hyper.alpha
-            relevant = liked_in[item] == visit_id if is_drawn else z < hyper.alpha * hyper.positive_rate
-            target = item if relevant or is_drawn else other
-            if is_example and not relevant and liked_in[target] == visit_id:
-                continue  # no second draw
-            blend_rows(h, p, context, pooling, width)
-            if is_example:
+            if is_drawn or z < hyper.alpha:
+                relevant = liked_in[item] == visit_id if is_drawn else z < hyper.alpha * hyper.positive_rate
+                target = item if relevant or is_drawn else other
+                if not relevant and liked_in[target] == visit_id:
+                    continue  # no second draw: a user who likes every item would never get one
+                repeat, trend = ZERO, ZERO
+                if hybrid is not None:
+                    repeat, trend = term_signals(counts, sales, theta, target, user, group, log_decay)
+                    blend_rows(h, p, context, base, gain, width)
                 q = row_at(theta.item, target)
                 score = row_dot(h, q, width)
                 if theta.bias.size:
                     score += theta.bias[target]
-                repeat = repeat_signal(counts, target, user, group, log_decay) if use_repeats else ZERO
                 if use_repeats:
                     score += (theta.user_repeat[user] + theta.item_repeat[target]) * repeat
-                trend = trend_score(sales, target, day, recent_share) if use_trend else ZERO
                 if use_trend:
                     score += (theta.user_trend[user] + theta.item_trend[target]) * trend
                 descent = class_descent(hyper.loss, score, theta.boundary[user], relevant)
@@ -652,99 +589,113 @@ def hrm_block(
                     theta.boundary[user] = boundary_step(
                         theta.boundary[user], descent, hyper.lr, hyper.t, hyper.lambda_t, hyper.penalty
                     )
-                step = hyper.lr * descent
-                shrink = shrink_item if relevant else shrink_negative
-                step_hybrid_one(p, gradient, q, context, step, (shrink_user, shrink), pooling, width)
+                step, shrink = hyper.lr * descent, shrink_item if relevant else shrink_negative
+                if hybrid is None:
+                    step_one(p, q, step, shrink_user, shrink, width)
+                else:
+                    step_hybrid_one(p, gradient, q, context, step, shrink_user, shrink, base, gain, width)
                 if theta.bias.size:
                     theta.bias[target] += step
                 if use_repeats:
-                    theta.user_repeat[user] = (
-                        repeat_start + shrink_user * (theta.user_repeat[user] - repeat_start) + step * repeat
-                    )
+                    weight = shrink_toward(repeat_start, theta.user_repeat[user], shrink_user)
+                    theta.user_repeat[user] = weight + step * repeat
                     theta.item_repeat[target] = shrink * theta.item_repeat[target] + step * repeat
                 if use_trend:
-                    theta.user_trend[user] = (
-                        USER_TREND_START
-                        + shrink_user * (theta.user_trend[user] - USER_TREND_START)
-                        + step * trend
-                    )
+                    weight = shrink_toward(USER_TREND_START, theta.user_trend[user], shrink_user)
+                    theta.user_trend[user] = weight + step * trend
                     theta.item_trend[target] = shrink * theta.item_trend[target] + step * trend
+                continue
+            repeat, trend, repeat_other, trend_other = ZERO, ZERO, ZERO, ZERO
+            if hybrid is None:
+                other = hardest_negative(
+                    h, theta, other, hyper.negative_draws, liked_in, visit_id, bits, width, None
+                )
             else:
-                repeat = repeat_signal(counts, item, user, group, log_decay) if use_repeats else ZERO
+                repeat, trend = term_signals(counts, sales, theta, item, user, group, log_decay)
+                blend_rows(h, p, context, base, gain, width)
                 if repeat > ZERO and bits & HISTORY_BIT:  # a repeat: compare with another item of the history
                     other = np.int64(counts.history[index_below(mix_bits(bits), n_history)])
                 elif hyper.negative_draws > 1:
-                    trend_query = TrendQuery(sales, user, day, recent_share)
+                    query = sales, user, group
                     other = hardest_negative(
-                        h, theta, other, hyper.negative_draws, liked_in, visit_id, bits, width, trend_query
+                        h, theta, other, hyper.negative_draws, liked_in, visit_id, bits, width, query
                     )
-                if liked_in[other] == visit_id:
-                    continue
-                q, r = row_at(theta.item, item), row_at(theta.item, other)
-                margin = row_dot(h, q, width) - row_dot(h, r, width)
-                if theta.bias.size:
-                    margin += theta.bias[item] - theta.bias[other]
-                repeat_other = repeat_signal(counts, other, user, group, log_decay) if use_repeats else ZERO
-                if use_repeats:
-                    margin += (theta.user_repeat[user] + theta.item_repeat[item]) * repeat
-                    margin -= (theta.user_repeat[user] + theta.item_repeat[other]) * repeat_other
-                trend, trend_other = ZERO, ZERO
-                if use_trend:
-                    trend = trend_score(sales, item, day, recent_share)
-                    trend_other = trend_score(sales, other, day, recent_share)
-                    margin += (theta.user_trend[user] + theta.item_trend[item]) * trend
-                    margin -= (theta.user_trend[user] + theta.item_trend[other]) * trend_other
-                step = hyper.lr * rank_descent(margin)
-                shrinks = (shrink_user, shrink_item, shrink_negative)
-                step_hybrid_pair(p, gradient, q, r, context, step, shrinks, pooling, width)
-                if theta.bias.size:
-                    theta.bias[item] += step
-                    theta.bias[other] -= step
-                if use_repeats:
-                    theta.user_repeat[user] = (
-                        repeat_start
-                        + shrink_user * (theta.user_repeat[user] - repeat_start)
-                        + step * (repeat - repeat_other)
-                    )
-                    theta.item_repeat[item] = shrink_item * theta.item_repeat[item] + step * repeat
-                    theta.item_repeat[other] = (
-                        shrink_negative * theta.item_repeat[other] - step * repeat_other
-                    )
-                if use_trend:
-                    theta.user_trend[user] = (
-                        USER_TREND_START
-                        + shrink_user * (theta.user_trend[user] - USER_TREND_START)
-                        + step * (trend - trend_other)
-                    )
-                    theta.item_trend[item] = shrink_item * theta.item_trend[item] + step * trend
-                    theta.item_trend[other] = shrink_negative * theta.item_trend[other] - step * trend_other
-                pairs += 1
-        if use_repeats:
-            for row in range(starts[visit], starts[visit + 1]):
-                if liked[row] >= 0:
-                    n_history = add_purchase(counts, n_history, liked[row], user, group, log_decay)
+            if liked_in[other] == visit_id:
+                continue
+            q, r = row_at(theta.item, item), row_at(theta.item, other)
+            margin = row_dot(h, q, width) - row_dot(h, r, width)
+            if theta.bias.size:
+                margin += theta.bias[item] - theta.bias[other]
+            if hybrid is not None:
+                repeat_other, trend_other = term_signals(counts, sales, theta, other, user, group, log_decay)
+            if use_repeats:
+                margin += (theta.user_repeat[user] + theta.item_repeat[item]) * repeat
+                margin -= (theta.user_repeat[user] + theta.item_repeat[other]) * repeat_other
+            if use_trend:
+                margin += (theta.user_trend[user] + theta.item_trend[item]) * trend
+                margin -= (theta.user_trend[user] + theta.item_trend[other]) * trend_other
+            step = hyper.lr * rank_descent(margin)
+            if hybrid is None:
+                step_pair(p, q, r, step, shrink_user, shrink_item, shrink_negative, width)
+            else:
+                step_hybrid_pair(
+                    p,
+                    gradient,
+                    q,
+                    r,
+                    context,
+                    step,
+                    shrink_user,
+                    shrink_item,
+                    shrink_negative,
+                    base,
+                    gain,
+                    width,
+                )
+            if theta.bias.size:
+                theta.bias[item] += step
+                theta.bias[other] -= step
+            if use_repeats:
+                weight = shrink_toward(repeat_start, theta.user_repeat[user], shrink_user)
+                theta.user_repeat[user] = weight + step * (repeat - repeat_other)
+                theta.item_repeat[item] = shrink_item * theta.item_repeat[item] + step * repeat
+                theta.item_repeat[other] = shrink_negative * theta.item_repeat[other] - step * repeat_other
+            if use_trend:
+                weight = shrink_toward(USER_TREND_START, theta.user_trend[user], shrink_user)
+                theta.user_trend[user] = weight + step * (trend - trend_other)
+                theta.item_trend[item] = shrink_item * theta.item_trend[item] + step * trend
+                theta.item_trend[other] = shrink_negative * theta.item_trend[other] - step * trend_other
+            pairs += 1
+        if hybrid is not None:  # noqa: SIM102  # decided at compile time
+            if use_repeats:
+                basket = liked[starts[visit] : starts[visit + 1]]
+                n_history = add_basket(counts, n_history, basket, user, group, log_decay)
     return pairs
 
 
+@inlined
+def slice_items(values: Floats, low: int, high: int) -> Floats:
+    """Return the values of a range of items; nothing if the model does not have the parameter."""
+    return values[low:high] if values.size else values
+
+
 @kernel
-def hrm_round(
+def sgd_round(
     first: int,  # blocks first … last - 1 are processed
     last: int,
     round_index: int,
     strata: Strata,
-    contexts: Contexts,
-    collected: ContextGradients,
-    sales: Sales,  # in the labeling of the item factors; empty if not used
     theta: Parameters,
     hyper: Hyperparameters[np.float32],
     key: np.uint64,  # random key of the epoch
     width: Width,
+    hybrid: HybridRound | None,
 ) -> int:
     """Process some blocks of one round, one after the other; return the number of pairs."""
     pairs, n_blocks, n_items, size = 0, strata.n_blocks, theta.item.shape[0], strata.range_size
     n_ranges = (strata.cells.size - 1) // n_blocks
     ranges_per_block = n_ranges // n_blocks
-    liked_in, n_counts = np.empty(size, np.int32), size if theta.item_repeat.size else 0
+    liked_in, n_counts, start = np.empty(size, np.int32), size if theta.item_repeat.size else 0, 0
     counts = RepeatCounts(
         np.empty(n_counts, np.int32),
         np.empty(n_counts, np.float32),
@@ -752,7 +703,9 @@ def hrm_round(
         np.empty(n_counts, np.int32),
     )
     for b in range(first, last):
-        first_range, start = (b + round_index) % n_blocks * ranges_per_block, collected.starts[b]
+        first_range = (b + round_index) % n_blocks * ranges_per_block
+        if hybrid is not None:
+            start = hybrid.collected.starts[b]
         for part in range(first_range, first_range + ranges_per_block):
             low, high = min(part * size, n_items), min((part + 1) * size, n_items)
             begin, end = strata.cells[b * n_ranges + part], strata.cells[b * n_ranges + part + 1]
@@ -760,29 +713,34 @@ def hrm_round(
                 continue
             liked_in[:] = 0
             counts.owner[:] = 0
-            bias = theta.bias[low:high] if theta.bias.size else theta.bias
-            item_repeat = theta.item_repeat[low:high] if theta.item_repeat.size else theta.item_repeat
-            item_trend = theta.item_trend[low:high] if theta.item_trend.size else theta.item_trend
-            pairs += hrm_block(
+            if hybrid is None:
+                cell = None
+            else:
+                sales = hybrid.sales
+                cell = HybridCell(
+                    hybrid.contexts,
+                    hybrid.collected.snapshot,
+                    hybrid.collected.gradients[start : start + end - begin],
+                    Sales(sales.begin[low:high], sales.end[low:high], *sales[2:]),
+                    counts,
+                )
+            pairs += sgd_block(
                 Visits(strata.starts[begin : end + 1], strata.groups[begin:end], strata.liked),
-                contexts,
-                collected.snapshot,
-                collected.gradients[start : start + end - begin],
-                Sales(sales.begin[low:high], sales.end[low:high], *sales[2:]),
                 Parameters(
                     theta.user,
                     theta.boundary,
                     theta.item[low:high],
-                    bias,
+                    slice_items(theta.bias, low, high),
                     theta.user_repeat,
-                    item_repeat,
+                    slice_items(theta.item_repeat, low, high),
                     theta.user_trend,
-                    item_trend,
+                    slice_items(theta.item_trend, low, high),
                 ),
                 hyper,
-                (liked_in[: high - low], counts),
+                liked_in[: high - low],
                 cell_state(key, b * n_ranges + part),
                 width,
+                cell,
             )
             start += end - begin
     return pairs
@@ -835,7 +793,8 @@ def hybrid_vectors(
     width: Width,
 ) -> None:
     """Write the score vector of each group; without a context it is the user's vector."""
-    pooled, pooling = np.empty(out.shape[1], np.float32), user_pooling(contexts.max_pool_user)
+    pooled = np.empty(out.shape[1], np.float32)
+    base, gain = user_pooling(contexts.max_pool_user)
     context = np.uintp(pooled.ctypes.data)
     for number in range(contexts.user.size):
         if contexts.begin[number] == contexts.end[number]:
@@ -843,4 +802,5 @@ def hybrid_vectors(
                 out[number, f] = user_factors[contexts.user[number], f]
             continue
         pool_context(contexts, number, item_factors, pooled, width)
-        blend_rows(row_at(out, number), row_at(user_factors, contexts.user[number]), context, pooling, width)
+        user = row_at(user_factors, contexts.user[number])
+        blend_rows(row_at(out, number), user, context, base, gain, width)

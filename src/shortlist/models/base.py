@@ -35,6 +35,7 @@ from shortlist.core.params import (
     warn,
 )
 from shortlist.core.serialization import Artifact, load_artifact, save_artifact
+from shortlist.core.shards import find_shards
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import source_from_notes
 from shortlist.data.history import (
@@ -173,7 +174,6 @@ class Recommender(Estimator, ABC):
 
     kind: ClassVar[str] = "model"
     classes: ClassVar[dict[str, type["Recommender"]]] = {}  # classes that are already imported, by name
-    earlier_params: ClassVar[dict[str, Any]] = {}  # parameters that files of earlier versions lack
     uses_new_items: ClassVar[bool] = True  # whether items that `observe` brings can be recommended
     uses_engine: ClassVar[bool] = False  # whether `fit` can run on a cluster
     uses_content: ClassVar[bool] = False  # whether `fit` takes items
@@ -305,6 +305,12 @@ class Recommender(Estimator, ABC):
     def _json_params(self) -> dict[str, Any]:
         """The parameters that JSON can hold; `_to_arrays` stores the rest."""
         return self.get_params()
+
+    def _join_shards(self, models: list[Any], folder: Path) -> Any:
+        """One model with the users of all shards; only factor models have more than one."""
+        if len(models) > 1:
+            raise ModelFileError(f"{folder} must hold one shard of a {type(self).__name__}; fit it again.")
+        return self
 
     def _forget(self) -> None:
         self._state = None
@@ -1245,7 +1251,9 @@ def load_model(path: str | Path) -> Recommender:
     ...     same = sl.load_model(model.save(folder + "/shop.shortlist"))
     """
     if Path(path).is_dir():
-        return _load_folder(Path(path))
+        models = [load_model(shard) for shard in find_shards(Path(path))]
+        whole: Recommender = models[0]._join_shards(models, Path(path))
+        return whole
     artifact = load_artifact(path, "model")
     try:
         kind = find_model_class(artifact.name)
@@ -1259,17 +1267,9 @@ def load_model(path: str | Path) -> Recommender:
         raise describe_error(path, error) from None
 
 
-def _load_folder(folder: Path) -> Recommender:
-    """The model whose shards are in a folder."""
-    from shortlist.models.factorization.files import find_shards, join_shards
-
-    whole: Recommender = join_shards([load_model(path) for path in find_shards(folder)], folder)
-    return whole
-
-
 def _restore(kind: type[Recommender], artifact: Artifact) -> Recommender:
     """The model that an artifact describes."""
-    model = kind(**{**kind.earlier_params, **artifact.params})
+    model = kind(**artifact.params)
     arrays, series, notes = artifact.arrays, artifact.series, artifact.notes
     history = replace(
         restore_interactions(arrays, series),

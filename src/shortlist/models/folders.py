@@ -1,7 +1,8 @@
-"""recommend_to_folder: lists of all users as a folder of Parquet files, in parallel and resumable."""
+"""Folders of files: fit_to_folder writes a model in shards, recommend_to_folder writes lists."""
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -16,16 +17,17 @@ from shortlist.core.engine import Engine, ThreadEngine, check_engine
 from shortlist.core.files import atomic_write
 from shortlist.core.params import MAX_WHOLE, check_whole, pack, short_repr
 from shortlist.core.serialization import INTEGERS, read_header
-from shortlist.cutoff.base import Cutoff
+from shortlist.core.shards import NAME, find_shards, remove_shards, shard_paths
+from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import ColumnNames, NegativeWeights, ReadOptions
 from shortlist.data.files import read_interactions
 from shortlist.data.ids import IdMap
-from shortlist.data.ranges import divide_files, remove_ranges
+from shortlist.data.items import Items
+from shortlist.data.ranges import divide_files
 from shortlist.data.sources import detect_format, find_files
 from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.models.base import MODEL_MODULES, Recommender, find_model_class, load_model
-from shortlist.models.factorization.files import NAME, find_shards, remove_shards, shard_paths, train_files
-from shortlist.models.factorization.hrm import HRM
+from shortlist.models.factorization.files import train_files
 from shortlist.models.factorization.model import FactorModel
 from shortlist.recommend.request import CutoffChoice, Fallback, parse_users
 from shortlist.split import last_basket
@@ -60,33 +62,34 @@ class ShardFolder:
     @property
     def users(self) -> list[int]:
         """The number of users of each shard."""
-        pairs = zip(self.paths, self.headers, strict=True)
-        return [_whole(path, header["notes"], "n_learned") for path, header in pairs]
+        return self._numbers("n_learned")
 
     @property
     def rows(self) -> int:
         """Number of rows of all users."""
-        pairs = zip(self.paths, self.headers, strict=True)
-        return sum(_whole(path, header["notes"], "rows") for path, header in pairs)
+        return sum(self._numbers("rows"))
+
+    def _numbers(self, name: str) -> list[int]:
+        """A note of each shard."""
+        numbers = []
+        for path, header in zip(self.paths, self.headers, strict=True):
+            try:
+                numbers.append(check_whole_value(header["notes"], name, 0, MAX_WHOLE))
+            except ModelFileError as error:
+                raise ModelFileError(f"cannot load {path}: {error}") from None
+        return numbers
 
     @property
     def notes(self) -> dict[str, Any]:
         """What the first shard says about training."""
-        found: dict[str, Any] = self.headers[0]["notes"]
-        return found
+        notes: dict[str, Any] = self.headers[0]["notes"]
+        return notes
 
     @property
     def item_kind(self) -> IdMap:
         """A map without items, whose ids have the type of the items' ids."""
         kind = INTEGERS.get(self.headers[0]["series"].get("items"), pl.String)
         return IdMap(pl.Series([], dtype=kind))
-
-
-def _whole(path: Path, notes: dict[str, Any], name: str) -> int:
-    try:
-        return check_whole_value(notes, name, 0, MAX_WHOLE)
-    except ModelFileError as error:
-        raise ModelFileError(f"cannot load {path}: {error}") from None
 
 
 @lru_cache(maxsize=1)
@@ -99,22 +102,14 @@ MANIFEST = "request.json"
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One file of the folder and its users."""
+class ListFile:
+    """One file of the folder, and users first … last - 1 of a model, or of a shard of it."""
 
     path: Path
-    users: pl.Series
-
-
-@dataclass(frozen=True)
-class _ShardPart:
-    """One file of the folder, with users of one shard of the model."""
-
-    path: Path
-    shard: Path
-    checksum: str  # of the shard
-    first: int  # users first … last - 1 of the shard
+    first: int
     last: int
+    shard: Path | None = None
+    checksum: str = ""  # of the shard
 
 
 def recommend_to_folder(
@@ -194,91 +189,67 @@ def recommend_to_folder(
         "fallback": fallback,
         "n_threads": n_threads if isinstance(place, ThreadEngine) else 1,
     }
+    places: list[tuple[Any, ...]]
     if isinstance(model, str | Path):
         if users is not None:
             raise ConfigError(
                 "users must be None with the folder of a model; load the model to recommend to some users.",
                 parameter="users",
             )
-        return _recommend_shards(
-            ShardFolder.open(Path(model)), target, options, users_per_file, place, progress
-        )
-    state = model._fitted_state()
-    ids = parse_users(state.history, users)
-    batch = model.batch_size(state)
-    size = -(-users_per_file // batch) * batch  # the batches are those of one machine
-    n_parts = max(1, -(-len(ids) // size))
-    parts = [
-        _Part(target / f"part-{number:05}-of-{n_parts:05}.parquet", ids[number * size : (number + 1) * size])
-        for number in range(n_parts)
+        request, places = _plan_shards(ShardFolder.open(Path(model)), users_per_file)
+        write = partial(_write_lists, None, None, options)
+    else:
+        state = model._fitted_state()
+        ids, batch = parse_users(state.history, users), model.batch_size(state)
+        size = -(-users_per_file // batch) * batch  # the batches are those of one machine
+        model.recommend(ids.head(1), **options)  # finds invalid options before any work is distributed
+        request = _describe(model, ids, size)
+        places = [(first, first + size) for first in range(0, max(1, len(ids)), size)]
+        write = partial(_write_lists, model, ids, options)
+    files = [
+        ListFile(target / f"part-{number:05}-of-{len(places):05}.parquet", *users_of_file)
+        for number, users_of_file in enumerate(places)
     ]
-    model.recommend(ids.head(1), **options)  # finds invalid options before any work is distributed
-    _check_folder(target, _describe(model, ids, size, options))
-    _write_missing(partial(_write_part, model, options), parts, place, progress)
+    _check_folder(target, request | {"options": _digest_options(options)})
+    missing = [file for file in files if not file.path.exists()]
+    for done, _ in enumerate(place.map(write, missing), 1 + len(files) - len(missing)):
+        if progress is not None:
+            progress(done, len(files))
     return target
 
 
-def _recommend_shards(
-    shards: ShardFolder,
-    target: Path,
-    options: dict[str, Any],
-    users_per_file: int,
-    engine: Engine,
-    progress: Callable[[int, int], None] | None,
-) -> Path:
-    """Write the lists of all users of a model in shards."""
+def _plan_shards(shards: ShardFolder, size: int) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    """(request, places): what determines the lists of all users of a model in shards, and `ListFile`s."""
     checksums = [str(header["sha256"]) for header in shards.headers]
-    found = [
-        (path.absolute(), checksum, first, min(first + users_per_file, n_users))
-        for path, checksum, n_users in zip(shards.paths, checksums, shards.users, strict=True)
-        for first in range(0, n_users, users_per_file)
-    ]
-    parts = [
-        _ShardPart(target / f"part-{number:05}-of-{len(found):05}.parquet", *one)
-        for number, one in enumerate(found)
-    ]
     request = {
         "model": type(shards.model).__name__,
         "shards": checksums,
         "n_users": sum(shards.users),
-        "users_per_file": users_per_file,
-        "options": _digest_options(options),
+        "users_per_file": size,
     }
-    _check_folder(target, request)
-    _write_missing(partial(_write_shard_part, options), parts, engine, progress)
-    return target
+    places = [
+        (first, min(first + size, n_users), path.absolute(), checksum)
+        for path, checksum, n_users in zip(shards.paths, checksums, shards.users, strict=True)
+        for first in range(0, n_users, size)
+    ]
+    return request, places
 
 
-def _write_missing(
-    write: Callable[[Any], int],
-    parts: Sequence[_Part | _ShardPart],
-    engine: Engine,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    """Write the files that do not exist."""
-    missing = [part for part in parts if not part.path.exists()]
-    done = len(parts) - len(missing)
-    for _ in engine.map(write, missing):
-        done += 1
-        if progress is not None:
-            progress(done, len(parts))
-
-
-def _write_shard_part(options: dict[str, Any], part: _ShardPart) -> int:
-    """Write one file of the users of a shard; return its number of lists."""
-    model = load_shard(part.shard, part.checksum)
-    users = model.users_.values[part.first : part.last]
-    model.recommend_to_file(part.path, users, **options)
+def _write_lists(
+    model: Recommender | None, ids: pl.Series | None, options: dict[str, Any], file: ListFile
+) -> int:
+    """Write one file; return its number of lists."""
+    if file.shard is not None:
+        model = load_shard(file.shard, file.checksum)
+        ids = model.users_.values
+    assert model is not None
+    assert ids is not None
+    users = ids[file.first : file.last]
+    model.recommend_to_file(file.path, users, **options)
     return len(users)
 
 
-def _write_part(model: Recommender, options: dict[str, Any], part: _Part) -> int:
-    """Write one file; return its number of lists."""
-    model.recommend_to_file(part.path, part.users, **options)
-    return len(part.users)
-
-
-def _describe(model: Recommender, ids: pl.Series, size: int, options: dict[str, Any]) -> dict[str, Any]:
+def _describe(model: Recommender, ids: pl.Series, size: int) -> dict[str, Any]:
     """What determines the lists, to recognize the folder of the same request."""
     users = hashlib.sha256("\n".join(map(repr, ids.to_list())).encode()).hexdigest()
     return {
@@ -289,7 +260,6 @@ def _describe(model: Recommender, ids: pl.Series, size: int, options: dict[str, 
         "users": users,
         "n_users": len(ids),
         "users_per_file": size,
-        "options": _digest_options(options),
     }
 
 
@@ -321,11 +291,11 @@ def _check_folder(target: Path, request: dict[str, Any]) -> None:
         raise DataError(f"{target} must be a folder, got a file; choose another path.")
     if manifest.exists():
         try:
-            known = json.loads(manifest.read_text(encoding="utf-8"))
+            saved = json.loads(manifest.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            known = {}
-        if known != request:
-            changed = ", ".join(name for name in request if known.get(name) != request[name])
+            saved = {}
+        if saved != request:
+            changed = ", ".join(name for name in request if saved.get(name) != request[name])
             raise DataError(
                 f"{target} holds the lists of another request ({changed} differ); choose another folder, or "
                 "delete it."
@@ -358,6 +328,8 @@ def fit_to_folder(
     negative_weights: NegativeWeights = "drop",
     min_rating: float | None = None,
     valid: Literal["last_basket"] | None = None,
+    items: Items | Any = None,
+    cutoff: Cutoff | None = None,
     checkpoint: str | Path | None = None,
     engine: Engine | None = None,
     progress: Callable[[Any], None] | None = None,
@@ -387,6 +359,10 @@ def fit_to_folder(
         "last_basket": train without the last basket of each user who has two, stop early on them as with
         `fit(split.train_valid, valid=split.test)`, and keep the best parameters. The model does not know the
         held-out rows; to train on all rows, call again without `valid` and with the best number of epochs.
+    items
+        Content of items, as in `fit`; it is trained in one process, so `engine` must be None with it.
+    cutoff
+        A fitted cutoff that every shard keeps, as in `save`: `recommend` uses it by default.
     checkpoint
         File for the state of training, as in `fit`. If the driver is lost, the same call continues from it,
         on the same or another cluster, after it has read the files again.
@@ -428,6 +404,8 @@ def fit_to_folder(
             f'valid must be "last_basket" or None, got {short_repr(valid)}; pass one of them.',
             parameter="valid",
         )
+    if cutoff is not None:
+        check_cutoff(cutoff, "a fitted cutoff or None")
     saved = None if checkpoint is None else Path(checkpoint).absolute()
     _check_target(target, saved)
     if isinstance(place, ThreadEngine):
@@ -442,28 +420,29 @@ def fit_to_folder(
         if valid is not None:
             split = last_basket(data)
             rows, held = split.train_valid, split.test
-        one = type(model)(**model.get_params())
-        one.fit(rows, valid=held, checkpoint=saved, progress=progress)
+        fitted = type(model)(**model.get_params())
+        fitted.fit(rows, valid=held, checkpoint=saved, progress=progress, items=items)
         target.mkdir(parents=True, exist_ok=True)
-        one.save(shard_paths(target, 1)[0])
+        if cutoff is not None:
+            fitted.set_cutoff(cutoff)
+        fitted.save(shard_paths(target, 1)[0])
         return target
-    factors, paths = _check_model(model), _find_parquet(source)
+    factors, paths = _check_model(model, items), _find_parquet(source)
     target.mkdir(parents=True, exist_ok=True)
-    remove_ranges(target / ROWS)
+    shutil.rmtree(target / ROWS, ignore_errors=True)
     try:
-        rows_of_files = divide_files(
+        ranges = divide_files(
             paths,
             options,
             target / ROWS,
             place,
             str(source),
             holds_out=valid is not None,
-            counts_baskets=isinstance(factors, HRM),
             progress=reading,
         )
-        train_files(factors, rows_of_files, target, place, progress, saved)
+        train_files(factors, ranges, target, place, cutoff=cutoff, progress=progress, checkpoint=saved)
     finally:
-        remove_ranges(target / ROWS)
+        shutil.rmtree(target / ROWS, ignore_errors=True)
     return target
 
 
@@ -471,10 +450,10 @@ def _check_target(target: Path, checkpoint: Path | None) -> None:
     """Raise DataError unless the folder is new, empty, or that of an interrupted call, which is cleared."""
     if not target.exists():
         return
-    found = {path.name for path in target.iterdir()} if target.is_dir() else {""}
+    names = {path.name for path in target.iterdir()} if target.is_dir() else {""}
     if checkpoint is not None and checkpoint.exists():
-        found = {name for name in found if not NAME.fullmatch(name)}
-    if found - {ROWS}:
+        names = {name for name in names if not NAME.fullmatch(name)}
+    if names - {ROWS}:
         raise DataError(f"{target} must be a new or empty folder; choose another path.", parameter="folder")
     if checkpoint is not None and checkpoint.is_relative_to(target):
         raise ConfigError(
@@ -484,21 +463,20 @@ def _check_target(target: Path, checkpoint: Path | None) -> None:
     remove_shards(target)
 
 
-def _check_model(model: Recommender) -> FactorModel:
+def _check_model(model: Recommender, items: Any) -> FactorModel:
     """The model, if it can be trained on a cluster."""
-    if model.weight_transform.is_used:
+    if not isinstance(model, FactorModel):
         raise ConfigError(
-            f"weighting must be 'none' to train from files on a cluster, got "
-            f"{model.weight_transform.name!r}; read the data and use fit(engine=…).",
-            parameter="weighting",
+            "model must be BPRMF, LogMF, CRRMF, DKBPRMF, HRM or DKHRM to be trained from files on a cluster, "
+            f"got {model!r:.60}; read the files with read_interactions and call fit.",
+            parameter="model",
         )
-    if isinstance(model, FactorModel):
-        return model
-    raise ConfigError(
-        "model must be BPRMF, LogMF, CRRMF, DKBPRMF, HRM or DKHRM to be trained from files on a cluster, got "
-        f"{model!r:.60}; read the files with read_interactions and call fit.",
-        parameter="model",
-    )
+    if items is not None:
+        raise ConfigError(
+            "items must be None on a cluster: the content of items is trained in one process; omit engine.",
+            parameter="items",
+        )
+    return model
 
 
 def _find_parquet(source: Any) -> list[Path]:

@@ -102,6 +102,7 @@ def find_difference(own: dict[str, str], other: dict[str, str]) -> str | None:
 
 
 START_SECONDS = 120.0
+REACH_SECONDS = 10.0  # to connect to the address of a cluster
 CONTROL = {"control": 1}  # calls of this group run beside the training
 
 
@@ -212,6 +213,11 @@ def connect(address: str | None) -> bool:
     elif not address.startswith("ray://"):
         options["address"] = address
     try:
+        if address is not None and ":" in address:
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            socket.create_connection(
+                (host.strip("[]"), int(port)), REACH_SECONDS
+            ).close()  # Ray waits minutes
         ray.init(**(options if "address" in options else {"address": address}))
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -221,11 +227,6 @@ def connect(address: str | None) -> bool:
             parameter="address",
         ) from None
     return True
-
-
-def disconnect() -> None:
-    """Close the connection of this process."""
-    ray.shutdown()
 
 
 def pack(function: Callable[..., Any]) -> tuple[bytes, list[npt.NDArray[np.uint8]]]:

@@ -71,9 +71,9 @@ class RayEngine(Engine):
     def close(self) -> None:
         """Close the connection; a cluster that the engine started ends."""
         if self._is_owner:
-            from shortlist.scale.cluster import disconnect
+            import ray
 
-            disconnect()
+            ray.shutdown()
             self._is_owner = False
 
     def open_trainer(self, task: Any) -> AbstractContextManager[Any] | None:

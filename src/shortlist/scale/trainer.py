@@ -27,19 +27,21 @@ from ray.exceptions import (
 )
 
 from shortlist.core.ragged import ArrayParts
+from shortlist.core.shards import remove_shards, shard_paths
 from shortlist.errors import TrainingError
 from shortlist.kernels.sgd import Parameters
-from shortlist.models.factorization.files import Shard, remove_shards, shard_paths
-from shortlist.models.factorization.objective import LossRows, LossTracker, UserValues, draw_rows
+from shortlist.models.factorization.files import Shard
+from shortlist.models.factorization.objective import LossTracker, draw_rows, join_samples
 from shortlist.models.factorization.parameters import freeze
 from shortlist.models.factorization.schedule import RELABEL_PERIOD, Share, divide_users, draw_labels
-from shortlist.models.factorization.trainer import (
+from shortlist.models.factorization.training import (
     BY_ITEM,
     BY_USER,
     Trainer,
     TrainingTask,
     block_squares,
     norm,
+    take_users,
 )
 from shortlist.scale.cluster import RayCluster
 from shortlist.scale.worker import Arrays, PeerLostError, TrainingWorker, WorkerReport, WorkerTask
@@ -85,12 +87,8 @@ def gather_users(source: UserParts) -> Parameters:
     parts = [ray.get(part) for _, part in source.parts]
     users = {name: np.concatenate([part[name] for part in parts]) for name in BY_USER if name in parts[0]}
     none = {name: np.empty(0, np.float32) for name in BY_USER if name not in users}
-    return freeze(join_parameters(users | none, {k: np.array(array) for k, array in source.items.items()}))
-
-
-def join_parameters(users: Arrays, items: Arrays) -> Parameters:
-    """The parameters of some users and of all items."""
-    return Parameters(**{name: (users | items)[name] for name in Parameters._fields})
+    items = {name: np.array(array) for name, array in source.items.items()}
+    return freeze(Parameters(**users, **none, **items))
 
 
 SNAPSHOT_SECONDS = 5.0
@@ -109,9 +107,9 @@ class RayTrainer(Trainer):
 
     def __init__(self, task: TrainingTask, cluster: RayCluster) -> None:
         self.task, self.cluster, self.partition = task, cluster, task.partition
-        row_starts = task.row_starts
-        self.n_items, self.size = task.data.n_items, int(row_starts[-1])
-        self.user_starts = divide_users(row_starts, self.partition.n_blocks)
+        row_starts = task.statistics.row_starts
+        self.n_items, self.n_rows = task.n_items, int(row_starts[-1])
+        self.user_cuts = divide_users(row_starts, self.partition.n_blocks)
         self.items = self._initial_items()
         self.epoch, self.losses = 0, 0
         self.factors: dict[int, float] = {}  # step factor of each epoch
@@ -126,14 +124,6 @@ class RayTrainer(Trainer):
     def __exit__(self, *_: object) -> None:
         self.cluster.stop_workers()
 
-    @property
-    def n_rows(self) -> int:
-        return self.size
-
-    @property
-    def user_cuts(self) -> Longs:
-        return self.user_starts
-
     # ------------------------------------------------------------------ workers
     def _start_workers(self) -> None:
         """Start workers with their rows, and bring them to the last copy."""
@@ -141,16 +131,16 @@ class RayTrainer(Trainer):
         workers = self.cluster.start_workers(n)
         n = len(workers)
         self.worker_blocks = tuple(np.linspace(0, self.partition.n_blocks, n + 1).astype(int).tolist())
-        self.first_users = self.user_starts[list(self.worker_blocks)]
+        self.first_users = self.user_cuts[list(self.worker_blocks)]
         key = secrets.token_bytes(32)
         self.cluster.create(TrainingWorker, [(rank, key, self.cluster.ips[rank]) for rank in range(n)])
-        sampled = draw_rows(self.size, self.n_items, self.task.seed)
+        sampled = draw_rows(self.n_rows, self.n_items, self.task.model.seed)
         rows = []
         for rank in range(n):  # one after the other: the store of the driver's node holds one share at a time
             rows += self.cluster.get(
                 [self._call(rank, TrainingWorker.load, self._worker_task(rank, *sampled))]
             )
-        self.tracker = LossTracker(LossRows.join(rows), self.task.objective)
+        self.tracker = LossTracker(join_samples(rows), self.task.model.objective())
         addresses = self.cluster.get([self._call(rank, TrainingWorker.address) for rank in range(n)])
         self.cluster.get([self._call(rank, TrainingWorker.connect, addresses) for rank in range(n)])
         self.epoch, self.items, self.is_fresh, self.is_dirty = 0, self._initial_items(), True, False
@@ -165,27 +155,21 @@ class RayTrainer(Trainer):
         return {name: start[name] for name in BY_ITEM}
 
     def _worker_task(self, rank: int, rows: Any, other: Ints) -> WorkerTask:
-        task, (first, last) = self.task, self.worker_blocks[rank : rank + 2]
-        users = slice(int(self.user_starts[first]), int(self.user_starts[last]))
-        examples = task.examples
-        own = task.share(users.start, users.stop, examples)
-        sampled = slice(*np.searchsorted(rows, [own.first_row, own.last_row]))
-        own_starts = np.clip(self.user_starts, users.start, users.stop) - users.start
+        statistics, (first, last) = self.task.statistics, self.worker_blocks[rank : rank + 2]
+        users = slice(int(self.user_cuts[first]), int(self.user_cuts[last]))
+        first_row, last_row = statistics.row_starts[[users.start, users.stop]].tolist()
+        sampled = slice(*np.searchsorted(rows, [first_row, last_row]))
+        user_starts = np.clip(self.user_cuts, users.start, users.stop) - users.start
         return WorkerTask(
+            task=self.task.without_rows(),
+            users=self.task.rows.users(users.start, users.stop),
+            first_row=int(statistics.first_rows[users.start]),
             worker_blocks=self.worker_blocks,
-            share=Share(first, last, own.first_group, own_starts),
+            share=Share(first, last, int(statistics.group_starts[users.start]), user_starts),
             first_user=users.start,
             last_user=users.stop,
-            groups=own.groups,
-            representation=own.representation,
-            examples=own.examples,
-            start=task.start,
-            hyper=task.hyper,
-            n_items=self.n_items,
-            partition=self.partition,
-            seed=task.seed,
             n_threads=self.cluster.threads_per_worker,
-            loss_rows=rows[sampled] - own.first_row,
+            loss_rows=rows[sampled] - first_row,
             loss_items=other[sampled],
         )
 
@@ -257,7 +241,7 @@ class RayTrainer(Trainer):
     def _prepare(self, epoch: int) -> None:
         items = None
         if self.is_fresh or epoch % RELABEL_PERIOD == 0:
-            self.label = draw_labels(self.n_items, self.task.seed, epoch)
+            self.label = draw_labels(self.n_items, self.task.model.seed, epoch)
             items = ray.put(self.items)
         self.items_before = self.items
         self.cluster.get(self._call_all(TrainingWorker.prepare_epoch, epoch, items))
@@ -336,14 +320,14 @@ class RayTrainer(Trainer):
 
     def norms(self) -> dict[str, float]:
         cuts, reports = self.partition.item_starts(self.n_items), self._reports()
-        found = {name: [value for one in reports for value in one.squares[name]] for name in BY_USER}
-        found |= {name: block_squares(self.labeled[name], cuts) for name in BY_ITEM}
-        return {name: norm(found[name]) for name in BY_USER + BY_ITEM}
+        squares = {name: [value for one in reports for value in one.squares[name]] for name in BY_USER}
+        squares |= {name: block_squares(self.labeled[name], cuts) for name in BY_ITEM}
+        return {name: norm(values) for name, values in squares.items()}
 
     def loss(self) -> float:
         none = {name: np.empty(0, np.float32) for name in BY_USER}
-        values = UserValues.join([one.user_values for one in self._reports()])
-        return self.tracker.loss(values, join_parameters(none, self.labeled), self.label)
+        values = join_samples([report.user_values for report in self._reports()])
+        return self.tracker.loss(values, Parameters(**none, **self.labeled), self.label)
 
     # ------------------------------------------------------------------ parameters of users
     def user_rows(self, users: Ints) -> Parameters:
@@ -360,8 +344,8 @@ class RayTrainer(Trainer):
         order = np.argsort(np.concatenate(numbers))
         parts = self.cluster.get(calls)
         joined = {name: np.concatenate([part[name] for part in parts]) for name in BY_USER}
-        own_users = {n: array[order] if array.size else array for n, array in joined.items()}
-        return join_parameters(own_users, self.items)
+        ordered = {name: take_users(array, order) for name, array in joined.items()}
+        return Parameters(**ordered, **self.items)
 
     def _copy_users(self, name: str) -> UserParts:
         """Copy the parameters of users to the store, and to the next worker in case a node is lost.
@@ -377,7 +361,7 @@ class RayTrainer(Trainer):
 
     def _set_users(self, source: UserParts) -> None:
         """Send each part to the workers that have some of its users."""
-        ends = [first for first, _ in source.parts[1:]] + [int(self.user_starts[-1])]
+        ends = [first for first, _ in source.parts[1:]] + [int(self.user_cuts[-1])]
         for (first, part), end in zip(source.parts, ends, strict=True):
             low, high = np.searchsorted(self.first_users, [first, end - 1], side="right") - 1
             ranks = range(low, min(high + 1, len(self.cluster.workers)))
@@ -387,8 +371,8 @@ class RayTrainer(Trainer):
         self.kept = self._attempt(lambda: self._copy_users("best"))
 
     def load(self, epoch: int, theta: Parameters, best_epoch: int, best: Parameters | None) -> None:
-        self.saved = self.base = store_users(epoch, theta, self.user_starts)
-        self.kept = None if best is None else store_users(best_epoch, best, self.user_starts)
+        self.saved = self.base = store_users(epoch, theta, self.user_cuts)
+        self.kept = None if best is None else store_users(best_epoch, best, self.user_cuts)
         self.epoch = epoch
 
     def current(self) -> dict[str, Any]:
@@ -399,7 +383,7 @@ class RayTrainer(Trainer):
         return {} if self.kept is None else self._arrays(self.kept)
 
     def _arrays(self, source: UserParts) -> dict[str, Any]:
-        return arrays_of(source, int(self.user_starts[-1]), self.task.start(0, 1))
+        return arrays_of(source, int(self.user_cuts[-1]), self.task.start(0, 1))
 
     def user_sums(self) -> dict[str, Doubles]:
         """The sum of each parameter over the trained users of each block."""

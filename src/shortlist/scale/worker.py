@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
@@ -25,16 +26,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.core.ragged import read_only
+from shortlist.data.interactions import Interactions
 from shortlist.data.ranges import UserSlices
-from shortlist.kernels.sgd import Hyperparameters, Parameters, Sales
+from shortlist.kernels.sgd import Parameters
 from shortlist.models.factorization.files import Shard
 from shortlist.models.factorization.objective import LossRows, UserValues
 from shortlist.models.factorization.parameters import block_sums, set_untrained_users
-from shortlist.models.factorization.representation import Baskets, HybridFactors, Representation
-from shortlist.models.factorization.schedule import Partition, Schedule, Share, UniformExamples
-from shortlist.models.factorization.trainer import BY_ITEM, BY_USER, block_squares, scale_steps, take_users
-from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+from shortlist.models.factorization.representation import HybridFactors
+from shortlist.models.factorization.schedule import Share
+from shortlist.models.factorization.training import (
+    BY_ITEM,
+    BY_USER,
+    TrainingTask,
+    block_squares,
+    take_users,
+)
+from shortlist.types import Doubles, Floats, Ints, Longs
 
 Address = tuple[str, int]
 CONNECT_SECONDS = 120.0
@@ -53,9 +60,8 @@ class Links:
         self.incoming: dict[int, Connection] = {}
         self.outgoing: dict[int, Connection] = {}
         self.arrived = threading.Condition()
-        self.sender = ThreadPoolExecutor(
-            1
-        )  # sends in the background, so that two workers cannot wait for each other
+        # sends in the background, so that two workers cannot wait for each other
+        self.sender = ThreadPoolExecutor(1)
         self.sent: list[Future[None]] = []
         self.bytes_received = 0
         threading.Thread(target=self._accept, daemon=True).start()
@@ -83,7 +89,7 @@ class Links:
 
     def send(self, rank: int, array: Floats) -> None:
         """Send a copy of the array; return before it has arrived."""
-        self.sent = [one for one in self.sent if not _succeeded(one)]
+        self.sent = [sending for sending in self.sent if not _succeeded(sending)]
         self.sent.append(self.sender.submit(self._send, rank, array.tobytes()))
 
     def receive(self, rank: int, out: Floats) -> None:
@@ -98,8 +104,8 @@ class Links:
 
     def flush(self) -> None:
         """Wait until everything has been sent."""
-        for one in self.sent:
-            one.result()
+        for sending in self.sent:
+            sending.result()
         self.sent = []
 
     def _send(self, rank: int, data: bytes) -> None:
@@ -122,12 +128,9 @@ class Links:
                 self.arrived.notify_all()
 
 
-def _succeeded(one: "Future[None]") -> bool:
+def _succeeded(sending: "Future[None]") -> bool:
     """Whether the array was sent; raises if the receiver is gone."""
-    if not one.done():
-        return False
-    one.result()
-    return True
+    return sending.done() and sending.result() is None
 
 
 def _send_at_once(link: Connection) -> None:
@@ -141,20 +144,15 @@ Arrays = dict[str, Floats]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WorkerTask:
-    """The part of a training task that one worker does."""
+    """What one worker does of a training task."""
 
+    task: TrainingTask  # without rows
+    users: Interactions | UserSlices  # its users: their rows, or where they are
+    first_row: int  # number of its first row, before rows are repeated
     worker_blocks: tuple[int, ...]  # (n_workers + 1,) first block of each worker
     share: Share
     first_user: int
     last_user: int  # one past the last
-    groups: tuple[Longs, Ints, Longs] | UserSlices  # (indptr, item, group_starts), or where its users are
-    representation: Any  # of its users; or what reads it
-    examples: UniformExamples | None
-    start: Callable[[int, int], Parameters]
-    hyper: Hyperparameters[np.float32]
-    n_items: int
-    partition: Partition
-    seed: int
     n_threads: int
     loss_rows: Longs  # numbers of its rows in the sample of the loss
     loss_items: Ints  # their other items
@@ -173,8 +171,6 @@ class WorkerReport(NamedTuple):
 class TrainingWorker:
     """Some blocks of users, and a copy of the item parameters."""
 
-    trained: Bools  # (n_users,) whether training has pairs of a user; only if rows are read from files
-
     def __init__(self, rank: int, key: bytes, host: str) -> None:
         self.rank, self.links = rank, Links(rank, key, host)
         self.stopped, self.turn, self.seconds = threading.Event(), 0, 0.0
@@ -186,29 +182,13 @@ class TrainingWorker:
 
     def load(self, task: WorkerTask) -> LossRows:
         """Take the rows; make the initial parameters of their users; return its part of the loss sample."""
-        examples, representation = task.examples, task.representation
-        if isinstance(task.groups, UserSlices):
-            (indptr, item, group_starts), representation, self.trained = representation.read(task.groups)
-            if examples is not None:
-                examples = examples._replace(trained=representation.trained_groups(indptr))
-        else:
-            indptr, item, group_starts = task.groups
-        self.task, self.representation = task, _own_arrays(representation)
-        self.schedule = Schedule(
-            read_only(indptr),
-            read_only(item),
-            np.array(group_starts),
-            task.n_items,
-            task.partition,
-            task.seed,
-            ThreadPoolExecutor(task.n_threads),
-            task.n_threads,
-            examples,
-            task.share._replace(user_starts=np.array(task.share.user_starts)),
-        )
-        self.item_starts = task.partition.item_starts(task.n_items)
-        self.theta = task.start(task.first_user, task.last_user)
-        self.loss_rows = LossRows.of(self.schedule, self.representation, task.loss_rows, task.loss_items)
+        rows = task.task.load(task.users, task.first_row)
+        self.task, self.representation, self.trained = task, rows.representation, rows.trained
+        pool = ThreadPoolExecutor(task.n_threads)
+        self.schedule = rows.schedule(task.task, pool, task.n_threads, task.share)
+        self.item_starts = task.task.partition.item_starts(task.task.n_items)
+        self.theta = task.task.start(task.first_user, task.last_user)
+        self.loss_rows = rows.sample(task.task.n_items, task.loss_rows, task.loss_items)
         return self.loss_rows
 
     def connect(self, addresses: list[Address]) -> None:
@@ -231,7 +211,7 @@ class TrainingWorker:
         self.seconds = 0.0
         with self._measured():
             if schedule.prepare(epoch):
-                self.representation.relabel(schedule)
+                self.representation.relabel(schedule.label)
             for name, values in ({} if items is None else items).items():
                 array: Floats = getattr(self.theta, name)
                 if array.size:
@@ -245,7 +225,7 @@ class TrainingWorker:
         """Make one pass over its rows with lr · step_factor."""
         began, key = self.links.bytes_received, self.schedule.epoch_key(epoch)
         self.stopped.clear()
-        self.hyper = scale_steps(self.task.hyper, step_factor)
+        self.hyper = self.task.task.hyper(step_factor)
         if isinstance(self.representation, HybridFactors):
             self._run_hybrid(self.representation, key)
         else:
@@ -266,19 +246,19 @@ class TrainingWorker:
         for turn in range(n):
             self.turn = turn
             if expected is not None and (together or last - first == 1):
-                self._receive_group(right, expected)
+                self._receive_groups(right, [expected])
                 expected = None
             self._run_blocks(turn, (first, last if together else first + 1), key)
             if not alone:
-                self._send_group(left, (first + turn) % n)
+                self._send_groups(left, [(first + turn) % n])
             if not together and last - first > 1:
                 self._run_blocks(turn, (first + 1, last - 1), key)
                 if expected is not None:
-                    self._receive_group(right, expected)
+                    self._receive_groups(right, [expected])
                 self._run_blocks(turn, (last - 1, last), key)
             expected = None if alone else (last + turn) % n
         if expected is not None:
-            self._receive_group(right, expected)
+            self._receive_groups(right, [expected])
         self.links.flush()
 
     def _run_blocks(self, turn: int, blocks: tuple[int, int], key: np.uint64) -> None:
@@ -295,11 +275,11 @@ class TrainingWorker:
                 with self._measured():
                     collected = representation.run_steps(schedule, turn, theta, self.hyper, key)
 
-            def apply(groups: list[int], turn: int = turn, found: Any = collected) -> None:
-                if found is not None:
+            def apply(groups: list[int], turn: int = turn, gradients: Any = collected) -> None:
+                if gradients is not None:
                     with self._measured():
                         for items in self._runs(groups):
-                            representation.apply_gradients(schedule, turn, theta, found, items)
+                            representation.apply_gradients(schedule, turn, theta, gradients, items)
 
             self._pass_through(turn, apply)
         self.links.flush()
@@ -343,12 +323,6 @@ class TrainingWorker:
             for array in self._item_arrays():
                 self.links.receive(rank, array[low:high])
 
-    def _send_group(self, rank: int, group: int) -> None:
-        self._send_groups(rank, [group])
-
-    def _receive_group(self, rank: int, group: int) -> None:
-        self._receive_groups(rank, [group])
-
     def _item_arrays(self) -> list[Floats]:
         return [array for name, array in self.theta._asdict().items() if name in BY_ITEM and array.size]
 
@@ -361,18 +335,24 @@ class TrainingWorker:
         first, last = self.schedule.own_blocks
         items, users = self.item_starts, self.schedule.user_starts[first : last + 1]
         with self._measured():
-            own = {name: block_squares(array, users) for name, array in self.user_arrays().items()}
+            squares = {name: block_squares(array, users) for name, array in self.user_arrays().items()}
             values = self.loss_rows.user_values(self.representation, self.theta)
         return WorkerReport(
             {name: getattr(self.theta, name)[items[first] : items[last]] for name in BY_ITEM},
             values,
-            own,
+            squares,
             self.seconds,
             self.links.bytes_received - bytes_before,
         )
 
-    def _measured(self) -> "_Stopwatch":
-        return _Stopwatch(self)
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        """Add the time of a block of code to the time of computation."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - began
 
     # ------------------------------------------------------------------ parameters of users
     def user_arrays(self) -> Arrays:
@@ -390,8 +370,9 @@ class TrainingWorker:
             low = max(first_user, self.task.first_user)
             high = min(first_user + len(values), self.task.last_user)
             if array.size and low < high:
-                own = slice(low - self.task.first_user, high - self.task.first_user)
-                array[own] = values[low - first_user : high - first_user]
+                array[low - self.task.first_user : high - self.task.first_user] = values[
+                    low - first_user : high - first_user
+                ]
 
     def user_sums(self) -> dict[str, Doubles]:
         """The sum of each parameter over the trained users of each of its blocks."""
@@ -400,10 +381,10 @@ class TrainingWorker:
 
     def save_shard(self, shard: Shard, path: Path, items: Arrays) -> None:
         """Write the model of its users to a file; `items` are in their original order."""
-        assert isinstance(self.task.groups, UserSlices)
-        parameters = Parameters(**{n: (self.user_arrays() | items)[n] for n in Parameters._fields})
+        assert isinstance(self.task.users, UserSlices)
+        parameters = Parameters(**self.user_arrays(), **items)
         self.before = []  # room for the users of the shard
-        shard.save(path, self.task.groups, set_untrained_users(parameters, self.trained, shard.mean))
+        shard.save(path, self.task.users, set_untrained_users(parameters, self.trained, shard.mean))
 
     # ------------------------------------------------------------------ called while an epoch runs
     def stop(self) -> None:
@@ -413,38 +394,3 @@ class TrainingWorker:
     def current_turn(self) -> int:
         """The turn of the epoch that runs."""
         return self.turn
-
-
-class _Stopwatch:
-    """Adds the time of a block of code to the worker's time of computation."""
-
-    def __init__(self, worker: Any) -> None:
-        self.worker = worker
-
-    def __enter__(self) -> None:
-        self.began = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.worker.seconds += time.perf_counter() - self.began
-
-
-def _own_arrays(representation: Representation) -> Representation:
-    """Writable copies of arrays that kernels expect to be writable; those of a cluster's store are not.
-
-    Kernels are compiled again for arrays of another kind.
-    """
-    if not isinstance(representation, HybridFactors):
-        return representation
-    (user_baskets, baskets, item), contexts = representation.rows, representation.contexts
-    sales: Any = (np.array(one) if np.ndim(one) else one for one in representation.sales)
-    return HybridFactors(
-        Baskets(read_only(user_baskets), read_only(baskets), read_only(item)),
-        contexts._replace(
-            user=np.array(contexts.user),
-            begin=np.array(contexts.begin),
-            end=np.array(contexts.end),
-            item=read_only(item),
-        ),
-        Sales(*sales),
-        representation.uses_repeats,
-    )

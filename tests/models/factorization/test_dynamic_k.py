@@ -68,24 +68,6 @@ def test_file_keeps_the_boundary(name, changed, tmp_path):
         np.testing.assert_array_equal(getattr(first, part), getattr(second, part))
 
 
-def test_file_without_the_parameter_has_the_learned_boundary(tmp_path):
-    one = fit("DKBPRMF", checkerboard(), boundary="learned")
-    artifact = load_artifact(one.save(tmp_path / "m"), "model")
-    del artifact.params["boundary"]
-    arrays = {name: array for name, array in artifact.arrays.items() if "mean_user" not in name}
-    for name in ("lr", "mean_boundary"):
-        del artifact.notes[name]
-    old = sl.load_model(
-        save_artifact(
-            tmp_path / "old",
-            type(artifact)("model", "DKBPRMF", artifact.params, arrays, artifact.series, artifact.notes),
-        )
-    )
-    assert old.boundary == "learned"
-    np.testing.assert_array_equal(old.recommend().items, one.recommend().items)
-    np.testing.assert_array_equal(old.recommend().boundary, old.boundaries())
-
-
 @pytest.mark.parametrize("part", ["center_", "scale_", "beta_"])
 def test_damaged_size_in_a_file_is_rejected(part, tmp_path):
     artifact = load_artifact(fit("DKHRM", checkerboard(), n_epochs=1).save(tmp_path / "m"), "model")

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
+from shortlist.data.ranges import MemoryRows
 from shortlist.models.base import load_model
-from shortlist.models.factorization.representation import initial_repeat_weight
+from shortlist.models.factorization.model import collect_statistics
 from tests.models.cases import all_users, answer, bits, checkerboard, crowd, dense, fit, model
 
 
@@ -19,6 +20,10 @@ def regulars(again, n_users=60, n_items=40):
             others = own[1:3] if again else own[2 * basket + 1 : 2 * basket + 3]
             rows += [(user, int(i), basket) for i in ([own[0]] if again else []) + [int(i) for i in others]]
     return Interactions.from_tuples(rows)
+
+
+def initial_repeat_weight(data, decay):
+    return collect_statistics(model("HRM", repeat_decay=decay), MemoryRows(data)).repeat_start
 
 
 def test_initial_repeat_weight_is_the_log_odds_by_counting():

@@ -6,7 +6,7 @@ from scipy.stats import chi2
 
 import shortlist as sl
 from shortlist.data.interactions import Interactions
-from shortlist.models.factorization import trainer
+from shortlist.models.factorization import training
 from shortlist.models.factorization.schedule import Partition, UniformExamples
 from tests.kernels.test_strata import cells, schedule_of
 
@@ -71,7 +71,7 @@ def interactions():
 @pytest.mark.parametrize("partition", [(1, 1), (2, 3), (4, 3)])
 def test_training_steps_have_these_frequencies(monkeypatch, name, partition):
     # scores and boundaries stay near 0, so that each example moves them by ± lr / 2, which counts the draws
-    monkeypatch.setattr(trainer, "choose_partition", lambda *_: Partition(*partition))
+    monkeypatch.setattr(training, "choose_partition", lambda *_: Partition(*partition))
     data, n_epochs, lr = interactions(), 600, 1e-6
     plain = {"alpha": 1.0, "t": 0.0, "lambda_t": 0.0, "reg": 0.0, "init": 0.0, "tol": 0.0}
     model = getattr(sl, name)(negatives="uniform", lr=lr, n_epochs=n_epochs, n_factors=8, **plain).fit(data)

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shortlist.data.ranges import MemoryRows
 from shortlist.errors import ConfigError, DataError, ModelFileError, TrainingError
 from shortlist.models.factorization import training
-from shortlist.models.factorization.objective import single_precision
+from shortlist.models.factorization.model import collect_statistics
 from shortlist.models.factorization.representation import HybridFactors
-from shortlist.models.factorization.trainer import ThreadTrainer, TrainingTask
-from shortlist.models.factorization.training import has_moderate_norms
+from shortlist.models.factorization.training import ThreadTrainer, TrainingTask, has_moderate_norms
 from tests.models.cases import JOINT, bits, checkerboard, crowd, fit, fitted, model
 
 joint_model = pytest.mark.parametrize("name", JOINT)
@@ -155,18 +155,10 @@ def test_training_that_never_becomes_stable_stops_and_keeps_the_start(monkeypatc
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e7])
 @pytest.mark.parametrize("part", ["user", "boundary", "item", "bias"])
 def test_divergence_of_any_parameter_is_detected(part, value):
-    one, data = model("DKBPRMF"), checkerboard()
-    weights = one.start_weights(data)
-    task = TrainingTask(
-        start=one._initializer(weights, data.n_items),
-        data=data,
-        representation=one.representation(data, data),
-        objective=one.objective(),
-        hyper=single_precision(one._hyperparameters()),
-        n_factors=one.n_factors,
-        seed=0,
-        n_threads=1,
-    )
+    one, rows = model("DKBPRMF", n_threads=1), MemoryRows(checkerboard())
+    statistics = collect_statistics(one, rows)
+    start = one._initializer(statistics, rows.n_items)
+    task = TrainingTask(model=one, rows=rows, statistics=statistics, start=start)
     with ThreadTrainer(task) as trainer:
         trainer.prepare_epoch(0)
         assert has_moderate_norms(trainer.norms())
@@ -205,7 +197,7 @@ def test_ctrl_c_between_epochs_keeps_the_last_epoch(monkeypatch):
 def test_ctrl_c_during_an_epoch_keeps_a_usable_model_and_the_last_checkpoint(name, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1)
     place, one = tmp_path / "run", model(name, n_epochs=4, lr=0.05)
-    kind = type(one.representation(crowd(), crowd()))
+    kind = one.representation_class
     exact, rounds = kind.run_round, []
 
     def interrupted(self, schedule, round_index, *args):

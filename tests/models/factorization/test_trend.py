@@ -55,22 +55,20 @@ def test_scores_are_factors_plus_repeat_and_trend_terms():
     theta, users = one._state.parameters, np.array([3, 0, 77, 4], np.int32)
     times = (FIRST + np.array([5, 12, 11, 400])) * DAY - [0, 1, 0, 0]
     trend = Trend.of(data, 2.0)
-    side = one._state.side._replace(trend=None)
     term = np.stack(
         [
             (theta.user_trend[user] + theta.item_trend) * trend.trend_scores(FIRST + day)
             for user, day in zip(users, (5, 11, 11, 400), strict=True)
         ]
     )
-    wanted = one.dense_scores(theta, data, side, users) + term
+    wanted = one.dense_scores(theta, data, None, users) + term
     np.testing.assert_allclose(
-        one.dense_scores(theta, data, one._state.side, users, times), wanted, rtol=1e-5, atol=1e-5
+        one.dense_scores(theta, data, one._state.trend, users, times), wanted, rtol=1e-5, atol=1e-5
     )
     lists = one.recommend(data.users.to_ids(users), N=3, at=times.tolist(), filter_seen=False)
     for row, at in enumerate(times):  # the history of a user ends at the time of the request
         before = data.where(data.time < at)
-        known = side._replace(repeat_counts=one._repeat_counts(before))
-        wanted[row] = one.dense_scores(theta, before, known, users[row : row + 1])[0] + term[row]
+        wanted[row] = one.dense_scores(theta, before, None, users[row : row + 1])[0] + term[row]
     best = -np.sort(-wanted, axis=1)[:, :3]
     np.testing.assert_allclose(lists.scores.reshape(4, 3), best, rtol=1e-5, atol=1e-5)
     assert answer(one, users).factors is None
@@ -173,7 +171,7 @@ def test_partial_fit_counts_sales_of_all_users():
     one = model("DKHRM", n_epochs=2, trend_half_life=2.0).fit(data.where(early))
     one.partial_fit(data.where(~early & (data.user < 10)), n_epochs=1)
     kept = one.history_.where(one.history_.user < 10)
-    sales = one.representation(kept, one.history_).sales
+    sales = one._state.trend.complete.sales
     assert sales.total.sum() > 5 * Trend.of(kept, 2.0).sales.total.sum()
     assert np.isfinite(dense(one)).all()
 

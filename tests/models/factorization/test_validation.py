@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.sgd import Parameters
 from shortlist.models.factorization.training import MAX_ITEMS, build_evaluator
@@ -15,6 +16,12 @@ def theta_of(scores):
     none = np.zeros(0, np.float32)
     own = np.zeros(n_users, np.float32), np.eye(n_items, dtype=np.float32)
     return Parameters(table, *own, *[none] * (len(Parameters._fields) - 3))
+
+
+def evaluator_of(valid, history, dense_scores, seed):
+    """The evaluator of validation data in memory."""
+    rows = History.of(valid).rows_of, History.of(history).rows_of
+    return build_evaluator(valid.active_users, *rows, history.has_repeats, dense_scores, seed)
 
 
 def dense_scores(_):
@@ -59,7 +66,7 @@ def test_f1_at_the_best_n(repeats):
     scores = rng.normal(size=(12, 30))
     seen = {u: set() if repeats else {i for v, i, _ in rows if v == u} for u in range(12)}
     wanted = {u: {i for v, i, _ in held if v == u} for u in range(12) if u % 3}
-    evaluator = build_evaluator(valid, history, dense_scores, seed=0)
+    evaluator = evaluator_of(valid, history, dense_scores, 0)
     assert score(evaluator, scores) == pytest.approx(plain(scores, seen, wanted))
 
 
@@ -69,7 +76,7 @@ def test_a_perfect_ranking_of_one_item_each_is_perfect():
     scores = np.zeros((3, 6))
     scores[np.arange(3), np.arange(3)] = 9  # seen, so filtered
     scores[np.arange(3), np.arange(3) + 3] = 5
-    assert score(build_evaluator(valid, history, dense_scores, 0), scores) == 1
+    assert score(evaluator_of(valid, history, dense_scores, 0), scores) == 1
 
 
 def test_lists_are_made_at_the_time_of_the_validation_basket():
@@ -87,7 +94,7 @@ def test_lists_are_made_at_the_time_of_the_validation_basket():
 
         return scores
 
-    score(build_evaluator(valid, history, noted, 0), np.zeros((4, 8)))
+    score(evaluator_of(valid, history, noted, 0), np.zeros((4, 8)))
     assert requested == dict(enumerate(days))
     timeless = Interactions.from_tuples([(0, 1), (0, 2), (1, 0)])
-    assert build_evaluator(timeless, timeless, dense_scores, 0).times is None
+    assert evaluator_of(timeless, timeless, dense_scores, 0).times is None

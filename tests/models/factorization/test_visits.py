@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import shortlist as sl
+from shortlist.data.ranges import MemoryRows
 from shortlist.errors import ConfigError, DataWarning
-from shortlist.models.factorization.trainer import MAX_MEAN, repeat_rows
-from shortlist.models.factorization.trainer import count_row_visits as count_visits
-from shortlist.models.folders import _check_model
+from shortlist.models.factorization.model import collect_statistics
+from shortlist.models.factorization.schedule import MAX_MEAN, count_row_visits
+from shortlist.models.factorization.training import TrainingTask
 from tests.models.cases import bits, dense
 
 MODELS = {
@@ -33,6 +34,10 @@ def weighted_data(weights):
     )
 
 
+def count_visits(amounts, seed, scale=1.0):
+    return count_row_visits(amounts, scale, 0, seed)
+
+
 def test_visits_are_the_amounts_rounded_at_random():
     amounts = np.tile([1.0, 2.25, 0.1, -3.0, 0.0], 4000)
     visits = count_visits(amounts, seed=3).reshape(-1, 5)
@@ -45,16 +50,30 @@ def test_visits_are_the_amounts_rounded_at_random():
 
 
 def test_large_amounts_keep_their_ratio():
-    visits = count_visits(np.tile([30.0, 90.0], 5000), seed=0).reshape(-1, 2)
+    data = weighted_data(lambda n: 30 if n % 2 else 90)
+    scale = collect_statistics(sl.HRM(weighting="linear"), MemoryRows(data)).visit_scale
+    assert scale == pytest.approx(MAX_MEAN / data.weight.mean())
+    visits = count_visits(np.tile([30.0, 90.0], 5000), 0, MAX_MEAN / 60).reshape(-1, 2)
     assert visits.mean(axis=0) == pytest.approx([MAX_MEAN / 2, 1.5 * MAX_MEAN], rel=0.02)
 
 
+def test_numbers_of_rows_decide_about_their_visits():
+    amounts = np.random.default_rng(1).random(1000) * 3
+    whole = count_row_visits(amounts, 1.0, 0, 5)
+    assert np.array_equal(count_row_visits(amounts[300:], 1.0, 300, 5), whole[300:])
+
+
 def test_rows_are_repeated_within_their_group():
-    groups = np.array([0, 2, 2, 3]), np.array([7, 5, 9], np.int32), np.array([0, 1, 3])
-    indptr, item, group_starts = repeat_rows(groups, np.array([2.0, -1.0, 3.0]), 0)
-    assert indptr.tolist() == [0, 2, 2, 5]
-    assert item.tolist() == [7, 7, 9, 9, 9]
-    assert group_starts.tolist() == [0, 1, 3]
+    rows = [("a", "x", 1, 2.0), ("a", "y", 1, -1.0), ("b", "z", 2, 3.0)]
+    data = MemoryRows(sl.Interactions.from_tuples(rows, negative_weights="keep"))
+    one = sl.HRM(weighting="linear")
+    statistics = collect_statistics(one, data)
+    start = one._initializer(statistics, data.n_items)
+    loaded = TrainingTask(model=one, rows=data, statistics=statistics, start=start).load(data.data, 0)
+    assert statistics.row_starts.tolist() == [0, 2, 5]
+    assert loaded.indptr.tolist() == [0, 2, 5]
+    assert loaded.item.tolist() == [0, 0, 2, 2, 2]
+    assert loaded.representation.group_starts.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -93,10 +112,7 @@ def test_threads_do_not_change_weighted_models(name):
     assert np.array_equal(dense(one), dense(four))
 
 
-def test_weights_are_needed_and_not_read_from_files_on_a_cluster():
-    with pytest.raises(ConfigError, match="weighting must be 'none' to train from files on a cluster"):
-        _check_model(sl.BPRMF(weighting="log"))
-    assert isinstance(_check_model(sl.BPRMF()), sl.BPRMF)
+def test_weights_are_needed():
     with pytest.raises(ConfigError, match="needs weights"):
         sl.BPRMF(weighting="log").fit(sl.load_dataset("sample"))
     with pytest.raises(ConfigError, match="squared"):

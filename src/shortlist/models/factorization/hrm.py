@@ -1,19 +1,20 @@
 """HRM and DKHRM: a user's long-term preferences and the last baskets, pooled into one vector (paper §3.3)."""
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shortlist.core.checks import check_array, check_whole_value, file_error
 from shortlist.core.params import Space, check_choice, check_fraction, check_number, check_whole
-from shortlist.data.history import MAX_TIME, History, NewRows
+from shortlist.data.history import MAX_TIME
 from shortlist.data.interactions import Interactions
+from shortlist.data.ranges import MemoryRows, UserRanges
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.fold import AVERAGE, MAXIMUM
 from shortlist.kernels.replay import DAY
 from shortlist.kernels.sgd import USER_TREND_START, Contexts, Parameters
-from shortlist.models.base import FitOptions, decayed_counts
+from shortlist.models.base import decayed_counts
 from shortlist.models.factorization.model import DynamicK, FactorModel, FactorState
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import (
@@ -21,22 +22,16 @@ from shortlist.models.factorization.representation import (
     NO_SALES,
     GrowingTrend,
     HybridFactors,
-    Representation,
+    RepeatTotals,
     Trend,
     context_vectors,
-    initial_repeat_weight,
+    count_sales,
 )
+from shortlist.models.factorization.training import Statistics
 from shortlist.recommend.request import Contributions, RecommendRequest
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 POOLING = ("average", "max")
-
-
-class SideData(NamedTuple):
-    """Data for the repeat and trend terms; None where a term is off."""
-
-    repeat_counts: Floats | None  # one per entry of history.item_sets
-    trend: GrowingTrend | None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -105,18 +100,36 @@ class HRM(FactorModel):
         """Pairwise ranking only."""
         return Objective()
 
-    def representation(self, train: Interactions, history: Interactions) -> Representation:
-        trend = None if self.trend_half_life is None else Trend.of(history, self.trend_half_life)
-        start = 0.0 if self.repeat_decay is None else initial_repeat_weight(train, self.repeat_decay)
-        return self.hybrid_factors(train, start, trend)
+    representation_class = HybridFactors
 
-    def hybrid_factors(self, train: Interactions, repeat_start: float, trend: Trend | None) -> HybridFactors:
-        """The representation of the users of `train`; the statistics may be those of more users."""
+    def representation(self, train: Interactions, statistics: Statistics) -> HybridFactors:
         pools, sales = (self.pool_items == "max", self.pool_user == "max"), NO_SALES
-        if trend is not None:
+        if statistics.trend is not None:
             assert train.time is not None
-            sales = trend.for_baskets(train.time[train.baskets[:-1]])
-        return HybridFactors.of(train, self.window, *pools, self.repeat_decay, repeat_start, sales)
+            sales = statistics.trend.for_baskets(train.time[train.baskets[:-1]])
+        start = statistics.repeat_start or 0.0
+        return HybridFactors(train, self.window, *pools, self.repeat_decay, start, sales)
+
+    def group_layout(self, rows: UserRanges | MemoryRows) -> tuple[Longs, Longs]:
+        return rows.row_starts, rows.basket_starts
+
+    @property
+    def needs_measuring(self) -> bool:
+        return True
+
+    def measure_terms(self, data: Interactions) -> tuple[RepeatTotals | None, tuple[Longs, Longs] | None]:
+        repeats = None if self.repeat_decay is None else RepeatTotals.of(data, self.repeat_decay)
+        return repeats, None if self.trend_half_life is None else count_sales(data)
+
+    def build_trend(self, keys: Longs, count: Longs, rows: UserRanges | MemoryRows) -> Trend | None:
+        if self.trend_half_life is None:
+            return None
+        return Trend.build(keys, count, rows.n_items, self.trend_half_life, rows.totals.end_time)
+
+    def trend_of(self, history: Interactions) -> GrowingTrend | None:
+        if self.trend_half_life is None:
+            return None
+        return GrowingTrend.grow(Trend.of(history, self.trend_half_life))
 
     def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
         last = history.user_baskets[users + 1]
@@ -133,83 +146,70 @@ class HRM(FactorModel):
         )
         return context_vectors(parameters, contexts)
 
-    def side_data(self, history: Interactions) -> SideData:
-        """Repeat counts and trend of the whole history."""
-        trend = None if self.trend_half_life is None else GrowingTrend.of(history, self.trend_half_life)
-        return SideData(self._repeat_counts(history), trend)
-
-    def request_side_data(self, side: SideData, history: Interactions) -> SideData:
-        """The repeat counts of these users, the trend of the model."""
-        return SideData(self._repeat_counts(history), side.trend)
-
-    def observed_side_data(self, state: FactorState, history: History, new: NewRows) -> SideData:
-        trend = state.side.trend
-        return SideData(None, None if trend is None else trend.observe(new.item, new.time))
-
-    def _repeat_counts(self, history: Interactions) -> Floats | None:
-        return None if self.repeat_decay is None else decayed_counts(history, self.repeat_decay)
-
     def dense_scores(
         self,
         parameters: Parameters,
         history: Interactions,
-        side: SideData,
+        trend: GrowingTrend | None,
         users: Ints,
         timestamps: Longs | None = None,
     ) -> Floats:
-        scores = super().dense_scores(parameters, history, side, users, timestamps)
-        self._add_repeats(scores, parameters, history, side, users)
-        if side.trend is not None:
-            times = np.full(users.size, side.trend.end) if timestamps is None else timestamps
-            side.trend.add_to(scores, parameters.user_trend[users], parameters.item_trend, times)
+        scores = super().dense_scores(parameters, history, trend, users, timestamps)
+        self._add_repeats(scores, parameters, history, users)
+        self._add_trend(scores, parameters, trend, users, timestamps)
         return scores
 
     def _add_repeats(
-        self, scores: Floats, parameters: Parameters, history: Interactions, side: SideData, users: Ints
+        self, scores: Floats, parameters: Parameters, history: Interactions, users: Ints
     ) -> None:
         """Add the repeat term to the scores of each user's own items."""
-        if side.repeat_counts is None:
+        if self.repeat_decay is None:
             return
-        indptr, items = history.item_sets
+        (indptr, items), counts = history.item_sets, decayed_counts(history, self.repeat_decay)
         for row, user in enumerate(users):
-            own = slice(indptr[user], indptr[user + 1])
-            weight = parameters.user_repeat[user] + parameters.item_repeat[items[own]]
-            scores[row, items[own]] += weight * np.log1p(side.repeat_counts[own])
+            entries = slice(indptr[user], indptr[user + 1])
+            weight = parameters.user_repeat[user] + parameters.item_repeat[items[entries]]
+            scores[row, items[entries]] += weight * np.log1p(counts[entries])
+
+    def _add_trend(
+        self,
+        scores: Floats,
+        parameters: Parameters,
+        trend: GrowingTrend | None,
+        users: Ints,
+        timestamps: Longs | None,
+    ) -> None:
+        """Add the trend term at the prediction times (None: after all events)."""
+        if trend is not None:
+            times = np.full(users.size, trend.end) if timestamps is None else timestamps
+            trend.add_to(scores, parameters.user_trend[users], parameters.item_trend, times)
 
     def contributions(self, request: RecommendRequest[FactorState], items: Ints) -> Contributions:
         """The inner product, the bias, and the repeat and trend terms of each item."""
-        state, history, users = request.state, request.history, request.rows
-        parameters, side = self._request_parameters(request), self.request_side_data(state.side, history)
-        parts = {"user and last baskets": self.user_vectors(parameters, history, users) @ parameters.item.T}
+        history, users, parameters = request.history, request.rows, self._request_parameters(request)
+        vectors = self.user_vectors(parameters, history, users)
+        sources = {"user and last baskets": vectors @ parameters.item.T}
         if parameters.bias.size:
-            parts["item bias"] = parameters.bias[None, :]
-        if side.repeat_counts is not None:
-            parts["bought before"] = np.zeros((1, history.n_items), np.float32)
-            self._add_repeats(parts["bought before"], parameters, history, side, users)
-        if side.trend is not None:
-            times = np.full(1, side.trend.end) if request.timestamps is None else request.timestamps
-            parts["trend"] = np.zeros((1, history.n_items), np.float32)
-            side.trend.add_to(parts["trend"], parameters.user_trend[users], parameters.item_trend, times)
-        return [
-            sorted(
-                ((name, float(part[0, item])) for name, part in parts.items()), key=lambda one: -abs(one[1])
-            )
-            for item in items
-        ]
+            sources["item bias"] = parameters.bias[None, :]
+        if self.repeat_decay is not None:
+            sources["bought before"] = np.zeros((1, history.n_items), np.float32)
+            self._add_repeats(sources["bought before"], parameters, history, users)
+        if request.state.trend is not None:
+            sources["trend"] = np.zeros((1, history.n_items), np.float32)
+            trend, times = request.state.trend, request.timestamps
+            self._add_trend(sources["trend"], parameters, trend, users, times)
+        amounts = [[(name, float(row[0, item])) for name, row in sources.items()] for item in items]
+        return [sorted(named, key=lambda source: -abs(source[1])) for named in amounts]
 
     def item_offsets(self, state: FactorState) -> Floats:
         bias = super().item_offsets(state)
-        if self.trend_half_life is None:
+        trend = state.trend
+        if trend is None:
             return bias
-        trend = state.side.trend
         recent: Floats = (USER_TREND_START + state.parameters.item_trend) * trend.trend_scores(
             trend.end // DAY
         )
         return recent + bias if bias.size else recent
-
-    def start_weights(self, data: Interactions) -> tuple[float | None, ...]:
-        repeats = None if self.repeat_decay is None else initial_repeat_weight(data, self.repeat_decay)
-        return repeats, None if self.trend_half_life is None else float(USER_TREND_START)
 
     @property
     def terms_on(self) -> tuple[bool, ...]:
@@ -220,16 +220,15 @@ class HRM(FactorModel):
     ) -> FactorState:
         if self.trend_half_life is not None and history.time is None:
             raise file_error("history.time", "is missing, but the model has a trend term")
-        own = {name: array for name, array in arrays.items() if not name.startswith("trend.")}
-        state = super()._from_arrays(history, own, notes)
-        if len(own) == len(arrays) or self.trend_half_life is None:
+        others = {name: array for name, array in arrays.items() if not name.startswith("trend.")}
+        state = super()._from_arrays(history, others, notes)
+        if len(others) == len(arrays) or self.trend_half_life is None:
             return state
-        trend = _load_trend(arrays, notes, history.n_items, self.trend_half_life)
-        return replace(state, side=state.side._replace(trend=trend))
+        return replace(state, trend=_load_trend(arrays, notes, history.n_items, self.trend_half_life))
 
     def _to_arrays(self, state: FactorState) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, notes = super()._to_arrays(state)
-        trend = state.side.trend
+        trend = state.trend
         if trend is not None and trend.is_shared:  # it cannot be derived from the history of the shard
             arrays |= {"trend.keys": trend.complete.keys, "trend.count": trend.complete.count}
             notes |= {"trend_end": trend.end}
@@ -245,10 +244,6 @@ class HRM(FactorModel):
     def items_per_group(self, history: Interactions, users: Ints) -> Doubles:
         rows, baskets = np.diff(history.indptr)[users], np.diff(history.user_baskets)[users]
         return np.asarray(rows / np.maximum(baskets, 1))
-
-    def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
-        self.check_rows(train.time is not None, bool(self.trained_users(train).any()))
-        return super()._learn(train, options)
 
     def check_rows(self, has_times: bool, has_trained_users: bool) -> None:
         if self.trend_half_life is not None and not has_times:
@@ -276,14 +271,14 @@ class HRM(FactorModel):
 
 def _load_trend(
     arrays: dict[str, Any], notes: dict[str, Any], n_items: int, half_life: float
-) -> GrowingTrend:
+) -> GrowingTrend | None:
     """The trend that a shard was saved with."""
     keys = check_array(
         arrays, "trend.keys", np.int64, (None,), low=0, high=(n_items << DAY_BITS) - 1, strict=True
     )
     count = check_array(arrays, "trend.count", np.int64, keys.shape, low=1, high=2**53)
     end = check_whole_value(notes, "trend_end", -MAX_TIME, MAX_TIME)
-    return GrowingTrend.grow(Trend.build(keys, count, n_items, half_life, end), half_life, is_shared=True)
+    return GrowingTrend.grow(Trend.build(keys, count, n_items, half_life, end), is_shared=True)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

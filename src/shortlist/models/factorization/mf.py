@@ -4,27 +4,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shortlist.core.params import Range, Space
-from shortlist.data.interactions import Interactions
-from shortlist.kernels.sgd import Parameters
 from shortlist.models.factorization.model import SGD_SPACE, DynamicK, FactorModel
 from shortlist.models.factorization.objective import Objective
-from shortlist.models.factorization.representation import Representation, UserFactors
-from shortlist.types import Floats, Ints
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MatrixFactorization(FactorModel):
-    """The score vector of a user is the user's factors."""
-
-    def representation(self, train: Interactions, history: Interactions) -> Representation:
-        return UserFactors()
-
-    def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
-        return parameters.user[users]
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class BPRMF(MatrixFactorization):
+class BPRMF(FactorModel):
     """Matrix factorization trained with the BPR pairwise ranking loss.
 
     Scores rank items within one user; they are not comparable between users and are not probabilities.
@@ -83,7 +68,7 @@ class BPRMF(MatrixFactorization):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LogMF(MatrixFactorization):
+class LogMF(FactorModel):
     """Matrix factorization trained to classify items with the logistic loss.
 
     Parameters
@@ -118,7 +103,7 @@ class LogMF(MatrixFactorization):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CRRMF(MatrixFactorization):
+class CRRMF(FactorModel):
     """Matrix factorization trained by combined ranking and regression: scores regress to 1 and 0.
 
     Parameters
@@ -150,7 +135,7 @@ class CRRMF(MatrixFactorization):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DKBPRMF(DynamicK, MatrixFactorization):
+class DKBPRMF(DynamicK):
     """BPRMF with a personal decision boundary, learned jointly (paper §3.3).
 
     Lists hold the items whose score is above the user's boundary.

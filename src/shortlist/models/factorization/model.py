@@ -1,4 +1,4 @@
-"""FactorScoring: what a factor model defines, its scores, and how it is saved; `FactorModel` trains it."""
+"""FactorModel: what a factor model defines, its scores, how it is saved, and how it learns."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import polars as pl
 
 from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import (
@@ -20,33 +22,33 @@ from shortlist.core.checks import (
     check_whole_value,
     file_error,
 )
-from shortlist.core.engine import thread_count
+from shortlist.core.engine import Engine, ThreadEngine, thread_count
 from shortlist.core.params import (
     MAX_SEED,
     MAX_WHOLE,
     Range,
     Space,
+    check_choice,
     check_flag,
     check_number,
     check_whole,
-    short_repr,
 )
-from shortlist.core.ragged import read_only
+from shortlist.core.ragged import read_only, starts
 from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, BasketSize, history_columns
-from shortlist.data.history import History, NewRows
-from shortlist.data.ids import UNKNOWN
+from shortlist.data.history import History, NewRows, Totals
+from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions, in_last_basket
 from shortlist.data.items import Items
-from shortlist.errors import ConfigError
+from shortlist.data.ranges import MemoryRows, UserRanges, UserSlices, load_users
+from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.kernels.fold import USER_ONLY, FoldInPairs, fold_in_users
 from shortlist.kernels.rng import stream
-from shortlist.kernels.sgd import TERMS, Hyperparameters, Parameters
+from shortlist.kernels.sgd import TERMS, USER_TREND_START, Hyperparameters, Parameters
 from shortlist.models.base import MAX_BATCH, ContentRecommender, FitOptions, ModelState, WeightParams
-from shortlist.models.factorization.objective import Objective, positive_rates, single_precision
+from shortlist.models.factorization.objective import Objective, positive_rates
 from shortlist.models.factorization.parameters import (
     MAX_SIZE,
     ItemFeatures,
-    check_options,
     extend_values,
     freeze,
     initialize_parameters,
@@ -55,15 +57,25 @@ from shortlist.models.factorization.parameters import (
     parameter_shapes,
     set_untrained_users,
 )
-from shortlist.models.factorization.representation import Representation
-from shortlist.models.factorization.schedule import random_bits
-from shortlist.models.factorization.trainer import ThreadTrainer, TrainingTask
+from shortlist.models.factorization.representation import (
+    GrowingTrend,
+    RepeatTotals,
+    Representation,
+    Trend,
+    UserFactors,
+    add_sales,
+)
+from shortlist.models.factorization.schedule import MAX_MEAN, random_bits
 from shortlist.models.factorization.training import (
+    BY_USER,
     STOPPED,
     DenseScores,
     Evaluator,
+    Statistics,
+    ThreadTrainer,
     TrainingOptions,
     TrainingState,
+    TrainingTask,
     build_evaluator,
     train,
 )
@@ -72,6 +84,7 @@ from shortlist.recommend.retrieval import ItemIndexCache
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 SGD_SPACE: Space = {"lr": Range(0.02, 0.2), "reg": Range(1e-3, 0.05), "init": (0.1, 1.0)}
+Sales = tuple[Longs, Longs]  # keys of items with days, and counts
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -83,7 +96,7 @@ class FactorState(ModelState):
     start_weights: tuple[float | None, ...]  # of new users, for each of TERMS; None where a term is off
     mean_user: Floats  # (n_factors,) of users without training pairs, and where fold-in starts
     mean_boundary: float  # likewise
-    side: Any = None  # what `side_data` derived from the history
+    trend: GrowingTrend | None = None  # of the items, if the model has a trend term
     index: ItemIndexCache = field(default_factory=ItemIndexCache)
     n_epochs: int = 0
     losses: tuple[float, ...] = ()
@@ -142,21 +155,21 @@ def _draw_pairs(data: Interactions, users: Ints, density: Doubles, seed: int) ->
     indptr, sets = data.item_sets
     liked, unseen, lengths = [], [], [0]
     for user in users:
-        own = sets[indptr[user] : indptr[user + 1]]
-        rng = np.random.Generator(np.random.PCG64([seed, FOLD_IN, *own.tolist()]))
-        each = -(-MIN_PAIRS // own.size)
-        drawn = rng.integers(data.n_items, size=own.size * each, dtype=np.int32)
-        at = np.searchsorted(own, drawn)
-        is_unseen = own[np.minimum(at, own.size - 1)] != drawn
-        liked.append(np.repeat(own, each)[is_unseen])
+        items = sets[indptr[user] : indptr[user + 1]]
+        rng = np.random.Generator(np.random.PCG64([seed, FOLD_IN, *items.tolist()]))
+        each = -(-MIN_PAIRS // items.size)
+        drawn = rng.integers(data.n_items, size=items.size * each, dtype=np.int32)
+        at = np.searchsorted(items, drawn)
+        is_unseen = items[np.minimum(at, items.size - 1)] != drawn
+        liked.append(np.repeat(items, each)[is_unseen])
         unseen.append(drawn[is_unseen])
         lengths.append(int(is_unseen.sum()))
     return FoldInPairs(np.cumsum(lengths), np.concatenate(liked), np.concatenate(unseen), density)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FactorScoring(WeightParams, ContentRecommender):
-    """Scores are inner products of user and item vectors."""
+class FactorModel(WeightParams, ContentRecommender):
+    """Scores are inner products of user and item vectors, learned by stochastic gradient descent."""
 
     uses_engine: ClassVar[bool] = True
     uses_epochs: ClassVar[bool] = True
@@ -184,29 +197,42 @@ class FactorScoring(WeightParams, ContentRecommender):
     def objective(self) -> Objective:
         """The loss that training minimizes."""
 
-    @abstractmethod
-    def representation(self, train: Interactions, history: Interactions) -> Representation:
-        """How users become score vectors; `train` are the rows of `history` that are visited."""
+    representation_class: ClassVar[type[Representation]] = UserFactors  # how users become score vectors
 
-    @abstractmethod
+    def representation(self, train: Interactions, statistics: Statistics) -> Representation:
+        """The representation of the users of `train`; the statistics are those of all users."""
+        return UserFactors(train)
+
+    def group_layout(self, rows: UserRanges | MemoryRows) -> tuple[Longs, Longs]:
+        """(n_users + 1,) where the rows and the groups of each user start."""
+        return rows.set_starts, np.arange(rows.n_users + 1, dtype=np.int64)
+
     def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
         """(n, n_factors) the score vectors of users after their history."""
+        return parameters.user[users]
 
-    def side_data(self, history: Interactions) -> Any:
-        """Derive from the history, once, what scores need in addition to the parameters."""
+    def trend_of(self, history: Interactions) -> GrowingTrend | None:
+        """The trend of the items, if scores depend on it."""
         return None
 
-    def request_side_data(self, side: Any, history: Interactions) -> Any:
-        """The same for some users: from their own history and the statistics of items in `side`."""
-        return side
+    def measure_terms(self, data: Interactions) -> tuple[RepeatTotals | None, Sales | None]:
+        """What the repeat and the trend term need to know of the rows of some users."""
+        return None, None
 
-    def observed_side_data(self, state: FactorState, history: History, new: NewRows) -> Any:
-        """`side_data` after new rows."""
-        return state.side
+    def build_trend(self, keys: Longs, count: Longs, rows: UserRanges | MemoryRows) -> Trend | None:
+        """The trend of all rows, from the sales that `measure_terms` counted; None if the term is off."""
+        return None
 
-    def start_weights(self, data: Interactions) -> tuple[float | None, ...]:
-        """For each of TERMS, the initial weight of a user; None where the term is off."""
-        return (None,) * len(TERMS)
+    def size_examples(
+        self, history: Interactions, first_user: int, n_users: int
+    ) -> tuple[Doubles, Ints] | None:
+        """Examples to learn the size of the next list from, if lists need it; see `DynamicK`."""
+        return None
+
+    @property
+    def needs_measuring(self) -> bool:
+        """Whether training must know more of the rows than their numbers before it starts."""
+        return self.weight_transform.is_used
 
     @property
     def terms_on(self) -> tuple[bool, ...]:
@@ -224,10 +250,6 @@ class FactorScoring(WeightParams, ContentRecommender):
     def check_rows(self, has_times: bool, has_trained_users: bool) -> None:  # optional
         """Raise an error if the model cannot learn from such rows."""
 
-    def fit_next_size(self, history: Interactions) -> BasketSize | None:
-        """Learn to predict the size of the next list, if lists need it."""
-        return None
-
     def items_per_group(self, history: Interactions, users: Ints) -> Doubles:
         """(n,) mean number of items per training group of a user, here the whole history: the base rate."""
         return np.diff(history.item_sets[0])[users].astype(np.float64)
@@ -236,7 +258,7 @@ class FactorScoring(WeightParams, ContentRecommender):
         self,
         parameters: Parameters,
         history: Interactions,
-        side: Any,
+        trend: GrowingTrend | None,
         users: Ints,
         timestamps: Longs | None = None,
     ) -> Floats:
@@ -255,13 +277,13 @@ class FactorScoring(WeightParams, ContentRecommender):
     def score(self, request: RecommendRequest[FactorState]) -> Scores:
         """Inner products, with the learned boundary and the shift to log-odds where there are any."""
         state, history, users = request.state, request.history, request.rows
-        parameters, side = self._request_parameters(request), self.request_side_data(state.side, history)
+        parameters = self._request_parameters(request)
         boundaries = parameters.boundary
         rates = self.items_per_group(history, users)
         shift = state.objective.log_odds_shift(boundaries, rates, state.n_trained_items)
         learned = boundaries if state.objective.has_boundary else None
         if any(weight is not None for weight in state.start_weights):
-            values = self.dense_scores(parameters, history, side, users, request.timestamps)
+            values = self.dense_scores(parameters, history, state.trend, users, request.timestamps)
             return Scores(values=values, boundaries=learned, log_odds_shift=shift)
         bias = parameters.bias if parameters.bias.size else None
         vectors = self.user_vectors(parameters, history, users)
@@ -273,12 +295,12 @@ class FactorScoring(WeightParams, ContentRecommender):
 
         Sessions and users that the model has not learned are folded in, with the weights of a new user.
         """
-        state, history, known = request.state, request.history, request.state.parameters
+        state, history, trained = request.state, request.history, request.state.parameters
         users = np.full(len(request), UNKNOWN) if request.is_session else request.users
         learned = np.flatnonzero((users != UNKNOWN) & (users < state.n_learned))
         if learned.size == len(request):
-            own = {name: getattr(known, name) for name in ("user", "boundary", *self._user_weights(state))}
-            return known._replace(**{name: values[users] for name, values in own.items()})
+            names = ("user", "boundary", *self._user_weights(state))
+            return trained._replace(**{name: getattr(trained, name)[users] for name in names})
         n, of_learned = len(request), users[learned]
         user, boundary = np.tile(state.mean_user, (n, 1)), np.full(n, state.mean_boundary, np.float32)
         others = np.ones(n, np.bool_)
@@ -286,11 +308,12 @@ class FactorScoring(WeightParams, ContentRecommender):
         new = np.flatnonzero(others & (np.diff(history.indptr) > 0)).astype(np.int32)
         if new.size:
             user[new], boundary[new] = self._fold(state, history, new, user[new], boundary[new])
-        user[learned], boundary[learned] = known.user[of_learned], known.boundary[of_learned]
+        user[learned] = trained.user[of_learned]
+        boundary[learned] = trained.boundary[of_learned]
         weights = {name: np.full(n, start, np.float32) for name, start in self._user_weights(state).items()}
         for name, values in weights.items():
-            values[learned] = getattr(known, name)[of_learned]
-        return known._replace(user=user, boundary=boundary, **weights)
+            values[learned] = getattr(trained, name)[of_learned]
+        return trained._replace(user=user, boundary=boundary, **weights)
 
     @staticmethod
     def _user_weights(state: FactorState) -> dict[str, float]:
@@ -310,10 +333,10 @@ class FactorScoring(WeightParams, ContentRecommender):
     def contributions(self, request: RecommendRequest[FactorState], items: Ints) -> Contributions:
         """The items of the user's history whose vectors point in the same direction, and the item's bias."""
         state = request.state
-        own_items = request.history.item_sets[1]
+        history_items = request.history.item_sets[1]
         vectors = state.parameters.item.astype(np.float64)
-        names = [*state.history.item_labels(own_items), "item bias"]
-        inner = vectors[items] @ vectors[own_items].T
+        names = [*state.history.item_labels(history_items), "item bias"]
+        inner = vectors[items] @ vectors[history_items].T
         bias = state.parameters.bias[items] if state.parameters.bias.size else np.zeros(items.size)
         return [largest_first(names, row) for row in np.column_stack([inner, bias])]
 
@@ -365,8 +388,8 @@ class FactorScoring(WeightParams, ContentRecommender):
         arrays = state.parameters._asdict() | {"mean_user": state.mean_user}
         if state.features is None:
             return arrays, notes
-        own, said = state.features.to_arrays()
-        return arrays | own, notes | said
+        content, content_notes = state.features.to_arrays()
+        return arrays | content, notes | content_notes
 
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
@@ -379,41 +402,52 @@ class FactorScoring(WeightParams, ContentRecommender):
         start = check_floats(notes, "start_weights", optional=True)
         if tuple(weight is not None for weight in start) != self.terms_on:
             raise file_error("start_weights", "must have a weight for each term of the model")
-        learned = {"n_learned": history.n_users} | notes  # files without observed users may not say it
-        n_learned = check_whole_value(learned, "n_learned", 1, history.n_users)
+        n_learned = check_whole_value(notes, "n_learned", 1, history.n_users)
         shapes = parameter_shapes(n_learned, history.n_items, self.n_factors, self.bias, self.terms_on)
         parameters = load_parameters(arrays, shapes)
-        # files of earlier versions have neither
-        given = {"mean_user": parameters.user.mean(axis=0)} | arrays
-        means = {"mean_boundary": float(parameters.boundary.mean()), "lr": float(self.lr)} | notes
         return FactorState(
             history=History.of(history),
             parameters=freeze(parameters),
             objective=self.objective(),
             start_weights=start,
-            mean_user=check_array(given, "mean_user", np.float32, (self.n_factors,), limit=MAX_SIZE),
-            mean_boundary=check_float_value(means, "mean_boundary", -MAX_SIZE, MAX_SIZE),
-            side=self.side_data(history),
+            mean_user=check_array(arrays, "mean_user", np.float32, (self.n_factors,), limit=MAX_SIZE),
+            mean_boundary=check_float_value(notes, "mean_boundary", -MAX_SIZE, MAX_SIZE),
+            trend=self.trend_of(history),
             n_epochs=check_whole_value(notes, "n_epochs", 0, MAX_WHOLE),
             losses=check_floats(notes, "losses"),
             valid_scores=check_floats(notes, "valid_scores"),
             stopped=check_text(notes, "stopped", STOPPED),
-            lr=check_float_value(means, "lr", 0, 10),
+            lr=check_float_value(notes, "lr", 0, 10),
             features=features,
         )
 
+    def _join_shards(self, models: list[Any], folder: Path) -> Self:
+        """One model with the users of all shards; the same, bit for bit, as if it had been fitted whole."""
+        states = [model._fitted_state() for model in models]
+        for model, state in zip(models, states, strict=True):
+            is_alike = type(model) is type(self) and model.get_params() == self.get_params()
+            if not is_alike or state.history.items != states[0].history.items:
+                raise ModelFileError(f"{folder} must hold shards of one model; load them one by one.")
+        users = {
+            name: np.concatenate([getattr(state.parameters, name) for state in states]) for name in BY_USER
+        }
+        history = join_users([state.history.merged for state in states])
+        parameters = freeze(states[0].parameters._replace(**users))
+        trend = self.trend_of(history)
+        state = replace(states[0], history=History.of(history), parameters=parameters, trend=trend)
+        whole = self._unfitted()
+        whole._state = whole._with_fingerprint(state)
+        return whole
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class FactorModel(FactorScoring):
-    """Scores are inner products of user and item vectors, learned by stochastic gradient descent."""
-
+    # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
-        weights, items, features = self.start_weights(train), options.items, None
+        self.check_rows(train.time is not None, bool(self.trained_users(train).any()))
+        statistics, items, features = collect_statistics(self, MemoryRows(train)), options.items, None
         if items is not None:
             check_options(options)
             features = ItemFeatures.of(items, train.items, self.n_factors, self.bias)
-        start = self._initializer(weights, train.n_items)
-        state = self._train(start, weights, train, train, options, features=features)
+        start = self._initializer(statistics, train.n_items)
+        state = self._train(start, statistics, train, train, options, features=features)
         if items is None:
             return state
         # items without interactions are added after training, which would only learn that no user has them
@@ -424,17 +458,17 @@ class FactorModel(FactorScoring):
     ) -> FactorState:
         """Continue with more data; only users with new rows are trained."""
         data = state.history.merged.concat(more)
-        weights = self.start_weights(data)
-        fresh = self._initializer(weights, data.n_items)(0, data.n_users)
-        for new, known in zip(fresh, state.parameters, strict=True):
-            new[: known.shape[0]] = known
+        statistics = collect_statistics(self, MemoryRows(data))
+        fresh = self._initializer(statistics, data.n_items)(0, data.n_users)
+        for new, old in zip(fresh, state.parameters, strict=True):
+            new[: old.shape[0]] = old
         touched = np.arange(data.n_users) >= state.n_learned
         touched[data.users.lookup(more.users.to_ids(more.active_users))] = True
         visited = data.where(touched[data.user])
         features = state.features
         if features is not None:
             features = features.align(state.history.items.align(data.items))
-        return self._train(lambda first, last: fresh, weights, data, visited, options, n_epochs, features)
+        return self._train(lambda first, last: fresh, statistics, data, visited, options, n_epochs, features)
 
     def _add_history(self, state: FactorState, history: Interactions, users: Ints) -> FactorState:
         """Vectors and boundaries of new users, or of known ones with more history; items stay."""
@@ -448,63 +482,106 @@ class FactorModel(FactorScoring):
             for name, start in self._user_weights(state).items()
         }
         parameters = freeze(old._replace(user=user, boundary=boundary, **weights))
-        side = self.side_data(history)
-        return replace(state, history=History.of(history), parameters=parameters, side=side)
+        trend = self.trend_of(history)
+        return replace(state, history=History.of(history), parameters=parameters, trend=trend)
 
     def _observe(self, state: FactorState, history: History, new: NewRows) -> FactorState:
         """Vectors and boundaries stay; those of new users are computed with every request."""
-        return replace(state, history=history, side=self.observed_side_data(state, history, new))
+        trend = None if state.trend is None else state.trend.observe(new.item, new.time)
+        return replace(state, history=history, trend=trend)
 
     def _train(
         self,
         start: Callable[[int, int], Parameters],
-        weights: tuple[float | None, ...],
+        statistics: Statistics,  # of the history
         history: Interactions,
-        data: Interactions,
+        visited: Interactions,
         options: FitOptions,
         n_epochs: int | None = None,
         features: ItemFeatures | None = None,
     ) -> FactorState:
-        """Train from the parameters that `start` makes, on the rows of `data`."""
-        objective, side = self.objective(), self.side_data(history)
+        """Train from the parameters that `start` makes, on the visited rows."""
+        rows, trend = MemoryRows(visited), GrowingTrend.grow(statistics.trend)
+        of_rows = statistics
+        if visited is not history:
+            of_rows = collect_statistics(self, rows)._replace(trend=statistics.trend)
         task = TrainingTask(
-            start=start,
-            data=data,
-            representation=self.representation(data, history),
-            objective=objective,
-            hyper=single_precision(self._hyperparameters()),
-            n_factors=self.n_factors,
-            seed=self.seed,
-            n_threads=self.n_threads,
-            features=features,
-            transform=self.weight_transform,
+            model=self._unfitted(), rows=rows, statistics=of_rows, start=start, features=features
         )
-        training = TrainingOptions(
-            n_epochs=self.n_epochs if n_epochs is None else n_epochs,
-            patience=self.patience,
-            tol=self.tol,
-            shapes=parameter_shapes(data.n_users, data.n_items, self.n_factors, self.bias, self.terms_on),
-            identity={} if options.checkpoint is None else self._identity(*_fingerprints(history, options)),
-            checkpoint=options.checkpoint,
-            progress=options.progress,
-            evaluator=self._evaluator(options.valid, history, side),
+        evaluator, valid = None, options.valid
+        if valid is not None:
+            if valid.users != history.users or valid.items != history.items:
+                raise DataError(
+                    "validation data must share its id tables with the training data; take both from one "
+                    "split."
+                )
+            if not valid.active_users.size:
+                raise DataError("validation data must hold at least one interaction, got none; omit valid.")
+            takes = History.of(valid).rows_of, History.of(history).rows_of
+            evaluator = self.evaluator(valid.active_users, *takes, history.has_repeats, trend)
+        names = history.fingerprint, None if valid is None else valid.fingerprint
+        training = self.training_options(
+            task, names if options.checkpoint else ("", None), evaluator, options.checkpoint, options.progress
         )
+        if n_epochs is not None:
+            training = replace(training, n_epochs=n_epochs)
         with options.engine.open_trainer(task) or ThreadTrainer(task) as trainer:
             run = train(trainer, self.lr, training)
             learned, cuts, features = trainer.finish(), trainer.user_cuts, trainer.features()
         trained = self.trained_users(history)
         mean = mean_user(learned, trained, cuts)
         learned = freeze(set_untrained_users(learned, trained, mean))
-        next_size = self.fit_next_size(history)
-        return replace(self._build_state(history, learned, mean, run, side, next_size), features=features)
+        state = self.build_state(history, learned, mean, run, trend, fit_sizes(statistics))
+        return replace(state, features=features)
 
-    def _build_state(
+    def training_options(
+        self,
+        task: TrainingTask,
+        fingerprints: tuple[str, str | None],  # of the training and the validation data
+        evaluator: Evaluator | None,
+        checkpoint: Path | None,
+        progress: Callable[[Any], None] | None,
+    ) -> TrainingOptions:
+        """How long to train, when to stop, and what to report."""
+        n_users, n_items = task.rows.n_users, task.rows.n_items
+        return TrainingOptions(
+            n_epochs=self.n_epochs,
+            patience=self.patience,
+            tol=self.tol,
+            shapes=parameter_shapes(n_users, n_items, self.n_factors, self.bias, self.terms_on),
+            identity=self._identity(*fingerprints),
+            checkpoint=checkpoint,
+            progress=progress,
+            evaluator=evaluator,
+        )
+
+    def evaluator(
+        self,
+        users: Ints,
+        held_rows: Callable[[Ints], Interactions],
+        other_rows: Callable[[Ints], Interactions],
+        has_repeats: bool,
+        trend: GrowingTrend | None,
+    ) -> Evaluator:
+        """What scores the parameters on held-out rows; see `build_evaluator`."""
+
+        def prepare(history: Interactions) -> DenseScores:
+            return lambda theta, rows, times: self.dense_scores(theta, history, trend, rows, times)
+
+        return build_evaluator(
+            users, held_rows, other_rows, has_repeats, prepare, self.seed, self.trained_users
+        )
+
+    def _unfitted(self) -> Self:
+        return type(self)(**self.get_params())
+
+    def build_state(
         self,
         history: Interactions,
         parameters: Parameters,
         mean: Mapping[str, Any],
         run: TrainingState,
-        side: Any,
+        trend: GrowingTrend | None,
         next_size: BasketSize | None,
     ) -> FactorState:
         """What the model knows after training; `mean` are the parameters of the mean user."""
@@ -515,7 +592,7 @@ class FactorModel(FactorScoring):
             start_weights=tuple(float(mean[name]) if name in mean else None for name, _ in TERMS),
             mean_user=mean["user"],
             mean_boundary=float(mean["boundary"]),
-            side=side,
+            trend=trend,
             n_epochs=run.best_epoch or run.epoch,
             losses=tuple(run.losses),
             valid_scores=tuple(run.scores),
@@ -524,23 +601,10 @@ class FactorModel(FactorScoring):
             next_size=next_size,
         )
 
-    def _evaluator(self, valid: Interactions | None, history: Interactions, side: Any) -> Evaluator | None:
-        """What scores the parameters on validation data."""
-        if valid is None:
-            return None
-
-        def prepare(own: Interactions) -> DenseScores:
-            own_side = self.request_side_data(side, own)
-            return lambda theta, users, times: self.dense_scores(theta, own, own_side, users, times)
-
-        return build_evaluator(valid, history, prepare, self.seed, self.trained_users(history))
-
     def _identity(self, data: str, valid: str | None) -> dict[str, Any]:
         """Parameters and fingerprints of the data; a checkpoint of another identity is rejected."""
         identity = {**self.get_params(), "class": type(self).__name__, "data": data, "valid": valid}
         del identity["n_threads"], identity["n_epochs"]
-        if not self.weight_transform.is_used:  # checkpoints of earlier versions have neither
-            del identity["weighting"], identity["weight_cap"]
         return identity
 
     def _check_params(self) -> None:
@@ -563,10 +627,9 @@ class FactorModel(FactorScoring):
             raise ConfigError(f"lr must lie between 0 and 10, got {self.lr}; try 0.05.")
         self.objective()
 
-    def _initializer(
-        self, weights: tuple[float | None, ...], n_items: int
-    ) -> Callable[[int, int], Parameters]:
+    def _initializer(self, statistics: Statistics, n_items: int) -> Callable[[int, int], Parameters]:
         """What makes the initial parameters of users first … last - 1 and of all items."""
+        weights = statistics.repeat_start, None if statistics.trend is None else float(USER_TREND_START)
         return partial(
             initialize_parameters,
             n_items=n_items,
@@ -582,15 +645,9 @@ class FactorModel(FactorScoring):
         if state.features is None:
             return replace(state, history=history)
         features, parameters = state.features.add_items(items, history.items, state.parameters)
-        side = self.side_data(history.merged)
-        return replace(
-            state,
-            history=history,
-            features=features,
-            parameters=freeze(parameters),
-            side=side,
-            index=ItemIndexCache(),
-        )
+        trend, parameters = self.trend_of(history.merged), freeze(parameters)
+        longer = replace(state, history=history, features=features, parameters=parameters, trend=trend)
+        return replace(longer, index=ItemIndexCache())
 
     # ------------------------------------------------------------------ what training reports
     @property
@@ -619,9 +676,155 @@ class FactorModel(FactorScoring):
         return float(self._fitted_state().lr)
 
 
-def _fingerprints(history: Interactions, options: FitOptions) -> tuple[str, str | None]:
-    """Of the training data and the validation data."""
-    return history.fingerprint, None if options.valid is None else options.valid.fingerprint
+def join_users(shards: list[Interactions]) -> Interactions:
+    """The rows of several Interactions over the same items; their users follow each other."""
+
+    def stack(name: str) -> Any:
+        arrays = [getattr(rows, name) for rows in shards]
+        return None if arrays[0] is None else np.concatenate(arrays)
+
+    def offsets(name: str) -> Any:
+        return starts(np.concatenate([np.diff(getattr(rows, name)) for rows in shards]))
+
+    if len({rows.users.values.dtype for rows in shards}) > 1:
+        raise ModelFileError("the users of all shards must have ids of one type; fit the model again.")
+    return replace(
+        shards[0],
+        users=IdMap(pl.concat([rows.users.values for rows in shards])),
+        **{name: offsets(name) for name in ("indptr", "baskets", "user_baskets")},
+        **{name: stack(name) for name in ("item", "time", "weight")},
+        duplicates=sum(rows.duplicates for rows in shards),
+    )
+
+
+def check_options(options: FitOptions) -> None:
+    """Raise ConfigError for options of `fit` that do not go with items."""
+    if not isinstance(options.engine, ThreadEngine):
+        raise ConfigError(
+            f"engine must be None or ThreadEngine() with items, got {options.engine!r:.60}; the content of "
+            "items is trained in one process.",
+            parameter="engine",
+        )
+    if options.checkpoint is not None:
+        raise ConfigError(
+            "checkpoint must be None with items, which it does not hold; omit one of them.",
+            parameter="checkpoint",
+        )
+
+
+class RangeStatistics(NamedTuple):
+    """Of the users of one range; None: the model does not need it."""
+
+    trained_users: int
+    trained_groups: int
+    trained_rows: int  # rows of these groups
+    amount: float  # sum of the positive amounts of rows, and their number
+    n_amounts: int
+    repeats: RepeatTotals | None
+    sales: Sales | None
+    sizes: tuple[Doubles, Ints] | None
+
+
+def collect_statistics(
+    model: FactorModel, rows: UserRanges | MemoryRows, engine: Engine | None = None
+) -> Statistics:
+    """Read all rows once if the model needs more than their numbers, and once more if rows have weights."""
+    first_rows, group_starts = model.group_layout(rows)
+    trained = np.diff(first_rows) > 0
+    plain = Statistics(first_rows, first_rows, group_starts, int(trained.sum()))
+    objective, place = model.objective(), engine or ThreadEngine()
+    if not model.needs_measuring:
+        return _with_examples(plain, objective, plain.trained_users, int(first_rows[-1]))
+    ranges = list(rows.each_range())
+    measured: list[RangeStatistics] = []
+    sales: Sales = np.empty(0, np.int64), np.empty(0, np.int64)
+    for measures in place.map(partial(_measure_range, model, rows.n_items, rows.n_users), ranges):
+        if measures.sales is not None:  # joined at once, because they are large
+            sales = add_sales([sales, measures.sales])
+        measured.append(measures._replace(sales=None))
+    users, groups, n_rows, amount, n_amounts = (
+        sum(column) for column in list(zip(*measured, strict=True))[:5]
+    )
+    statistics = plain._replace(
+        trained_users=users,
+        repeat_start=_repeat_start([one.repeats for one in measured], rows.totals),
+        trend=model.build_trend(*sales, rows),
+        sizes=_join_sizes([one.sizes for one in measured]),
+    )
+    if not model.weight_transform.is_used:
+        return _with_examples(statistics, objective, groups, n_rows)
+    scale = min(1.0, MAX_MEAN / (amount / n_amounts if n_amounts else 1.0))
+    statistics = statistics._replace(visit_scale=float(scale))
+    start = model._initializer(statistics, rows.n_items)
+    task = TrainingTask(model=model, rows=rows, statistics=statistics, start=start).without_rows()
+    counted = list(
+        place.map(partial(_count_visits, task), [(int(first_rows[at]), users) for at, users in ranges])
+    )
+    visits = np.concatenate([visits for visits, _ in counted])
+    n_rows = sum(n for _, n in counted)
+    return _with_examples(statistics._replace(row_starts=starts(visits)), objective, groups, n_rows)
+
+
+def _with_examples(statistics: Statistics, objective: Objective, n_groups: int, n_rows: int) -> Statistics:
+    """With as many examples as there are classification steps: alpha for every row of a trained group."""
+    if not objective.has_uniform_examples:
+        return statistics
+    return statistics._replace(examples_per_group=objective.alpha * n_rows / max(n_groups, 1))
+
+
+def _measure_range(
+    model: FactorModel, n_items: int, n_users: int, place: tuple[int, Interactions | UserSlices]
+) -> RangeStatistics:
+    """The statistics of one range, whose first user and users are given."""
+    first_user, users = place
+    data, none = load_users(users, n_items), np.zeros(1, np.int64)
+    representation = model.representation(data, Statistics(none, none, none, 0))
+    groups = representation.trained_groups
+    amounts = np.zeros(0)
+    if model.weight_transform.is_used:
+        amounts = representation.amounts(data, model.weight_transform)
+        amounts = amounts[amounts > 0]
+    return RangeStatistics(
+        int(model.trained_users(data).sum()),
+        int(groups.sum()),
+        int(np.diff(representation.indptr)[groups].sum()),
+        float(amounts.sum()),
+        amounts.size,
+        *model.measure_terms(data),
+        model.size_examples(data, first_user, n_users),
+    )
+
+
+def _count_visits(task: TrainingTask, place: tuple[int, Interactions | UserSlices]) -> tuple[Longs, int]:
+    """(visits per user, visits of trained groups) of a range, whose first row and users are given."""
+    first_row, users = place
+    rows = task.load(users, first_row)
+    n_rows = np.diff(rows.indptr)[rows.representation.trained_groups].sum()
+    return np.diff(rows.indptr[rows.representation.group_starts]), int(n_rows)
+
+
+def _repeat_start(repeats: list[RepeatTotals | None], totals: Totals) -> float | None:
+    """The initial weight of the repeat term; None if it is off."""
+    counted = [counts for counts in repeats if counts is not None]
+    if not counted:
+        return None
+    joined = RepeatTotals(*(sum(column) for column in zip(*counted, strict=True)))
+    return joined.initial_weight(totals.n_rows, totals.n_baskets, totals.item_counts.size)
+
+
+def _join_sizes(sizes: list[tuple[Doubles, Ints] | None]) -> tuple[Doubles, Ints] | None:
+    given = [examples for examples in sizes if examples is not None]
+    if not given:
+        return None
+    columns, counts = zip(*given, strict=True)
+    return np.concatenate(columns), np.concatenate(counts)
+
+
+def fit_sizes(statistics: Statistics) -> BasketSize | None:
+    """Learn to predict the size of the next list; None without examples."""
+    if statistics.sizes is None or not statistics.sizes[1].size:
+        return None
+    return BasketSize().fit_history_columns(*statistics.sizes)
 
 
 BOUNDARIES = ("expected_f1", "learned")
@@ -638,7 +841,6 @@ SIZE_ARRAYS = {  # arrays of a BasketSize in a file, and their shapes
 class DynamicK(FactorModel):
     """The parameters that joint models add to their ranker: classification examples, personal boundaries."""
 
-    earlier_params: ClassVar[dict[str, Any]] = {"boundary": "learned"}
     is_tried_by_fit: ClassVar[bool] = False
     not_searched: ClassVar[tuple[str, ...]] = ("negative_draws",)  # more would distort the probabilities
 
@@ -668,11 +870,29 @@ class DynamicK(FactorModel):
         objective = self.objective()
         return self.boundary == "expected_f1" and objective.has_boundary and objective.has_log_odds
 
-    def fit_next_size(self, history: Interactions) -> BasketSize | None:
-        """Predict the size of each user's last basket from the earlier ones; None without such users."""
+    @property
+    def needs_measuring(self) -> bool:
+        return self.maximizes_f1 or super().needs_measuring
+
+    def size_examples(
+        self, history: Interactions, first_user: int, n_users: int
+    ) -> tuple[Doubles, Ints] | None:
+        """(columns, counts): what is known of users before their last baskets, and their items but one.
+
+        `history` has the rows of users first_user … of all n_users. Of very many users, some are drawn.
+        """
         if not self.maximizes_f1:
             return None
-        return fit_sizes(*size_examples(history, 0, history.n_users))
+        is_used = np.diff(history.user_baskets) > 1
+        if n_users > MAX_SIZE_USERS:
+            numbers = np.arange(history.n_users, dtype=np.uint64) + np.uint64(first_user)
+            drawn = random_bits(stream(0, SIZES)[0], numbers) >> np.uint64(11)
+            is_used &= drawn * 2.0**-53 < MAX_SIZE_USERS / n_users
+        users = np.flatnonzero(is_used).astype(np.int32)
+        # a list has at least one item: predict the others
+        last = np.diff(history.baskets)[history.user_baskets[users + 1] - 1] - 1
+        earlier = history.where(~in_last_basket(history))
+        return history_columns(earlier, users), last.astype(np.int32)
 
     def score(self, request: RecommendRequest[FactorState]) -> Scores:
         """The scores of the ranker; probabilities are those of the next list, whose size is predicted."""
@@ -680,23 +900,20 @@ class DynamicK(FactorModel):
         if not self.maximizes_f1:
             return scores
         assert scores.log_odds_shift is not None
-        own = positive_rates(self.items_per_group(request.history, request.rows))
+        rates = positive_rates(self.items_per_group(request.history, request.rows))
         if next_size is None:  # the data has no second baskets: the next list is like the history
-            return replace(scores, expected_sizes=np.maximum(own, 1), size_dispersion=0.0)
+            return replace(scores, expected_sizes=np.maximum(rates, 1), size_dispersion=0.0)
         sizes = 1 + next_size.predict_history(request.history, request.rows)
         return replace(
             scores,
-            log_odds_shift=(scores.log_odds_shift + np.log(sizes / own)).astype(np.float32),
+            log_odds_shift=(scores.log_odds_shift + np.log(sizes / rates)).astype(np.float32),
             expected_sizes=sizes,
             size_dispersion=float(next_size.dispersion_),
         )
 
     def _check_params(self) -> None:
         super()._check_params()
-        if not any(self.boundary == one for one in BOUNDARIES):
-            raise ConfigError(
-                f"boundary must be one of {', '.join(BOUNDARIES)}, got {short_repr(self.boundary)}."
-            )
+        check_choice("boundary", self.boundary, BOUNDARIES)
 
     def _to_arrays(self, state: FactorState) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, notes = super()._to_arrays(state)
@@ -708,33 +925,10 @@ class DynamicK(FactorModel):
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> FactorState:
-        own = {name: array for name, array in arrays.items() if name.startswith("next_size.")}
-        state = super()._from_arrays(
-            history, {name: array for name, array in arrays.items() if name not in own}, notes
-        )
-        return replace(state, next_size=_load_size(own, notes)) if own else state
-
-
-def size_examples(history: Interactions, first_user: int, n_users: int) -> tuple[Doubles, Ints]:
-    """(columns, counts): what is known of users before their last baskets, and the items of these but one.
-
-    `history` has the rows of users first_user … of all n_users. Of very many users, a part is drawn.
-    """
-    is_used = np.diff(history.user_baskets) > 1
-    if n_users > MAX_SIZE_USERS:
-        numbers = np.arange(history.n_users, dtype=np.uint64) + np.uint64(first_user)
-        drawn = random_bits(stream(0, SIZES)[0], numbers) >> np.uint64(11)
-        is_used &= drawn * 2.0**-53 < MAX_SIZE_USERS / n_users
-    users = np.flatnonzero(is_used).astype(np.int32)
-    # a list has at least one item: predict the others
-    last = np.diff(history.baskets)[history.user_baskets[users + 1] - 1] - 1
-    earlier = history.where(~in_last_basket(history))
-    return history_columns(earlier, users), last.astype(np.int32)
-
-
-def fit_sizes(columns: Doubles, counts: Ints) -> BasketSize | None:
-    """Learn to predict the size of the next list from `size_examples`; None without examples."""
-    return BasketSize().fit_history_columns(columns, counts) if counts.size else None
+        sizes = {name: array for name, array in arrays.items() if name.startswith("next_size.")}
+        others = {name: array for name, array in arrays.items() if name not in sizes}
+        state = super()._from_arrays(history, others, notes)
+        return replace(state, next_size=_load_size(sizes, notes)) if sizes else state
 
 
 def _load_size(arrays: dict[str, Any], notes: dict[str, Any]) -> BasketSize:

@@ -1,7 +1,7 @@
 """The joint objective L = α·L_cf + (1 − α)·L_rk (paper eq. 1-6)."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -9,8 +9,6 @@ from shortlist.core.params import check_choice, is_finite, short_repr
 from shortlist.errors import ConfigError
 from shortlist.kernels.rows import find_members
 from shortlist.kernels.sgd import HINGE, L1, L2, LOGISTIC, SQUARED, TERMS, Hyperparameters, Parameters
-from shortlist.models.factorization.representation import Representation
-from shortlist.models.factorization.schedule import Schedule
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 LOSSES = {"logistic": LOGISTIC, "hinge": HINGE, "squared": SQUARED}
@@ -31,36 +29,38 @@ class Objective:
     learn_boundary: bool = False
 
     def __post_init__(self) -> None:
-        if not is_finite(self.alpha) or not 0 <= self.alpha <= 1:
-            raise ConfigError(
-                "alpha must be between 0 (only ranking) and 1 (only classification), "
-                f"got {short_repr(self.alpha)}."
-            )
-        if isinstance(self.negatives, str):
-            valid = self.negatives == "uniform"
-        else:
-            valid = is_finite(self.negatives) and self.negatives > 0
-        if not valid:
-            raise ConfigError(
-                f'negatives must be a number above 0 or "uniform", got {short_repr(self.negatives)}; '
-                "4 means four negative examples per positive example."
-            )
-        for name, value, allowed in (("loss", self.loss, LOSSES), ("penalty", self.penalty, PENALTIES)):
-            check_choice(name, value, allowed)
+        rules = {
+            "alpha": (
+                is_finite(self.alpha) and 0 <= self.alpha <= 1,
+                "between 0 (only ranking) and 1 (only classification)",
+                "try 0.5",
+            ),
+            "negatives": (
+                self.negatives == "uniform"
+                if isinstance(self.negatives, str)
+                else is_finite(self.negatives) and self.negatives > 0,
+                'a number above 0 or "uniform"',
+                "4 means four negative examples per positive example",
+            ),
+            "lambda_t": (
+                is_finite(self.lambda_t) and self.lambda_t >= 0,
+                "at least 0",
+                "0 does not regularize",
+            ),
+            "weight": (is_finite(self.weight) and self.weight > 0, "above 0", "try 1"),
+            "t": (is_finite(self.t), "a finite number", "try 1"),
+        }
+        for name, (is_valid, rule, advice) in rules.items():
+            if not is_valid:
+                shown = "c, the weight of positive examples," if name == "weight" else name
+                received = short_repr(getattr(self, name))
+                raise ConfigError(f"{shown} must be {rule}, got {received}; {advice}.")
+        check_choice("loss", self.loss, LOSSES)
+        check_choice("penalty", self.penalty, PENALTIES)
         if self.learn_boundary and self.loss == "squared":
             raise ConfigError(
                 "loss must be logistic or hinge if a boundary is learned, got 'squared'; use CRRMF for it."
             )
-        if not is_finite(self.lambda_t) or self.lambda_t < 0:
-            raise ConfigError(
-                f"lambda_t must be at least 0, got {short_repr(self.lambda_t)}; 0 does not regularize."
-            )
-        if not is_finite(self.weight) or self.weight <= 0:
-            raise ConfigError(
-                f"c, the weight of positive examples, must be above 0, got {short_repr(self.weight)}; try 1."
-            )
-        if not is_finite(self.t):
-            raise ConfigError(f"t must be a finite number, got {short_repr(self.t)}; try 1.")
 
     def hyperparameters(
         self, *, lr: float, reg_user: float, reg_item: float, reg_negative: float, negative_draws: int
@@ -165,12 +165,14 @@ class LossRows(NamedTuple):
     density: Doubles  # (n,) share of the items that the group has
 
     @classmethod
-    def of(cls, schedule: Schedule, representation: Representation, rows: Longs, other: Ints) -> Self:
-        """The rows of these numbers."""
-        groups: Ints = (np.searchsorted(schedule.indptr, rows, side="right") - 1).astype(np.int32)
-        seen, liked = np.empty(rows.size, np.bool_), schedule.item[rows]
-        find_members(schedule.indptr, schedule.item, groups, other, seen)
-        n_liked = schedule.indptr[groups + 1] - schedule.indptr[groups]
+    def of(
+        cls, indptr: Longs, item: Ints, n_items: int, representation: Any, rows: Longs, other: Ints
+    ) -> Self:
+        """The rows of these numbers, among the rows `item` of the groups that `indptr` divides."""
+        groups: Ints = (np.searchsorted(indptr, rows, side="right") - 1).astype(np.int32)
+        seen, liked = np.empty(rows.size, np.bool_), item[rows]
+        find_members(indptr, item, groups, other, seen)
+        n_liked = indptr[groups + 1] - indptr[groups]
         return cls(
             groups,
             representation.group_users(groups),
@@ -179,27 +181,10 @@ class LossRows(NamedTuple):
             seen,
             representation.signals(groups, liked),
             representation.signals(groups, other),
-            n_liked / schedule.n_items,
+            n_liked / n_items,
         )
 
-    @classmethod
-    def join(cls, parts: list[Self]) -> Self:
-        """All rows of the parts, in their order."""
-        if len(parts) == 1:
-            return parts[0]
-
-        def stack(values: tuple[Floats | None, ...]) -> Floats | None:
-            found = [value for value in values if value is not None]
-            return np.concatenate(found) if found else None
-
-        columns: list[Any] = []
-        for column in zip(*parts, strict=True):
-            is_signals = isinstance(column[0], tuple)
-            joined = tuple(map(stack, zip(*column, strict=True))) if is_signals else np.concatenate(column)
-            columns.append(joined)
-        return cls(*columns)
-
-    def user_values(self, representation: Representation, theta: Parameters) -> "UserValues":
+    def user_values(self, representation: Any, theta: Parameters) -> "UserValues":
         """What the loss needs of the users; items are in the order of the labels."""
         weights = theta._asdict()
         return UserValues(
@@ -216,14 +201,19 @@ class UserValues(NamedTuple):
     boundary: Floats  # (n,)
     weights: Signals  # (n,) the user's weight of each term
 
-    @classmethod
-    def join(cls, parts: list["UserValues"]) -> "UserValues":
-        """All rows of the parts, in their order."""
-        if len(parts) == 1:
-            return parts[0]
-        vectors, boundary, weights = zip(*parts, strict=True)
-        joined = (None if term[0] is None else np.concatenate(term) for term in zip(*weights, strict=True))
-        return cls(np.concatenate(vectors), np.concatenate(boundary), tuple(joined))
+
+Sampled = TypeVar("Sampled", LossRows, UserValues)
+
+
+def join_samples(pieces: list[Sampled]) -> Sampled:
+    """All rows of some samples, in their order."""
+
+    def stack(values: tuple[Any, ...]) -> Any:
+        if isinstance(values[0], tuple):
+            return tuple(map(stack, zip(*values, strict=True)))
+        return None if values[0] is None else np.concatenate(values)
+
+    return type(pieces[0])(*map(stack, zip(*pieces, strict=True)))
 
 
 class LossTracker:

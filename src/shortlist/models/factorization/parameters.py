@@ -12,13 +12,10 @@ from scipy.sparse import csr_array, vstack
 
 from shortlist.content.features import FeatureSpace, align_rows, pack_matrix, unpack_matrix
 from shortlist.core.checks import check_array, check_whole_value
-from shortlist.core.engine import ThreadEngine
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.items import Items
-from shortlist.errors import ConfigError
 from shortlist.kernels.rng import GOLDEN, fill_uniform, stream
 from shortlist.kernels.sgd import TERMS, Parameters
-from shortlist.models.base import FitOptions
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 USERS, ITEMS = 4, 5  # ids of random streams
@@ -296,18 +293,3 @@ class SharedSteps:
         """The best vectors, or the current ones if there are no best ones."""
         vectors, biases = self.kept or (self.vectors, self.biases)
         return replace(self.features, vectors=vectors, biases=biases)
-
-
-def check_options(options: FitOptions) -> None:
-    """Raise ConfigError for options of `fit` that do not go with items."""
-    if not isinstance(options.engine, ThreadEngine):
-        raise ConfigError(
-            f"engine must be None or ThreadEngine() with items, got {options.engine!r:.60}; the content of "
-            "items is trained in one process.",
-            parameter="engine",
-        )
-    if options.checkpoint is not None:
-        raise ConfigError(
-            "checkpoint must be None with items, which it does not hold; omit one of them.",
-            parameter="checkpoint",
-        )

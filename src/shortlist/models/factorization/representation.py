@@ -18,6 +18,7 @@ from shortlist.kernels.sgd import (
     TERMS,
     ContextGradients,
     Contexts,
+    HybridRound,
     Hyperparameters,
     Parameters,
     RepeatCounts,
@@ -25,10 +26,9 @@ from shortlist.kernels.sgd import (
     apply_context_gradients,
     count_repeats,
     decay_sales,
-    hrm_round,
     hybrid_vectors,
-    mf_round,
     repeat_signals,
+    sgd_round,
     trend_scores,
 )
 from shortlist.kernels.simd import factor_width
@@ -112,6 +112,7 @@ class Trend:
     end: int  # just after the last sale, in microseconds
     keys: Longs  # (n_entries,) items with days, ascending
     count: Longs  # (n_entries,) sales of the item on the day
+    half_life: float  # in days
     cache: dict[int, Floats] = field(default_factory=dict)  # trend scores of recently requested days
 
     @classmethod
@@ -122,33 +123,29 @@ class Trend:
     @classmethod
     def build(cls, keys: Longs, count: Longs, n_items: int, half_life: float, end: int) -> "Trend":
         """From the number of sales of each item on each day; `end` is just after the last sale."""
-        return cls._build(keys, count, n_items, -np.log(2) / half_life, end)
-
-    @classmethod
-    def _build(cls, keys: Longs, count: Longs, n_items: int, log_decay: float, end: int) -> "Trend":
-        """From the sales of items on days."""
-        item, day = (keys >> DAY_BITS).astype(np.int32), _day_of(keys)
+        log_decay = -np.log(2) / half_life
+        item = (keys >> DAY_BITS).astype(np.int32)
+        day = ((keys & ((1 << DAY_BITS) - 1)) - FIRST_DAY).astype(np.int32)
         decayed, total = _accumulate(item, day, count, log_decay)
         at = np.searchsorted(item, np.arange(n_items + 1)).astype(np.int64)
         sales = NO_SALES._replace(
-            begin=at[:-1].copy(),
-            end=at[1:].copy(),
-            day=day,
-            decayed=decayed.astype(np.float32),
-            total=total.astype(np.float32),
+            # read-only, as on a cluster, so that kernels are compiled once
+            begin=read_only(at[:-1]),
+            end=read_only(at[1:]),
+            day=read_only(day),
+            decayed=read_only(decayed.astype(np.float32)),
+            total=read_only(total.astype(np.float32)),
             log_decay=np.float32(log_decay),
         )
         days, number = np.unique(day, return_inverse=True)
         per_day = np.bincount(number, weights=count).astype(np.int64)
         overall = _accumulate(np.zeros(days.size, np.int32), days, per_day, log_decay)
-        return cls(sales, days, *overall, end, keys, count)
+        return cls(sales, days, *overall, end, keys, count, half_life)
 
-    def add(self, more: Longs, half_life: float, end: int) -> "Trend":
+    def add(self, more: Longs, end: int) -> "Trend":
         """With the sales of these keys, in any order; the result is that of `of` on all sales."""
-        keys, place = np.unique(np.concatenate([self.keys, more]), return_inverse=True)
-        counts = np.concatenate([self.count, np.ones(more.size, np.int64)])
-        count = np.bincount(place, weights=counts).astype(np.int64)
-        return Trend._build(keys, count, self.sales.begin.size, -np.log(2) / half_life, end)
+        keys, count = add_sales([(self.keys, self.count), (more, np.ones(more.size, np.int64))])
+        return Trend.build(keys, count, self.sales.begin.size, self.half_life, end)
 
     def recent_share(self, days: Ints) -> Floats:
         """(n,) decayed sales divided by all sales, over all items before each day; 0 before any sale."""
@@ -187,22 +184,17 @@ class GrowingTrend:
     """A trend and later sales, which are counted when a day after them is first requested."""
 
     counted: Trend
-    half_life: float
     end: int  # just after the last sale, in microseconds
     pending: GrowingArray  # keys of the sales that are not counted
     first_day: int  # of the pending sales
     is_shared: bool = False  # whether it counts the sales of users in other shards, too
 
     @classmethod
-    def of(cls, data: Interactions, half_life: float) -> "GrowingTrend":
-        """All sales are counted."""
-        return cls.grow(Trend.of(data, half_life), half_life)
-
-    @classmethod
-    def grow(cls, trend: Trend, half_life: float, is_shared: bool = False) -> "GrowingTrend":
-        """A trend to which sales can be added."""
-        none = GrowingArray(np.empty(0, np.int64))
-        return cls(trend, half_life, trend.end, none, NEVER, is_shared)
+    def grow(cls, trend: Trend | None, is_shared: bool = False) -> "GrowingTrend | None":
+        """A trend to which sales can be added; None for None."""
+        if trend is None:
+            return None
+        return cls(trend, trend.end, GrowingArray(np.empty(0, np.int64)), NEVER, is_shared)
 
     def observe(self, item: Ints, time: Longs) -> "GrowingTrend":
         """With more sales."""
@@ -217,7 +209,7 @@ class GrowingTrend:
     @cached_property
     def complete(self) -> Trend:
         """The trend with all sales counted."""
-        return self.counted.add(self.pending.values, self.half_life, self.end)
+        return self.counted.add(self.pending.values, self.end)
 
     def _at(self, day: int) -> Trend:
         """The trend with all sales before this day counted."""
@@ -250,29 +242,15 @@ def sale_keys(item: Ints, time: Longs) -> Longs:
 def count_sales(data: Interactions) -> tuple[Longs, Longs]:
     """(keys, counts) of the sales of each item on each day, ascending."""
     assert data.time is not None
-    keys = sale_keys(data.item, data.time)
-    keys.sort()
-    return _count_runs(keys)
+    keys, counts = np.unique(sale_keys(data.item, data.time), return_counts=True)
+    return keys, counts.astype(np.int64)
 
 
-def add_sales(parts: Iterable[tuple[Longs, Longs]]) -> tuple[Longs, Longs]:
-    """(keys, counts) of all parts together."""
-    total = np.empty(0, np.int64), np.empty(0, np.int64)
-    for part in parts:
-        keys, place = np.unique(np.concatenate([total[0], part[0]]), return_inverse=True)
-        counts = np.bincount(place, weights=np.concatenate([total[1], part[1]]), minlength=keys.size)
-        total = keys, counts.astype(np.int64)
-    return total
-
-
-def _day_of(keys: Longs) -> Ints:
-    return ((keys & ((1 << DAY_BITS) - 1)) - FIRST_DAY).astype(np.int32)
-
-
-def _count_runs(keys: Longs) -> tuple[Longs, Longs]:
-    """(distinct keys, number of occurrences) of ascending keys."""
-    first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-    return keys[first], np.diff(first, append=keys.size)
+def add_sales(pieces: Iterable[tuple[Longs, Longs]]) -> tuple[Longs, Longs]:
+    """(keys, counts) of all pieces together."""
+    keys, counts = map(np.concatenate, zip(*pieces, strict=True))
+    distinct, place = np.unique(keys, return_inverse=True)
+    return distinct, np.bincount(place, weights=counts, minlength=distinct.size).astype(np.int64)
 
 
 def _accumulate(item: Ints, day: Ints, count: Longs, log_decay: float) -> tuple[Doubles, Doubles]:
@@ -282,27 +260,24 @@ def _accumulate(item: Ints, day: Ints, count: Longs, log_decay: float) -> tuple[
 
 
 class Representation(ABC):
-    """How training forms groups of rows, runs a round, and computes score vectors."""
+    """How training forms groups of the rows of some users, runs a round, and computes score vectors.
 
-    min_blocks = 4
-    changes_all_items: ClassVar[bool] = False  # whether a step changes items outside the block's ranges
+    Groups are divided by `indptr` (n_groups + 1,) and hold rows of `item`; those of a user start at
+    `group_starts` (n_users + 1,).
+    """
 
-    @abstractmethod
-    def part(self, first: int, last: int) -> Self:
-        """The representation of users first … last - 1 alone, counted from 0."""
-
-    @abstractmethod
-    def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
-        """(indptr, item, group_starts): the rows of each group, and where the groups of each user start."""
+    indptr: Longs
+    item: Ints
+    group_starts: Longs
+    min_blocks: ClassVar[int] = 4
 
     @abstractmethod
     def amounts(self, train: Interactions, transform: WeightTransform) -> Doubles:
         """(n_rows,) what each row of the groups counts, by its weight."""
 
-    def relabel(self, schedule: Schedule) -> None:  # noqa: B027  # optional
+    def relabel(self, label: Ints) -> None:  # noqa: B027  # optional
         """Adapt to new labels; called after every relabeling, before the next round."""
 
-    @abstractmethod
     def run_round(
         self,
         schedule: Schedule,
@@ -313,6 +288,8 @@ class Representation(ABC):
         blocks: tuple[int, int] | None = None,  # (first, last); None: all blocks whose rows are here
     ) -> None:
         """Make the steps of one round; items are in the order of schedule.label."""
+        width = factor_width(theta.user.shape[1])
+        schedule.run_blocks(sgd_round, blocks, round_index, schedule.strata, theta, hyper, key, width, None)
 
     @abstractmethod
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
@@ -326,37 +303,21 @@ class Representation(ABC):
     def group_users(self, groups: Ints) -> Ints:
         """(n,) the user of each group."""
 
+    @property
     @abstractmethod
-    def trained_groups(self, indptr: Longs) -> Bools:
-        """(n_groups,) whether training makes steps for a group with these rows."""
+    def trained_groups(self) -> Bools:
+        """(n_groups,) whether training makes steps for a group."""
 
 
-@dataclass(eq=False)
 class UserFactors(Representation):
     """Matrix factorization: the score vector is the user's factors, and a group is the user's history."""
 
-    def part(self, first: int, last: int) -> Self:
-        return self
-
-    def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
-        indptr, items = train.item_sets
-        return indptr, items, np.arange(train.n_users + 1, dtype=np.int64)
+    def __init__(self, train: Interactions) -> None:
+        self.indptr, self.item = train.item_sets
+        self.group_starts = np.arange(train.n_users + 1, dtype=np.int64)
 
     def amounts(self, train: Interactions, transform: WeightTransform) -> Doubles:
         return decayed_counts(train, 1.0, transform).astype(np.float64)
-
-    def run_round(
-        self,
-        schedule: Schedule,
-        round_index: int,
-        theta: Parameters,
-        hyper: Hyperparameters[np.float32],
-        key: np.uint64,
-        blocks: tuple[int, int] | None = None,
-    ) -> None:
-        width = factor_width(theta.user.shape[1])
-        args = round_index, schedule.strata, schedule.user_starts, theta, hyper, key, width
-        schedule.run_blocks(mf_round, blocks, *args)
 
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
         return theta.user[groups]
@@ -364,51 +325,35 @@ class UserFactors(Representation):
     def group_users(self, groups: Ints) -> Ints:
         return groups
 
-    def trained_groups(self, indptr: Longs) -> Bools:
-        return np.diff(indptr) > 0
+    @property
+    def trained_groups(self) -> Bools:
+        return np.diff(self.indptr) > 0
 
 
-class Baskets(NamedTuple):
-    """The items of each basket, and the baskets of each user; see `Interactions`."""
-
-    user_baskets: Longs  # (n_users + 1,)
-    baskets: Longs  # (n_baskets + 1,)
-    item: Ints  # (n_rows,)
-
-
-@dataclass(eq=False)
 class HybridFactors(Representation):
     """HRM: groups are baskets, and the context of a basket is the `window` baskets before it (eq. 12-16)."""
 
-    rows: Baskets
-    contexts: Contexts  # items by their index
-    sales: Sales  # items by their index
-    uses_repeats: bool
-    labeled_contexts: Contexts = field(init=False)  # items by their current label
-    labeled_sales: Sales = field(init=False)
+    min_blocks: ClassVar[int] = 64  # short rounds, so that contexts are read from a recent snapshot
+    labeled_contexts: Contexts  # items by their current label
+    labeled_sales: Sales
 
-    min_blocks = 64  # short rounds, so that contexts are read from a recent snapshot
-    changes_all_items: ClassVar[bool] = True  # the items of contexts may lie anywhere
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         train: Interactions,
         window: int,
         max_pool_items: bool,
         max_pool_user: bool,
         repeat_decay: float | None,
         repeat_start: float,  # the initial weight of the repeat term
-        sales: Sales,
-    ) -> Self:
-        """The baskets of `train` with their contexts."""
+        sales: Sales,  # items by their index
+    ) -> None:
+        self.indptr, self.item, self.group_starts = train.baskets, train.item, train.user_baskets
+        self.sales, self.uses_repeats = sales, repeat_decay is not None
         n_baskets = np.diff(train.user_baskets)
-        user = np.repeat(np.arange(train.n_users, dtype=np.int32), n_baskets)
         first = np.repeat(train.user_baskets[:-1], n_baskets)
-        begin = train.baskets[np.maximum(np.arange(train.n_baskets) - window, first)]
-        contexts = Contexts(
-            user,
-            begin,
+        self.contexts = Contexts(  # items by their index
+            np.repeat(np.arange(train.n_users, dtype=np.int32), n_baskets),
+            train.baskets[np.maximum(np.arange(train.n_baskets) - window, first)],
             train.baskets[:-1].copy(),
             train.item,
             max_pool_items,
@@ -416,42 +361,14 @@ class HybridFactors(Representation):
             log_decay=np.float32(np.log(repeat_decay or 1.0)),
             repeat_start=np.float32(repeat_start),
         )
-        rows = Baskets(train.user_baskets, train.baskets, train.item)
-        return cls(rows, contexts, sales, repeat_decay is not None)
-
-    def part(self, first: int, last: int) -> Self:
-        rows, contexts, sales = self.rows, self.contexts, self.sales
-        groups = slice(int(rows.user_baskets[first]), int(rows.user_baskets[last]))
-        begin, end = int(rows.baskets[groups.start]), int(rows.baskets[groups.stop])
-        if sales.begin.size:
-            sales = sales._replace(group_day=sales.group_day[groups], recent_share=sales.recent_share[groups])
-        item = rows.item[begin:end]
-        return type(self)(
-            Baskets(
-                rows.user_baskets[first : last + 1] - groups.start,
-                rows.baskets[groups.start : groups.stop + 1] - begin,
-                item,
-            ),
-            contexts._replace(
-                user=contexts.user[groups] - np.int32(first),
-                begin=contexts.begin[groups] - begin,
-                end=contexts.end[groups] - begin,
-                item=item,
-            ),
-            sales,
-            self.uses_repeats,
-        )
-
-    def groups(self, train: Interactions) -> tuple[Longs, Ints, Longs]:
-        return self.rows.baskets, self.rows.item, self.rows.user_baskets
 
     def amounts(self, train: Interactions, transform: WeightTransform) -> Doubles:
-        found = transform.of_rows(train)
-        return np.ones(train.n_rows) if found is None else found
+        amounts = transform.of_rows(train)
+        return np.ones(train.n_rows) if amounts is None else amounts
 
-    def relabel(self, schedule: Schedule) -> None:
-        self.labeled_contexts = self.contexts._replace(item=schedule.label[self.contexts.item])
-        self.labeled_sales = relabel_sales(self.sales, schedule.label)
+    def relabel(self, label: Ints) -> None:
+        self.labeled_contexts = self.contexts._replace(item=label[self.contexts.item])
+        self.labeled_sales = relabel_sales(self.sales, label)
 
     def run_round(
         self,
@@ -462,8 +379,8 @@ class HybridFactors(Representation):
         key: np.uint64,
         blocks: tuple[int, int] | None = None,
     ) -> None:
-        collected = self.run_steps(schedule, round_index, theta, hyper, key, blocks)
-        self.apply_gradients(schedule, round_index, theta, collected)
+        collected = self.run_steps(schedule, round_index, theta, hyper, key)
+        self.apply_gradients(schedule, round_index, theta, collected, (0, theta.item.shape[0]))
 
     def run_steps(
         self,
@@ -472,7 +389,6 @@ class HybridFactors(Representation):
         theta: Parameters,
         hyper: Hyperparameters[np.float32],
         key: np.uint64,
-        blocks: tuple[int, int] | None = None,
     ) -> ContextGradients:
         """Make the steps of a round; return the gradients of the contexts, which are not applied yet."""
         n_blocks, n_factors = schedule.n_blocks, theta.item.shape[1]
@@ -482,9 +398,9 @@ class HybridFactors(Representation):
         visit_starts = starts(strata.cells[cell + each] - strata.cells[cell])
         gradients = np.empty((int(visit_starts[-1]), n_factors), np.float32)
         collected = ContextGradients(theta.item.copy(), gradients, visit_starts)
-        contexts, width = self.labeled_contexts, factor_width(n_factors)
-        steps = round_index, strata, contexts, collected, self.labeled_sales, theta, hyper, key, width
-        schedule.run_blocks(hrm_round, blocks, *steps)
+        hybrid = HybridRound(self.labeled_contexts, collected, self.labeled_sales)
+        steps = round_index, strata, theta, hyper, key, factor_width(n_factors), hybrid
+        schedule.run_blocks(sgd_round, None, *steps)
         return collected
 
     def apply_gradients(
@@ -493,35 +409,30 @@ class HybridFactors(Representation):
         round_index: int,
         theta: Parameters,
         collected: ContextGradients,
-        items: tuple[int, int] | None = None,  # (first, last); None: all items
+        items: tuple[int, int],  # (first, last)
     ) -> None:
         """Apply the gradients of the contexts to these items, in the order of the visits."""
-        first, last = (0, theta.item.shape[0]) if items is None else items
         contexts, width = self.labeled_contexts, factor_width(theta.item.shape[1])
         updates = round_index, schedule.strata, contexts, collected, theta.item, width
-        schedule.run_parallel(apply_context_gradients, first, last, *updates)
+        schedule.run_parallel(apply_context_gradients, *items, *updates)
 
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
-        known = self.contexts
-        return context_vectors(
-            theta,
-            self.labeled_contexts._replace(
-                user=known.user[groups], begin=known.begin[groups], end=known.end[groups]
-            ),
-        )
+        user, begin, end = self.contexts.user, self.contexts.begin, self.contexts.end
+        chosen = self.labeled_contexts._replace(user=user[groups], begin=begin[groups], end=end[groups])
+        return context_vectors(theta, chosen)
 
     def group_users(self, groups: Ints) -> Ints:
         return self.contexts.user[groups]
 
-    def trained_groups(self, indptr: Longs) -> Bools:
+    @property
+    def trained_groups(self) -> Bools:
         return self.contexts.begin < self.contexts.end  # a first basket has no context
 
     def signals(self, groups: Ints, items: Ints) -> tuple[Floats | None, ...]:
         repeat, trend = None, None
         if self.uses_repeats:
-            user_baskets, baskets, item = self.rows
-            first, repeat = user_baskets[self.group_users(groups)], np.empty(groups.size, np.float32)
-            repeat_signals(groups, items, first, baskets, item, self.contexts.log_decay, repeat)
+            first, repeat = self.group_starts[self.group_users(groups)], np.empty(groups.size, np.float32)
+            repeat_signals(groups, items, first, self.indptr, self.item, self.contexts.log_decay, repeat)
         if self.sales.begin.size:
             trend = np.empty(groups.size, np.float32)
             days, recent_share = self.sales.group_day[groups], self.sales.recent_share[groups]
@@ -565,8 +476,3 @@ class RepeatTotals(NamedTuple):
         base_rate = n_rows / (n_baskets * n_items)  # probability that a basket contains an item
         ratio = self.n_repeats / self.n_candidates / base_rate
         return float(max(np.log(ratio), 0.0) * self.n_repeats / (self.units / SIGNAL_UNITS))
-
-
-def initial_repeat_weight(data: Interactions, repeat_decay: float) -> float:
-    """The log-odds that one unit of repeat signal adds to an item, estimated by counting."""
-    return RepeatTotals.of(data, repeat_decay).initial_weight(data.n_rows, data.n_baskets, data.n_items)

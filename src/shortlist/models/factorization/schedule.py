@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from shortlist.core.ragged import read_only, starts
 from shortlist.kernels.rng import GOLDEN, MIX_1, MIX_2, S27, S30, S31, stream
 from shortlist.kernels.sgd import Strata, count_visits, write_visits
-from shortlist.types import Bools, Ints, Longs, State
+from shortlist.types import Bools, Doubles, Ints, Longs, State
 
 RANGE_BYTES = 1 << 18  # a range of item factors should fit in a core's second-level cache
 CACHE_MIN_BLOCKS, CACHE_MAX_BLOCKS = 8, 32  # limits of the number of blocks that the cache size suggests
@@ -18,7 +19,8 @@ CELL_ROWS = 500  # with fewer rows per cell, overhead exceeds the time of the st
 BLOCK_ROWS = 10_000_000  # a block has at most about this many rows
 RELABEL_PERIOD = 5  # epochs between two relabelings of the items
 
-LABELS, STEPS, EXAMPLES = 1, 2, 8  # ids of random streams
+LABELS, STEPS, EXAMPLES, VISITS = 1, 2, 8, 9  # ids of random streams
+MAX_MEAN = 4.0  # visits per row and epoch; larger weights are all divided by the same number
 
 
 class Partition(NamedTuple):
@@ -65,17 +67,26 @@ def random_bits(key: np.uint64, numbers: State) -> State:
     return z ^ (z >> S31)
 
 
+def count_row_visits(amounts: Doubles, scale: float, first_row: int, seed: int) -> Longs:
+    """(n_rows,) visits per epoch: the amount, rounded up or down at random, at least 1; 0 if it is negative.
+
+    The numbers depend on the seed and on the row's place alone; the first row has number `first_row`. A row
+    of positive weight is visited at least once: one without any visit would be sampled as an item that the
+    user does not have.
+    """
+    wanted = amounts * scale
+    whole = np.floor(wanted)
+    numbers = np.arange(amounts.size, dtype=np.uint64) + np.uint64(first_row)
+    bits = random_bits(stream(seed, VISITS)[0], numbers)
+    drawn = whole + ((bits >> np.uint64(11)) * 2.0**-53 < wanted - whole)
+    return np.where(amounts > 0, np.maximum(drawn, 1), 0).astype(np.int64)
+
+
 class UniformExamples(NamedTuple):
     """Classification examples drawn uniformly over groups × items, anew in every epoch."""
 
     trained: Bools  # (n_groups,) the groups that are trained; the others get no example
     per_group: float  # examples per trained group and epoch, on average
-
-    @classmethod
-    def of(cls, indptr: Longs, trained: Bools, alpha: float) -> "UniformExamples":
-        """As many examples as there are classification steps: alpha for every row of a trained group."""
-        n_rows = int(np.diff(indptr)[trained].sum())
-        return cls(trained, alpha * n_rows / max(int(trained.sum()), 1))
 
     def add_to(
         self, indptr: Longs, item: Ints, n_items: int, first_group: int, path: tuple[int, ...]
@@ -84,18 +95,18 @@ class UniformExamples(NamedTuple):
 
         The examples of a group depend on its number alone; the first group here has number `first_group`.
         """
-        whole, part = divmod(self.per_group, 1)
+        whole, rest = divmod(self.per_group, 1)
         most, numbers = int(whole) + 1, np.arange(self.trained.size, dtype=np.uint64) + np.uint64(first_group)
         chance = random_bits(stream(*path, 0)[0], numbers) >> np.uint64(11)
-        counts = np.where(self.trained, int(whole) + (chance * 2.0**-53 < part), 0)
+        counts = np.where(self.trained, int(whole) + (chance * 2.0**-53 < rest), 0)
         before = starts(counts)
         order = np.arange(before[-1], dtype=np.uint64) - np.repeat(before[:-1], counts).astype(np.uint64)
         bits = random_bits(stream(*path, 1)[0], np.repeat(numbers, counts) * np.uint64(most) + order)
         drawn = ((bits >> np.uint64(32)) * np.uint64(n_items) >> np.uint64(32)).astype(np.int32)
         total = item.size + drawn.size
-        known: Longs = np.arange(item.size) + np.repeat(before[:-1], np.diff(indptr))
+        liked: Longs = np.arange(item.size) + np.repeat(before[:-1], np.diff(indptr))
         rows, is_drawn = np.empty(total, np.int32), np.ones(total, np.bool_)
-        rows[known], is_drawn[known] = item, False
+        rows[liked], is_drawn[liked] = item, False
         rows[is_drawn] = ~drawn
         return indptr + before, rows
 
@@ -190,12 +201,12 @@ class Schedule:
         return self.run_parallel(task, first, last, *args)
 
     def run_parallel(self, task: Callable[..., Any], begin: int, end: int, *args: Any) -> list[Any]:
-        """Run task(first, last, *args) over begin … end - 1 in one part per thread; wait for all of them."""
-        parts = min(self.n_threads, end - begin)
-        if parts <= 1:
+        """Run task(first, last, *args) over begin … end - 1 in one piece per thread; wait for all of them."""
+        n = min(self.n_threads, end - begin)
+        if n <= 1:
             return [task(begin, end, *args)]
-        cuts = np.linspace(begin, end, parts + 1).astype(int).tolist()
-        jobs = [self.pool.submit(task, cuts[i], cuts[i + 1], *args) for i in range(parts)]
+        cuts = np.linspace(begin, end, n + 1).astype(int).tolist()
+        jobs = [self.pool.submit(task, first, last, *args) for first, last in pairwise(cuts)]
         return [job.result() for job in jobs]
 
     def _build_strata(self, indptr: Longs, item: Ints) -> None:

@@ -1,30 +1,349 @@
-"""The training loop: progress, early stopping, smaller steps after divergence, Ctrl-C and checkpoints.
+"""Training: what is trained, the trainer that holds the parameters meanwhile, and the loop over epochs.
 
-An epoch changes the parameters in place. If Ctrl-C interrupts it, some of them have already changed. The best
-parameters on validation data are stored separately; without validation data, the changed parameters are kept.
+The loop reports progress, stops early, shrinks steps after divergence, and writes checkpoints. An epoch
+changes the parameters in place. If Ctrl-C interrupts it, some of them have already changed. The best
+parameters on validation data are stored separately; without validation data, the changed ones are kept.
 """
 
+import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from shortlist.core.checks import check_float_value, check_floats, check_text, check_whole_value
+from shortlist.core.engine import thread_count
 from shortlist.core.metrics import f1_at_n
 from shortlist.core.params import FILE_ERRORS, MAX_WHOLE, describe_error
-from shortlist.core.ragged import ItemSets, no_sets
+from shortlist.core.ragged import ItemSets, no_sets, starts
 from shortlist.core.serialization import Artifact, check_replaceable, load_artifact, save_artifact
-from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError, DataError, TrainingError
-from shortlist.kernels.sgd import Parameters
-from shortlist.models.factorization.parameters import freeze, load_parameters, mean_user, set_untrained_users
-from shortlist.models.factorization.trainer import Trainer
+from shortlist.data.ranges import (
+    NO_IDS,
+    MemoryRows,
+    UserRanges,
+    UserSlices,
+    load_users,
+    number_ids,
+    without_rows,
+)
+from shortlist.errors import ConfigError, TrainingError
+from shortlist.kernels.sgd import TERMS, Hyperparameters, Parameters, permute_rows
+from shortlist.models.factorization.objective import LossRows, LossTracker, draw_rows, single_precision
+from shortlist.models.factorization.parameters import (
+    ItemFeatures,
+    SharedSteps,
+    freeze,
+    load_parameters,
+    mean_user,
+    set_untrained_users,
+)
+from shortlist.models.factorization.representation import Representation, Trend
+from shortlist.models.factorization.schedule import (
+    Partition,
+    Schedule,
+    Share,
+    UniformExamples,
+    choose_partition,
+    count_row_visits,
+)
 from shortlist.recommend.retrieval import select_dense
-from shortlist.types import Bools, Floats, Ints, Longs
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+
+BY_ITEM = ("item", "bias", *(by_item for _, by_item in TERMS))  # parameters in the order of the labels
+BY_USER = tuple(name for name in Parameters._fields if name not in BY_ITEM)
+
+
+class Statistics(NamedTuple):
+    """What training must know of all rows before it starts; from memory or from files."""
+
+    row_starts: Longs  # (n_users + 1,) where the rows of each user start, each as often as it is visited
+    first_rows: Longs  # (n_users + 1,) the same if every row is visited once
+    group_starts: Longs  # (n_users + 1,) where the groups of each user start
+    trained_users: int  # users with training pairs
+    examples_per_group: float | None = None  # None: no examples are drawn from all items
+    visit_scale: float | None = None  # what the amounts of rows are multiplied by; None: one visit each
+    repeat_start: float | None = None  # initial weight of the repeat term
+    trend: Trend | None = None
+    sizes: tuple[Doubles, Ints] | None = None  # examples for the prediction of basket sizes
+
+
+class TrainingRows(NamedTuple):
+    """The rows of some users, as training visits them."""
+
+    indptr: Longs  # (n_groups + 1,)
+    item: Ints  # (n_rows,)
+    representation: Representation
+    examples: UniformExamples | None
+    trained: Bools  # (n_users,) whether training has pairs of the user
+
+    def schedule(
+        self, task: "TrainingTask", pool: ThreadPoolExecutor, n_threads: int, share: Share | None = None
+    ) -> Schedule:
+        """Their schedule."""
+        indptr, item, group_starts = self.indptr, self.item, self.representation.group_starts
+        fixed = task.n_items, task.partition, task.model.seed, pool, n_threads
+        return Schedule(indptr, item, group_starts, *fixed, self.examples, share)
+
+    def sample(self, n_items: int, rows: Longs, other: Ints) -> LossRows:
+        """What the loss needs of the rows with these numbers."""
+        return LossRows.of(self.indptr, self.item, n_items, self.representation, rows, other)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingTask:
+    """What to train, from which parameters, and on which rows, which may be in memory or in files."""
+
+    model: Any  # a FactorModel that is not fitted
+    rows: UserRanges | MemoryRows
+    statistics: Statistics  # of these rows
+    start: Callable[[int, int], Parameters]  # initial values of users first … last - 1 and of all items
+    features: ItemFeatures | None = None  # the content of items, whose vectors are trained too
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return self.rows.n_items
+
+    @cached_property
+    def partition(self) -> Partition:
+        """How finely users and items are divided."""
+        n_rows, kind = int(self.statistics.row_starts[-1]), self.model.representation_class
+        return choose_partition(
+            n_rows, self.rows.n_users, self.n_items, self.model.n_factors, kind.min_blocks
+        )
+
+    def hyper(self, step_factor: float) -> Hyperparameters[np.float32]:
+        """The hyperparameters of the steps, with lr · step_factor."""
+        hyper = single_precision(self.model._hyperparameters())
+        return hyper._replace(lr=np.float32(hyper.lr * step_factor))
+
+    def load(self, users: Interactions | UserSlices, first_row: int) -> TrainingRows:
+        """The rows of some users; the first of them has number `first_row` among all rows."""
+        data, model, statistics = load_users(users, self.n_items), self.model, self.statistics
+        representation: Representation = model.representation(data, statistics)
+        indptr, item = representation.indptr, representation.item
+        if statistics.visit_scale is not None:
+            amounts = representation.amounts(data, model.weight_transform)
+            visits = count_row_visits(amounts, statistics.visit_scale, first_row, model.seed)
+            indptr, item = starts(visits)[indptr], np.repeat(item, visits)
+        examples = None
+        if statistics.examples_per_group is not None:
+            examples = UniformExamples(representation.trained_groups, statistics.examples_per_group)
+        return TrainingRows(indptr, item, representation, examples, model.trained_users(data))
+
+    def without_rows(self) -> "TrainingTask":
+        """The task for a worker, which gets its rows separately."""
+        none = np.zeros(1, np.int64)
+        statistics = self.statistics._replace(row_starts=none, first_rows=none, group_starts=none, sizes=None)
+        rows = MemoryRows(without_rows(NO_IDS, number_ids(self.n_items)))
+        task = replace(self, statistics=statistics, rows=rows)
+        vars(task)["partition"] = self.partition
+        return task
+
+
+class Trainer(ABC):
+    """The parameters in training. Item parameters leave it in the original order of the items."""
+
+    n_rows: int  # number of steps of an epoch
+    user_cuts: Longs  # the first user of each block, and the number of users
+    slow_worker: str | None = None  # who took much longer than the others in the last epoch
+
+    def __enter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def __exit__(self, *_: object) -> None:
+        """Release what training needed."""
+
+    @abstractmethod
+    def prepare_epoch(self, epoch: int) -> None:
+        """Prepare an epoch, and keep a copy of the parameters so that it can be undone."""
+
+    @abstractmethod
+    def run_epoch(self, epoch: int, step_factor: float) -> None:
+        """Make one pass over the data with lr · step_factor; an exception may leave it incomplete."""
+
+    @abstractmethod
+    def undo_epoch(self) -> None:
+        """Return to the parameters before the last epoch."""
+
+    @abstractmethod
+    def norms(self) -> dict[str, float]:
+        """The norm of each of the parameters, also after an incomplete epoch."""
+
+    @abstractmethod
+    def loss(self) -> float:
+        """The mean loss over a fixed sample of the training data."""
+
+    @abstractmethod
+    def user_rows(self, users: Ints) -> Parameters:
+        """The parameters of these users, in their order, and of all items."""
+
+    @abstractmethod
+    def keep_best(self) -> None:
+        """Remember the current parameters as the best ones."""
+
+    @abstractmethod
+    def load(self, epoch: int, theta: Parameters, best_epoch: int, best: Parameters | None) -> None:
+        """Continue from the parameters after `epoch` epochs; the best ones are those of `best_epoch`."""
+
+    @abstractmethod
+    def current(self) -> dict[str, Any]:
+        """The arrays of the current parameters, to be saved."""
+
+    @abstractmethod
+    def best(self) -> dict[str, Any]:
+        """The arrays of the best parameters, to be saved; empty if there are none."""
+
+    @abstractmethod
+    def finish(self) -> Parameters:
+        """End training; return the best parameters, or the current ones if there are no best ones."""
+
+    def features(self) -> ItemFeatures | None:
+        """The content of items with the trained vectors of its features; None without content."""
+        return None
+
+
+class ThreadTrainer(Trainer):
+    """All parameters in the memory of this process, trained by its threads."""
+
+    def __init__(self, task: TrainingTask) -> None:
+        n_threads = thread_count(task.model.n_threads)
+        rows = task.load(task.rows.users(0, task.rows.n_users), 0)
+        self.pool, self.representation = ThreadPoolExecutor(n_threads), rows.representation
+        self.task, self.theta = task, task.start(0, task.rows.n_users)
+        self.label: Ints | None = None  # (n_items,) position of each item in theta; None: original order
+        self.kept: Parameters | None = None
+        self.before: list[Floats] = []  # copies of theta before the epoch
+        self.shared = None if task.features is None else SharedSteps(task.features)
+        self.schedule = rows.schedule(task, self.pool, n_threads)
+        self.n_rows, self.user_cuts = int(rows.item.size), self.schedule.user_starts
+        sampled = draw_rows(rows.item.size, task.n_items, task.model.seed)
+        self.tracker = LossTracker(rows.sample(task.n_items, *sampled), task.model.objective())
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.shutdown()
+
+    def prepare_epoch(self, epoch: int) -> None:
+        if self.schedule.prepare(epoch):
+            self.representation.relabel(self.schedule.label)
+            self._relabel(self.schedule.label)
+        if not self.before:
+            self.before = [np.empty_like(array) for array in self.theta]
+        for copy, array in zip(self.before, self.theta, strict=True):
+            np.copyto(copy, array)
+        if self.shared is not None:
+            self.shared.begin_epoch(self.theta, self.schedule.label)
+
+    def run_epoch(self, epoch: int, step_factor: float) -> None:
+        schedule, representation = self.schedule, self.representation
+        key, hyper = schedule.epoch_key(epoch), self.task.hyper(step_factor)
+        for round_index in range(schedule.n_blocks):
+            representation.run_round(schedule, round_index, self.theta, hyper, key)
+            if self.shared is not None and self.shared.is_due(round_index, schedule.n_blocks):
+                self.shared.share(self.theta)
+
+    def undo_epoch(self) -> None:
+        for copy, array in zip(self.before, self.theta, strict=True):
+            np.copyto(array, copy)
+        if self.shared is not None:
+            self.shared.undo_epoch()
+
+    def norms(self) -> dict[str, float]:
+        schedule = self.schedule
+        cuts = dict.fromkeys(BY_USER, schedule.user_starts)
+        cuts |= dict.fromkeys(BY_ITEM, schedule.partition.item_starts(schedule.n_items))
+        return {name: norm(block_squares(getattr(self.theta, name), at)) for name, at in cuts.items()}
+
+    def loss(self) -> float:
+        values = self.tracker.rows.user_values(self.representation, self.theta)
+        return self.tracker.loss(values, self.theta, self.schedule.label)
+
+    def user_rows(self, users: Ints) -> Parameters:
+        theta = self._unlabeled()
+        return theta._replace(**{name: take_users(getattr(theta, name), users) for name in BY_USER})
+
+    def keep_best(self) -> None:
+        theta = self._unlabeled()
+        users = {name: getattr(theta, name).copy() for name in BY_USER}
+        self.kept = freeze(theta._replace(**users))
+        if self.shared is not None:
+            self.shared.keep_best()
+
+    def load(self, epoch: int, theta: Parameters, best_epoch: int, best: Parameters | None) -> None:
+        self.theta, self.kept, self.label = theta, best, None
+
+    def current(self) -> dict[str, Any]:
+        return self._unlabeled()._asdict()
+
+    def best(self) -> dict[str, Any]:
+        return {} if self.kept is None else self.kept._asdict()
+
+    def finish(self) -> Parameters:
+        if self.kept is not None:
+            return self.kept
+        self._relabel(None)
+        return freeze(self.theta)
+
+    def features(self) -> ItemFeatures | None:
+        return None if self.shared is None else self.shared.finish()
+
+    def _unlabeled(self) -> Parameters:
+        """The parameters with items in their original order; users are not copied."""
+        if self.label is None:
+            return self.theta
+        label = self.label
+        # np.take is ten times as fast as array[label]
+        by_item = {
+            name: np.take(array, label, axis=0) if array.size else array.copy()
+            for name, array in self.theta._asdict().items()
+            if name in BY_ITEM
+        }
+        return self.theta._replace(**by_item)
+
+    def _relabel(self, label: Ints | None) -> None:
+        """Move the items to their new labels, or to their original order; in place, to save memory."""
+        relabel_items(self.theta, self.label, label)
+        self.label = label
+
+
+def relabel_items(theta: Parameters, old: Ints | None, new: Ints | None) -> None:
+    """Move the items from the old labels to the new ones, in place; None: the original order."""
+    target = np.arange(theta.item.shape[0], dtype=np.int32)  # new position of each row
+    if old is not None:
+        target[old] = target.copy()  # to the original order
+    if new is not None:
+        target = new[target]
+    for name, array in theta._asdict().items():
+        if name in BY_ITEM and array.size:
+            permute_rows(array.reshape(target.size, -1), target, np.empty(target.size, np.bool_))
+
+
+def take_users(array: Floats, users: npt.NDArray[np.integer]) -> Floats:
+    """The rows of these users; nothing if the model does not have the parameter."""
+    return array[users] if array.size else array
+
+
+def block_squares(array: Floats, cuts: Longs) -> list[float]:
+    """The sum of squares of each block of rows; NaN stays NaN."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        blocks = (array[low:high].reshape(-1) for low, high in pairwise(cuts.tolist())) if array.size else ()
+        return [float(np.dot(values, values)) for values in blocks]
+
+
+def norm(squares: list[float]) -> float:
+    """The root of the sum, which is exact: the same bits for every engine."""
+    return float(math.fsum(squares) ** 0.5)
+
 
 MAX_NORM = 1e6  # a longer parameter vector means divergence
 # so does a loss that exceeds the lowest one so far, or the one of the initial parameters, by these factors
@@ -107,33 +426,16 @@ class Evaluator:
         items, floors = np.arange(self.n_items, dtype=np.int32), np.full(BATCH, -np.inf, np.float32)
         for start in range(0, n, BATCH):
             rows = slice(start, min(start + BATCH, n))
-            part = np.arange(rows.start, rows.stop, dtype=np.int32)
-            scores = self.dense_scores(parameters, part, None if self.times is None else self.times[rows])
-            hits = select_dense(scores, items, floors[: part.size], self.seen.part(rows), MAX_ITEMS)
-            own = self.truth.part(rows)
-            owner = np.repeat(np.arange(part.size), np.diff(hits.indptr))
-            relevant = np.zeros((part.size, self.n_items), np.bool_)
-            relevant[np.repeat(np.arange(part.size), np.diff(own.indptr)), own.items] = True
-            n_relevant = np.diff(own.indptr).astype(np.int32)
+            batch = np.arange(rows.start, rows.stop, dtype=np.int32)
+            scores = self.dense_scores(parameters, batch, None if self.times is None else self.times[rows])
+            hits = select_dense(scores, items, floors[: batch.size], self.seen.part(rows), MAX_ITEMS)
+            truth = self.truth.part(rows)
+            owner = np.repeat(np.arange(batch.size), np.diff(hits.indptr))
+            relevant = np.zeros((batch.size, self.n_items), np.bool_)
+            relevant[np.repeat(np.arange(batch.size), np.diff(truth.indptr)), truth.items] = True
+            n_relevant = np.diff(truth.indptr).astype(np.int32)
             totals += f1_at_n(hits.indptr, relevant[owner, hits.items], n_relevant, MAX_ITEMS)
         return float(totals.max() / n)
-
-
-def sample_users(valid: Interactions, history: Interactions, seed: int) -> tuple[Ints, Longs | None]:
-    """(users, prediction times): at most MAX_USERS users of the validation data, ordered by time."""
-    if valid.users != history.users or valid.items != history.items:
-        raise DataError(
-            "validation data must share its id tables with the training data; take both from one split."
-        )
-    users = valid.active_users
-    if not users.size:
-        raise DataError("validation data must hold at least one interaction, got none; omit valid.")
-    users = draw_users(users, seed)
-    if valid.time is None:
-        return users, None
-    times = valid.time[valid.indptr[users]]
-    order = np.argsort(times, kind="stable")
-    return users[order], times[order]
 
 
 def draw_users(users: Ints, seed: int) -> Ints:
@@ -145,24 +447,31 @@ def draw_users(users: Ints, seed: int) -> Ints:
 
 
 def build_evaluator(
-    valid: Interactions,
-    history: Interactions,
+    users: Ints,  # users with held-out rows
+    held_rows: Callable[[Ints], Interactions],  # the held-out rows of some users
+    other_rows: Callable[[Ints], Interactions],  # their other rows
+    has_repeats: bool,
     dense_scores: Callable[[Interactions], DenseScores],
     seed: int,
-    trained: Bools | None = None,  # (n_users,)
+    trained_users: Callable[[Interactions], Bools] | None = None,
 ) -> Evaluator:
-    """The evaluator; `dense_scores` gets the histories of the sampled users.
+    """The evaluator of a sample of users, ordered by time; `dense_scores` gets their histories.
 
-    Users that are not `trained` are scored with the mean parameters of the sample.
-
-    Seen items are left out unless users repeat items in the data.
+    Users that are not trained are scored with the mean parameters of the sample. Seen items are left out
+    unless users repeat items in the data.
     """
-    users, times = sample_users(valid, history, seed)
-    own = History.of(history).rows_of(users)
-    truth = ItemSets(*valid.item_sets).take(users)
-    seen = no_sets(users.size) if history.has_repeats else ItemSets(*own.item_sets)
-    has_pairs = np.ones(users.size, np.bool_) if trained is None else trained[users]
-    return Evaluator(users, times, truth, seen, has_pairs, dense_scores(own), history.n_items)
+    users = draw_users(users, seed)
+    held, times = held_rows(users), None
+    if held.time is not None:
+        times = held.time[held.indptr[:-1]]
+        order = np.argsort(times, kind="stable")
+        users, times = users[order], times[order]
+        held = held_rows(users)
+    history = other_rows(users)
+    seen = no_sets(users.size) if has_repeats else ItemSets(*history.item_sets)
+    trained = np.ones(users.size, np.bool_) if trained_users is None else trained_users(history)
+    truth = ItemSets(*held.item_sets)
+    return Evaluator(users, times, truth, seen, trained, dense_scores(history), history.n_items)
 
 
 CHECKPOINT_SECONDS = 5.0
@@ -223,18 +532,9 @@ def train(trainer: Trainer, lr: float, options: TrainingOptions) -> TrainingStat
             rate = trainer.n_rows / (time.perf_counter() - began)
             _record_epoch(state, loss, trainer, options)
             if options.progress:
-                score = state.scores[-1] if state.scores else None
-                options.progress(
-                    Progress(
-                        state.epoch,
-                        options.n_epochs,
-                        state.losses[-1],
-                        score,
-                        rate,
-                        trainer.slow_worker,
-                        lr * state.step_size.factor,
-                    )
-                )
+                score, step = state.scores[-1] if state.scores else None, lr * state.step_size.factor
+                epochs = state.epoch, options.n_epochs
+                options.progress(Progress(*epochs, loss, score, rate, trainer.slow_worker, step))
             done = state.epoch == options.n_epochs or state.stopped != "n_epochs"
             if options.checkpoint and (done or time.monotonic() - last_write > CHECKPOINT_SECONDS):
                 _save_checkpoint(state, trainer, options)
@@ -311,16 +611,18 @@ def _load_checkpoint(options: TrainingOptions, trainer: Trainer) -> TrainingStat
     check_replaceable(options.checkpoint)
     if not options.checkpoint.exists():
         return None
-    parts = load_artifact(options.checkpoint, "checkpoint")
-    known, expected = parts.params, options.identity
-    if known != expected:
-        changed = sorted(name for name in expected if name not in known or known[name] != expected[name])
+    saved = load_artifact(options.checkpoint, "checkpoint")
+    identity, expected = saved.params, options.identity
+    if identity != expected:
+        changed = sorted(
+            name for name in expected if name not in identity or identity[name] != expected[name]
+        )
         raise ConfigError(
             f"the checkpoint {options.checkpoint} belongs to another run ({', '.join(changed)} differ); "
             "pass the same parameters and data, or another checkpoint path."
         )
     try:
-        state, theta, best = _restore_state(parts, options.shapes)
+        state, theta, best = _restore_state(saved, options.shapes)
     except FILE_ERRORS as error:
         raise describe_error(options.checkpoint, error) from None
     if state.epoch > options.n_epochs:
@@ -333,13 +635,11 @@ def _load_checkpoint(options: TrainingOptions, trainer: Trainer) -> TrainingStat
 
 
 def _restore_state(
-    parts: Artifact, shapes: Mapping[str, tuple[int, ...]]
+    saved: Artifact, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[TrainingState, Parameters, Parameters | None]:
     """(state, parameters, best parameters) of a checkpoint."""
-    losses = list(check_floats(parts.notes, "losses"))
-    # checkpoints of earlier versions have neither
-    notes = {"halvings": 0, "start_loss": max(losses, default=0.0)} | parts.notes
-    start_loss = check_float_value(notes, "start_loss")
+    losses = list(check_floats(saved.notes, "losses"))
+    notes, start_loss = saved.notes, check_float_value(saved.notes, "start_loss")
     best_epoch = check_whole_value(notes, "best_epoch", 0, MAX_WHOLE)
     state = TrainingState(
         check_whole_value(notes, "epoch", best_epoch, MAX_WHOLE),
@@ -351,5 +651,5 @@ def _restore_state(
             check_whole_value(notes, "halvings", 0, MAX_HALVINGS), start_loss, min([start_loss, *losses])
         ),
     )
-    best = freeze(load_parameters(parts.arrays, shapes, "best.")) if best_epoch else None
-    return state, load_parameters(parts.arrays, shapes, "theta."), best
+    best = freeze(load_parameters(saved.arrays, shapes, "best.")) if best_epoch else None
+    return state, load_parameters(saved.arrays, shapes, "theta."), best
