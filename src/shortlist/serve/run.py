@@ -26,10 +26,10 @@ LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # not every system connects to
 LOOK_SECONDS = 0.2  # between two looks whether the model is loaded
 
 
-def serve(config: ServeConfig, announce: Callable[[], None] = lambda: None) -> None:
+def run_service(config: ServeConfig, announce: Callable[[str], None] = lambda _: None) -> None:
     """Check the settings, then serve until a signal stops the process.
 
-    `announce` is called once, when the model is loaded and the service answers.
+    `announce` is called once, with the name of the model, when it is loaded and the service answers.
     """
     read_header(config.model_path)
     if config.token_file:
@@ -47,7 +47,7 @@ def serve(config: ServeConfig, announce: Callable[[], None] = lambda: None) -> N
 
 def _run(config: ServeConfig) -> None:
     uvicorn.run(
-        "shortlist.serve.run:build",
+        "shortlist.serve.run:build_app",
         factory=True,
         host=config.host,
         port=config.port,
@@ -67,14 +67,15 @@ def _run(config: ServeConfig) -> None:
 
 
 @contextmanager
-def _when_ready(config: ServeConfig, announce: Callable[[], None]) -> Iterator[None]:
+def _when_ready(config: ServeConfig, announce: Callable[[str], None]) -> Iterator[None]:
     """Call `announce` from another thread as soon as a worker answers, unless the service ends before."""
     ended = threading.Event()
 
     def wait() -> None:
         while not ended.wait(LOOK_SECONDS):
-            if is_ready(LOOPBACK.get(config.host, config.host), config.port):
-                announce()
+            name = served_model(LOOPBACK.get(config.host, config.host), config.port)
+            if name is not None:
+                announce(name)
                 return
 
     thread = threading.Thread(target=wait, name="ready", daemon=True)
@@ -86,19 +87,20 @@ def _when_ready(config: ServeConfig, announce: Callable[[], None]) -> Iterator[N
         thread.join(timeout=1)
 
 
-def is_ready(host: str, port: int) -> bool:
-    """Whether the service at this address can answer requests for lists."""
+def served_model(host: str, port: int) -> str | None:
+    """The model that the service at this address answers with; None while it is not ready."""
     connection = http.client.HTTPConnection(host, port, timeout=30)
     try:
         connection.request("GET", "/ready")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
+        answer = connection.getresponse()
+        return str(json.loads(answer.read())["model"]) if answer.status == 200 else None
+    except (OSError, ValueError, KeyError, http.client.HTTPException):
+        return None
     finally:
         connection.close()
 
 
-def build() -> Any:
+def build_app() -> Any:
     """The application of a worker process, from the settings of its parent."""
     from shortlist.serve.app import create_app
     from shortlist.serve.service import Service
