@@ -48,6 +48,7 @@ def requests_of(live):
     yield "POST", "/v1/events", "/v1/events", {"events": [{"user_id": "u1", "item_id": "i1"}, {}]}
     yield "GET", "/v1/users", "/v1/users", None
     yield "GET", "/v1/users/{user_id}", "/v1/users/u1", None
+    yield "DELETE", "/v1/users/{user_id}", "/v1/users/u7", None
     yield "GET", "/v1/model", "/v1/model", None
     yield "GET", "/v1/status", "/v1/status", None
     yield "GET", "/v1/tradeoff", "/v1/tradeoff", None

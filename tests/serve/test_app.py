@@ -282,6 +282,7 @@ class TestAccess:
         ("POST", "/v1/events", {"events": []}, "events"),
         ("GET", "/v1/users", None, "read"),
         ("GET", "/v1/users/u1", None, "read"),
+        ("DELETE", "/v1/users/u1", None, "admin"),
         ("GET", "/v1/items/i1/similar", None, "read"),
         ("GET", "/v1/model", None, "read"),
         ("POST", "/v1/model", {"name": "none"}, "admin"),

@@ -24,10 +24,10 @@ from shortlist.errors import DataWarning, ShortlistError, UnknownIdError
 from shortlist.serve import schemas
 from shortlist.serve.cut import cut_lists, cutoff_with_coverage, fit_cutoff
 from shortlist.serve.deployment import ServedModel, cutoff_bytes
-from shortlist.serve.events import check_id, new_items, parse_events
+from shortlist.serve.events import new_items, parse_events
 from shortlist.serve.gate import Gate, answer_error, needs
 from shortlist.serve.lists import check_count
-from shortlist.serve.schemas import RequestError, invalid_body
+from shortlist.serve.schemas import RequestError, check_id, invalid_body
 from shortlist.serve.service import Service
 from shortlist.types import Longs
 
@@ -105,6 +105,15 @@ async def users(service: Shared) -> Any:
 async def user(user_id: str, service: Shared) -> Any:
     """Return what the model knows about a user."""
     return await asyncio.to_thread(_describe_user, service.deployment.served, user_id)
+
+
+@router.delete("/v1/users/{user_id:path}", response_model=schemas.ErasureAnswer, dependencies=ADMIN)
+async def forget(user_id: str, service: Shared) -> Any:
+    """Erase a user: events, logged lists and what is served; model files follow with the next refit."""
+    wanted = check_id(user_id, service.deployment.served.model.users_, "user_id")
+    erased = await asyncio.to_thread(service.store.forget_user, str(wanted))
+    await asyncio.to_thread(service.deployment.follow)
+    return {"n_events": erased.n_events, "n_lists": erased.n_lists}
 
 
 @router.get("/v1/items/{item_id:path}/similar", response_model=schemas.SimilarAnswer, dependencies=READ)

@@ -1,6 +1,7 @@
 """The outermost layer of the service: request ids, tokens, limits, security headers, errors and logs."""
 
 import asyncio
+import errno
 import secrets
 import time
 from collections import deque
@@ -167,6 +168,8 @@ def answer_error(error: BaseException) -> tuple[int, bytes]:
         return 409, error_body("model_refused", rule, hint)
     if isinstance(error, (DataError, ConfigError, InfeasibleError)):
         return 422, error_body("invalid_request", rule, hint)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return 507, error_body("disk_full", "a disk of the service is full", "free space and repeat it")
     if isinstance(error, TimeoutError):
         return 503, error_body("timeout", "the request took too long", "ask for fewer users or try again")
     return 500, error_body("internal_error", "the service failed", "see the log under the request id")

@@ -19,8 +19,7 @@ from shortlist.recommend.request import CutoffChoice, Exploration
 from shortlist.serve.clock import now
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import ServedModel
-from shortlist.serve.events import parse_ids
-from shortlist.serve.schemas import ExplorationBody, RecommendBody, RequestError
+from shortlist.serve.schemas import ExplorationBody, RecommendBody, RequestError, parse_ids
 from shortlist.serve.store import ListRow
 
 SMALL_USERS = 4

@@ -134,6 +134,7 @@ class Metrics:
         with self._lock:
             if minute < self._open_minute - KEPT_MINUTES:
                 self._open_minute = minute  # the clock was set back
+                self._minutes = {at: kept for at, kept in self._minutes.items() if at <= minute}
             minute = max(minute, self._open_minute)  # what is stored for earlier ones is complete
             if minute not in self._minutes:
                 self._minutes[minute] = Counts()

@@ -1,4 +1,4 @@
-"""The bodies of requests and answers; they are also the schema in /docs."""
+"""The bodies of requests and answers, which are also the schema in /docs, and how they are checked."""
 
 import difflib
 import typing
@@ -24,7 +24,8 @@ from pydantic import (
 
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.boundary import Boundary
-from shortlist.errors import ShortlistError
+from shortlist.data.ids import IdMap
+from shortlist.errors import DataError, ShortlistError
 from shortlist.recommend.request import EXTRA_ITEMS
 
 MAX_WEIGHT = 1e6  # of an event; far below what float32 sums can hold
@@ -377,6 +378,13 @@ class UserAnswer(Answer):
     events: list[UserEvent]
 
 
+class ErasureAnswer(Answer):
+    """What was deleted; models forget the user at once, and their files with the next refit."""
+
+    n_events: int
+    n_lists: int = Field(description="Logged lists.")
+
+
 class ExampleUser(Answer):
     """A user and the length of the list when the model was loaded."""
 
@@ -552,3 +560,42 @@ def _example(place: Place, model: type[BaseModel] | None) -> str:
     if field is None or not field.examples:
         return "see /docs"
     return f"for example {orjson.dumps({str(place[0]): field.examples[0]}).decode()}"
+
+
+MAX_ID = 256  # characters
+
+
+def check_id(value: Any, ids: IdMap, name: str) -> Any:
+    """The id in the type of the model.
+
+    A model with integer ids also accepts an integer that is written as a text, because it can mean only one
+    id. A model with text ids accepts no integer, because 7 may mean "7" or "007".
+    """
+    kind = type(value)
+    if ids.kind == "integer":
+        if kind is str and len(value) <= 20 and _is_plain_integer(value):
+            value = int(value)
+        if type(value) is int and -(2**63) <= value < 2**63:
+            return value
+        raise DataError(f"{name} must be an integer, as in the model, got {_shown(value)}; check the id.")
+    if kind is str and 0 < len(value) <= MAX_ID and (value.isprintable() or value in ids):
+        return value
+    raise DataError(
+        f"{name} must be a text of 1 to {MAX_ID} printable characters, as in the model, got {_shown(value)}; "
+        "check the id."
+    )
+
+
+def parse_ids(values: Iterable[Any], ids: IdMap, name: str) -> list[Any]:
+    """Several ids in the type of the model."""
+    return [check_id(value, ids, name) for value in values]
+
+
+def _is_plain_integer(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdecimal() and (digits == "0" or digits[0] != "0") and text != "-0"
+
+
+def _shown(value: Any) -> str:
+    text = ascii(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -283,7 +283,10 @@ class EventStore:
             n_lists = connection.execute(sa.delete(lists).where(lists.c.user_id == user_id)).rowcount
             values = {"user_id": user_id, "events_until": last, "forgotten": now()}
             key = connection.execute(sa.insert(forgotten).values(values)).inserted_primary_key
-            return ForgottenUser(int(key[0]) if key is not None else 0, user_id, last, n_events, n_lists)
+        with suppress(StoreError), self._read() as connection:
+            if self.is_sqlite:  # the log of SQLite still has the deleted pages
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        return ForgottenUser(int(key[0]) if key is not None else 0, user_id, last, n_events, n_lists)
 
     def forgotten_after(self, number: int) -> list[ForgottenUser]:
         """Users who were forgotten later, in order."""
