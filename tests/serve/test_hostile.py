@@ -499,6 +499,21 @@ class TestSecrets:
         path.write_text("half a line")  # the earlier tokens stay, and the page says so
         assert guarded.get("/v1/model", headers=admin).status_code == 403
 
+    def test_a_signal_to_reload_reads_the_tokens_again(self, folder, tokens):
+        import signal
+
+        from tests.serve.server import Server
+
+        server = Server(folder, token_file=folder / "tokens", token=tokens["read"])
+        try:
+            assert server.call("/v1/model")[0] == 200
+            (folder / "tokens").write_text("")
+            server.process.send_signal(signal.SIGHUP)
+            wait_for(lambda: server.call("/v1/model")[0] == 401)
+            assert server.call("/health")[0] == 200
+        finally:
+            server.kill()
+
     def test_the_event_database_is_private(self, client, folder):
         mode = stat.S_IMODE((folder / "shop.events.sqlite").stat().st_mode)
         assert mode == 0o600

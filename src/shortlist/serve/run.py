@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from shortlist.core.serialization import read_header
 from shortlist.errors import ConfigError
@@ -80,7 +80,8 @@ class LimitedProtocol(HttpToolsProtocol):
     @property
     def is_idle(self) -> bool:
         """Whether no request is being answered."""
-        return self.cycle is None or self.cycle.response_complete
+        cycle: RequestResponseCycle | None = self.cycle  # none before the first request
+        return cycle is None or cycle.response_complete
 
     def data_received(self, data: bytes) -> None:
         """Pass data on, unless the headers are too long."""

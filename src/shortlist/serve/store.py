@@ -445,6 +445,20 @@ class EventStore:
             return connection.scalar(sa.select(settings.c.value).where(settings.c.name == name))
 
 
+def erase_user(database: str, user_id: str) -> ForgottenUser:
+    """Delete the events and logged lists of a user; services on this store follow within a second.
+
+    `database` is the address in `ServeConfig.database`. What the model files know of the user goes with the
+    next refit.
+    """
+    store = EventStore(database)
+    try:
+        store.create()
+        return store.forget_user(user_id)
+    finally:
+        store.close()
+
+
 def _slices(values: Sequence[str]) -> Iterator[Sequence[str]]:
     """Slices that fit into one query; SQLite limits the number of variables."""
     return (values[first : first + 500] for first in range(0, len(values), 500))
