@@ -125,7 +125,7 @@ class Deployment:
         self.activate(name, "the earlier models cannot be loaded")
 
     def model_names(self) -> list[str]:
-        """Models in the folder, newest first; a name that is not UTF-8 cannot be asked for."""
+        """Models in the folder, newest first; names that are not UTF-8 are left out."""
         paths = [path for path in self._folder.glob(f"*{SUFFIX}") if path.is_file() and _is_text(path.name)]
         paths.sort(key=lambda path: (-path.stat().st_mtime, path.name))
         return [path.name.removesuffix(SUFFIX) for path in paths]
@@ -260,7 +260,7 @@ def _without_erased(rows: list[Any], erased: Sequence[ForgottenUser]) -> list[An
 
 
 def rename_users(model: Recommender, user_ids: Iterable[str], *, drop_rows: bool = False) -> Recommender:
-    """A model in which these users have random ids, so that nobody can ask for them; the given one stays.
+    """A model in which these users have random ids, which no request can name; the given one stays.
 
     What was learned is shared with the given model. With `drop_rows`, the history has no rows of them either.
     """

@@ -79,10 +79,10 @@ def _parse_event(event: EventBody, model: Recommender, form: "EventForm", receiv
 def _parse_time(text: str, received: float) -> int:
     """Microseconds since 1970; a time without zone is UTC."""
     try:
-        moment = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
         raise DataError("time must be ISO 8601, such as 2026-05-01T12:30:00Z; correct it.") from None
-    aware = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    aware = parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed
     try:
         micros = round(aware.timestamp() * MICROSECONDS)
     except (OverflowError, ValueError):
