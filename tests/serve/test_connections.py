@@ -70,7 +70,14 @@ def is_closed(client):
 
 
 def is_answered(client):
-    return b"200 OK" in client.recv(1000)
+    """Whether the whole answer arrives."""
+    received = b""
+    while not received.endswith(b"ok"):
+        more = client.recv(1000)
+        if not more:
+            return False
+        received += more
+    return b"200 OK" in received
 
 
 @pytest.mark.parametrize(

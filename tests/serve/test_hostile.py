@@ -387,6 +387,12 @@ class TestModels:
             wait_for(lambda: client.get("/ready").json()["model"] == "late")
             assert check_of(client, "Model")["state"] == "ok"
 
+    @pytest.mark.parametrize("activation", [2**63, 10**400, 2**63 - 1])
+    def test_activations_out_of_range(self, guarded, activation):
+        body = {"name": "shop", "activation": activation}
+        answer = guarded.post("/v1/model", json=body, headers=guarded.bearer("admin"))
+        assert answer.status_code == (404 if activation < 2**63 else 422)
+
     def test_names_that_are_not_utf8_are_left_out(self, guarded, folder):
         try:
             (folder / os.fsdecode(b"caf\xe9.shortlist")).write_bytes(b"x")

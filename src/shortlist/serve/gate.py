@@ -28,7 +28,7 @@ from shortlist.errors import (
 from shortlist.serve.clock import write_log
 from shortlist.serve.config import ServeConfig, is_loopback
 from shortlist.serve.schemas import RequestError
-from shortlist.serve.store import StoreError, StoreFullError
+from shortlist.serve.store import RowError, StoreError, StoreFullError
 from shortlist.serve.tokens import TokenFile, find_token
 
 OPEN = "open"  # the scope of routes that need no token
@@ -160,6 +160,8 @@ def answer_error(error: BaseException) -> tuple[int, bytes]:
     rule, _, hint = str(error).rpartition("; ") if "; " in str(error) else (str(error), "", "see /docs")
     if isinstance(error, StoreFullError):
         return 507, error_body("store_full", rule, hint)
+    if isinstance(error, RowError):
+        return 422, error_body("invalid_request", rule, hint)
     if isinstance(error, StoreError):
         return 503, error_body("store_unavailable", rule, hint)
     if isinstance(error, UnknownIdError):

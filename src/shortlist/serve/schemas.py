@@ -303,7 +303,7 @@ class ModelBody(Body):
 
     name: Name = Field(description="A name from GET /v1/model.")
     cutoff: StrictStr | None = Field(None, max_length=200, description="A `cutoff_id`; default: its own.")
-    activation: Annotated[StrictInt, Field(ge=1)] | None = Field(
+    activation: Annotated[StrictInt, Field(ge=1, le=2**63 - 1)] | None = Field(
         None, description="Go back to this activation of the model, with the cutoff it had then."
     )
 

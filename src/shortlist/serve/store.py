@@ -220,27 +220,16 @@ class EventStore:
 
     @contextmanager
     def _begin(self) -> Iterator[sa.Connection]:
-        """A transaction; errors of the database carry no address and no data."""
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except sa.exc.DBAPIError as error:
-            raise _store_error(error) from None
-        except sa.exc.TimeoutError:
-            raise StoreError("the event store is busy; repeat the request in a few seconds.") from None
-        except (UnicodeError, OverflowError) as error:  # of the driver
-            raise RowError(f"the event store refuses a value ({type(error).__name__}); change it.") from None
+        """A transaction."""
+        with _plain_errors(), self._engine.begin() as connection:
+            yield connection
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
         """A connection without a transaction of its own, so that readers never wait for a writer."""
-        try:
-            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                yield connection
-        except sa.exc.DBAPIError as error:
-            raise _store_error(error) from None
-        except sa.exc.TimeoutError:
-            raise StoreError("the event store is busy; repeat the request in a few seconds.") from None
+        options = {"isolation_level": "AUTOCOMMIT"}
+        with _plain_errors(), self._engine.connect().execution_options(**options) as connection:
+            yield connection
 
     # ------------------------------------------------------------------ events
     def add_events(self, batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[int]:
@@ -478,6 +467,19 @@ def _begin_immediately(connection: sa.Connection) -> None:
     """Take the write lock first, so that a transaction waits for others instead of failing midway."""
     if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Errors of the database, without address, query and data."""
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        raise _store_error(error) from None
+    except sa.exc.TimeoutError:
+        raise StoreError("the event store is busy; repeat the request in a few seconds.") from None
+    except (UnicodeError, OverflowError) as error:  # of the driver
+        raise RowError(f"the event store refuses a value ({type(error).__name__}); change it.") from None
 
 
 def _store_error(error: sa.exc.DBAPIError) -> StoreError:
