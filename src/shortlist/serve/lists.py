@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -42,21 +42,16 @@ class ListJob:
     log_share: float  # of the lists that are logged
     max_length: int | None = None  # where the limit of the service ends a list that nothing else limits
 
-    @property
-    def n_lists(self) -> int:
-        """The number of lists."""
-        return len(self.options["history"] if self.users is None else self.users)
+    n_lists: int = field(init=False)
+    is_mergeable: bool = field(init=False)  # whether it can be computed together with other requests
+    is_small: bool = field(init=False)  # whether it asks for little, as most requests do
 
-    @property
-    def is_mergeable(self) -> bool:
-        """Whether the lists can be computed together with those of other requests."""
-        is_plain = all(self.options[name] is None for name in ("history", "candidates", "exclude"))
-        return is_plain and not self.explain
-
-    @property
-    def is_small(self) -> bool:
-        """Whether it asks for little, as most requests do."""
-        return self.is_mergeable and self.n_lists <= SMALL_USERS and not self.withheld
+    def __post_init__(self) -> None:
+        options = self.options
+        self.n_lists = len(options["history"] if self.users is None else self.users)
+        is_plain = options["history"] is None and options["candidates"] is None and options["exclude"] is None
+        self.is_mergeable = is_plain and not self.explain
+        self.is_small = self.is_mergeable and self.n_lists <= SMALL_USERS and not self.withheld
 
     @property
     def work(self) -> int:
@@ -67,8 +62,8 @@ class ListJob:
     @property
     def group(self) -> tuple[Any, ...]:
         """Requests with equal options can be computed together."""
-        options = [id(value) if name == "cutoff" else value for name, value in self.options.items()]
-        return (id(self.served), self.withheld, self.max_length, *options)
+        options = self.options | {"cutoff": id(self.options["cutoff"])}
+        return (id(self.served), self.withheld, self.max_length, *options.values())
 
 
 def _shortest(*limits: int | None) -> int | None:
