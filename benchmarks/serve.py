@@ -95,9 +95,9 @@ def serve_implicit(port: int, folder: Path) -> None:
 def serve_model(name: str, port: int, folder: Path) -> None:
     """The service with one of our models."""
     from shortlist.serve.config import ServeConfig
-    from shortlist.serve.run import serve
+    from shortlist.serve.run import run_service
 
-    serve(ServeConfig(model=str(folder / f"{name.split(',')[0]}.shortlist"), port=port))
+    run_service(ServeConfig(model=str(folder / f"{name.split(',')[0]}.shortlist"), port=port))
 
 
 def prepare(folder: Path, dataset: str) -> list[str]:

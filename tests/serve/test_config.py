@@ -4,7 +4,7 @@ import pytest
 
 from shortlist.errors import ConfigError
 from shortlist.serve.config import ServeConfig, load_config, parse_refit_time
-from shortlist.serve.events import check_id
+from shortlist.serve.schemas import check_id
 from shortlist.serve.service import next_time
 from shortlist.serve.tokens import create_token, find_token, read_tokens
 

@@ -29,7 +29,7 @@ def served(folder, store):
 
 def log(store, list_id, user, made, items, probabilities=None, model="shop"):
     texts = (json.dumps(items), None if probabilities is None else json.dumps(probabilities))
-    store.add_lists([ListRow(list_id, user, model, "ExpectedF1", made, *texts, "utility", 1.0)])
+    store.add_lists([ListRow(list_id, user, model, "ExpectedF1", made, *texts, None, "utility", 1.0)])
 
 
 def send(store, user, items, received, time=5):
@@ -92,13 +92,13 @@ def test_monitor_follows_the_outcomes_and_survives_a_restart(store, served):
     for number in range(40):
         log(store, f"l{number}", f"u{number}", NOW - 100, ["i1", "i2"], [0.9, 0.8])
         send(store, f"u{number}", ["i9"], NOW)  # nothing that was shown
-    assert Feedback(store).step(served, now=NOW + 10) is None  # not settled yet
+    assert Feedback(store).step(served, at=NOW + 10) is None  # not settled yet
     assert Feedback(store).monitors(served)["calibration"].mean is None
-    Feedback(store).step(served, now=NOW + 100)
+    Feedback(store).step(served, at=NOW + 100)
     monitor = Feedback(store).monitors(served)["calibration"]
     assert monitor.mean == pytest.approx(-0.85)
     assert monitor.status == "alarm"
-    Feedback(store).step(served, now=NOW + 200)  # nothing new
+    Feedback(store).step(served, at=NOW + 200)  # nothing new
     assert Feedback(store).monitors(served)["calibration"].to_dict() == monitor.to_dict()
 
 
@@ -107,7 +107,7 @@ def test_outcomes_are_kept_only_for_a_guarantee(store, served):
     for number in range(5):
         log(store, f"l{number}", f"u{number}", NOW - 100, ["i1"], [0.9])
         send(store, f"u{number}", ["i1"], NOW)
-    feedback.step(served, now=NOW + 100)
+    feedback.step(served, at=NOW + 100)
     assert feedback.monitors(served)["calibration"].mean is not None
     assert feedback._waiting == []
 
@@ -115,7 +115,7 @@ def test_outcomes_are_kept_only_for_a_guarantee(store, served):
 def test_lists_of_another_model_do_not_count(store, served):
     log(store, "a", "u1", NOW - 100, ["i1"], [0.9], model="earlier")
     send(store, "u1", ["i1"], NOW)
-    Feedback(store).step(served, now=NOW + 100)
+    Feedback(store).step(served, at=NOW + 100)
     assert Feedback(store).monitors(served)["calibration"].mean is None
 
 

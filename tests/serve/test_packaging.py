@@ -57,6 +57,14 @@ class TestUnit:
         for line in ("User=shortlist", "ProtectSystem=strict", "NoNewPrivileges=yes"):
             assert line in text.splitlines()
 
+    def test_the_unit_exposes_little(self):
+        if shutil.which("systemd-analyze") is None:
+            pytest.skip("no systemd-analyze here (Debian: apt-get install systemd)")
+        command = ["systemd-analyze", "security", "--offline=true", "--threshold=30"]
+        unit = str(PACKAGING / "shortlist.service")
+        found = subprocess.run([*command, unit], capture_output=True, text=True, timeout=60)
+        assert found.returncode == 0, found.stdout[-200:]
+
 
 class TestImage:
     def test_the_image_is_slim_not_root_and_has_a_health_check(self):

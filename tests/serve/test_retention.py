@@ -36,16 +36,24 @@ def store(request, tmp_path):
 
 
 def log(store, made):
-    store.add_lists([ListRow(f"l{one}", "u1", "shop", "N", one, "[]", None, "top_n", 1.0) for one in made])
+    store.add_lists(
+        [ListRow(f"l{one}", "u1", "shop", "N", one, "[]", None, None, "top_n", 1.0) for one in made]
+    )
 
 
 def test_a_turn_is_claimed_once(store):
-    assert [store.claim("work", turn) for turn in (5, 5, 4, 6, 6)] == [True, False, False, True, False]
-    assert store.claim("other work", 5)
+    assert [store.claim("work", turn, ahead=10) for turn in (5, 5, 4, 6, 6)] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
+    assert store.claim("other work", 5, ahead=10)
 
 
 def test_old_lists_and_counters_are_deleted_in_steps_and_events_stay(store, monkeypatch):
-    monkeypatch.setattr(retention, "LISTS_AT_ONCE", 2)
+    monkeypatch.setattr(retention, "DELETE_AT_ONCE", 2)
     days = [NOW - day * DAY_SECONDS for day in (100, 95, 91, 89, 1)]
     log(store, days)
     for made in days:
@@ -65,7 +73,7 @@ def test_old_lists_and_counters_are_deleted_in_steps_and_events_stay(store, monk
 def test_one_worker_of_all_deletes(store):
     log(store, [1.0])
     workers = [Retention(store, 90) for _ in range(3)]
-    assert [one.step(NOW) for one in workers] == [1, 0, 0]
+    assert [worker.step(NOW) for worker in workers] == [1, 0, 0]
 
 
 def test_the_service_applies_its_setting(folder):

@@ -66,34 +66,22 @@ def refit(
       shortlist refit shop.shortlist --db postgresql://shop@db/events
     """
     from shortlist.auto.fit import refit as fit_again
-    from shortlist.models.base import load_model
     from shortlist.serve.config import load_config
-    from shortlist.serve.deployment import (
-        SUFFIX,
-        cutoff_from_bytes,
-        file_checksum,
-        remove_old_models,
-        stored_events,
-    )
+    from shortlist.serve.deployment import SUFFIX, file_checksum, load_refit_data, remove_old_models
     from shortlist.serve.store import EventStore
 
     config = load_config({"model": str(model), "db": db, "keep_models": keep})
     store = EventStore(config.database)
     store.create()
-    active = next(iter(store.activations(1)), None)
-    folder = config.model_folder
-    name = config.model_path.name.removesuffix(SUFFIX) if active is None else active.model
-    old = load_model(folder / f"{name}{SUFFIX}")
-    if active is not None and active.cutoff is not None:
-        old.set_cutoff(cutoff_from_bytes(active.cutoff), old.selection_)
-    events, last = stored_events(store, old, 0 if active is None else active.events_until)
-    result = fit_again(old, events, progress=print_note)
+    folder, base = config.model_folder, config.model_path.name.removesuffix(SUFFIX)
+    data = load_refit_data(store, folder, base)
+    result = fit_again(data.model, data.events, progress=print_note)
     path = None
     if result.model is not None:
-        base = config.model_path.name.removesuffix(SUFFIX)
         path = folder / f"{base}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}{SUFFIX}"
         result.model.save(path)
-        store.add_activation(path.name.removesuffix(SUFFIX), file_checksum(path), last, "refit")
+        name, checksum = path.name.removesuffix(SUFFIX), file_checksum(path)
+        store.add_activation(name, checksum, data.last_event, "refit", forgotten_until=data.last_forgotten)
         remove_old_models(store, folder, base, config.keep_models)
     store.close()
     about = {

@@ -46,7 +46,7 @@ def serve(
     """
     try:
         from shortlist.serve.config import load_config
-        from shortlist.serve.run import serve as run
+        from shortlist.serve.run import run_service
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the service needs {error.name}, which is not installed; run pip install {error.name}."
@@ -74,14 +74,14 @@ def serve(
     check_port(settings.host, settings.port)
     address = f"http://{f'[{settings.host}]' if ':' in settings.host else settings.host}:{settings.port}/"
 
-    def announce() -> None:
-        print_note(f"shortlist serves {settings.model_path.name} at {address}")
+    def announce(name: str) -> None:
+        print_note(f"shortlist serves {name}.shortlist at {address}")
         print_note(f"events are stored in {redact_uri(settings.database).removeprefix('sqlite:///')}")
         if demo:
             print_note(f"open {address}#token={prepared.token}")
             start_traffic(prepared, settings.host, settings.port)
 
-    run(settings, announce)
+    run_service(settings, announce)
     print_note("stopped")
 
 

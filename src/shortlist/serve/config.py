@@ -12,6 +12,7 @@ from shortlist.errors import ConfigError
 
 PREFIX = "SHORTLIST_SERVE_"
 EVENTS_SUFFIX = ".events.sqlite"
+STARTS = ("activated", "given")
 KINDS = {int: "a whole number", float: "a number", str: "a text"}
 
 
@@ -20,6 +21,7 @@ class ServeConfig:
     """All settings of the service; a flag overrides the environment, which overrides the file."""
 
     model: str  # path of the model that is served first
+    start_with: str = "activated"  # or "given": which model to serve after a restart
     db: str = ""  # SQLAlchemy address of the event store; empty: a SQLite file beside the model
     host: str = "127.0.0.1"
     port: int = 8000
@@ -29,6 +31,8 @@ class ServeConfig:
     max_users: int = 1_000  # lists per request
     max_events: int = 10_000  # events per request
     max_candidates: int = 100_000  # item ids per request
+    max_items: int = 100_000  # users × items per list of one request
+    max_connections: int = 800  # open connections of a worker
     timeout: float = 10.0  # seconds until a request is given up
     log_share: float = 1.0  # share of lists that are logged
     keep_lists_days: int = 90  # until logged lists and counters are deleted; events are kept
@@ -45,6 +49,8 @@ class ServeConfig:
             "max_users": (1, 100_000),
             "max_events": (1, 1_000_000),
             "max_candidates": (1, 10_000_000),
+            "max_items": (1_000, 10_000_000),
+            "max_connections": (1, 1_000_000),
             "timeout": (0.1, 3_600),
             "log_share": (0, 1),
             "keep_lists_days": (8, 36_500),  # feedback looks back for a week
@@ -57,6 +63,10 @@ class ServeConfig:
                 raise ConfigError(
                     f"{name} must be between {low} and {high}, got {value}; change the setting."
                 )
+        if self.start_with not in STARTS:
+            raise ConfigError(
+                f"start_with must be {' or '.join(STARTS)}, got {self.start_with!r}; change the setting."
+            )
         if self.refit:
             parse_refit_time(self.refit)
         if not self.token_file and not is_loopback(self.host):
@@ -109,19 +119,19 @@ def load_config(
 ) -> ServeConfig:
     """Combine flags (None: not given), environment variables and the TOML file."""
     types = {field.name: type(field.default) for field in fields(ServeConfig)} | {"model": str}
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if file is not None:
-        found |= _checked(_read_file(file), types, str(file))
+        values |= _check_settings(_read_file(file), types, str(file))
     variables = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environment.items()
         if name.startswith(PREFIX)
     }
-    found |= _checked(variables, types, "the environment")
-    found |= {name: value for name, value in flags.items() if value is not None}
-    if not found.get("model"):
+    values |= _check_settings(variables, types, "the environment")
+    values |= {name: value for name, value in flags.items() if value is not None}
+    if not values.get("model"):
         raise ConfigError("the service needs a model file; pass `shortlist serve shop.shortlist`.")
-    return ServeConfig(**found)
+    return ServeConfig(**values)
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -133,21 +143,21 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"config file {path} is not valid TOML: {error}; correct it.") from None
 
 
-def _checked(given: Mapping[str, Any], types: Mapping[str, type], place: str) -> dict[str, Any]:
+def _check_settings(given: Mapping[str, Any], types: Mapping[str, type], place: str) -> dict[str, Any]:
     """The settings in their types; unknown names and other types are errors."""
-    found = {}
+    values = {}
     for name, value in given.items():
         if name not in types:
             raise ConfigError(
-                f"{place} has the unknown setting {name!r}; known are {', '.join(sorted(types))}."
+                f"{place} has the unknown setting {name!r}; settings are {', '.join(sorted(types))}."
             )
         kind = types[name]
         if isinstance(value, bool) or not isinstance(value, (str, kind, int)):
             raise ConfigError(f"{name} in {place} must be {KINDS[kind]}, got {value!r}; correct it.")
         try:
-            found[name] = kind(value)
+            values[name] = kind(value)
         except ValueError:
             raise ConfigError(
                 f"{name} in {place} must be {KINDS[kind]}, got {value!r}; correct it."
             ) from None
-    return found
+    return values

@@ -3,20 +3,31 @@
 import ctypes
 import gc
 import re
+import secrets
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
 
 from shortlist.core.serialization import read_header
 from shortlist.cutoff.base import Cutoff
+from shortlist.data.history import History
+from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
-from shortlist.serve.events import EventForm, build_events, warm_up, with_events
-from shortlist.serve.store import Activation, EventStore
+from shortlist.serve.clock import now, write_log
+from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events
+from shortlist.serve.store import Activation, EventStore, ForgottenUser, StoreError
 
 M_ARENA_MAX = -8  # of malloc.h
 ARENAS = 2
@@ -42,11 +53,12 @@ def release_memory() -> None:
 
 SUFFIX = ".shortlist"
 EVENTS_AT_ONCE = 50_000
+RETRY_SECONDS = 5.0  # until an activation that failed is tried again
 
 
 @dataclass(frozen=True)
-class Served:
-    """The model in service; replaced as a whole."""
+class ServedModel:
+    """The model in service, with the events that reached it; replaced as a whole."""
 
     number: int  # of the activation
     name: str
@@ -54,6 +66,8 @@ class Served:
     form: EventForm
     loaded: float
     cutoff_name: str
+    last_event: int  # number of the last event that it has observed
+    last_forgotten: int  # number of the last user who was erased from it
 
 
 class Deployment:
@@ -63,15 +77,15 @@ class Deployment:
         self._folder = folder
         self._store = store
         self._lock = threading.Lock()
-        self._served: Served | None = None
-        self._last_event = 0  # number of the last event that the model has observed
-        self._failed = 0  # number of an activation that could not be loaded
+        self._served: ServedModel | None = None
+        self._failed: tuple[int, float] = (0, 0.0)  # an activation that could not be loaded, when to retry
+        self._looked: float | None = None  # steady time of the last successful look into the store
         self.events_skipped = 0
-        self.last_look = 0.0  # time of the last successful look into the store
-        self.error: str | None = None
+        self.store_error: str | None = None
+        self.activation_error: str | None = None
 
     @property
-    def served(self) -> Served:
+    def served(self) -> ServedModel:
         """The model in service."""
         if self._served is None:
             raise DataError("no model is loaded yet; repeat the request in a few seconds.")
@@ -82,27 +96,39 @@ class Deployment:
         """Whether a model is in service."""
         return self._served is not None
 
-    def start(self, path: Path) -> None:
-        """Serve the latest activated model; activate the given file if it is new or has changed."""
+    @property
+    def seconds_since_look(self) -> float:
+        """How long ago the store was last read with success."""
+        return float("inf") if self._looked is None else time.monotonic() - self._looked
+
+    def start(self, path: Path, *, prefer_given: bool = False) -> None:
+        """Serve the latest activated model, or the given file if it is new, has changed or is preferred."""
         name, checksum = path.name.removesuffix(SUFFIX), file_checksum(path)
-        history = self._store.activations()
-        if not any((one.model, one.checksum) == (name, checksum) for one in history):
+        latest = self._store.activations(1)
+        is_latest = bool(latest) and (latest[0].model, latest[0].checksum) == (name, checksum)
+        if not self._store.activations(1, model=name, checksum=checksum) or (prefer_given and not is_latest):
             self.activate(name, "given at the start")
             return
-        for activation in history:  # newest first; a file may have been deleted meanwhile
+        tried = set()
+        for activation in self._store.activations(
+            1_000
+        ):  # newest first; a file may have been deleted meanwhile
+            if (key := (activation.model, activation.checksum, activation.cutoff)) in tried:
+                continue
+            tried.add(key)
             try:
-                self._swap(*self._prepare(activation))
-            except ShortlistError as error:
-                self.error = str(error)
+                self._served = self._prepare(activation)
+            except (ShortlistError, OSError) as error:
+                self.activation_error = self._describe(activation.model, error)
             else:
                 return
         self.activate(name, "the earlier models cannot be loaded")
 
     def model_names(self) -> list[str]:
-        """Models in the folder, newest first."""
-        found = [path for path in self._folder.glob(f"*{SUFFIX}") if path.is_file()]
-        found.sort(key=lambda path: (-path.stat().st_mtime, path.name))
-        return [path.name.removesuffix(SUFFIX) for path in found]
+        """Models in the folder, newest first; names that are not UTF-8 are left out."""
+        paths = [path for path in self._folder.glob(f"*{SUFFIX}") if path.is_file() and _is_text(path.name)]
+        paths.sort(key=lambda path: (-path.stat().st_mtime, path.name))
+        return [path.name.removesuffix(SUFFIX) for path in paths]
 
     def path_of(self, name: str) -> Path:
         """The file of a model in the folder; a name that is not listed there is never used as a path."""
@@ -110,24 +136,21 @@ class Deployment:
             raise DataError(f"there is no model named {name[:80]!r}; GET /v1/model lists the names.")
         return self._folder / f"{name}{SUFFIX}"
 
-    def activate(self, name: str, note: str, cutoff: Cutoff | None = None) -> Served:
+    def activate(self, name: str, note: str, cutoff: Cutoff | None = None) -> ServedModel:
         """Load and try a model, then serve it here and, through the store, in every worker."""
         path = self.path_of(name)
         with self._lock:
-            checksum = file_checksum(path)
-            until = next(
-                (
-                    one.events_until
-                    for one in self._store.activations()
-                    if (one.model, one.checksum) == (name, checksum)
-                ),
-                0,
-            )
-            content = None if cutoff is None else cutoff_bytes(cutoff)
-            trial = Activation(0, name, checksum, until, content, time.time(), note)
-            served, last = self._prepare(trial)
-            number = self._store.add_activation(name, checksum, until, note, content)
-            self._swap(replace(served, number=number), last)
+            try:
+                checksum = file_checksum(path)
+                earlier = next(iter(self._store.activations(1, model=name, checksum=checksum)), None)
+                until, gone = (0, 0) if earlier is None else (earlier.events_until, earlier.forgotten_until)
+                content = None if cutoff is None else cutoff_bytes(cutoff)
+                trial = Activation(0, name, checksum, until, content, gone, now(), note)
+                served = self._prepare(trial)
+            except (ModelFileError, OSError) as error:
+                raise ModelFileError(self._describe(name, error)) from None
+            number = self._store.add_activation(name, checksum, until, note, content, gone)
+            self._served, self.activation_error = replace(served, number=number), None
         del served
         release_memory()
         return self.served
@@ -137,22 +160,33 @@ class Deployment:
         with self._lock:
             latest = self._store.activations(1)
             current = -1 if self._served is None else self._served.number
-            if latest and latest[0].number not in (current, self._failed):
+            failed, retry = self._failed
+            is_due = bool(latest) and (latest[0].number != failed or time.monotonic() >= retry)
+            if latest and latest[0].number != current and is_due:
                 try:
-                    self._swap(*self._prepare(latest[0]))
+                    self._served = self._prepare(latest[0])
                     release_memory()
-                    self.error = None
-                except ShortlistError as error:  # the model in service stays
-                    self._failed = latest[0].number
-                    self.error = f"model {latest[0].model!r} could not be activated: {error}"
+                    self.activation_error = None
+                except StoreError:
+                    raise
+                except (ShortlistError, OSError) as error:  # the model in service stays
+                    self._failed = (latest[0].number, time.monotonic() + RETRY_SECONDS)
+                    self.activation_error = self._describe(latest[0].model, error)
             if self._served is not None:
-                self._swap(*self._observe(self._served, self._last_event))
-            self.last_look = time.time()
+                self._served = self._observe(self._served)
+            self._looked = time.monotonic()
 
-    def _swap(self, served: Served, last_event: int) -> None:
-        self._served, self._last_event = served, last_event
+    def _describe(self, name: str, error: BaseException) -> str:
+        """Why a model cannot be served, without paths."""
+        if isinstance(error, OSError):
+            reason = f"{error.strerror or type(error).__name__}; check the folder and the temporary folder."
+        else:
+            reason = str(error)
+        for folder in (self._folder, tempfile.gettempdir()):
+            reason = reason.replace(f"{folder}/", "").replace(str(folder), "the folder")
+        return f"model {name[:80]!r} could not be activated: {reason}"
 
-    def _prepare(self, activation: Activation) -> tuple[Served, int]:
+    def _prepare(self, activation: Activation) -> ServedModel:
         """Load a model, add the events that its file does not contain, and compute a few lists."""
         path = self.path_of(activation.model)
         if file_checksum(path) != activation.checksum:
@@ -165,51 +199,131 @@ class Deployment:
                 f"model {activation.model!r} has no cutoff and no boundary; save it with one, "
                 "for example with `shortlist fit`."
             )
-        served = Served(
+        served = ServedModel(
             number=activation.number,
             name=activation.model,
             model=model,
             form=EventForm.of(model.history_),
-            loaded=time.time(),
+            loaded=now(),
             cutoff_name="boundary" if model.cutoff_ is None else type(model.cutoff_).__name__,
+            last_event=activation.events_until,
+            last_forgotten=activation.forgotten_until,
         )
         warm_up(model, served.form)
-        return self._observe(served, activation.events_until)
+        return self._observe(served)
 
-    def _observe(self, served: Served, after: int) -> tuple[Served, int]:
-        """The model with all events after a number, and the number of the last one."""
-        while rows := self._store.events_after(after, EVENTS_AT_ONCE):
-            events, skipped = build_events(rows, served.form)
-            self.events_skipped += skipped
-            if events is not None:
-                served = replace(served, model=with_events(served.model, events))
-            after = int(rows[-1].seq)
+    def _observe(self, served: ServedModel) -> ServedModel:
+        """The model with all later events, and without the users who were erased since."""
+        while True:
+            rows = self._store.events_after(served.last_event, EVENTS_AT_ONCE)
+            erased = self._store.forgotten_after(served.last_forgotten)  # after the events: see `forgotten`
+            if erased:
+                model = rename_users(served.model, [user.user_id for user in erased])
+                served = replace(served, model=model, last_forgotten=erased[-1].number)
+            if rows:
+                model = self._add_events(served, _without_erased(rows, erased))
+                served = replace(served, model=model, last_event=int(rows[-1].seq))
             if len(rows) < EVENTS_AT_ONCE:
-                break
-        return served, after
+                return served
+
+    def _add_events(self, served: ServedModel, rows: list[Any]) -> Recommender:
+        """The model with these events; one that cannot be used is set aside and counted."""
+        try:
+            events, skipped = build_events(rows, served.form)
+            model = served.model if events is None else with_events(served.model, events)
+        except StoreError:
+            raise
+        except Exception as error:
+            if len(rows) == 1:
+                write_log({"level": "error", "task": "observe", "problem": type(error).__name__})
+                self.events_skipped += 1
+                return served.model
+            half = len(rows) // 2
+            served = replace(served, model=self._add_events(served, rows[:half]))
+            return self._add_events(served, rows[half:])
+        self.events_skipped += skipped
+        return model
 
 
-def stored_events(store: EventStore, model: Recommender, after: int) -> tuple[Interactions | None, int]:
-    """All events after a number, and the number of the last one."""
-    parts, last, form = [], after, EventForm.of(model.history_)
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _without_erased(rows: list[Any], erased: Sequence[ForgottenUser]) -> list[Any]:
+    """The events without those that were deleted while they were read."""
+    last = {user.user_id: user.events_until for user in erased}
+    return [row for row in rows if row.seq > last.get(row.user_id, 0)] if last else rows
+
+
+def rename_users(model: Recommender, user_ids: Iterable[str], *, drop_rows: bool = False) -> Recommender:
+    """A model in which these users have random ids, which no request can name; the given one stays.
+
+    What was learned is shared with the given model. With `drop_rows`, the history has no rows of them either.
+    """
+    state = model._fitted_state()
+    history, ids = state.history, id_column(user_ids, state.history.users)
+    places = np.unique(history.users.lookup(ids.drop_nulls()))
+    places = places[places >= 0]
+    if not places.size:
+        return model
+    values = history.users.values.to_list()
+    for place in places.tolist():
+        values[place] = (
+            -(2**62) - secrets.randbelow(2**62)
+            if history.users.kind == "integer"
+            else f"erased-{secrets.token_hex(16)}"
+        )
+    users = IdMap(pl.Series(values, dtype=history.users.values.dtype))
+    base = replace(history.base, users=IdMap(users.values.head(history.base.n_users)))
+    history = replace(history, base=base, users=users)
+    if drop_rows:
+        merged = history.merged
+        history = History.of(merged.where(~np.isin(merged.user, places)))
+    changed = copy(model)
+    changed._state = replace(state, history=history)
+    return changed
+
+
+class RefitData(NamedTuple):
+    """What a refit starts from."""
+
+    model: Recommender  # in service, without the users who were erased
+    events: Interactions | None  # that its file does not contain
+    last_event: int
+    last_forgotten: int
+
+
+def load_refit_data(store: EventStore, folder: Path, name: str) -> RefitData:
+    """The model in service, or the given one before any was activated, and the events since."""
+    active = next(iter(store.activations(1)), None)
+    model = load_model(folder / f"{name if active is None else active.model}{SUFFIX}")
+    if active is not None and active.cutoff is not None:
+        model.set_cutoff(cutoff_from_bytes(active.cutoff), model.selection_)
+    form = EventForm.of(model.history_)
+    batches, last = [], 0 if active is None else active.events_until
     while rows := store.events_after(last, EVENTS_AT_ONCE):
         events, _ = build_events(rows, form)
-        parts += [] if events is None else [events]
+        batches += [] if events is None else [events]
         last = int(rows[-1].seq)
-    if not parts:
-        return None, last
-    joined = parts[0]
-    for part in parts[1:]:
-        joined = joined.concat(part)
-    return joined, last
+    erased = store.forgotten_after(0 if active is None else active.forgotten_until)
+    gone = erased[-1].number if erased else 0 if active is None else active.forgotten_until
+    model = rename_users(model, [user.user_id for user in erased], drop_rows=True)
+    joined = batches[0] if batches else None
+    for events in batches[1:]:
+        joined = events if joined is None else joined.concat(events)
+    return RefitData(model, joined, last, gone)
 
 
 def remove_old_models(store: EventStore, folder: Path, base: str, keep: int) -> list[Path]:
     """Delete refitted models except the latest `keep`; the given model and the one in service stay."""
     pattern = re.compile(re.escape(base) + r"-\d{8}-\d{6}" + re.escape(SUFFIX))
-    found = sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
-    active = {one.model for one in store.activations(1)}
-    old = [path for path in found[:-keep] if path.name.removesuffix(SUFFIX) not in active]
+    refits = sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
+    active = {activation.model for activation in store.activations(1)}
+    old = [path for path in refits[:-keep] if path.name.removesuffix(SUFFIX) not in active]
     for path in old:
         path.unlink(missing_ok=True)
     return old
@@ -222,16 +336,12 @@ def file_checksum(path: Path) -> str:
 
 def cutoff_bytes(cutoff: Cutoff) -> bytes:
     """A fitted cutoff as the bytes of its file."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         return cutoff.save(Path(folder) / "cutoff.shortlist").read_bytes()
 
 
 def cutoff_from_bytes(content: bytes) -> Cutoff:
     """A fitted cutoff from the bytes of its file."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cutoff.shortlist"
         path.write_bytes(content)

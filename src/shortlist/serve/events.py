@@ -1,15 +1,13 @@
-"""Events in requests: parsed one by one, so that a wrong one does not stop the others."""
+"""Events: checked one by one, so that a wrong one does not stop the others, and added to the model."""
 
 import hashlib
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
-import orjson
 import polars as pl
 from pydantic import ValidationError
 
@@ -17,51 +15,13 @@ from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError, ShortlistError
 from shortlist.models.base import Recommender
-from shortlist.serve.gate import RequestError
-from shortlist.serve.schemas import EventBody, describe_problem
-
-MAX_ID = 256  # characters
-
-
-def check_id(value: Any, ids: IdMap, name: str) -> Any:
-    """The id in the type of the model.
-
-    A model with integer ids also accepts an integer that is written as a text, because it can mean only one
-    id. A model with text ids accepts no integer, because 7 may mean "7" or "007".
-    """
-    kind = type(value)
-    if ids.kind == "integer":
-        if kind is str and len(value) <= 20 and _is_plain_integer(value):
-            value = int(value)
-        if type(value) is int and -(2**63) <= value < 2**63:
-            return value
-        raise DataError(f"{name} must be an integer, as in the model, got {_shown(value)}; check the id.")
-    if kind is str and 0 < len(value) <= MAX_ID and value.isprintable():
-        return value
-    raise DataError(
-        f"{name} must be a text of 1 to {MAX_ID} printable characters, as in the model, got {_shown(value)}; "
-        "check the id."
-    )
-
-
-def check_ids(values: Iterable[Any], ids: IdMap, name: str) -> list[Any]:
-    """Several ids in the type of the model."""
-    return [check_id(value, ids, name) for value in values]
+from shortlist.serve.clock import now
+from shortlist.serve.schemas import MAX_WEIGHT, EventBody, check_id, describe_problem
 
 
 def id_column(texts: Iterable[str], ids: IdMap) -> pl.Series:
     """Ids from the event store, in the type of the model; nulls where they cannot be converted."""
     return pl.Series(list(texts), dtype=pl.String).cast(ids.values.dtype, strict=False)
-
-
-def _is_plain_integer(text: str) -> bool:
-    digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdecimal() and (digits == "0" or digits[0] != "0") and text != "-0"
-
-
-def _shown(value: Any) -> str:
-    text = ascii(value)
-    return text if len(text) <= 60 else text[:57] + "…"
 
 
 MICROSECONDS = 1_000_000
@@ -71,14 +31,16 @@ MAX_NEW = 10  # unknown items named in an answer
 
 
 def parse_events(
-    body: bytes, model: Recommender, limit: int, *, lines: bool
+    given: Sequence[EventBody | ValidationError], model: Recommender, form: "EventForm"
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(rows for the store, rejections with reasons)."""
     rows, rejected = [], []
-    received = time.time()
-    for index, event in enumerate(_split(body, limit, lines=lines)):
+    received = now()
+    for index, event in enumerate(given):
         try:
-            rows.append(_parse_event(event, model, received))
+            if isinstance(event, ValidationError):
+                raise event
+            rows.append(_parse_event(event, model, form, received))
         except (ValidationError, DataError) as error:
             rejected.append({"index": index, "reason": _reason(error)})
     return rows, rejected
@@ -86,54 +48,30 @@ def parse_events(
 
 def new_items(rows: list[dict[str, Any]], model: Recommender) -> list[str]:
     """The items of events that the model does not know, in order of their first event; at most MAX_NEW."""
-    found = list(dict.fromkeys(row["item_id"] for row in rows))
-    is_new = model.items_.lookup(id_column(found, model.items_)) < 0
-    return [item for item, new in zip(found, is_new, strict=True) if new][:MAX_NEW]
+    items = list(dict.fromkeys(row["item_id"] for row in rows))
+    is_new = model.items_.lookup(id_column(items, model.items_)) < 0
+    return [item for item, new in zip(items, is_new, strict=True) if new][:MAX_NEW]
 
 
-def _split(body: bytes, limit: int, *, lines: bool) -> Iterator[Any]:
-    """The events of a body as Python values; a line that is no JSON becomes an exception in its place."""
-    try:
-        found = (
-            [line for line in body.split(b"\n") if line.strip()] if lines else orjson.loads(body)["events"]
-        )
-        if not isinstance(found, list):
-            raise TypeError
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        raise RequestError(
-            422,
-            "invalid_request",
-            'the body must be {"events": […]} or one JSON object per line',
-            "set the Content-Type to application/x-ndjson for lines",
-        ) from None
-    if len(found) > limit:
-        raise RequestError(
-            422,
-            "too_many",
-            f"a request may have {limit:,} events, got {len(found):,}",
-            "send several requests",
-        )
-    return iter(found)
-
-
-def _parse_event(event: Any, model: Recommender, received: float) -> dict[str, Any]:
-    if isinstance(event, bytes):
-        parsed = EventBody.model_validate_json(event)
-    else:
-        parsed = EventBody.model_validate(event)
-    user = str(check_id(parsed.user_id, model.users_, "user_id"))
-    item = str(check_id(parsed.item_id, model.items_, "item_id"))
-    micros = int(received * MICROSECONDS) if parsed.time is None else _parse_time(parsed.time, received)
-    for name, text in (("event_id", parsed.event_id), ("list_id", parsed.list_id)):
+def _parse_event(event: EventBody, model: Recommender, form: "EventForm", received: float) -> dict[str, Any]:
+    user = str(check_id(event.user_id, model.users_, "user_id"))
+    item = str(check_id(event.item_id, model.items_, "item_id"))
+    micros = int(received * MICROSECONDS) if event.time is None else _parse_time(event.time, received)
+    for name, text in (("event_id", event.event_id), ("list_id", event.list_id)):
         if text is not None and not text.isprintable():
             raise DataError(f"{name} must have printable characters only; change it.")
+    if event.weight is not None and event.weight < form.min_weight:
+        raise DataError(
+            "weight must be at least 0, because the data of this model has no negative weights; leave it out "
+            'or fit the model with negative_weights="keep".'
+        )
     return {
-        "event_id": parsed.event_id or _content_id(user, item, micros),
+        "event_id": event.event_id or _content_id(user, item, micros),
         "user_id": user,
         "item_id": item,
         "time": micros,
-        "weight": None if parsed.weight is None else float(parsed.weight),
-        "list_id": parsed.list_id,
+        "weight": event.weight,
+        "list_id": event.list_id,
         "received": received,
     }
 
@@ -141,10 +79,10 @@ def _parse_event(event: Any, model: Recommender, received: float) -> dict[str, A
 def _parse_time(text: str, received: float) -> int:
     """Microseconds since 1970; a time without zone is UTC."""
     try:
-        found = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
         raise DataError("time must be ISO 8601, such as 2026-05-01T12:30:00Z; correct it.") from None
-    aware = found.replace(tzinfo=UTC) if found.tzinfo is None else found
+    aware = parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed
     try:
         micros = round(aware.timestamp() * MICROSECONDS)
     except (OverflowError, ValueError):
@@ -179,13 +117,16 @@ class EventForm(NamedTuple):
     has_times: bool
     by_day: bool  # whether the history knows only the day of an event
     has_weights: bool
+    min_weight: float  # below 0 if the data has returns
 
     @classmethod
     def of(cls, history: Interactions) -> "EventForm":
         """The form of the events in a history."""
         by_day = history.time is not None and not (history.time % DAY).any()
         has_times, has_weights = history.time is not None, history.weight is not None
-        return cls(history.users, history.items, has_times, by_day, has_weights)
+        has_returns = history.weight is not None and bool((history.weight < 0).any())
+        min_weight = -MAX_WEIGHT if has_returns else 0.0
+        return cls(history.users, history.items, has_times, by_day, has_weights, min_weight)
 
 
 class EventRow(Protocol):
@@ -211,22 +152,36 @@ class TrialRow(NamedTuple):
 
 
 def build_events(rows: Sequence[EventRow], form: EventForm) -> tuple[Interactions | None, int]:
-    """Events of the store in the form that the model knows, and how many cannot be converted."""
-    times = np.array([row.time for row in rows], np.int64)
+    """Events of the store in the form that the model knows, and how many of them cannot be used.
+
+    Whatever is in the store, the other events are not lost: ids of another type, weights beyond the limits
+    and whatever else the library refuses are set aside.
+    """
+    usable = [row for row in rows if _is_usable(row, form)]
     frame = pl.DataFrame(
         {
-            "user_id": id_column((row.user_id for row in rows), form.users),
-            "item_id": id_column((row.item_id for row in rows), form.items),
+            "user_id": id_column((row.user_id for row in usable), form.users),
+            "item_id": id_column((row.item_id for row in usable), form.items),
         }
     )
     if form.has_times:
+        times = np.array([row.time for row in usable], np.int64)
         times = times - times % DAY if form.by_day else times
         frame = frame.with_columns(pl.Series("timestamp", times).cast(pl.Datetime("us")))
     if form.has_weights:
-        weights = [1.0 if row.weight is None else row.weight for row in rows]
-        frame = frame.with_columns(pl.Series("weight", weights))
-    valid = frame.drop_nulls(["user_id", "item_id"])
-    return (Interactions.from_frame(valid) if valid.height else None), frame.height - valid.height
+        weights = [1.0 if row.weight is None else row.weight for row in usable]
+        frame = frame.with_columns(pl.Series("weight", weights, dtype=pl.Float64))
+    frame = frame.drop_nulls(["user_id", "item_id"])
+    if not frame.height:
+        return None, len(rows)
+    keep: Literal["keep", "drop"] = "keep" if form.min_weight < 0 else "drop"
+    return Interactions.from_frame(frame, negative_weights=keep), len(rows) - frame.height
+
+
+def _is_usable(row: EventRow, form: EventForm) -> bool:
+    """Whether time and weight are within the limits; NaN is not."""
+    weight = 1.0 if row.weight is None or not form.has_weights else row.weight
+    return EARLIEST <= row.time <= LATEST and form.min_weight <= weight <= MAX_WEIGHT
 
 
 def with_events(model: Recommender, events: Interactions) -> Recommender:
@@ -236,28 +191,29 @@ def with_events(model: Recommender, events: Interactions) -> Recommender:
     here, so that no request waits for it.
     """
     observed: Recommender = copy(model).observe(events)  # what was learned is shared, so the copy is cheap
-    observed.recommend(sample_users(observed, 1), n_threads=1)
+    observed.recommend(spread_users(observed, 1), n_threads=1)
     return observed
 
 
 def warm_up(model: Recommender, form: EventForm) -> None:
     """Compute lists before and after an event, so that everything they need is compiled and prepared."""
     model.prepare()
-    model.recommend(sample_users(model, TRIAL_USERS), n_threads=1)
+    model.recommend(spread_users(model, TRIAL_USERS), n_threads=1)
     history = model.history_
     if not history.n_rows:
         return
     user, item = (str(ids.values[0]) for ids in (history.users, history.items))
     time = 0 if history.time is None else int(history.time.max()) + DAY
     events, _ = build_events([TrialRow(user, item, time)], form)
-    assert events is not None
+    if events is None:  # the data has times that no event may have
+        return
     trial = with_events(model, events)
-    trial.recommend(sample_users(trial, TRIAL_USERS), n_threads=1)
+    trial.recommend(spread_users(trial, TRIAL_USERS), n_threads=1)
     with suppress(ShortlistError):  # not every model accepts sessions
         trial.recommend(history={"session": [history.items.values[0]]}, n_threads=1)
 
 
-def sample_users(model: Recommender, n: int) -> pl.Series:
+def spread_users(model: Recommender, n: int) -> pl.Series:
     """Up to n users, spread evenly over all."""
     users = model.users_.values
     return users.gather_every(max(len(users) // n, 1)).head(n)

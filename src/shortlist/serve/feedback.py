@@ -18,10 +18,12 @@ from shortlist.cutoff.guarantee import Guarantee
 from shortlist.cutoff.monitor import GuaranteeMonitor
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.serve.deployment import Served
+from shortlist.serve.clock import now
+from shortlist.serve.deployment import ServedModel
 from shortlist.serve.store import EventStore
 
 SETTLE_SECONDS = 60.0  # the events of a basket may arrive in several requests
+FUTURE_SECONDS = 3_600.0
 WINDOW_SECONDS = 7 * 86_400.0
 EVENTS_AT_ONCE = 20_000
 UPDATE_LISTS = 200  # lists with an outcome before the threshold of a guarantee moves
@@ -57,34 +59,40 @@ class Feedback:
         self._store = store
         self._waiting: list[Outcome] = []  # for the next update of a guarantee
 
-    def step(self, served: Served, now: float | None = None) -> Guarantee | None:
+    def step(self, served: ServedModel, at: float | None = None) -> Guarantee | None:
         """Use the events that have settled; return a guarantee whose threshold should be put into service."""
-        now = time.time() if now is None else now
-        state = self._load(served)
-        rows = self._store.events_after(state["seq"], EVENTS_AT_ONCE)
-        settled = [row for row in rows if row.received <= now - SETTLE_SECONDS]
-        if not settled:
+        at = now() if at is None else at
+        state, outcomes = self._load(served), list[Outcome]()
+        first = state["seq"]
+        while True:
+            rows = self._store.events_after(state["seq"], EVENTS_AT_ONCE)
+            # an event from the future was received while the clock was wrong
+            settled = [row for row in rows if not at - SETTLE_SECONDS < row.received <= at + FUTURE_SECONDS]
+            if settled:
+                outcomes += [outcome for outcome in self._join(settled) if outcome.model == served.name]
+                state["seq"] = int(settled[-1].seq)
+            if len(settled) < EVENTS_AT_ONCE:
+                break
+        if state["seq"] == first:
             return None
-        outcomes = [one for one in self._join(settled) if one.model == served.name]
-        state["seq"] = int(settled[-1].seq)
-        self._update_monitors(state, outcomes, time.strftime("%Y-%m-%d %H:%M", time.gmtime(now)))
+        self._update_monitors(state, outcomes, time.strftime("%Y-%m-%d %H:%M", time.gmtime(at)))
         self._store.put_setting(SETTING, json.dumps(state))
         cutoff = served.model.cutoff_
         if not isinstance(cutoff, Guarantee):
             self._waiting = []
             return None
-        self._waiting = [*(one for one in self._waiting if one.model == served.name), *outcomes]
+        self._waiting = [*(earlier for earlier in self._waiting if earlier.model == served.name), *outcomes]
         if len(self._waiting) < UPDATE_LISTS:
             return None
         batch, self._waiting = self._waiting, []
         return cutoff.update(*build_batch(batch, cutoff), shown=True)
 
-    def monitors(self, served: Served) -> dict[str, GuaranteeMonitor]:
+    def monitors(self, served: ServedModel) -> dict[str, GuaranteeMonitor]:
         """The monitors of the model in service, as they are in the store."""
-        found = self._load(served)["monitors"]
-        return {name: GuaranteeMonitor.from_dict(values) for name, values in found.items()}
+        stored = self._load(served)["monitors"]
+        return {name: GuaranteeMonitor.from_dict(values) for name, values in stored.items()}
 
-    def _load(self, served: Served) -> dict[str, Any]:
+    def _load(self, served: ServedModel) -> dict[str, Any]:
         """The state; monitors start again with another model or another promise."""
         text = self._store.setting(SETTING)
         state: dict[str, Any] = json.loads(text) if text else {"seq": 0}
@@ -95,7 +103,10 @@ class Feedback:
             monitors = {"calibration": GuaranteeMonitor(guarantee="calibration", tolerance=0.02)}
             if isinstance(cutoff, Guarantee):
                 monitors["promise"] = GuaranteeMonitor.of(cutoff)
-            state |= {"subject": subject, "monitors": {k: one.to_dict() for k, one in monitors.items()}}
+            state |= {
+                "subject": subject,
+                "monitors": {k: monitor.to_dict() for k, monitor in monitors.items()},
+            }
         return state
 
     def _join(self, rows: Sequence[Any]) -> list[Outcome]:
@@ -109,11 +120,11 @@ class Feedback:
         outcomes, used = [], []
         for (user, _), events in sorted(baskets.items(), key=lambda pair: pair[1][0].seq):
             arrived = min(event.received for event in events)
-            earlier = [one for one in logged.get(user, ()) if arrived - WINDOW_SECONDS < one.made < arrived]
+            earlier = [row for row in logged.get(user, ()) if arrived - WINDOW_SECONDS < row.made < arrived]
             if not earlier:
                 continue
-            logged[user] = [one for one in logged[user] if one not in earlier]
-            used += [one.list_id for one in earlier]
+            logged[user] = [row for row in logged[user] if row not in earlier]
+            used += [row.list_id for row in earlier]
             last = earlier[-1]
             probabilities = None if last.probabilities is None else json.loads(last.probabilities)
             basket = frozenset(event.item_id for event in events)
@@ -126,30 +137,30 @@ class Feedback:
         """Add the outcomes to the monitors of the state."""
         for name, values in state["monitors"].items():
             monitor = GuaranteeMonitor.from_dict(values)
-            found: list[float]
+            observed: list[float]
             if monitor.guarantee == "empty":
-                found = [float(not one.items) for one in outcomes]
+                observed = [float(not outcome.items) for outcome in outcomes]
             elif monitor.guarantee == "calibration":
-                found = [one.excess for one in outcomes if one.excess is not None]
+                observed = [outcome.excess for outcome in outcomes if outcome.excess is not None]
             else:
                 empty = 1.0 if monitor.over == "users" else None
-                shares = [empty if one.precision is None else one.precision for one in outcomes]
-                found = [share for share in shares if share is not None]
-            if found:
-                state["monitors"][name] = monitor.update(np.array(found), at=at).to_dict()
+                rates = [empty if outcome.precision is None else outcome.precision for outcome in outcomes]
+                observed = [rate for rate in rates if rate is not None]
+            if observed:
+                state["monitors"][name] = monitor.update(np.array(observed), at=at).to_dict()
 
 
 def build_batch(outcomes: Sequence[Outcome], cutoff: Guarantee) -> tuple[RankedLists, Interactions]:
     """The lists and the baskets in the form that a guarantee is updated with; every list has its own user."""
     rows = [
         (number, item, rank)
-        for number, one in enumerate(outcomes)
-        for rank, item in enumerate(one.items or [None], 0 if not one.items else 1)
+        for number, outcome in enumerate(outcomes)
+        for rank, item in enumerate(outcome.items or [None], 0 if not outcome.items else 1)
     ]
     frame = pl.DataFrame(
         rows, schema={"user_id": pl.Int64, "item_id": pl.String, "rank": pl.Int64}, orient="row"
     )
     lists = RankedLists.from_frame(frame.with_columns(score=-pl.col("rank").cast(pl.Float64)))
-    pairs = [(number, item) for number, one in enumerate(outcomes) for item in sorted(one.basket)]
+    pairs = [(number, item) for number, outcome in enumerate(outcomes) for item in sorted(outcome.basket)]
     truth = Interactions.from_frame(pl.DataFrame(pairs, schema=["user_id", "item_id"], orient="row"))
     return replace(lists, source=cutoff.source_), truth  # made by the model in service

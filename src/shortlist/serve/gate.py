@@ -1,16 +1,20 @@
 """The outermost layer of the service: request ids, tokens, limits, security headers, errors and logs."""
 
 import asyncio
+import errno
 import secrets
-import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import orjson
+from fastapi import Security
+from fastapi.params import Security as SecurityParam
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shortlist.errors import (
@@ -21,57 +25,40 @@ from shortlist.errors import (
     ShortlistError,
     UnknownIdError,
 )
+from shortlist.serve.clock import write_log
 from shortlist.serve.config import ServeConfig, is_loopback
-from shortlist.serve.store import StoreError, StoreFullError
-from shortlist.serve.tokens import Token, find_token
+from shortlist.serve.schemas import RequestError
+from shortlist.serve.store import RowError, StoreError, StoreFullError
+from shortlist.serve.tokens import TokenFile, find_token
 
-OPEN = "open"  # routes that need no token
+OPEN = "open"  # the scope of routes that need no token
+BEARER = HTTPBearer(auto_error=False, description="A token of `shortlist token`.")
 
 
-@dataclass(frozen=True)
-class Rule:
-    """Which scope a path needs."""
+def needs(scope: str) -> Any:
+    """The dependency of a route that needs a token with this scope; the gate checks it before the body."""
+    return Security(BEARER, scopes=[scope])
 
-    method: str
-    prefix: str
+
+class RouteRule(NamedTuple):
+    """What a route declares: its methods, its path and the scope that it needs."""
+
+    route: APIRoute
+    path: str  # without values, for the metrics
     scope: str
-    exact: bool = True
+    content_types: tuple[str, ...]
 
-    def matches(self, method: str, path: str) -> bool:
-        """Whether the rule is about this request."""
-        return self.method == method and (path == self.prefix if self.exact else path.startswith(self.prefix))
-
-
-RULES = (
-    Rule("POST", "/v1/recommend", "read"),
-    Rule("POST", "/v1/cut", "read"),
-    Rule("POST", "/v1/cut/fit", "admin"),
-    Rule("POST", "/v1/events", "events"),
-    Rule("GET", "/v1/users", "read"),
-    Rule("GET", "/v1/users/", "read", exact=False),
-    Rule("GET", "/v1/items/", "read", exact=False),
-    Rule("GET", "/v1/model", "read"),
-    Rule("POST", "/v1/model", "admin"),
-    Rule("GET", "/v1/status", "read"),
-    Rule("GET", "/v1/tradeoff", "read"),
-    Rule("POST", "/v1/tradeoff", "admin"),
-    Rule("GET", "/metrics", "read"),
-    Rule("GET", "/health", OPEN),
-    Rule("GET", "/ready", OPEN),
-    Rule("GET", "/", OPEN),
-    Rule("GET", "/page/", OPEN, exact=False),
-    Rule("GET", "/docs", OPEN),
-    Rule("GET", "/openapi.json", OPEN),
-)
-EXACT = {(rule.method, rule.prefix): rule for rule in RULES if rule.exact}
-PREFIXES = tuple(rule for rule in RULES if not rule.exact)
-
-
-def find_rule(method: str, path: str) -> Rule | None:
-    """The rule of a request; None if there is nothing at its path."""
-    method = "GET" if method == "HEAD" else method
-    found = EXACT.get((method, path))
-    return found or next((rule for rule in PREFIXES if rule.matches(method, path)), None)
+    @classmethod
+    def of(cls, route: APIRoute) -> "RouteRule":
+        """Read the declaration of a route."""
+        scopes = [
+            scope
+            for dependency in route.dependencies
+            if isinstance(dependency, SecurityParam)
+            for scope in dependency.scopes or ()
+        ]
+        lines = ("application/x-ndjson",) if "lines" in route.tags else ()
+        return cls(route, route.path_format, scopes[0] if scopes else OPEN, ("application/json", *lines))
 
 
 class Deadline:
@@ -156,38 +143,25 @@ RETRY_SECONDS = b"2"
 JSON_HEADER = (b"content-type", b"application/json")
 
 Observe = Callable[[str, int, float], None]  # route, status, seconds
+# from the body of a request to the body of its answer and, if that is not the path, its name in the metrics
+Handler = Callable[[bytes, Receive], Awaitable[tuple[bytes, str | None]]]
 
 
-class Answered(NamedTuple):
-    """The body of an answer; `route` is its name in the metrics, if that is not the path."""
-
-    body: bytes
-    route: str | None = None
-
-
-Handler = Callable[[bytes], Awaitable[Answered]]  # from the body of a request to its answer
-
-
-class RequestError(ShortlistError, ValueError):
-    """A request that is refused with a status, a rule and a hint."""
-
-    def __init__(self, status: int, error: str, rule: str, hint: str) -> None:
-        super().__init__(rule)
-        self.status, self.error, self.rule, self.hint = status, error, rule, hint
-
-
-def error_body(error: str, rule: str, hint: str) -> bytes:
+def error_body(error: str, rule: str, hint: str, rejected: list[dict[str, Any]] | None = None) -> bytes:
     """Every error has this form."""
-    return orjson.dumps({"error": error, "rule": rule[:500], "hint": hint[:500]})
+    extra = {} if rejected is None else {"rejected": rejected}
+    return orjson.dumps({"error": error, "rule": rule[:500], "hint": hint[:500], **extra})
 
 
-def describe_error(error: BaseException) -> tuple[int, bytes]:
+def answer_error(error: BaseException) -> tuple[int, bytes]:
     """Status and body; details of the service are left out."""
     if isinstance(error, RequestError):
-        return error.status, error_body(error.error, error.rule, error.hint)
+        return error.status, error_body(error.error, error.rule, error.hint, error.rejected)
     rule, _, hint = str(error).rpartition("; ") if "; " in str(error) else (str(error), "", "see /docs")
     if isinstance(error, StoreFullError):
         return 507, error_body("store_full", rule, hint)
+    if isinstance(error, RowError):
+        return 422, error_body("invalid_request", rule, hint)
     if isinstance(error, StoreError):
         return 503, error_body("store_unavailable", rule, hint)
     if isinstance(error, UnknownIdError):
@@ -196,12 +170,14 @@ def describe_error(error: BaseException) -> tuple[int, bytes]:
         return 409, error_body("model_refused", rule, hint)
     if isinstance(error, (DataError, ConfigError, InfeasibleError)):
         return 422, error_body("invalid_request", rule, hint)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return 507, error_body("disk_full", "a disk of the service is full", "free space and repeat it")
     if isinstance(error, TimeoutError):
         return 503, error_body("timeout", "the request took too long", "ask for fewer users or try again")
     return 500, error_body("internal_error", "the service failed", "see the log under the request id")
 
 
-class Answer:
+class AnswerSender:
     """Sends the answer to one request with the headers that every answer has; remembers the status."""
 
     def __init__(self, send: Send, extra: list[tuple[bytes, bytes]]) -> None:
@@ -214,8 +190,8 @@ class Answer:
     async def __call__(self, message: Message) -> None:
         """Pass a message of the application on."""
         if message["type"] == "http.response.start":
-            own = dict(message["headers"])
-            headers = [*message["headers"], *(pair for pair in SECURITY_HEADERS if pair[0] not in own)]
+            given = dict(message["headers"])
+            headers = [*message["headers"], *(pair for pair in SECURITY_HEADERS if pair[0] not in given)]
             await self._start(message["status"], headers)
         else:
             await self._send(message)
@@ -246,13 +222,16 @@ class Gate:
         app: ASGIApp,
         *,
         config: ServeConfig,
-        tokens: Sequence[Token] | None,
+        routes: Sequence[APIRoute],
+        tokens: TokenFile | None,
         observe: Observe,
         direct: Mapping[tuple[str, str], Handler],
         log: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self._app, self._config, self._tokens = app, config, tokens
         self._observe, self._direct = observe, direct
+        self._rules = [RouteRule.of(route) for route in routes]
+        self._plain = {(m, rule.path): rule for rule in self._rules for m in rule.route.methods or ()}
         self._log = log or write_log
         self._deadlines = Deadlines(config.timeout)
         self._hosts = {"localhost", "127.0.0.1", "::1", config.host} if is_loopback(config.host) else set()
@@ -265,8 +244,8 @@ class Gate:
             return  # web sockets are not offered
         started = time.perf_counter()
         headers = dict(scope["headers"])
-        rule = find_rule(scope["method"], scope["path"])
-        answer = Answer(send, self._cors_headers(headers))
+        rule = self._find_rule(scope)
+        answer = AnswerSender(send, self._cors_headers(headers))
         problem: BaseException | None = None
         try:
             if scope["method"] == "OPTIONS" and self._is_allowed_origin(headers):
@@ -278,9 +257,9 @@ class Gate:
         except Exception as error:  # turned into the one error form
             problem = error
             if not answer.has_begun:
-                await answer.finish(*describe_error(error))
+                await answer.finish(*answer_error(error))
         seconds = time.perf_counter() - started
-        route = answer.route or ("other" if rule is None else rule.prefix)  # the real path may hold ids
+        route = answer.route or ("other" if rule is None else rule.path)  # the real path may hold ids
         self._observe(route, answer.status, seconds)
         if answer.status >= 500 or seconds > 1:
             self._log(
@@ -295,27 +274,31 @@ class Gate:
                 }
             )
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: Answer) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, answer: AnswerSender) -> None:
         """Let the handler of the path answer, or the application."""
         handler = self._direct.get((scope["method"], scope["path"]))
         if handler is None:
             await self._app(scope, self._limited(receive), answer)
         else:
-            found = await handler(await _read_body(receive, self._config.max_body))
-            answer.route = found.route
-            await answer.finish(200, found.body)
+            content, answer.route = await handler(await _read_body(receive, self._config.max_body), receive)
+            await answer.finish(200, content)
 
-    def _check(self, scope: Scope, rule: Rule | None, headers: dict[bytes, bytes]) -> None:
-        path = scope["path"]
+    def _find_rule(self, scope: Scope) -> RouteRule | None:
+        """The rule of a request; None if there is nothing at its path."""
+        rule = self._plain.get((scope["method"], scope["path"]))
+        return rule or next((r for r in self._rules if r.route.matches(scope)[0] is Match.FULL), None)
+
+    def _check(self, scope: Scope, rule: RouteRule | None, headers: dict[bytes, bytes]) -> None:
         if rule is None:
-            known = [one.method for one in RULES if one.matches(one.method, path)]
-            if known:
+            other = [r for r in self._rules if r.route.matches(scope)[0] is Match.PARTIAL]
+            if other:
+                methods = sorted({method for r in other for method in r.route.methods or ()})
                 raise RequestError(
-                    405, "method_not_allowed", f"this path accepts {', '.join(known)}", "see /docs"
+                    405, "method_not_allowed", f"this path accepts {', '.join(methods)}", "see /docs"
                 )
             raise RequestError(404, "not_found", "there is nothing at this path", "see /docs")
-        if rule.method == "POST":
-            _check_content_type(path, headers.get(b"content-type", b""))
+        if scope["method"] == "POST":
+            _check_content_type(rule.content_types, headers.get(b"content-type", b""))
             _check_length(headers.get(b"content-length", b""), self._config.max_body)
         if self._tokens is None:
             self._check_host(headers)
@@ -327,7 +310,7 @@ class Gate:
                     "start the service with --token_file; `shortlist token` creates one",
                 )
         elif rule.scope != OPEN:
-            self._check_token(headers.get(b"authorization", b""), rule.scope)
+            self._check_token(self._tokens, headers.get(b"authorization", b""), rule.scope)
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
         """Without tokens only this machine is served, also if a web page points its name here."""
@@ -338,9 +321,10 @@ class Gate:
                 403, "host_refused", "the Host header must name this machine", "use 127.0.0.1 or localhost"
             )
 
-    def _check_token(self, header: bytes, scope: str) -> None:
+    @staticmethod
+    def _check_token(tokens: TokenFile, header: bytes, scope: str) -> None:
         kind, _, secret = header.decode("latin-1").partition(" ")
-        token = find_token(self._tokens or (), secret.strip()) if kind.lower() == "bearer" else None
+        token = find_token(tokens.read(), secret.strip()) if kind.lower() == "bearer" else None
         if token is None:
             raise RequestError(
                 401, "token_needed", "a valid bearer token is needed", "send Authorization: Bearer …"
@@ -359,7 +343,7 @@ class Gate:
         return [
             (b"access-control-allow-origin", headers[b"origin"]),
             (b"access-control-allow-headers", b"authorization, content-type"),
-            (b"access-control-allow-methods", b"GET, POST"),
+            (b"access-control-allow-methods", b"GET, POST, DELETE"),
             (b"vary", b"origin"),
         ]
 
@@ -378,17 +362,10 @@ class Gate:
         return limited
 
 
-def _check_content_type(path: str, header: bytes) -> None:
-    kind = header.split(b";", 1)[0].strip().lower()
-    allowed = (
-        (b"application/json", b"application/x-ndjson") if path == "/v1/events" else (b"application/json",)
-    )
-    if kind not in allowed:
+def _check_content_type(allowed: Sequence[str], header: bytes) -> None:
+    if header.split(b";", 1)[0].strip().lower().decode("latin-1") not in allowed:
         raise RequestError(
-            415,
-            "content_type",
-            "the body must be JSON",
-            f"send Content-Type: {' or '.join(one.decode() for one in allowed)}",
+            415, "content_type", "the body must be JSON", f"send Content-Type: {' or '.join(allowed)}"
         )
 
 
@@ -404,9 +381,13 @@ def _too_large(limit: int) -> RequestError:
 
 
 def _problem(error: BaseException) -> str:
-    """What failed, for the log: the class and, for errors of ours, the sentence."""
-    if isinstance(error, ShortlistError):
+    """What failed, for the log: no sentence about the request, which may hold ids."""
+    if isinstance(error, StoreError):
         return f"{type(error).__name__}: {error}"
+    if isinstance(error, RequestError):
+        return f"{type(error).__name__}: {error.error}"
+    if isinstance(error, ShortlistError):
+        return type(error).__name__
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
@@ -428,10 +409,3 @@ async def _read_body(receive: Receive, limit: int) -> bytes:
     if message["type"] == "http.disconnect":
         raise RequestError(400, "disconnected", "the body of the request is incomplete", "send it again")
     return b"".join(parts)
-
-
-def write_log(entry: dict[str, Any]) -> None:
-    """One line of JSON on standard error."""
-    line = orjson.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **entry})
-    sys.stderr.write(line.decode() + "\n")
-    sys.stderr.flush()

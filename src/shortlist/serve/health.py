@@ -1,6 +1,5 @@
 """What the page shows about the health of the service."""
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.cutoff.monitor import GuaranteeMonitor
-from shortlist.serve.deployment import Deployment, Served
-from shortlist.serve.events import sample_users
+from shortlist.serve import clock
+from shortlist.serve.deployment import Deployment, ServedModel
+from shortlist.serve.events import spread_users
 from shortlist.serve.metrics import SECONDS
 from shortlist.serve.store import EventStore
 
@@ -39,7 +39,8 @@ def run_checks(
 ) -> list[Check]:
     """All checks on the counts of the last hour."""
     return [
-        _check_store(deployment, now),
+        _check_store(deployment),
+        _check_activation(deployment),
         _check_lists(total, recent),
         _check_errors(total),
         _check_latency(total),
@@ -60,15 +61,26 @@ def _counted(n: int, word: str) -> str:
     return f"{n:,} {word}{'' if n == 1 else 's'}"
 
 
-def _check_store(deployment: Deployment, now: float) -> Check:
-    age = now - deployment.last_look
-    state = OK if age < 5 and deployment.error is None else BAD if age > 30 else WARNING
+def _check_store(deployment: Deployment) -> Check:
+    age = deployment.seconds_since_look
+    state = OK if age < 5 and deployment.store_error is None else BAD if age > 30 else WARNING
     return Check(
         "Event store",
         state,
         "reachable" if state == OK else f"last read {age:,.0f} s ago",
-        deployment.error or ("Events reach the model." if state == OK else "New events do not arrive."),
+        deployment.store_error or ("Events reach the model." if state == OK else "New events do not arrive."),
         "Check that the database runs and that its disk is not full. Lists are still served.",
+    )
+
+
+def _check_activation(deployment: Deployment) -> Check:
+    problem = deployment.activation_error
+    return Check(
+        "Model",
+        OK if problem is None else WARNING,
+        deployment.served.name,
+        "The latest activated model is served." if problem is None else f"{problem} It is tried again.",
+        "Put the file into the folder that all servers share, or activate another model.",
     )
 
 
@@ -170,18 +182,31 @@ def _check_events(total: Counter[str], deployment: Deployment) -> Check:
     n, skipped = accepted + rejected, deployment.events_skipped
     found = f"{_counted(rejected, 'event')} of {n:,} {'was' if rejected == 1 else 'were'} rejected."
     if skipped:
-        verb = "has an id" if skipped == 1 else "have ids"
+        verb = "has values" if skipped == 1 else "have values"
         found += f" {_counted(skipped, 'stored event')} {verb} that the model cannot use."
-    if n < MIN_COUNT:
+    if n < MIN_COUNT and not rejected:
         return _too_few(name, "events", found)
-    share = rejected / n
+    share = rejected / n if n >= MIN_COUNT else 0.0
     return Check(
         name,
-        OK if share < 0.01 else WARNING if share < 0.1 else BAD,
+        BAD if share >= 0.1 else WARNING if rejected else OK,
         f"{accepted:,} an hour",
         found,
         "The answer to POST /v1/events names the reason of each rejection.",
     )
+
+
+def _check_surroundings(token_problem: str | None) -> list[Check]:
+    """What is only worth a line when it is wrong: the clock and the token file."""
+    checks = []
+    if clock.CLOCK.has_jumped:
+        sentence = "The clock of this machine has jumped; the service goes on with the time from before."
+        action = "Set the clock. If the new time is right, it is used after ten minutes."
+        checks.append(Check("Clock", WARNING, "jumped", sentence, action))
+    if token_problem is not None:
+        action = "Correct the file; `shortlist token` adds lines to it."
+        checks.append(Check("Tokens", WARNING, "not readable", token_problem, action))
+    return checks
 
 
 def check_monitor(name: str, monitor: GuaranteeMonitor) -> Check:
@@ -209,7 +234,7 @@ def _verdict(monitor: GuaranteeMonitor) -> str:
     return f"The outcomes of the lists do not show that {broken}."
 
 
-def _check_age(served: Served, now: float) -> Check:
+def _check_age(served: ServedModel, now: float) -> Check:
     last = last_event(served)
     if last is None:
         return Check("Age of the data", UNKNOWN, "no times", "The data of the model has no times.", "")
@@ -230,11 +255,11 @@ def latency(counts: Counter[str], share: float) -> float | None:
     if not sum(sizes):
         return None
     reached = np.cumsum(sizes) >= share * sum(sizes)
-    found = bounds[int(np.argmax(reached))]
-    return found if found < float("inf") else SECONDS[-1]
+    bound = bounds[int(np.argmax(reached))]
+    return bound if bound < float("inf") else SECONDS[-1]
 
 
-def last_event(served: Served) -> float | None:
+def last_event(served: ServedModel) -> float | None:
     """Seconds since 1970 of the last event that the model knows."""
     users = served.model.users_.values.head(1)
     history = served.model.build_request(users).source  # the whole, without copying it
@@ -245,7 +270,7 @@ MINUTES = 60
 SAMPLE_USERS = 1_000  # users whose lists show what the model gives when it is loaded
 
 
-class Usual(NamedTuple):
+class ReferenceLists(NamedTuple):
     """Lists of a sample of users when the model was loaded."""
 
     number: int  # of the activation
@@ -253,16 +278,16 @@ class Usual(NamedTuple):
     examples: dict[Any, int]  # length by user id: long, short and empty lists
 
 
-def sample_lists(served: Served) -> Usual:
+def compute_reference(served: ServedModel) -> ReferenceLists:
     """Compute the lists of a sample of users."""
-    sample = sample_users(served.model, SAMPLE_USERS)
+    sample = spread_users(served.model, SAMPLE_USERS)
     lengths = served.model.recommend(sample, n_threads=1).lengths
     order = np.argsort(-lengths, kind="stable")
     shown = order[lengths[order] > 0]
     picked = [] if not shown.size else shown[[0, shown.size // 2, shown.size * 9 // 10, -1]].tolist()
     picked += order[lengths[order] == 0][:1].tolist()
-    examples = {sample[at]: int(lengths[at]) for at in picked}
-    return Usual(served.number, lengths.tolist(), examples)
+    examples = {sample[at]: int(lengths[at]) for at in picked if "@" not in str(sample[at])}  # no addresses
+    return ReferenceLists(served.number, lengths.tolist(), examples)
 
 
 def describe_status(
@@ -270,11 +295,10 @@ def describe_status(
     deployment: Deployment,
     expected_lengths: list[int],
     monitors: Mapping[str, GuaranteeMonitor],
-    *,
-    now: float | None = None,
+    token_problem: str | None = None,
 ) -> dict[str, Any]:
     """Figures of the last hour and the checks on them."""
-    now = time.time() if now is None else now
+    now = clock.CLOCK.now()
     minutes = _minutes(store, now)
     total = _total(minutes)
     recent = _total({minute: counts for minute, counts in minutes.items() if minute > now // 60 - RECENT})
@@ -293,6 +317,7 @@ def describe_status(
             for check in (
                 *run_checks(total, recent, lengths, expected_lengths, deployment, now),
                 *(check_monitor(name, monitor) for name, monitor in monitors.items()),
+                *_check_surroundings(token_problem),
             )
         ],
         "monitors": {
@@ -307,10 +332,11 @@ def describe_status(
 
 
 def _minutes(store: EventStore, now: float) -> dict[int, Counter[str]]:
-    found: dict[int, Counter[str]] = defaultdict(Counter)
+    minutes: dict[int, Counter[str]] = defaultdict(Counter)
     for minute, name, value in store.counters_since(int(now // 60) - MINUTES):
-        found[int(minute)][name] += int(value)
-    return found
+        if minute <= now // 60:  # not of a clock that was wrong
+            minutes[int(minute)][name] += int(value)
+    return minutes
 
 
 def _total(minutes: dict[int, Counter[str]]) -> Counter[str]:

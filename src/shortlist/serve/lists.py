@@ -1,13 +1,13 @@
-"""Computes the lists of many requests at once and turns them into JSON."""
+"""Lists over HTTP: requests checked, computed in batches, and answered as JSON."""
 
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import orjson
 import polars as pl
@@ -15,55 +15,142 @@ import polars as pl
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import REASON_TEXT, REASONS, RankedLists
-from shortlist.serve.deployment import Served
+from shortlist.recommend.request import CutoffChoice, Exploration
+from shortlist.serve.clock import now
+from shortlist.serve.config import ServeConfig
+from shortlist.serve.deployment import ServedModel
+from shortlist.serve.schemas import ExplorationBody, RecommendBody, RequestError, parse_ids
 from shortlist.serve.store import ListRow
 
 SMALL_USERS = 4
+USUAL_ITEMS = 100  # of a list whose length nothing limits, to estimate its work
 NO_KNOWN_ITEM = "the session has no item that the model knows"
 
-Reasons = dict[Any, tuple[float | None, list[Any]]]  # probability and contributions by item id
+Explained = dict[Any, tuple[float | None, list[Any]]]  # probability and contributions by item id
 
 
 @dataclass(slots=True)
 class ListJob:
     """One request for lists, with ids in the type of the model."""
 
-    served: Served
+    served: ServedModel
     users: tuple[Any, ...] | None
-    history: dict[str, list[Any]] | None
-    candidates: list[Any] | None
-    exclude: list[Any] | None
-    N: int | None
-    min_items: int
-    max_items: int | None
-    cutoff: Cutoff | Literal["auto", "boundary"]
-    at: str | None
-    withheld: int = 0
-    explain: bool = False
-    notes: tuple[str, ...] = ()
-    log_share: float = 1.0  # of the lists that are logged
+    options: dict[str, Any]  # of `recommend`
+    withheld: int
+    explain: bool
+    notes: tuple[str, ...]
+    log_share: float  # of the lists that are logged
+    max_length: int | None = None  # where the limit of the service ends a list that nothing else limits
+
+    n_lists: int = field(init=False)
+    is_mergeable: bool = field(init=False)  # whether it can be computed together with other requests
+    is_small: bool = field(init=False)  # whether it asks for little, as most requests do
+
+    def __post_init__(self) -> None:
+        options = self.options
+        self.n_lists = len(options["history"] if self.users is None else self.users)
+        is_plain = options["history"] is None and options["candidates"] is None and options["exclude"] is None
+        self.is_mergeable = is_plain and not self.explain
+        self.is_small = self.is_mergeable and self.n_lists <= SMALL_USERS and not self.withheld
 
     @property
-    def is_mergeable(self) -> bool:
-        """Whether the lists can be computed together with those of other requests."""
-        return self.history is None and self.candidates is None and self.exclude is None and not self.explain
+    def work(self) -> int:
+        """About how many items it asks for."""
+        limit = _shortest(self.options["N"], self.options["max_items"], self.max_length)
+        return self.n_lists * ((USUAL_ITEMS if limit is None else limit) + self.withheld)
 
     @property
-    def is_small(self) -> bool:
-        """Whether it asks for little, as most requests do."""
-        return self.is_mergeable and len(self.users or ()) <= SMALL_USERS and not self.withheld
-
-    @property
-    def options(self) -> tuple[Any, ...]:
+    def group(self) -> tuple[Any, ...]:
         """Requests with equal options can be computed together."""
-        return (
-            id(self.served),
-            self.N,
-            self.min_items,
-            self.max_items,
-            id(self.cutoff),
-            self.at,
-            self.withheld,
+        options = self.options | {"cutoff": id(self.options["cutoff"])}
+        return (id(self.served), self.withheld, self.max_length, *options.values())
+
+
+def _shortest(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def build_job(body: RecommendBody, served: ServedModel, cutoff: CutoffChoice, config: ServeConfig) -> ListJob:
+    """Check a request against the model in service."""
+    if (body.users is None) == (body.history is None):
+        raise RequestError(
+            422,
+            "invalid_request",
+            "pass either users or history",
+            "use history for people the model does not know",
+        )
+    n_lists = len(body.users if body.users is not None else body.history or ())
+    if body.explain and n_lists != 1:
+        raise RequestError(422, "invalid_request", "explain works for one user", "send one request per user")
+    check_count(n_lists, config.max_users, "users")
+    model, notes = served.model, list[str]()
+
+    def parse_items(ids: list[Any] | None, name: str) -> list[Any] | None:
+        if ids is None:
+            return None
+        check_count(len(ids), config.max_candidates, name)
+        return _keep_known(parse_ids(ids, model.items_, name), model.items_, name, notes)
+
+    explore = body.explore
+    job = ListJob(
+        served=served,
+        users=None if body.users is None else tuple(parse_ids(body.users, model.users_, "users")),
+        options={
+            "N": body.N,
+            "min_items": body.min_items,
+            "max_items": body.max_items,
+            "cutoff": "auto" if body.N is not None else cutoff,
+            "at": body.at,
+            "filter_seen": body.filter_seen,
+            "fallback": body.fallback,
+            "explore": Exploration(**dict(explore)) if isinstance(explore, ExplorationBody) else explore,
+            "history": body.history
+            and {key: parse_items(items, "history") for key, items in body.history.items()},
+            "candidates": parse_items(body.candidates, "candidates"),
+            "exclude": parse_items(body.exclude, "exclude"),
+        },
+        withheld=body.withheld,
+        explain=body.explain,
+        notes=tuple(notes),
+        log_share=config.log_share,
+    )
+    _bound_work(job, config.max_items)
+    return job
+
+
+def _bound_work(job: ListJob, max_items: int) -> None:
+    """Refuse a request for more items than one answer may have; without a limit, set one that shows."""
+    limit = _shortest(job.options["N"], job.options["max_items"])
+    most = max_items // max(job.n_lists, 1) - job.withheld
+    if max(limit or 0, job.options["min_items"]) > most or most < 1:
+        raise _too_many_items(max_items)
+    if limit is None and most < len(job.served.model.items_):
+        job.max_length = most
+
+
+def _too_many_items(max_items: int) -> RequestError:
+    return RequestError(
+        422,
+        "too_many",
+        f"users × items per list may be {max_items:,} in one request",
+        "ask for fewer users, or pass a smaller max_items",
+    )
+
+
+def _keep_known(ids: list[Any], items: IdMap, name: str, notes: list[str]) -> list[Any]:
+    """The ids that the model knows; the others are counted in a note."""
+    positions, n = items.positions, len(items)  # the positions of a longer map may be among them
+    kept = [item for item in ids if positions.get(item, n) < n]
+    if len(kept) < len(ids):
+        notes.append(f"{name}: {len(ids) - len(kept):,} of {len(ids):,} items are unknown and were ignored")
+    return kept
+
+
+def check_count(count: int, limit: int, name: str) -> None:
+    """Raise RequestError if a request has too many entries of one kind."""
+    if count > limit:
+        raise RequestError(
+            422, "too_many", f"{name} may have {limit:,} entries, got {count:,}", "send several requests"
         )
 
 
@@ -81,45 +168,37 @@ def answer_jobs(jobs: Sequence[ListJob]) -> "list[ListResult | Exception]":
     """Answer many requests; those with equal options share one call of the model."""
     groups: dict[Any, list[int]] = {}
     for number, job in enumerate(jobs):
-        groups.setdefault(job.options if job.is_mergeable else number, []).append(number)
+        groups.setdefault(job.group if job.is_mergeable else number, []).append(number)
     answers: dict[int, ListResult | Exception] = {}
     for numbers in groups.values():
         group = [jobs[number] for number in numbers]
         try:
-            found: Sequence[ListResult | Exception] = _answer_group(group)
+            results: Iterable[ListResult | Exception] = _answer_group(group)
         except Exception as error:  # only the requests of this group fail
-            found = [error] * len(group)
-        answers.update(zip(numbers, found, strict=True))
+            results = [error] * len(group)
+        answers.update(zip(numbers, results, strict=True))
     return [answers[number] for number in range(len(jobs))]
 
 
 def _answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
     first = jobs[0]
-    request: dict[str, Any] = {
-        "candidates": first.candidates,
-        "exclude": first.exclude,
-        "history": first.history,
-        "at": first.at,
-        "n_threads": 1,
-    }
+    model, options = first.served.model, first.options
     users = None if first.users is None else list(dict.fromkeys(u for job in jobs for u in job.users or ()))
-    lists = first.served.model.recommend(
-        users,
-        **request,
-        N=first.N,
-        cutoff=first.cutoff,
-        min_items=first.min_items,
-        max_items=first.max_items,
-    )
+    if first.max_length is not None:
+        options = options | {"max_items": first.max_length + 1}
+    lists = model.recommend(users, **options, n_threads=1)
+    if first.max_length is not None and lists.lengths.max(initial=0) > first.max_length:
+        raise _too_many_items(first.max_length * first.n_lists)
     longer = None
     if first.withheld:
         depth = int(lists.lengths.max(initial=0)) + first.withheld
-        longer = first.served.model.recommend(users, **request, N=depth)
-    reasons = _reasons(first, lists) if first.explain else None
+        same = {name: options[name] for name in ("history", "candidates", "exclude", "filter_seen", "at")}
+        longer = model.recommend(users, **same, N=depth, n_threads=1)
+    explained = _explain(first, lists) if first.explain else None
     rows = _Rows(lists)
     more = None if longer is None else _Rows(longer)
     number_of = {user: number for number, user in enumerate(lists.users.values.to_list())}
-    return [_answer(job, rows, more, number_of, reasons) for job in jobs]
+    return [_answer(job, rows, more, number_of, explained) for job in jobs]
 
 
 class _Rows:
@@ -136,13 +215,14 @@ class _Rows:
         self.items = lists.items.tolist()
         self.scores = lists.scores.tolist()
         self.probabilities = None if lists.probabilities is None else lists.probabilities.tolist()
+        self.propensities = None if lists.propensities is None else lists.propensities.tolist()
         self.reasons = None if lists.reason is None else [REASONS[code] for code in lists.reason.tolist()]
         self.boundaries = None if lists.boundary is None else lists.boundary.tolist()
 
     def between(self, start: int, end: int) -> list[dict[str, Any]]:
         """The items at positions start … end − 1 of all lists."""
         ids, names, probabilities = self.ids, self.names, self.probabilities
-        return [
+        rows: list[dict[str, Any]] = [
             {
                 "item_id": ids[self.items[at]],
                 "name": None if names is None else names[at],
@@ -151,14 +231,20 @@ class _Rows:
             }
             for at in range(start, end)
         ]
+        if self.propensities is not None:
+            for row, propensity in zip(rows, self.propensities[start:end], strict=True):
+                row["propensity"] = propensity
+        return rows
 
-    def log_items(self, start: int, end: int) -> tuple[str, str | None]:
-        """Item ids and probabilities of a list as JSON, for the log."""
+    def log_items(self, start: int, end: int) -> tuple[str, str | None, str | None]:
+        """Item ids, probabilities and propensities of a list as JSON, for the log."""
         texts = self.id_texts
         items = orjson.dumps([texts[item] for item in self.items[start:end]]).decode()
-        if self.probabilities is None:
-            return items, None if end > start else "[]"
-        return items, orjson.dumps(self.probabilities[start:end]).decode()
+        probabilities = None if end > start else "[]"
+        if self.probabilities is not None:
+            probabilities = orjson.dumps(self.probabilities[start:end]).decode()
+        shown = self.propensities
+        return items, probabilities, None if shown is None else orjson.dumps(shown[start:end]).decode()
 
 
 _LAST_IDS: list[tuple[IdMap, list[Any], list[str]]] = []  # of the latest request; the same for almost all
@@ -166,51 +252,52 @@ _LAST_IDS: list[tuple[IdMap, list[Any], list[str]]] = []  # of the latest reques
 
 def _plain_ids(ids: IdMap) -> tuple[list[Any], list[str]]:
     """The ids as a Python list, and as texts."""
-    for known, plain, texts in _LAST_IDS:
-        if known is ids:
+    for last, plain, texts in _LAST_IDS:
+        if last is ids:
             return plain, texts
     plain = ids.values.to_list()
-    texts = plain if ids.kind == "string" else [str(one) for one in plain]
+    texts = plain if ids.kind == "string" else list(map(str, plain))
     _LAST_IDS[:] = [(ids, plain, texts)]
     return plain, texts
 
 
 def _answer(
-    job: ListJob, lists: _Rows, longer: _Rows | None, number_of: dict[Any, int], reasons: Reasons | None
+    job: ListJob, lists: _Rows, longer: _Rows | None, number_of: dict[Any, int], explained: Explained | None
 ) -> ListResult:
-    """The part of the lists that one request needs."""
-    wanted = list(number_of) if job.users is None else job.users
-    made, cutoff_name = time.time(), _cutoff_name(job)
-    list_ids = secrets.token_hex(12 * len(wanted))
-    found, log, lengths, unknown = [], [], [], 0
-    for place, user in enumerate(wanted):
+    """The lists that one request needs."""
+    users = list(number_of) if job.users is None else job.users
+    sessions = job.options["history"]
+    made, cutoff_name = now(), _cutoff_name(job)
+    list_ids = secrets.token_hex(12 * len(users))
+    answers, log, lengths, unknown = [], [], [], 0
+    for place, user in enumerate(users):
         number = number_of[user]
         start, end = lists.starts[number], lists.starts[number + 1]
         rows = lists.between(start, end)
         reason = None if lists.reasons is None else lists.reasons[number]
         boundary = None if lists.boundaries is None else lists.boundaries[number]
-        one: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "user_id": user,
             "items": rows,
             "reason": reason,
-            "explanation": _explanation(reason, None if job.history is None else job.history[user]),
+            "explanation": _explanation(reason, is_session=sessions is not None),
             "boundary": boundary if boundary == boundary else None,  # NaN: none
             "list_id": list_ids[24 * place : 24 * place + 24],
         }
         if longer is not None:
-            one["withheld"] = _withheld(longer, number, rows, job.withheld)
-        if reasons is not None:
-            for row in (*rows, *one.get("withheld", ())):
-                probability, row["contributions"] = reasons.get(row["item_id"], (None, []))
+            answer["withheld"] = _withheld(longer, number, rows, job.withheld)
+        if explained is not None:
+            for row in (*rows, *answer.get("withheld", ())):
+                probability, row["contributions"] = explained.get(row["item_id"], (None, []))
                 if row["probability"] is None:
                     row["probability"] = probability
-        found.append(one)
+        answers.append(answer)
         unknown += reason == "unknown_user"
         lengths.append(end - start)
         log.append(
             ListRow(
-                one["list_id"],
-                None if job.history is not None else str(user),
+                answer["list_id"],
+                None if sessions is not None else str(user),
                 job.served.name,
                 cutoff_name,
                 made,
@@ -219,15 +306,13 @@ def _answer(
                 job.log_share,
             )
         )
-    body = orjson.dumps({"lists": found, "model": job.served.name, "cutoff": cutoff_name, "notes": job.notes})
-    return ListResult(body, log, lengths, unknown)
+    body = {"lists": answers, "model": job.served.name, "cutoff": cutoff_name, "notes": job.notes}
+    return ListResult(orjson.dumps(body), log, lengths, unknown)
 
 
-def _explanation(reason: str | None, session: list[Any] | None) -> str | None:
+def _explanation(reason: str | None, *, is_session: bool) -> str | None:
     """The reason of a list in words; a session has no user who could be unknown."""
-    if reason == "unknown_user" and session is not None:
-        return NO_KNOWN_ITEM
-    return REASON_TEXT.get(reason or "")
+    return NO_KNOWN_ITEM if is_session and reason == "unknown_user" else REASON_TEXT.get(reason or "")
 
 
 def _withheld(longer: _Rows, number: int, shown: list[dict[str, Any]], n: int) -> list[dict[str, Any]]:
@@ -239,58 +324,67 @@ def _withheld(longer: _Rows, number: int, shown: list[dict[str, Any]], n: int) -
 
 
 def _cutoff_name(job: ListJob) -> str:
-    if job.N is not None:
+    cutoff = job.options["cutoff"]
+    if job.options["N"] is not None:
         return "N"
-    if isinstance(job.cutoff, Cutoff):
-        return type(job.cutoff).__name__
-    return job.served.cutoff_name if job.cutoff == "auto" else job.cutoff
+    if isinstance(cutoff, Cutoff):
+        return type(cutoff).__name__
+    return job.served.cutoff_name if cutoff == "auto" else str(cutoff)
 
 
-def _reasons(job: ListJob, lists: RankedLists) -> Reasons:
+def _explain(job: ListJob, lists: RankedLists) -> Explained:
     """Probability and sources of the score of each candidate, for a request with one user."""
     if lists.reason_of(0) == "unknown_user":
         return {}
-    table = job.served.model.explain(
-        lists.users.values[0],
-        N=max(int(lists.lengths[0]) + job.withheld, 1),
-        candidates=job.candidates,
-        exclude=job.exclude,
-        history=job.history,
-        at=job.at,
-    )
+    same = {name: job.options[name] for name in ("candidates", "exclude", "history", "filter_seen", "at")}
+    depth = max(int(lists.lengths[0]) + job.withheld, 1)
+    table = job.served.model.explain(lists.users.values[0], N=depth, **same)
     return {
-        item: (probability, [] if parts is None else [tuple(part.values()) for part in parts])
-        for item, probability, parts in table.select("item_id", "probability", "contributions").iter_rows()
+        item: (probability, [] if sources is None else [tuple(source.values()) for source in sources])
+        for item, probability, sources in table.select("item_id", "probability", "contributions").iter_rows()
     }
 
 
 MAX_BATCH = 256  # requests
+BATCH_WORK = 20_000  # items of the large requests that are computed together
+MAX_WAITING = 2_000_000  # items that requests in the queue may ask for
 QUICK_SECONDS = 0.02
 WAIT_SECONDS = 0.0005  # for the other clients of a large batch, which are about to send their next requests
 
 Job = TypeVar("Job")
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-class BatchRunner(Generic[Job, Answer]):
-    """Runs jobs one batch at a time, as many at once as are waiting; `is_small` tells common jobs apart."""
+class BatchRunner(Generic[Job, Result]):
+    """Runs jobs one batch at a time, as many at once as are waiting; `is_small` tells common jobs apart.
+
+    All small jobs that wait are computed with the next batch. Large ones follow in the order of their
+    arrival, as many as the work of a batch allows, so that they delay the small ones by little.
+    """
 
     def __init__(
         self,
-        run: Callable[[Sequence[Job]], Sequence[Answer | Exception]],
+        run: Callable[[Sequence[Job]], Sequence[Result | Exception]],
         is_small: Callable[[Job], bool],
+        work_of: Callable[[Job], int] = lambda _: 1,
     ) -> None:
-        self._run, self._is_small = run, is_small
-        self._waiting: list[tuple[Job, asyncio.Future[Answer]]] = []
+        self._run, self._is_small, self._work_of = run, is_small, work_of
+        self._waiting: list[tuple[Job, asyncio.Future[Result]]] = []
         self._busy = False  # a batch is being computed or about to be
         self._last_size = 0  # of the latest batch
         self._seconds: float | None = None  # that recent batches took
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recommend")
 
-    def submit(self, job: Job) -> "asyncio.Future[Answer]":
-        """The answer to a job; must be called in the event loop."""
+    def submit(self, job: Job) -> "asyncio.Future[Result]":
+        """The answer to a job; must be called in the event loop. RequestError if too much is waiting."""
+        if not self._is_small(job):
+            large = [other for other, future in self._waiting if not future.done()]
+            if sum(map(self._work_of, large)) + self._work_of(job) > MAX_WAITING:
+                raise RequestError(
+                    503, "overloaded", "too many large requests are waiting", "repeat it in a few seconds"
+                )
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Answer] = loop.create_future()
+        future: asyncio.Future[Result] = loop.create_future()
         self._waiting.append((job, future))
         if not self._busy:
             self._busy = True
@@ -302,12 +396,11 @@ class BatchRunner(Generic[Job, Answer]):
         self._thread.shutdown()
 
     def _start(self, loop: asyncio.AbstractEventLoop, *, may_wait: bool = True) -> None:
-        """Compute the next batch; requests that were canceled meanwhile are left out."""
+        """Compute the next batch."""
         if may_wait and 0 < 2 * len(self._waiting) < self._last_size:
             loop.call_later(WAIT_SECONDS, partial(self._start, loop, may_wait=False))
             return
-        waiting = [one for one in self._waiting if not one[1].done()]
-        batch, self._waiting = waiting[:MAX_BATCH], waiting[MAX_BATCH:]
+        batch = self._take_batch()
         self._busy = bool(batch)
         if not batch:
             return
@@ -320,7 +413,25 @@ class BatchRunner(Generic[Job, Answer]):
             computed = loop.run_in_executor(self._thread, self._compute, jobs)
             computed.add_done_callback(lambda done: self._continue(loop, batch, done.result()))
 
-    def _compute(self, jobs: list[Job]) -> "Sequence[Answer | Exception]":
+    def _take_batch(self) -> "list[tuple[Job, asyncio.Future[Result]]]":
+        """Take the next batch from the queue; requests that were canceled meanwhile are left out."""
+        batch: list[tuple[Job, asyncio.Future[Result]]] = []
+        rest: list[tuple[Job, asyncio.Future[Result]]] = []
+        work = 0
+        for entry in self._waiting:
+            job, future = entry
+            if future.done():
+                continue
+            if self._is_small(job):
+                fits = len(batch) < MAX_BATCH
+            else:
+                fits = len(batch) < MAX_BATCH and (not work or work + self._work_of(job) <= BATCH_WORK)
+                work += self._work_of(job)  # also of those that wait, so that none overtakes
+            (batch if fits else rest).append(entry)
+        self._waiting = rest
+        return batch
+
+    def _compute(self, jobs: list[Job]) -> "Sequence[Result | Exception]":
         started = time.perf_counter()
         try:
             return self._run(jobs)
@@ -334,20 +445,20 @@ class BatchRunner(Generic[Job, Answer]):
     def _continue(
         self,
         loop: asyncio.AbstractEventLoop,
-        batch: "list[tuple[Job, asyncio.Future[Answer]]]",
-        answers: "Sequence[Answer | Exception]",
+        batch: "list[tuple[Job, asyncio.Future[Result]]]",
+        results: "Sequence[Result | Exception]",
     ) -> None:
         self._start(loop)  # the next batch first: answers are sent while it is computed
-        self._finish(batch, answers)
+        self._finish(batch, results)
 
     @staticmethod
     def _finish(
-        batch: "list[tuple[Job, asyncio.Future[Answer]]]", answers: "Sequence[Answer | Exception]"
+        batch: "list[tuple[Job, asyncio.Future[Result]]]", results: "Sequence[Result | Exception]"
     ) -> None:
-        for (_, future), answer in zip(batch, answers, strict=True):
+        for (_, future), result in zip(batch, results, strict=True):
             if future.done():
                 continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
+            if isinstance(result, Exception):
+                future.set_exception(result)
             else:
-                future.set_result(answer)
+                future.set_result(result)

@@ -1,7 +1,6 @@
 """Counters of the service: for Prometheus, and per minute in the store for the page."""
 
 import threading
-import time
 from bisect import bisect_left
 from collections import Counter as Counts
 from collections import deque
@@ -11,6 +10,8 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
+
+from shortlist.serve.clock import now
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 LENGTHS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
@@ -65,13 +66,13 @@ class Metrics:
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request; it is added to the metrics together with others."""
-        self._requests.append((int(time.time() // 60), route, status, seconds))
+        self._requests.append((int(now() // 60), route, status, seconds))
         if len(self._requests) >= PENDING:
             self._fold()
 
     def count_lists(self, lengths: Sequence[int], unknown: int) -> None:
         """Count the lists of a request; they are added to the metrics together with others."""
-        self._answers.append((int(time.time() // 60), lengths, unknown))
+        self._answers.append((int(now() // 60), lengths, unknown))
         if len(self._answers) >= PENDING:
             self._fold()
 
@@ -111,11 +112,11 @@ class Metrics:
 
     def count_events(self, accepted: int, duplicates: int, rejected: int) -> None:
         """Count the events of a request."""
-        found = {"accepted": accepted, "duplicate": duplicates, "rejected": rejected}
-        for result, count in found.items():
+        results = {"accepted": accepted, "duplicate": duplicates, "rejected": rejected}
+        for result, count in results.items():
             self.events.labels(result).inc(count)
-        minute = int(time.time() // 60)
-        self._add({f"events:{result}": count for result, count in found.items()}, minute)
+        minute = int(now() // 60)
+        self._add({f"events:{result}": count for result, count in results.items()}, minute)
 
     def minutes(self) -> dict[int, dict[str, float]]:
         """Counts of the current minute so far, and of earlier ones that are not stored yet."""
@@ -131,6 +132,9 @@ class Metrics:
 
     def _add(self, counts: Mapping[str, int], minute: int) -> None:
         with self._lock:
+            if minute < self._open_minute - KEPT_MINUTES:
+                self._open_minute = minute  # the clock was set back
+                self._minutes = {at: kept for at, kept in self._minutes.items() if at <= minute}
             minute = max(minute, self._open_minute)  # what is stored for earlier ones is complete
             if minute not in self._minutes:
                 self._minutes[minute] = Counts()

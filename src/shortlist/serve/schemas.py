@@ -1,4 +1,4 @@
-"""The bodies of requests and answers; they are also the schema in /docs."""
+"""The bodies of requests and answers, which are also the schema in /docs, and how they are checked."""
 
 import difflib
 import typing
@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import orjson
 from fastapi.exceptions import RequestValidationError
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
@@ -16,17 +18,25 @@ from pydantic import (
     StrictInt,
     StrictStr,
     ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
 )
 
-from shortlist.serve.gate import RequestError
+from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.boundary import Boundary
+from shortlist.data.ids import IdMap
+from shortlist.errors import DataError, ShortlistError
+from shortlist.recommend.request import EXTRA_ITEMS
 
+MAX_WEIGHT = 1e6  # of an event; far below what float32 sums can hold
+
+WholeNumber = Annotated[StrictInt, Field(ge=-(2**63), le=2**63 - 1)]
 Id = Annotated[
-    StrictStr | StrictInt,
+    StrictStr | WholeNumber,
     Field(description="An id, in the type that the model uses.", examples=["u42"]),
 ]
 Length = Annotated[StrictInt, Field(ge=0, le=1_000)]
-Probability = Annotated[StrictFloat, Field(ge=0, le=1)]
-Number = StrictFloat | StrictInt
+Fraction = Annotated[StrictFloat, Field(ge=0, le=1)]
 Name = Annotated[StrictStr, Field(min_length=1, max_length=200)]
 
 
@@ -34,6 +44,20 @@ class Body(BaseModel):
     """A request body: unknown fields are refused, so that a typing error is never ignored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Answer(BaseModel):
+    """An answer: a field that is not declared is a defect of the service, not an addition."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ExplorationBody(Body):
+    """How many lists run longer than the cutoff allows, and by how many items."""
+
+    share: Annotated[StrictFloat, Field(gt=0, le=1)]
+    extra_items: Annotated[StrictInt, Field(ge=1, le=100)] = EXTRA_ITEMS
+    seed: Annotated[StrictInt, Field(ge=0, le=2**63 - 1)] = 0
 
 
 class RecommendBody(Body):
@@ -60,6 +84,19 @@ class RecommendBody(Body):
     at: StrictStr | None = Field(
         None, description="Time of the lists, ISO 8601; default: the last event.", max_length=40
     )
+    filter_seen: StrictBool | None = Field(
+        None,
+        description="Whether to leave out items that the user interacted with before; default: only if users "
+        "do not repeat items in the data.",
+    )
+    fallback: Literal["popular"] | None = Field(
+        None, description='What to show instead of an empty list, for unknown users too: "popular".'
+    )
+    explore: Fraction | ExplorationBody = Field(
+        0.0,
+        description="Share of lists that run a few items longer than the cutoff allows, so that a cutoff can "
+        "learn from the log; items then have a propensity.",
+    )
     explain: StrictBool = Field(
         False, description="Add the sources of each score. For one user only; the list is not logged."
     )
@@ -68,17 +105,18 @@ class RecommendBody(Body):
     )
 
 
-class ListItem(BaseModel):
+class ListItem(Answer):
     """One item of a list."""
 
     item_id: str | int
     name: str | None = None
     score: float
     probability: float | None = None
+    propensity: float | None = Field(None, description="Probability of being shown; with `explore` only.")
     contributions: list[tuple[str, float]] | None = None
 
 
-class ListAnswer(BaseModel):
+class ListAnswer(Answer):
     """One list."""
 
     user_id: str | int
@@ -90,7 +128,7 @@ class ListAnswer(BaseModel):
     withheld: list[ListItem] | None = None
 
 
-class RecommendAnswer(BaseModel):
+class RecommendAnswer(Answer):
     """Lists in the order of the request."""
 
     lists: list[ListAnswer]
@@ -110,30 +148,49 @@ class EventBody(Body):
     event_id: Annotated[StrictStr, Field(min_length=1, max_length=200)] | None = Field(
         None, description="An event with a known id is stored once. Default: derived from the content."
     )
-    weight: Annotated[Number, Field(ge=0)] | None = None
+    weight: Annotated[StrictFloat, Field(ge=-MAX_WEIGHT, le=MAX_WEIGHT)] | None = Field(
+        None,
+        description="Such as a quantity, at most a million; negative for a return, if the data of the model "
+        "has negative weights.",
+    )
     list_id: Annotated[StrictStr, Field(max_length=64)] | None = None
+
+
+def _keep_problem(event: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """The event, or what is wrong with it: a wrong event does not stop the others."""
+    try:
+        return EventBody.model_validate_json(event) if isinstance(event, bytes) else validate(event)
+    except ValidationError as error:
+        return error
+
+
+def _split_lines(body: Any) -> Any:
+    """The body of a request with one JSON object per line."""
+    return (
+        {"events": [line for line in body.split(b"\n") if line.strip()]} if isinstance(body, bytes) else body
+    )
 
 
 class EventsBody(Body):
     """Up to 10,000 events; application/x-ndjson with one event per line is accepted too.
 
-    Wrong events are rejected one by one, so they are checked after the body.
+    Wrong events are rejected one by one, and the others are stored.
     """
 
-    events: list[dict[str, Any]] = Field(
-        description="Each has user_id and item_id, and may have time (ISO 8601; default: now), event_id, "
-        "weight (such as a quantity) and list_id (of the list that led to it)."
-    )
+    events: list[Annotated[EventBody, WrapValidator(_keep_problem)]]
 
 
-class Rejection(BaseModel):
+EventsInput = Annotated[EventsBody, BeforeValidator(_split_lines)]
+
+
+class Rejection(Answer):
     """An event that was not stored."""
 
     index: int
     reason: str
 
 
-class EventsAnswer(BaseModel):
+class EventsAnswer(Answer):
     """What happened to each event; stored events are durable."""
 
     accepted: int
@@ -148,8 +205,8 @@ class ScoredItem(Body):
     """A candidate of any ranker."""
 
     item_id: Id
-    score: Number
-    probability: Probability | None = None
+    score: StrictFloat
+    probability: Fraction | None = None
 
 
 class ScoredList(Body):
@@ -166,40 +223,75 @@ class CutBody(Body):
     cutoff: StrictStr = Field(description="A `cutoff_id` from /v1/cut/fit.", max_length=200)
 
 
-class CutList(BaseModel):
+class CutItem(Answer):
+    """One item of a list after the cut."""
+
+    item_id: str | int
+    score: float
+    probability: float | None
+
+
+class CutList(Answer):
     """A list after the cut."""
 
     user_id: str | int
-    items: list[ListItem]
+    items: list[CutItem]
     reason: str | None
+    explanation: str | None = Field(description="The reason in words.")
     withheld: int
 
 
-class CutAnswer(BaseModel):
+class CutAnswer(Answer):
     """Lists after the cut, in the order of the request."""
 
     lists: list[CutList]
 
 
-class Outcome(Body):
+class OutcomeBody(Body):
     """The items of a user that turned out to be relevant."""
 
     user_id: Id
     items: list[Id]
 
 
+def cutoff_classes() -> dict[str, type[Cutoff]]:
+    """Cutoffs that can be fitted on lists of scores, by name; `Boundary` needs a model."""
+    return {
+        name: kind
+        for name, kind in sorted(Cutoff.registry.items())
+        if issubclass(kind, Cutoff) and not issubclass(kind, Boundary) and not _is_abstract(kind)
+    }
+
+
+def _is_abstract(kind: type) -> bool:
+    """Whether a class leaves a method to its subclasses."""
+    return any(getattr(getattr(kind, name), "__isabstractmethod__", False) for name in dir(kind))
+
+
+def _check_class(name: str) -> str:
+    """The name of a cutoff that can be fitted."""
+    names = list(cutoff_classes())
+    if name not in names:
+        raise ValueError(f"must be one of {', '.join(names)}")
+    return name
+
+
 class CutFitBody(Body):
     """Scores and outcomes to learn a cutoff from."""
 
     lists: list[ScoredList]
-    outcomes: list[Outcome]
-    cutoff: Literal["ExpectedF1", "ExpectedNDCG", "ExpectedValue", "Threshold", "Guarantee", "PerK"] = (
-        "ExpectedF1"
+    outcomes: list[OutcomeBody]
+    cutoff: Annotated[StrictStr, AfterValidator(_check_class)] = Field(
+        "ExpectedF1",
+        description="The class of the cutoff.",
+        json_schema_extra=lambda schema: schema.update(enum=list(cutoff_classes())),
     )
-    params: dict[str, Number | StrictStr | None] = {}
+    params: dict[str, WholeNumber | StrictFloat | StrictBool | StrictStr | None] = Field(
+        {}, description="Parameters of the class, such as its calibration."
+    )
 
 
-class CutFitAnswer(BaseModel):
+class CutFitAnswer(Answer):
     """The fitted cutoff."""
 
     cutoff_id: str
@@ -211,12 +303,12 @@ class ModelBody(Body):
 
     name: Name = Field(description="A name from GET /v1/model.")
     cutoff: StrictStr | None = Field(None, max_length=200, description="A `cutoff_id`; default: its own.")
-    activation: Annotated[StrictInt, Field(ge=1)] | None = Field(
+    activation: Annotated[StrictInt, Field(ge=1, le=2**63 - 1)] | None = Field(
         None, description="Go back to this activation of the model, with the cutoff it had then."
     )
 
 
-class ActivationRow(BaseModel):
+class ActivationRow(Answer):
     """When a model was activated, and why."""
 
     number: int
@@ -225,7 +317,7 @@ class ActivationRow(BaseModel):
     note: str
 
 
-class ModelAnswer(BaseModel):
+class ModelAnswer(Answer):
     """The model in service."""
 
     name: str
@@ -247,10 +339,10 @@ class ModelAnswer(BaseModel):
 class TradeoffBody(Body):
     """The share of users who get a list."""
 
-    coverage: Annotated[Number, Field(gt=0, le=1)]
+    coverage: Annotated[StrictFloat, Field(gt=0, le=1)]
 
 
-class TradeoffPoint(BaseModel):
+class TradeoffPoint(Answer):
     """What to expect if only the most certain users get a list."""
 
     coverage: float
@@ -260,7 +352,7 @@ class TradeoffPoint(BaseModel):
     items_per_1000_users: float
 
 
-class TradeoffAnswer(BaseModel):
+class TradeoffAnswer(Answer):
     """Points by growing coverage."""
 
     points: list[TradeoffPoint]
@@ -269,7 +361,7 @@ class TradeoffAnswer(BaseModel):
     note: str
 
 
-class UserEvent(BaseModel):
+class UserEvent(Answer):
     """One event of a user."""
 
     item_id: str | int
@@ -277,7 +369,7 @@ class UserEvent(BaseModel):
     time: str | None = Field(description="ISO 8601, UTC; null if the data has no times.")
 
 
-class UserAnswer(BaseModel):
+class UserAnswer(Answer):
     """What the model knows about a user; events are newest first."""
 
     user_id: str | int
@@ -286,39 +378,54 @@ class UserAnswer(BaseModel):
     events: list[UserEvent]
 
 
-class ExampleUser(BaseModel):
+class ErasureAnswer(Answer):
+    """What was deleted; models forget the user at once, and their files with the next refit."""
+
+    n_events: int
+    n_lists: int = Field(description="Logged lists.")
+
+
+class ExampleUser(Answer):
     """A user and the length of the list when the model was loaded."""
 
     user_id: str | int
     n_items: int
 
 
-class ExamplesAnswer(BaseModel):
+class ExamplesAnswer(Answer):
     """Users with different lists, longest first."""
 
     examples: list[ExampleUser]
 
 
-class SimilarItem(BaseModel):
+class SimilarItem(Answer):
     """A similar item."""
 
     item_id: str | int
-    score: float
+    name: str | None
+    score: float = Field(description="The cosine of the vectors of the two items.")
 
 
-class SimilarAnswer(BaseModel):
+class SimilarAnswer(Answer):
     """Most similar first."""
 
     items: list[SimilarItem]
 
 
-class StateAnswer(BaseModel):
-    """Whether the service works."""
+class HealthAnswer(Answer):
+    """Whether the process works."""
 
-    status: str
+    status: Literal["ok"]
 
 
-class CheckRow(BaseModel):
+class ReadyAnswer(Answer):
+    """Whether lists can be served."""
+
+    status: Literal["ready"]
+    model: str = Field(description="The model that this worker serves.")
+
+
+class CheckRow(Answer):
     """One check: ok, warning, bad or unknown."""
 
     name: str
@@ -328,7 +435,7 @@ class CheckRow(BaseModel):
     action: str
 
 
-class StatusAnswer(BaseModel):
+class StatusAnswer(Answer):
     """The last hour of all workers."""
 
     now: float
@@ -339,18 +446,30 @@ class StatusAnswer(BaseModel):
     monitors: dict[str, Any] = Field(description="What came of the lists, by monitor.")
 
 
-class ErrorAnswer(BaseModel):
+class ErrorAnswer(Answer):
     """Every error has this form."""
 
     error: str
     rule: str
     hint: str
+    rejected: list[Rejection] | None = Field(None, description="Only of events that were all rejected.")
+
+
+class RequestError(ShortlistError, ValueError):
+    """A request that is refused with a status, a rule and a hint."""
+
+    def __init__(
+        self, status: int, error: str, rule: str, hint: str, rejected: list[dict[str, Any]] | None = None
+    ) -> None:
+        super().__init__(rule)
+        self.status, self.error, self.rule, self.hint, self.rejected = status, error, rule, hint, rejected
 
 
 M = TypeVar("M", bound=BaseModel)
 Place = tuple[int | str, ...]
 
-VARIANTS = ("str", "int", "float")  # how pydantic names the types of a union at the end of a place
+# how pydantic names the types of a union at the end of a place
+VARIANTS = ("str", "int", "float", "bool", "constrained-int", "constrained-float", "constrained-str")
 WORDS = {
     "Field required": "is missing",
     "Input should be a valid dictionary": "must be an object",
@@ -360,6 +479,7 @@ WORDS = {
     "Input should be a valid integer": "must be an integer",
     "Input should be a valid number": "must be a number",
     "Input should be a valid boolean": "must be true or false",
+    "JSON decode error": "must be JSON",
 }
 
 
@@ -382,41 +502,48 @@ def describe_problem(
     error: ValidationError | RequestValidationError, model: type[BaseModel] | None, body: str = "the body"
 ) -> tuple[str, str]:
     """(rule, hint) of the first problem; an unknown field comes first, because it may be a missing one."""
-    problems = error.errors()
-    for one in problems:
-        if one["type"] == "extra_forbidden":
-            return _unknown_field(one["loc"], model)
-    place = _without_variant(problems[0]["loc"])
-    rules = dict.fromkeys(_rule(one["msg"]) for one in problems if _without_variant(one["loc"]) == place)
+    problems = [
+        (_field_place(problem["loc"], error), problem["type"], problem["msg"]) for problem in error.errors()
+    ]
+    for place, kind, _ in problems:
+        if kind == "extra_forbidden":
+            return _unknown_field(place, model)
+    first = problems[0][0]
+    rules = dict.fromkeys(_rule(message) for place, _, message in problems if place == first)
     words = " or ".join(rules).replace(" or must be ", " or ")
-    name = ".".join(str(part) for part in place)[:100] or body
-    return f"{name} {words}"[:300], _example(place, model)
+    name = ".".join(map(str, first))[:100] or body
+    return f"{name} {words}"[:300], _example(first, model)
+
+
+def _field_place(place: Place, error: ValidationError | RequestValidationError) -> Place:
+    """Where the field is in the body, without the types of a union."""
+    if isinstance(error, RequestValidationError):
+        place = (
+            () if len(place) == 2 and isinstance(place[1], int) else place[1:]
+        )  # ("body", byte) of bad JSON
+    return place[:-1] if len(place) > 1 and place[-1] in VARIANTS else place
 
 
 def _rule(message: str) -> str:
     """What pydantic says about a value, as the end of a sentence about it."""
-    return WORDS.get(message) or message.replace("Input should", "must")
-
-
-def _without_variant(place: Place) -> Place:
-    return place[:-1] if len(place) > 1 and place[-1] in VARIANTS else place
+    return WORDS.get(message) or message.replace("Input should", "must").removeprefix("Value error, ")
 
 
 def _unknown_field(place: Place, model: type[BaseModel] | None) -> tuple[str, str]:
-    """Name an unknown field and the known one that is spelled most like it."""
+    """Name an unknown field and the declared one that is spelled most like it."""
     name, owner = str(place[-1])[:60], _model_at(place[:-1], model)
-    known = [] if owner is None else list(owner.model_fields)
-    by_case = {one.lower(): one for one in known}
+    declared = [] if owner is None else list(owner.model_fields)
+    by_case = {field.lower(): field for field in declared}
     close = difflib.get_close_matches(name.lower(), by_case, n=1)
-    fields = f"the fields are {', '.join(known)}" if known else "see /docs"
+    fields = f"the fields are {', '.join(declared)}" if declared else "see /docs"
     return f"unknown field {name!a}", f"did you mean {by_case[close[0]]!r}?" if close else fields
 
 
 def _model_at(place: Iterable[int | str], model: type[BaseModel] | None) -> type[BaseModel] | None:
     """The model of the object at a place of a body."""
-    for part in place:
-        if isinstance(part, str) and model is not None and part in model.model_fields:
-            model = _model_in(model.model_fields[part].annotation)
+    for name in place:
+        if isinstance(name, str) and model is not None and name in model.model_fields:
+            model = _model_in(model.model_fields[name].annotation)
     return model
 
 
@@ -433,3 +560,42 @@ def _example(place: Place, model: type[BaseModel] | None) -> str:
     if field is None or not field.examples:
         return "see /docs"
     return f"for example {orjson.dumps({str(place[0]): field.examples[0]}).decode()}"
+
+
+MAX_ID = 256  # characters
+
+
+def check_id(value: Any, ids: IdMap, name: str) -> Any:
+    """The id in the type of the model.
+
+    A model with integer ids also accepts an integer that is written as a text, because it can mean only one
+    id. A model with text ids accepts no integer, because 7 may mean "7" or "007".
+    """
+    kind = type(value)
+    if ids.kind == "integer":
+        if kind is str and len(value) <= 20 and _is_plain_integer(value):
+            value = int(value)
+        if type(value) is int and -(2**63) <= value < 2**63:
+            return value
+        raise DataError(f"{name} must be an integer, as in the model, got {_shown(value)}; check the id.")
+    if kind is str and 0 < len(value) <= MAX_ID and (value.isprintable() or value in ids):
+        return value
+    raise DataError(
+        f"{name} must be a text of 1 to {MAX_ID} printable characters, as in the model, got {_shown(value)}; "
+        "check the id."
+    )
+
+
+def parse_ids(values: Iterable[Any], ids: IdMap, name: str) -> list[Any]:
+    """Several ids in the type of the model."""
+    return [check_id(value, ids, name) for value in values]
+
+
+def _is_plain_integer(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdecimal() and (digits == "0" or digits[0] != "0") and text != "-0"
+
+
+def _shown(value: Any) -> str:
+    text = ascii(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,5 +1,6 @@
 """What the routes of one worker share: model, store, writer, batches and metrics."""
 
+import asyncio
 import gc
 import os
 import random
@@ -10,22 +11,28 @@ import time
 from contextlib import suppress
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
+
+from starlette.types import Receive
 
 from shortlist.cutoff.base import Cutoff
 from shortlist.errors import ShortlistError
+from shortlist.recommend.request import CutoffChoice
+from shortlist.serve.clock import now, write_log
 from shortlist.serve.config import PREFIX, ServeConfig, parse_refit_time
-from shortlist.serve.cutting import compute_tradeoff
+from shortlist.serve.cut import compute_tradeoff
 from shortlist.serve.deployment import Deployment, cutoff_from_bytes
 from shortlist.serve.feedback import Feedback
-from shortlist.serve.gate import RequestError, write_log
-from shortlist.serve.health import Usual, describe_status, sample_lists
-from shortlist.serve.lists import BatchRunner, ListJob, ListResult, answer_jobs
+from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
+from shortlist.serve.lists import BatchRunner, ListJob, ListResult, answer_jobs, build_job
 from shortlist.serve.metrics import Metrics
+from shortlist.serve.schemas import RecommendBody, RequestError, parse_body
 from shortlist.serve.store import EventStore, StoreWriter
+from shortlist.serve.tokens import TokenFile
 
 DAY_SECONDS = 86_400
-LISTS_AT_ONCE = 2_000  # so that events wait for no long transaction
+DELETE_AT_ONCE = 2_000  # lists, so that events wait for no long transaction
 
 
 class Retention:
@@ -36,20 +43,20 @@ class Retention:
         self._day = -1  # the latest day on which this worker looked
         self._has_more = False
 
-    def step(self, now: float) -> int:
+    def step(self, at: float) -> int:
         """Delete some of what is too old; return the number of lists."""
-        day = int(now // DAY_SECONDS)
+        day = int(at // DAY_SECONDS)
         if day != self._day:
-            self._has_more = self._store.claim("retention turn", day)
+            self._has_more = self._store.claim("retention turn", day, ahead=1)
             self._day = day
         if not self._has_more:
             return 0
-        removed = self._store.remove_old(now - self._days * DAY_SECONDS, LISTS_AT_ONCE)
-        self._has_more = removed == LISTS_AT_ONCE
+        removed = self._store.remove_old(at - self._days * DAY_SECONDS, DELETE_AT_ONCE)
+        self._has_more = removed == DELETE_AT_ONCE
         return removed
 
 
-LONGEST_WAIT = 30.0  # seconds; a clock that was set is noticed
+LONGEST_WAIT = 10.0  # seconds between two looks at the clock
 
 
 class RefitSchedule:
@@ -69,24 +76,36 @@ class RefitSchedule:
             self._process.terminate()
         self._thread.join()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
     def _run(self) -> None:
-        due = next_time(self._config.refit, datetime.now())
-        while not self._stop.is_set():
-            left = (due - datetime.now()).total_seconds()
-            if left > 0:
-                self._stop.wait(min(left, LONGEST_WAIT))
+        """Look at the clock now and then; a clock that was set delays no refit by more than a day."""
+        last = now()
+        while not self._stop.wait(LONGEST_WAIT):
+            current = now()
+            due = next_time(self._config.refit, datetime.fromtimestamp(min(last, current))).timestamp()
+            last = current
+            if due > current:
                 continue
             try:
-                if self._store.claim("refit turn", int(due.timestamp())):
+                if self._store.claim("refit turn", int(due), ahead=DAY_SECONDS):
                     self._refit()
             except ShortlistError as error:
                 write_log({"level": "error", "task": "refit", "problem": str(error)})
-            due = next_time(self._config.refit, datetime.now())
+            except Exception as error:  # tomorrow is another day
+                write_log({"level": "error", "task": "refit", "problem": type(error).__name__})
 
     def _refit(self) -> None:
         """Run the command to its end; the address of the store is passed in the environment."""
         command = [sys.executable, "-m", "shortlist", "refit", self._config.model, "--json"]
-        environment = {**os.environ, f"{PREFIX}DB": self._config.db}
+        environment = {
+            **os.environ,
+            f"{PREFIX}DB": self._config.db,
+            f"{PREFIX}KEEP_MODELS": str(self._config.keep_models),
+        }
         self._process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -96,16 +115,17 @@ class RefitSchedule:
         write_log({"level": level, "task": "refit", "result": " ".join(text.split())[-500:]})
 
 
-def next_time(setting: str, now: datetime) -> datetime:
-    """The next time of "daily@HH:MM" after now, in the time of this machine."""
+def next_time(setting: str, after: datetime) -> datetime:
+    """The next time of "daily@HH:MM", in the time of this machine."""
     hour, minute = parse_refit_time(setting)
-    found = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
-    return found if found > now else found + timedelta(days=1)
+    today = after.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    return today if today > after else today + timedelta(days=1)
 
 
 FLUSH_SECONDS = 2.0  # between two writes of the counters
 TRADEOFF_SECONDS = 600.0  # how long a trade-off is kept
 FEEDBACK_SECONDS = 60.0  # between two looks at what came of the lists
+LOOK_UP = "/v1/recommend explain"  # in the metrics: to explain a list takes longer than to make one
 
 
 class Service:
@@ -113,17 +133,17 @@ class Service:
 
     def __init__(self, config: ServeConfig) -> None:
         self.config = config
+        self.tokens = TokenFile(Path(config.token_file)) if config.token_file else None
         self.store = EventStore(config.database)
         self.deployment = Deployment(config.model_folder, self.store)
         self.feedback = Feedback(self.store)
         self.retention = Retention(self.store, config.keep_lists_days)
         self.metrics = Metrics(many_workers=config.workers > 1)
         self.worker = random.randbytes(6).hex()
-        self.started = time.time()
         self._cutoffs: dict[str, Cutoff] = {}
         self._stop = threading.Event()
-        self._usual = Usual(-1, [], {})
-        self._usual_lock = threading.Lock()
+        self._reference = ReferenceLists(-1, [], {})
+        self._reference_lock = threading.Lock()
         self._tradeoff: tuple[int, float, dict[str, Any]] = (-1, 0.0, {})
         self._tradeoff_lock = threading.Lock()
 
@@ -132,12 +152,26 @@ class Service:
         self.store.create()
         gc.collect()
         gc.freeze()  # what is there now stays; looking through it again and again would delay answers
-        self.deployment.start(self.config.model_path)
+        self.deployment.start(self.config.model_path, prefer_given=self.config.start_with == "given")
         self.writer = StoreWriter(self.store)
-        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs, attrgetter("is_small"))
+        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(
+            answer_jobs, attrgetter("is_small"), attrgetter("work")
+        )
         self._follower = threading.Thread(target=self._follow, name="store-follower", daemon=True)
         self._follower.start()
         self._schedule = RefitSchedule(self.config, self.store) if self.config.refit else None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all threads run."""
+        schedule_runs = self._schedule is None or self._schedule.is_alive
+        return self.writer.is_alive and self._follower.is_alive() and schedule_runs
+
+    def reload(self) -> None:
+        """Read the token file again; models and events are followed anyway."""
+        if self.tokens is not None:
+            self.tokens.refresh()
+        write_log({"level": "info", "task": "reload"})
 
     def close(self) -> None:
         """Finish what has begun; acknowledged events are already stored."""
@@ -153,19 +187,18 @@ class Service:
 
     def _follow(self) -> None:
         """Look for activations and events, and write the counters."""
-        flushed, failed = 0.0, False
+        flushed = time.monotonic() - FLUSH_SECONDS
         while not self._stop.wait(self.config.poll):
             try:
                 self.deployment.follow()
-                if time.time() - flushed > FLUSH_SECONDS:
+                if time.monotonic() - flushed >= FLUSH_SECONDS:
                     self._store_counters()
-                    flushed = time.time()
+                    flushed = time.monotonic()
                     self._use_feedback()
-                self.retention.step(time.time())
-                if failed:
-                    failed, self.deployment.error = False, None
+                self.retention.step(now())
+                self.deployment.store_error = None
             except ShortlistError as error:
-                failed, self.deployment.error = True, str(error)
+                self.deployment.store_error = str(error)
             except Exception as error:  # the service goes on; the log names the place
                 write_log({"level": "error", "problem": type(error).__name__, "task": "follow"})
             if self.deployment.is_ready:
@@ -179,46 +212,67 @@ class Service:
             self.metrics.forget_before(minute)
 
     def _use_feedback(self) -> None:
-        """Once a minute, one of the workers updates the monitors and, if it is due, the promise."""
-        if not self.store.claim("feedback turn", int(time.time() // FEEDBACK_SECONDS)):
+        """Once a minute, one of the workers updates the monitors and, if it is due, the threshold."""
+        if not self.store.claim("feedback turn", int(now() // FEEDBACK_SECONDS), ahead=60):
             return
         served = self.deployment.served
         changed = self.feedback.step(served)
         if changed is not None:
             self.deployment.activate(served.name, "threshold of the guarantee moved by feedback", changed)
 
+    async def answer_lists(self, content: bytes, receive: Receive) -> tuple[bytes, str | None]:
+        """The JSON answer to a JSON request for lists, and its name in the metrics if it is not the path.
+
+        Lists are logged and counted unless they are explained: such a list is inspected, not shown.
+        """
+        body = parse_body(content, RecommendBody)
+        if not self.has_cutoff(body.cutoff):
+            await asyncio.to_thread(self.cutoff, body.cutoff)  # from the store
+        job = build_job(body, self.deployment.served, self.cutoff(body.cutoff), self.config)
+        future = self.lists.submit(job)
+        result = await future if job.is_small else await _unless_gone(future, receive)
+        if body.explain:
+            return result.body, LOOK_UP
+        self.metrics.count_lists(result.lengths, result.unknown)
+        share = self.config.log_share
+        if share > 0:
+            log = result.log if share == 1 else [row for row in result.log if random.random() < share]
+            self.writer.add_lists(log)
+        return result.body, None
+
     @property
-    def usual(self) -> Usual:
+    def reference(self) -> ReferenceLists:
         """Lists of the model in service as it was loaded; computed once per activation."""
-        with self._usual_lock:
+        with self._reference_lock:
             served = self.deployment.served
-            if self._usual.number != served.number:
-                self._usual = sample_lists(served)
-            return self._usual
+            if self._reference.number != served.number:
+                self._reference = compute_reference(served)
+            return self._reference
 
     def status(self) -> dict[str, Any]:
         """Figures and checks of the last hour."""
         monitors = self.feedback.monitors(self.deployment.served)
-        return describe_status(self.store, self.deployment, self.usual.lengths, monitors)
+        problem = None if self.tokens is None else self.tokens.problem
+        return describe_status(self.store, self.deployment, self.reference.lengths, monitors, problem)
 
     def tradeoff(self) -> dict[str, Any]:
         """Precision by the share of users who get a list; computed again after a while."""
         with self._tradeoff_lock:
             served = self.deployment.served
-            number, made, found = self._tradeoff
-            if number != served.number or time.time() - made > TRADEOFF_SECONDS:
-                found = compute_tradeoff(served)
-                self._tradeoff = (served.number, time.time(), found)
-            return found
+            number, made, answer = self._tradeoff
+            if number != served.number or time.monotonic() - made > TRADEOFF_SECONDS:
+                answer = compute_tradeoff(served)
+                self._tradeoff = (served.number, time.monotonic(), answer)
+            return answer
 
     def activate(self, name: str, cutoff_id: str | None, number: int | None) -> None:
         """Serve another model, with its own cutoff, a stored one, or the one of an earlier activation."""
-        cutoff: Cutoff | str | None = None if cutoff_id is None else self.cutoff(cutoff_id)
+        cutoff = None if cutoff_id is None else self.cutoff(cutoff_id)
         if isinstance(cutoff, str) or (cutoff is not None and number is not None):
             raise RequestError(422, "invalid_request", "cutoff must be a cutoff_id", "leave it out")
         note = "by request"
         if number is not None:
-            earlier = [one for one in self.store.activations() if (one.number, one.model) == (number, name)]
+            earlier = self.store.activations(1, model=name, number=number)
             if not earlier:
                 raise RequestError(404, "not_found", "there is no such activation", "see GET /v1/model")
             note = f"back to activation {number}"
@@ -230,7 +284,7 @@ class Service:
         """Whether `cutoff` needs no look into the store."""
         return name in ("auto", "boundary") or name in self._cutoffs
 
-    def cutoff(self, name: str) -> Cutoff | Literal["auto", "boundary"]:
+    def cutoff(self, name: str) -> CutoffChoice:
         """The cutoff that a request names."""
         if name == "auto":
             return "auto"
@@ -247,3 +301,21 @@ class Service:
                 )
             self._cutoffs[name] = cutoff_from_bytes(content)
         return self._cutoffs[name]
+
+
+async def _unless_gone(future: "asyncio.Future[ListResult]", receive: Receive) -> ListResult:
+    """The result, unless the caller hangs up before it is computed; then it is not computed at all."""
+    watcher: asyncio.Future[Any] = asyncio.ensure_future(_wait_for_disconnect(receive))
+    try:
+        await asyncio.wait([future, watcher], return_when=asyncio.FIRST_COMPLETED)
+        if not future.done():
+            raise RequestError(400, "disconnected", "the caller has gone", "send the request again")
+        return future.result()
+    finally:
+        watcher.cancel()
+        future.cancel()
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

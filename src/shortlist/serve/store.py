@@ -1,17 +1,18 @@
 """The event store: events, logged lists, activations and counters in SQLite or PostgreSQL."""
 
+import os
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from shortlist.errors import ConfigError, ShortlistError
+from shortlist.serve.clock import now
 
 BUSY_SECONDS = 10  # how long a SQLite writer waits for another process
 EVENTS_LOCK = 0x51_0E_57  # advisory lock of PostgreSQL: events become visible in the order of `seq`
@@ -43,6 +44,7 @@ lists = sa.Table(
     sa.Column("made", sa.Float, nullable=False),
     sa.Column("items", sa.Text, nullable=False),  # JSON: item ids in order
     sa.Column("probabilities", sa.Text),  # JSON
+    sa.Column("propensities", sa.Text),  # JSON; of lists that may have been explored
     sa.Column("reason", sa.Text),
     sa.Column("share", sa.Float, nullable=False),  # of the lists that are logged
     sa.Column("used", sa.Boolean, nullable=False, default=False),  # whether its outcome is known
@@ -58,6 +60,7 @@ activations = sa.Table(
     sa.Column("checksum", sa.Text, nullable=False),  # of the model file
     sa.Column("events_until", sa.BigInteger, nullable=False),  # events up to this one are in the file
     sa.Column("cutoff", sa.LargeBinary),  # a cutoff that replaces the one of the file
+    sa.Column("forgotten_until", sa.BigInteger, nullable=False),  # users up to this one are not in the file
     sa.Column("activated", sa.Float, nullable=False),
     sa.Column("note", sa.Text, nullable=False),
     sqlite_autoincrement=True,
@@ -85,8 +88,23 @@ settings = sa.Table(
 )
 
 
+forgotten = sa.Table(
+    "forgotten",
+    metadata,
+    sa.Column("number", Id, primary_key=True, autoincrement=True),
+    sa.Column("user_id", sa.Text, nullable=False),
+    sa.Column("events_until", sa.BigInteger, nullable=False),  # later events of the user are kept
+    sa.Column("forgotten", sa.Float, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+
 class StoreError(ShortlistError, RuntimeError):
     """The event store cannot be reached now; the request can be repeated."""
+
+
+class RowError(StoreError):
+    """The database refuses the content of a row; to repeat it is useless."""
 
 
 class StoreFullError(StoreError):
@@ -101,8 +119,19 @@ class Activation(NamedTuple):
     checksum: str
     events_until: int
     cutoff: bytes | None
+    forgotten_until: int
     activated: float
     note: str
+
+
+class ForgottenUser(NamedTuple):
+    """A user who was erased: what the models knew until this event, and what was deleted here."""
+
+    number: int
+    user_id: str
+    events_until: int
+    n_events: int = 0
+    n_lists: int = 0
 
 
 class ListRow(NamedTuple):
@@ -115,6 +144,7 @@ class ListRow(NamedTuple):
     made: float
     items: str
     probabilities: str | None
+    propensities: str | None
     reason: str | None
     share: float
     used: bool = False
@@ -153,11 +183,36 @@ class EventStore:
         )
 
     def create(self) -> None:
-        """Create the tables that do not exist yet."""
+        """Create the tables that do not exist yet; ConfigError if the database cannot be used."""
+        if self.is_sqlite and self.url.database not in (None, "", ":memory:"):
+            with suppress(OSError):  # SQLite itself says what is wrong with the path
+                os.close(os.open(str(self.url.database), os.O_CREAT | os.O_WRONLY, 0o600))
+        else:
+            self._check_encoding()
         with self._begin() as connection:
             if not self.is_sqlite:  # two workers may start at the same time
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
             metadata.create_all(connection)
+
+    def _check_encoding(self) -> None:
+        """Raise ConfigError unless the database holds every id."""
+        try:
+            with self._engine.connect() as connection:
+                encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+        except TypeError:  # the driver returns bytes if the database has no encoding
+            encoding = "SQL_ASCII"
+        except sa.exc.OperationalError:
+            raise ConfigError(
+                "the event store cannot be opened; check the address in db, that the database runs, the "
+                "user and the password."
+            ) from None
+        except sa.exc.DBAPIError as error:
+            raise _store_error(error) from None
+        if str(encoding).upper() not in ("UTF8", "UTF-8"):
+            raise ConfigError(
+                f"the database of the event store must have the encoding UTF8, got {encoding}; "
+                "create it with `createdb --encoding=UTF8 --template=template0`."
+            )
 
     def close(self) -> None:
         """Close all connections."""
@@ -165,25 +220,16 @@ class EventStore:
 
     @contextmanager
     def _begin(self) -> Iterator[sa.Connection]:
-        """A transaction; errors of the database carry no address and no data."""
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except sa.exc.DBAPIError as error:
-            raise _store_error(error) from None
-        except sa.exc.TimeoutError:
-            raise StoreError("the event store is busy; repeat the request in a few seconds.") from None
+        """A transaction."""
+        with _plain_errors(), self._engine.begin() as connection:
+            yield connection
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
         """A connection without a transaction of its own, so that readers never wait for a writer."""
-        try:
-            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                yield connection
-        except sa.exc.DBAPIError as error:
-            raise _store_error(error) from None
-        except sa.exc.TimeoutError:
-            raise StoreError("the event store is busy; repeat the request in a few seconds.") from None
+        options = {"isolation_level": "AUTOCOMMIT"}
+        with _plain_errors(), self._engine.connect().execution_options(**options) as connection:
+            yield connection
 
     # ------------------------------------------------------------------ events
     def add_events(self, batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[int]:
@@ -215,6 +261,30 @@ class EventStore:
         with self._read() as connection:
             return int(connection.scalar(query) or 0)
 
+    # ------------------------------------------------------------------ erasure
+    def forget_user(self, user_id: str) -> ForgottenUser:
+        """Delete the events and the logged lists of a user, and note it for the models."""
+        with self._begin() as connection:
+            if not self.is_sqlite:
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
+            last = int(connection.scalar(sa.select(sa.func.max(events.c.seq))) or 0)
+            n_events = connection.execute(sa.delete(events).where(events.c.user_id == user_id)).rowcount
+            n_lists = connection.execute(sa.delete(lists).where(lists.c.user_id == user_id)).rowcount
+            values = {"user_id": user_id, "events_until": last, "forgotten": now()}
+            key = connection.execute(sa.insert(forgotten).values(values)).inserted_primary_key
+        with suppress(StoreError), self._read() as connection:
+            if self.is_sqlite:  # the log of SQLite still has the deleted pages
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        return ForgottenUser(int(key[0]) if key is not None else 0, user_id, last, n_events, n_lists)
+
+    def forgotten_after(self, number: int) -> list[ForgottenUser]:
+        """Users who were forgotten later, in order."""
+        query = sa.select(forgotten).where(forgotten.c.number > number).order_by(forgotten.c.number)
+        with self._read() as connection:
+            return [
+                ForgottenUser(row.number, row.user_id, row.events_until) for row in connection.execute(query)
+            ]
+
     # ------------------------------------------------------------------ lists
     def add_lists(self, rows: Sequence[ListRow]) -> None:
         """Log lists; there are thousands a second, so the rows go to the driver as they are."""
@@ -235,23 +305,23 @@ class EventStore:
 
     def open_lists(self, user_ids: Sequence[str], start: float) -> dict[str, list[Any]]:
         """Lists since a time in seconds whose outcome is not known, by user, oldest first."""
-        found: dict[str, list[Any]] = {}
+        by_user: dict[str, list[Any]] = {}
         with self._read() as connection:
-            for part in _parts(user_ids):
+            for some in _slices(user_ids):
                 query = (
                     sa.select(lists)
-                    .where(lists.c.user_id.in_(part), lists.c.made >= start, ~lists.c.used)
+                    .where(lists.c.user_id.in_(some), lists.c.made >= start, ~lists.c.used)
                     .order_by(lists.c.made, lists.c.list_id)
                 )
                 for row in connection.execute(query):
-                    found.setdefault(row.user_id, []).append(row)
-        return found
+                    by_user.setdefault(row.user_id, []).append(row)
+        return by_user
 
     def close_lists(self, list_ids: Sequence[str]) -> None:
         """Mark lists whose outcome is known."""
         with self._begin() as connection:
-            for part in _parts(list_ids):
-                connection.execute(sa.update(lists).where(lists.c.list_id.in_(part)).values(used=True))
+            for some in _slices(list_ids):
+                connection.execute(sa.update(lists).where(lists.c.list_id.in_(some)).values(used=True))
 
     def remove_old(self, before: float, limit: int) -> int:
         """Delete up to `limit` lists, and all counters, from before a time; return the number of lists."""
@@ -263,7 +333,13 @@ class EventStore:
 
     # ------------------------------------------------------------------ activations and cutoffs
     def add_activation(
-        self, model: str, checksum: str, events_until: int, note: str, cutoff: bytes | None = None
+        self,
+        model: str,
+        checksum: str,
+        events_until: int,
+        note: str,
+        cutoff: bytes | None = None,
+        forgotten_until: int = 0,
     ) -> int:
         """Record which model is served from now on; every worker follows."""
         values = {
@@ -271,22 +347,29 @@ class EventStore:
             "checksum": checksum,
             "events_until": events_until,
             "cutoff": cutoff,
-            "activated": time.time(),
+            "forgotten_until": forgotten_until,
+            "activated": now(),
             "note": note,
         }
         with self._begin() as connection:
             key = connection.execute(sa.insert(activations).values(values)).inserted_primary_key
             return int(key[0]) if key is not None else 0
 
-    def activations(self, limit: int = 50) -> list[Activation]:
-        """The latest activations, newest first."""
+    def activations(
+        self, limit: int, *, model: str | None = None, checksum: str | None = None, number: int | None = None
+    ) -> list[Activation]:
+        """The latest activations, newest first; of one model, file or number if it is given."""
+        wanted = {"model": model, "checksum": checksum, "number": number}
         query = sa.select(activations).order_by(activations.c.number.desc()).limit(limit)
+        query = query.where(
+            *(activations.c[name] == value for name, value in wanted.items() if value is not None)
+        )
         with self._read() as connection:
             return [Activation(*row) for row in connection.execute(query)]
 
     def add_cutoff(self, cutoff_id: str, content: bytes) -> None:
         """Store a fitted cutoff under its id."""
-        values = {"cutoff_id": cutoff_id, "content": content, "created": time.time()}
+        values = {"cutoff_id": cutoff_id, "content": content, "created": now()}
         insert = self._insert(cutoffs).values(values).on_conflict_do_nothing(index_elements=["cutoff_id"])
         with self._begin() as connection:
             connection.execute(insert)
@@ -330,13 +413,17 @@ class EventStore:
         with self._begin() as connection:
             connection.execute(upsert)
 
-    def claim(self, name: str, turn: int) -> bool:
-        """Whether this call is the first of all workers with this turn; turns grow."""
+    def claim(self, name: str, turn: int, ahead: int) -> bool:
+        """Whether this call is the first of all workers with this turn.
+
+        Turns grow. One that lies further ahead than `ahead` was claimed by a clock that was wrong.
+        """
         insert = self._insert(settings).values({"name": name, "value": f"{turn:020d}"})
+        stored, limit = settings.c.value, f"{turn + ahead:020d}"
         upsert = insert.on_conflict_do_update(
             index_elements=["name"],
             set_={"value": insert.excluded.value},
-            where=settings.c.value < insert.excluded.value,
+            where=sa.or_(stored < insert.excluded.value, stored > limit),
         ).returning(settings.c.name)  # not every driver counts the rows of an insert
         with self._begin() as connection:
             return connection.execute(upsert).first() is not None
@@ -347,7 +434,21 @@ class EventStore:
             return connection.scalar(sa.select(settings.c.value).where(settings.c.name == name))
 
 
-def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:
+def erase_user(database: str, user_id: str) -> ForgottenUser:
+    """Delete the events and logged lists of a user; services on this store follow within a second.
+
+    `database` is the address in `ServeConfig.database`. What the model files know of the user goes with the
+    next refit.
+    """
+    store = EventStore(database)
+    try:
+        store.create()
+        return store.forget_user(user_id)
+    finally:
+        store.close()
+
+
+def _slices(values: Sequence[str]) -> Iterator[Sequence[str]]:
     """Slices that fit into one query; SQLite limits the number of variables."""
     return (values[first : first + 500] for first in range(0, len(values), 500))
 
@@ -358,6 +459,7 @@ def _prepare_sqlite(connection: Any, _: Any) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA secure_delete=ON")  # what is deleted is overwritten
     cursor.close()
 
 
@@ -367,11 +469,26 @@ def _begin_immediately(connection: sa.Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Errors of the database, without address, query and data."""
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        raise _store_error(error) from None
+    except sa.exc.TimeoutError:
+        raise StoreError("the event store is busy; repeat the request in a few seconds.") from None
+    except (UnicodeError, OverflowError) as error:  # of the driver
+        raise RowError(f"the event store refuses a value ({type(error).__name__}); change it.") from None
+
+
 def _store_error(error: sa.exc.DBAPIError) -> StoreError:
     """A sentence without address, query or data."""
     text = str(error.orig)
     if any(word in text for word in DISK_FULL):
         return StoreFullError("the disk of the event store is full; free space and repeat the request.")
+    if isinstance(error, (sa.exc.DataError, sa.exc.IntegrityError)):
+        return RowError(f"the event store refuses a value ({type(error.orig).__name__}); change it.")
     return StoreError("the event store cannot be reached; repeat the request in a few seconds.")
 
 
@@ -417,6 +534,11 @@ class StoreWriter:
             self._wake.notify()
         self._thread.join()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
     def _run(self) -> None:
         closed = False
         while not closed:
@@ -429,26 +551,42 @@ class StoreWriter:
             self._write_lists(everything=closed)
 
     def _write_events(self, waiting: "list[tuple[Rows, Future[int]]]") -> None:
-        waiting = [one for one in waiting if one[1].set_running_or_notify_cancel()]
+        """Store the events of several requests; if one cannot be stored, the others are."""
+        waiting = [entry for entry in waiting if entry[1].set_running_or_notify_cancel()]
         if not waiting:
             return
         try:
             counts = self._store.add_events([rows for rows, _ in waiting])
         except Exception as error:  # whatever it is, the requests must be answered
-            for _, future in waiting:
-                future.set_exception(error)
+            is_row = isinstance(error, RowError) or not isinstance(error, StoreError)
+            for rows, future in waiting:
+                try:
+                    if not is_row or len(waiting) == 1:
+                        raise error
+                    future.set_result(self._store.add_events([rows])[0])
+                except Exception as cause:
+                    future.set_exception(cause)
             return
         for (_, future), count in zip(waiting, counts, strict=True):
             future.set_result(count)
 
     def _write_lists(self, *, everything: bool) -> None:
-        """Lists that cannot be written now are kept for the next round, up to MAX_LISTS."""
+        """Write lists; those that cannot be written now are kept, those that never can are dropped."""
+        at_once = LISTS_AT_ONCE
         while self._lists:
-            rows = [self._lists.popleft() for _ in range(min(len(self._lists), LISTS_AT_ONCE))]
+            rows = [self._lists.popleft() for _ in range(min(len(self._lists), at_once))]
             try:
                 self._store.add_lists(rows)
-            except StoreError:
-                self._lists.extendleft(reversed(rows))
-                return
+            except Exception as error:  # no row may stop the thread
+                if isinstance(error, StoreError) and not isinstance(error, RowError):
+                    self._lists.extendleft(reversed(rows))
+                    return
+                at_once = max(len(rows) // 8, 1)  # until the bad row is alone
+                if len(rows) > 1:
+                    self._lists.extendleft(reversed(rows))
+                else:
+                    self.lists_dropped += 1
+                continue
+            at_once = min(2 * at_once, LISTS_AT_ONCE)
             if not everything and self._events:
                 return

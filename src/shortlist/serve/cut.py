@@ -1,4 +1,4 @@
-"""The cut alone: lists of any ranker, cut with a cutoff that was fitted on earlier lists and outcomes."""
+"""Cuts of other rankers' lists, and the trade-off between precision and the share of users with a list."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -13,33 +13,32 @@ from shortlist.cutoff.threshold import coverage_threshold
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_TEXT, RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.serve.deployment import Served
-from shortlist.serve.events import sample_users
-from shortlist.serve.schemas import CutBody, CutFitBody, ScoredList
+from shortlist.serve.deployment import ServedModel
+from shortlist.serve.events import spread_users
+from shortlist.serve.schemas import CutBody, CutFitBody, ScoredList, cutoff_classes
 
 MIN_LISTS = 20  # to fit a cutoff on
 
 
-def build_lists(scored: Sequence[ScoredList]) -> RankedLists:
+def parse_lists(scored: Sequence[ScoredList]) -> RankedLists:
     """Lists in order of the scores; equal scores stay in the given order."""
-    if len({type(one.user_id) for one in scored}) > 1:
+    if len({type(given.user_id) for given in scored}) > 1:
         raise DataError("user_id must be an integer everywhere or a text everywhere; use one type.")
-    kinds = {type(item.item_id) for one in scored for item in one.items}
-    if len(kinds) > 1:
+    if len({type(item.item_id) for given in scored for item in given.items}) > 1:
         raise DataError("item_id must be an integer everywhere or a text everywhere; use one type.")
+    if len({given.user_id for given in scored}) < len(scored):
+        raise DataError("a user may have one list per request; send several requests.")
     rows: list[tuple[Any, Any, float, float | None, int]] = []
-    for one in scored:
-        if len({item.item_id for item in one.items}) < len(one.items):
+    for given in scored:
+        if len({item.item_id for item in given.items}) < len(given.items):
             raise DataError("a list must hold an item once; remove the repetitions.")
-        ranked = sorted(one.items, key=lambda item: -item.score)
+        ranked = sorted(given.items, key=lambda item: -item.score)
         rows += [
-            (one.user_id, item.item_id, float(item.score), item.probability, rank)
+            (given.user_id, item.item_id, item.score, item.probability, rank)
             for rank, item in enumerate(ranked, 1)
         ]
         if not ranked:
-            rows.append((one.user_id, None, 0.0, None, 0))
-    if len({one.user_id for one in scored}) < len(scored):
-        raise DataError("a user may have one list per request; send several requests.")
+            rows.append((given.user_id, None, 0.0, None, 0))
     columns = ["user_id", "item_id", "score", "probability", "rank"]
     frame = pl.DataFrame(rows, schema=columns, orient="row", infer_schema_length=None)
     if frame["probability"].null_count():
@@ -53,15 +52,14 @@ def cut_lists(body: CutBody, cutoff: Cutoff | str) -> dict[str, Any]:
         raise ConfigError("cutoff must be a cutoff_id; POST /v1/cut/fit returns one.")
     if not body.lists:
         return {"lists": []}
-    lists = build_lists(body.lists)
-    cut = cutoff.apply(lists)
-    found = []
-    for one in body.lists:
-        shown = cut[one.user_id]
+    cut = cutoff.apply(parse_lists(body.lists))
+    answers = []
+    for given in body.lists:
+        shown = cut[given.user_id]
         probabilities = [None] * len(shown) if shown.probabilities is None else shown.probabilities.tolist()
-        found.append(
+        answers.append(
             {
-                "user_id": one.user_id,
+                "user_id": given.user_id,
                 "items": [
                     {"item_id": item, "score": score, "probability": probability}
                     for item, score, probability in zip(
@@ -70,26 +68,28 @@ def cut_lists(body: CutBody, cutoff: Cutoff | str) -> dict[str, Any]:
                 ],
                 "reason": shown.reason,
                 "explanation": REASON_TEXT.get(shown.reason or ""),
-                "withheld": len(one.items) - len(shown),
+                "withheld": len(given.items) - len(shown),
             }
         )
-    return {"lists": found}
+    return {"lists": answers}
 
 
 def fit_cutoff(body: CutFitBody) -> Cutoff:
     """Fit a cutoff on lists and the relevant items of their users."""
     if len(body.lists) < MIN_LISTS:
         raise DataError(f"lists must hold at least {MIN_LISTS} lists, got {len(body.lists)}; send more.")
-    kind = Cutoff.classes()[body.cutoff]
+    kind = cutoff_classes()[body.cutoff]
     unknown = sorted(set(body.params) - {field.name for field in fields(kind)})
     if unknown:
         raise ConfigError(
             f"params has the unknown name {unknown[0][:60]!r}; see the documentation of {body.cutoff}."
         )
-    lists = build_lists(body.lists)
-    pairs = [(one.user_id, item) for one in body.outcomes for item in one.items]
+    lists = parse_lists(body.lists)
+    pairs = [(outcome.user_id, item) for outcome in body.outcomes for item in outcome.items]
     if not pairs:
         raise DataError("outcomes must hold at least one relevant item; send what users did next.")
+    if len({type(user) for user, _ in pairs}) > 1 or len({type(item) for _, item in pairs}) > 1:
+        raise DataError("the ids of outcomes must be integers everywhere or texts everywhere; use one type.")
     truth = Interactions.from_frame(pl.DataFrame(pairs, schema=["user_id", "item_id"], orient="row"))
     params: dict[str, Any] = dict(body.params)
     return kind(**params).fit(lists, truth)
@@ -99,10 +99,10 @@ SAMPLE_USERS = 2_000
 STEPS = 20
 
 
-def compute_tradeoff(served: Served) -> dict[str, Any]:
+def compute_tradeoff(served: ServedModel) -> dict[str, Any]:
     """Expected precision and length if only the most certain users are sent a list, in steps of 5%."""
     model = served.model
-    sample = sample_users(model, SAMPLE_USERS)
+    sample = spread_users(model, SAMPLE_USERS)
     lists = model.recommend(sample, n_threads=1)
     if lists.probabilities is None:
         raise ConfigError(
@@ -139,17 +139,18 @@ def compute_tradeoff(served: Served) -> dict[str, Any]:
     }
 
 
-def cutoff_with_coverage(served: Served, coverage: float) -> Cutoff:
+def cutoff_with_coverage(served: ServedModel, coverage: float) -> Cutoff:
     """The cutoff in service with a floor that leaves this share of the users with a list."""
     model = served.model
     cutoff = model.cutoff_
     if not isinstance(cutoff, ExpectedUtility):
+        names = [name for name, kind in cutoff_classes().items() if issubclass(kind, ExpectedUtility)]
         raise ConfigError(
-            "only ExpectedF1, ExpectedNDCG and ExpectedValue can be given a coverage; "
-            "fit the model with one of them."
+            f"only {' and '.join(names)} can be given a coverage; fit the model with one of them."
         )
-    sample = sample_users(model, SAMPLE_USERS)
+    sample = spread_users(model, SAMPLE_USERS)
     candidates = model.recommend(sample, N=cutoff.candidates_needed(), n_threads=1)
     utility = cutoff.expected_utility(candidates, history=model.history_)
-    best = np.array([part.max(initial=0.0) for part in np.split(utility, candidates.indptr[1:-1])])
+    by_user = np.split(utility, candidates.indptr[1:-1])
+    best = np.array([values.max(initial=0.0) for values in by_user])
     return cutoff.with_floor(max(coverage_threshold(best, len(candidates), coverage), 0.0))

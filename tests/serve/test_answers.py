@@ -1,0 +1,136 @@
+"""The answer of every route against the schema that the service publishes."""
+
+import jsonschema
+import pytest
+
+import shortlist as sl
+from shortlist.serve.tokens import create_token
+from tests.serve.conftest import start
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory, model_file):
+    """A service with one token for everything, and a second model that has item vectors."""
+    folder = tmp_path_factory.mktemp("answers")
+    (folder / "shop.shortlist").write_bytes(model_file.read_bytes())
+    factors = sl.BPRMF(n_factors=2, n_epochs=1).fit(sl.load_dataset("sample"))
+    factors.set_cutoff(sl.cutoff.FixedN(N=3)).save(folder / "factors.shortlist")
+    secret = create_token(folder / "tokens", "all", ["read", "events", "admin"])
+    with start(folder, token_file=str(folder / "tokens")) as client:
+        client.headers["authorization"] = f"Bearer {secret}"
+        yield client
+
+
+def scored_lists(n=40):
+    return [
+        {
+            "user_id": f"u{user}",
+            "items": [{"item_id": f"i{i}", "score": 1 / (1 + i) + 0.001 * (user % 7)} for i in range(10)],
+        }
+        for user in range(n)
+    ]
+
+
+def fit_body(cutoff="ExpectedF1", **params):
+    outcomes = [{"user_id": f"u{user}", "items": ["i0", "i1"]} for user in range(40)]
+    return {"lists": scored_lists(), "outcomes": outcomes, "cutoff": cutoff, "params": params}
+
+
+def requests_of(live):
+    """(method, path of the schema, real path, body) for every route, so that each one answers 200."""
+    cutoff = live.post("/v1/cut/fit", json=fit_body()).json()["cutoff_id"]
+    recommend = ("POST", "/v1/recommend", "/v1/recommend")
+    yield (*recommend, {"users": ["u1", "nobody"], "withheld": 2})
+    yield (*recommend, {"users": ["u1"], "explain": True, "N": 3})
+    yield (*recommend, {"history": {"s": ["i1"]}, "cutoff": cutoff})
+    yield "POST", "/v1/cut", "/v1/cut", {"lists": scored_lists(3), "cutoff": cutoff}
+    yield "POST", "/v1/cut/fit", "/v1/cut/fit", fit_body()
+    yield "POST", "/v1/events", "/v1/events", {"events": [{"user_id": "u1", "item_id": "i1"}, {}]}
+    yield "GET", "/v1/users", "/v1/users", None
+    yield "GET", "/v1/users/{user_id}", "/v1/users/u1", None
+    yield "DELETE", "/v1/users/{user_id}", "/v1/users/u7", None
+    yield "GET", "/v1/model", "/v1/model", None
+    yield "GET", "/v1/status", "/v1/status", None
+    yield "GET", "/v1/tradeoff", "/v1/tradeoff", None
+    yield "POST", "/v1/tradeoff", "/v1/tradeoff", {"coverage": 0.5}
+    yield "GET", "/health", "/health", None
+    yield "GET", "/ready", "/ready", None
+    yield "POST", "/v1/model", "/v1/model", {"name": "factors"}
+    yield "GET", "/v1/items/{item_id}/similar", "/v1/items/i1/similar", None
+
+
+def check(document, method, path, status, answer):
+    """Raise ValidationError unless an answer is what the schema declares, with no field more."""
+    content = document["paths"][path][method.lower()]["responses"][str(status)]["content"]
+    schema = content["application/json"]["schema"] | {"components": document["components"]}
+    jsonschema.Draft202012Validator(schema).validate(answer)
+
+
+def test_every_answer_matches_the_schema(live):
+    document = live.get("/openapi.json").json()
+    seen = {("GET", "/metrics")}  # text
+    for method, path, real, body in requests_of(live):
+        answer = live.request(method, real, json=body)
+        assert answer.status_code == 200, (path, answer.text)
+        check(document, method, path, 200, answer.json())
+        seen.add((method, path))
+    paths = document["paths"]
+    assert seen == {(method.upper(), path) for path, methods in paths.items() for method in methods}
+
+
+def test_fields_that_the_schema_does_not_have_are_noticed(live):
+    document = live.get("/openapi.json").json()
+    with pytest.raises(jsonschema.ValidationError):
+        check(document, "GET", "/health", 200, {"status": "ok", "more": 1})
+
+
+@pytest.mark.parametrize("wrong", [{}, {"users": [1.5]}, {"users": ["u1"], "explore": 7}])
+def test_errors_match_the_schema(live, wrong):
+    document = live.get("/openapi.json").json()
+    answer = live.post("/v1/recommend", json=wrong)
+    assert answer.status_code == 422
+    check(document, "POST", "/v1/recommend", 422, answer.json())
+
+
+def test_similar_items_have_a_score(live):
+    live.post("/v1/model", json={"name": "factors"})
+    items = live.get("/v1/items/i1/similar?n=4").json()["items"]
+    assert len(items) == 4
+    scores = [item["score"] for item in items]
+    assert scores == sorted(scores, reverse=True)
+    live.post("/v1/model", json={"name": "shop"})
+
+
+def test_cut_lists_are_explained(live):
+    cutoff = live.post("/v1/cut/fit", json=fit_body()).json()["cutoff_id"]
+    [answer] = live.post("/v1/cut", json={"lists": scored_lists(1), "cutoff": cutoff}).json()["lists"]
+    assert answer["explanation"]
+
+
+@pytest.mark.parametrize(
+    "name", ["ExpectedF1", "ExpectedNDCG", "ExpectedValue", "FixedN", "Guarantee", "PerK", "Threshold"]
+)
+def test_every_cutoff_that_learns_from_lists_can_be_fitted_and_used(live, name):
+    params = {"min_precision": 0.01} if name == "Guarantee" else {}
+    fitted = live.post("/v1/cut/fit", json=fit_body(name, **params))
+    assert fitted.status_code == 200, fitted.text
+    assert name in fitted.json()["description"]
+    cut = live.post("/v1/cut", json={"lists": scored_lists(3), "cutoff": fitted.json()["cutoff_id"]})
+    assert cut.status_code == 200, cut.text
+
+
+@pytest.mark.parametrize("name", ["Boundary", "Cutoff", "Calibration", "NoSuchCutoff"])
+def test_other_cutoffs_are_refused_with_the_names(live, name):
+    answer = live.post("/v1/cut/fit", json=fit_body(name))
+    assert answer.status_code == 422
+    assert "ExpectedF1" in answer.json()["rule"] + answer.json()["hint"]
+
+
+def test_a_coverage_is_offered_for_cutoffs_that_have_one(live):
+    live.post("/v1/model", json={"name": "factors"})
+    answer = live.post("/v1/tradeoff", json={"coverage": 0.5})
+    assert answer.status_code == 422
+    assert "ExpectedF1" in answer.text
+    assert "ExpectedNDCG" in answer.text
+    assert "ExpectedValue" not in answer.text  # it has no floor, so it would be refused in turn
+    live.post("/v1/model", json={"name": "shop"})

@@ -1,0 +1,124 @@
+"""Connections that send nothing, too little or too much, without any token."""
+
+import asyncio
+import socket
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+import uvicorn
+
+from shortlist.serve import run
+from tests.serve.server import free_port
+
+WHOLE = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+async def answer(scope, receive, send):
+    """Read the body, then answer."""
+    if scope["type"] != "http":
+        return
+    while (await receive()).get("more_body"):
+        pass
+    await asyncio.sleep(0.5 if scope["path"] == "/slow" else 0)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture
+def port(monkeypatch):
+    """A server with short limits."""
+    monkeypatch.setattr(run, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(run.LimitedProtocol, "body_seconds", 0.3)
+    monkeypatch.setattr(run.LimitedProtocol, "max_connections", 20)
+    chosen = free_port()
+    config = uvicorn.Config(
+        answer, port=chosen, http=run.LimitedProtocol, lifespan="off", log_level="critical", loop="asyncio"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    end = time.monotonic() + 20
+    while not server.started:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    yield chosen
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def connect(port):
+    """Opens connections and sends the first bytes; closes them at the end."""
+    with ExitStack() as stack:
+
+        def opened(data=b""):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            client.sendall(data)
+            return client
+
+        yield opened
+
+
+def is_closed(client):
+    """Whether the server closes the connection within the time limit."""
+    try:
+        return client.recv(100) == b""
+    except ConnectionError:
+        return True
+
+
+def is_answered(client):
+    """Whether the whole answer arrives."""
+    received = b""
+    while not received.endswith(b"ok"):
+        more = client.recv(1000)
+        if not more:
+            return False
+        received += more
+    return b"200 OK" in received
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"GET / HT",
+        b"GET / HTTP/1.1\r\nhost: x\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc",
+        b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 100_000,
+    ],
+)
+def test_a_request_that_does_not_arrive_is_given_up(connect, data):
+    started = time.monotonic()
+    assert is_closed(connect(data))
+    assert time.monotonic() - started < 5
+
+
+def test_a_half_sent_second_request_is_given_up(connect):
+    client = connect(WHOLE)
+    assert is_answered(client)
+    client.sendall(b"GET / HT")
+    assert is_closed(client)
+
+
+def test_a_slow_answer_is_waited_for(connect):
+    client = connect(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert is_answered(client)
+
+
+def test_a_whole_request_in_small_pieces_is_answered(connect):
+    client = connect()
+    for at in range(0, len(WHOLE), 7):
+        client.sendall(WHOLE[at : at + 7])
+        time.sleep(0.01)
+    assert is_answered(client)
+
+
+def test_idle_connections_make_room_for_others(connect):
+    busy = connect(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
+    for _ in range(60):
+        connect()
+    assert is_answered(connect(WHOLE))
+    assert is_answered(busy)

@@ -1,0 +1,648 @@
+"""What hostile or broken clients, files, clocks and databases do to the service: nothing that lasts."""
+
+import asyncio
+import math
+import os
+import stat
+import threading
+import time
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from starlette.testclient import TestClient
+
+import shortlist as sl
+from shortlist.errors import ConfigError
+from shortlist.serve import clock, deployment, lists, tokens
+from shortlist.serve.app import create_app
+from shortlist.serve.config import ServeConfig
+from shortlist.serve.deployment import Deployment, load_refit_data
+from shortlist.serve.lists import BatchRunner
+from shortlist.serve.metrics import Metrics
+from shortlist.serve.schemas import RequestError
+from shortlist.serve.service import DAY_SECONDS, Retention, Service
+from shortlist.serve.store import EventStore, ListRow, RowError, StoreError, StoreWriter
+from tests.postgres import PostgresServer
+from tests.serve.conftest import start
+from tests.serve.test_app import wait_for
+
+
+def event(user="u1", item="i1", **more):
+    return {"user_id": user, "item_id": item, "time": "2025-01-01", **more}
+
+
+def stored_row(number, **more):
+    row = {
+        "event_id": f"e{number}",
+        "user_id": f"new{number}",
+        "item_id": "i1",
+        "time": 1_735_689_600_000_000,
+    }
+    return row | {"weight": None, "list_id": None, "received": time.time()} | more
+
+
+def check_of(client, name):
+    return next(check for check in client.get("/v1/status").json()["checks"] if check["name"] == name)
+
+
+@pytest.fixture
+def weighted(tmp_path):
+    """A model whose data has weights."""
+    frame = sl.load_dataset("sample").to_frame()
+    weights = np.random.default_rng(0).integers(1, 5, frame.height)
+    data = sl.Interactions.from_frame(frame.with_columns(weight=weights))
+    model = sl.PersonalFrequency(weighting="linear").fit(data)
+    model.set_cutoff(sl.cutoff.FixedN(N=3)).save(tmp_path / "shop.shortlist")
+    return tmp_path
+
+
+class TestEvents:
+    @pytest.mark.parametrize(
+        "weight", ["1e39", "3e38", "-1e39", "1000001", "NaN", "Infinity", "1" + "0" * 400]
+    )
+    def test_a_weight_that_cannot_be_learned_is_refused_alone(self, client, weight):
+        body = f'{{"events": [{{"user_id": "u1", "item_id": "i1", "weight": {weight}}}, '
+        body += '{"user_id": "u1", "item_id": "i2", "weight": 2}]}'
+        answer = client.post("/v1/events", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["accepted"] == 1
+        assert [rejection["index"] for rejection in answer.json()["rejected"]] == [0]
+        assert "weight" in answer.json()["rejected"][0]["reason"]
+
+    @pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
+    @pytest.mark.parametrize("digits", [20, 400, 5_000])
+    def test_whole_numbers_of_any_length_are_refused(self, client, digits, kind):
+        body = f'{{"user_id": "u1", "item_id": "i1", "weight": {"9" * digits}}}'
+        body = f'{{"events": [{body}]}}' if kind == "application/json" else body
+        assert client.post("/v1/events", content=body, headers={"content-type": kind}).status_code == 422
+
+    def test_a_request_whose_events_were_all_refused_is_refused(self, client):
+        answer = client.post("/v1/events", json={"events": [event(user=5), event(weight=1e39)]})
+        assert answer.status_code == 422
+        assert [rejection["index"] for rejection in answer.json()["rejected"]] == [0, 1]
+        assert client.post("/v1/events", json={"events": []}).status_code == 200
+
+    def test_health_warns_of_refused_events(self, folder):
+        service = Service(ServeConfig(model=str(folder / "shop.shortlist"), poll=0.02))
+        with TestClient(create_app(service), base_url="http://127.0.0.1:8000") as client:
+            client.post("/v1/events", json={"events": [event(), event(user=5)]})
+            service._store_counters()
+            assert check_of(client, "Events")["state"] in ("warning", "bad")
+
+    def test_a_poisoned_store_stops_neither_the_start_nor_other_events(self, weighted):
+        store = EventStore(f"sqlite:///{weighted / 'shop.events.sqlite'}")
+        store.create()
+        poison = [
+            {"weight": 1e39},
+            {"weight": -5.0},
+            {"weight": math.inf},
+            {"time": 2**62},
+            {"time": -(2**62)},
+        ]
+        store.add_events([[stored_row(n, **bad) for n, bad in enumerate(poison)] + [stored_row(9)]])
+        with start(weighted) as client:
+            assert client.get("/v1/users/new9").status_code == 200
+            assert client.post("/v1/events", json={"events": [event("later", weight=3.0)]}).status_code == 200
+            wait_for(lambda: client.get("/v1/users/later").status_code == 200)
+            assert "5 stored events" in check_of(client, "Events")["sentence"]
+        with start(weighted) as client:
+            assert client.get("/v1/users/later").status_code == 200
+        assert load_refit_data(store, weighted, "shop").events.n_rows == 2
+        store.close()
+
+    def test_an_event_that_fails_for_any_reason_is_set_aside(self, folder, monkeypatch):
+        """Whatever the model refuses, the events around it reach it."""
+        observe = deployment.with_events
+
+        def fragile(model, events):
+            if "new7" in events.users:
+                raise MemoryError
+            return observe(model, events)
+
+        monkeypatch.setattr(deployment, "with_events", fragile)
+        store = EventStore(f"sqlite:///{folder / 'events.sqlite'}")
+        store.create()
+        store.add_events([[stored_row(n) for n in range(20)]])
+        served = Deployment(folder, store)
+        served.start(folder / "shop.shortlist")
+        users = served.served.model.users_
+        assert [n for n in range(20) if f"new{n}" not in users] == [7]
+        assert served.events_skipped == 1
+        store.close()
+
+    def test_returns_are_accepted_where_the_data_has_them(self, tmp_path, client):
+        assert client.post("/v1/events", json={"events": [event(weight=-1.0)]}).status_code == 422
+        frame = sl.load_dataset("sample").to_frame()
+        weights = np.where(np.arange(frame.height) % 50 == 0, -1.0, 1.0)
+        frame = frame.with_columns(weight=weights)
+        data = sl.Interactions.from_frame(frame, negative_weights="keep")
+        folder = tmp_path / "returns"
+        folder.mkdir()
+        sl.Popularity().fit(data).set_cutoff(sl.cutoff.FixedN(N=3)).save(folder / "shop.shortlist")
+        with start(folder) as returns:
+            assert returns.post("/v1/events", json={"events": [event("ann", weight=-2.0)]}).status_code == 200
+            wait_for(lambda: returns.get("/v1/users/ann").status_code == 200)
+
+
+class FragileStore:
+    """A store that refuses some rows."""
+
+    def __init__(self, refuses):
+        self.refuses, self.rows = refuses, []
+
+    def add_events(self, batches):
+        if any(self.refuses(row) for rows in batches for row in rows):
+            raise UnicodeEncodeError("latin-1", "x", 0, 1, "no")
+        self.rows += [row for rows in batches for row in rows]
+        return [len(rows) for rows in batches]
+
+    def add_lists(self, rows):
+        if any(self.refuses(row) for row in rows):
+            raise RowError("no")
+        self.rows += rows
+
+
+class TestThreads:
+    def test_a_bad_row_of_the_log_is_dropped_and_the_others_are_written(self):
+        store = FragileStore(lambda row: row in (13, 700))
+        writer = StoreWriter(store)
+        writer.add_lists(list(range(2_000)))
+        wait_for(lambda: not writer._lists)
+        assert writer.is_alive
+        writer.close()
+        assert store.rows == [row for row in range(2_000) if row not in (13, 700)]
+        assert writer.lists_dropped == 2
+
+    def test_events_that_the_database_refuses_do_not_fail_those_of_others(self):
+        store = FragileStore(lambda row: row == "bad")
+        writer = StoreWriter(store)
+        with writer._wake:  # the thread cannot take them one by one
+            futures = [writer.add_events(rows) for rows in (["a"], ["bad"], ["b", "c"])]
+        assert [futures[0].result(9), futures[2].result(9)] == [1, 2]
+        with pytest.raises(UnicodeEncodeError):
+            futures[1].result(9)
+        writer.close()
+
+    @pytest.mark.parametrize("name", ["writer", "follower"])
+    def test_a_thread_that_has_ended_takes_health_with_it(self, folder, name):
+        service = Service(ServeConfig(model=str(folder / "shop.shortlist"), poll=0.02))
+        with TestClient(create_app(service), base_url="http://127.0.0.1:8000") as client:
+            assert client.get("/health").status_code == 200
+            if name == "writer":
+                service.writer.close()
+            else:
+                service._stop.set()
+                service._follower.join()
+            answer = client.get("/health")
+            assert answer.status_code == 503
+            assert answer.json()["error"] == "not_healthy"
+
+    @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+    def test_a_database_that_is_not_utf8_is_refused_at_the_start(self, encoding):
+        server = PostgresServer()
+        try:
+            server.start()
+            server.execute(f"create database other encoding '{encoding}' locale 'C' template template0")
+            address = f"postgresql://shop@/other?host={server.room}"
+            store = EventStore(ServeConfig(model="x", db=address).database)
+            with pytest.raises(ConfigError, match=f"UTF8, got {encoding}"):
+                store.create()
+            store.close()
+        finally:
+            server.stop()
+
+    def test_a_database_that_cannot_be_opened_is_named_at_the_start(self):
+        store = EventStore("postgresql+psycopg://shop:secret@127.0.0.1:1/none")
+        with pytest.raises(ConfigError, match="check the address") as caught:
+            store.create()
+        assert "secret" not in str(caught.value)
+
+
+class TestWork:
+    def test_users_times_items_are_bounded(self, client):
+        users = [f"u{n}" for n in range(1_000)]
+        for more in ({"N": 1_000}, {"max_items": 500}, {"min_items": 600}, {"N": 60, "withheld": 50}):
+            answer = client.post("/v1/recommend", json={"users": users, **more})
+            assert answer.status_code == 422, more
+            assert answer.json()["error"] == "too_many"
+        assert client.post("/v1/recommend", json={"users": users, "N": 50}).status_code == 200
+
+    def test_lists_that_nothing_limits_are_bounded_too(self, folder):
+        model = sl.Popularity().fit(sl.load_dataset("sample"))
+        model.set_cutoff(sl.cutoff.FixedN(N=140)).save(folder / "long.shortlist")
+        (folder / "shop.shortlist").unlink()
+        (folder / "long.shortlist").rename(folder / "shop.shortlist")
+        users = [f"u{n}" for n in range(1, 11)]
+        with start(folder, max_items=1_000) as client:
+            answer = client.post("/v1/recommend", json={"users": users, "filter_seen": False})
+            assert answer.status_code == 422
+            assert answer.json()["error"] == "too_many"
+            whole = client.post("/v1/recommend", json={"users": users[:5], "filter_seen": False}).json()
+            assert {len(one["items"]) for one in whole["lists"]} == {140}
+
+    def test_small_jobs_do_not_wait_for_large_ones(self):
+        batches = []
+
+        def compute(jobs):
+            batches.append(list(jobs))
+            time.sleep(0.02)
+            return jobs
+
+        async def scenario():
+            runner = BatchRunner(compute, lambda job: job < 10, lambda job: job)
+            await asyncio.gather(*(runner.submit(job) for job in [15_000] * 4 + [1, 2]))
+            runner.close()
+
+        asyncio.run(scenario())
+        assert batches == [[15_000, 1, 2], [15_000], [15_000], [15_000]]
+
+    def test_too_much_waiting_work_is_refused(self):
+        async def scenario():
+            runner = BatchRunner(lambda jobs: jobs, lambda job: job < 10, lambda job: job)
+            waiting = [runner.submit(lists.MAX_WAITING // 2) for _ in range(2)]
+            with pytest.raises(RequestError) as caught:
+                runner.submit(20)
+            small = runner.submit(1)
+            await asyncio.gather(small, *waiting)
+            runner.close()
+            return caught.value.status
+
+        assert asyncio.run(scenario()) == 503
+
+    def test_work_of_callers_who_have_gone_is_not_computed(self, folder, monkeypatch):
+        service = Service(ServeConfig(model=str(folder / "shop.shortlist")))
+        computed, first = [], threading.Event()
+        answer_jobs = lists.answer_jobs
+
+        def slow(jobs):
+            computed.extend(job.users for job in jobs)
+            first.wait(20)
+            return answer_jobs(jobs)
+
+        monkeypatch.setattr("shortlist.serve.service.answer_jobs", slow)
+
+        def body(user):
+            return f'{{"users": ["{user}"], "withheld": 1}}'.encode()
+
+        async def stays():
+            await asyncio.sleep(60)
+
+        async def leaves():
+            return {"type": "http.disconnect"}
+
+        async def scenario():
+            await asyncio.to_thread(service.open)
+            running = asyncio.create_task(service.answer_lists(body("u1"), stays))
+            while not computed:
+                await asyncio.sleep(0.01)
+            monkeypatch.setattr(lists, "BATCH_WORK", 1)
+            gone = asyncio.create_task(service.answer_lists(body("u2"), leaves))
+            with pytest.raises(RequestError):
+                await asyncio.wait_for(gone, 10)
+            first.set()
+            await running
+            await service.answer_lists(body("u3"), stays)
+            await asyncio.to_thread(service.close)
+
+        asyncio.run(scenario())
+        assert computed == [("u1",), ("u3",)]
+
+    @pytest.mark.parametrize("path", ["/v1/cut", "/v1/cut/fit"])
+    @pytest.mark.parametrize("field", ["user", "item", "score", "outcome user", "outcome item"])
+    @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**400])
+    def test_whole_numbers_out_of_range_are_refused(self, guarded, path, field, number):
+        def given(name, usual):
+            return number if field == name else usual
+
+        items = [{"item_id": given("item", 1), "score": given("score", 0.5)}]
+        scored = [{"user_id": given("user", 7), "items": items}]
+        scored += [{"user_id": 100 + n, "items": [{"item_id": 1, "score": 0.5}]} for n in range(20)]
+        body = {"lists": scored, "cutoff": "x"}
+        if path == "/v1/cut/fit":
+            outcome = {"user_id": given("outcome user", 7), "items": [given("outcome item", 1)]}
+            body = {"lists": scored, "outcomes": [outcome]}
+        scope = "admin" if path == "/v1/cut/fit" else "read"
+        answer = guarded.post(path, json=body, headers=guarded.bearer(scope))
+        assert answer.status_code < 500
+        if not field.startswith("outcome") or path == "/v1/cut/fit":
+            is_float = field == "score" and number != 10**400
+            assert is_float or answer.status_code == 422, answer.text
+
+
+class TestModels:
+    def test_the_last_activation_is_served_after_many(self, folder, tokens):
+        sl.Popularity().fit(sl.load_dataset("sample")).set_cutoff(sl.cutoff.FixedN(N=3)).save(
+            folder / "refit.shortlist"
+        )
+        store = EventStore(f"sqlite:///{folder / 'events.sqlite'}")
+        store.create()
+        first = Deployment(folder, store)
+        first.start(folder / "shop.shortlist")
+        first.activate("refit", "once")
+        last = store.activations(1)[0]
+        for _ in range(60):
+            store.add_activation(last.model, last.checksum, last.events_until, "threshold moved")
+        again = Deployment(folder, store)
+        again.start(folder / "shop.shortlist")
+        assert again.served.name == "refit"
+        given = Deployment(folder, store)
+        given.start(folder / "shop.shortlist", prefer_given=True)
+        assert given.served.name == "shop"
+        assert store.activations(1)[0].model == "shop"  # every worker follows
+        store.close()
+
+    def test_the_model_that_is_announced_is_the_one_that_is_served(self, folder):
+        from shortlist.serve.run import served_model
+        from tests.serve.server import Server
+
+        sl.Popularity().fit(sl.load_dataset("sample")).set_cutoff(sl.cutoff.FixedN(N=3)).save(
+            folder / "popular.shortlist"
+        )
+        store = EventStore(f"sqlite:///{folder / 'shop.events.sqlite'}")
+        store.create()
+        deployed = Deployment(folder, store)
+        deployed.start(folder / "shop.shortlist")
+        deployed.activate("popular", "by request")
+        store.close()
+        server = Server(folder)
+        try:
+            assert served_model("127.0.0.1", server.port) == "popular"
+            assert server.call("/v1/recommend", {"users": ["u1"]})[1]["model"] == "popular"
+        finally:
+            server.kill()
+
+    def test_an_activation_that_failed_is_tried_again(self, folder, monkeypatch):
+        """The file arrives on a replica after the activation."""
+        monkeypatch.setattr(deployment, "RETRY_SECONDS", 0.05)
+        service = Service(ServeConfig(model=str(folder / "shop.shortlist"), poll=0.02))
+        with TestClient(create_app(service), base_url="http://127.0.0.1:8000") as client:
+            model = sl.Popularity().fit(sl.load_dataset("sample")).set_cutoff(sl.cutoff.FixedN(N=3))
+            path = model.save(folder / "late.bin")
+            service.store.add_activation("late", deployment.file_checksum(path), 0, "refit elsewhere")
+            wait_for(lambda: check_of(client, "Model")["state"] == "warning")
+            assert check_of(client, "Event store")["state"] == "ok"
+            assert client.get("/ready").json()["model"] == "shop"
+            path.rename(folder / "late.shortlist")
+            wait_for(lambda: client.get("/ready").json()["model"] == "late")
+            assert check_of(client, "Model")["state"] == "ok"
+
+    @pytest.mark.parametrize("activation", [2**63, 10**400, 2**63 - 1])
+    def test_activations_out_of_range(self, guarded, activation):
+        body = {"name": "shop", "activation": activation}
+        answer = guarded.post("/v1/model", json=body, headers=guarded.bearer("admin"))
+        assert answer.status_code == (404 if activation < 2**63 else 422)
+
+    def test_names_that_are_not_utf8_are_left_out(self, guarded, folder):
+        try:
+            (folder / os.fsdecode(b"caf\xe9.shortlist")).write_bytes(b"x")
+        except OSError:
+            pytest.skip("this file system has UTF-8 names only")
+        answer = guarded.get("/v1/model", headers=guarded.bearer("read"))
+        assert answer.status_code == 200
+        assert answer.json()["available"] == ["shop"]
+
+    def test_answers_hold_no_paths(self, guarded, folder, monkeypatch):
+        content = bytearray((folder / "shop.shortlist").read_bytes())
+        content[-1] ^= 1
+        (folder / "damaged.shortlist").write_bytes(content)
+        (folder / "empty.shortlist").write_bytes(b"")
+        admin = guarded.bearer("admin")
+        for name in ("damaged", "empty"):
+            answer = guarded.post("/v1/model", json={"name": name}, headers=admin)
+            assert answer.status_code == 409
+            assert str(folder) not in answer.text
+
+        def full(*_, **__):
+            raise OSError(28, "No space left on device", "/tmp/secret/cutoff.shortlist")
+
+        monkeypatch.setattr(deployment.tempfile, "TemporaryDirectory", full)
+        for path, body in (("/v1/tradeoff", {"coverage": 0.5}), ("/v1/cut/fit", fit_body())):
+            answer = guarded.post(path, json=body, headers=admin)
+            assert answer.status_code in (409, 507), answer.text
+            assert "secret" not in answer.text
+
+
+def fit_body():
+    items = [{"item_id": f"i{i}", "score": 1 / (1 + i)} for i in range(5)]
+    scored = [{"user_id": f"u{user}", "items": items} for user in range(40)]
+    return {"lists": scored, "outcomes": [{"user_id": f"u{user}", "items": ["i0"]} for user in range(40)]}
+
+
+class TestClock:
+    @pytest.fixture
+    def times(self, monkeypatch):
+        """The machine's clock and the steady one, both in the hands of the test."""
+
+        class Times:
+            wall, steady = 1_700_000_000.0, 50.0
+
+            def go(self, seconds):
+                self.wall += seconds
+                self.steady += seconds
+
+        found = Times()
+        monkeypatch.setattr(clock.time, "time", lambda: found.wall)
+        monkeypatch.setattr(clock, "_steady", lambda: found.steady)
+        monkeypatch.setattr(clock, "CLOCK", clock.Clock())
+        return found
+
+    def test_a_jump_is_not_followed_until_it_has_lasted(self, times):
+        begin = times.wall
+        times.go(10)
+        assert clock.now() == begin + 10
+        times.wall += 365 * DAY_SECONDS
+        times.go(45)
+        assert clock.now() == begin + 55
+        assert clock.CLOCK.has_jumped
+        times.wall -= 365 * DAY_SECONDS
+        assert clock.now() == begin + 55
+        assert not clock.CLOCK.has_jumped
+        times.wall -= 3_600  # somebody sets the clock, for good
+        assert clock.now() == begin + 55
+        times.go(clock.SETTLE_SECONDS + 1)
+        assert clock.now() == times.wall
+
+    def test_a_year_ahead_for_a_moment_deletes_no_lists(self, times, tmp_path):
+        store = EventStore(f"sqlite:///{tmp_path / 'e.sqlite'}")
+        store.create()
+        store.add_lists([ListRow("l", "u1", "shop", "N", times.wall, "[]", None, None, "top_n", 1.0)])
+        retention = Retention(store, 90)
+        times.wall += 365 * DAY_SECONDS
+        assert retention.step(clock.now()) == 0
+        assert len(store.lists_between(0, times.wall, 10)) == 1
+        store.close()
+
+    def test_turns_of_a_clock_that_was_wrong_are_taken_over(self, tmp_path):
+        store = EventStore(f"sqlite:///{tmp_path / 'e.sqlite'}")
+        store.create()
+        assert store.claim("feedback", 1_000_000, ahead=60)  # a year ahead
+        assert store.claim("feedback", 500, ahead=60)
+        assert not store.claim("feedback", 500, ahead=60)
+        assert not store.claim("feedback", 490, ahead=60)  # another worker, slightly behind
+        store.close()
+
+    def test_counters_go_on_after_a_jump_back(self, monkeypatch):
+        counts = Metrics()
+        for minute in (900_000, 400_000):
+            monkeypatch.setattr("shortlist.serve.metrics.now", lambda minute=minute: 60.0 * minute)
+            counts.count_events(1, 0, 0)
+            counts.forget_before(minute)
+        assert list(counts.minutes()) == [400_000]
+
+
+class TestSecrets:
+    def test_a_revoked_token_is_refused_without_a_restart(self, guarded, folder, monkeypatch):
+        monkeypatch.setattr(tokens, "LOOK_SECONDS", 0.0)
+        read = guarded.bearer("read")
+        assert guarded.get("/v1/model", headers=read).status_code == 200
+        path = folder / "tokens"
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join(line for line in lines if not line.startswith("read ")) + "\n")
+        assert guarded.get("/v1/model", headers=read).status_code == 401
+        admin = guarded.bearer("admin")
+        assert guarded.get("/v1/model", headers=admin).status_code == 403
+        path.write_text("half a line")  # the earlier tokens stay, and the page says so
+        assert guarded.get("/v1/model", headers=admin).status_code == 403
+
+    def test_a_signal_to_reload_reads_the_tokens_again(self, folder, tokens):
+        import signal
+
+        from tests.serve.server import Server
+
+        server = Server(folder, token_file=folder / "tokens", token=tokens["read"])
+        try:
+            assert server.call("/v1/model")[0] == 200
+            (folder / "tokens").write_text("")
+            server.process.send_signal(signal.SIGHUP)
+            wait_for(lambda: server.call("/v1/model")[0] == 401)
+            assert server.call("/health")[0] == 200
+        finally:
+            server.kill()
+
+    def test_the_event_database_is_private(self, client, folder):
+        mode = stat.S_IMODE((folder / "shop.events.sqlite").stat().st_mode)
+        assert mode == 0o600
+        for path in folder.glob("shop.events.sqlite*"):
+            assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+
+    def test_ids_never_reach_the_log(self, client, capsys, monkeypatch):
+        from shortlist.serve import gate
+
+        ticks = iter(range(0, 1_000_000, 5))  # every request seems to take seconds
+        monkeypatch.setattr(gate.time, "perf_counter", lambda: float(next(ticks)))
+        client.get("/v1/users/ann@example.org")
+        client.post(
+            "/v1/recommend",
+            json={"users": ["u1"], "candidates": ["ann@example.org"], "at": "ann@example.org"},
+        )
+        client.post("/v1/events", json={"events": [event("ann@example.org\x00")]})
+        log = capsys.readouterr().err
+        assert log.count("request_id") == 3
+        assert "ann@" not in log
+
+    def test_examples_are_no_addresses(self, tmp_path):
+        frame = sl.load_dataset("sample").to_frame()
+        frame = frame.with_columns(user_id=frame["user_id"] + "@example.org")
+        model = sl.Popularity().fit(sl.Interactions.from_frame(frame))
+        model.set_cutoff(sl.cutoff.FixedN(N=3)).save(tmp_path / "shop.shortlist")
+        with start(tmp_path) as client:
+            assert client.get("/v1/users").json() == {"examples": []}
+
+    def test_ids_with_unprintable_characters_that_the_data_has_can_be_asked_for(self, tmp_path):
+        rows = [
+            (user, item, f"2025-01-0{day}") for user in ("a\tb", "c") for day, item in enumerate("xyz", 1)
+        ]
+        model = sl.Popularity().fit(sl.Interactions.from_tuples(rows))
+        model.set_cutoff(sl.cutoff.FixedN(N=2)).save(tmp_path / "shop.shortlist")
+        with start(tmp_path) as client:
+            assert client.post("/v1/recommend", json={"users": ["a\tb"]}).status_code == 200
+            assert client.get("/v1/users/a%09b").status_code == 200
+            assert client.post("/v1/recommend", json={"users": ["d\te"]}).status_code == 422
+
+
+class TestErasure:
+    def test_a_user_is_erased_everywhere(self, folder, tokens):
+        bearer = {scope: {"authorization": f"Bearer {secret}"} for scope, secret in tokens.items()}
+        settings = {"token_file": str(folder / "tokens")}
+        store = EventStore(f"sqlite:///{folder / 'shop.events.sqlite'}")
+
+        def reason(client, user):
+            body = {"users": [user], "N": 3}
+            return client.post("/v1/recommend", json=body, headers=bearer["read"]).json()["lists"][0][
+                "reason"
+            ]
+
+        with start(folder, **settings) as client:
+            assert client.delete("/v1/users/u1", headers=bearer["read"]).status_code == 403
+            assert reason(client, "u1") == "top_n"
+            sent = {"events": [event("u1", "i2"), event("u2", "i2")]}
+            client.post("/v1/events", json=sent, headers=bearer["events"])
+            wait_for(lambda: store.lists_between(0, time.time() + 9, 10))
+            answer = client.delete("/v1/users/u1", headers=bearer["admin"])
+            assert answer.json() == {"n_events": 1, "n_lists": 1}
+            assert reason(client, "u1") == "unknown_user"
+            assert client.get("/v1/users/u1", headers=bearer["read"]).status_code == 404
+            assert reason(client, "u2") == "top_n"
+            wait_for(lambda: store.lists_between(0, time.time() + 9, 10))
+            assert b"u1\x00" not in (folder / "shop.events.sqlite").read_bytes()
+        with start(folder, **settings) as client:  # the file still has the user
+            assert reason(client, "u1") == "unknown_user"
+            client.post("/v1/events", json={"events": [event("u1", "i9")]}, headers=bearer["events"])
+            wait_for(lambda: reason(client, "u1") == "top_n")
+            about = client.get("/v1/users/u1", headers=bearer["read"]).json()
+            assert [row["item_id"] for row in about["events"]] == ["i9"]
+        data = load_refit_data(store, folder, "shop")
+        assert "u1" not in data.model.users_
+        assert data.model.history_.n_rows < sl.load_model(folder / "shop.shortlist").history_.n_rows
+        assert sorted(data.events.users.values.to_list()) == ["u1", "u2"]
+        store.close()
+
+    def test_a_refit_learns_without_the_user(self, folder, capsys):
+        from shortlist.cli import main
+
+        store = EventStore(f"sqlite:///{folder / 'shop.events.sqlite'}")
+        store.create()
+        before = sl.load_model(folder / "shop.shortlist").history_
+        store.forget_user("u1")
+        rows = [stored_row(n, user_id=f"u{n + 2}", item_id="i3") for n in range(40)]
+        store.add_events([rows])
+        assert main(["refit", str(folder / "shop.shortlist"), "--json"]) == 0
+        active = store.activations(1)[0]
+        refitted = sl.load_model(folder / f"{active.model}.shortlist")
+        assert "u1" not in refitted.users_
+        assert "u2" in refitted.users_
+        lost = int((before.user == before.users.index("u1")).sum())
+        assert refitted.history_.n_rows == before.n_rows - lost + 40
+        assert active.forgotten_until == 1
+        store.add_events([[stored_row(99, user_id="u1", event_id="again")]])
+        served = Deployment(folder, store)
+        served.start(folder / "shop.shortlist")
+        assert "u1" in served.served.model.users_  # who came back
+        store.close()
+
+
+def test_store_errors_keep_the_lists_for_later():
+    calls = []
+
+    class Away:
+        def add_lists(self, rows):
+            calls.append(len(rows))
+            raise StoreError("away")
+
+    writer = StoreWriter(Away())
+    writer.add_lists([1, 2, 3])
+    wait_for(lambda: len(calls) > 1)
+    assert list(writer._lists) == [1, 2, 3]
+    writer._lists.clear()
+    writer.close()
+
+
+def test_a_lost_table_is_no_reason_to_end(folder):
+    service = Service(ServeConfig(model=str(folder / "shop.shortlist"), poll=0.02))
+    with TestClient(create_app(service), base_url="http://127.0.0.1:8000") as client:
+        with service.store._engine.begin() as connection:
+            connection.execute(sa.text("drop table lists"))
+        assert client.post("/v1/recommend", json={"users": ["u1"]}).status_code == 200
+        assert client.post("/v1/events", json={"events": [event()]}).status_code == 200
+        assert client.get("/health").status_code == 200

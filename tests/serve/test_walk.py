@@ -1,0 +1,98 @@
+"""How far a request for lists goes, and that HTTP offers what Python does."""
+
+import asyncio
+import inspect
+import json
+import os
+import sys
+from pathlib import Path
+
+import shortlist as sl
+from shortlist.models.base import Recommender
+from shortlist.serve.app import create_app
+from shortlist.serve.config import ServeConfig
+from shortlist.serve.schemas import RecommendBody
+from shortlist.serve.service import Service
+
+MAX_FILES = 22
+
+
+def test_http_offers_every_option_of_recommend():
+    options = set(inspect.signature(Recommender.recommend).parameters) - {"self", "n_threads"}
+    assert options <= set(RecommendBody.model_fields)
+    assert set(RecommendBody.model_fields) - options == {"explain", "withheld"}
+
+
+def test_every_option_reaches_the_model(client, folder):
+    model = sl.load_model(folder / "shop.shortlist")
+    for options in (
+        {"filter_seen": True, "N": 4},
+        {"filter_seen": False, "N": 4},
+        {"exclude": ["i1", "i2"], "min_items": 3},
+        {"candidates": ["i1", "i2", "i3"], "N": 2},
+        {"explore": 1.0, "max_items": 30},
+        {"at": "2024-06-01", "N": 3},
+    ):
+        expected = model.recommend(["u1", "u2"], **options)
+        answer = client.post("/v1/recommend", json={"users": ["u1", "u2"], **options}).json()
+        for user, one in zip(("u1", "u2"), answer["lists"], strict=True):
+            assert [item["item_id"] for item in one["items"]] == expected[user].items, options
+
+
+def test_unknown_users_get_a_fallback(client, folder):
+    expected = sl.load_model(folder / "shop.shortlist").recommend(["nobody"], fallback="popular")["nobody"]
+    body = {"users": ["nobody"], "fallback": "popular"}
+    [answer] = client.post("/v1/recommend", json=body).json()["lists"]
+    assert [item["item_id"] for item in answer["items"]] == expected.items
+    assert answer["reason"] == expected.reason
+
+
+def test_explored_items_have_a_propensity(client):
+    body = {"users": ["u1"], "N": 3, "explore": {"share": 1.0, "extra_items": 2}}
+    [answer] = client.post("/v1/recommend", json=body).json()["lists"]
+    assert [item["propensity"] for item in answer["items"]] == [1.0] * 5
+
+
+def count_files(service, body):
+    """The files of the package that answer a request."""
+    base, seen = str(Path(sl.__file__).parent) + os.sep, set()
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(base):
+            seen.add(frame.f_code.co_filename.removeprefix(base))
+
+    async def post(app):
+        statuses = []
+        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/v1/recommend", "headers": headers}
+
+        async def receive():
+            return {"type": "http.request", "body": json.dumps(body).encode()}
+
+        async def send(message):
+            statuses.append(message.get("status"))
+
+        await app(scope, receive, send)
+        assert statuses[0] == 200
+
+    async def scenario():
+        app = create_app(service)
+        for _ in range(20):  # until batches are computed in the event loop, where they can be seen
+            await post(app)
+        sys.setprofile(note)
+        try:
+            await post(app)
+        finally:
+            sys.setprofile(None)
+
+    service.open()
+    asyncio.run(scenario())
+    service.close()
+    return seen
+
+
+def test_a_request_passes_few_files(folder):
+    service = Service(ServeConfig(model=str(folder / "shop.shortlist"), poll=60))
+    files = count_files(service, {"users": ["u1"], "N": 5})
+    assert len(files) <= MAX_FILES, sorted(files)
+    assert len([name for name in files if name.startswith("serve")]) <= 8, sorted(files)
