@@ -24,6 +24,7 @@ import time
 
 import numpy as np
 from machine import RESULTS, describe, save_results
+from shortlist.models.factorization.trainer import count_row_visits as count_visits
 
 import shortlist as sl
 from shortlist.data.filters import minimum
@@ -31,7 +32,6 @@ from shortlist.data.interactions import Interactions
 from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve, paired_test
 from shortlist.models.base import Recommender
 from shortlist.models.counting import decayed_counts
-from shortlist.models.factorization.trainer import count_row_visits as count_visits
 
 MIN_USERS = {"ta-feng": 60, "online-retail": 60, "ml-100k": 10}  # per item
 N_USERS, N_CANDIDATES, MIN_RATING = 3000, 50, 4

@@ -234,7 +234,7 @@ def _read_range(pieces: list[Path], items: IdMap) -> Interactions:
 COLUMNS = ("item", "time", "weight")  # one entry per row
 
 
-class Slice(NamedTuple):
+class UserSlice(NamedTuple):
     """Some consecutive users of one range."""
 
     folder: Path
@@ -264,7 +264,7 @@ class Slice(NamedTuple):
 class UserSlices:
     """Some users, in one or more ranges; a slice of a column is in memory only while it is used."""
 
-    slices: tuple[Slice, ...]
+    slices: tuple[UserSlice, ...]
 
     def interactions(
         self,
@@ -455,7 +455,7 @@ class UserRanges:
         for number, (begin, end) in enumerate(pairwise(self.range_starts.tolist())):
             low, high = max(first, begin), min(last, end)
             if low < high:
-                slices.append(Slice(self.folder / f"range-{number:05}", low - begin, high - begin))
+                slices.append(UserSlice(self.folder / f"range-{number:05}", low - begin, high - begin))
         return UserSlices(tuple(slices))
 
     def each_range(self) -> Iterator[tuple[int, UserSlices]]:
@@ -468,7 +468,9 @@ class UserRanges:
         """These users, in this order."""
         ranges = np.searchsorted(self.range_starts, users, side="right") - 1
         places = zip(ranges.tolist(), (users - self.range_starts[ranges]).tolist(), strict=True)
-        return UserSlices(tuple(Slice(self.folder / f"range-{at:05}", user, user + 1) for at, user in places))
+        return UserSlices(
+            tuple(UserSlice(self.folder / f"range-{at:05}", user, user + 1) for at, user in places)
+        )
 
 
 def divide_files(
