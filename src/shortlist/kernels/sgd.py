@@ -426,25 +426,6 @@ class HybridCell(NamedTuple):
 
 
 @inlined
-def term_signals(
-    counts: RepeatCounts,
-    sales: Sales,
-    theta: Parameters,
-    item: int | np.integer,
-    user: np.int32,
-    group: np.int32,
-    log_decay: np.float32,
-) -> FloatPair:
-    """Return the signals of the repeat and the trend term; 0 where the model does not have the term."""
-    repeat, trend = ZERO, ZERO
-    if theta.item_repeat.size:
-        repeat = repeat_signal(counts, item, user, group, log_decay)
-    if theta.item_trend.size:
-        trend = trend_score(sales, item, sales.group_day[group], sales.recent_share[group])
-    return repeat, trend
-
-
-@inlined
 def hardest_negative(
     vector: np.uintp,  # address of the score vector
     theta: Parameters,
@@ -454,7 +435,7 @@ def hardest_negative(
     visit_id: int,  # items liked in this visit are not negatives
     key: np.uint64,  # seeds the other draws
     width: Width,
-    trend: tuple[Sales, np.int32, np.int32] | None,  # with the user and the group; None: no trend term
+    trend: tuple[Sales, np.int32, np.int32, np.float32] | None,  # sales, user, day and recent share
 ) -> np.int64:
     """Return the item with the highest score among n_draws random items."""
     if n_draws <= 1:
@@ -467,8 +448,8 @@ def hardest_negative(
                 score += theta.bias[candidate]
             if trend is not None:  # noqa: SIM102  # its own test: it is decided at compile time
                 if theta.item_trend.size:
-                    sales, user, group = trend
-                    signal = trend_score(sales, candidate, sales.group_day[group], sales.recent_share[group])
+                    sales, user, day, recent_share = trend
+                    signal = trend_score(sales, candidate, day, recent_share)
                     score += (theta.user_trend[user] + theta.item_trend[candidate]) * signal
             if score > best:
                 chosen, best = candidate, score
@@ -522,7 +503,7 @@ def sgd_block(
     shrink_user, shrink_item = ONE - hyper.lr * hyper.reg_user, ONE - hyper.lr * hyper.reg_item
     shrink_negative = ONE - hyper.lr * hyper.reg_negative
     use_repeats, use_trend, n_history, latest_user = False, False, 0, np.int32(-1)
-    log_decay, repeat_start = ZERO, ZERO
+    log_decay, repeat_start, day, recent_share = ZERO, ZERO, np.int32(0), ZERO
     if hybrid is not None:
         use_repeats, use_trend = theta.item_repeat.size > 0, theta.item_trend.size > 0
         pooled, blended = np.empty(theta.item.shape[1], np.float32), np.empty(theta.item.shape[1], np.float32)
@@ -553,6 +534,8 @@ def sgd_block(
             for row in range(contexts.begin[later], contexts.end[later]):
                 prefetch_row(row_at(snapshot, contexts.item[row]), width)
             pool_context(contexts, group, snapshot, pooled, width)
+            if use_trend:
+                day, recent_share = sales.group_day[group], sales.recent_share[group]
         p = row_at(theta.user, user)
         for row in range(starts[visit], starts[visit + 1]):
             if liked[row] >= 0:
@@ -572,7 +555,10 @@ def sgd_block(
                     continue  # no second draw: a user who likes every item would never get one
                 repeat, trend = ZERO, ZERO
                 if hybrid is not None:
-                    repeat, trend = term_signals(counts, sales, theta, target, user, group, log_decay)
+                    if use_repeats:
+                        repeat = repeat_signal(counts, target, user, group, log_decay)
+                    if use_trend:
+                        trend = trend_score(sales, target, day, recent_share)
                     blend_rows(h, p, context, base, gain, width)
                 q = row_at(theta.item, target)
                 score = row_dot(h, q, width)
@@ -611,12 +597,13 @@ def sgd_block(
                     h, theta, other, hyper.negative_draws, liked_in, visit_id, bits, width, None
                 )
             else:
-                repeat, trend = term_signals(counts, sales, theta, item, user, group, log_decay)
+                if use_repeats:
+                    repeat = repeat_signal(counts, item, user, group, log_decay)
                 blend_rows(h, p, context, base, gain, width)
                 if repeat > ZERO and bits & HISTORY_BIT:  # a repeat: compare with another item of the history
                     other = np.int64(counts.history[index_below(mix_bits(bits), n_history)])
                 elif hyper.negative_draws > 1:
-                    query = sales, user, group
+                    query = sales, user, day, recent_share
                     other = hardest_negative(
                         h, theta, other, hyper.negative_draws, liked_in, visit_id, bits, width, query
                     )
@@ -627,7 +614,11 @@ def sgd_block(
             if theta.bias.size:
                 margin += theta.bias[item] - theta.bias[other]
             if hybrid is not None:
-                repeat_other, trend_other = term_signals(counts, sales, theta, other, user, group, log_decay)
+                if use_repeats:
+                    repeat_other = repeat_signal(counts, other, user, group, log_decay)
+                if use_trend:
+                    trend = trend_score(sales, item, day, recent_share)
+                    trend_other = trend_score(sales, other, day, recent_share)
             if use_repeats:
                 margin += (theta.user_repeat[user] + theta.item_repeat[item]) * repeat
                 margin -= (theta.user_repeat[user] + theta.item_repeat[other]) * repeat_other

@@ -51,7 +51,7 @@ class PeerLostError(Exception):
     """Another worker has ended, or cannot be reached."""
 
 
-class Links:
+class PeerLinks:
     """The connections of one worker to the others, one for each direction."""
 
     def __init__(self, rank: int, key: bytes, host: str) -> None:
@@ -172,7 +172,7 @@ class TrainingWorker:
     """Some blocks of users, and a copy of the item parameters."""
 
     def __init__(self, rank: int, key: bytes, host: str) -> None:
-        self.rank, self.links = rank, Links(rank, key, host)
+        self.rank, self.links = rank, PeerLinks(rank, key, host)
         self.stopped, self.turn, self.seconds = threading.Event(), 0, 0.0
         self.before: list[Floats] = []  # copies of the parameters before the epoch
 
