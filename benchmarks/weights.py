@@ -24,13 +24,13 @@ import time
 
 import numpy as np
 from machine import RESULTS, describe, save_results
-from shortlist.models.factorization.trainer import count_row_visits as count_visits
 
 import shortlist as sl
 from shortlist.data.filters import minimum
 from shortlist.data.interactions import Interactions
 from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve, paired_test
 from shortlist.models.base import Recommender, decayed_counts
+from shortlist.models.factorization.schedule import MAX_MEAN, count_row_visits
 
 MIN_USERS = {"ta-feng": 60, "online-retail": 60, "ml-100k": 10}  # per item
 N_USERS, N_CANDIDATES, MIN_RATING = 3000, 50, 4
@@ -60,7 +60,9 @@ def build_model(name: str, weighting: str, train: Interactions) -> Recommender:
     if name == "BPRMF":
         shape, visits = sl.BPRMF(**params).weight_transform, 1.0
         if shape.is_used:
-            visits = float(count_visits(decayed_counts(train, 1.0, shape).astype(np.float64), 0).mean())
+            amounts = decayed_counts(train, 1.0, shape).astype(np.float64)
+            scale = min(1.0, MAX_MEAN / float(amounts[amounts > 0].mean()))
+            visits = float(count_row_visits(amounts, scale, 0, 0).mean())
         return sl.BPRMF(n_factors=32, n_epochs=round(PASSES / visits), tol=0, n_threads=1, **params)
     if name == "TwoStage":
         return sl.TwoStage(weighting=weighting, weight_cap=2.0, n_bags=1, n_snapshots=10_000, n_threads=1)

@@ -207,7 +207,8 @@ def test_summary_of_a_command_is_the_first_line_of_its_help(capsys, command):
 
 @pytest.mark.parametrize("command", app.COMMANDS)
 def test_help_fits_80_columns_without_breaking_lines_twice(command):
-    function = getattr(importlib.import_module(f"shortlist.cli.{MODULES.get(command, command)}"), command)
+    module = importlib.import_module(f"shortlist.cli.{MODULES.get(command, command)}")
+    function = getattr(module, f"{command}_command")
     paragraphs = [text.splitlines() for text in inspect.cleandoc(function.__doc__).split("\n\n")]
     assert [line for lines in paragraphs if len(lines) > 1 for line in lines if len(line) > 79] == []
 

@@ -9,7 +9,7 @@ from shortlist.cli.display import (
     lengths_table,
     list_as_json,
     list_table,
-    parse_ids,
+    parse_words,
     plain_value,
     rows_of,
 )
@@ -89,10 +89,10 @@ def test_histogram_of_no_lists(capsys):
 
 
 def test_ids_become_integers_if_the_model_has_integer_ids():
-    assert parse_ids(["7", "12"], IdMap.of([7, 12])) == [7, 12]
-    assert parse_ids(["7"], IdMap.of(["7"])) == ["7"]
+    assert parse_words(["7", "12"], IdMap.of([7, 12])) == [7, 12]
+    assert parse_words(["7"], IdMap.of(["7"])) == ["7"]
     with pytest.raises(DataError, match="the ids of this model are integers, got 'x'"):
-        parse_ids(["x"], IdMap.of([7]))
+        parse_words(["x"], IdMap.of([7]))
 
 
 def test_json_has_plain_values():

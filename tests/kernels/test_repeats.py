@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shortlist.kernels.sgd import SIGNAL_UNITS, RepeatCounts, count_repeats, repeat_signals
+from shortlist.kernels.sgd import SIGNAL_UNITS, RepeatSignal, count_repeats, repeat_signals
 from tests import naive
 
 F, DECAY = np.float32, 0.8
@@ -19,7 +19,7 @@ USERS = [
 
 def new_counts(n_items):
     kinds = (np.int32, F, np.int32, np.int32)
-    return RepeatCounts(*(np.zeros(n_items, kind) for kind in kinds))
+    return RepeatSignal(*(np.zeros(n_items, kind) for kind in kinds))
 
 
 def test_repeat_signals_before_each_basket():

@@ -80,11 +80,12 @@ def build(command: str | None = None) -> App:
         # flags are spelled as in Python and TOML; dashes are accepted too
         default_parameter=Parameter(name_transform=lambda name: name, negative=()),
         suppress_keyboard_interrupt=False,
-        config=(read_environment, check_whole_numbers),
+        config=(apply_environment, check_whole_numbers),
     )
     for name, summary in COMMANDS.items():
         module = MODULES.get(name, name)
-        app.command(f"shortlist.cli.{module}:{name}", name=name, help=None if name == command else summary)
+        target = f"shortlist.cli.{module}:{name}_command"
+        app.command(target, name=name, help=None if name == command else summary)
     app.command(datasets)
     app.register_install_completion_command(
         help="Install shell completion of commands and flags for bash, zsh or fish."
@@ -92,7 +93,7 @@ def build(command: str | None = None) -> App:
     return app
 
 
-def read_environment(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+def apply_environment(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Let SHORTLIST_USER_ID=customer set --user_id unless the flag is given; output paths are never set."""
     settable = ArgumentCollection(  # type: ignore[no-untyped-call]
         argument

@@ -33,29 +33,29 @@ def list_all(*, json: Json = False) -> None:
     return show_table(("name", "title", "size", "cached"), rows)
 
 
-@datasets.command
-def fetch(name: Name, /, *, force: Force = False, json: Json = False) -> None:
+@datasets.command(name="fetch")
+def fetch_dataset(name: Name, /, *, force: Force = False, json: Json = False) -> None:
     """Download a dataset into the user's cache and verify it, unless it is cached already.
 
     For example:
       shortlist datasets fetch ml-100k
     """
-    from shortlist.data.datasets import fetch as fetch_dataset
+    from shortlist.data.datasets import fetch
     from shortlist.data.datasets import find_dataset
 
     if find_dataset(name).is_generated:
         folder = None
         print_note(f"{name} is generated; there is nothing to fetch.")
     else:
-        folder = str(fetch_dataset(name, progress=print_note, force=force))
+        folder = str(fetch(name, progress=print_note, force=force))
     if json:
         show_json({"name": name, "folder": folder})
     elif folder:
         show_text(f"{name} is in {folder}")
 
 
-@datasets.command
-def show(name: Name, /, *, json: Json = False) -> None:
+@datasets.command(name="show")
+def show_dataset(name: Name, /, *, json: Json = False) -> None:
     """Show the source, terms of use and size of a dataset; it is downloaded if necessary.
 
     For example:

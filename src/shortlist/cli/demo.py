@@ -35,7 +35,7 @@ What to do next:
   a live service    shortlist serve --demo"""
 
 
-def demo(
+def demo_command(
     *,
     dataset: Annotated[
         Literal["online-retail", "ml-100k", "sample"],

@@ -24,7 +24,7 @@ BAR = 40  # length of the longest bar, in characters
 Row = tuple[Any, float, float | None]  # item id, score, probability
 
 
-def parse_ids(words: Iterable[str], ids: "IdMap") -> list[Any]:
+def parse_words(words: Iterable[str], ids: "IdMap") -> list[Any]:
     """Convert ids from text to integers if the model has integer ids."""
     if not ids.values.dtype.is_integer():
         return list(words)

@@ -24,7 +24,7 @@ Lists = Annotated[
 Truth = Annotated[str, Parameter(help="What users did next: a file, a folder or a database URI.")]
 
 
-def evaluate(
+def evaluate_command(
     lists: Lists,
     truth: Truth,
     /,
@@ -114,7 +114,7 @@ def _read_header(path: Path) -> list[str]:
         return next(csv.reader([file.readline()]), [])
 
 
-def compare(
+def compare_command(
     *lists: Annotated[str, Parameter(help="Files of lists, each given as FILE or NAME=FILE.")],
     truth: Annotated[str, Parameter(help="What users did next: a file, a folder or a database URI.")],
     baseline: Annotated[

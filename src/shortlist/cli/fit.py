@@ -119,7 +119,7 @@ def _choose(name: str | None, params: Params) -> Any:
 BOUNDARIES = {"expected_f1": "expected-F1 boundary", "learned": "learned boundary"}
 
 
-def fit(
+def fit_command(
     source: Source,
     /,
     *,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shortlist.models.base import Recommender
 
 
-def inspect(model: Model, /, *, json: Json = False) -> None:
+def inspect_command(model: Model, /, *, json: Json = False) -> None:
     """Show what a saved model contains.
 
     Prints the size of the data, parameters, boundaries, list lengths and the

@@ -11,7 +11,7 @@ from shortlist.cli.screen import Json, print_note, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, add_content, read_source
 
 
-def observe(
+def observe_command(
     model: Annotated[Path, Parameter(help="A model saved by `shortlist fit`.")],
     events: Annotated[str, Parameter(help="New interactions: a file, a folder or a database URI.")],
     /,
@@ -44,7 +44,7 @@ def observe(
     return show_text(f"Added {added['rows']:,} rows and {added['users']:,} new users; saved {path}.")
 
 
-def refit(
+def refit_command(
     model: Annotated[Path, Parameter(help="The model file that `shortlist serve` was started with.")],
     /,
     *,

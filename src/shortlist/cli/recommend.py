@@ -15,7 +15,7 @@ from shortlist.cli.display import (
     lengths_table,
     list_as_json,
     list_table,
-    parse_ids,
+    parse_words,
 )
 from shortlist.cli.screen import Json, print_note, show, show_json, show_text
 from shortlist.cli.source import Model, Ray, add_content, build_engine
@@ -86,7 +86,7 @@ class Options:
 DEFAULTS = Options()
 
 
-def recommend(
+def recommend_command(
     model: Model,
     /,
     *,
@@ -137,10 +137,10 @@ def recommend(
         add_content(fitted, options.items)
     if user is not None and not user:
         raise ConfigError("--user needs one or more user ids, got none; leave it out for all users.")
-    users = None if user is None else parse_ids(user, fitted.users_)
+    users = None if user is None else parse_words(user, fitted.users_)
     check_users(fitted, users, served=options.fallback != "none")
     which = options.which(fitted.items_) | {
-        "cutoff": choose_cutoff(fitted, fitted.cutoff_, options, stopping)
+        "cutoff": pick_cutoff(fitted, fitted.cutoff_, options, stopping)
     }
     request = which | options.lengths()
     if out is not None:
@@ -186,11 +186,11 @@ def recommend_shards(
 
     shards = ShardFolder.open(folder)
     request = options.which(shards.item_kind) | options.lengths()
-    request["cutoff"] = choose_cutoff(shards.model, None, options, stopping)
+    request["cutoff"] = pick_cutoff(shards.model, None, options, stopping)
     write_lists(out, folder, None, sum(shards.users), request, engine, json)
 
 
-def choose_cutoff(
+def pick_cutoff(
     model: "Recommender", saved: "Cutoff | None", options: Options, stopping: Stopping
 ) -> "Cutoff | Literal['auto', 'boundary']":
     """Load the cutoff that a flag names, or name the one to use; other flags adjust it."""
@@ -285,4 +285,4 @@ def read_ids(path: Path, items: "IdMap") -> list[Any]:
         raise DataError(
             f"{path} must be UTF-8 text with one item id per line, got other bytes; convert it."
         ) from None
-    return parse_ids([line.strip() for line in lines if line.strip()], items)
+    return parse_words([line.strip() for line in lines if line.strip()], items)

@@ -10,7 +10,7 @@ from shortlist.cli.screen import Json, print_note, show_json, show_table, show_t
 from shortlist.cli.source import Ray, build_engine
 
 
-def reproduce(
+def reproduce_command(
     *,
     dataset: Annotated[
         Literal["ml-100k", "ta-feng", "sample", "all"], Parameter(help="all: both datasets of the paper.")

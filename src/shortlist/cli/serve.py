@@ -11,7 +11,7 @@ from shortlist.errors import ConfigError
 from shortlist.text import redact_uri
 
 
-def serve(
+def serve_command(
     model: Annotated[str | None, Parameter(help="A saved model, such as shop.shortlist.")] = None,
     /,
     *,
@@ -97,7 +97,7 @@ def check_port(host: str, port: int) -> None:
         ) from None
 
 
-def token(
+def token_command(
     file: Annotated[Path, Parameter(help="The token file; created if it does not exist.")],
     /,
     *,

@@ -28,7 +28,7 @@ from shortlist.core.files import check_writable
 from shortlist.text import printable, redact_uri
 
 
-def tune(
+def tune_command(
     source: Source,
     /,
     *,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MANY_ITEMS = 6000  # enough for the index of large catalogues
 
 
-def warmup(*, json: Json = False) -> None:
+def warmup_command(*, json: Json = False) -> None:
     """Compile all kernels ahead, instead of when they are first used.
 
     Every kind of model is fitted on the built-in sample and used once. Compiled

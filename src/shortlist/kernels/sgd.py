@@ -273,7 +273,7 @@ def trend_scores(
         out[n] = trend_score(sales, items[n], days[n], recent_share[n])
 
 
-class RepeatCounts(NamedTuple):
+class RepeatSignal(NamedTuple):
     """Earlier purchases of the current user in a range of items; each user overwrites the previous one."""
 
     owner: Ints  # (n_range_items,) 1 + the user that the next two entries belong to
@@ -284,7 +284,7 @@ class RepeatCounts(NamedTuple):
 
 @inlined
 def repeat_signal(
-    counts: RepeatCounts, item: int | np.integer, user: np.int32, basket: np.int32, log_decay: np.float32
+    counts: RepeatSignal, item: int | np.integer, user: np.int32, basket: np.int32, log_decay: np.float32
 ) -> np.float32:
     """Return ln(1 + decayed number of the user's earlier baskets with the item)."""
     if counts.owner[item] != user + 1:
@@ -295,7 +295,7 @@ def repeat_signal(
 
 @inlined
 def add_purchase(
-    counts: RepeatCounts,
+    counts: RepeatSignal,
     n_history: int,
     item: np.int32,
     user: np.int32,
@@ -339,7 +339,7 @@ def count_repeats(
     baskets: Longs,  # (n_baskets + 1,)
     item: Ints,  # (n_rows,)
     log_decay: np.float32,
-    counts: RepeatCounts,  # over all items, `owner` zeros; scratch
+    counts: RepeatSignal,  # over all items, `owner` zeros; scratch
 ) -> tuple[int, int, int]:
     """Return, over all baskets, the number of history items, of repeats, and the sum of their signals.
 
@@ -419,7 +419,7 @@ class HybridCell(NamedTuple):
     snapshot: Floats  # (n_items, n_factors) all items before the round
     gradients: Floats  # (n_visits, n_factors) gradients of the contexts; written
     sales: Sales  # of the items of this range
-    counts: RepeatCounts  # `owner` zeros; may be empty
+    counts: RepeatSignal  # `owner` zeros; may be empty
 
 
 # `hybrid` is None for matrix factorization. Numba decides tests of it at compile time, if they stand alone.
@@ -460,7 +460,7 @@ def hardest_negative(
 
 @inlined
 def add_basket(
-    counts: RepeatCounts,
+    counts: RepeatSignal,
     n_history: int,
     basket: Ints,  # items; ~item: a drawn example
     user: np.int32,
@@ -687,7 +687,7 @@ def sgd_round(
     n_ranges = (strata.cells.size - 1) // n_blocks
     ranges_per_block = n_ranges // n_blocks
     liked_in, n_counts, start = np.empty(size, np.int32), size if theta.item_repeat.size else 0, 0
-    counts = RepeatCounts(
+    counts = RepeatSignal(
         np.empty(n_counts, np.int32),
         np.empty(n_counts, np.float32),
         np.empty(n_counts, np.int32),

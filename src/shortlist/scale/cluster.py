@@ -229,7 +229,7 @@ def connect(address: str | None) -> bool:
     return True
 
 
-def pack(function: Callable[..., Any]) -> tuple[bytes, list[npt.NDArray[np.uint8]]]:
+def pack_function(function: Callable[..., Any]) -> tuple[bytes, list[npt.NDArray[np.uint8]]]:
     """A pickled function and its large arrays, which Ray keeps once per node.
 
     Arrays in the store are read-only. Kernels would be compiled again for those that were not, so they are
@@ -253,12 +253,12 @@ def _share(function: Callable[..., Any]) -> tuple[str, list[Any]]:
     The reference is in a list, so that Ray does not load the function before the code is compared.
     """
     if not isinstance(function, Fixed):
-        return secrets.token_hex(8), [ray.put(pack(function))]
+        return secrets.token_hex(8), [ray.put(pack_function(function))]
     session = ray.get_runtime_context().get_job_id()
     with sharing:
         known = fixed_functions.get(function)
         if known is None or known[0] != session:
-            known = fixed_functions[function] = session, secrets.token_hex(8), [ray.put(pack(function))]
+            known = fixed_functions[function] = session, secrets.token_hex(8), [ray.put(pack_function(function))]
     return known[1], known[2]
 
 

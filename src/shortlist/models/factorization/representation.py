@@ -21,7 +21,7 @@ from shortlist.kernels.sgd import (
     HybridRound,
     Hyperparameters,
     Parameters,
-    RepeatCounts,
+    RepeatSignal,
     Sales,
     apply_context_gradients,
     count_repeats,
@@ -465,7 +465,7 @@ class RepeatTotals(NamedTuple):
     def of(cls, data: Interactions, repeat_decay: float) -> Self:
         """Count over all baskets of some users."""
         kinds = (np.int32, np.float32, np.int32, np.int32)
-        counts = RepeatCounts(*(np.zeros(data.n_items, kind) for kind in kinds))  # type: ignore[arg-type]
+        counts = RepeatSignal(*(np.zeros(data.n_items, kind) for kind in kinds))  # type: ignore[arg-type]
         log_decay = np.float32(np.log(repeat_decay))
         return cls(*map(int, count_repeats(data.user_baskets, data.baskets, data.item, log_decay, counts)))
 
