@@ -79,7 +79,7 @@ def run_ours(texts: list[str]) -> tuple[float, dict[str, float], dict[str, list]
 
     import shortlist as sl
     from shortlist.content.features import FeatureSpace, to_rows
-    from shortlist.core.ragged import no_sets
+    from shortlist.kernels.rows import no_sets
     from shortlist.recommend.retrieval import SparseItems, SparseScores, search_sparse
 
     table = pl.DataFrame({"item_id": np.arange(len(texts)), "text": texts})

@@ -15,7 +15,6 @@ import pytest
 from safetensors import safe_open
 
 from shortlist.core import serialization
-from shortlist.core.ragged import ArrayParts
 from shortlist.core.serialization import (
     ZEROS,
     Artifact,
@@ -25,6 +24,7 @@ from shortlist.core.serialization import (
     save_artifact,
 )
 from shortlist.errors import DataError, ModelFileError
+from shortlist.kernels.rows import ArrayParts
 
 ARTIFACT = Artifact(
     "model",

@@ -5,7 +5,6 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from shortlist.core.ragged import starts
 from shortlist.data.history import History
 from shortlist.kernels.replay import (
     DAY,
@@ -16,6 +15,7 @@ from shortlist.kernels.replay import (
     list_pairs,
     merge_links,
 )
+from shortlist.kernels.rows import starts
 from shortlist.models.two_stage import snapshots as rolling_links
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
 from tests.kernels.cases import baskets

@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse import csr_array, random_array
 
 from shortlist.content.features import to_rows
-from shortlist.core.ragged import ItemSets, no_sets
+from shortlist.kernels.rows import ItemSets, no_sets
 from shortlist.recommend.retrieval import (
     SparseItems,
     SparseScores,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.core.ragged import ItemSets, no_sets
 from shortlist.kernels.retrieval import TILE
+from shortlist.kernels.rows import ItemSets, no_sets
 from shortlist.recommend.retrieval import ItemIndex, ProductIndex, score_candidates, search_index
 
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from shortlist.core.ragged import no_sets, read_only, same_sets
 from shortlist.kernels.retrieval import (
     lower_to_running_minimum,
     rank_rows,
@@ -17,6 +16,7 @@ from shortlist.kernels.retrieval import (
     top_k,
     unpack_keys,
 )
+from shortlist.kernels.rows import no_sets, read_only, same_sets
 from shortlist.recommend.retrieval import ItemIndex, search_index, select_dense, select_ragged
 
 SCORES = st.sampled_from(

@@ -22,7 +22,6 @@ from cyclopts import (
 )
 from cyclopts.config import Env
 
-from shortlist.cli.datasets import datasets
 from shortlist.cli.screen import print_error, print_note
 from shortlist.cli.source import COLUMNS, PARAMETERS, PREFIX
 from shortlist.errors import ConfigError, DataWarning, ShortlistError
@@ -58,9 +57,15 @@ COMMANDS = {
     "serve": "Serve a model over HTTP, with a dashboard.",
     "refit": "Fit the served model again with the stored events, and activate it if it is not worse.",
     "token": "Create an access token for the service.",
+    "forget": "Delete the events and logged lists of a user from the service's store.",
     "warmup": "Compile all kernels ahead, instead of when they are first used.",
 }
-MODULES = {"compare": "evaluate", "refit": "observe", "token": "serve"}  # commands in the file of another one
+MODULES = {
+    "compare": "evaluate",
+    "forget": "serve",
+    "refit": "observe",
+    "token": "serve",
+}  # commands in the file of another one
 
 
 def version() -> str:
@@ -82,11 +87,12 @@ def build(command: str | None = None) -> App:
         suppress_keyboard_interrupt=False,
         config=(apply_environment, check_whole_numbers),
     )
-    for name, summary in COMMANDS.items():
+    for name, text in COMMANDS.items():
         module = MODULES.get(name, name)
         target = f"shortlist.cli.{module}:{name}_command"
-        app.command(target, name=name, help=None if name == command else summary)
-    app.command(datasets)
+        app.command(target, name=name, help=None if name == command else text)
+    summary = None if command == "datasets" else "List, fetch and show published datasets."
+    app.command("shortlist.cli.datasets:datasets", name="datasets", help=summary)
     app.register_install_completion_command(
         help="Install shell completion of commands and flags for bash, zsh or fish."
     )

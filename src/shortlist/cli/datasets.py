@@ -40,8 +40,7 @@ def fetch_dataset(name: Name, /, *, force: Force = False, json: Json = False) ->
     For example:
       shortlist datasets fetch ml-100k
     """
-    from shortlist.data.datasets import fetch
-    from shortlist.data.datasets import find_dataset
+    from shortlist.data.datasets import fetch, find_dataset
 
     if find_dataset(name).is_generated:
         folder = None

@@ -139,9 +139,7 @@ def recommend_command(
         raise ConfigError("--user needs one or more user ids, got none; leave it out for all users.")
     users = None if user is None else parse_words(user, fitted.users_)
     check_users(fitted, users, served=options.fallback != "none")
-    which = options.which(fitted.items_) | {
-        "cutoff": pick_cutoff(fitted, fitted.cutoff_, options, stopping)
-    }
+    which = options.which(fitted.items_) | {"cutoff": pick_cutoff(fitted, fitted.cutoff_, options, stopping)}
     request = which | options.lengths()
     if out is not None:
         n = len(fitted.users_) if users is None else len(users)

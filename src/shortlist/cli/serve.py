@@ -120,3 +120,30 @@ def token_command(
     secret = create_token(file, name, scope)
     print_note(f"added {name} with {', '.join(sorted(set(scope)))} to {file}; this token is not shown again:")
     show_text(secret)
+
+
+def forget_command(
+    model: Annotated[str, Parameter(help="The model file that `shortlist serve` was started with.")],
+    /,
+    *,
+    user: Annotated[str, Parameter(help="The id of the user.")],
+    db: Annotated[
+        str | None, Parameter(help="Event store of the service; default: the file beside the model.")
+    ] = None,
+) -> None:
+    """Delete the events and logged lists of a user from the service's store.
+
+    Running services stop using the user's history within a second. The next
+    refit leaves the user out of the model file.
+
+    For example:
+      shortlist forget shop.shortlist --user u1
+    """
+    from shortlist.serve.config import load_config
+    from shortlist.serve.store import erase_user
+
+    config = load_config({"model": model, "db": db})
+    erase_user(config.database, user)
+    show_text(
+        "Events and logged lists of the user are deleted; shortlist refit leaves them out of the model."
+    )

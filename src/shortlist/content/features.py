@@ -11,11 +11,11 @@ import polars as pl
 from scipy.sparse import csr_array, hstack
 
 from shortlist.core.checks import check_array, check_starts, check_text, check_whole_value, file_error
-from shortlist.core.ragged import read_only, starts
 from shortlist.data.history import History
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.items import KINDS, Items, to_frame
 from shortlist.errors import DataError
+from shortlist.kernels.rows import read_only, starts
 from shortlist.kernels.sparse import SparseRows, row_norms, scale_rows
 from shortlist.types import Doubles, Floats, Ints, Longs
 

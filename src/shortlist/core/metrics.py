@@ -7,8 +7,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from shortlist.core.ragged import read_only, starts
 from shortlist.kernels.lists import add_at_lengths, fill_prefix_sums
+from shortlist.kernels.rows import read_only, starts
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 MAX_ITEMS = 20  # length of the longest list that would ever be shown, unless the caller says otherwise

@@ -27,8 +27,8 @@ import polars as pl
 
 from shortlist.core.files import atomic_write, check_writable
 from shortlist.core.params import FILE_ERRORS, Estimator, describe_error, pack, unpack
-from shortlist.core.ragged import ArrayParts, parts_of
 from shortlist.errors import DataError, ModelFileError
+from shortlist.kernels.rows import ArrayParts, parts_of
 
 FORMAT, VERSION = "shortlist", 2
 START = f'{{"__metadata__":{{"format":"{FORMAT}"'.encode()  # every file has these bytes after the length

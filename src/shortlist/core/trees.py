@@ -9,8 +9,8 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from shortlist.core.engine import map_slices
-from shortlist.core.ragged import starts
 from shortlist.errors import ConfigError, ModelFileError
+from shortlist.kernels.rows import starts
 from shortlist.kernels.trees import (
     ALL,
     MAX_LEAVES,

@@ -17,7 +17,6 @@ from scipy.sparse import csr_array, issparse
 from shortlist.core.checks import check_ids
 from shortlist.core.metrics import ListSums, Metric, prefix_sums
 from shortlist.core.params import Estimator, check_whole, is_number, short_repr
-from shortlist.core.ragged import starts, take_rows
 from shortlist.core.serialization import load_estimator, save_estimator
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions, warn_if_trained_on, without_negative
@@ -25,6 +24,7 @@ from shortlist.data.lists import REASON_CODE, RankedLists, find_propensities
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.lists import mark_members
 from shortlist.kernels.retrieval import rank_rows, top_k
+from shortlist.kernels.rows import starts, take_rows
 from shortlist.text import escape_html as escape
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 

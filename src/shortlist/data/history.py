@@ -16,7 +16,6 @@ import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.checks import check_array, check_ids, check_starts, check_whole_value, file_error
-from shortlist.core.ragged import read_only, starts, take_rows
 from shortlist.data.columns import NO_TIME, NO_WEIGHT
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import (
@@ -40,7 +39,10 @@ from shortlist.kernels.rows import (
     find_baskets,
     find_invalid_row,
     find_last_baskets,
+    read_only,
     sort_rows,
+    starts,
+    take_rows,
 )
 from shortlist.types import Floats, Ints, Longs
 

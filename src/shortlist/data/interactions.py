@@ -13,7 +13,6 @@ import polars as pl
 
 from shortlist.core.engine import PARALLEL_ROWS, rows_thread_count, run_each
 from shortlist.core.params import warn
-from shortlist.core.ragged import ArrayParts, parts_of, starts, take_rows
 from shortlist.data.columns import NO_TIME as NO_TIME
 from shortlist.data.columns import NO_WEIGHT as NO_WEIGHT
 from shortlist.data.columns import (
@@ -28,6 +27,7 @@ from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
 from shortlist.data.notebook import html_table, to_pandas
 from shortlist.errors import DataError
 from shortlist.kernels.rows import (
+    ArrayParts,
     build_sets,
     fill_basket_starts,
     fill_user_starts,
@@ -36,7 +36,10 @@ from shortlist.kernels.rows import (
     look_up_codes,
     mark_present,
     merge_duplicates,
+    parts_of,
     sort_rows,
+    starts,
+    take_rows,
 )
 from shortlist.types import Bools, Floats, Ints, Longs
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.files import atomic_write
-from shortlist.core.ragged import starts, take_rows
 from shortlist.data.columns import (
     REQUIRED,
     ColumnNames,
@@ -25,7 +24,7 @@ from shortlist.data.interactions import Interactions, encode
 from shortlist.data.notebook import html_table, to_pandas
 from shortlist.data.sources import check_converted, explain_json_error, open_sources
 from shortlist.errors import DataError
-from shortlist.kernels.rows import find_repeated_item
+from shortlist.kernels.rows import find_repeated_item, starts, take_rows
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import polars as pl
 from shortlist.core.engine import Engine
 from shortlist.core.files import atomic_write
 from shortlist.core.params import warn
-from shortlist.core.ragged import ArrayParts, starts
 from shortlist.data.columns import NO_TIME, NO_WEIGHT, DataSource, ReadOptions, Table, number_unit
 from shortlist.data.history import History, StoredRows, Totals, store_rows
 from shortlist.data.ids import IdMap
@@ -31,6 +30,7 @@ from shortlist.data.interactions import (
     in_last_basket,
 )
 from shortlist.errors import DataError
+from shortlist.kernels.rows import ArrayParts, starts
 from shortlist.types import Bools, Floats, Ints, Longs
 
 SAMPLES = 1024  # user ids per file from which the ranges are chosen

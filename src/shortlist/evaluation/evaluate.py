@@ -12,7 +12,6 @@ import polars as pl
 from shortlist.core.engine import Engine, check_engine
 from shortlist.core.metrics import Metric, discounts
 from shortlist.core.params import check_fraction, check_whole, short_repr
-from shortlist.core.ragged import read_only
 from shortlist.data.interactions import Interactions, warn_if_trained_on
 from shortlist.data.lists import RankedLists, list_parts
 from shortlist.errors import ConfigError, DataError
@@ -37,6 +36,7 @@ from shortlist.kernels.lists import (
     count_shown_repeats,
     evaluate_lists,
 )
+from shortlist.kernels.rows import read_only
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 WEIGHTED_METRICS = ("weighted_ndcg", "weighted_recall")

@@ -8,13 +8,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import polars as pl
 
-from shortlist.core.ragged import read_only
 from shortlist.data.columns import to_polars
 from shortlist.data.ids import IdMap, id_series
 from shortlist.data.interactions import Interactions, without_negative
 from shortlist.data.lists import RankedLists, list_parts
 from shortlist.errors import DataError
 from shortlist.kernels.lists import Chunk, Truth, count_distinct, mark_hits
+from shortlist.kernels.rows import read_only
 from shortlist.types import Bools, Ints, Longs
 
 

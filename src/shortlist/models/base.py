@@ -471,7 +471,7 @@ class Recommender(Estimator, ABC):
         --------
         >>> model = sl.BPRMF(n_epochs=2).fit(sl.load_dataset("sample"))
         """
-        name, place = type(self).__name__, check_engine(engine)
+        name, place = type(self).__name__, ThreadEngine() if engine is None else check_engine(engine)
         if checkpoint is not None and not self.uses_epochs:
             raise ConfigError(f"checkpoint needs a model trained in epochs, got {name}.")
         if not self.uses_engine and not isinstance(place, ThreadEngine):

@@ -21,11 +21,11 @@ from shortlist.core.checks import check_array, check_float_value
 from shortlist.core.engine import map_slices
 from shortlist.core.glm import LOGISTIC, glm_fit
 from shortlist.core.params import MAX_SEED, check_fraction, check_number, check_whole
-from shortlist.core.ragged import starts
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
+from shortlist.kernels.rows import starts
 from shortlist.models.base import (
     COUNT_ROWS,
     NAMES,

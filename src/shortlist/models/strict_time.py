@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import polars as pl
 
-from shortlist.core.ragged import starts
 from shortlist.data.columns import parse_duration
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
@@ -18,6 +17,7 @@ from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.evaluate import evaluate
 from shortlist.evaluation.report import TimedReport, step_starts
+from shortlist.kernels.rows import starts
 from shortlist.models.base import Recommender
 from shortlist.recommend.request import CutoffChoice
 from shortlist.types import Bools, Ints, Longs

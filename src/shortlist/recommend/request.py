@@ -21,7 +21,6 @@ from scipy.special import expit, logit
 
 from shortlist.core.files import atomic_write
 from shortlist.core.params import check_whole, warn
-from shortlist.core.ragged import ItemSets, no_sets, read_only, same_sets, starts, take_rows
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import parse_times
 from shortlist.data.history import History
@@ -30,7 +29,16 @@ from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interacti
 from shortlist.data.lists import REASON_CODE, REASON_TEXT, REASONS, Codes, RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.kernels.lists import compute_independent_utilities
-from shortlist.kernels.rows import count_common, unite_sets
+from shortlist.kernels.rows import (
+    ItemSets,
+    count_common,
+    no_sets,
+    read_only,
+    same_sets,
+    starts,
+    take_rows,
+    unite_sets,
+)
 from shortlist.recommend.retrieval import Hits, ItemIndexCache, Retriever, SparseScores, dense_scores
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 

@@ -11,7 +11,6 @@ from scipy.sparse import csr_array
 
 from shortlist.content.features import to_rows
 from shortlist.core.engine import map_slices, thread_count
-from shortlist.core.ragged import ItemSets, no_sets, read_only, starts
 from shortlist.errors import DataError
 from shortlist.kernels.retrieval import (
     TILE,
@@ -25,6 +24,7 @@ from shortlist.kernels.retrieval import (
     select_top,
     unpack_keys,
 )
+from shortlist.kernels.rows import ItemSets, no_sets, read_only, starts
 from shortlist.kernels.simd import BLOCK
 from shortlist.kernels.sparse import (
     Postings,

@@ -258,7 +258,11 @@ def _share(function: Callable[..., Any]) -> tuple[str, list[Any]]:
     with sharing:
         known = fixed_functions.get(function)
         if known is None or known[0] != session:
-            known = fixed_functions[function] = session, secrets.token_hex(8), [ray.put(pack_function(function))]
+            known = fixed_functions[function] = (
+                session,
+                secrets.token_hex(8),
+                [ray.put(pack_function(function))],
+            )
     return known[1], known[2]
 
 

@@ -26,9 +26,9 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from shortlist.core.ragged import ArrayParts
 from shortlist.core.shards import remove_shards, shard_paths
 from shortlist.errors import TrainingError
+from shortlist.kernels.rows import ArrayParts
 from shortlist.kernels.sgd import Parameters
 from shortlist.models.factorization.files import Shard
 from shortlist.models.factorization.objective import LossTracker, draw_rows, join_samples

@@ -193,6 +193,7 @@ class EventStore:
             if not self.is_sqlite:  # two workers may start at the same time
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
             metadata.create_all(connection)
+            _add_columns(connection)
 
     def _check_encoding(self) -> None:
         """Raise ConfigError unless the database holds every id."""
@@ -446,6 +447,18 @@ def erase_user(database: str, user_id: str) -> ForgottenUser:
         return store.forget_user(user_id)
     finally:
         store.close()
+
+
+def _add_columns(connection: sa.Connection) -> None:
+    """Add the columns that a store of release 0.2 lacks."""
+    present = sa.inspect(connection)
+    for table in metadata.sorted_tables:
+        names = {column["name"] for column in present.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in names:
+                kind = column.type.compile(connection.dialect)
+                rule = "" if column.nullable else " NOT NULL DEFAULT 0"
+                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}{rule}")
 
 
 def _slices(values: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -33,7 +33,6 @@ from shortlist.core.params import (
     check_number,
     check_whole,
 )
-from shortlist.core.ragged import read_only, starts
 from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, BasketSize, history_columns
 from shortlist.data.history import History, NewRows, Totals
 from shortlist.data.ids import UNKNOWN, IdMap
@@ -43,6 +42,7 @@ from shortlist.data.ranges import MemoryRows, UserRanges, UserSlices, load_users
 from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.kernels.fold import USER_ONLY, FoldInPairs, fold_in_users
 from shortlist.kernels.rng import stream
+from shortlist.kernels.rows import read_only, starts
 from shortlist.kernels.sgd import TERMS, USER_TREND_START, Hyperparameters, Parameters
 from shortlist.models.base import MAX_BATCH, ContentRecommender, FitOptions, ModelState, WeightParams
 from shortlist.models.factorization.objective import Objective, positive_rates

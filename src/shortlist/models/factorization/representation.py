@@ -10,9 +10,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.ragged import read_only, starts
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.replay import DAY
+from shortlist.kernels.rows import read_only, starts
 from shortlist.kernels.sgd import (
     SIGNAL_UNITS,
     TERMS,

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.core.ragged import read_only, starts
 from shortlist.kernels.rng import GOLDEN, MIX_1, MIX_2, S27, S30, S31, stream
+from shortlist.kernels.rows import read_only, starts
 from shortlist.kernels.sgd import Strata, count_visits, write_visits
 from shortlist.types import Bools, Doubles, Ints, Longs, State
 

@@ -23,7 +23,6 @@ from shortlist.core.checks import check_float_value, check_floats, check_text, c
 from shortlist.core.engine import thread_count
 from shortlist.core.metrics import f1_at_n
 from shortlist.core.params import FILE_ERRORS, MAX_WHOLE, describe_error
-from shortlist.core.ragged import ItemSets, no_sets, starts
 from shortlist.core.serialization import Artifact, check_replaceable, load_artifact, save_artifact
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranges import (
@@ -36,6 +35,7 @@ from shortlist.data.ranges import (
     without_rows,
 )
 from shortlist.errors import ConfigError, TrainingError
+from shortlist.kernels.rows import ItemSets, no_sets, starts
 from shortlist.kernels.sgd import TERMS, Hyperparameters, Parameters, permute_rows
 from shortlist.models.factorization.objective import LossRows, LossTracker, draw_rows, single_precision
 from shortlist.models.factorization.parameters import (

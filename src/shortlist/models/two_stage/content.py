@@ -18,10 +18,10 @@ from shortlist.content.features import (
     unpack_matrix,
 )
 from shortlist.core.checks import check_array
-from shortlist.core.ragged import ItemSets, read_only, starts
 from shortlist.data.history import History
 from shortlist.data.items import Items
 from shortlist.kernels.replay import DAY, LinkTable, SalesIndex, Snapshots, UserLog
+from shortlist.kernels.rows import ItemSets, read_only, starts
 from shortlist.kernels.sparse import score_rows
 from shortlist.types import Doubles, Floats, Ints, Longs
 

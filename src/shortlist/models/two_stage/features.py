@@ -8,7 +8,6 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from shortlist.core.ragged import read_only
 from shortlist.kernels.replay import (
     DECAYS,
     N_FEATURES,
@@ -22,6 +21,7 @@ from shortlist.kernels.replay import (
     UserLog,
     fill_features,
 )
+from shortlist.kernels.rows import read_only
 from shortlist.models.two_stage.content import ItemContent, first_sales
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, Quantities
 

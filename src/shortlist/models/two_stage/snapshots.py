@@ -8,7 +8,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from shortlist.core.glm import fit_item_weights
-from shortlist.core.ragged import read_only, starts
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions, without_negative
 from shortlist.kernels.replay import (
@@ -34,6 +33,7 @@ from shortlist.kernels.replay import (
     merge_links,
     replay_until,
 )
+from shortlist.kernels.rows import read_only, starts
 from shortlist.models.base import COUNT_ROWS, WeightTransform
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 

@@ -11,13 +11,13 @@ from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import check_array, check_names
 from shortlist.core.engine import Engine, check_engine, thread_count
 from shortlist.core.params import MAX_SEED, Range, Space, check_number, check_whole, short_repr
-from shortlist.core.ragged import ItemSets, read_only, starts
 from shortlist.core.trees import Text, TreeEnsemble, TreeParams, bin_columns
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.kernels.replay import DAY, FeatureRows, GivenCandidates, Rules, Snapshots
+from shortlist.kernels.rows import ItemSets, read_only, starts
 from shortlist.models.base import ContentRecommender, FitOptions, ModelState, WeightParams
 from shortlist.models.two_stage.content import PREFIX, ItemContent
 from shortlist.models.two_stage.features import FEATURES, PROPOSED, USER_FEATURES, compute_features
