@@ -33,6 +33,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "shortlist.auto.tune": ("tune",),
     "shortlist.core.engine": ("ThreadEngine",),
     "shortlist.cutoff": (),
+    "shortlist.cutoff.allocation": ("Allocation", "allocate"),
     "shortlist.cutoff.monitor": ("GuaranteeMonitor",),
     "shortlist.data.datasets": ("load_dataset",),
     "shortlist.data.files": ("read_interactions",),

@@ -8,6 +8,8 @@ from shortlist.auto.cutoff_choice import default_cutoffs as default_cutoffs
 from shortlist.auto.fit import fit as fit
 from shortlist.auto.tune import tune as tune
 from shortlist.core.engine import ThreadEngine as ThreadEngine
+from shortlist.cutoff.allocation import Allocation as Allocation
+from shortlist.cutoff.allocation import allocate as allocate
 from shortlist.cutoff.monitor import GuaranteeMonitor as GuaranteeMonitor
 from shortlist.data import filters as filters
 from shortlist.data.datasets import load_dataset as load_dataset

@@ -1,0 +1,671 @@
+"""Allocation: which items to show to which users, if their total, the users or the items are limited."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from shortlist.core.engine import map_slices
+from shortlist.core.params import check_whole, is_number, short_repr
+from shortlist.cutoff.base import check_interval
+from shortlist.cutoff.prices import (
+    BLOCK,
+    ROWS,
+    UNLIMITED,
+    AllocationProblem,
+    AllocationSolution,
+    choose_positions,
+    contact_worth,
+    solve,
+)
+from shortlist.data.columns import find_column, plain_name
+from shortlist.data.ids import IdMap
+from shortlist.data.items import Items, to_frame
+from shortlist.data.lists import REASON_CODE, Codes, RankedLists
+from shortlist.data.notebook import html_table
+from shortlist.errors import ConfigError, DataError, UnknownIdError
+from shortlist.kernels.allocation import (
+    CandidateValues,
+    UserLimits,
+    collect_rows,
+    explain_ends,
+    sum_positions,
+)
+from shortlist.kernels.rows import starts
+from shortlist.types import Bools, Doubles, Ints, Longs
+
+PROBABILITY_NAMES = ("probability", "prob", "proba", "p")
+LIMIT_NAMES = ("limit", "stock", "units", "quantity", "inventory", "available")
+LENGTHS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)  # of the curve
+ENDS = (  # in the order of the codes that `explain_ends` writes
+    "no_candidates",
+    "all_candidates",
+    "max_items",
+    "value",
+    "group_limit",
+    "item_limit",
+    "below_price",
+)
+MAX_MONEY = 1e15
+
+
+class Prices(NamedTuple):
+    """What a little more of each limit would earn.
+
+    Parameters
+    ----------
+    item
+        Value of one more item in the total; 0 if the total does not bind.
+    contact
+        Value of one more user to contact.
+    stock
+        item_id, limit, price: value of one more unit of each item of which no unit is left. Highest first.
+    """
+
+    item: float
+    contact: float
+    stock: pl.DataFrame
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Allocation:
+    """The items that users are shown, what they are expected to earn, and what each limit costs.
+
+    Made by `allocate`.
+
+    Parameters
+    ----------
+    lists
+        The list of every user, possibly empty, with the reason why it ends.
+    prices
+        What one more item, one more contact and one more unit of an item would earn.
+    expected_hits
+        Sum of the probabilities of shown items.
+    expected_value
+        Expected gains less the cost of shown items and contacts.
+    bound
+        No allocation within the limits has a higher expected value.
+    problem
+        The candidates and limits that were solved, for `curve`.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = pl.DataFrame({"user": [1, 1, 2], "item": ["a", "b", "a"], "probability": [0.5, 0.1, 0.3]})
+    >>> sl.allocate(table, budget=2)
+    Allocation(2 items for 2 of 2 users, 0.8 expected hits, expected value 0.8, optimal)
+    """
+
+    lists: RankedLists
+    prices: Prices
+    expected_hits: float
+    expected_value: float
+    bound: float
+    problem: AllocationProblem
+
+    @property
+    def n_items(self) -> int:
+        """Number of shown items."""
+        return int(self.lists.items.size)
+
+    @property
+    def n_users(self) -> int:
+        """Number of users with at least one item."""
+        return int((self.lists.lengths > 0).sum())
+
+    @property
+    def gap(self) -> float:
+        """Largest possible distance from the optimum, relative to the bound."""
+        return max(self.bound - self.expected_value, 0.0) / abs(self.bound) if self.bound else 0.0
+
+    @cached_property
+    def curve(self) -> pl.DataFrame:
+        """Expected hits and value against volume, computed on first use.
+
+        Columns N (items per user), n_items, hits, value, n_users for an allocation of this total within the
+        same other limits, and hits_same, value_same for the first N candidates of every user, without any
+        limit.
+        """
+        return _curve(self.problem)
+
+    def __repr__(self) -> str:
+        gap = "optimal" if self.gap < 1e-9 else f"within {self.gap:.2%} of the optimum"
+        return (
+            f"Allocation({self.n_items:,} items for {self.n_users:,} of {len(self.lists):,} users, "
+            f"{_number(self.expected_hits)} expected hits, expected value "
+            f"{_number(self.expected_value)}, {gap})"
+        )
+
+    def _repr_html_(self) -> str:
+        table = self.lists[:5].to_frame(names=True).filter(pl.col("rank") <= 5)
+        return html_table(repr(self), table, max(self.n_items, len(self.lists)))
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def allocate(
+    candidates: Any,
+    *,
+    budget: int | None = None,
+    max_users: int | None = None,
+    max_items: int | None = None,
+    item_limits: Any = None,
+    max_per_group: Mapping[str, int] | None = None,
+    gain: float | str | Mapping[Any, float] = 1.0,
+    cost: float = 0.0,
+    contact_cost: float = 0.0,
+    items: Any = None,
+    n_threads: int = 0,
+) -> Allocation:
+    """Choose items for all users at once so that the expected value is highest within the limits.
+
+    The expected value is the sum of probability · gain − cost over shown items, less `contact_cost` for each
+    user with at least one item. An item that would lower it is never shown.
+
+    Parameters
+    ----------
+    candidates
+        `RankedLists` with calibrated probabilities (for example from `Calibration.apply`), or a polars,
+        pandas or Arrow table with users, items and probabilities. A row without item is a user without
+        candidates.
+    budget
+        Total number of shown items.
+    max_users
+        Number of users who get at least one item.
+    max_items
+        Length of a list.
+    item_limits
+        How many users may be shown an item: a number for every item, a mapping from item id to number, a
+        table with items and limits, or the name of a column of `items`, such as the stock. Items without a
+        limit are not limited.
+    max_per_group
+        Field of `items` → how many items of one group a list may contain, such as {"category": 2}. Items
+        without a value belong to no group.
+    gain
+        Value of an item that the user interacts with: a number, the name of a column of `items`, such as the
+        margin, or a mapping from item id to number.
+    cost
+        Cost of each shown item.
+    contact_cost
+        Cost of each user with at least one item.
+    items
+        `Items` or a table, for names of columns in the other arguments.
+    n_threads
+        Number of threads; 0 uses every core. The result does not depend on it.
+
+    Returns
+    -------
+    Allocation
+        Lists, prices, expected hits and value, and a bound on the best possible value. Every user of the
+        candidates has a list. If gains differ, lists are ordered by expected value.
+
+    Raises
+    ------
+    ConfigError
+        If a limit, gain or cost is invalid, or `items` is missing.
+    DataError
+        If the candidates have no probabilities, or an item has no gain.
+    UnknownIdError
+        If a gain or a limit names an item that is not among the candidates' ids.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = pl.DataFrame(
+    ...     {"user": ["ann", "ann", "bob"], "item": ["tea", "milk", "tea"], "probability": [0.5, 0.4, 0.3]}
+    ... )
+    >>> allocation = sl.allocate(table, budget=2, gain={"tea": 2.0, "milk": 1.0}, cost=0.1)
+    >>> allocation.lists["bob"].items, round(allocation.expected_value, 2)
+    (['tea'], 1.4)
+    >>> round(allocation.prices.item, 2)
+    0.3
+    """
+    lists = _read_candidates(candidates)
+    _check_limits(budget, max_users, max_items, contact_cost, cost)
+    content = None if items is None else Items.of(items)
+    n_items = len(lists.item_ids)
+    assert lists.probabilities is not None
+    groups = _read_groups(max_per_group, lists.item_ids, content)
+    problem = AllocationProblem(
+        lists=CandidateValues(
+            np.ascontiguousarray(lists.indptr, np.int64),
+            np.ascontiguousarray(lists.items, np.int32),
+            np.ascontiguousarray(lists.probabilities, np.float64),
+            _read_gains(gain, lists, content),
+            float(cost),
+        ),
+        limits=groups._replace(max_items=UNLIMITED if max_items is None else max_items),
+        stock=None if item_limits is None else _read_stock(item_limits, lists.item_ids, content),
+        budget=UNLIMITED if budget is None else budget,
+        max_users=UNLIMITED if max_users is None else max_users,
+        contact_cost=float(contact_cost),
+        n_threads=n_threads,
+    )
+    assert n_items == problem.lists.gains.size
+    return _build(lists, problem, solve(problem))
+
+
+def allocate_model(
+    model: Any,
+    users: Any = None,
+    *,
+    n_candidates: int | None = None,
+    history: Any = None,
+    at: Any = None,
+    candidates: Any = None,
+    exclude: Any = None,
+    filter_seen: bool | None = None,
+    **limits: Any,
+) -> Allocation:
+    """Allocate the top candidates of a fitted model, with the probabilities of its cutoff; see `allocate`."""
+    cutoff = model.cutoff_
+    n = n_candidates or (100 if cutoff is None else cutoff.candidates_needed())
+    lists = model.recommend(
+        users,
+        N=n,
+        history=history,
+        at=at,
+        candidates=candidates,
+        exclude=exclude,
+        filter_seen=filter_seen,
+        n_threads=limits.get("n_threads", 0),
+    )
+    if cutoff is not None:
+        lists = cutoff.with_probabilities(lists, history=model.history_ if history is None else history)
+    if lists.probabilities is None:
+        raise ConfigError(
+            f"allocate needs calibrated probabilities, got a {type(model).__name__} without a cutoff that "
+            "has them; fit the model with a cutoff on probabilities, such as sl.fit(data, cutoff="
+            "sl.cutoff.ExpectedValue())."
+        )
+    return allocate(lists, **limits)
+
+
+def choose_at_prices(
+    values: Doubles,
+    *,
+    price: float = 0.0,
+    item_prices: Doubles | None = None,
+    contact_price: float = 0.0,
+    max_items: int | None = None,
+    groups: Ints | None = None,
+    group_limits: Longs | None = None,
+) -> Ints:
+    """Decide the list of one user at given prices.
+
+    Parameters
+    ----------
+    values
+        (n,) probability · gain − cost of each candidate.
+    price
+        Price of one shown item.
+    item_prices
+        (n,) price of each candidate's item; None: 0.
+    contact_price
+        Cost plus price of a contact. The list is empty unless its values less prices exceed it.
+    max_items
+        Length of the list.
+    groups
+        (n, n_fields) group of each candidate, numbered over all fields; -1: no group.
+    group_limits
+        (n_groups,) how many items of each group the list may contain.
+
+    Returns
+    -------
+    numpy.ndarray
+        Positions of the candidates to show, best first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> choose_at_prices(np.array([0.2, 0.5, 0.1]), price=0.15).tolist()
+    [1, 0]
+    """
+    n = values.size
+    reduced = np.asarray(values, np.float64) - price - (0.0 if item_prices is None else item_prices)
+    limits = UserLimits(
+        UNLIMITED if max_items is None else max_items,
+        np.empty((n, 0), np.int32) if groups is None else np.ascontiguousarray(groups, np.int32),
+        np.empty(0, np.int64) if group_limits is None else np.asarray(group_limits, np.int64),
+    )
+    return choose_positions(reduced, np.arange(n, dtype=np.int32), limits, contact_price)
+
+
+# ---------------------------------------------------------------------- input
+
+
+def _read_candidates(candidates: Any) -> RankedLists:
+    """Lists whose probabilities are numbers from 0 to 1."""
+    lists = candidates if isinstance(candidates, RankedLists) else _lists_of_table(candidates)
+    if lists.probabilities is None:
+        if lists.items.size:
+            raise DataError(
+                "candidates must have calibrated probabilities, got scores only; use "
+                "sl.cutoff.Calibration().fit(lists, truth).apply(lists), or a table with a column "
+                "'probability'."
+            )
+        lists = replace(lists, probabilities=np.empty(0))
+    p = lists.probabilities
+    assert p is not None
+    low, high = (float(p.min()), float(p.max())) if p.size else (0.0, 0.0)
+    if not (low >= 0 and high <= 1):
+        got = "NaN" if np.isnan(low) else f"{low if low < 0 else high:g}"
+        raise DataError(
+            f"probabilities must be numbers from 0 to 1, got {got}; calibrate scores first, with "
+            "sl.cutoff.Calibration."
+        )
+    return lists
+
+
+def _lists_of_table(table: Any) -> RankedLists:
+    """A table with users, items and probabilities as lists, the highest probability first."""
+    try:
+        frame = to_frame(table)
+    except DataError:
+        raise DataError(
+            "candidates must be RankedLists or a polars, pandas or Arrow table, got a "
+            f"{type(table).__name__}; pass one of these."
+        ) from None
+    column = _find_name(frame, PROBABILITY_NAMES)
+    if column is None:
+        raise DataError(
+            f"candidates need a column 'probability', got {', '.join(map(repr, frame.columns[:12]))}; "
+            "calibrate scores first, with sl.cutoff.Calibration."
+        )
+    frame = frame.rename({column: "probability"})
+    if not {"rank", "score"} & set(frame.columns):
+        frame = frame.with_columns(score=pl.col("probability"))
+    return RankedLists.from_frame(frame)
+
+
+def _find_name(frame: pl.DataFrame, names: tuple[str, ...]) -> str | None:
+    """The first column with one of these names, whatever its case."""
+    plain = {plain_name(column): column for column in reversed(frame.columns)}
+    return next((plain[name] for name in names if name in plain), None)
+
+
+def _check_limits(
+    budget: object, max_users: object, max_items: object, contact_cost: object, cost: object
+) -> None:
+    """Raise ConfigError for invalid numbers."""
+    for name, limit, low in (("budget", budget, 0), ("max_users", max_users, 0), ("max_items", max_items, 1)):
+        if limit is not None:
+            check_whole(low, **{name: limit})
+    for name, money in (("cost", cost), ("contact_cost", contact_cost)):
+        check_interval(name, money, low=0, high=MAX_MONEY, advice="use the same unit as gain.")
+
+
+def _shown_items(lists: RankedLists) -> Bools:
+    """(n_items,) whether an item is a candidate of any user."""
+    occurs = np.zeros(len(lists.item_ids), np.bool_)
+    for start in range(0, lists.items.size, ROWS):
+        occurs[lists.items[start : start + ROWS]] = True
+    return occurs
+
+
+def _read_gains(gain: Any, lists: RankedLists, content: Items | None) -> Doubles:
+    """(n_items,) the gain of each item; every candidate needs one."""
+    ids = lists.item_ids
+    if is_number(gain):
+        check_interval("gain", gain, low=-MAX_MONEY, high=MAX_MONEY, advice="use a finite number.")
+        return np.full(len(ids), float(gain))
+    if isinstance(gain, str):
+        gains = _column("gain", gain, ids, content)
+    elif isinstance(gain, Mapping):
+        gains = _from_mapping("gain", gain, ids, np.nan)
+    else:
+        raise ConfigError(
+            f"gain must be a number, the name of a column of items, or a mapping from item id to number, "
+            f"got {short_repr(gain)}; pass one of these.",
+            parameter="gain",
+        )
+    missing = np.flatnonzero(np.isnan(gains) & _shown_items(lists))
+    if missing.size:
+        raise DataError(
+            f"every candidate must have a gain, got none for item {ids.values[int(missing[0])]!r:.60} "
+            f"({missing.size:,} in all); add it, or leave the item out of the candidates.",
+            parameter="gain",
+        )
+    return np.nan_to_num(gains, nan=0.0)
+
+
+def _read_stock(limits: Any, ids: IdMap, content: Items | None) -> Longs:
+    """(n_items,) the limit of each item, -1 for none."""
+    if isinstance(limits, str):
+        values = _column("item_limits", limits, ids, content)
+    elif isinstance(limits, Mapping):
+        values = _from_mapping("item_limits", limits, ids, np.nan)
+    elif is_number(limits):
+        values = np.full(len(ids), float(limits))
+        if np.isnan(values).any():
+            raise ConfigError("item_limits must be a whole number of at least 0, got nan; pass one.")
+    else:
+        values = _from_mapping("item_limits", _table_limits(limits), ids, np.nan)
+    given = values[~np.isnan(values)]
+    wrong = given[(given < 0) | (given != np.floor(given)) | ~np.isfinite(given)]
+    if wrong.size:
+        raise ConfigError(
+            f"item_limits must be whole numbers of at least 0, got {wrong[0]:g}; use 0 to leave an item out.",
+            parameter="item_limits",
+        )
+    return np.where(np.isnan(values), -1, np.minimum(np.nan_to_num(values), UNLIMITED)).astype(np.int64)
+
+
+def _table_limits(table: Any) -> dict[Any, float]:
+    """Item id → limit of a table."""
+    try:
+        frame = to_frame(table)
+    except DataError:
+        raise ConfigError(
+            "item_limits must be a number, a mapping, a table or the name of a column of items, got "
+            f"{short_repr(table)}; pass one of these.",
+            parameter="item_limits",
+        ) from None
+    item, limit = find_column("item_id", frame.columns), _find_name(frame, LIMIT_NAMES)
+    if item is None or limit is None:
+        raise ConfigError(
+            f"a table of item_limits needs a column of items and a column 'limit', got "
+            f"{', '.join(map(repr, frame.columns[:12]))}; rename them.",
+            parameter="item_limits",
+        )
+    if frame[item].is_duplicated().any():
+        raise ConfigError(
+            f"a table of item_limits must have one row per item, got "
+            f"{frame[item].filter(frame[item].is_duplicated())[0]!r:.60} more than once; drop one.",
+            parameter="item_limits",
+        )
+    rows = frame.filter(pl.col(limit).is_not_null())
+    return dict(zip(rows[item].to_list(), rows[limit].to_list(), strict=True))
+
+
+def _from_mapping(name: str, mapping: Mapping[Any, Any], ids: IdMap, default: float) -> Doubles:
+    """(n_items,) numbers of a mapping from item id; every id must be one of the items."""
+    values = np.full(len(ids), default)
+    if not mapping:
+        return values
+    at = ids.lookup(list(mapping), "item id")
+    numbers = list(mapping.values())
+    for key, position, number in zip(mapping, at, numbers, strict=True):
+        if position < 0:
+            raise UnknownIdError(
+                f"{name} must name items of the candidates, got {key!r:.60}; leave it out.", parameter=name
+            )
+        if not is_number(number) or not np.isfinite(number):
+            raise ConfigError(
+                f"{name} of item {key!r:.60} must be a finite number, got {short_repr(number)}; correct it.",
+                parameter=name,
+            )
+    values[at] = numbers
+    return values
+
+
+def _column(name: str, column: str, ids: IdMap, content: Items | None) -> Doubles:
+    """(n_items,) numbers of a column of items, NaN for missing ones."""
+    table = _need_items(name, column, content)
+    if table.kinds[column] != "numbers":
+        raise ConfigError(
+            f"{name} must name a column of numbers, got {column!r:.60} with {table.kinds[column]}; name "
+            "another one.",
+            parameter=name,
+        )
+    at = table.ids.lookup(ids.values)
+    values = table.table[column].fill_null(np.nan).to_numpy()
+    return np.where(at >= 0, values[np.maximum(at, 0)], np.nan)
+
+
+def _need_items(name: str, column: str, content: Items | None) -> Items:
+    """The items, if they have this column."""
+    if content is None:
+        raise ConfigError(f"{name}={column!r:.60} needs the column of items; pass items=.", parameter="items")
+    if column not in content.kinds:
+        raise ConfigError(
+            f"{name} must name a column of items, got {column!r:.60}; columns: "
+            f"{', '.join(map(repr, content.kinds)) or 'none'}.",
+            parameter=name,
+        )
+    return content
+
+
+def _read_groups(max_per_group: Any, ids: IdMap, content: Items | None) -> UserLimits:
+    """The groups of each item; `max_items` is not set yet."""
+    if max_per_group is None:
+        max_per_group = {}
+    if not isinstance(max_per_group, Mapping):
+        raise ConfigError(
+            f"max_per_group must be a mapping from a field of items to a number, got "
+            f"{short_repr(max_per_group)}; pass for example {{'category': 2}}.",
+            parameter="max_per_group",
+        )
+    groups, limits, n_groups = np.empty((len(ids), len(max_per_group)), np.int32), [], 0
+    for number, (name, limit) in enumerate(max_per_group.items()):
+        table = _need_items("max_per_group", name, content)
+        check_whole(1, **{f"max_per_group of {name}": limit})
+        if table.kinds[name] in ("tags", "vector"):
+            raise ConfigError(
+                f"max_per_group must name a field with one group per item, got {name!r:.60} with "
+                f"{table.kinds[name]}; name another one.",
+                parameter="max_per_group",
+            )
+        values = table.table[name]
+        codes = values.rank("dense").cast(pl.Int64).fill_null(0).to_numpy() - 1
+        at = table.ids.lookup(ids.values)
+        column = np.where(at >= 0, codes[np.maximum(at, 0)], -1)
+        groups[:, number] = np.where(column >= 0, column + n_groups, -1)
+        n = int(codes.max(initial=-1)) + 1
+        limits += [limit] * n
+        n_groups += n
+    return UserLimits(UNLIMITED, groups, np.array(limits, np.int64))
+
+
+# ---------------------------------------------------------------------- result
+
+
+def _build(lists: RankedLists, problem: AllocationProblem, solution: AllocationSolution) -> Allocation:
+    """The allocation of a solution."""
+    sizes, rows = np.empty(problem.n_users, np.int64), np.empty(int(solution.held.sum()), np.int64)
+    collect_rows(problem.lists.indptr, solution.offers.indptr, solution.positions, solution.held, sizes, rows)
+    shown = np.zeros(lists.items.size, np.bool_)
+    shown[rows] = True
+    if np.ptp(problem.lists.gains[_shown_items(lists)]) == 0 if rows.size else True:
+        rows = np.flatnonzero(shown)  # equal gains keep the order of the candidates
+    assert lists.probabilities is not None
+    p, items = lists.probabilities[rows], lists.items[rows]
+    value = float((p * problem.lists.gains[items] - problem.lists.cost).sum())
+    value -= problem.contact_cost * int((sizes > 0).sum())
+    sold = np.bincount(items, minlength=len(lists.item_ids))
+    selected = replace(
+        lists,
+        indptr=starts(sizes),
+        items=items,
+        scores=lists.scores[rows],
+        probabilities=p,
+        propensities=None if lists.propensities is None else lists.propensities[rows],
+        reason=_reasons(problem, solution, shown, sizes, sold),
+    )
+    return Allocation(
+        lists=selected,
+        prices=Prices(solution.price, solution.contact_price, _stock_prices(lists, problem, solution)),
+        expected_hits=float(p.sum()),
+        expected_value=value,
+        bound=max(solution.bound, value),
+        problem=problem,
+    )
+
+
+def _stock_prices(
+    lists: RankedLists, problem: AllocationProblem, solution: AllocationSolution
+) -> pl.DataFrame:
+    """One row per item with a positive price."""
+    priced = np.flatnonzero(solution.item_prices > 0)
+    stock = np.full(len(lists.item_ids), -1, np.int64) if problem.stock is None else problem.stock
+    table = pl.DataFrame(
+        {
+            "item_id": lists.item_ids.to_ids(priced),
+            "limit": stock[priced],
+            "price": solution.item_prices[priced],
+        }
+    )
+    return table.sort("price", descending=True, maintain_order=True)
+
+
+def _reasons(
+    problem: AllocationProblem, solution: AllocationSolution, shown: Bools, sizes: Longs, sold: Longs
+) -> Codes:
+    """(n_users,) why each list ends."""
+    left = np.full(sold.size, -1, np.int64)
+    if problem.stock is not None:
+        left = np.where(problem.stock < 0, -1, np.maximum(problem.stock - sold, 0))
+    ends = np.empty(problem.n_users, np.uint8)
+
+    def explain(users: slice) -> None:
+        explain_ends(problem.lists, problem.limits, shown, left, users.start, ends[users])
+
+    map_slices(explain, problem.n_users, BLOCK, problem.n_threads)
+    reasons = np.array([REASON_CODE[name] for name in ENDS], np.uint8)[ends]
+    if problem.has_contacts:
+        worth = contact_worth(problem, solution)
+        empty = (sizes == 0) & (worth > 0)
+        reasons[empty & (worth <= problem.contact_cost)] = REASON_CODE["contact_cost"]
+        reasons[empty & (worth > problem.contact_cost)] = REASON_CODE["contact_limit"]
+    return reasons
+
+
+def _curve(problem: AllocationProblem) -> pl.DataFrame:
+    """Solve for the volume of each length."""
+    longest = int(np.diff(problem.lists.indptr).max(initial=0))
+    lengths = [n for n in LENGTHS if n <= longest]
+
+    def block(users: slice) -> Doubles:
+        sums = np.zeros((longest, 3))
+        sum_positions(problem.lists, users.start, users.stop, sums)
+        return sums
+
+    blocks = map_slices(block, problem.n_users, BLOCK, problem.n_threads)
+    same = np.cumsum(sum(blocks, np.zeros((longest, 3))), axis=0)
+    contacts = problem.contact_cost * int((np.diff(problem.lists.indptr) > 0).sum())
+    rows = []
+    for n in lengths:
+        volume, hits, value = same[n - 1]
+        found = _measure(replace(problem, budget=round(volume)))
+        rows.append({"N": n, **found, "hits_same": hits, "value_same": value - contacts})
+    columns = ("N", "n_items", "hits", "value", "n_users", "hits_same", "value_same")
+    whole = ("N", "n_items", "n_users")
+    return pl.DataFrame(rows, schema={name: pl.Int64 if name in whole else pl.Float64 for name in columns})
+
+
+def _measure(problem: AllocationProblem) -> dict[str, float]:
+    """Number of items and users, expected hits and value of the solution."""
+    solution = solve(problem)
+    sizes, rows = np.empty(problem.n_users, np.int64), np.empty(int(solution.held.sum()), np.int64)
+    collect_rows(problem.lists.indptr, solution.offers.indptr, solution.positions, solution.held, sizes, rows)
+    return {
+        "n_items": int(rows.size),
+        "hits": float(problem.lists.probabilities[rows].sum()),
+        "value": solution.value,
+        "n_users": int((sizes > 0).sum()),
+    }

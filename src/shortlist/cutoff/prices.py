@@ -1,0 +1,457 @@
+"""Prices of an allocation: which candidates to show so that their total value is highest within all limits.
+
+A total has one price, contacts have one, and each item with a limit has one. Whatever the prices, their sum
+times the limits, plus what users could get at these prices, is at least the best possible value. So every
+solution comes with a bound on its distance from the optimum.
+
+- A total, lengths and one field of groups: the price is the first value that is not shown. Exact.
+- Costs or limits of contacts: bisection over the price of the total.
+- Limits per item: an auction. The price of the total falls until the total is used; item prices only rise.
+- Both: the users to contact are chosen at the mean of earlier prices, and the auction is run among them.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from shortlist.core.engine import map_slices
+from shortlist.kernels.allocation import (
+    DIGITS,
+    N_BINS,
+    CandidateValues,
+    Market,
+    Offers,
+    UserLimits,
+    choose_list,
+    count_available,
+    count_digits,
+    count_offers,
+    fill_offers,
+    improve_lists,
+    price_users,
+    run_auction,
+    sum_above,
+)
+from shortlist.kernels.rows import starts
+from shortlist.types import Bools, Doubles, Ints, Longs
+
+BLOCK = 1 << 14  # users per block; fixed, so that sums do not depend on the number of threads
+ROWS = 1 << 22  # rows per block
+UNLIMITED = 1 << 40
+N_NODES = 20_000  # of branch and bound per user, if items have groups in several fields
+N_BISECTIONS = 60
+MAX_HURRY = 20.0
+MAX_ROUNDS = 100  # in which the price of the total falls
+CONTACT_ROUNDS = 40  # in which the users to contact are chosen
+LARGE = 2_000_000  # offers from which on a solution need not be closer to the bound than COARSE
+FINE, COARSE = 1e-4, 1e-3
+IMPROVEMENTS = 4  # passes over all users after an auction
+
+
+@dataclass(frozen=True)
+class AllocationProblem:
+    """Candidates with their values, and all limits."""
+
+    lists: CandidateValues
+    limits: UserLimits
+    stock: Longs | None = None  # (n_items,) units of each item, -1: no limit
+    budget: int = UNLIMITED
+    max_users: int = UNLIMITED
+    contact_cost: float = 0.0
+    n_threads: int = 0
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+        return self.lists.indptr.size - 1
+
+    @property
+    def has_contacts(self) -> bool:
+        """Whether contacts cost something or are limited."""
+        return self.contact_cost > 0 or self.max_users < self.n_users
+
+
+class AllocationSolution(NamedTuple):
+    """What is shown, the prices, and a bound that no solution can exceed."""
+
+    offers: Offers
+    positions: Ints  # (n_offers,) of each offer in the user's list
+    held: Bools  # (n_offers,) whether it is shown
+    value: float
+    bound: float
+    price: float
+    contact_price: float
+    item_prices: Doubles  # (n_items,)
+
+
+def solve(problem: AllocationProblem) -> AllocationSolution:
+    """Find the solution and its bound."""
+    n_fields = problem.limits.groups.shape[1]
+    if problem.stock is not None:  # items without a unit are never offered
+        gains = np.where(problem.stock == 0, -1.0, problem.lists.gains)
+        problem = replace(problem, lists=problem.lists._replace(gains=gains))
+    if problem.stock is None and n_fields <= 1:
+        offers, positions = build_offers(problem, problem.limits)
+        if problem.has_contacts:
+            return _solve_contacts(problem, offers, positions)
+        return _solve_total(problem, offers, positions)
+    offers, positions = build_offers(problem, problem.limits._replace(max_items=UNLIMITED, **_no_groups()))
+    return _solve_market(problem, offers, positions)
+
+
+def _no_groups() -> dict[str, np.ndarray]:
+    return {"groups": np.empty((0, 0), np.int32), "group_limits": np.empty(0, np.int64)}
+
+
+def build_offers(problem: AllocationProblem, limits: UserLimits) -> tuple[Offers, Ints]:
+    """The candidates with positive values within the limits of users, best first, and their positions."""
+    n, threads = problem.n_users, problem.n_threads
+    sizes = np.empty(n, np.int64)
+
+    def count(users: slice) -> None:
+        count_offers(problem.lists, limits, users.start, sizes[users])
+
+    map_slices(count, n, BLOCK, threads)
+    indptr = starts(sizes)
+    offers = Offers(indptr, np.empty(indptr[-1], np.int32), np.empty(indptr[-1]))
+    positions = np.empty(indptr[-1], np.int32)
+
+    def fill(users: slice) -> None:
+        block, rows = _block(offers, users)
+        fill_offers(problem.lists, limits, users.start, block, positions[rows])
+
+    map_slices(fill, n, BLOCK, threads)
+    return offers, positions
+
+
+def _block(offers: Offers, users: slice) -> tuple[Offers, slice]:
+    """The offers of consecutive users, and their rows."""
+    indptr = offers.indptr[users.start : users.stop + 1]
+    rows = slice(int(indptr[0]), int(indptr[-1]))
+    return Offers(indptr - indptr[0], offers.items[rows], offers.values[rows]), rows
+
+
+def kth_largest(values: Doubles, k: int, n_threads: int = 0) -> float:
+    """The k-th largest (from 1) of positive values, found digit by digit without a copy."""
+    bits, prefix, rank = values.view(np.uint64), 0, k
+
+    for shift in (48, 32, 16, 0):
+
+        def count(rows: slice, prefix: int = prefix, shift: int = shift) -> Longs:
+            counts = np.zeros(DIGITS, np.int64)
+            count_digits(bits[rows], prefix, shift, counts)
+            return counts
+
+        counts = sum(map_slices(count, values.size, ROWS, n_threads), np.zeros(DIGITS, np.int64))
+        above = np.cumsum(counts[::-1])
+        at = int(np.searchsorted(above, rank))
+        rank -= int(above[at - 1]) if at else 0
+        prefix = (prefix << 16) | (DIGITS - 1 - at)
+    return float(np.array([prefix], np.uint64).view(np.float64)[0])
+
+
+def _take_best(offers: Offers, held: Bools, n: int, n_threads: int) -> Bools:
+    """The n most valuable of the held offers; equal values are taken in the order of users."""
+    n_held = int(held.sum())
+    if n_held <= n:
+        return held
+    if n == 0:
+        return np.zeros_like(held)
+    all_held = n_held == held.size
+    values = offers.values if all_held else offers.values[held]
+    last = kth_largest(values, n, n_threads)
+    best = offers.values > last
+    best &= held
+    n_tied = n - int(best.sum())
+    tied = offers.values == last
+    tied &= held
+    best[np.flatnonzero(tied)[:n_tied]] = True
+    return best
+
+
+def _total_value(offers: Offers, held: Bools, n_threads: int) -> float:
+    """The sum of the values of held offers, in a fixed order."""
+    sums = map_slices(lambda rows: float(offers.values[rows][held[rows]].sum()), held.size, ROWS, n_threads)
+    return float(sum(sums))
+
+
+def _solve_total(problem: AllocationProblem, offers: Offers, positions: Ints) -> AllocationSolution:
+    """The `budget` most valuable offers: exact."""
+    n, threads = offers.values.size, problem.n_threads
+    held = _take_best(offers, np.ones(n, np.bool_), problem.budget, threads)
+    value = _total_value(offers, held, threads)
+    price = kth_largest(offers.values, problem.budget + 1, threads) if problem.budget < n else 0.0
+    prices = np.zeros(problem.lists.gains.size)
+    return AllocationSolution(offers, positions, held, value, value, price, 0.0, prices)
+
+
+class _Contacts(NamedTuple):
+    """Whom to contact at given prices."""
+
+    contacted: Bools  # (n_users,)
+    price: float
+    surplus: float  # what contacted users get beyond prices, and the price of contacts times their number
+
+
+def _choose_contacts(problem: AllocationProblem, worth: Doubles) -> _Contacts:
+    """Contact the users with the highest worth beyond the cost of a contact; ties in the order of users."""
+    net = worth - problem.contact_cost
+    limit, positive = problem.max_users, net > 0
+    if int(positive.sum()) <= limit:
+        return _Contacts(positive, 0.0, float(net[positive].sum()))
+    price = float(np.partition(net, net.size - limit - 1)[net.size - limit - 1])  # the first who is left out
+    contacted = net > price
+    contacted[np.flatnonzero(net == price)[: limit - int(contacted.sum())]] = True
+    surplus = float(np.maximum(net - price, 0.0).sum()) + price * limit
+    return _Contacts(contacted, price, surplus)
+
+
+def _solve_contacts(problem: AllocationProblem, offers: Offers, positions: Ints) -> AllocationSolution:
+    """Bisection over the price of the total; offers are sorted, so users take them from the front."""
+    n, budget = problem.n_users, problem.budget
+    worth, sizes = np.empty(n), np.empty(n, np.int64)
+
+    def demand(price: float) -> tuple[_Contacts, int, float]:
+        def block(users: slice) -> None:
+            sum_above(_block(offers, users)[0], price, worth[users], sizes[users])
+
+        map_slices(block, n, BLOCK, problem.n_threads)
+        contacts = _choose_contacts(problem, worth)
+        bound = contacts.surplus + (price * budget if price > 0 else 0.0)
+        return contacts, int(sizes[contacts.contacted].sum()), bound
+
+    low, high = 0.0, float(offers.values.max(initial=0.0))
+    contacts, wanted, bound = demand(low)
+    tried = [contacts]
+    if wanted > budget:
+        for _ in range(N_BISECTIONS):
+            middle = (low + high) / 2
+            contacts, wanted, new_bound = demand(middle)
+            bound = min(bound, new_bound)
+            low, high = (middle, high) if wanted > budget else (low, middle)
+            if wanted == budget:
+                break
+        tried = [demand(low)[0], demand(high)[0]]
+    else:
+        high = 0.0
+    choices = [_show_to(problem, offers, found.contacted) for found in tried]
+    held, value = max(choices, key=lambda choice: choice[1])
+    prices = np.zeros(problem.lists.gains.size)
+    return AllocationSolution(
+        offers, positions, held, value, max(bound, value), high, tried[-1].price, prices
+    )
+
+
+def _show_to(problem: AllocationProblem, offers: Offers, contacted: Bools) -> tuple[Bools, float]:
+    """The best offers of contacted users, and their value less the cost of contacts."""
+    held = np.repeat(contacted, np.diff(offers.indptr))
+    held = _take_best(offers, held, problem.budget, problem.n_threads)
+    return _drop_losses(problem, offers, held)
+
+
+def _drop_losses(problem: AllocationProblem, offers: Offers, held: Bools) -> tuple[Bools, float]:
+    """Leave out lists that earn less than their contact costs; also return the value."""
+    if not problem.contact_cost:
+        return held, _total_value(offers, held, problem.n_threads)
+    sums = np.add.reduceat(np.append(np.where(held, offers.values, 0.0), 0.0), offers.indptr[:-1])
+    sums[np.diff(offers.indptr) == 0] = 0.0
+    kept = sums > problem.contact_cost
+    held = held & np.repeat(kept, np.diff(offers.indptr))
+    return held, float((sums[kept] - problem.contact_cost).sum())
+
+
+def _new_market(problem: AllocationProblem, offers: Offers) -> Market:
+    """A market without bids; items whose limit cannot bind have none."""
+    n_items = problem.lists.gains.size
+    wanted = sum(
+        map_slices(
+            lambda rows: np.bincount(offers.items[rows], minlength=n_items), offers.items.size, ROWS, 1
+        ),
+        np.zeros(n_items, np.int64),
+    )
+    stock = np.full(n_items, -1, np.int64) if problem.stock is None else problem.stock
+    limits = np.where((stock >= 0) & (stock < wanted), stock, -1)
+    at = starts(np.maximum(limits, 0))
+    # empty: pages of units that are never sold are never touched
+    return Market(
+        limits,
+        at,
+        np.zeros(n_items, np.int64),
+        np.empty(at[-1]),
+        np.empty(at[-1], np.int64),
+        np.empty(at[-1], np.int32),
+        np.zeros(offers.items.size, np.bool_),
+    )
+
+
+def _item_prices(market: Market) -> Doubles:
+    """(n_items,) the lowest bid of items of which no unit is left; 0 for others."""
+    full = np.flatnonzero((market.limits > 0) & (market.n_bids == market.limits))
+    prices = np.zeros(market.limits.size)
+    prices[full] = market.bids[market.starts[full]]
+    return prices
+
+
+class _Sale(NamedTuple):
+    """The result of one auction."""
+
+    held: Bools
+    price: float
+    item_prices: Doubles
+
+
+def _sell(problem: AllocationProblem, offers: Offers, market: Market, active: Bools) -> _Sale:
+    """Lower the price of the total until it is used up; at each price, users bid until no one wants more."""
+    market.n_bids[:], market.held[:] = 0, False
+    price, step, best = float(offers.values.max(initial=0.0)), 0.0, np.empty(problem.n_users)
+    tolerance = COARSE if offers.values.size > LARGE else FINE
+    n_held, hurry = 0, 1.0
+    for _ in range(MAX_ROUNDS):
+        missing = problem.budget - n_held
+        if missing <= problem.budget * tolerance / 2 or price <= 0:
+            break
+        price, mean = _lower(problem, offers, market, active, step, price, int(missing * hurry), best)
+        if not step:
+            step = max(tolerance * mean / 2, 1e-300)
+        run_auction(
+            offers, problem.limits, market, np.flatnonzero(best > price).astype(np.int32), price, step
+        )
+        added = int(market.held.sum()) - n_held
+        n_held += added
+        if offers.values.size > LARGE:
+            # bids that only replace others add nothing: ask for more next time, but rather too little
+            hurry = min(max(0.8 * missing * hurry / max(added, 1), 1.0), MAX_HURRY)
+    prices = _item_prices(market)
+    return _Sale(_trim(problem, offers, market.held, prices), price, prices)
+
+
+def _lower(
+    problem: AllocationProblem,
+    offers: Offers,
+    market: Market,
+    active: Bools,
+    step: float,
+    price: float,
+    wanted: int,
+    best: Doubles,  # (n_users,) filled with the highest value − item price of each user
+) -> tuple[float, float]:
+    """The price at which users would take `wanted` items beside those held, and the mean value of these."""
+    for share in (0.9, 0.5, 0.0):  # offers below a first guess need not be looked at
+        low, width = price * share, price * (1 - share) / N_BINS
+
+        def count(users: slice, low: float = low, width: float = width) -> Longs:
+            counts, span = np.zeros(N_BINS, np.int64), (users.start, users.stop)
+            count_available(offers, problem.limits, market, active, span, step, (low, width), counts, best)
+            return counts
+
+        blocks = map_slices(count, problem.n_users, BLOCK * 4, problem.n_threads)
+        counts = sum(blocks, np.zeros(N_BINS, np.int64))[::-1]
+        above = np.cumsum(counts)
+        if above[-1] >= wanted or low == 0:
+            break
+    best += np.where(best > 0, low, 0.0)
+    at = min(int(np.searchsorted(above, wanted)), N_BINS - 1)
+    middles = low + (np.arange(N_BINS, 0, -1) - 0.5) * width
+    taken = counts[: at + 1]
+    mean = float((taken * middles[: at + 1]).sum() / max(int(taken.sum()), 1))
+    return low + (N_BINS - 1 - at) * width, mean
+
+
+def _trim(problem: AllocationProblem, offers: Offers, held: Bools, prices: Doubles) -> Bools:
+    """Leave out the offers that are worth the least if a few too many are held."""
+    rows = np.flatnonzero(held)
+    surplus = rows.size - problem.budget
+    held = held.copy()
+    if surplus > 0:
+        worth = offers.values[rows] - prices[offers.items[rows]]
+        held[rows[np.argsort(worth, kind="stable")[:surplus]]] = False
+    return held
+
+
+def _improve(
+    problem: AllocationProblem,
+    offers: Offers,
+    market: Market,
+    active: Bools,
+    sale: _Sale,
+    held: Bools,
+    value: float,
+) -> tuple[Bools, float]:
+    """Let users replace what they hold by units that were left over, for which they pay nothing."""
+    current = held
+    for _ in range(IMPROVEMENTS):
+        current = current.copy()
+        sold = np.bincount(offers.items[current], minlength=market.limits.size)
+        left = np.where(market.limits < 0, -1, market.limits - sold)
+        price = sale.price if int(current.sum()) >= problem.budget else 0.0
+        prices = np.where(left == 0, sale.item_prices, 0.0)
+        improve_lists(offers, problem.limits, current, left, active, price, prices, N_NODES)
+        current, new_value = _drop_losses(problem, offers, _trim(problem, offers, current, prices))
+        if new_value > value:
+            held, value = current, new_value
+    return held, value
+
+
+def _worth(problem: AllocationProblem, offers: Offers, price: float, item_prices: Doubles) -> Doubles:
+    """(n_users,) what each user could get at these prices."""
+    worth = np.empty(problem.n_users)
+
+    def block(users: slice) -> None:
+        rows = _block(offers, users)[0]
+        price_users(rows, problem.limits, price, item_prices, N_NODES, worth[users])
+
+    map_slices(block, problem.n_users, BLOCK, problem.n_threads)
+    return worth
+
+
+def _bound(problem: AllocationProblem, contacts: _Contacts, price: float, item_prices: Doubles) -> float:
+    """The value that no solution exceeds."""
+    total = contacts.surplus + (price * problem.budget if price > 0 else 0.0)
+    if problem.stock is None:
+        return total
+    return total + float((item_prices * np.maximum(problem.stock, 0)).sum())
+
+
+def _solve_market(problem: AllocationProblem, offers: Offers, positions: Ints) -> AllocationSolution:
+    """Auctions among the users to contact, who are chosen at the mean of the prices so far."""
+    market = _new_market(problem, offers)
+    tolerance = COARSE if offers.values.size > LARGE else FINE
+    mean_price, mean_prices = 0.0, np.zeros(problem.lists.gains.size)
+    active = np.ones(problem.n_users, np.bool_)
+    best: AllocationSolution | None = None
+    bound = np.inf
+    for turn in range(CONTACT_ROUNDS if problem.has_contacts else 1):
+        if problem.has_contacts:
+            contacts = _choose_contacts(problem, _worth(problem, offers, mean_price, mean_prices))
+            bound = min(bound, _bound(problem, contacts, mean_price, mean_prices))
+            active = contacts.contacted
+        sale = _sell(problem, offers, market, active)
+        held, value = _drop_losses(problem, offers, sale.held)
+        contacts = _choose_contacts(problem, _worth(problem, offers, sale.price, sale.item_prices))
+        bound = min(bound, _bound(problem, contacts, sale.price, sale.item_prices))
+        if bound - value > tolerance * abs(bound):
+            held, value = _improve(problem, offers, market, active, sale, held, value)
+        if best is None or value > best.value:
+            best = AllocationSolution(
+                offers, positions, held, value, bound, sale.price, contacts.price, sale.item_prices
+            )
+        if bound - best.value <= tolerance * abs(bound):
+            break
+        mean_price += (sale.price - mean_price) / (turn + 1)
+        mean_prices += (sale.item_prices - mean_prices) / (turn + 1)
+    assert best is not None
+    return best._replace(bound=max(bound, best.value))
+
+
+def contact_worth(problem: AllocationProblem, solution: AllocationSolution) -> Doubles:
+    """(n_users,) what each user's list could earn at the prices of items, before the cost of a contact."""
+    return _worth(problem, solution.offers, solution.price, solution.item_prices)
+
+
+def choose_positions(values: Doubles, items: Ints, limits: UserLimits, contact_price: float = 0.0) -> Ints:
+    """Positions of the list of one user, best first, whose values less prices have the largest sum."""
+    chosen = np.empty(items.size, np.int32)
+    n = choose_list(limits, items, values, N_NODES, chosen)
+    chosen = chosen[:n]
+    return chosen if float(values[chosen].sum()) > contact_price else chosen[:0]

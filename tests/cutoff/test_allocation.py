@@ -1,0 +1,369 @@
+"""Allocations against HiGHS, their bounds, prices and reasons, and every error."""
+
+from itertools import product
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array
+
+import shortlist as sl
+from shortlist.cutoff import prices
+from shortlist.cutoff.allocation import allocate_model, choose_at_prices
+from shortlist.data.ids import IdMap
+from shortlist.data.lists import RankedLists
+from shortlist.errors import ConfigError, DataError, UnknownIdError
+
+TABLE = pl.DataFrame(
+    {
+        "user": ["ann", "ann", "ann", "bob", "bob", "cid"],
+        "item": ["tea", "milk", "soap", "tea", "milk", None],
+        "probability": [0.5, 0.4, 0.1, 0.3, 0.2, None],
+    }
+)
+ITEMS = sl.Items.from_frame(
+    pl.DataFrame(
+        {
+            "item_id": ["tea", "milk", "soap"],
+            "kind": ["drink", "drink", None],
+            "margin": [1.0, 2.0, 9.0],
+            "stock": [1, 0, None],
+            "tags": [["a"], ["b"], ["c"]],
+        }
+    ),
+    categories=["kind"],
+)
+
+
+def random_lists(seed, n_users=250, n_items=30, longest=15):
+    """Candidates with popular items, and users who differ in how much they buy."""
+    rng = np.random.default_rng(seed)
+    popularity = rng.dirichlet(np.full(n_items, 0.5)) + 1e-3
+    lengths = rng.integers(0, longest + 1, n_users)
+    drawn = [rng.choice(n_items, n, replace=False, p=popularity / popularity.sum()) for n in lengths]
+    rates = np.repeat(0.3 + rng.beta(1, 3, n_users), lengths)
+    p = np.clip(rng.beta(1, 4, rates.size) * rates, 0, 1)
+    return RankedLists(
+        users=IdMap.of(list(range(n_users))),
+        item_ids=IdMap.of(list(range(n_items))),
+        indptr=np.concatenate([[0], np.cumsum(lengths)]),
+        items=np.concatenate(drawn).astype(np.int32),
+        scores=p.astype(np.float32),
+        probabilities=p,
+    )
+
+
+def random_items(seed, n_items=30):
+    """Items in two fields of groups, with margins and stock."""
+    rng = np.random.default_rng(seed + 1000)
+    table = {
+        "item_id": np.arange(n_items),
+        "kind": [f"k{k}" for k in rng.integers(0, 5, n_items)],
+        "brand": [f"b{k}" for k in rng.integers(0, 7, n_items)],
+        "margin": rng.uniform(0.5, 3, n_items),
+        "stock": rng.integers(0, 30, n_items),
+    }
+    return sl.Items.from_frame(pl.DataFrame(table), categories=["kind", "brand"])
+
+
+def solve_exactly(problem):
+    """The optimum by HiGHS, and an upper bound of it."""
+    lists, n = problem.lists, problem.lists.items.size
+    user = np.repeat(np.arange(problem.n_users), np.diff(lists.indptr))
+    n_all, entries, limits = n + problem.n_users, [], []
+
+    def add(columns, limit):
+        entries.extend((len(limits), int(c), 1.0) for c in columns)
+        limits.append(limit)
+
+    add(range(n), problem.budget)
+    add(range(n, n_all), problem.max_users)
+    for u in range(problem.n_users):
+        rows = np.flatnonzero(user == u)
+        add(rows, problem.limits.max_items)
+        for codes in problem.limits.groups[lists.items[rows]].T:
+            for group in np.unique(codes[codes >= 0]):
+                add(rows[codes == group], problem.limits.group_limits[group])
+    for item, units in enumerate([] if problem.stock is None else problem.stock):
+        if units >= 0:
+            add(np.flatnonzero(lists.items == item), units)
+    for row in range(n):
+        entries.append((len(limits), n + int(user[row]), -1.0))
+        add([row], 0)
+    at, columns, numbers = zip(*entries, strict=True)
+    matrix = coo_array((numbers, (at, columns)), shape=(len(limits), n_all)).tocsr()
+    values = lists.probabilities * lists.gains[lists.items] - lists.cost
+    found = milp(
+        -np.concatenate([values, np.full(problem.n_users, -problem.contact_cost)]),
+        constraints=LinearConstraint(matrix, -np.inf, np.array(limits, float)),
+        bounds=Bounds(0, 1),
+        integrality=np.ones(n_all),
+        options={"time_limit": 20, "mip_rel_gap": 1e-4},
+    )
+    return -found.fun, -found.mip_dual_bound
+
+
+def check_feasible(result):
+    """Every limit is kept, and the value is that of the lists."""
+    problem, lists = result.problem, result.lists
+    assert lists.items.size <= problem.budget
+    assert result.n_users <= problem.max_users
+    assert lists.lengths.max(initial=0) <= problem.limits.max_items
+    if problem.stock is not None:
+        sold = np.bincount(lists.items, minlength=problem.stock.size)
+        assert ((problem.stock < 0) | (sold <= problem.stock)).all()
+    user = np.repeat(np.arange(len(lists)), lists.lengths)
+    for codes in problem.limits.groups[lists.items].T:
+        pairs, counts = np.unique(np.stack([user, codes])[:, codes >= 0], axis=1, return_counts=True)
+        assert (counts <= problem.limits.group_limits[pairs[1]]).all()
+    values = lists.probabilities * problem.lists.gains[lists.items] - problem.lists.cost
+    assert result.expected_value == pytest.approx(values.sum() - problem.contact_cost * result.n_users)
+    assert result.expected_hits == pytest.approx(lists.probabilities.sum())
+
+
+LIMITS = {
+    "budget": (None, 200),
+    "max_users": (None, 80),
+    "max_items": (None, 3),
+    "item_limits": (None, "stock"),
+    "max_per_group": (None, {"kind": 2}, {"kind": 2, "brand": 2}),
+    "contact_cost": (0.0, 0.15),
+}
+
+
+@pytest.mark.parametrize("number", range(96))
+def test_every_combination_of_limits_is_near_its_bound(number):
+    combination = dict(zip(LIMITS, list(product(*LIMITS.values()))[number], strict=True))
+    gain = ("margin", 1.0)[number % 2]
+    result = sl.allocate(
+        random_lists(number), gain=gain, cost=0.03, items=random_items(number), **combination
+    )
+    check_feasible(result)
+    assert result.gap <= 0.005
+
+
+@pytest.mark.parametrize("number", range(0, 96, 5))
+def test_the_bound_is_valid_and_the_value_near_the_optimum(number):
+    combination = dict(zip(LIMITS, list(product(*LIMITS.values()))[number], strict=True))
+    lists, items = random_lists(number, n_users=100, longest=10), random_items(number)
+    result = sl.allocate(lists, gain="margin", cost=0.03, items=items, **combination)
+    optimum, bound = solve_exactly(result.problem)
+    assert result.bound >= optimum * (1 - 1e-6)
+    assert result.expected_value >= 0.99 * optimum
+    assert result.expected_value <= bound * (1 + 1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.integers(0, 400), st.integers(1, 6))
+def test_a_total_alone_takes_the_largest_values(seed, budget, max_items):
+    lists = random_lists(seed, n_users=40)
+    result = sl.allocate(lists, budget=budget, max_items=max_items, cost=0.02)
+    rows = [
+        np.sort(lists.probabilities[a:b])[::-1][:max_items]
+        for a, b in zip(lists.indptr, lists.indptr[1:], strict=False)
+    ]
+    values = np.sort(np.concatenate(rows) - 0.02)[::-1]
+    values = values[values > 0]
+    assert result.expected_value == pytest.approx(values[:budget].sum())
+    assert result.gap < 1e-9
+    assert result.prices.item == pytest.approx(values[budget] if budget < values.size else 0.0)
+
+
+def test_ties_are_broken_in_the_order_of_users():
+    table = pl.DataFrame({"user": [3, 1, 2], "item": ["a", "b", "c"], "probability": [0.5, 0.5, 0.5]})
+    assert sl.allocate(table, budget=2).lists.lengths.tolist() == [1, 1, 0]
+    assert sl.allocate(table, max_users=2).lists.lengths.tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"budget": 300},
+        {"budget": 300, "max_users": 70},
+        {"budget": 300, "item_limits": 12, "max_items": 3},
+        {"item_limits": 12, "max_per_group": {"kind": 2, "brand": 2}, "contact_cost": 0.1},
+    ],
+)
+def test_results_do_not_depend_on_threads(limits, monkeypatch):
+    monkeypatch.setattr(prices, "BLOCK", 16)
+    monkeypatch.setattr(prices, "ROWS", 100)
+    lists, items = random_lists(5), random_items(5)
+    runs = [sl.allocate(lists, gain="margin", items=items, n_threads=n, **limits) for n in (1, 2, 5)]
+    for other in runs[1:]:
+        assert other.lists.to_frame().equals(runs[0].lists.to_frame())
+        assert (other.bound, other.prices.item) == (runs[0].bound, runs[0].prices.item)
+        assert other.prices.stock.equals(runs[0].prices.stock)
+
+
+def test_prices_say_what_one_more_would_earn():
+    lists, items = random_lists(7), random_items(7)
+    limits = {"budget": 200, "item_limits": 8, "max_items": 3}
+    result = sl.allocate(lists, gain="margin", items=items, **limits)
+    more = sl.allocate(lists, gain="margin", items=items, **limits | {"budget": 220})
+    fewer = sl.allocate(lists, gain="margin", items=items, **limits | {"budget": 180})
+    tolerance = 0.002 * result.expected_value
+    assert more.expected_value - result.expected_value <= 20 * result.prices.item + tolerance
+    assert result.expected_value - fewer.expected_value >= 20 * result.prices.item - tolerance
+    assert result.prices.stock["price"].is_sorted(descending=True)
+    assert (result.prices.stock["limit"] == 8).all()
+    contacts = [sl.allocate(lists, max_users=n, contact_cost=0.1) for n in (80, 81)]
+    earned = contacts[1].expected_value - contacts[0].expected_value
+    assert contacts[0].prices.contact == pytest.approx(earned)
+
+
+def test_every_list_has_a_reason():
+    def reasons(**limits):
+        return sl.allocate(TABLE, items=ITEMS, **limits).lists.summary()["reason"].to_list()
+
+    assert reasons(budget=1) == ["below_price", "below_price", "no_candidates"]
+    assert reasons() == ["all_candidates", "all_candidates", "no_candidates"]
+    assert reasons(max_items=1) == ["max_items", "max_items", "no_candidates"]
+    assert reasons(cost=0.15) == ["value", "all_candidates", "no_candidates"]
+    assert reasons(item_limits={"tea": 1, "milk": 2}) == ["all_candidates", "item_limit", "no_candidates"]
+    assert reasons(max_per_group={"kind": 1}) == ["group_limit", "group_limit", "no_candidates"]
+    assert reasons(max_users=1) == ["all_candidates", "contact_limit", "no_candidates"]
+    assert reasons(contact_cost=0.6) == ["all_candidates", "contact_cost", "no_candidates"]
+
+
+def test_lists_are_ordered_by_value_if_gains_differ():
+    result = sl.allocate(TABLE, gain="margin", items=ITEMS)
+    assert result.lists["ann"].items == ["soap", "milk", "tea"]
+    assert sl.allocate(TABLE, gain=3.0).lists["ann"].items == ["tea", "milk", "soap"]
+    assert sl.allocate(TABLE, gain={"tea": -1, "milk": 1, "soap": 1}).lists["ann"].items == ["milk", "soap"]
+
+
+def test_limits_come_from_numbers_mappings_tables_and_columns():
+    def sold(limits):
+        shown = sl.allocate(TABLE, item_limits=limits, items=ITEMS).lists.to_frame()["item_id"].drop_nulls()
+        return dict(zip(*(column.to_list() for column in shown.value_counts(sort=True)), strict=True))
+
+    assert sold(1) == {"tea": 1, "milk": 1, "soap": 1}
+    assert sold({"tea": 0}) == {"milk": 2, "soap": 1}
+    assert sold(pl.DataFrame({"sku": ["tea", "milk"], "stock": [1, None]})) == {
+        "milk": 2,
+        "tea": 1,
+        "soap": 1,
+    }
+    assert sold("stock") == {"tea": 1, "soap": 1}
+
+
+def test_curve_compares_with_the_same_number_for_everyone():
+    lists = random_lists(3)
+    curve = sl.allocate(lists, budget=100, cost=0.01).curve
+    first = curve.row(0, named=True)
+    heads = lists.probabilities[lists.indptr[:-1][lists.lengths > 0]]
+    assert first["N"] == 1
+    assert first["n_items"] == heads.size
+    assert first["hits_same"] == pytest.approx(heads.sum())
+    assert first["value_same"] == pytest.approx((heads - 0.01).sum())
+    assert first["hits"] == pytest.approx(np.sort(lists.probabilities)[::-1][: heads.size].sum())
+    assert (curve["value"] >= curve["value_same"] - 1e-9).all()
+
+
+def test_empty_candidates_give_empty_lists():
+    table = pl.DataFrame({"user": [1, 2], "item": [None, None], "probability": [None, None]})
+    result = sl.allocate(table.cast({"item": pl.String, "probability": pl.Float64}), budget=5, item_limits=2)
+    assert (result.n_items, result.n_users, result.gap, result.expected_value) == (0, 0, 0.0, 0.0)
+    assert result.curve.is_empty()
+    assert result.lists.summary()["reason"].to_list() == ["no_candidates"] * 2
+    assert sl.allocate(TABLE, budget=0).n_items == 0
+    assert sl.allocate(TABLE, max_users=0).n_items == 0
+
+
+def test_pandas_and_arrow_tables_are_candidates():
+    expected = sl.allocate(TABLE, budget=2).lists.to_frame()
+    assert sl.allocate(TABLE.to_arrow(), budget=2).lists.to_frame().equals(expected)
+    assert sl.allocate(TABLE.to_pandas(), budget=2).lists.to_frame().equals(expected)
+
+
+def test_text_shows_the_result():
+    result = sl.allocate(TABLE, budget=2)
+    assert (
+        repr(result) == "Allocation(2 items for 1 of 3 users, 0.9 expected hits, expected value 0.9, optimal)"
+    )
+    assert "below_price" in result._repr_html_()
+
+
+def test_one_user_at_given_prices():
+    values = np.array([0.2, 0.5, 0.1, 0.3])
+    assert choose_at_prices(values, price=0.15).tolist() == [1, 3, 0]
+    assert choose_at_prices(values, price=0.15, contact_price=0.6).tolist() == []
+    assert choose_at_prices(values, item_prices=np.array([0, 0.5, 0, 0])).tolist() == [3, 0, 2]
+    groups = np.array([[0], [0], [1], [0]])
+    chosen = choose_at_prices(values, groups=groups, group_limits=np.array([2, 1]), max_items=3)
+    assert chosen.tolist() == [1, 3, 2]
+
+
+def test_a_model_is_allocated_with_the_probabilities_of_its_cutoff():
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    model = sl.PersonalFrequency().fit(split.train)
+    with pytest.raises(ConfigError, match="cutoff"):
+        allocate_model(model, budget=100)
+    lists = model.recommend(N=100, filter_seen=False)
+    cutoff = sl.cutoff.ExpectedValue(calibration="isotonic").fit(lists, split.valid)
+    model.set_cutoff(cutoff)
+    result = allocate_model(model, budget=500, filter_seen=False)
+    assert result.n_items == 500
+    assert result.expected_hits == pytest.approx(
+        sl.allocate(cutoff.with_probabilities(lists), budget=500).expected_hits
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"budget": -1}, ConfigError, "budget"),
+        ({"budget": 1.5}, ConfigError, "budget"),
+        ({"max_users": -2}, ConfigError, "max_users"),
+        ({"max_items": 0}, ConfigError, "max_items"),
+        ({"cost": -0.1}, ConfigError, "cost"),
+        ({"cost": float("nan")}, ConfigError, "cost"),
+        ({"contact_cost": float("inf")}, ConfigError, "contact_cost"),
+        ({"gain": float("nan")}, ConfigError, "gain"),
+        ({"gain": None}, ConfigError, "gain must be"),
+        ({"gain": {"tea": 1, "milk": 1, "soap": 1, "jam": 2}}, UnknownIdError, "'jam'"),
+        ({"gain": {"tea": 1}}, DataError, "'milk'"),
+        ({"gain": {"tea": float("nan"), "milk": 1, "soap": 1}}, ConfigError, "'tea'"),
+        ({"gain": "margin"}, ConfigError, "items="),
+        ({"gain": "price", "items": ITEMS}, ConfigError, "'margin'"),
+        ({"gain": "kind", "items": ITEMS}, ConfigError, "numbers"),
+        ({"gain": "stock", "items": ITEMS}, DataError, "'soap'"),
+        ({"item_limits": -1}, ConfigError, "item_limits"),
+        ({"item_limits": float("nan")}, ConfigError, "item_limits"),
+        ({"item_limits": {"tea": -3}}, ConfigError, "-3"),
+        ({"item_limits": {"tea": 1.5}}, ConfigError, "1.5"),
+        ({"item_limits": {"jam": 1}}, UnknownIdError, "'jam'"),
+        ({"item_limits": [1, 2]}, ConfigError, "item_limits"),
+        ({"item_limits": pl.DataFrame({"item": ["tea"]})}, ConfigError, "'limit'"),
+        ({"item_limits": pl.DataFrame({"item": ["tea"] * 2, "limit": [1, 2]})}, ConfigError, "'tea'"),
+        ({"max_per_group": {"kind": 2}}, ConfigError, "items="),
+        ({"max_per_group": {"color": 2}, "items": ITEMS}, ConfigError, "'color'"),
+        ({"max_per_group": {"kind": 0}, "items": ITEMS}, ConfigError, "kind"),
+        ({"max_per_group": {"tags": 1}, "items": ITEMS}, ConfigError, "tags"),
+        ({"max_per_group": 2, "items": ITEMS}, ConfigError, "max_per_group"),
+        ({"total": 5}, ConfigError, "total"),
+    ],
+)
+def test_invalid_arguments(arguments, error, words):
+    with pytest.raises(error, match=words):
+        sl.allocate(TABLE, **arguments)
+
+
+@pytest.mark.parametrize("wrong", [1.2, -0.1, float("nan")])
+def test_probabilities_must_be_probabilities(wrong):
+    table = pl.DataFrame({"user": [1, 1], "item": ["a", "b"], "probability": [wrong, 0.5]})
+    with pytest.raises(DataError, match="from 0 to 1"):
+        sl.allocate(table)
+
+
+def test_scores_are_no_probabilities():
+    table = pl.DataFrame({"user": [1, 1], "item": ["a", "b"], "score": [0.1, 0.5]})
+    with pytest.raises(DataError, match="'probability'"):
+        sl.allocate(table)
+    with pytest.raises(DataError, match="calibrated probabilities"):
+        sl.allocate(RankedLists.from_frame(table))
+    with pytest.raises(DataError, match="int"):
+        sl.allocate(5)
