@@ -22,6 +22,8 @@ MODEL_MODULES = {
     "TIFUKNN": "shortlist.models.tifuknn",
     "UPCF": "shortlist.models.upcf",
     "EASE": "shortlist.models.ease",
+    "ALS": "shortlist.models.als",
+    "GFCF": "shortlist.models.gfcf",
     "PersonalFrequency": "shortlist.models.counting",
     "Popularity": "shortlist.models.counting",
     "PrecomputedScores": "shortlist.models.precomputed",

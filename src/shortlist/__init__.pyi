@@ -22,6 +22,7 @@ from shortlist.data.lists import RankedLists as RankedLists
 from shortlist.evaluation.evaluate import compare as compare
 from shortlist.evaluation.evaluate import evaluate as evaluate
 from shortlist.evaluation.evaluate import evaluate_alerts as evaluate_alerts
+from shortlist.models.als import ALS as ALS
 from shortlist.models.base import load_model as load_model
 from shortlist.models.content import ContentProfile as ContentProfile
 from shortlist.models.counting import PersonalFrequency as PersonalFrequency
@@ -35,6 +36,7 @@ from shortlist.models.factorization.mf import DKBPRMF as DKBPRMF
 from shortlist.models.factorization.mf import LogMF as LogMF
 from shortlist.models.folders import fit_to_folder as fit_to_folder
 from shortlist.models.folders import recommend_to_folder as recommend_to_folder
+from shortlist.models.gfcf import GFCF as GFCF
 from shortlist.models.precomputed import PrecomputedScores as PrecomputedScores
 from shortlist.models.precomputed import from_implicit as from_implicit
 from shortlist.models.strict_time import evaluate_over_time as evaluate_over_time

@@ -16,7 +16,9 @@ from shortlist.cutoff import FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.evaluation import evaluate, fixed_n_curve
+from shortlist.models import ease, tifuknn
 from shortlist.models.selection import SelectionReport
+from shortlist.models.two_stage import two_stage
 from tests.models.cases import bits, checkerboard
 
 DAY = 86_400
@@ -278,15 +280,22 @@ def test_a_handful_of_users(n_users):
 
 
 def test_without_lightgbm(few_models, monkeypatch):
-    monkeypatch.setattr(auto_search, "find_spec", lambda name: None)
+    monkeypatch.setattr(two_stage, "find_spec", lambda name: None)
     model = sl.fit(shoppers(), budget="quick")
     assert "not installed" in model.selection_.skipped["TwoStage"]
     assert (model.recommend().lengths > 0).any()
 
 
+@pytest.mark.parametrize("name", ["ALS", "GFCF"])
+def test_models_of_a_plain_matrix_are_tried_without_baskets(name):
+    matrix = Interactions.from_frame(shoppers().to_frame().select("user_id", "item_id").unique())
+    assert getattr(sl, name).why_unsuitable(matrix) is None
+    assert "several baskets" in getattr(sl, name).why_unsuitable(shoppers())
+
+
 def test_models_too_slow_for_the_data_are_skipped(few_models, monkeypatch):
-    monkeypatch.setattr(auto_search, "EASE_ITEMS", 10)
-    monkeypatch.setattr(auto_search, "TIFUKNN_USERS", 10)
+    monkeypatch.setattr(ease, "MANY_ITEMS", 10)
+    monkeypatch.setattr(tifuknn, "MANY_USERS", 10)
     skipped = sl.fit(shoppers(), budget="quick").selection_.skipped
     assert skipped == {
         "EASE": "40 items are more than 10",

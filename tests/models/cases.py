@@ -7,11 +7,13 @@ import polars as pl
 from scipy.special import expit
 
 from shortlist.data.interactions import Interactions
+from shortlist.models.als import ALS
 from shortlist.models.content import ContentProfile
 from shortlist.models.counting import PersonalFrequency, Popularity
 from shortlist.models.ease import EASE
 from shortlist.models.factorization.hrm import DKHRM, HRM
 from shortlist.models.factorization.mf import BPRMF, CRRMF, DKBPRMF, LogMF
+from shortlist.models.gfcf import GFCF
 from shortlist.models.precomputed import PrecomputedScores
 from shortlist.models.tifuknn import TIFUKNN
 from shortlist.models.two_stage.two_stage import TwoStage
@@ -20,7 +22,7 @@ from shortlist.models.upcf import UPCF
 FACTORS = 8
 JOINT = {"BPRMF": BPRMF, "LogMF": LogMF, "CRRMF": CRRMF, "HRM": HRM, "DKBPRMF": DKBPRMF, "DKHRM": DKHRM}
 COUNTING = {"Popularity": Popularity, "PersonalFrequency": PersonalFrequency}
-CLOSED = {"TIFUKNN": TIFUKNN, "UPCF": UPCF, "EASE": EASE}  # not trained in epochs
+CLOSED = {"TIFUKNN": TIFUKNN, "UPCF": UPCF, "EASE": EASE, "ALS": ALS, "GFCF": GFCF}  # not trained in epochs
 DENSE_MODELS = [*JOINT, *COUNTING, *CLOSED, "PrecomputedScores"]  # score every item
 ALL_MODELS = [*DENSE_MODELS, "TwoStage", "ContentProfile"]
 DAY = 86_400_000_000

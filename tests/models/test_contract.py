@@ -256,6 +256,10 @@ BAD = {
     "group_decay": [-0.1, 1.5],
     "own": [-0.1, 1.5],
     "locality": [-1, "far"],
+    "unobserved": [-1, float("nan"), "all"],
+    "reg_power": [-1],
+    "low_pass": [-1, "wide"],
+    "memory_gb": [-1, float("inf")],
     "weighting": ["squared", None, np.array(["log"])],
     "weight_cap": [0, -1, float("nan"), "much"],
 }

@@ -89,7 +89,9 @@ def test_every_model_explains_its_list(name):
     assert model.users_ == checkerboard().users
 
 
-@pytest.mark.parametrize("name", ["PersonalFrequency", "EASE", "TIFUKNN", "UPCF", "HRM", "TwoStage"])
+@pytest.mark.parametrize(
+    "name", ["PersonalFrequency", "EASE", "ALS", "GFCF", "TIFUKNN", "UPCF", "HRM", "TwoStage"]
+)
 def test_contributions_add_up_to_the_score(name):
     """All of them, where the model decomposes its score exactly; the trees add a base value."""
     frame = fitted(name).explain("u03", N=4, n_contributions=1000)

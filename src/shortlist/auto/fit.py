@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from shortlist import MODEL_MODULES
 from shortlist.auto.cutoff_choice import FIXED, CutoffChoice, check_metric, choose_cutoff, default_cutoffs
 from shortlist.auto.progress import show_progress
 from shortlist.auto.search import Search, held_out_score
@@ -37,7 +38,8 @@ from shortlist.types import Bools, Ints, Longs
 
 TRIALS = {"quick": 1, "default": 4}
 N_CANDIDATES = 50  # per user; also the largest fixed N
-MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "HRM", "TIFUKNN", "EASE", "TwoStage")
+# the models that are tried, in this order; models of other packages that declare `is_tried_by_fit` follow
+MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "HRM", "TIFUKNN", "EASE", "GFCF", "ALS", "TwoStage")
 TESTED_SHARE = 0.3  # share of the users with held-out interactions on whom the guarantee is tested
 MAX_TESTED_SHARE = 0.6  # the same within one stratum
 LEVEL = 0.05  # the new model is refused if it is worse with this significance
@@ -202,7 +204,11 @@ def _n_trials(budget: str | int) -> int:
 def _candidates(given: Models | None) -> list[str | Recommender]:
     """Names and unfitted models, checked before any data is read."""
     if given is None:
-        return list(MODELS)
+        others = Recommender.classes.items()
+        return [
+            *MODELS,
+            *(name for name, kind in others if kind.is_tried_by_fit and name not in MODEL_MODULES),
+        ]
     candidates = [given] if isinstance(given, str | Recommender | type) else list(given)
     for model in candidates:
         if isinstance(model, str):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from importlib.util import find_spec
 from math import log2
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ from shortlist.auto.space import SPACES, default_space, draw
 from shortlist.auto.validation import Holdout, Validation, build_model, fit_model, validate
 from shortlist.core.engine import Engine
 from shortlist.cutoff.base import Cutoff
-from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import DataError, TrainingError
 from shortlist.evaluation import evaluate
@@ -25,10 +23,6 @@ if TYPE_CHECKING:
     from shortlist.models.factorization.training import Progress
 
 MIN_USERS = 4  # two in each half, because choosing a cutoff halves them again
-EASE_ITEMS = 6_000  # with more, its item-item matrix takes minutes and gigabytes
-TIFUKNN_USERS = 50_000  # with more, comparing all users takes longer than all other models together
-REPEAT_DECAY = 0.9  # first setting of HRM where users buy items repeatedly
-TREND_HALF_LIFE = 3.0  # first setting of HRM where there are timestamps
 CLOSE = 0.95  # share of the best first setting's score that further settings of a model are worth
 FAR = 0.85  # share of the best model's F1 that a model must be able to reach
 EPOCH_LENGTHS = 20  # longest list with which training scores an epoch: MAX_ITEMS of its evaluator
@@ -161,7 +155,7 @@ class Search:
         for done, number in enumerate(order):
             one = candidates[number]
             name = one if isinstance(one, str) else type(one).__name__
-            reason = unsuitable(name, self.holdout.history) if optional else None
+            reason = find_model_class(name).why_unsuitable(self.holdout.history) if optional else None
             self.display.update(f"validating {name}", done, len(candidates))
             if reason is None:
                 try:
@@ -194,7 +188,7 @@ class Search:
 
     def _validate_first(self, one: str | Recommender) -> Tried:
         return (
-            self._validate_named(one, self._own_settings(one))
+            self._validate_named(one, find_model_class(one).first_settings(self.holdout.history))
             if isinstance(one, str)
             else self._validate_configured(one)
         )
@@ -206,16 +200,6 @@ class Search:
         params = {name: value for name, value in model.get_params().items() if value is not defaults[name]}
         return found, self._with_epochs(params, found)
 
-    def _own_settings(self, name: str) -> dict[str, Any]:
-        """The first settings of a model given by name, where they are not the defaults."""
-        history = self.holdout.history
-        if name != "HRM":
-            return {}
-        return {
-            **({"repeat_decay": REPEAT_DECAY} if history.has_repeats else {}),
-            **({} if history.time is None else {"trend_half_life": TREND_HALF_LIFE}),
-        }
-
     def _try_settings(self, one: str | Recommender, number: int, found: dict[int, Tried]) -> None:
         """Try random settings of a model given by name unless it is far behind; of equals, the first wins."""
         if not isinstance(one, str) or one not in SPACES:
@@ -223,9 +207,9 @@ class Search:
         leader = max(each.score for each, _ in found.values())
         if found[number][0].score < CLOSE * leader:
             return
-        # TwoStage takes several times as long as the other models
-        n = max(1, self.n_trials // 4) if one == "TwoStage" else self.n_trials
-        own, before = self._own_settings(one), found[number][0].score
+        kind = find_model_class(one)
+        n = max(1, self.n_trials // kind.trial_cost)
+        own, before = kind.first_settings(self.holdout.history), found[number][0].score
         space = default_space(one, timed=self.holdout.history.time is not None)
         for trial in range(1, n):
             self.display.update(f"validating {one}, setting {trial + 1} of {n}", number, len(found))
@@ -280,18 +264,3 @@ class Search:
 
 def _uses_epochs(one: str | Recommender) -> bool:
     return (find_model_class(one) if isinstance(one, str) else one).uses_epochs
-
-
-def unsuitable(name: str, history: Interactions) -> str | None:
-    """Why a model does not suit the data; None if it does."""
-    if name == "PersonalFrequency" and not history.has_repeats:
-        return "no user interacts with an item twice"
-    if name in ("HRM", "TwoStage") and history.n_baskets <= history.active_users.size:
-        return "it needs users with more than one basket"
-    if name == "EASE" and history.n_items > EASE_ITEMS:
-        return f"{history.n_items:,} items are more than {EASE_ITEMS:,}"
-    if name == "TIFUKNN" and history.n_users > TIFUKNN_USERS:
-        return f"{history.n_users:,} users are more than {TIFUKNN_USERS:,}"
-    if name == "TwoStage" and find_spec("lightgbm") is None:
-        return "LightGBM is not installed; pip install 'shortlist[trees]'"
-    return None

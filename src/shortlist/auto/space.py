@@ -73,7 +73,7 @@ class TPESampler:
             import optuna
         except ImportError:
             raise ConfigError(
-                "sampler 'tpe' needs optuna; install shortlist[tune] or use 'random'."
+                "sampler 'tpe' needs optuna; run pip install optuna, or use 'random'."
             ) from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.space = space

@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from shortlist.models.base import Recommender
     from shortlist.split import Split
 
+# models that together use all kernels
+WARMED = [
+    "PersonalFrequency",
+    "Popularity",
+    "BPRMF",
+    "DKBPRMF",
+    "HRM",
+    "TIFUKNN",
+    "UPCF",
+    "EASE",
+    "ALS",
+    "GFCF",
+]
 MANY_ITEMS = 6000  # enough for the index of large catalogues
 
 
@@ -61,18 +74,13 @@ def models(data: "sl.Interactions") -> "Iterator[tuple[Recommender, pl.DataFrame
     ids = data.items.values
     kinds = pl.Series([f"aisle {number % 5}" for number in range(len(ids))])
     items = pl.DataFrame({"item_id": ids, "text": kinds})
-    yield sl.PersonalFrequency(), None
-    yield sl.Popularity(half_life=3.0), None
-    yield sl.BPRMF(n_epochs=1), None
-    yield sl.DKBPRMF(n_epochs=1), None
-    yield sl.HRM(n_epochs=1, repeat_decay=0.9, trend_half_life=3.0), None
-    yield sl.DKHRM(n_epochs=1), None
-    yield sl.TIFUKNN(), None
-    yield sl.UPCF(), None
-    yield sl.EASE(), None
+    for name in WARMED:
+        kind = getattr(sl, name)
+        yield kind(**kind.warmup_params), None
+    yield sl.DKHRM(n_epochs=1), None  # without the terms of HRM above
     yield sl.ContentProfile(), items
     if find_spec("lightgbm") is not None:
-        yield sl.TwoStage(n_snapshots=500, n_rounds=5, n_bags=1), None
+        yield sl.TwoStage(**sl.TwoStage.warmup_params), None
 
 
 def use(model: "Recommender", split: "Split") -> None:

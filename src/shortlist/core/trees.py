@@ -285,6 +285,6 @@ def _lightgbm() -> Any:
         import lightgbm
     except ImportError:
         raise ConfigError(
-            "training boosted trees needs LightGBM, which is not installed; pip install 'shortlist[trees]'."
+            "training boosted trees needs LightGBM, which is not installed; pip install lightgbm."
         ) from None
     return lightgbm

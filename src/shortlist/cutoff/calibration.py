@@ -122,7 +122,7 @@ class Calibration(SavedEstimator):
     method
         "platt": logistic regression on the score. "isotonic": a non-decreasing step function of the score.
         "features": additive logistic regression on score, rank, gap to the top score and history. "trees":
-        LightGBM on the same features (needs `shortlist[trees]`). "none": use the probabilities that the
+        LightGBM on the same features (needs the package lightgbm). "none": use the probabilities that the
         lists carry. "auto": platt, isotonic or features, whichever has the lowest cross-validated log loss.
     n_candidates
         Number of top candidates considered per user.

@@ -102,7 +102,8 @@ def _run(query: str, uri: str, path: Path | None) -> pl.DataFrame:
         frame = _fetch_postgres(query, uri) if path is None else _fetch_sqlite(query, path)
     except ImportError:
         raise DataError(
-            "the database needs its ADBC driver, which is not installed; pip install 'shortlist[sql]'."
+            "the database needs its ADBC driver, which is not installed; run pip install "
+            "adbc-driver-manager adbc-driver-sqlite adbc-driver-postgresql."
         ) from None
     except DataError:
         raise

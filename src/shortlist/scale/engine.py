@@ -55,7 +55,7 @@ class RayEngine(Engine):
             if value is not None:
                 check_whole(1, **{name: value})
         if find_spec("ray") is None:
-            raise ConfigError("RayEngine needs ray; install it with: pip install 'shortlist[scale]'")
+            raise ConfigError("RayEngine needs ray; run pip install ray")
         self.address, self.n_workers, self.threads_per_worker = address, n_workers, threads_per_worker
         self._is_owner = False  # whether this engine made the connection
 

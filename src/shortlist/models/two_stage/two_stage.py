@@ -146,7 +146,7 @@ class TwoStage(WeightParams, ContentRecommender):
     after the last event.
 
     Training replays the history: each example is a user just before one of their last baskets, described by
-    the code that also serves requests. Fitting needs LightGBM (`pip install 'shortlist[trees]'`); serving a
+    the code that also serves requests. Fitting needs LightGBM (`pip install lightgbm`); serving a
     fitted model does not.
 
     Parameters
@@ -226,7 +226,7 @@ class TwoStage(WeightParams, ContentRecommender):
         if data.n_baskets <= data.active_users.size:
             return "it needs users with more than one basket"
         if find_spec("lightgbm") is None:
-            return "LightGBM is not installed; pip install 'shortlist[trees]'"
+            return "LightGBM is not installed; pip install lightgbm"
         return None
 
     def _convert_param(self, name: str, value: Any) -> Any:

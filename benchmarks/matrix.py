@@ -1,0 +1,252 @@
+"""Models for a plain matrix of users and items: quality and processor seconds, ours and implicit's.
+
+    export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+    python benchmarks/matrix.py FOLDER                          # all three datasets, five seeds
+    python benchmarks/matrix.py FOLDER --datasets lastfm --seeds 1
+
+FOLDER holds lastfm/interactions.parquet and citeulike-t/interactions.parquet, each with users in the first
+column and items in the second; MovieLens-1M comes from `load_dataset`, and its times are dropped. A fifth of
+the items of every user is drawn at random for the test. Every model is tried with as many settings on a part
+of the rest, drawn in the same way; the one with the best NDCG@20 is fitted again on all of the rest. The best
+fixed N and the cutoff of the dynamic lists are chosen on that part, too. Everything runs on one thread;
+the seconds are those of the last fit, without compilation. EASE is left out above 6,000 items.
+
+`speed` compares 128 factors at equal quality: the processor seconds of implicit's ALS with its best settings,
+and of ours with the fewest epochs that reach its NDCG@20 on the part that chooses.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from implicit.als import AlternatingLeastSquares
+from implicit.bpr import BayesianPersonalizedRanking
+from machine import describe, save_results
+from scipy.sparse import csr_array, csr_matrix
+
+import shortlist as sl
+from shortlist.auto.cutoff_choice import choose_cutoff, default_cutoffs
+from shortlist.auto.validation import Holdout, Validation
+from shortlist.cutoff import FixedN
+from shortlist.data.interactions import Interactions
+from shortlist.evaluation import evaluate, paired_test
+from shortlist.models.base import Recommender
+
+DATASETS = ("ml-1m", "lastfm", "citeulike-t")
+N, N_CANDIDATES, EASE_ITEMS, FACTORS = 20, 50, 6_000, 128
+EPOCHS = (2, 3, 4, 6, 8, 12, 16)
+SHARED: dict[str, Any] = {"n_threads": 1}
+SGD = {"n_factors": FACTORS, **SHARED}
+
+Fit = Callable[[Interactions, Interactions | None], Recommender]
+
+
+def ours(cls: type[Recommender], **params: Any) -> Fit:
+    """How to fit one of our models; models with epochs stop on the validation part."""
+
+    def fit(train: Interactions, valid: Interactions | None) -> Recommender:
+        return cls(**params).fit(train, valid=valid)
+
+    return fit
+
+
+def theirs(cls: Any, **params: Any) -> Fit:
+    """How to fit one of implicit's models."""
+
+    def fit(train: Interactions, valid: Interactions | None) -> Recommender:
+        model = cls(factors=FACTORS, num_threads=1, use_gpu=False, random_state=0, **params)
+        model.fit(csr_matrix(train.to_csr() > 0, dtype=np.float32), show_progress=False)
+        return sl.from_implicit(model, train)
+
+    return fit
+
+
+def candidates(n_items: int) -> dict[str, list[tuple[dict[str, Any], Any]]]:
+    """(settings, class) of every model, four of each."""
+    als = [(0.1, 0.01), (0.1, 0.003), (0.03, 0.01), (0.3, 0.01)]
+    found: dict[str, list[tuple[dict[str, Any], Any]]] = {
+        "ALS": [({"n_factors": FACTORS, "unobserved": a, "reg": r, **SHARED}, sl.ALS) for a, r in als],
+        "GFCF": [
+            ({"n_factors": k, "low_pass": w, **SHARED}, sl.GFCF)
+            for k, w in ((256, 0.3), (256, 1.0), (128, 0.3), (64, 0.3))
+        ],
+        "EASE": [({"reg": reg}, sl.EASE) for reg in (50.0, 150.0, 500.0, 1500.0)],
+        "BPRMF": [
+            ({"negative_draws": draws, "reg": reg, **SGD}, sl.BPRMF)
+            for draws, reg in ((1, 0.01), (5, 0.01), (20, 0.01), (20, 0.003))
+        ],
+        "LogMF": [
+            ({"negatives": n, "reg": reg, **SGD}, sl.LogMF)
+            for n, reg in ((4, 0.01), (10, 0.01), (10, 0.003), (10, 0.03))
+        ],
+        "DKBPRMF": [
+            ({"lr": lr, "reg": reg, **SGD}, sl.DKBPRMF)
+            for lr, reg in ((0.05, 0.01), (0.1, 0.01), (0.05, 0.003), (0.05, 0.03))
+        ],
+        "implicit ALS": [
+            ({"alpha": alpha, "regularization": reg}, AlternatingLeastSquares)
+            for alpha, reg in ((1.0, 5.0), (5.0, 5.0), (3.0, 30.0), (10.0, 30.0))
+        ],
+        "implicit BPR": [
+            ({"learning_rate": lr, "regularization": reg}, BayesianPersonalizedRanking)
+            for lr, reg in ((0.01, 0.01), (0.05, 0.01), (0.05, 0.003), (0.1, 0.03))
+        ],
+    }
+    if n_items > EASE_ITEMS:
+        del found["EASE"]
+    return found
+
+
+def read_matrix(name: str, folder: Path) -> Interactions:
+    """The distinct pairs of users and items, without times."""
+    if name == "ml-1m":
+        data = sl.load_dataset(name)
+        frame = data.to_frame().select("user_id", "item_id")
+    else:
+        frame = pl.read_parquet(folder / name / "interactions.parquet")
+        frame = frame.select(pl.nth(0).alias("user_id"), pl.nth(1).alias("item_id"))
+    return Interactions.from_frame(frame.unique())
+
+
+def draw_fifth(data: Interactions, seed: int) -> tuple[Interactions, Interactions]:
+    """(rest, held out): a fifth of the items of every user, at random."""
+    rng = np.random.default_rng(seed)
+    sizes = np.diff(data.indptr)
+    order = np.lexsort((rng.random(data.n_rows), data.user))
+    place = np.empty(data.n_rows, np.int64)
+    place[order] = np.arange(data.n_rows) - data.indptr[data.user]
+    held = place < (sizes // 5)[data.user]
+    return data.where(~held), data.where(held)
+
+
+def ndcg(found: Validation) -> float:
+    """NDCG of lists of N items on the validation part."""
+    return float(found.curve["ndcg"][N - 1])
+
+
+def timed(fit: Fit, train: Interactions, valid: Interactions | None = None) -> tuple[Recommender, float]:
+    """A fitted model and the processor seconds it took."""
+    began = time.process_time()
+    return fit(train, valid), time.process_time() - began
+
+
+def build(cls: Any, params: dict[str, Any]) -> Fit:
+    is_ours = isinstance(cls, type) and issubclass(cls, Recommender)  # theirs are functions
+    return ours(cls, **params) if is_ours else theirs(cls, **params)
+
+
+def tune(
+    settings: Iterable[tuple[dict[str, Any], Any]], holdout: Holdout
+) -> tuple[Validation, dict[str, Any], Any]:
+    """The settings with the best NDCG on the validation part."""
+    best: tuple[Validation, dict[str, Any], Any] | None = None
+    for params, cls in settings:
+        model = build(cls, params)(holdout.history, holdout.truth)
+        found = Validation(model, holdout, N_CANDIDATES, "f1", True, 1)
+        if best is None or ndcg(found) > ndcg(best[0]):
+            epochs = {} if found.n_epochs is None else {"n_epochs": found.n_epochs}
+            best = found, params | epochs, cls
+    assert best is not None
+    return best
+
+
+def measure(
+    found: Validation, params: dict[str, Any], cls: Any, train: Interactions, test: Interactions
+) -> Any:
+    """The row of one model in the result."""
+    history, truth = found.holdout.history, found.holdout.truth
+    model, seconds = timed(build(cls, params), train)
+    lists = model.recommend(test.users.to_ids(test.active_users), N=N_CANDIDATES, filter_seen=True)
+    report = evaluate(lists.head(N), test)
+    fixed = found.fit_cutoff(FixedN(n_candidates=N_CANDIDATES)).apply(lists, history=train)
+    has_probabilities = found.candidates.probabilities is not None
+    cutoffs = default_cutoffs(N_CANDIDATES, probabilities=has_probabilities)
+    choice = choose_cutoff(found.candidates, truth, history, cutoffs)
+    dynamic = choice.cutoff.apply(lists, history=train)
+    reports = evaluate(fixed, test), evaluate(dynamic, test)
+    gain = paired_test(reports[1].values("f1"), reports[0].values("f1"))
+    return {
+        "recall": report.mean("recall"),
+        "ndcg": report.mean("ndcg"),
+        "f1_fixed": reports[0].f1,
+        "f1_dynamic": reports[1].f1,
+        "gain": gain.difference,
+        "gain_low": gain.low,
+        "gain_high": gain.high,
+        "cutoff": choice.name,
+        "seconds": round(seconds, 2),
+        "params": {name: value for name, value in params.items() if name != "n_threads"},
+    }
+
+
+def compare_speed(rows: dict[str, Any], tuned: dict[str, Any], train: Interactions) -> dict[str, Any]:
+    """Processor seconds of both ALS at equal quality on the validation part."""
+    reference, (own, params, cls) = tuned["implicit ALS"][0], tuned["ALS"]
+    for n_epochs in EPOCHS:
+        short = params | {"n_epochs": n_epochs}
+        model = build(cls, short)(own.holdout.history, None)
+        if ndcg(Validation(model, own.holdout, N_CANDIDATES, "f1", True, 1)) >= ndcg(reference):
+            break
+    _, seconds = timed(build(cls, short), train)
+    other = rows["implicit ALS"]["seconds"]
+    return {"n_epochs": n_epochs, "seconds": round(seconds, 2), "implicit": other, "ratio": other / seconds}
+
+
+def run(name: str, folder: Path, seed: int, only: list[str] | None) -> dict[str, Any]:
+    """All models on one split of a dataset."""
+    rest, test = draw_fifth(read_matrix(name, folder), seed)
+    history, truth = draw_fifth(rest, seed + 1_000)
+    holdout = Holdout(history, truth, "a fifth of every user's items")
+    rows: dict[str, Any] = {}
+    tuned: dict[str, Any] = {}
+    for model, settings in candidates(rest.n_items).items():
+        if only and model not in only:
+            continue
+        tuned[model] = tune(settings, holdout)
+        rows[model] = measure(*tuned[model], rest, test)
+        print(f"{name}, seed {seed}, {model}: {rows[model]}", flush=True)
+    speed = compare_speed(rows, tuned, rest) if {"ALS", "implicit ALS"} <= rows.keys() else None
+    print(f"{name}, seed {seed}, speed: {speed}", flush=True)
+    return {
+        "seed": seed,
+        "users": test.active_users.size,
+        "items": rest.n_items,
+        "rows": rows,
+        "speed": speed,
+    }
+
+
+def warm_up() -> None:
+    """Compile all kernels."""
+    data = Interactions.from_csr(
+        csr_array(np.random.default_rng(0).random((60, 40)) < 0.3).astype(np.float32)
+    )
+    rest, held = draw_fifth(data, 0)
+    tiny = {"n_epochs": 1}
+    for model in (sl.ALS(**tiny), sl.GFCF(), sl.GFCF(memory_gb=0), sl.EASE(), sl.BPRMF(**tiny | SGD)):
+        model.fit(rest, valid=held).recommend(N=5)
+    for model in (sl.LogMF(**tiny | SGD), sl.DKBPRMF(**tiny | SGD)):
+        model.fit(rest, valid=held).recommend(N=5)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=DATASETS)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--models", nargs="+", help="only these; keeps nothing")
+    args = parser.parse_args()
+    warm_up()
+    result: dict[str, Any] = {"machine": describe("implicit"), "N": N, "factors": FACTORS}
+    for name in args.datasets:
+        result[name] = [run(name, args.folder, seed, args.models) for seed in range(args.seeds)]
+        if not args.models:
+            save_results("matrix", result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Matrix products in tiles of SIDE × SIDE, always summed in the same order.
+
+BLAS adds in an order that depends on the shape of the arguments and on its number of threads. Here every
+element of A'B is summed over the rows of A and B from the first to the last, so the bits depend on nothing
+else. Written as LLVM vector instructions, because the compiler does not keep a tile in registers.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from shortlist.kernels.jit import ir_inlined, kernel
+from shortlist.kernels.simd import F32, FUSED, I64, row_at, splat
+from shortlist.types import Doubles, Floats
+
+SIDE = 32  # rows and columns of a tile
+LANES = 16  # columns whose sums are in registers at a time
+GROUP = 4  # rows whose sums are
+CHUNK = 256  # rows summed in single precision before they are added in double precision
+
+
+def _add_tile(upper: bool) -> Any:
+    """Generate the sum of outer products of rows; `upper` leaves out groups below the diagonal."""
+    kind = ir.VectorType(F32, LANES)
+
+    def typed(_typing: Any, a: Any, step_a: Any, b: Any, step_b: Any, n: Any, out: Any, step: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            left, right, target = (builder.inttoptr(args[at], F32.as_pointer()) for at in (0, 2, 5))
+            for column in range(0, SIDE, LANES):
+                last = (column + LANES if upper else SIDE) // GROUP
+                with cgutils.for_range(builder, ir.Constant(I64, last)) as group:
+                    row = builder.mul(group.index, ir.Constant(I64, GROUP))
+                    _sum_group(builder, kind, left, right, target, row, column, args)
+            return context.get_dummy_value()
+
+        return types.void(*[types.uintp, types.intp] * 2, types.intp, types.uintp, types.intp), generate
+
+    return typed
+
+
+def _sum_group(
+    builder: Any, kind: Any, left: Any, right: Any, target: Any, row: Any, column: int, args: Any
+) -> None:
+    """Add GROUP × LANES sums of products to the target."""
+    places = []
+    for number in range(GROUP):
+        at = builder.mul(builder.add(row, ir.Constant(I64, number)), args[6])
+        place = builder.gep(target, [builder.add(at, ir.Constant(I64, column))])
+        places.append(builder.bitcast(place, kind.as_pointer()))
+    sums = [cgutils.alloca_once_value(builder, builder.load(place, align=4)) for place in places]  # type: ignore[no-untyped-call]
+    for total, place in zip(sums, places, strict=True):
+        builder.store(builder.load(place, align=4), total)
+    with cgutils.for_range(builder, args[4]) as loop:
+        first = builder.add(builder.mul(loop.index, args[1]), row)
+        second = builder.add(builder.mul(loop.index, args[3]), ir.Constant(I64, column))
+        q = builder.load(builder.bitcast(builder.gep(right, [second]), kind.as_pointer()), align=4)
+        for number, total in enumerate(sums):
+            at = builder.add(first, ir.Constant(I64, number))
+            p = splat(builder, builder.load(builder.gep(left, [at])), kind)
+            product = builder.fmul(p, q, flags=FUSED)
+            builder.store(builder.fadd(builder.load(total), product, flags=FUSED), total)
+    for total, place in zip(sums, places, strict=True):
+        builder.store(builder.load(total), place, align=4)
+
+
+def _scale_part(_typing: Any, out: Any, row: Any, factor: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.VectorType(F32, SIDE)
+        target, source = (builder.inttoptr(address, kind.as_pointer()) for address in args[:2])
+        value = builder.fmul(splat(builder, args[2], kind), builder.load(source, align=4))
+        builder.store(value, target, align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, types.uintp, types.float32), generate
+
+
+_SCALE_PART: Any = intrinsic(_scale_part)
+_ADD_TILE: Any = intrinsic(_add_tile(upper=False))
+_ADD_UPPER: Any = intrinsic(_add_tile(upper=True))
+
+
+@ir_inlined
+def scale_part(out: np.uintp, row: np.uintp, factor: np.float32) -> None:
+    """Write SIDE floats, times a factor, from one address to another."""
+    _SCALE_PART(out, row, factor)
+
+
+@ir_inlined
+def add_tile(
+    a: np.uintp, step_a: int, b: np.uintp, step_b: int, n: int, out: np.uintp, step_out: int
+) -> None:
+    """Add A'B to a tile of SIDE × SIDE floats; A and B have n rows. All are addresses and row lengths."""
+    _ADD_TILE(a, step_a, b, step_b, n, out, step_out)
+
+
+@ir_inlined
+def add_upper_tile(a: np.uintp, step_a: int, n: int, out: np.uintp, step_out: int) -> None:
+    """Add the upper triangle of A'A to a tile; what is below it is undefined."""
+    _ADD_UPPER(a, step_a, a, step_a, n, out, step_out)
+
+
+@kernel
+def multiply_tiles(
+    a: Floats,  # (n, p), p a multiple of SIDE
+    b: Floats,  # (n, q), q a multiple of SIDE
+    out: Floats,  # (p, q), replaced by a'b
+) -> None:
+    """Multiply in single precision; for few rows."""
+    for p in range(0, out.shape[0], SIDE):
+        for q in range(0, out.shape[1], SIDE):
+            for r in range(p, p + SIDE):
+                for c in range(q, q + SIDE):
+                    out[r, c] = 0
+            at = row_at(out, p) + np.uintp(4 * q)
+            left, right = row_at(a, 0) + np.uintp(4 * p), row_at(b, 0) + np.uintp(4 * q)
+            add_tile(left, a.shape[1], right, b.shape[1], a.shape[0], at, out.shape[1])
+
+
+@kernel
+def sum_outer(
+    rows: Floats,  # (n, p), p a multiple of SIDE
+    out: Doubles,  # (p, p), to which rows' rows is added
+) -> None:
+    """Sum the outer products of rows; partial sums of CHUNK rows are added in double precision."""
+    tile = np.empty((SIDE, SIDE), np.float32)
+    n, width = rows.shape
+    for start in range(0, n, CHUNK):
+        size = min(CHUNK, n - start)
+        for p in range(0, width, SIDE):
+            for q in range(p, width, SIDE):
+                for r in range(SIDE):
+                    for c in range(SIDE):
+                        tile[r, c] = 0
+                left, right = row_at(rows, start) + np.uintp(4 * p), row_at(rows, start) + np.uintp(4 * q)
+                add_tile(left, width, right, width, size, row_at(tile, 0), SIDE)
+                for r in range(SIDE):
+                    for c in range(SIDE):
+                        out[p + r, q + c] += np.float64(tile[r, c])
+    for p in range(width):
+        for q in range(p):
+            out[p, q] = out[q, p]

@@ -1,0 +1,317 @@
+"""ALS: implicit alternating least squares, solved in blocks of dimensions."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from shortlist.core.checks import check_array
+from shortlist.core.engine import map_slices
+from shortlist.core.params import MAX_SEED, Range, Space, check_number, check_whole
+from shortlist.data.history import History
+from shortlist.data.interactions import Interactions
+from shortlist.errors import TrainingError
+from shortlist.kernels.als import ConfidenceRows, FixedSide, solve_rows
+from shortlist.kernels.rows import read_only
+from shortlist.kernels.simd import factor_width
+from shortlist.kernels.tiles import SIDE, sum_outer
+from shortlist.models.base import (
+    MAX_BATCH,
+    FitOptions,
+    ModelState,
+    Recommender,
+    WeightParams,
+    WeightTransform,
+    decayed_counts,
+)
+from shortlist.recommend.request import Contributions, Factors, RecommendRequest, Scores, largest_first
+from shortlist.recommend.retrieval import ItemIndexCache
+from shortlist.types import Doubles, Floats, Ints
+
+ROWS = 64  # vectors that a thread solves at a time
+GRAM_ROWS = 4096  # vectors whose outer products a thread sums
+WIDTH = factor_width(SIDE)
+FOLD_IN = (100, 1e-4)  # sweeps at most, and the relative change at which they end
+MAX_SIZE = 1e12  # of a number in a file
+KEYS = 20_080_115  # seed of the numbers that stand for items in fingerprints of histories
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ALSState(ModelState):
+    """The vectors; those of users whose history has changed are solved anew with every request."""
+
+    items: Floats  # (n_items, n_factors)
+    users: Floats  # (n_learned, n_factors)
+    prints: Doubles  # (n_learned,) of the histories that the vectors of users were solved for
+    index: ItemIndexCache = field(default_factory=ItemIndexCache)
+
+    @cached_property
+    def gram(self) -> Doubles:
+        """(width, width) sum of the outer products of the items."""
+        return outer_products(pad_columns(self.items), 0)
+
+    @cached_property
+    def padded(self) -> Floats:
+        """(n_items, width) the items, with columns of zeros after the last one."""
+        return pad_columns(self.items)
+
+    @cached_property
+    def mean_user(self) -> Floats:
+        """(n_factors,) of users with a history: the vector of users without one."""
+        active = self.users[self.prints != 0]
+        if not len(active):
+            return np.zeros(self.items.shape[1], np.float32)
+        mean: Floats = active.mean(axis=0, dtype=np.float64).astype(np.float32)
+        return mean
+
+
+def pad_columns(vectors: Floats) -> Floats:
+    """The vectors with columns of zeros, so that their number is a multiple of SIDE."""
+    return np.pad(vectors, ((0, 0), (0, -vectors.shape[1] % SIDE)))
+
+
+def outer_products(vectors: Floats, n_threads: int) -> Doubles:
+    """(width, width) sum of the outer products, the same bits on any number of threads."""
+
+    def sum_part(rows: slice) -> Doubles:
+        total = np.zeros((vectors.shape[1], vectors.shape[1]))
+        sum_outer(read_only(vectors[rows]), total)
+        return total
+
+    parts = map_slices(sum_part, len(vectors), GRAM_ROWS, n_threads)
+    return sum(parts[1:], start=parts[0])
+
+
+def confidence_matrix(data: Interactions, transform: WeightTransform) -> csr_array:
+    """(n_users, n_items) what the rows of user and item count together; entries as in data.item_sets."""
+    indptr, items = data.item_sets
+    values = np.ones(items.size, np.float32)
+    if transform.is_used:
+        values = decayed_counts(data, 1.0, transform)
+    return csr_array((values, items, indptr), shape=(data.n_users, data.n_items))
+
+
+def history_prints(matrix: csr_array) -> Doubles:
+    """(n_users,) a number per row that changes when the row does; 0 for an empty row."""
+    keys = np.random.Generator(np.random.PCG64(KEYS)).random(matrix.shape[1]) + 0.5
+    owner = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    amount = keys[matrix.indices] * matrix.data
+    return np.asarray(np.bincount(owner, weights=amount, minlength=matrix.shape[0]), np.float64)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ALS(WeightParams, Recommender):
+    """Matrix factorization of implicit feedback by alternating least squares.
+
+    The vectors w of users and v of items minimize Σ c (1 − w·v)² over the pairs in the data, plus
+    `unobserved` · Σ (w·v)² over all pairs, plus an L2 penalty that grows with the number of pairs of a
+    user or item (`reg`, `reg_power`). Users and items are solved in turn, 32 dimensions at a time (iALS++),
+    so that the cost of an epoch grows with the square of the number of factors, not with its cube.
+
+    The vector of a user follows from the user's history in closed form. `observe`, `fold_in` and sessions
+    therefore change lists at once; the vectors of items stay.
+
+    Parameters
+    ----------
+    n_factors
+        Length of the user and item vectors. Memory and time are used in steps of 32.
+    n_epochs
+        Number of times that users and items are solved.
+    unobserved
+        Weight of the pairs that are not in the data, whose scores should be 0.
+    reg
+        Strength of the L2 penalty.
+    reg_power
+        The penalty of a user is reg · (c of the user's pairs + unobserved · n_items) ^ reg_power, and that of
+        an item likewise. 1 makes it proportional to the number of squared errors, 0 the same for all.
+    init
+        Standard deviation of the norms of the initial item vectors.
+    seed
+        The same seed gives the same model, bit for bit, on any number of threads.
+    n_threads
+        Number of threads; 0 uses every core.
+    weighting, weight_cap
+        As in `Popularity`. The confidence c of a pair is 1 with "none", otherwise the sum of its rows. Pairs
+        whose sum is negative, such as dislikes, should score 0, with the confidence of their absolute value.
+
+    References
+    ----------
+    Hu, Koren and Volinsky, "Collaborative Filtering for Implicit Feedback Datasets", ICDM 2008.
+    Rendle et al., "iALS++: Speeding up Matrix Factorization with Subspace Optimization", 2021.
+    Rendle et al., "Revisiting the Performance of iALS on Item Recommendation Benchmarks", RecSys 2022.
+
+    Examples
+    --------
+    >>> model = sl.ALS(n_factors=32, seed=7).fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(["u1", "u2"], N=5)
+    """
+
+    uses_new_items: ClassVar[bool] = False
+    is_tried_by_fit: ClassVar[bool] = True
+    search_space: ClassVar[Space] = {
+        "n_factors": (64, 128, 256),
+        "unobserved": Range(0.01, 1.0),
+        "reg": Range(1e-3, 0.1),
+    }
+    warmup_params: ClassVar[dict[str, Any]] = {"n_factors": 32, "n_epochs": 1}
+
+    n_factors: int = 128
+    n_epochs: int = 16
+    unobserved: float = 0.03
+    reg: float = 0.01
+    reg_power: float = 1.0
+    init: float = 0.1
+    seed: int = 0
+    n_threads: int = 0
+
+    @classmethod
+    def why_unsuitable(cls, data: Interactions) -> str | None:
+        has_baskets = data.n_baskets > data.active_users.size
+        return "users have several baskets, which it would not distinguish" if has_baskets else None
+
+    def _check_params(self) -> None:
+        check_whole(1, 4096, n_factors=self.n_factors)
+        check_whole(1, n_epochs=self.n_epochs)
+        check_number(0, unobserved=self.unobserved, reg_power=self.reg_power, init=self.init)
+        check_number(1e-9, reg=self.reg)
+        check_whole(0, MAX_SEED, seed=self.seed)
+        check_whole(0, n_threads=self.n_threads)
+        self.weight_transform.check()
+
+    # ------------------------------------------------------------------ learning
+    def _learn(self, train: Interactions, options: FitOptions) -> ALSState:
+        return self._train(train, self._draw_items(0, train.n_items), self.n_epochs)
+
+    def _learn_more(
+        self, state: ALSState, more: Interactions, options: FitOptions, n_epochs: int | None
+    ) -> ALSState:
+        data = state.history.merged.concat(more)
+        items = np.concatenate([state.items, self._draw_items(len(state.items), data.n_items)])
+        return self._train(data, items, self.n_epochs if n_epochs is None else n_epochs)
+
+    def _draw_items(self, first: int, last: int) -> Floats:
+        """Initial vectors of items."""
+        rng = np.random.Generator(np.random.PCG64([self.seed, first]))
+        drawn = rng.standard_normal((last - first, self.n_factors), np.float32)
+        return np.asarray(drawn * np.float32(self.init / np.sqrt(self.n_factors)), np.float32)
+
+    def _train(self, data: Interactions, start: Floats, n_epochs: int) -> ALSState:
+        matrix = confidence_matrix(data, self.weight_transform)
+        columns = csr_array(matrix.T)
+        columns.sort_indices()
+        items = pad_columns(start)
+        users = np.zeros((data.n_users, items.shape[1]), np.float32)
+        for _ in range(n_epochs):
+            self._solve(matrix, items, users)
+            self._solve(columns, users, items)
+        self._solve(matrix, items, users, *FOLD_IN)
+        if not (np.isfinite(items).all() and np.isfinite(users).all()):
+            raise TrainingError("the vectors are no longer finite; lower the weights or raise reg.")
+        n = self.n_factors
+        return ALSState(
+            history=History.of(data),
+            items=read_only(np.ascontiguousarray(items[:, :n])),
+            users=read_only(np.ascontiguousarray(users[:, :n])),
+            prints=read_only(history_prints(matrix)),
+        )
+
+    def _solve(
+        self,
+        matrix: csr_array,
+        fixed: Floats,
+        vectors: Floats,
+        n_sweeps: int = 1,
+        tolerance: float = 0.0,
+        gram: Doubles | None = None,
+    ) -> None:
+        """Update the vectors of the rows of a matrix, given those of its columns."""
+        if gram is None:
+            gram = outer_products(fixed, self.n_threads)
+        given = FixedSide(read_only(fixed), read_only((self.unobserved * gram).astype(np.float32)))
+        penalty = self._penalties(matrix)
+        indptr, indices = matrix.indptr.astype(np.int64), read_only(matrix.indices.astype(np.int32))
+        values = read_only(matrix.data.astype(np.float32))
+
+        def solve(rows: slice) -> None:
+            pairs = ConfidenceRows(read_only(indptr[rows.start : rows.stop + 1]), indices, values)
+            solve_rows(
+                pairs, given, read_only(penalty[rows]), n_sweeps, np.float32(tolerance), WIDTH, vectors[rows]
+            )
+
+        map_slices(solve, len(vectors), ROWS, self.n_threads)
+
+    def _penalties(self, matrix: csr_array) -> Floats:
+        """(n,) the L2 penalty of each row."""
+        owner = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        totals = np.bincount(owner, weights=np.abs(matrix.data), minlength=matrix.shape[0])
+        sizes = totals + self.unobserved * matrix.shape[1]
+        # above 0, so that the vector of a row without pairs is 0
+        return np.asarray(np.maximum(self.reg * sizes**self.reg_power, 1e-9), np.float32)
+
+    def _add_history(self, state: ALSState, history: Interactions, users: Ints) -> ALSState:
+        return replace(state, history=History.of(history))
+
+    # ------------------------------------------------------------------ scores
+    def score(self, request: RecommendRequest[ALSState]) -> Scores:
+        """Inner products of the vectors of users and items."""
+        state = request.state
+        factors = Factors(self._user_vectors(request), state.items, None, state.index)
+        return Scores(factors=factors)
+
+    def _user_vectors(self, request: RecommendRequest[ALSState]) -> Floats:
+        """(n, n_factors) learned vectors where the history is the learned one, solved ones elsewhere."""
+        state = request.state
+        matrix = confidence_matrix(request.history, self.weight_transform)
+        vectors = np.tile(state.mean_user, (len(request), 1))
+        prints, learned = history_prints(matrix), np.zeros(len(request), np.bool_)
+        if not request.is_session:
+            numbers = np.flatnonzero((request.users >= 0) & (request.users < len(state.users)))
+            numbers = numbers[state.prints[request.users[numbers]] == prints[numbers]]
+            vectors[numbers] = state.users[request.users[numbers]]
+            learned[numbers] = True
+        active = np.diff(matrix.indptr) > 0
+        vectors[~active] = state.mean_user
+        new = np.flatnonzero(active & ~learned)
+        if new.size:
+            solved = np.zeros((new.size, state.padded.shape[1]), np.float32)
+            self._solve(csr_array(matrix[new]), state.padded, solved, *FOLD_IN, gram=state.gram)
+            vectors[new] = solved[:, : self.n_factors]
+        return vectors
+
+    def batch_size(self, state: ALSState) -> int:
+        """Large, because dense scores are not needed."""
+        return MAX_BATCH
+
+    def contributions(self, request: RecommendRequest[ALSState], items: Ints) -> Contributions:
+        """The items of the user's history; their amounts add up to the score (Hu et al., 2008, section 5)."""
+        state, n = request.state, self.n_factors
+        row = confidence_matrix(request.history, self.weight_transform)
+        vectors = state.items.astype(np.float64)
+        liked, weight = vectors[row.indices], np.abs(row.data.astype(np.float64))
+        system = self.unobserved * state.gram[:n, :n] + (liked.T * weight) @ liked
+        system[np.diag_indices(n)] += float(self._penalties(row)[0])
+        similar = vectors[items] @ np.linalg.solve(system, liked.T)
+        names = state.history.item_labels(row.indices)
+        return [largest_first(names, amounts) for amounts in similar * (weight * (row.data > 0))]
+
+    def _item_vectors(self, state: ALSState) -> Floats | None:
+        return state.items
+
+    # ------------------------------------------------------------------ files
+    def _to_arrays(self, state: ALSState) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"items": state.items, "users": state.users, "prints": state.prints}, {}
+
+    def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> ALSState:
+        prints: Doubles = check_array(arrays, "prints", np.float64, (None,))
+        n_learned = min(prints.size, history.n_users)
+        shape = (history.n_items, self.n_factors)
+        return ALSState(
+            history=History.of(history),
+            items=read_only(check_array(arrays, "items", np.float32, shape, limit=MAX_SIZE)),
+            users=read_only(
+                check_array(arrays, "users", np.float32, (n_learned, self.n_factors), limit=MAX_SIZE)
+            ),
+            prints=read_only(check_array(arrays, "prints", np.float64, (n_learned,))),
+        )

@@ -1,0 +1,120 @@
+"""ALS against its objective, its closed form, and itself on other numbers of threads."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from shortlist.data.interactions import Interactions
+from shortlist.models.als import ALS
+from tests.models.cases import bits, checkerboard, crowd, dense
+
+
+def objective(one, data):
+    """The objective in plain NumPy, with the learned users."""
+    has_item = (data.to_csr().toarray() > 0).astype(float)
+    users, items = one._state.users.astype(float), one._state.items.astype(float)
+    scores = users @ items.T
+    penalty = sum(
+        one.reg * ((counts + one.unobserved * n_others) ** one.reg_power * (vectors**2).sum(axis=1)).sum()
+        for counts, n_others, vectors in (
+            (has_item.sum(axis=1), data.n_items, users),
+            (has_item.sum(axis=0), data.n_users, items),
+        )
+    )
+    return (has_item * (1 - scores) ** 2).sum() + one.unobserved * (scores**2).sum() + penalty
+
+
+@pytest.mark.parametrize("n_factors", [8, 40])
+def test_every_epoch_lowers_the_objective(n_factors):
+    data = crowd()
+    found = [
+        objective(ALS(n_factors=n_factors, n_epochs=n, reg_power=0.8).fit(data), data) for n in (1, 2, 4, 12)
+    ]
+    assert sorted(found, reverse=True) == found
+    assert found[-1] < 0.99 * found[0]
+
+
+def test_users_are_the_closed_form():
+    data = crowd()
+    one = ALS(n_factors=40, n_epochs=3, unobserved=0.2, reg=0.02, reg_power=0.5).fit(data)
+    items = one._state.items.astype(float)
+    has_item = data.to_csr().toarray() > 0
+    for user in (0, 7, 399):
+        liked = items[has_item[user]]
+        penalty = 0.02 * (len(liked) + 0.2 * data.n_items) ** 0.5
+        matrix = 0.2 * items.T @ items + liked.T @ liked + penalty * np.eye(40)
+        wanted = np.linalg.solve(matrix, liked.sum(axis=0))
+        np.testing.assert_allclose(one._state.users[user], wanted, atol=2e-4)
+
+
+def test_weights_are_confidences_and_dislikes_should_score_zero():
+    rows = [("a", "x", 0, 3), ("a", "y", 0, -2), ("b", "x", 0, 1), ("b", "z", 0, 1), ("c", "y", 0, 1)]
+    data = Interactions.from_tuples(rows, negative_weights="keep")
+    one = ALS(n_factors=4, n_epochs=5, weighting="linear", unobserved=0.5, reg=0.1).fit(data)
+    items = one._state.items.astype(float)  # x, y, z
+    penalty = 0.1 * (5 + 0.5 * 3)
+    matrix = 0.5 * items.T @ items + (items[:2].T * [3, 2]) @ items[:2] + penalty * np.eye(4)
+    np.testing.assert_allclose(one._state.users[0], np.linalg.solve(matrix, 3 * items[0]), atol=1e-4)
+
+
+@pytest.mark.parametrize("way", ["session", "observe", "fold_in"])
+def test_the_same_history_gives_the_same_scores(way):
+    one = ALS(n_factors=16, n_epochs=3).fit(checkerboard())
+    items = ["i00", "i04", "i06"]
+    session = one.score(one.build_request(history={"new": items})).dense(20)
+    if way == "observe":
+        one.observe([("new", item, 5) for item in items])
+    elif way == "fold_in":
+        one.fold_in({"new": items})
+    if way != "session":
+        assert (dense(one, [one.users_.index("new")]) == session).all()
+    known = checkerboard()
+    copied = known.items.to_ids(known.item_sets[1][: known.item_sets[0][1]]).to_list()
+    again = one.score(one.build_request(history={"copy": copied})).dense(20)
+    np.testing.assert_allclose(again[0], dense(one, [0])[0], atol=1e-4)
+
+
+def test_observed_items_change_the_list_at_once():
+    one = ALS(n_factors=16, n_epochs=3).fit(checkerboard())
+    before = dense(one, [0, 1])
+    one.observe([("u00", "i01", 400), ("u00", "i03", 400)])
+    after = dense(one, [0, 1])
+    assert abs(after[0] - before[0]).max() > 0.01
+    assert (after[1] == before[1]).all()
+
+
+def test_partial_fit_continues():
+    data = crowd()
+    one = ALS(n_factors=16, n_epochs=2).fit(data)
+    before = objective(one, data)
+    one.partial_fit(data, n_epochs=3)
+    assert objective(one, data) < before
+
+
+def test_number_of_threads_changes_nothing():
+    one = ALS(n_factors=40, n_epochs=2, n_threads=1).fit(crowd())
+    assert bits(one) == bits(ALS(n_factors=40, n_epochs=2, n_threads=3).fit(crowd()))
+
+
+FINGERPRINTS = """
+import shortlist as sl
+from tests.models.cases import crowd
+print(sl.ALS(n_factors=40, n_epochs=2).fit(crowd()).fingerprint_)
+print(sl.GFCF(n_factors=40).fit(crowd()).fingerprint_)
+"""
+
+
+def test_threads_of_blas_change_nothing():
+    found = set()
+    for n in ("1", "2"):
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+        environment = os.environ | dict.fromkeys(names, n)
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        run = [sys.executable, "-c", FINGERPRINTS]
+        done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
+        assert len(set(done.stdout.split())) == 2
+        found.add(done.stdout)
+    assert len(found) == 1
