@@ -1,0 +1,110 @@
+"""`shortlist allocate`: items for all users at once, within a total, a stock and other limits."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+import shortlist as sl
+from shortlist.cli.screen import Json, show_json, show_text
+from shortlist.cli.source import Model, parse_setting, parse_value, read_content
+from shortlist.core.files import check_writable
+from shortlist.errors import ConfigError
+from shortlist.text import printable
+
+if TYPE_CHECKING:
+    from shortlist.cutoff.allocation import Allocation
+
+ENDINGS = (".parquet", ".csv", ".jsonl")
+
+
+def allocate_command(
+    model: Model,
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="File for the lists: .parquet, .csv or .jsonl.")],
+    budget: Annotated[int | None, Parameter(help="Total number of items to show.")] = None,
+    max_users: Annotated[int | None, Parameter(help="Number of users who get at least one item.")] = None,
+    max_items: Annotated[int | None, Parameter(help="Maximum length of a list.")] = None,
+    items: Annotated[
+        Path | None, Parameter(help="File with one row per item, for columns such as margin and stock.")
+    ] = None,
+    gain: Annotated[
+        str, Parameter(help="Value of an item that the user takes: a number, or a column of --items.")
+    ] = "1",
+    cost: Annotated[float, Parameter(help="Cost of each shown item.")] = 0.0,
+    contact_cost: Annotated[float, Parameter(help="Cost of each user with at least one item.")] = 0.0,
+    item_limits: Annotated[
+        str | None,
+        Parameter(help="How many users may be shown an item: a number, or a column of --items."),
+    ] = None,
+    max_per_group: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="Items of one group in a list, as COLUMN=NUMBER, such as category=2.",
+            consume_multiple=True,
+            show_default=False,
+        ),
+    ] = (),
+    at: Annotated[
+        str | None, Parameter(help="Time of the lists, such as 2024-05-01; default: the last event.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Spend a number of items where they are expected to earn most.
+
+    Lists are chosen for all users at once: an item is shown to a user if it is
+    expected to earn more there than elsewhere. The probabilities are those of
+    the model's cutoff.
+
+    For example:
+      shortlist allocate shop.shortlist --budget 500 --out offers.parquet
+      shortlist allocate shop.shortlist --gain 3 --cost 0.2 --out offers.parquet
+    """
+    from shortlist.cutoff.allocation import allocate_model
+
+    if out.suffix not in ENDINGS:
+        raise ConfigError(f"--out must end in {', '.join(ENDINGS)}, got {out.name!r}; change the name.")
+    check_writable(out)
+    if budget is None and max_users is None and item_limits is None and not cost and not contact_cost:
+        raise ConfigError(
+            "allocate needs something that limits the lists, got nothing; pass --budget, --max_users, "
+            "--item_limits, --cost or --contact_cost."
+        )
+    content = None if items is None else read_content(items)
+    allocation = allocate_model(
+        sl.load_model(model),
+        at=at,
+        budget=budget,
+        max_users=max_users,
+        max_items=max_items,
+        item_limits=None if item_limits is None else parse_value(item_limits),
+        max_per_group=dict(map(parse_setting, max_per_group)) or None,
+        gain=parse_value(gain),
+        cost=cost,
+        contact_cost=contact_cost,
+        items=content,
+    )
+    allocation.lists.write(out)
+    about = summarize(allocation)
+    if json:
+        return show_json({"out": str(out), **about})
+    show_text(
+        f"{about['items']:,} items for {about['users']:,} of {len(allocation.lists):,} users written to "
+        f"{printable(out)}"
+    )
+    show_text(f"Expected: {about['expected_hits']:,.1f} hits, value {about['expected_value']:,.2f}")
+    return show_text(f"One more item would be expected to earn {about['price_of_an_item']:,.4f}")
+
+
+def summarize(allocation: "Allocation") -> dict[str, Any]:
+    """The figures of an allocation in plain values."""
+    return {
+        "items": allocation.n_items,
+        "users": allocation.n_users,
+        "expected_hits": allocation.expected_hits,
+        "expected_value": allocation.expected_value,
+        "bound": allocation.bound,
+        "gap": allocation.gap,
+        "price_of_an_item": allocation.prices.item,
+    }
