@@ -57,8 +57,8 @@ def test_all_models_are_tried_and_the_best_is_selected():
     assert type(fitted()).__name__ == report.models[0]["model"]
     assert fitted().history_.fingerprint == shoppers().fingerprint  # fitted on all data
     params = {row["model"]: row["params"] for row in report.models}
-    assert params["HRM"]["repeat_decay"] == auto_search.REPEAT_DECAY  # the data has repeats
-    assert params["HRM"]["trend_half_life"] == auto_search.TREND_HALF_LIFE  # the data has timestamps
+    assert params["HRM"]["repeat_decay"] == 0.9  # the data has repeats
+    assert params["HRM"]["trend_half_life"] == 3.0  # the data has timestamps
     by_cutoff = {row["cutoff"]: row["score"] for row in report.cutoffs}
     assert report.cutoffs[0]["score"] >= by_cutoff["fixed N"]
 

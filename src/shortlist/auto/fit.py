@@ -6,7 +6,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from shortlist import MODEL_MODULES
 from shortlist.auto.cutoff_choice import FIXED, CutoffChoice, check_metric, choose_cutoff, default_cutoffs
 from shortlist.auto.progress import show_progress
 from shortlist.auto.search import Search, held_out_score
@@ -18,6 +17,7 @@ from shortlist.auto.validation import (
     build_model,
     count_strata,
     draw_strata,
+    foreign_models,
     hold_out,
 )
 from shortlist.core.engine import Engine, check_engine
@@ -204,11 +204,7 @@ def _n_trials(budget: str | int) -> int:
 def _candidates(given: Models | None) -> list[str | Recommender]:
     """Names and unfitted models, checked before any data is read."""
     if given is None:
-        others = Recommender.classes.items()
-        return [
-            *MODELS,
-            *(name for name, kind in others if kind.is_tried_by_fit and name not in MODEL_MODULES),
-        ]
+        return [*MODELS, *(kind.__name__ for kind in foreign_models() if kind.is_tried_by_fit)]
     candidates = [given] if isinstance(given, str | Recommender | type) else list(given)
     for model in candidates:
         if isinstance(model, str):

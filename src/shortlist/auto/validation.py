@@ -195,12 +195,17 @@ def draw_strata(
 
 def build_model(name: str, params: dict[str, Any]) -> Recommender:
     """Build an unfitted model from its class name and parameters."""
-    known = list(MODEL_MODULES)
-    if name not in known:
-        near = get_close_matches(name, known, 1)
+    names = [*MODEL_MODULES, *(kind.__name__ for kind in foreign_models())]
+    if name not in names:
+        near = get_close_matches(name, names, 1)
         advice = f"did you mean {near[0]!r}?" if near else "choose one."
-        raise ConfigError(f"model must be one of {', '.join(known)}, got {name!r}; {advice}")
+        raise ConfigError(f"model must be one of {', '.join(names)}, got {name!r}; {advice}")
     return find_model_class(name)().set_params(**params)
+
+
+def foreign_models() -> list[type[Recommender]]:
+    """The models of other packages that have been imported."""
+    return [kind for kind in Recommender.classes.values() if not kind.__module__.startswith("shortlist.")]
 
 
 def fit_model(
