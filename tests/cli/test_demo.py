@@ -62,4 +62,4 @@ def test_a_simpler_model_is_used_without_lightgbm(offline, capsys, monkeypatch):
     assert main(["demo", "--dataset", "sample", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["model"] == "TIFUKNN"
-    assert "LightGBM is not installed, so a simpler model is used; pip install 'shortlist[trees]'." in err
+    assert "LightGBM is not installed, so a simpler model is used; pip install lightgbm." in err

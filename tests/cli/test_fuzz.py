@@ -371,10 +371,13 @@ def interrupt(number, frame):
     if frame is not None and frame.f_globals.get("__name__", "").startswith("pydantic"):
         signal.setitimer(signal.ITIMER_REAL, 0.001)
     else:
-        signal.default_int_handler(number, frame)
+        signal.getsignal(signal.SIGINT)(number, frame)
 
 
 @pytest.mark.fuzz
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # an interrupt in C or Rust code
 @pytest.mark.parametrize("name", WRITERS)
 def test_interrupted_at_any_time(originals, workdir, capsys, name):
     """An alarm that acts like Ctrl-C, at times spread over the whole run."""

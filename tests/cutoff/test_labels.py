@@ -30,7 +30,7 @@ def test_users_and_items_are_matched_by_id():
     assert known.n_relevant.tolist() == [2, 2, 1, 0]
     assert known.labeled.tolist() == [True, True, True, False]
     assert known.n_retrieved.tolist() == [2, 1, 0, 0]
-    assert known.hits.tolist() == [1, 1, 2, 0, 1, 0]
+    assert known.prefixes.hits.tolist() == [1, 1, 2, 0, 1, 0]
 
 
 def test_f1_counts_relevant_items_that_are_not_candidates():

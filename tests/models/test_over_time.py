@@ -280,7 +280,7 @@ def test_invalid_arguments_are_refused():
         sl.evaluate_over_time(model, events, N=1, baskets="last")
     with pytest.raises(ConfigError, match="pass N=10"):
         sl.evaluate_over_time(model, events)
-    with pytest.raises(ConfigError, match="metrics must be among"):
+    with pytest.raises(ConfigError, match="metric must be one of"):
         sl.evaluate_over_time(model, events, N=1).periods(metrics=("auc",))
 
 

@@ -4,11 +4,14 @@ import io
 import os
 import re
 import shutil
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, get_args
 
 from cyclopts import (
@@ -135,8 +138,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         prepare_process()
     tokens = list(sys.argv[1:] if argv is None else argv)
+    interrupts: list[int] = []
     try:
-        with sane_width():
+        with sane_width(), record_interrupts(interrupts):
             app = build(tokens[0] if tokens else None)
             with print_warnings():
                 app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
@@ -144,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # a panic in Rust code is not an Exception
-        code = report_failure(error, tokens)
+        code = report_failure(KeyboardInterrupt() if interrupts else error, tokens)
         drop_output()
         return code
     return 0
@@ -185,6 +189,25 @@ def sane_width() -> Iterator[None]:
             del os.environ["COLUMNS"]
         elif narrow:
             os.environ["COLUMNS"] = str(given)
+
+
+@contextmanager
+def record_interrupts(interrupts: list[int]) -> Iterator[None]:
+    """Note every Ctrl-C: code in C or Rust may replace the KeyboardInterrupt by an error of its own."""
+
+    def record(number: int, frame: FrameType | None) -> None:
+        interrupts.append(number)
+        signal.default_int_handler(number, frame)
+
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, record)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def drop_output() -> None:

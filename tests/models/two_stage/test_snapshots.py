@@ -10,8 +10,7 @@ import pytest
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.replay import DAY, DECAYS, N_LATEST, N_LINKED, Rules, Snapshots
-from shortlist.models.two_stage import snapshots as rolling_ease
-from shortlist.models.two_stage import snapshots as rolling_links
+from shortlist.models.two_stage import snapshots
 from shortlist.models.two_stage.features import FEATURES, compute_features
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, event_times
 
@@ -22,9 +21,10 @@ LINKS = {"FIRST_BASKETS": 3, "GROWTH": 1.3}
 
 @pytest.fixture(autouse=True)
 def _solve_on_small_data(monkeypatch):
-    for module, values in ((rolling_ease, EASE), (rolling_links, LINKS)):
+    for method, values in (("EASE", EASE), ("LINKS", LINKS)):
         for name, value in values.items():
-            monkeypatch.setattr(module, name, value)
+            is_shared = name in ("FIRST_BASKETS", "GROWTH")
+            monkeypatch.setattr(snapshots, f"{method}_{name}" if is_shared else name, value)
 
 
 def last_solution(n_baskets, settings):
@@ -359,7 +359,7 @@ def test_solutions_are_taken_over_from_baskets_before_the_first_new_one():
     known.solution(1)
     last = int(known.times[known.sizes[0] - 1])
     for until, taken in ((last, {}), (last + 1, {1})):
-        new = rolling_ease.RollingEASE(known.log, known.n_items)
+        new = snapshots.RollingEASE(known.log, known.n_items)
         new.take_solutions(known, until)
         assert new._cache.keys() == set(taken)
 
