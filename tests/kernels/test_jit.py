@@ -1,6 +1,7 @@
 """The cache of compiled kernels depends on the source of every kernel; compilation is announced."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 from shortlist.kernels import jit
 from shortlist.kernels.jit import (
@@ -13,6 +14,12 @@ from shortlist.kernels.jit import (
     sources_stamp,
 )
 from shortlist.kernels.retrieval import select_top
+
+
+class Pair(NamedTuple):
+    """A class that is missing in another version."""
+
+    a: int
 
 
 def test_stamp_depends_on_every_source(tmp_path):
@@ -36,8 +43,11 @@ def test_changed_stamp_invalidates_the_cache(tmp_path, monkeypatch):
     space = {"__name__": "twice"}
     exec(compile(source.read_text(), str(source), "exec"), space)
 
+    kept = []  # code of a module that cannot be imported is loaded again only while its first copy lives
+
     def cache_hits():
         again = kernel(space["twice"])
+        kept.append(again)
         assert again(3) == 6
         return sum(again.stats.cache_hits.values())
 
@@ -46,6 +56,19 @@ def test_changed_stamp_invalidates_the_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(jit, "STAMP", "changed elsewhere")
     assert cache_hits() == 0
     assert cache_hits() == 1
+
+
+def test_code_cached_by_another_version_is_compiled_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    source = tmp_path / "first.py"
+    source.write_text("def first(pair):\n    return pair.a\n")
+    space = {"__name__": "first"}
+    exec(compile(source.read_text(), str(source), "exec"), space)
+    monkeypatch.setattr("tests.kernels.cases.Pair", Pair, raising=False)
+    Pair.__module__, Pair.__qualname__ = "tests.kernels.cases", "Pair"
+    assert kernel(space["first"])(Pair(7)) == 7
+    monkeypatch.delattr("tests.kernels.cases.Pair")  # as if a later version had no such class
+    assert kernel(space["first"])(Pair(8)) == 8
 
 
 def test_each_compilation_is_announced_by_name():

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -43,7 +44,16 @@ def kernel(function: F) -> F:
     cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)  # None: no writable folder
     if cache_file is not None:
         cache_file._source_stamp = (cache_file._source_stamp, STAMP)
+        cache_file._load_index = partial(_load_index, cache_file._load_index)
     return cast(F, compiled)
+
+
+def _load_index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
+    """The index of cached code; empty if it names classes that another version had."""
+    try:
+        return load()
+    except (AttributeError, ImportError):
+        return {}
 
 
 class _Helper(CPUDispatcher):

@@ -37,7 +37,7 @@ class GFCFState(ModelState):
 
     @property
     def inverse_roots(self) -> Floats:
-        """(n_items,) 1 / root; 0 for items that nobody has."""
+        """(n_items,) 1 / root; 0 for items without users."""
         return np.divide(1, self.roots, where=self.roots > 0, out=np.zeros_like(self.roots))
 
     @cached_property
