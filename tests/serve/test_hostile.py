@@ -414,7 +414,7 @@ class TestModels:
             assert str(folder) not in answer.text
 
         def full(*_, **__):
-            raise OSError(28, "No space left on device", "/tmp/secret/cutoff.shortlist")
+            raise OSError(28, "No space left on device", "/srv/secret/cutoff.shortlist")
 
         monkeypatch.setattr(deployment.tempfile, "TemporaryDirectory", full)
         for path, body in (("/v1/tradeoff", {"coverage": 0.5}), ("/v1/cut/fit", fit_body())):

@@ -86,7 +86,7 @@ def allocate_command(
         items=content,
     )
     allocation.lists.write(out)
-    about = summarize(allocation)
+    about = describe_allocation(allocation)
     if json:
         return show_json({"out": str(out), **about})
     show_text(
@@ -97,7 +97,7 @@ def allocate_command(
     return show_text(f"One more item would be expected to earn {about['price_of_an_item']:,.4f}")
 
 
-def summarize(allocation: "Allocation") -> dict[str, Any]:
+def describe_allocation(allocation: "Allocation") -> dict[str, Any]:
     """The figures of an allocation in plain values."""
     return {
         "items": allocation.n_items,
