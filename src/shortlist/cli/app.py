@@ -25,6 +25,7 @@ from cyclopts import (
 )
 from cyclopts.config import Env
 
+from shortlist.cli.datasets import datasets
 from shortlist.cli.screen import print_error, print_note
 from shortlist.cli.source import COLUMNS, PARAMETERS, PREFIX
 from shortlist.errors import ConfigError, DataWarning, ShortlistError
@@ -95,8 +96,7 @@ def build(command: str | None = None) -> App:
         module = MODULES.get(name, name)
         target = f"shortlist.cli.{module}:{name}_command"
         app.command(target, name=name, help=None if name == command else text)
-    summary = None if command == "datasets" else "List, fetch and show published datasets."
-    app.command("shortlist.cli.datasets:datasets", name="datasets", help=summary)
+    app.command(datasets)
     app.register_install_completion_command(
         help="Install shell completion of commands and flags for bash, zsh or fish."
     )
