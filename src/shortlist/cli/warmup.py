@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import shortlist as sl
 from shortlist.cli.screen import Json, print_note, show_json, show_text
@@ -136,8 +136,30 @@ def use_data(data: "sl.Interactions", split: "Split") -> None:
     many = sl.Interactions.from_tuples([(n % 80, n) for n in range(MANY_ITEMS)])
     pair = tuple(rng.normal(size=(n, 8)).astype(np.float32) for n in (many.n_users, many.n_items))
     sl.PrecomputedScores(scores=pair).fit(many).recommend(N=3)
+    use_allocation()
     if find_spec("lightgbm") is not None:
         use_large_trees()
+
+
+def use_allocation() -> None:
+    """Allocate with a total alone, with item limits, and with all limits."""
+    import numpy as np
+    import polars as pl
+
+    from shortlist.cutoff.allocation import choose_at_prices
+
+    rng = np.random.default_rng(0)
+    users, ids = np.repeat(np.arange(40), 8), np.concatenate([rng.permutation(20)[:8] for _ in range(40)])
+    table = pl.DataFrame({"user_id": users, "item_id": ids, "probability": rng.random(320)})
+    groups = [f"g{number % 3}" for number in range(20)]
+    items = pl.DataFrame({"item_id": range(20), "kind": groups, "brand": groups[::-1]})
+    len(sl.allocate(table, budget=50).curve)
+    sl.allocate(table, budget=50, item_limits=3)
+    sl.allocate(table, budget=50, contact_cost=0.05)
+    choose_at_prices(rng.random(8), price=0.2)
+    limits: dict[str, Any] = {"max_per_group": {"kind": 1, "brand": 2}, "items": items, "contact_cost": 0.05}
+    sl.allocate(table, budget=50, item_limits=3, max_users=20, cost=0.01, **limits)
+    sl.allocate(table, max_items=3, **limits)
 
 
 def use_large_trees() -> None:
