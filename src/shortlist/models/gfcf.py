@@ -151,7 +151,7 @@ class GFCF(WeightParams, Recommender):
     uses_new_items: ClassVar[bool] = False
     is_tried_by_fit: ClassVar[bool] = True
     search_space: ClassVar[Space] = {"n_factors": (32, 64, 128, 256, 512), "low_pass": Range(0.1, 10.0)}
-    warmup_params: ClassVar[dict[str, Any]] = {"n_factors": 32, "memory_gb": 0.0}
+    warmup_params: ClassVar[dict[str, Any]] = {"n_factors": 30, "memory_gb": 0.0}
 
     n_factors: int = 256
     low_pass: float = 0.3
