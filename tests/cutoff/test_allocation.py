@@ -344,7 +344,7 @@ def test_a_model_is_allocated_with_the_probabilities_of_its_cutoff():
         ({"max_per_group": {"kind": 0}, "items": ITEMS}, ConfigError, "kind"),
         ({"max_per_group": {"tags": 1}, "items": ITEMS}, ConfigError, "tags"),
         ({"max_per_group": 2, "items": ITEMS}, ConfigError, "max_per_group"),
-        ({"total": 5}, ConfigError, "total"),
+        ({"total": 5}, TypeError, "total"),
     ],
 )
 def test_invalid_arguments(arguments, error, words):

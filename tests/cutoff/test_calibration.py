@@ -96,7 +96,7 @@ def test_trees_are_saved_as_text(tmp_path):
 def test_error_without_lightgbm_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     scores, _, truth, _ = world(8, n_users=10)
-    with pytest.raises(ConfigError, match=r"pip install 'shortlist\[trees\]'"):
+    with pytest.raises(ConfigError, match=r"pip install lightgbm"):
         Calibration(method="trees").fit(scores, truth)
 
 

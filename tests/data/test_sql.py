@@ -154,7 +154,7 @@ def test_error_for_a_missing_driver_says_what_to_install(monkeypatch, tmp_path):
         raise ModuleNotFoundError("adbc_driver_sqlite")
 
     monkeypatch.setattr("shortlist.data.sql.import_module", absent)
-    assert "pip install 'shortlist[sql]'" in error_of(f"sqlite:///{tmp_path}/a.db", table="events")
+    assert "pip install adbc-driver-manager" in error_of(f"sqlite:///{tmp_path}/a.db", table="events")
 
 
 @pytest.fixture(scope="module")

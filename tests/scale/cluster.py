@@ -26,7 +26,7 @@ def two_nodes():
     os.environ["RAY_raylet_start_wait_time_s"] = "300"  # noqa: SIM112  # a busy machine, also below
     os.environ["RAY_agent_register_timeout_ms"] = "300000"  # noqa: SIM112
     os.environ["RAY_worker_register_timeout_seconds"] = "300"  # noqa: SIM112
-    ray = pytest.importorskip("ray", reason="ray is not installed; pip install 'shortlist[scale]'")
+    ray = pytest.importorskip("ray", reason="ray is not installed; pip install ray")
     from ray.cluster_utils import Cluster
 
     options = {"object_store_memory": STORE}

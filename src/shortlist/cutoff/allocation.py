@@ -323,6 +323,7 @@ def choose_at_prices(
     Examples
     --------
     >>> import numpy as np
+    >>> from shortlist.cutoff.allocation import choose_at_prices
     >>> choose_at_prices(np.array([0.2, 0.5, 0.1]), price=0.15).tolist()
     [1, 0]
     """

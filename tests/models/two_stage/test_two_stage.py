@@ -197,7 +197,7 @@ def test_lightgbm_is_needed_only_for_fitting(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     back = load_model(tmp_path / "model")
     assert back.recommend(N=3).to_frame().equals(fitted().recommend(N=3).to_frame())
-    with pytest.raises(ConfigError, match=r"pip install 'shortlist\[trees\]'"):
+    with pytest.raises(ConfigError, match=r"pip install lightgbm"):
         TwoStage(**SMALL).fit(habits())
 
 
