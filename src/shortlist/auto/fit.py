@@ -204,7 +204,7 @@ def _n_trials(budget: str | int) -> int:
 def _candidates(given: Models | None) -> list[str | Recommender]:
     """Names and unfitted models, checked before any data is read."""
     if given is None:
-        return [*MODELS, *(kind.__name__ for kind in foreign_models() if "is_tried_by_fit" in vars(kind))]
+        return [*MODELS, *(kind.__name__ for kind in foreign_models() if vars(kind).get("is_tried_by_fit"))]
     candidates = [given] if isinstance(given, str | Recommender | type) else list(given)
     for model in candidates:
         if isinstance(model, str):
