@@ -27,7 +27,7 @@ from cyclopts.config import Env
 
 from shortlist.cli.datasets import datasets
 from shortlist.cli.screen import print_error, print_note
-from shortlist.cli.source import COLUMNS, PARAMETERS, PREFIX
+from shortlist.cli.source import COLUMNS, PARAMETERS, PREFIX, report_typos
 from shortlist.errors import ConfigError, DataWarning, ShortlistError
 from shortlist.text import bounded, printable, redact, redact_uri
 
@@ -111,6 +111,8 @@ def apply_environment(app: App, commands: tuple[str, ...], arguments: ArgumentCo
         if argument.name == "--model" or _is_setting(argument.parameter.group)
     )
     Env(PREFIX, command=False)(app, commands, settable)
+    if any(argument.name == "--set" for argument in arguments):
+        report_typos()
 
 
 def _is_setting(groups: object) -> bool:

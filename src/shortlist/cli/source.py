@@ -130,25 +130,35 @@ def parse_value(text: str) -> Any:
 
 
 def read_environment() -> dict[str, Any]:
-    """Hyperparameters from variables such as SHORTLIST_N_FACTORS; likely typos are named."""
+    """Hyperparameters from variables such as SHORTLIST_N_FACTORS."""
+    names = parameter_names()
+    return {name: parse_value(text) for name, text in list_variables().items() if name in names}
+
+
+def report_typos() -> None:
+    """Name variables that are probably meant to be a hyperparameter."""
+    names = parameter_names()
+    for name in list_variables():
+        near = difflib.get_close_matches(name, names, 1, SIMILAR)
+        if name not in names and near:
+            wrong, right = PREFIX + name.upper(), PREFIX + near[0].upper()
+            print_note(f"{wrong} is not a parameter and is ignored; did you mean {right}?")
+
+
+def list_variables() -> dict[str, str]:
+    """Values of the variables that begin with the prefix, by the rest of their name, in lower case."""
+    names = sorted(name for name in os.environ if name.startswith(PREFIX))
+    return {name.removeprefix(PREFIX).lower(): os.environ[name] for name in names}
+
+
+def parameter_names() -> set[str]:
+    """The hyperparameters of all models; models are imported only if a variable could name one."""
     from dataclasses import fields
 
     from shortlist.models.base import find_model_class
 
-    variables = sorted(name for name in os.environ if name.startswith(PREFIX))
-    if not variables:
-        return {}
-    names = {field.name for model in sl.MODEL_MODULES for field in fields(find_model_class(model))}
-    values = {}
-    for variable in variables:
-        name = variable.removeprefix(PREFIX).lower()
-        near = difflib.get_close_matches(name, names, 1, SIMILAR)
-        if name in names:
-            values[name] = parse_value(os.environ[variable])
-        elif near:
-            right = PREFIX + near[0].upper()
-            print_note(f"{variable} is not a parameter and is ignored; did you mean {right}?")
-    return values
+    models = sl.MODEL_MODULES if list_variables() else ()
+    return {field.name for model in models for field in fields(find_model_class(model))}
 
 
 def choose_model(name: str | None, params: Params, data: "Interactions") -> tuple[str, dict[str, Any]]:
