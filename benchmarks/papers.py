@@ -30,7 +30,7 @@ import shortlist as sl
 from shortlist.content.features import FeatureSpace
 from shortlist.cutoff import ExpectedF1, FixedN, Threshold, top_candidates
 from shortlist.data.ids import IdMap
-from shortlist.evaluation.comparison import paired_test
+from shortlist.evaluation.significance import paired_test
 
 N_CANDIDATES = 100
 N_DAYS = 50

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from shortlist.core.tables import cell_text
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import compare, evaluate, holm, paired_test
-from shortlist.evaluation.report import cell_text
 from tests.evaluation import cases
 from tests.evaluation.cases import LISTS, TRUTH, interactions
 

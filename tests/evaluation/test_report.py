@@ -7,11 +7,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shortlist.core.tables import html
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.evaluation import METRICS, evaluate
-from shortlist.evaluation.report import html
 from tests.evaluation import cases
 from tests.evaluation.cases import LISTS, TRUTH, interactions
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import holm, paired_test
-from shortlist.evaluation.comparison import bootstrap_means
+from shortlist.evaluation.significance import bootstrap_means
 
 
 def pair(seed, shift=0.0, n=300):

@@ -3,7 +3,7 @@
 import pytest
 from jinja2 import UndefinedError
 
-from shortlist.evaluation.comparison import PairedTest
+from shortlist.evaluation.significance import PairedTest
 from shortlist.reports.page import format_count, format_decimal, format_percent, format_test, render
 
 TEST = PairedTest(difference=0.01, low=-0.02, high=0.04, level=0.95, p_bootstrap=0.5, p_t=0.5, p_wilcoxon=0.5)

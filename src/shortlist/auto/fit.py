@@ -28,7 +28,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError, DataError, InfeasibleError
 from shortlist.evaluation import evaluate
-from shortlist.evaluation.comparison import paired_test
+from shortlist.evaluation.significance import paired_test
 from shortlist.kernels.replay import DAY
 from shortlist.models.base import ContentRecommender, Recommender
 from shortlist.models.selection import METRIC_NAMES, SelectionReport

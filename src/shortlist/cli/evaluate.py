@@ -12,7 +12,6 @@ from shortlist.cli.screen import Json, print_note, show, show_json, show_json_te
 from shortlist.cli.source import BY_NAME, Ray, Reading, build_engine, read_lists, read_source
 from shortlist.data.columns import find_column
 from shortlist.errors import DataError
-from shortlist.evaluation.report import Report
 
 Lists = Annotated[
     Path,
@@ -22,6 +21,15 @@ Lists = Annotated[
     ),
 ]
 Truth = Annotated[str, Parameter(help="What users did next: a file, a folder or a database URI.")]
+Gain = Annotated[float | None, Parameter(help="What a shown item earns if the user takes it; with --cost.")]
+Cost = Annotated[float | None, Parameter(help="What a shown item costs if the user does not take it.")]
+Users = Annotated[
+    Literal["buyers", "everyone"],
+    Parameter(
+        help="Who counts. buyers: users in the truth; everyone: also users with a history or a list who took "
+        "nothing."
+    ),
+]
 
 
 def evaluate_command(
@@ -37,6 +45,9 @@ def evaluate_command(
         Literal["weight"] | None,
         Parameter(help="weight: also NDCG and recall in which a hit gains its weight in the truth."),
     ] = None,
+    users: Users = "buyers",
+    gain: Gain = None,
+    cost: Cost = None,
     ray: Ray = None,
     reading: Reading = BY_NAME,
     json: Json = False,
@@ -49,6 +60,7 @@ def evaluate_command(
 
     For example:
       shortlist evaluate lists.parquet held.parquet
+      shortlist evaluate lists.parquet held.parquet --gain 1.5 --cost 0.02
       shortlist evaluate lists.parquet rated.parquet --gains weight
       shortlist evaluate lists/ held.parquet --ray auto
     """
@@ -56,13 +68,17 @@ def evaluate_command(
     ranked = lists if lists.is_dir() else read_lists(lists)
     actual = read_source(truth, reading, training=False)
     known = None if history is None else read_source(history, reading, training=False)
-    report: Report
-    if gains == "weight":
-        report = sl.evaluate(
-            ranked, actual, history=known, max_items=max_items, gains=gains, engine=build_engine(ray)
-        )
-    else:
-        report = sl.evaluate(ranked, actual, history=known, max_items=max_items, engine=build_engine(ray))
+    report = sl.evaluate(
+        ranked,
+        actual,
+        history=known,
+        users="everyone" if users == "everyone" else None,
+        max_items=max_items,
+        gains=gains,
+        gain=gain,
+        cost=cost,
+        engine=build_engine(ray),
+    )
     if json:
         return show_json(report.to_dict())
     return show_text(str(report))
@@ -121,6 +137,9 @@ def compare_command(
         str | None, Parameter(help="Name of the lists that the others are compared with; default: the first.")
     ] = None,
     max_items: Annotated[int, Parameter(help="Maximum length of a list, for metrics that need one.")] = 20,
+    users: Users = "buyers",
+    gain: Gain = None,
+    cost: Cost = None,
     out: Annotated[
         Path | None,
         Parameter(help="Write the table as .md, .tex, .csv, .json or .txt, instead of printing it."),
@@ -137,13 +156,22 @@ def compare_command(
     For example:
       shortlist recommend shop.shortlist --N 10 --out ten.parquet
       shortlist compare ten.parquet dynamic=lists.parquet --truth held.parquet
+      shortlist compare ten.parquet lists.parquet --truth held.parquet --gain 1.5 --cost 0.02
     """
     files = dict(map(parse_name, lists))
     if len(files) < len(lists) or not files:
         raise DataError(f"lists must have different names, got {list(lists)}; write NAME=FILE for each.")
     actual = read_source(truth, reading, training=False)
     results = {name: read_lists(path) for name, path in files.items()}
-    comparison = sl.compare(results, actual, baseline=baseline, max_items=max_items)
+    comparison = sl.compare(
+        results,
+        actual,
+        baseline=baseline,
+        max_items=max_items,
+        users="everyone" if users == "everyone" else None,
+        gain=gain,
+        cost=cost,
+    )
     if out is not None:
         print_note(f"table written to {comparison.write(out)}")
     if json:

@@ -3,10 +3,13 @@
 Lists are ragged: list k holds the positions indptr[k] … indptr[k + 1] - 1, best item first.
 """
 
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from shortlist.core.params import is_finite, short_repr
+from shortlist.errors import ConfigError
 from shortlist.kernels.lists import add_at_lengths, fill_prefix_sums
 from shortlist.kernels.rows import read_only, starts
 from shortlist.types import Bools, Doubles, Ints, Longs
@@ -15,6 +18,41 @@ MAX_ITEMS = 20  # length of the longest list that would ever be shown, unless th
 AT_N = ("f1", "precision", "recall", "ndcg", "ndcg_paper", "length")  # by fixed length, in this order
 BLOCK = 1 << 16  # lists whose prefixes are in memory at once
 TIE = 1e-12  # means that differ by less are equal up to the order of summation
+
+
+MAX_MONEY = 1e300
+PER_USERS = 1000  # money is reported per so many users
+
+
+@dataclass(frozen=True)
+class Money:
+    """What a shown item earns or costs: `gain` if the user takes it, minus `cost` if not."""
+
+    gain: float
+    cost: float
+
+    @classmethod
+    def of(cls, gain: Any, cost: Any) -> Self | None:
+        """None without both; ConfigError for one of them alone, and for amounts that decide nothing."""
+        if gain is None and cost is None:
+            return None
+        if gain is None or cost is None:
+            missing = "gain" if gain is None else "cost"
+            raise ConfigError(
+                f"gain and cost belong together, got no {missing}; pass gain=1.5, cost=0.02: what a shown "
+                "item earns if the user takes it, and costs if not.",
+                parameter=missing,
+            )
+        for name, value, rule in (("gain", gain, "above 0"), ("cost", cost, "of at least 0")):
+            if not is_finite(value) or not 0 <= value <= MAX_MONEY or (name == "gain" and value == 0):
+                raise ConfigError(
+                    f"{name} must be a number {rule}, got {short_repr(value)}; use one unit for both.",
+                    parameter=name,
+                )
+        return cls(float(gain), float(cost))
+
+    def __str__(self) -> str:
+        return f"{self.gain:g} for an item that is taken, -{self.cost:g} for any other shown item"
 
 
 class ListSums(NamedTuple):
@@ -28,6 +66,7 @@ class ListSums(NamedTuple):
     dcg: Doubles
     dcg_capped: Doubles  # DCG of the first max_items
     precision_sum: Doubles  # precision at every hit among the first max_items
+    money: Money | None = None
 
     @property
     def size(self) -> Ints:
@@ -50,6 +89,9 @@ class Metric:
     can_optimize: ClassVar[bool] = False  # whether `sl.fit` may maximize it
     can_choose_length: ClassVar[bool] = False  # whether FixedN and Threshold may maximize it
     needs_all_relevant: ClassVar[bool] = False  # whether it depends on relevant items that were not shown
+    needs_money: ClassVar[bool] = False  # whether it needs a gain and a cost
+    scale: ClassVar[float] = 1.0  # a mean is printed times this
+    digits: ClassVar[int] = 4  # of a printed mean
 
     registry: ClassVar[dict[str, type["Metric"]]] = {}
 
@@ -60,6 +102,11 @@ class Metric:
     def values(sums: ListSums) -> Doubles:
         """One value per list; 0 for an empty list."""
         raise NotImplementedError
+
+    @classmethod
+    def text(cls, mean: float, sign: str = "") -> str:
+        """A mean over users as it is printed; `sign`: "+" also for positive numbers."""
+        return f"{mean * cls.scale:{sign},.{cls.digits}f}"
 
 
 class F1(Metric):
@@ -159,7 +206,31 @@ class ListLength(Metric):
         return sums.lengths.astype(np.float64)
 
 
-METRICS = tuple(Metric.registry)
+class ListValue(Metric):
+    """What the list earns: `gain` for each hit, minus `cost` for each other shown item."""
+
+    name, title, is_share = "value", "earned per 1,000 users", False
+    can_optimize = can_choose_length = needs_money = True
+    scale, digits = float(PER_USERS), 1
+
+    @staticmethod
+    def values(sums: ListSums) -> Doubles:
+        assert sums.money is not None
+        return sums.money.gain * sums.hits - sums.money.cost * (sums.lengths - sums.hits)
+
+
+METRICS = tuple(name for name, metric in Metric.registry.items() if not metric.needs_money)
+
+
+def check_money(metric: str, gain: Any, cost: Any) -> Money | None:
+    """The money of a metric that needs it, else None; ConfigError for a metric and money that contradict."""
+    money = Money.of(gain, cost)
+    if Metric.registry[metric].needs_money and money is None:
+        raise ConfigError(
+            f"metric={metric!r} needs what an item earns and costs, got none; pass gain=1.5, cost=0.02.",
+            parameter="gain",
+        )
+    return money
 
 
 def metrics_to_optimize() -> tuple[str, ...]:
@@ -182,7 +253,13 @@ def ideal_dcg(n: int) -> Doubles:
     return np.concatenate([[0.0], np.cumsum(discounts(n))])
 
 
-def prefix_sums(indptr: Longs, relevant: Bools, n_relevant: Ints, max_items: int = MAX_ITEMS) -> ListSums:
+def prefix_sums(
+    indptr: Longs,
+    relevant: Bools,
+    n_relevant: Ints,
+    max_items: int = MAX_ITEMS,
+    money: Money | None = None,
+) -> ListSums:
     """The sums of the list that ends at each position; n_relevant: (n_lists,) size of the truth."""
     lengths, n = np.diff(indptr), relevant.size
     counts = np.empty(n, np.int32), np.empty(n, np.int32)
@@ -190,7 +267,9 @@ def prefix_sums(indptr: Longs, relevant: Bools, n_relevant: Ints, max_items: int
     discount = discounts(int(lengths.max(initial=0)))
     fill_prefix_sums(read_only(indptr), relevant, discount, max_items, *counts, *totals)
     ranks = np.arange(1, n + 1) - np.repeat(indptr[:-1], lengths)
-    return ListSums(max_items, np.repeat(n_relevant, lengths), ranks.astype(np.int32), *counts, *totals)
+    return ListSums(
+        max_items, np.repeat(n_relevant, lengths), ranks.astype(np.int32), *counts, *totals, money
+    )
 
 
 def sums_at_n(
@@ -202,6 +281,7 @@ def sums_at_n(
     max_items: int = MAX_ITEMS,
     numbers: Longs | None = None,
     metrics: tuple[str, ...] = AT_N,
+    money: Money | None = None,
 ) -> Doubles:
     """(n_max, n_metrics) sums over lists of these metrics when every list is cut after N = 1 … n_max items.
 
@@ -214,7 +294,7 @@ def sums_at_n(
         lengths = np.minimum(indptr[block + 1] - indptr[block], n_max)
         at = starts(lengths)
         rows = np.repeat(indptr[block] - at[:-1], lengths) + np.arange(at[-1])
-        prefixes = prefix_sums(at, relevant[rows], n_relevant[block], max_items)
+        prefixes = prefix_sums(at, relevant[rows], n_relevant[block], max_items, money)
         values = [Metric.registry[name].values(prefixes) for name in metrics]
         add_at_lengths(at, np.column_stack(values), sums)
     return sums

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from shortlist.core.checks import check_ids
-from shortlist.core.metrics import ListSums, Metric, prefix_sums
+from shortlist.core.metrics import ListSums, Metric, Money, prefix_sums
 from shortlist.core.params import Estimator, check_whole, is_number, short_repr
 from shortlist.core.serialization import load_estimator, save_estimator
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
@@ -249,9 +249,10 @@ class Labels:
         weights = None if self.weights is None else self.weights[rows]
         return Labels(lists, self.relevant[rows], self.n_relevant[numbers], self.labeled[numbers], weights)
 
-    def utilities(self, metric: str) -> Doubles:
+    def utilities(self, metric: str, money: Money | None = None) -> Doubles:
         """(n_candidates,) metric of the list that ends with this candidate; NaN for unlabeled users."""
-        return np.where(self.rows, Metric.registry[metric].values(self.prefixes), np.nan)
+        sums = self.prefixes._replace(money=money)
+        return np.where(self.rows, Metric.registry[metric].values(sums), np.nan)
 
 
 def label_lists(lists: RankedLists, truth: Interactions, users: Iterable[Any] | None = None) -> Labels:
@@ -727,7 +728,11 @@ def check_cutoff(cutoff: Any, rule: str, call: str = "()") -> None:
 
 
 def fit_cutoffs(
-    cutoffs: Iterable[Cutoff], lists: RankedLists, truth: Interactions, history: Interactions | None
+    cutoffs: Iterable[Cutoff],
+    lists: RankedLists,
+    truth: Interactions,
+    history: Interactions | None,
+    users: Iterable[Any] | None = None,
 ) -> list[Cutoff]:
     """Fitted copies, as if each was fitted alone; they share labels and calibrations."""
     labels: dict[int, Labels] = {}  # by number of candidates
@@ -735,7 +740,7 @@ def fit_cutoffs(
     for cutoff in cutoffs:
         fresh, n = cutoff.clone(), cutoff.candidates_needed()
         if n not in labels:
-            labels[n] = label_to_fit(lists, truth, history, n)
+            labels[n] = label_to_fit(lists, truth, history, n, users)
         fresh._fit_labels(labels[n], history)
         fitted.append(fresh)
     return fitted

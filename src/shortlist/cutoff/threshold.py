@@ -6,12 +6,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist.core.checks import check_float_value, check_names, check_whole_value
-from shortlist.core.metrics import first_maximum, metrics_of_length, metrics_to_optimize, sums_at_n
+from shortlist.core.metrics import (
+    Metric,
+    Money,
+    check_money,
+    first_maximum,
+    metrics_of_length,
+    metrics_to_optimize,
+    sums_at_n,
+)
 from shortlist.core.params import MAX_WHOLE, check_choice, check_whole
 from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, Labels, check_interval, needs_all_outcomes
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
+from shortlist.errors import ConfigError
 from shortlist.kernels.retrieval import lower_to_running_minimum
 from shortlist.types import Doubles, Floats, Ints
 
@@ -28,13 +37,13 @@ def user_utilities(labels: Labels, lengths: Ints, target: str) -> Doubles:
     return utility[labels.labeled]
 
 
-def best_length(labels: Labels, target: str) -> int:
-    """The N with the highest mean over all labeled users; the smaller on ties."""
+def best_length(labels: Labels, target: str, money: Money | None = None) -> int:
+    """The N with the highest mean over all labeled users; the smaller on ties; 0 if all lose money."""
     longest = int(np.diff(labels.lists.indptr).max(initial=1))
     truth = labels.relevant, labels.n_relevant
     numbers = np.flatnonzero(labels.labeled)
-    sums = sums_at_n(labels.lists.indptr, *truth, longest, numbers=numbers, metrics=(target,))
-    return first_maximum(sums[:, 0]) + 1
+    sums = sums_at_n(labels.lists.indptr, *truth, longest, numbers=numbers, metrics=(target,), money=money)
+    return first_maximum(sums[:, 0]) + 1 if sums.max() >= 0 else 0
 
 
 def running_minimum(values: Doubles | Floats, lists: RankedLists) -> Doubles:
@@ -51,9 +60,9 @@ def count_above(values: Doubles, lists: RankedLists, threshold: float | Doubles)
     return np.diff(passed[lists.indptr]).astype(np.int32)
 
 
-def best_threshold(values: Doubles, labels: Labels, target: str) -> float:
+def best_threshold(values: Doubles, labels: Labels, target: str, money: Money | None = None) -> float:
     """The threshold with the highest mean utility; the strictest on ties. Values never rise in a list."""
-    utility = labels.utilities(target)
+    utility = labels.utilities(target, money)
     before = np.concatenate([[0.0], utility[:-1]])
     change = utility - np.where(labels.lists.positions > 0, before, 0.0)
     order = np.argsort(-values[labels.rows], kind="stable")
@@ -95,6 +104,13 @@ def choose_by_standard_error(utilities: Sequence[Doubles]) -> int:
     return first_maximum(np.array(clear))
 
 
+def _check_target(target: str, gain: float | None, cost: float | None) -> None:
+    """Raise ConfigError for an unknown target, and for money that a target lacks or does not use."""
+    check_choice("target", target, metrics_of_length())
+    if check_money(target, gain, cost) is not None and not Metric.registry[target].needs_money:
+        raise ConfigError(f"gain and cost belong to target='value', got target={target!r}; pass one of them.")
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class FixedN(Cutoff):
     """Show every user the top N: the baseline for other cutoffs.
@@ -106,8 +122,10 @@ class FixedN(Cutoff):
     N
         Length of every list. None chooses the N with the best mean `target` on validation data.
     target
-        Metric to maximize: "f1", "ndcg" (against the ideal list of 20 items: a longer list is never worse) or
-        "ndcg_paper" (against the ideal list of the same length).
+        Metric to maximize: "f1", "ndcg" (against the ideal list of 20 items: a longer list is never worse),
+        "ndcg_paper" (against the ideal list of the same length) or "value" (money; 0 items if all lose).
+    gain, cost
+        For `target="value"`: what a shown item earns if the user takes it, and costs if not.
 
     Examples
     --------
@@ -119,6 +137,8 @@ class FixedN(Cutoff):
 
     N: int | None = None
     target: str = "f1"
+    gain: float | None = None
+    cost: float | None = None
 
     rule = "All lists have the same length."
     reason = "top_n"
@@ -131,7 +151,7 @@ class FixedN(Cutoff):
         super()._check_params()
         if self.N is not None:
             check_whole(0, N=self.N)
-        check_choice("target", self.target, metrics_of_length())
+        _check_target(self.target, self.gain, self.cost)
 
     @property
     def is_ready(self) -> bool:
@@ -151,7 +171,8 @@ class FixedN(Cutoff):
             raise needs_all_outcomes(f"the best N for {self.target}", "pass N, or use ExpectedValue")
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
-        self.N_ = best_length(labels, self.target) if self.N is None else self.N
+        money = Money.of(self.gain, self.cost)
+        self.N_ = best_length(labels, self.target, money) if self.N is None else self.N
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         N = self.need("N_") if self.N is None else self.N
@@ -172,6 +193,8 @@ class Threshold(CalibratedCutoff):
         What is compared with the threshold: "score" or "probability".
     target
         Metric to maximize on validation data, averaged over all users; see `FixedN`.
+    gain, cost
+        For `target="value"`, as in `FixedN`.
     coverage
         Choose the strictest threshold that gives this share of users a list, instead of maximizing `target`.
     threshold
@@ -188,6 +211,8 @@ class Threshold(CalibratedCutoff):
 
     on: str = "score"
     target: str = "f1"
+    gain: float | None = None
+    cost: float | None = None
     coverage: float | None = None
     threshold: float | None = None
 
@@ -197,7 +222,7 @@ class Threshold(CalibratedCutoff):
     def _check_params(self) -> None:
         super()._check_params()
         check_choice("on", self.on, ON)
-        check_choice("target", self.target, metrics_of_length())
+        _check_target(self.target, self.gain, self.cost)
         if self.coverage is not None:
             check_interval("coverage", self.coverage, low=0, high=1, advice="pass a share of users.")
         if self.threshold is not None:
@@ -237,7 +262,8 @@ class Threshold(CalibratedCutoff):
             best = values[lists.indptr[:-1][np.diff(lists.indptr) > 0]]
             self.threshold_ = coverage_threshold(best, len(lists), self.coverage)
         else:
-            self.threshold_ = best_threshold(values, labels, self.target)
+            money = Money.of(self.gain, self.cost)
+            self.threshold_ = best_threshold(values, labels, self.target, money)
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         given = self.threshold if self.on == "score" else None

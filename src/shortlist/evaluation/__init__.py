@@ -3,10 +3,11 @@
 from shortlist.core.metrics import METRICS
 from shortlist.evaluation.analysis import RiskCoverage, risk_coverage, slice_metrics
 from shortlist.evaluation.baselines import best_fixed_n, fixed_n_curve, gap_recovered, match_baselines, oracle
-from shortlist.evaluation.comparison import Comparison, PairedTest, holm, paired_test
+from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.evaluate import WeightedReport, compare, evaluate
 from shortlist.evaluation.exposure import ExposureReport
 from shortlist.evaluation.report import Report, TimedReport
+from shortlist.evaluation.significance import PairedTest, holm, paired_test
 
 __all__ = [
     "METRICS",

@@ -8,10 +8,11 @@ import polars as pl
 
 from shortlist.core.charts import Figure, Series, line_chart
 from shortlist.core.metrics import Metric
+from shortlist.core.tables import html
 from shortlist.data.notebook import to_pandas
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import RepeatCounts
-from shortlist.evaluation.report import Report, html
+from shortlist.evaluation.report import Report
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 # the smallest value of each slice; the last slice has no upper limit

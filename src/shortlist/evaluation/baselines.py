@@ -1,11 +1,12 @@
 """Baselines from the same ranking: every fixed N, matched fixed-N lists, and the oracle."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from shortlist.core.metrics import AT_N, first_maximum, metrics_to_optimize, sums_at_n
+from shortlist.core.metrics import AT_N, Metric, Money, first_maximum, metrics_to_optimize, sums_at_n
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -18,7 +19,14 @@ from shortlist.types import Doubles, Longs
 
 
 def fixed_n_curve(
-    rankings: Lists, truth: Interactions, N: Iterable[int] = range(1, 21), *, max_items: int = 20
+    rankings: Lists,
+    truth: Interactions,
+    N: Iterable[int] = range(1, 21),
+    *,
+    max_items: int = 20,
+    users: Iterable[Any] | None = None,
+    gain: float | None = None,
+    cost: float | None = None,
 ) -> pl.DataFrame:
     """Compute mean metrics over all users when every user gets the top N, for every N in one pass.
 
@@ -32,11 +40,16 @@ def fixed_n_curve(
         List lengths to evaluate.
     max_items
         Length of the longest list that would ever be shown; normalizes `ndcg`.
+    users
+        Ids of users who count even if they have no truth, as in `evaluate`.
+    gain, cost
+        What a shown item earns if the user takes it, and costs if not; adds the column `value`.
 
     Returns
     -------
     polars.DataFrame
-        One row per N with the means of f1, precision, recall, ndcg, ndcg_paper and length over all users.
+        One row per N with the means of f1, precision, recall, ndcg, ndcg_paper and length over all users, and
+        of value if gain and cost are given.
 
     Raises
     ------
@@ -58,7 +71,12 @@ def fixed_n_curve(
         )
     if max_items < 1:
         raise ConfigError(f"max_items must be at least 1, got {max_items}; pass the longest list allowed.")
-    ground, names = GroundTruth(truth), tuple(dict.fromkeys([*AT_N, *metrics_to_optimize()]))
+    money, ground = Money.of(gain, cost), GroundTruth(truth, users=users)
+    names = tuple(
+        name
+        for name in dict.fromkeys([*AT_N, *metrics_to_optimize()])
+        if money is not None or not Metric.registry[name].needs_money
+    )
     chunk = ground.chunk(as_lists(rankings))
     sums = sums_at_n(
         chunk.indptr,
@@ -68,13 +86,14 @@ def fixed_n_curve(
         max_items=max_items,
         numbers=chunk.order[chunk.row[chunk.order] >= 0],
         metrics=names,
+        money=money,
     )
     means = sums[wanted - 1] / ground.n_rows
     return pl.DataFrame({"N": wanted, **dict(zip(names, means.T, strict=True))})
 
 
 def best_fixed_n(curve: pl.DataFrame, metric: str = "f1") -> int:
-    """Return the N with the highest mean metric; the smallest on ties.
+    """Return the N with the highest mean metric; the smallest on ties; 0 if every N loses money.
 
     Parameters
     ----------
@@ -104,10 +123,13 @@ def best_fixed_n(curve: pl.DataFrame, metric: str = "f1") -> int:
     if metric not in names:
         raise ConfigError(f"metric must be one of {', '.join(names)}, got {metric!r}; choose one.")
     ordered = curve.sort("N")
-    return int(ordered["N"][first_maximum(ordered[metric].to_numpy())])
+    means = ordered[metric].to_numpy()
+    return int(ordered["N"][first_maximum(means)]) if means.max() >= 0 else 0
 
 
-def oracle(rankings: Lists, truth: Interactions, *, max_items: int = 20) -> Report:
+def oracle(
+    rankings: Lists, truth: Interactions, *, max_items: int = 20, users: Iterable[Any] | None = None
+) -> Report:
     """Evaluate the best lists that any cutoff could choose: each user's prefix with the highest F1.
 
     Parameters
@@ -116,7 +138,7 @@ def oracle(rankings: Lists, truth: Interactions, *, max_items: int = 20) -> Repo
         Ranked items per user.
     truth
         What the users interacted with; the oracle uses it to choose each length.
-    max_items
+    max_items, users
         As in `evaluate`.
 
     Returns
@@ -131,11 +153,11 @@ def oracle(rankings: Lists, truth: Interactions, *, max_items: int = 20) -> Repo
     >>> oracle({"ann": ["tea", "milk", "rice"], "bob": ["salt"]}, truth).lengths.tolist()
     [2, 0]
     """
-    lists, ground = as_lists(rankings), GroundTruth(truth)
+    lists, ground = as_lists(rankings), GroundTruth(truth, users=users)
     best = np.zeros(len(lists), np.int64)
     chunk = ground.chunk(lists)
     find_best_prefixes(chunk.indptr, ground.relevant(chunk), ground.n_relevant(chunk), best)
-    return evaluate(lists.head(best), truth, max_items=max_items)
+    return evaluate(lists.head(best), truth, max_items=max_items, users=users)
 
 
 def gap_recovered(dynamic: Report, fixed: Report, ceiling: Report, metric: str = "f1") -> float:
@@ -175,7 +197,9 @@ def gap_recovered(dynamic: Report, fixed: Report, ceiling: Report, metric: str =
     return (dynamic.mean(metric) - fixed.mean(metric)) / gap if gap > 0 else float("nan")
 
 
-def match_baselines(lists: Lists, rankings: Lists, truth: Interactions, N: int) -> dict[str, RankedLists]:
+def match_baselines(
+    lists: Lists, rankings: Lists, truth: Interactions, N: int, *, users: Iterable[Any] | None = None
+) -> dict[str, RankedLists]:
     """Build fixed-N baselines that cover the same users or show as many items as the given lists.
 
     Confidence is the probability of a list's first item, or its score if there are no probabilities.
@@ -187,9 +211,11 @@ def match_baselines(lists: Lists, rankings: Lists, truth: Interactions, N: int) 
     rankings
         The ranking that the baselines are cut from.
     truth
-        Only users with truth are matched.
+        Only users with truth are matched, and those in `users`.
     N
         The fixed length, chosen on validation data.
+    users
+        Ids of users who count even if they have no truth, as in `evaluate`.
 
     Returns
     -------
@@ -216,7 +242,7 @@ def match_baselines(lists: Lists, rankings: Lists, truth: Interactions, N: int) 
     if N < 1:
         raise ConfigError(f"N must be at least 1, got {N}; pass the length chosen on validation.")
     given, ranked = as_lists(lists), as_lists(rankings)
-    ids = IdMap(GroundTruth(truth).user_ids)
+    ids = IdMap(GroundTruth(truth, users=users).user_ids)
     lengths, available = _lengths(given, ids), _lengths(ranked, ids)
     order = _by_confidence(ranked, ids)
     top = np.minimum(N, available)

@@ -1,7 +1,7 @@
 """Comparison: several models in one table, with intervals and p-values."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,193 +13,21 @@ import polars as pl
 
 from shortlist.core.charts import Figure, Span, span_chart
 from shortlist.core.files import atomic_write
+from shortlist.core.metrics import ListValue, Metric
+from shortlist.core.tables import html, latex, markdown, plain, rich_table, without_nan
 from shortlist.data.notebook import to_pandas
-from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation.report import (
-    Report,
-    View,
-    cell_text,
-    html,
-    latex,
-    markdown,
-    plain,
-    rich_table,
-    without_nan,
-)
-from shortlist.kernels.lists import resample_means
-from shortlist.kernels.rng import stream
+from shortlist.errors import DataError
+from shortlist.evaluation.report import Report, View
+from shortlist.evaluation.significance import PairedTest, holm
 from shortlist.text import escape_html as escape
-from shortlist.types import Doubles, Ints
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 
-@dataclass(frozen=True)
-class PairedTest:
-    """A mean difference with its interval, and p-values of three tests against "no difference".
-
-    The result of `paired_test`.
-
-    Parameters
-    ----------
-    difference
-        Mean over users.
-    low, high
-        Bootstrap interval of the mean.
-    level
-        Confidence level of the interval.
-    p_bootstrap, p_t, p_wilcoxon
-        Two-sided p-values of the paired bootstrap, the paired t-test and Wilcoxon's signed-rank test.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from shortlist.evaluation import paired_test
-    >>> test = paired_test(np.array([0.5, 0.7, 0.6]), np.array([0.4, 0.6, 0.5]))
-    >>> round(test.difference, 4), round(test.low, 4), round(test.high, 4)
-    (0.1, 0.1, 0.1)
-    """
-
-    difference: float
-    low: float
-    high: float
-    level: float
-    p_bootstrap: float
-    p_t: float
-    p_wilcoxon: float
-
-
-def paired_test(
-    values: Doubles,
-    baseline: Doubles,
-    *,
-    groups: Ints | None = None,
-    resamples: int = 10_000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> PairedTest:
-    """Test the mean of `values - baseline` over users: paired bootstrap, paired t-test, Wilcoxon signed-rank.
-
-    Parameters
-    ----------
-    values, baseline
-        Shape (n_users,): one value per user, users in the same order, as `Report.values` returns them.
-    groups
-        Shape (n_values,): a number from 0 for each value, such as the user of each list if users have several
-        lists. Values of one group are not independent: the bootstrap samples whole groups, and the other
-        tests use the sum of each group. None: every value is independent.
-    resamples
-        Number of bootstrap samples.
-    level
-        Confidence level of the interval.
-    seed
-        The same seed gives the same bootstrap samples.
-
-    Returns
-    -------
-    PairedTest
-        The mean difference, its interval and three p-values.
-
-    Raises
-    ------
-    DataError
-        If the shapes differ or there are no users.
-    ConfigError
-        If `resamples` is below 1 or `level` is not between 0 and 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from shortlist.evaluation import paired_test
-    >>> rng = np.random.default_rng(0)
-    >>> baseline = rng.random(500)
-    >>> paired_test(baseline + rng.normal(0.05, 0.1, 500), baseline, resamples=1000).p_bootstrap < 0.01
-    True
-    """
-    if values.shape != baseline.shape or values.ndim != 1 or not values.size:
-        raise DataError(
-            f"a paired test needs one value per user on both sides, got shapes {values.shape} and "
-            f"{baseline.shape}; evaluate both on the same truth."
-        )
-    if resamples < 1 or not 0 < level < 1:
-        raise ConfigError(
-            f"resamples must be at least 1 and level between 0 and 1, got {resamples} and {level}; "
-            "the usual values are 10000 and 0.95."
-        )
-    change = np.ascontiguousarray(values, np.float64) - np.ascontiguousarray(baseline, np.float64)
-    mean = float(change.mean())
-    if groups is None:
-        means = bootstrap_means(change, resamples, seed)
-    else:
-        if groups.shape != values.shape:
-            raise DataError(f"groups must hold one number per value, got {groups.size} for {values.size}.")
-        counts = np.bincount(groups)
-        sizes: Doubles = counts[counts > 0].astype(np.float64)
-        sums: Doubles = np.bincount(groups, change)[counts > 0].astype(np.float64)
-        means = bootstrap_means(sums, resamples, seed) / bootstrap_means(sizes, resamples, seed)
-        change = sums / sizes.mean()
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    # under the null hypothesis the means vary around 0 as the bootstrap means vary around the observed mean
-    as_far = int((np.abs(means - mean) >= abs(mean) * (1 - 1e-12)).sum())
-    p_t, p_wilcoxon = _classical(change)
-    return PairedTest(mean, float(low), float(high), level, (1 + as_far) / (1 + resamples), p_t, p_wilcoxon)
-
-
-def bootstrap_means(values: Doubles, resamples: int, seed: int) -> Doubles:
-    """(resamples,) means of users sampled with replacement; the same seed samples the same users."""
-    means = np.empty(resamples)
-    resample_means(values, stream(seed, values.size), means)
-    return means
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for multiple tests by Holm's step-down method.
-
-    Parameters
-    ----------
-    p_values
-        p-values of all tests of one family.
-
-    Returns
-    -------
-    list of float
-        Corrected p-values in the same order. Rejecting those at most α keeps the probability of any false
-        rejection at most α.
-
-    References
-    ----------
-    Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 1979.
-
-    Examples
-    --------
-    >>> from shortlist.evaluation import holm
-    >>> holm([0.25, 0.125])
-    [0.25, 0.25]
-    """
-    p = np.asarray(p_values, np.float64)
-    order = np.argsort(p, kind="stable")
-    scaled = np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1))
-    adjusted = np.empty(p.size)
-    adjusted[order] = np.minimum(scaled, 1)
-    return [float(value) for value in adjusted]
-
-
-def _classical(change: Doubles) -> tuple[float, float]:
-    """p-values of the t-test and of Wilcoxon's test; 1 if nothing changed or there is only one user."""
-    from scipy import stats
-
-    if not change.any() or change.size < 2:
-        return 1.0, 1.0
-    nonzero = change[change != 0]
-    wilcoxon = float(stats.wilcoxon(nonzero, method="approx" if nonzero.size > 50 else "auto").pvalue)
-    if np.ptp(change) == 0:  # the same change for every user: the variance is 0
-        return 0.0, wilcoxon
-    return float(stats.ttest_1samp(change, 0).pvalue), wilcoxon
-
-
 TESTS = ("p_bootstrap", "p_t", "p_wilcoxon")
 COLUMNS: tuple[tuple[str, str, View], ...] = (
+    (ListValue.title, "value", "all"),
     ("F1", "f1", "all"),
     ("NDCG", "ndcg", "all"),
     ("precision", "precision", "all"),
@@ -260,7 +88,9 @@ class Comparison:
         for name, runs in self.reports.items():
             row: dict[str, Any] = {"model": name, "runs": len(runs)}
             for title, metric, view in COLUMNS:
-                row[title] = float(np.mean([run.mean(metric, view) for run in runs]))
+                if metric in runs[0].metrics:
+                    mean = float(np.mean([run.mean(metric, view) for run in runs]))
+                    row[title] = mean * metric_of(metric).scale
             row["Cover-Ratio"] = float(np.mean([run.cover_ratio for run in runs]))
             row["F1 sd"] = float(np.std([run.f1 for run in runs], ddof=1)) if len(runs) > 1 else None
             rows.append(row)
@@ -285,11 +115,13 @@ class Comparison:
             if metric in TITLES:
                 signs = self._signs(metric)
                 means = zip(table[TITLES[metric]], self.reports, strict=True)
-                cells = [cell_text(mean) + signs[name] for mean, name in means]
+                digits = metric_of(metric).digits
+                cells = [f"{mean:,.{digits}f}{signs[name]}" for mean, name in means]
                 table = table.with_columns(pl.Series(TITLES[metric], cells))
         found = self._tests_of(self.metrics[0])
         label = f"difference in {TITLES.get(self.metrics[0], self.metrics[0])}"
-        intervals = [_interval(found[name]) if name in found else "" for name in self.reports]
+        first = metric_of(self.metrics[0])
+        intervals = [_interval(found[name], first) if name in found else "" for name in self.reports]
         p = [f"{found[name]['p_bootstrap_holm']:.4f}" if name in found else "" for name in self.reports]
         return table.with_columns(pl.Series(label, intervals, pl.String), pl.Series("p (Holm)", p, pl.String))
 
@@ -363,8 +195,10 @@ class Comparison:
             for name, runs in self.reports.items():
                 middle, low, high = (found.get(name, {}).get(k, 0.0) for k in ("difference", "low", "high"))
                 short = name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
-                label = f"{short} {np.mean([run.mean(metric) for run in runs]):.4f}"
-                spans.append(Span(TITLES.get(metric, metric), label, middle, low, high, STYLES[signs[name]]))
+                kind = metric_of(metric)
+                label = f"{short} {kind.text(float(np.mean([run.mean(metric) for run in runs])))}"
+                ends = (middle * kind.scale, low * kind.scale, high * kind.scale)
+                spans.append(Span(TITLES.get(metric, metric), label, *ends, STYLES[signs[name]]))
         title = f"Models against {self.baseline}, {self.level:.0%} intervals"
         return Figure(title, span_chart(title, f"difference from {self.baseline}", spans))
 
@@ -508,5 +342,11 @@ class Comparison:
         return target
 
 
-def _interval(test: dict[str, Any]) -> str:
-    return f"{test['difference']:+.4f} [{test['low']:+.4f}, {test['high']:+.4f}]"
+def metric_of(name: str) -> type[Metric]:
+    """The metric of this name; the base class for those of weighted gains."""
+    return Metric.registry.get(name, Metric)
+
+
+def _interval(test: dict[str, Any], metric: type[Metric]) -> str:
+    difference, low, high = (metric.text(test[name], "+") for name in ("difference", "low", "high"))
+    return f"{difference} [{low}, {high}]"

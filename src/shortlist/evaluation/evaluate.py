@@ -1,7 +1,7 @@
 """evaluate and compare: lists of any model and truth in, a report or a comparison out."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.engine import Engine, check_engine
-from shortlist.core.metrics import Metric, discounts
+from shortlist.core.metrics import Metric, Money, discounts
 from shortlist.core.params import check_fraction, check_whole, short_repr
 from shortlist.data.interactions import Interactions, warn_if_trained_on
 from shortlist.data.lists import RankedLists, list_parts
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation.comparison import Comparison, paired_test
+from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.exposure import ExposureReport, evaluate_shown
 from shortlist.evaluation.ground_truth import (
     LIST_TYPES,
@@ -25,8 +25,10 @@ from shortlist.evaluation.ground_truth import (
     ListsOrChunks,
     RepeatCounts,
     as_chunks,
+    as_lists,
 )
 from shortlist.evaluation.report import Report, TimedReport
+from shortlist.evaluation.significance import paired_test
 from shortlist.kernels.lists import (
     UNIT,
     Chunk,
@@ -39,6 +41,7 @@ from shortlist.kernels.lists import (
 from shortlist.kernels.rows import read_only
 from shortlist.types import Bools, Doubles, Ints, Longs
 
+DEFAULT_METRICS, MONEY_METRICS = ("f1", "ndcg"), ("value", "f1")
 WEIGHTED_METRICS = ("weighted_ndcg", "weighted_recall")
 
 
@@ -54,7 +57,7 @@ class WeightedReport(Report):
     ----------
     user_ids, max_items, n_relevant, lengths, hits, first, dcg, dcg_capped, precision_sum, confidence
         As in `Report`.
-    expected_hits, cells, items, unlisted, ignored, repeats
+    expected_hits, cells, items, unlisted, ignored, repeats, money
         As in `Report`.
     gains, total_gains
         Weight of the hits, and of all items of the user's truth.
@@ -325,10 +328,12 @@ def evaluate(
     truth: Interactions | Any,
     *,
     history: Interactions | Any = None,
-    users: Iterable[Any] | None = None,
+    users: Iterable[Any] | Literal["everyone"] | None = None,
     max_items: int = 20,
     gains: None = None,
     shown: None = None,
+    gain: float | None = None,
+    cost: float | None = None,
     engine: Engine | None = None,
 ) -> Report: ...
 @overload
@@ -337,10 +342,12 @@ def evaluate(
     truth: Interactions | Any,
     *,
     history: Interactions | Any = None,
-    users: Iterable[Any] | None = None,
+    users: Iterable[Any] | Literal["everyone"] | None = None,
     max_items: int = 20,
     gains: Literal["weight"],
     shown: None = None,
+    gain: float | None = None,
+    cost: float | None = None,
     engine: Engine | None = None,
 ) -> WeightedReport: ...
 @overload
@@ -350,10 +357,12 @@ def evaluate(
     truth: Interactions | Any,
     *,
     history: Interactions | Any = None,
-    users: Iterable[Any] | None = None,
+    users: Iterable[Any] | Literal["everyone"] | None = None,
     max_items: int = 20,
     gains: Literal["weight"] | None = None,
     shown: RankedLists | None = None,
+    gain: float | None = None,
+    cost: float | None = None,
     engine: Engine | None = None,
 ) -> Report | ExposureReport:
     """Evaluate lists over every user with truth; a user without a list counts as one with an empty list.
@@ -372,7 +381,9 @@ def evaluate(
         What was known when the lists were made. Adds `repeat_explore` and the slices by history length and
         popularity to the report.
     users
-        Ids of users who count even if they have no truth. Their metrics are 0 with or without a list.
+        Ids of users who count even if they have no truth. No item is a hit for them, so that their metrics
+        are 0 with or without a list, except `value`: every item shown to them costs. `"everyone"`: all users
+        of `history`, or of the lists if there is no history.
     max_items
         Length of the longest list that would ever be shown. Every user's NDCG and average precision are
         normalized by the ideal list of this length.
@@ -382,6 +393,10 @@ def evaluate(
     shown
         The lists that users saw, if `truth` is only known for shown items; `lists` are then `RankedLists`,
         the same or others. `history`, `users`, `max_items`, `gains` and `engine` are not used.
+    gain, cost
+        What a shown item earns if the user takes it, and costs if not, in one unit. The report then has the
+        metric `value`, what each list earned, and begins with what 1,000 users earned. Users who took nothing
+        cost, too: name them in `users`.
     engine
         Where to evaluate a folder of Parquet files: None or `ThreadEngine()` in this process, `RayEngine(…)`
         on a cluster, one file per task, with the same figures to the last bit. Other lists are evaluated in
@@ -399,7 +414,8 @@ def evaluate(
         If the truth is empty, no list belongs to an evaluated user, a user has two lists, or ids of lists and
         truth have different types.
     ConfigError
-        If `max_items` is below 1, or `gains` is unknown or needs weights that the truth does not have.
+        If `max_items` is below 1, `gains` is unknown or needs weights that the truth does not have, or gain
+        and cost are invalid.
 
     Examples
     --------
@@ -411,8 +427,11 @@ def evaluate(
     0.5
     >>> sl.evaluate({"ann": ["tea", "rice"]}, truth, users=["cat"]).n_users
     3
+    >>> sl.evaluate({"ann": ["tea", "rice"], "bob": []}, truth, gain=2, cost=1).mean("value")
+    0.5
     """
     check_whole(1, max_items=max_items)
+    money = Money.of(gain, cost)
     if gains not in (None, "weight"):
         raise ConfigError(f"gains must be None or 'weight', got {short_repr(gains)}; choose one.")
     if shown is not None:
@@ -421,6 +440,8 @@ def evaluate(
         return evaluate_shown(lists, truth, shown)
     history = None if history is None else Interactions.of(history)
     truth = Interactions.of(truth)
+    if isinstance(users, str):
+        lists, users = _name_everyone(lists, history, users)
     ground = GroundTruth(truth, history, users)
     weighted = None if gains is None else GainSums(ground, max_items)
     metrics = MetricAccumulator(ground, history, max_items, weighted)
@@ -433,7 +454,28 @@ def evaluate(
         metrics.add(part)
         if number == 0:
             warn_if_trained_on((part.origin,), truth, "the metrics are too high")
-    return metrics.report()
+    report = metrics.report()
+    return report if money is None else replace(report, money=money)
+
+
+def _name_everyone(
+    lists: ListsOrChunks, history: Interactions | None, users: str
+) -> tuple[ListsOrChunks, pl.Series]:
+    """The lists, and the ids of all users of the history, or of the lists."""
+    if users != "everyone":
+        raise ConfigError(f"users must be ids or 'everyone', got {short_repr(users)}; pass a list of ids.")
+    if history is not None:
+        return lists, history.users.to_ids(history.active_users)
+    if isinstance(lists, (str, Path)) and Path(lists).is_dir():
+        raise ConfigError(
+            "users='everyone' needs the history, or lists in one piece, got a folder; pass history."
+        )
+    if not isinstance(lists, LIST_TYPES):
+        raise ConfigError(
+            "users='everyone' needs the history, or lists in one piece, got several; pass history."
+        )
+    whole = as_lists(lists)
+    return whole, whole.users.values
 
 
 def compare(
@@ -441,8 +483,11 @@ def compare(
     truth: Interactions | Any = None,
     *,
     baseline: str | None = None,
-    metrics: Sequence[str] = ("f1", "ndcg"),
+    metrics: Sequence[str] | None = None,
     max_items: int = 20,
+    users: Iterable[Any] | Literal["everyone"] | None = None,
+    gain: float | None = None,
+    cost: float | None = None,
     level: float = 0.95,
     resamples: int = 10_000,
     seed: int = 0,
@@ -459,8 +504,9 @@ def compare(
     baseline
         Name of the model that the others are tested against; the first by default.
     metrics
-        Metrics to test; the first one is shown with its interval.
-    max_items
+        Metrics to test; the first one is shown with its interval. By default `f1` and `ndcg`; with gain and
+        cost, `value` and `f1`.
+    max_items, users, gain, cost
         As in `evaluate`.
     level
         Confidence level of the intervals.
@@ -494,20 +540,23 @@ def compare(
         )
     if not results:
         raise ConfigError("results must name at least one model, got none; pass {name: lists or report}.")
+    money = Money.of(gain, cost)
     baseline = next(iter(results)) if baseline is None else baseline
     if baseline not in results:
         raise ConfigError(f"baseline must be one of {', '.join(results)}, got {baseline!r}; choose one.")
-    wanted: object = metrics
-    named = isinstance(wanted, Sequence) and not isinstance(wanted, str) and len(wanted) > 0
-    if not named or not all(name in (*Metric.registry, *WEIGHTED_METRICS) for name in map(str, metrics)):
-        raise ConfigError(
-            f"metrics must be a list of some of {', '.join(Metric.registry)}, got {metrics!r:.60}; "
-            "choose from them."
-        )
+    metrics = _check_metrics(metrics, money)
     check_fraction(level=level)
     check_whole(1, resamples=resamples, max_items=max_items)
     truth = None if truth is None else Interactions.of(truth)
-    reports = {name: _reports(name, one, truth, max_items) for name, one in results.items()}
+    if users == "everyone":
+        users = _users_of_all(results)
+
+    def evaluate_run(lists: Lists) -> Report:
+        return evaluate(lists, truth, max_items=max_items, users=users)
+
+    reports = {name: _reports(name, one, truth, evaluate_run) for name, one in results.items()}
+    if money is not None:
+        reports = {name: [replace(run, money=money) for run in runs] for name, runs in reports.items()}
     first = reports[baseline][0]
     for name, runs in reports.items():
         if not all(_same_lists(run, first) for run in runs):
@@ -519,7 +568,7 @@ def compare(
         (name, metric): paired_test(
             _per_user(runs, metric),
             _per_user(reports[baseline], metric),
-            groups=first.groups if isinstance(first, TimedReport) else None,
+            groups=first.groups,
             resamples=resamples,
             level=level,
             seed=seed,
@@ -528,7 +577,21 @@ def compare(
         if name != baseline
         for metric in metrics
     }
-    return Comparison(reports, baseline, tuple(metrics), level, found)
+    return Comparison(reports, baseline, metrics, level, found)
+
+
+def _check_metrics(metrics: Sequence[str] | None, money: Money | None) -> tuple[str, ...]:
+    """The metrics to test; ConfigError for unknown ones."""
+    if metrics is None:
+        return DEFAULT_METRICS if money is None else MONEY_METRICS
+    wanted: object = metrics
+    named = isinstance(wanted, Sequence) and not isinstance(wanted, str) and len(wanted) > 0
+    if not named or not all(name in (*Metric.registry, *WEIGHTED_METRICS) for name in map(str, metrics)):
+        raise ConfigError(
+            f"metrics must be a list of some of {', '.join(Metric.registry)}, got {metrics!r:.60}; "
+            "choose from them."
+        )
+    return tuple(metrics)
 
 
 def _same_lists(one: Report, other: Report) -> bool:
@@ -540,16 +603,30 @@ def _same_lists(one: Report, other: Report) -> bool:
     return np.array_equal(one.times, other.times)
 
 
-def _reports(name: str, given: Any, truth: Interactions | None, max_items: int) -> list[Report]:
+def _users_of_all(results: Mapping[str, Any]) -> pl.Series:
+    """Ids of all users who have a list in any of the results."""
+    runs = [run for given in results.values() for run in _runs(given) if not isinstance(run, Report)]
+    if not runs:
+        raise ConfigError("users='everyone' needs lists, got reports only; pass it to evaluate.")
+    return pl.concat([as_lists(run).users.values for run in runs]).unique(maintain_order=True)
+
+
+def _runs(given: Any) -> list[Any]:
+    return [given] if isinstance(given, (Report, *LIST_TYPES)) else list(given)
+
+
+def _reports(
+    name: str, given: Any, truth: Interactions | None, evaluate_run: Callable[[Lists], Report]
+) -> list[Report]:
     """One report per run."""
-    runs = [given] if isinstance(given, (Report, *LIST_TYPES)) else list(given)
+    runs = _runs(given)
     if not runs:
         raise DataError(f"model {name!r} must have at least one run, got none; leave the model out.")
     if truth is None and not all(isinstance(run, Report) for run in runs):
         raise ConfigError(
             f"truth is needed to evaluate the lists of {name!r}, got none; pass truth or reports."
         )
-    return [run if isinstance(run, Report) else evaluate(run, truth, max_items=max_items) for run in runs]
+    return [run if isinstance(run, Report) else evaluate_run(run) for run in runs]
 
 
 def _per_user(runs: list[Report], metric: str) -> Doubles:

@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.metrics import Metric, calibration_error
+from shortlist.core.tables import plain
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists, find_propensities
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import GroundTruth
-from shortlist.evaluation.report import plain
 from shortlist.types import Bools, Doubles, Ints
 
 UNKNOWN_RELEVANT = "needs the relevant items that were not shown; truth about shown items lacks them"

@@ -1,122 +1,38 @@
 """Report: metrics of every evaluated user, and the summaries computed from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import polars as pl
 
 from shortlist.core.charts import Figure, Series, length_chart, line_chart
-from shortlist.core.metrics import ListSums, Metric, calibration_error
+from shortlist.core.metrics import PER_USERS, ListSums, ListValue, Metric, Money, calibration_error
+from shortlist.core.tables import html, plain
 from shortlist.data.columns import parse_duration
 from shortlist.data.notebook import to_pandas
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import ItemCounts, RepeatCounts
+from shortlist.evaluation.significance import PairedTest, paired_test
 from shortlist.kernels.replay import DAY
-from shortlist.text import escape_html as escape
-from shortlist.text import printable
 from shortlist.types import Bools, Doubles, Ints, Longs
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-
-LATEX = str.maketrans({"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}"})
-ROWS, CHARACTERS = 60, 80  # limits of a table in a notebook
-CELL = "padding:.2em .6em;border-bottom:1px solid #8886;text-align:"  # the text color is the notebook's own
-
-
-def cell_text(value: Any) -> str:
-    """One cell: four decimals for a float, nothing for null and NaN."""
-    if value is None or value != value:
-        return ""
-    return f"{value:.4f}" if isinstance(value, float) else printable(value)
-
-
-def plain(table: pl.DataFrame) -> str:
-    """Aligned columns: the first to the left, the others to the right."""
-    cells = [table.columns, *([cell_text(value) for value in row] for row in table.rows())]
-    widths = [max(len(row[k]) for row in cells) for k in range(table.width)]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in cells
-    ]
-    rule = "-" * max(len(line) for line in lines)
-    return "\n".join([lines[0], rule, *lines[1:]])
-
-
-def markdown(table: pl.DataFrame) -> str:
-    """A pipe table."""
-    alignment = ["---", *["---:"] * (table.width - 1)]
-    rows = [table.columns, alignment, *([cell_text(value) for value in row] for row in table.rows())]
-    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows)
-
-
-def latex(table: pl.DataFrame) -> str:
-    """A booktabs tabular."""
-    align = "l" + "r" * (table.width - 1)
-
-    def line(cells: list[str]) -> str:
-        return " & ".join(cell.translate(LATEX) for cell in cells) + r" \\"
-
-    body = [line([cell_text(value) for value in row]) for row in table.rows()]
-    parts = [rf"\begin{{tabular}}{{{align}}}", r"\toprule", line(table.columns), r"\midrule", *body]
-    return "\n".join([*parts, r"\bottomrule", r"\end{tabular}"])
-
-
-def html(table: pl.DataFrame, caption: str = "") -> str:
-    """A table with inline style, for light and dark notebooks; long tables and cells are cut."""
-
-    def line(tag: str, cells: list[str]) -> str:
-        sides = ["left", *["right"] * (table.width - 1)]
-        short = [c if len(c) <= CHARACTERS else f"{c[: CHARACTERS - 1]}…" for c in cells]
-        parts = (f'<{tag} style="{CELL}{s}">{escape(c)}</{tag}>' for c, s in zip(short, sides, strict=True))
-        return f"<tr>{''.join(parts)}</tr>"
-
-    rows = [line("td", [cell_text(value) for value in row]) for row in table.head(ROWS).rows()]
-    cut = len(table) - ROWS
-    note = f"<p>… and {cut:,} more rows</p>" if cut > 0 else ""
-    title = (
-        f'<caption style="text-align:left;font-weight:600;white-space:nowrap">{escape(caption)}</caption>'
-        if caption
-        else ""
-    )
-    style = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"
-    head = f"<thead>{line('th', table.columns)}</thead>"
-    return f'<table style="{style}">{title}{head}<tbody>{"".join(rows)}</tbody></table>{note}'
-
-
-def rich_table(table: pl.DataFrame, title: str) -> "Table":
-    """A table for a terminal; only the first column may be folded."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
-    for k, name in enumerate(table.columns):
-        shown.add_column(
-            Text(printable(name)), justify="right" if k else "left", overflow="fold", no_wrap=k > 0
-        )
-    for row in table.rows():
-        shown.add_row(*(Text(cell_text(cell)) for cell in row))
-    return shown
-
-
-def without_nan(value: Any) -> Any:
-    """The same nested value for JSON, which has no NaN: an unknown number is null."""
-    if isinstance(value, dict):
-        return {key: without_nan(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [without_nan(one) for one in value]
-    return None if isinstance(value, float) and value != value else value
-
 
 View = Literal["all", "covered"]
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BINS = 10
 TITLES = {"all": "all users", "covered": "covered users"}
+
+
+def money_row(test: PairedTest) -> dict[str, float]:
+    """What was earned, or earned more than a baseline, per 1,000 users, with its interval."""
+    return {
+        "per_1000_users": test.difference * PER_USERS,
+        "low": test.low * PER_USERS,
+        "high": test.high * PER_USERS,
+    }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -154,6 +70,8 @@ class Report:
         Number of lists of users who are not evaluated.
     repeats
         Counts from the history; None if `evaluate` got no history.
+    money
+        What a shown item earns or costs; adds the metric `value`. None if `evaluate` got no gain and cost.
 
     Examples
     --------
@@ -181,6 +99,7 @@ class Report:
     unlisted: int
     ignored: int
     repeats: RepeatCounts | None = None
+    money: Money | None = None
 
     @property
     def covered(self) -> Bools:
@@ -225,7 +144,9 @@ class Report:
     @cached_property
     def _metrics(self) -> dict[str, Doubles]:
         sums = ListSums(*(getattr(self, name) for name in ListSums._fields))
-        return {name: metric.values(sums) for name, metric in Metric.registry.items()}
+        names = [name for name, metric in Metric.registry.items() if self.money or not metric.needs_money]
+        names.sort(key=lambda name: not Metric.registry[name].needs_money)  # money comes first
+        return {name: Metric.registry[name].values(sums) for name in names}
 
     @cached_property
     def users(self) -> pl.DataFrame:
@@ -291,6 +212,51 @@ class Report:
         total = float(self.values(metric).sum())
         n = self.n_users if view == "all" else int(self.covered.sum())
         return total / n if n else float("nan")
+
+    def test(self, metric: str, baseline: "Report | None" = None, *, level: float = 0.95) -> PairedTest:
+        """Mean of a metric with its interval, or the difference from another report on the same users.
+
+        Parameters
+        ----------
+        metric
+            One of `METRICS`, or `"value"` if gain and cost are known.
+        baseline
+            Report on the same users; None compares with 0.
+        level
+            Confidence level of the interval.
+
+        Returns
+        -------
+        PairedTest
+            `difference` is the mean; `low` and `high` are its interval by the bootstrap over users.
+
+        Raises
+        ------
+        ConfigError
+            If the metric is unknown.
+        DataError
+            If the baseline is on other users.
+
+        Examples
+        --------
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
+        >>> report = sl.evaluate({"ann": ["tea", "rice"]}, truth, gain=2, cost=1)
+        >>> report.test("value").difference
+        0.5
+        """
+        values = self.values(metric)
+        others = np.zeros_like(values) if baseline is None else baseline.values(metric)
+        return paired_test(values, others, groups=self.groups, level=level)
+
+    @property
+    def groups(self) -> Ints | None:
+        """Which values are not independent, for `paired_test`; None: all are."""
+        return None
+
+    @property
+    def hits_per_100(self) -> float:
+        """Hits per 100 shown items, over all lists; 0 if nothing is shown."""
+        return 100 * float(self.hits.sum()) / max(int(self.lengths.sum()), 1)
 
     @property
     def f1(self) -> float:
@@ -402,7 +368,12 @@ class Report:
             "covered": {name: None if np.isnan(mean) else mean for name, mean in covered.items()},
             "length_quantiles": {f"{q:g}": n for q, n in self.length_quantiles.items()},
             "calibration_error": self.calibration_error,
+            "items_shown": int(self.lengths.sum()),
+            "hits_per_100_shown": self.hits_per_100,
+            "empty_lists": 1 - self.cover_ratio,
         }
+        if self.money is not None:
+            found["money"] = asdict(self.money) | money_row(self.test("value"))
         if self.repeats is not None:
             found["repeat_explore"] = self.repeat_explore.to_dicts()
         return found
@@ -453,9 +424,12 @@ class Report:
         notes = [
             f"{self.n_users:,} users, {self.cover_ratio:.1%} covered; {self.unlisted:,} without a list "
             f"(counted as empty); {self.ignored:,} lists of other users ignored",
+            f"{int(self.lengths.sum()):,} items shown, {self.hits_per_100:.1f} hits per 100 shown",
             f"list length: mean {self.mean('length'):.2f}; quantiles {lengths}",
             f"items: {self.items.coverage:.1%} of the catalog shown",
         ]
+        if self.money is not None:
+            notes.append(f"{self._earned()} (95% interval); {self.money}")
         if self.calibration_error is not None:
             notes.append(f"calibration error of shown items: {self.calibration_error:.4f}")
         if self.repeats is not None:
@@ -463,9 +437,19 @@ class Report:
             notes.append(f"hits: {share[0]:.1%} repeats, {share[1]:.1%} new to the user")
         return notes
 
+    def _earned(self) -> str:
+        """What was earned, with its interval."""
+        test = self.test("value")
+        low, high = ListValue.text(test.low), ListValue.text(test.high)
+        return f"{ListValue.title}: {ListValue.text(test.difference)} [{low}, {high}]"
+
+    def _means(self) -> str:
+        """The means that a repr names."""
+        earned = "" if self.money is None else f"{ListValue.text(self.mean('value'))} {ListValue.title}, "
+        return f"{earned}F1 {self.f1:.4f}, NDCG {self.ndcg:.4f}, {self.cover_ratio:.0%} covered"
+
     def __repr__(self) -> str:
-        means = f"F1 {self.f1:.4f}, NDCG {self.ndcg:.4f}, {self.cover_ratio:.0%} covered"
-        return f"Report({self.n_users:,} users, {means})"
+        return f"Report({self.n_users:,} users, {self._means()})"
 
     def __str__(self) -> str:
         return "\n".join([plain(self.summary.rename(TITLES)), *self._notes()])
@@ -489,7 +473,7 @@ class TimedReport(Report):
         The user of each request. All arrays have one value per request in this order.
     max_items, n_relevant, lengths, hits, first, dcg, dcg_capped, precision_sum, confidence
         As in `Report`.
-    expected_hits, cells, items, unlisted, ignored, repeats
+    expected_hits, cells, items, unlisted, ignored, repeats, money
         As in `Report`.
     times
         Shape (n_requests,): when each list was made, in microseconds since 1970 UTC; ascending.
@@ -624,8 +608,7 @@ class TimedReport(Report):
         return notes
 
     def __repr__(self) -> str:
-        means = f"F1 {self.f1:.4f}, NDCG {self.ndcg:.4f}, {self.cover_ratio:.0%} covered"
-        return f"TimedReport({self.n_users:,} lists of {self.user_ids.n_unique():,} users, {means})"
+        return f"TimedReport({self.n_users:,} lists of {self.user_ids.n_unique():,} users, {self._means()})"
 
 
 def step_starts(times: Longs, every: int, of: Longs | None = None) -> Longs:

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from shortlist.core.charts import Series, histogram_chart, legend, length_chart, line_chart
-from shortlist.evaluation.report import markdown
+from shortlist.core.tables import markdown
 from shortlist.paper import protocol
 from shortlist.paper.protocol import (
     BIASES,

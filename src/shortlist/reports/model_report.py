@@ -25,7 +25,7 @@ from shortlist.evaluation import (
     risk_coverage,
 )
 from shortlist.evaluation.analysis import BASKET, HISTORY, ranges
-from shortlist.evaluation.comparison import PairedTest
+from shortlist.evaluation.significance import PairedTest
 from shortlist.models.base import Recommender
 from shortlist.split import Split
 from shortlist.types import Bools, Doubles, Longs

@@ -5,7 +5,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from shortlist.core import charts
-from shortlist.evaluation.comparison import PairedTest
+from shortlist.evaluation.significance import PairedTest
 from shortlist.text import printable
 
 
