@@ -46,6 +46,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "shortlist.data.lists": ("RankedLists",),
     "shortlist.errors": (),
     "shortlist.evaluation.evaluate": ("compare", "evaluate", "evaluate_alerts"),
+    "shortlist.evaluation.experiment": ("evaluate_experiment", "plan_experiment"),
     "shortlist.models.base": ("load_model",),
     "shortlist.models.folders": ("fit_to_folder", "recommend_to_folder"),
     "shortlist.models.precomputed": ("from_implicit",),

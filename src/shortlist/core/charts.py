@@ -178,12 +178,17 @@ def line_chart(
     top: float | None = None,
     marks: Sequence[Mark] = (),
 ) -> str:
-    """Curves on a y axis from 0 to `top` or the largest value; `even` spaces the x values equally."""
+    """Curves on a y axis that includes 0 and ends at `top` or the largest value.
+
+    `even` spaces the x values equally.
+    """
     xs = sorted({x for one in series for x in one.x})
     place = {x: (float(k) if even else float(x)) for k, x in enumerate(xs)}
     across = _Scale(min(place.values()), max(place.values()), LEFT + INSET, WIDTH - RIGHT - INSET)
-    ticks = ticks_to(max((max(one.y) for one in series), default=1.0) if top is None else top)
-    upward = _Scale(0.0, ticks[-1], HEIGHT - BOTTOM, TOP)
+    lowest = min((min(one.y) for one in series), default=0.0)
+    highest = max((max(one.y) for one in series), default=1.0) if top is None else top
+    ticks = ticks_to(highest) if lowest >= 0 else ticks_between(lowest, max(highest, 0.0), beyond=True)
+    upward = _Scale(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP)
     whole = all(float(x).is_integer() for x in xs)
     at = xs if even or (whole and len(xs) <= 8) else ticks_between(xs[0], xs[-1])
     below = [(across(place[x] if even else float(x)), _short(x)) for x in at]
@@ -331,13 +336,13 @@ def ticks_to(top: float) -> list[float]:
 
 
 def ticks_between(low: float, high: float, *, beyond: bool = False) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten; `beyond` adds the one above `high`."""
+    """Multiples of 1, 2 or 5 times a power of ten; `beyond` adds those outside."""
     if not high > low:
         return [low]
     raw = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * (1 - 1e-9))
-    first = math.ceil(low / step - 1e-9)
+    first = math.floor(low / step + 1e-9) if beyond else math.ceil(low / step - 1e-9)
     last = math.ceil(high / step - 1e-9) if beyond else math.floor(high / step + 1e-9)
     return [round(k * step, 10) for k in range(first, last + 1)]
 
