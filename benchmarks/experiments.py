@@ -61,7 +61,8 @@ def decide(moments, events, usual, n_covariates):
     width = half_width(estimate.variance, estimate.n_users, ERROR, TIGHTEST_AT)
     unusual = np.minimum(events.cumsum(1), usual.cumsum(1)).min(-1)
     enough = (total[..., 0, 0].min(-1) >= MIN_USERS) & (unusual >= MIN_EVENTS)
-    z = np.abs(estimate.difference) / np.sqrt(estimate.variance / estimate.n_users)
+    spread = np.sqrt(estimate.variance / estimate.n_users)
+    z = np.abs(estimate.difference) / np.maximum(spread, 1e-300)  # on the first days nobody may have bought
     return enough & (np.abs(estimate.difference) > width), z
 
 
