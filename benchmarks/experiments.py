@@ -43,7 +43,7 @@ def draw(kind, rng, lift, days):
     return arm, before, outcome
 
 
-def daily_moments(arm, before, outcome):
+def daily_sums(arm, before, outcome):
     """Return (runs, days, 2, 3, 3) sums of products, and counts of outcomes that are not 0 and that are."""
     columns = np.stack([np.ones(arm.shape), before, outcome], axis=-1)
     parts = [np.einsum("rdui,rduj,rdu->rdij", columns, columns, chosen) for chosen in (~arm, arm)]
@@ -52,9 +52,9 @@ def daily_moments(arm, before, outcome):
     return np.stack(parts, axis=2), events, np.stack(usual, axis=-1)
 
 
-def decide(moments, events, usual, n_covariates):
+def decide(sums, events, usual, n_covariates):
     """Return (runs, days) whether the interval of each day excludes 0."""
-    total = moments.cumsum(1)
+    total = sums.cumsum(1)
     columns = [0, 2] if n_covariates == 0 else [0, 1, 2]
     some = total[..., columns, :][..., columns]
     estimate = mean_difference(some[:, :, 1], some[:, :, 0], n_covariates + 1, n_covariates)
@@ -81,7 +81,7 @@ def main():
     for kind in ("hits", "value", "f1", "empty"):
         wrong = {"sequence": 0, "sequence_unadjusted": 0, "z_test": 0, "z_once": 0}
         for _ in range(runs // AT_ONCE):
-            sums = daily_moments(*draw(kind, rng, 0.0, DAYS))
+            sums = daily_sums(*draw(kind, rng, 0.0, DAYS))
             for name, n_covariates in (("sequence", 1), ("sequence_unadjusted", 0)):
                 decided, z = decide(*sums, n_covariates)
                 wrong[name] += int(decided.any(1).sum())
@@ -92,7 +92,7 @@ def main():
         print(row, flush=True)
     for kind in ("hits", "value"):
         for lift in LIFTS:
-            sums = daily_moments(*draw(kind, rng, lift, LONG_DAYS))
+            sums = daily_sums(*draw(kind, rng, lift, LONG_DAYS))
             row = {"metric": kind, "lift": lift}
             for name, n_covariates in (("sequence", 1), ("sequence_unadjusted", 0)):
                 decided, _ = decide(*sums, n_covariates)

@@ -13,13 +13,13 @@ from shortlist.evaluation.experiment import (
     betting_interval,
     half_width,
     mean_difference,
-    moment_matrices,
     split_evidence,
+    sum_products,
 )
 
 
-def moments_of(columns, chosen):
-    return moment_matrices(columns[chosen], np.zeros(int(chosen.sum()), np.int64), 1)[0]
+def sums_of(columns, chosen):
+    return sum_products(columns[chosen], np.zeros(int(chosen.sum()), np.int64), 1)[0]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_difference_is_that_of_a_regression_with_interactions():
     x, is_first = rng.normal(size=(400, 2)), rng.random(400) < 0.4
     y = x @ [1.0, -2.0] + is_first * (0.5 + x[:, 0]) + rng.normal(size=400)
     columns = np.column_stack([np.ones(400), x, y])
-    estimate = mean_difference(moments_of(columns, is_first), moments_of(columns, ~is_first), 3, 2)
+    estimate = mean_difference(sums_of(columns, is_first), sums_of(columns, ~is_first), 3, 2)
     centered = x - x.mean(0)
     design = np.column_stack([np.ones(400), is_first, centered, is_first[:, None] * centered])
     coefficients = np.linalg.lstsq(design, y, rcond=None)[0]
@@ -51,7 +51,7 @@ def test_difference_is_that_of_a_regression_with_interactions():
 def test_difference_without_covariates_is_that_of_the_means():
     y, is_first = np.array([1.0, 2.0, 3.0, 10.0]), np.array([True, True, False, False])
     columns = np.column_stack([np.ones(4), y])
-    estimate = mean_difference(moments_of(columns, is_first), moments_of(columns, ~is_first), 1, 0)
+    estimate = mean_difference(sums_of(columns, is_first), sums_of(columns, ~is_first), 1, 0)
     assert estimate.difference == -5
     assert estimate.variance == pytest.approx(0.5 / 0.5 + 24.5 / 0.5)
 
@@ -69,9 +69,7 @@ def test_looks_every_day_are_rarely_wrong_and_a_daily_z_test_often():
     wrong = z_wrong = 0
     for _ in range(300):
         arm, hits = rng.random(4_000) < 0.5, rng.poisson(1.0, 4_000)
-        daily = moment_matrices(
-            np.column_stack([np.ones(4_000), hits]), np.arange(4_000) // 100 * 2 + arm, 80
-        )
+        daily = sum_products(np.column_stack([np.ones(4_000), hits]), np.arange(4_000) // 100 * 2 + arm, 80)
         total = daily.reshape(40, 2, 2, 2).cumsum(0)[4:]
         estimate = mean_difference(total[:, 1], total[:, 0], 1, 0)
         size = np.abs(estimate.difference)

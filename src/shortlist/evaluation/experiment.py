@@ -1,7 +1,7 @@
 """Experiments on live traffic: which arm is better, with intervals that hold at every look.
 
 Every user belongs to one arm. A user counts once, when the window after the first list has passed; then the
-outcome is final. The comparison needs only sums from the users of an arm: a matrix of second moments of
+outcome is final. The comparison needs only sums from the users of an arm: a matrix with the products of
 (1, covariates, metrics). Sums of days and of servers can be added, so a look costs the same after a year.
 
 The difference of two arms is adjusted for what was known of the users before the experiment (Lin, "Agnostic
@@ -37,7 +37,7 @@ POWER_QUANTILE = 0.8416  # of the normal distribution: a true difference is deci
 
 
 # ---------------------------------------------------------------------- sums and intervals
-def moment_matrices(columns: Doubles, group: Any, n_groups: int) -> Doubles:
+def sum_products(columns: Doubles, group: Any, n_groups: int) -> Doubles:
     """(n_groups, p, p) sums of products of all pairs of the (n, p) columns, added row by row."""
     p = columns.shape[1]
     sums = np.empty((n_groups, p, p))
@@ -58,8 +58,8 @@ class MeanDifference(NamedTuple):
 
 
 def mean_difference(first: Doubles, second: Doubles, metric: int, n_covariates: int) -> MeanDifference:
-    """The adjusted difference first - second of a metric, from (…, p, p) moments with the columns 1, x, y."""
-    arms = [_regress(moments, metric, n_covariates) for moments in (first, second)]
+    """The adjusted difference first - second of a metric, from (…, p, p) sums with the columns 1, x, y."""
+    arms = [_regress(sums, metric, n_covariates) for sums in (first, second)]
     total = first + second
     n = total[..., 0, 0]
     x = slice(1, n_covariates + 1)
@@ -87,14 +87,14 @@ class _Regression(NamedTuple):
     variance: Doubles  # of the residuals
 
 
-def _regress(moments: Doubles, metric: int, n_covariates: int) -> _Regression:
-    n = moments[..., 0, 0]
+def _regress(sums: Doubles, metric: int, n_covariates: int) -> _Regression:
+    n = sums[..., 0, 0]
     x = slice(1, n_covariates + 1)
-    mean_x, mean_y = moments[..., 0, x] / n[..., None], moments[..., 0, metric] / n
-    sxx = moments[..., x, x] - n[..., None, None] * mean_x[..., :, None] * mean_x[..., None, :]
-    sxy = moments[..., x, metric] - n[..., None] * mean_x * mean_y[..., None]
-    syy = moments[..., metric, metric] - n * mean_y**2
-    ridge = 1e-9 * (np.trace(moments[..., x, x], axis1=-2, axis2=-1) + 1)  # constant covariates have no slope
+    mean_x, mean_y = sums[..., 0, x] / n[..., None], sums[..., 0, metric] / n
+    sxx = sums[..., x, x] - n[..., None, None] * mean_x[..., :, None] * mean_x[..., None, :]
+    sxy = sums[..., x, metric] - n[..., None] * mean_x * mean_y[..., None]
+    syy = sums[..., metric, metric] - n * mean_y**2
+    ridge = 1e-9 * (np.trace(sums[..., x, x], axis1=-2, axis2=-1) + 1)  # constant covariates have no slope
     slope = np.linalg.solve(sxx + ridge[..., None, None] * np.eye(n_covariates), sxy[..., None])[..., 0]
     residual = np.maximum(syy - (slope * sxy).sum(-1), 0)
     return _Regression(mean_x, mean_y, slope, residual / np.maximum(n - n_covariates - 1, 1))
@@ -433,7 +433,7 @@ def evaluate_experiment(
                     {"look": label, "arm": arm, "difference": float(d), "low": _finite(a), "high": _finite(b)}
                     for label, d, a, b in zip(sample.labels, estimate.difference, low, high, strict=True)
                 ]
-    counts = sample.moments[:, :, 0, 0]
+    counts = sample.sums[:, :, 0, 0]
     evidence = split_evidence(counts, np.array([shares[arm] for arm in sample.arms])).max()
     return ExperimentReport(
         metric=metric,
@@ -457,7 +457,7 @@ class _Sample:
     arm: Any  # (n_users,) number of the arm
     look: Any  # (n_users,) number of the look, ascending
     columns: Doubles  # (n_users, 1 + n_covariates + n_metrics)
-    moments: Doubles  # (n_looks, n_arms, p, p) sums up to each look
+    sums: Doubles  # (n_looks, n_arms, p, p) sums up to each look
 
     @classmethod
     def build(
@@ -471,9 +471,9 @@ class _Sample:
         columns = np.column_stack(
             [constant, *(_standardize(table[x].to_numpy()) for x in covariates), *(table[m] for m in metrics)]
         )
-        daily = moment_matrices(columns, look * len(arms) + arm, labels.size * len(arms))
-        moments = daily.reshape(labels.size, len(arms), *daily.shape[1:]).cumsum(0)
-        return cls(arms, metrics, len(covariates), labels.tolist(), arm, look, columns, moments)
+        daily = sum_products(columns, look * len(arms) + arm, labels.size * len(arms))
+        sums = daily.reshape(labels.size, len(arms), *daily.shape[1:]).cumsum(0)
+        return cls(arms, metrics, len(covariates), labels.tolist(), arm, look, columns, sums)
 
     def place(self, metric: str) -> int:
         """The column of a metric."""
@@ -481,7 +481,7 @@ class _Sample:
 
     def means(self) -> dict[str, Doubles]:
         """Metric → (n_arms,) mean over the users of each arm."""
-        last = self.moments[-1]
+        last = self.sums[-1]
         return {name: last[:, 0, self.place(name)] / last[:, 0, 0] for name in self.metrics}
 
     def intervals(
@@ -491,7 +491,7 @@ class _Sample:
         k = self.arms.index(arm)
         with np.errstate(divide="ignore", invalid="ignore"):  # arms without users
             estimate = mean_difference(
-                self.moments[:, k], self.moments[:, 0], self.place(metric), self.n_covariates
+                self.sums[:, k], self.sums[:, 0], self.place(metric), self.n_covariates
             )
             width = half_width(estimate.variance, estimate.n_users, error, tightest_at)
         usable = self.has_enough(metric, k) & self.has_enough(metric, 0)
@@ -505,7 +505,7 @@ class _Sample:
         usual, counts = np.unique(values, return_counts=True)
         unusual = (values != usual[counts.argmax()]) & (self.arm == k)
         events = np.bincount(self.look, unusual, len(self.labels)).cumsum()
-        enough: Bools = (self.moments[:, k, 0, 0] >= MIN_USERS) & (events >= MIN_EVENTS)
+        enough: Bools = (self.sums[:, k, 0, 0] >= MIN_USERS) & (events >= MIN_EVENTS)
         return enough
 
     def exact_interval(
@@ -736,12 +736,11 @@ def _planned_variance(outcomes: Sequence[Doubles], x: Doubles, share: float) -> 
     """Variance of one user's influence on the difference, if users were split by the share."""
     n = outcomes[0].size
     scaled = [_standardize(column) for column in x.T]
-    moments = [
-        moment_matrices(np.column_stack([np.ones(n), *scaled, y]), np.zeros(n, np.int64), 1)[0]
-        for y in outcomes
+    sums = [
+        sum_products(np.column_stack([np.ones(n), *scaled, y]), np.zeros(n, np.int64), 1)[0] for y in outcomes
     ]
-    control, treatment = (_regress(m, 1 + len(scaled), len(scaled)) for m in moments)
+    control, treatment = (_regress(m, 1 + len(scaled), len(scaled)) for m in sums)
     slope = treatment.slope - control.slope
-    x_moments = moments[0][1 : 1 + len(scaled), 1 : 1 + len(scaled)] / n
-    between = float(np.einsum("i,ij,j->", slope, x_moments, slope))
+    x_products = sums[0][1 : 1 + len(scaled), 1 : 1 + len(scaled)] / n
+    between = float(np.einsum("i,ij,j->", slope, x_products, slope))
     return between + float(treatment.variance) / share + float(control.variance) / (1 - share)
