@@ -62,7 +62,7 @@ def decide(sums, events, usual, n_covariates):
     unusual = np.minimum(events.cumsum(1), usual.cumsum(1)).min(-1)
     enough = (total[..., 0, 0].min(-1) >= MIN_USERS) & (unusual >= MIN_EVENTS)
     spread = np.sqrt(estimate.variance / estimate.n_users)
-    z = np.abs(estimate.difference) / np.maximum(spread, 1e-300)  # on the first days nobody may have bought
+    z = np.abs(estimate.difference) / np.maximum(spread, 1e-300)  # on the first days all may be 0
     return enough & (np.abs(estimate.difference) > width), z
 
 

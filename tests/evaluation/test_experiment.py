@@ -142,7 +142,7 @@ def test_a_wrong_split_stops_the_verdict(users):
     report = sl.evaluate_experiment(users, metric="hits", control="ten", shares={"ten": 0.4, "dynamic": 0.6})
     assert report.verdict == "invalid split"
     assert report.winner is None
-    assert "not split as asked for" in report.summary()
+    assert "not split by the requested shares" in report.summary()
 
 
 def test_a_right_split_is_rarely_called_wrong():

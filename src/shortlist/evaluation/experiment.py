@@ -29,7 +29,7 @@ from shortlist.types import Bools, Doubles
 MIN_USERS = 200  # per arm, before the interval is used: it relies on the central limit theorem
 MIN_EVENTS = 50  # per arm: users whose outcome differs from the most frequent one
 TIGHTEST_AT = 5_000  # users of both arms at which the interval is tightest
-SPLIT_CONCENTRATION = 1_000.0  # of the Dirichlet prior around the shares that were asked for
+SPLIT_CONCENTRATION = 1_000.0  # of the Dirichlet prior around the shares that were requested
 SPLIT_ERROR = 0.001  # probability that a correct split is ever called wrong
 RATES = ("hits_per_item", "f1", "empty")  # metrics between 0 and 1
 LOWER_IS_BETTER = ("empty",)
@@ -192,7 +192,7 @@ class ExperimentReport:
     looks
         The difference of the deciding metric and its interval after each day.
     split_e_value
-        Evidence that users were not split by the shares that were asked for; above 1,000 the comparison is
+        Evidence that users were not split by the shares that were requested; above 1,000 the comparison is
         not valid.
 
     Examples
@@ -216,7 +216,7 @@ class ExperimentReport:
 
     @property
     def is_valid(self) -> bool:
-        """Whether users were split as asked for, as far as the counts tell."""
+        """Whether users were split by the requested shares, as far as the counts tell."""
         return self.split_e_value < 1 / SPLIT_ERROR
 
     @property
@@ -259,7 +259,7 @@ class ExperimentReport:
         if not self.is_valid:
             counts = ", ".join(f"{n:,} {arm}" for arm, n in self.arms.select("arm", "users").rows())
             return (
-                f"No verdict: users were not split as asked for ({counts}; evidence {self.split_e_value:.3g} "
+                f"No verdict: users were not split by the requested shares ({counts}; evidence {self.split_e_value:.3g} "
                 "to 1). Find out why users of one arm are lost, and start again."
             )
         return " ".join([*map(self._sentence, self.differences.to_dicts())])
@@ -363,7 +363,7 @@ def evaluate_experiment(
     control
         The arm that the others are compared with.
     shares
-        Arm → share of the users that was asked for; equal shares by default. The split is tested, and there
+        Arm → share of the users that was requested; equal shares by default. The split is tested, and there
         is no verdict if it differs.
     covariates
         Columns that were known before the experiment, such as earlier purchases. They make the interval
@@ -425,7 +425,7 @@ def evaluate_experiment(
                     "exact_low": exact[0],
                     "exact_high": exact[1],
                     "reference": float(estimate.reference[-1]),
-                    "verdict": _judge(*bounds, name, effect, margin),
+                    "verdict": _conclude(*bounds, name, effect, margin),
                 }
             )
             if name == metric:
@@ -559,20 +559,20 @@ def _read_users(users: Any, names: Sequence[str]) -> pl.DataFrame:
 def _check_shares(arms: pl.Series, control: str, shares: Mapping[str, float] | None) -> dict[str, float]:
     """Arm → share of the users; the shares add up to 1, and every arm has users."""
     present = arms.unique(maintain_order=True).sort().to_list()
-    asked = dict.fromkeys(present, 1 / len(present)) if shares is None else dict(shares)
-    if control not in asked:
-        raise ConfigError(f"control must be one of the arms ({', '.join(asked)}), got {control!r:.60}.")
-    check_number(0, **{f"shares[{name!r}]": value for name, value in asked.items()})
-    if len(asked) < 2 or min(asked.values()) == 0 or abs(sum(asked.values()) - 1) > 1e-9:
+    wanted = dict.fromkeys(present, 1 / len(present)) if shares is None else dict(shares)
+    if control not in wanted:
+        raise ConfigError(f"control must be one of the arms ({', '.join(wanted)}), got {control!r:.60}.")
+    check_number(0, **{f"shares[{name!r}]": value for name, value in wanted.items()})
+    if len(wanted) < 2 or min(wanted.values()) == 0 or abs(sum(wanted.values()) - 1) > 1e-9:
         raise ConfigError(
-            f"shares must name at least two arms, all above 0, that add up to 1, got {asked}; correct them."
+            f"shares must name at least two arms, all above 0, that add up to 1, got {wanted}; correct them."
         )
-    if set(present) != set(asked):
+    if set(present) != set(wanted):
         raise DataError(
-            f"the arms of the users must be {', '.join(asked)}, got {', '.join(map(str, present))}; "
+            f"the arms of the users must be {', '.join(wanted)}, got {', '.join(map(str, present))}; "
             "wait until every arm has users, or correct the shares."
         )
-    return asked
+    return wanted
 
 
 def _standardize(values: Doubles) -> Doubles:
@@ -594,7 +594,9 @@ def _last_bounds(estimate: MeanDifference, low: Doubles, high: Doubles, name: st
     return -np.inf, np.inf
 
 
-def _judge(low: float, high: float, metric: str, smallest_effect: float | None, margin: float | None) -> str:
+def _conclude(
+    low: float, high: float, metric: str, smallest_effect: float | None, margin: float | None
+) -> str:
     """What an interval of the difference says."""
     if metric in LOWER_IS_BETTER:
         low, high = -high, -low
