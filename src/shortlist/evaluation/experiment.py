@@ -259,8 +259,8 @@ class ExperimentReport:
         if not self.is_valid:
             counts = ", ".join(f"{n:,} {arm}" for arm, n in self.arms.select("arm", "users").rows())
             return (
-                f"No verdict: users were not split by the requested shares ({counts}; evidence {self.split_e_value:.3g} "
-                "to 1). Find out why users of one arm are lost, and start again."
+                f"No verdict: users were not split by the requested shares ({counts}; evidence "
+                f"{self.split_e_value:.3g} to 1). Find out why users of one arm are lost, and start again."
             )
         return " ".join([*map(self._sentence, self.differences.to_dicts())])
 
