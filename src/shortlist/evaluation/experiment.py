@@ -19,11 +19,11 @@ import numpy as np
 import polars as pl
 from scipy.special import gammaln
 
+from shortlist.cli.display import plain
 from shortlist.core.charts import Figure, Series, line_chart
 from shortlist.core.params import check_choice, check_number, warn
 from shortlist.data.columns import to_polars
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation.report import plain
 from shortlist.types import Bools, Doubles
 
 MIN_USERS = 200  # per arm, before the interval is used: it relies on the central limit theorem
