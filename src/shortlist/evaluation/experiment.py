@@ -19,9 +19,9 @@ import numpy as np
 import polars as pl
 from scipy.special import gammaln
 
-from shortlist.cli.display import plain
 from shortlist.core.charts import Figure, Series, line_chart
 from shortlist.core.params import check_choice, check_number, warn
+from shortlist.core.tables import plain
 from shortlist.data.columns import to_polars
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Bools, Doubles
