@@ -186,7 +186,14 @@ def fit(
             display.line(f"{name} on users that took no part in choosing: {held_out['score']:.4f}")
         if kept is None:  # a guarantee accepts only lists of the model that it was tested on
             _warn_if_all_empty(best, choice)
+    _keep_groups(model, content)
     return model.set_cutoff(None if choice is None else choice.cutoff, _report(search, choice, held_out))
+
+
+def _keep_groups(model: Recommender, items: Items | None) -> Recommender:
+    """The model with the groups of items, also if it uses no other content."""
+    has_groups = items is not None and items.columns_of("categories")
+    return model.set_groups(items) if has_groups else model
 
 
 def _n_trials(budget: str | int) -> int:
@@ -441,4 +448,4 @@ def _fit_again(old: Recommender, data: Interactions, progress: Callable[[str], o
             f"a refit cannot read the content of items again that this {type(old).__name__} was fitted with; "
             "call fit(train, items=items), or partial_fit, which keeps it."
         )
-    return fit(data, models=old.clone(), cutoff=cutoff, progress=progress)
+    return _keep_groups(fit(data, models=old.clone(), cutoff=cutoff, progress=progress), old.groups_)

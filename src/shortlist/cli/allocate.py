@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import Json, show_json, show_text
-from shortlist.cli.source import Model, parse_setting, parse_value, read_content
+from shortlist.cli.source import Model, parse_group_limits, parse_value, read_content
 from shortlist.core.files import check_writable
 from shortlist.errors import ConfigError
 from shortlist.text import printable
@@ -71,7 +71,8 @@ def allocate_command(
             "allocate needs something that limits the lists, got nothing; pass --budget, --max_users, "
             "--item_limits, --cost or --contact_cost."
         )
-    content = None if items is None else read_content(items)
+    groups = parse_group_limits(max_per_group)
+    content = None if items is None else read_content(items, groups)
     allocation = allocate_model(
         sl.load_model(model),
         at=at,
@@ -79,7 +80,7 @@ def allocate_command(
         max_users=max_users,
         max_items=max_items,
         item_limits=None if item_limits is None else parse_value(item_limits),
-        max_per_group=dict(map(parse_setting, max_per_group)) or None,
+        max_per_group=groups,
         gain=parse_value(gain),
         cost=cost,
         contact_cost=contact_cost,

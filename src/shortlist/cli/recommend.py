@@ -18,7 +18,7 @@ from shortlist.cli.display import (
     parse_words,
 )
 from shortlist.cli.screen import Json, print_note, show, show_json, show_text
-from shortlist.cli.source import Model, Ray, add_content, build_engine
+from shortlist.cli.source import Model, Ray, add_content, build_engine, parse_group_limits
 from shortlist.cli.stopping import NONE, Stopping, adjust_cutoff
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.text import printable
@@ -47,6 +47,15 @@ class Options:
     ] = None
     min_items: Annotated[int, Parameter(help="Fill shorter lists with the next candidates.")] = 0
     max_items: Annotated[int | None, Parameter(help="Maximum length of a list.")] = None
+    max_per_group: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="Items of one group in a list, as FIELD=NUMBER, such as category=2; a field of the model or "
+            "of --items.",
+            consume_multiple=True,
+            show_default=False,
+        ),
+    ] = ()
     candidates: Annotated[
         Path | None, Parameter(help="Recommend only these items: a text file with one item id per line.")
     ] = None
@@ -69,6 +78,7 @@ class Options:
         return {
             "candidates": None if self.candidates is None else read_ids(self.candidates, items),
             "filter_seen": None if self.seen == "auto" else self.seen == "drop",
+            "max_per_group": parse_group_limits(self.max_per_group),
             "at": self.at,
         }
 
@@ -134,7 +144,7 @@ def recommend_command(
         return recommend_shards(model, out, options, stopping, engine, json)
     fitted = sl.load_model(model)
     if options.items is not None:
-        add_content(fitted, options.items)
+        add_content(fitted, options.items, parse_group_limits(options.max_per_group))
     if user is not None and not user:
         raise ConfigError("--user needs one or more user ids, got none; leave it out for all users.")
     users = None if user is None else parse_words(user, fitted.users_)

@@ -16,6 +16,8 @@ from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.text import redact_uri
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from shortlist.core.engine import Engine
     from shortlist.data.interactions import Interactions
     from shortlist.data.items import Items
@@ -116,6 +118,20 @@ def parse_setting(text: str) -> tuple[str, Any]:
     if not name or not equals:
         raise ConfigError(f"--set must be NAME=VALUE, got {text[:60]!r}; write --set n_factors=64.")
     return name.strip().replace("-", "_"), parse_value(value.strip())
+
+
+def parse_group_limits(given: tuple[str, ...]) -> dict[str, Any] | None:
+    """Field → number, from texts FIELD=NUMBER."""
+    limits: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.rpartition("=")
+        if not name or not equals or name in limits:
+            raise ConfigError(
+                f"--max-per-group must be FIELD=NUMBER, each field once, got {text[:60]!r}; write "
+                "--max-per-group category=2."
+            )
+        limits[name] = parse_value(value.strip())
+    return limits or None
 
 
 def parse_value(text: str) -> Any:
@@ -223,22 +239,25 @@ def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = Tru
     return data
 
 
-def read_content(path: Path) -> "Items":
-    """Read the content of items and print which columns are used."""
+def read_content(path: Path, groups: "Iterable[str] | None" = None) -> "Items":
+    """Read the content of items, with the columns of `groups` as categories; print which are used."""
     with hide_panics(str(path)):
-        items = sl.read_items(path)
+        items = sl.read_items(path, categories=None if groups is None else list(groups))
     print_note(f"{path}: {items}")
     for note in items.source.notes:
         print_note(f"note: {note}")
     return items
 
 
-def add_content(model: "Recommender", path: Path) -> None:
-    """Add the items of a file to a model; columns have the kinds that they had in fit."""
+def add_content(model: "Recommender", path: Path, groups: "Mapping[str, Any] | None" = None) -> None:
+    """Add the items of a file to a model; a model that uses no content only gets the groups of items."""
     from shortlist.data.items import read_item_table
     from shortlist.models.base import ContentRecommender
 
     if not isinstance(model, ContentRecommender) or not model.has_content:
+        if groups is not None:
+            model.set_groups(read_content(path, groups), list(groups))
+            return
         raise ConfigError(
             f"--items needs a model fitted with --items, got a {type(model).__name__} without; fit it "
             "again with shortlist fit --items."

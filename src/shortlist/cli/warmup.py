@@ -154,6 +154,7 @@ def use_allocation() -> None:
     groups = [f"g{number % 3}" for number in range(20)]
     items = pl.DataFrame({"item_id": range(20), "kind": groups, "brand": groups[::-1]})
     len(sl.allocate(table, budget=50).curve)
+    sl.RankedLists.from_frame(table).limit_groups({"kind": 1}, items)
     sl.allocate(table, budget=50, item_limits=3)
     sl.allocate(table, budget=50, contact_cost=0.05)
     choose_at_prices(rng.random(8), price=0.2)

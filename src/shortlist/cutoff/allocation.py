@@ -14,7 +14,6 @@ from shortlist.cutoff.base import check_interval
 from shortlist.cutoff.prices import (
     BLOCK,
     ROWS,
-    UNLIMITED,
     AllocationProblem,
     AllocationSolution,
     choose_positions,
@@ -22,12 +21,14 @@ from shortlist.cutoff.prices import (
     solve,
 )
 from shortlist.data.columns import find_column, plain_name
+from shortlist.data.groups import ItemGroups, check_group_limits
 from shortlist.data.ids import IdMap
 from shortlist.data.items import Items, to_frame
 from shortlist.data.lists import REASON_CODE, Codes, RankedLists
 from shortlist.data.notebook import html_table
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.kernels.allocation import (
+    UNLIMITED,
     CandidateValues,
     UserLimits,
     collect_rows,
@@ -230,7 +231,7 @@ def allocate(
     content = None if items is None else Items.of(items)
     n_items = len(lists.item_ids)
     assert lists.probabilities is not None
-    groups = _read_groups(max_per_group, lists.item_ids, content)
+    groups = _read_groups(max_per_group, lists.item_ids, items)
     problem = AllocationProblem(
         lists=CandidateValues(
             np.ascontiguousarray(lists.indptr, np.int64),
@@ -532,35 +533,17 @@ def _need_items(name: str, column: str, content: Items | None) -> Items:
     return content
 
 
-def _read_groups(max_per_group: Any, ids: IdMap, content: Items | None) -> UserLimits:
+def _read_groups(max_per_group: Any, ids: IdMap, items: Any) -> UserLimits:
     """The groups of each item; `max_items` is not set yet."""
-    if max_per_group is None:
-        max_per_group = {}
-    if not isinstance(max_per_group, Mapping):
+    wanted = {} if max_per_group is None else check_group_limits(max_per_group)
+    if not wanted:
+        return UserLimits(UNLIMITED, np.empty((len(ids), 0), np.int32), np.empty(0, np.int64))
+    if items is None:
         raise ConfigError(
-            f"max_per_group must be a mapping from a field of items to a number, got "
-            f"{short_repr(max_per_group)}; pass for example {{'category': 2}}.",
-            parameter="max_per_group",
+            f"max_per_group={next(iter(wanted))!r:.60} needs the column of items; pass items=.",
+            parameter="items",
         )
-    groups, limits, n_groups = np.empty((len(ids), len(max_per_group)), np.int32), [], 0
-    for number, (name, limit) in enumerate(max_per_group.items()):
-        table = _need_items("max_per_group", name, content)
-        check_whole(1, **{f"max_per_group of {name}": limit})
-        if table.kinds[name] in ("tags", "vector"):
-            raise ConfigError(
-                f"max_per_group must name a field with one group per item, got {name!r:.60} with "
-                f"{table.kinds[name]}; name another one.",
-                parameter="max_per_group",
-            )
-        values = table.table[name]
-        codes = values.rank("dense").cast(pl.Int64).fill_null(0).to_numpy() - 1
-        at = table.ids.lookup(ids.values)
-        column = np.where(at >= 0, codes[np.maximum(at, 0)], -1)
-        groups[:, number] = np.where(column >= 0, column + n_groups, -1)
-        n = int(codes.max(initial=-1)) + 1
-        limits += [limit] * n
-        n_groups += n
-    return UserLimits(UNLIMITED, groups, np.array(limits, np.int64))
+    return ItemGroups.of(items, ids, list(wanted)).limits(wanted)
 
 
 # ---------------------------------------------------------------------- result

@@ -19,6 +19,7 @@ from shortlist.core.engine import map_slices
 from shortlist.kernels.allocation import (
     DIGITS,
     N_BINS,
+    UNLIMITED,
     CandidateValues,
     Market,
     Offers,
@@ -38,7 +39,6 @@ from shortlist.types import Bools, Doubles, Ints, Longs
 
 BLOCK = 1 << 14  # users per block; fixed, so that sums do not depend on the number of threads
 ROWS = 1 << 22  # rows per block
-UNLIMITED = 1 << 40
 N_NODES = 20_000  # of branch and bound per user, if items have groups in several fields
 N_BISECTIONS = 60
 MAX_HURRY = 20.0

@@ -1,6 +1,6 @@
 """RankedLists: the lists of many users, of different lengths."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from shortlist.data.columns import (
     find_column,
     match_columns,
 )
+from shortlist.data.groups import ItemGroups, check_group_limits, skip_items
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions, encode
 from shortlist.data.notebook import html_table, to_pandas
@@ -327,6 +328,37 @@ class RankedLists:
         rows = self.positions < np.repeat(kept, np.diff(self.indptr))
         reason = self.reason if reason is None else reason
         return replace(self, indptr=starts(kept), reason=reason, **self._select(PER_ITEM, rows))
+
+    def limit_groups(self, max_per_group: Mapping[str, int], items: Any) -> Self:
+        """Return the lists without items beyond the limits of their groups; nothing else changes.
+
+        Apply it between ranking and cutting: a skipped item does not take a place.
+
+        Parameters
+        ----------
+        max_per_group
+            Field of `items` → how many items of one group a list may contain, such as {"category": 2}. Items
+            without a value belong to no group.
+        items
+            `Items`, or a table with one row per item.
+
+        Raises
+        ------
+        ConfigError
+            If a limit or a field is invalid.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> table = pl.DataFrame({"user_id": [1, 1, 1], "item_id": ["a", "b", "c"], "rank": [1, 2, 3]})
+        >>> items = pl.DataFrame({"item_id": ["a", "b", "c"], "family": ["x", "x", "y"]})
+        >>> sl.RankedLists.from_frame(table).limit_groups({"family": 1}, items)[1].items
+        ['a', 'c']
+        """
+        wanted = check_group_limits(max_per_group)
+        limits = ItemGroups.of(items, self.item_ids, list(wanted)).limits(wanted)
+        kept, sizes = skip_items(self.indptr, self.items, limits)
+        return replace(self, indptr=starts(sizes), **self._select(PER_ITEM, kept))
 
     def to_frame(self, *, names: bool = False) -> pl.DataFrame:
         """Return a polars table with one row per item; an empty list is one row of rank 0 without an item.

@@ -21,6 +21,7 @@ from shortlist.types import Bools, Doubles, Ints, Longs
 
 DIGITS = 1 << 16  # a double has four digits of 16 bits
 N_BINS = 1 << 16  # of the histogram of values
+UNLIMITED = 1 << 40
 
 
 class CandidateValues(NamedTuple):
@@ -101,6 +102,29 @@ def _use(limits: UserLimits, used: Longs, item: int, by: int) -> None:
     for field in range(limits.groups.shape[1]):
         if limits.groups[item, field] >= 0:
             used[limits.groups[item, field]] += by
+
+
+@kernel
+def limit_lists(
+    indptr: Longs,  # (n_users + 1,)
+    items: Ints,  # (n,) best first
+    limits: UserLimits,
+    kept: Bools,  # (n,)
+    sizes: Longs,  # (n_users,)
+) -> None:
+    """Fill kept with the items that remain if every item beyond a limit is skipped, and sizes."""
+    used = np.zeros(limits.group_limits.size, np.int64)
+    for user in range(sizes.size):
+        n = 0
+        for k in range(indptr[user], indptr[user + 1]):
+            kept[k] = n < limits.max_items and _is_free(limits, used, items[k], -1)
+            if kept[k]:
+                _use(limits, used, items[k], 1)
+                n += 1
+        for k in range(indptr[user], indptr[user + 1]):
+            if kept[k]:
+                _use(limits, used, items[k], -1)
+        sizes[user] = n
 
 
 @inlined

@@ -5,7 +5,7 @@ import json
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib import import_module
@@ -38,6 +38,7 @@ from shortlist.core.serialization import Artifact, load_artifact, save_artifact
 from shortlist.core.shards import find_shards
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import source_from_notes
+from shortlist.data.groups import ItemGroups
 from shortlist.data.history import (
     History,
     NewRows,
@@ -356,6 +357,12 @@ class Recommender(Estimator, ABC):
         return value
 
     @property
+    def groups_(self) -> Items | None:
+        """The groups of items that `max_per_group` may name; None if the model knows none."""
+        groups: ItemGroups | None = self._fitted_state().groups
+        return None if groups is None else groups.items
+
+    @property
     def selection_(self) -> SelectionReport | None:
         """How the model and the cutoff were chosen; None if they were not chosen by `shortlist.fit`."""
         value: SelectionReport | None = self._fitted_state().selection
@@ -492,7 +499,10 @@ class Recommender(Estimator, ABC):
         saved = None if checkpoint is None else Path(checkpoint)
         options = FitOptions(held_out, progress, saved, place, content)
         with self._lock:
-            self._state = self._with_fingerprint(self._learn(data, options))
+            state = self._with_fingerprint(self._learn(data, options))
+            if content is not None and content.columns_of("categories"):
+                state = replace(state, groups=ItemGroups.of(content, state.history.items))
+            self._state = state
         return self
 
     def partial_fit(
@@ -530,7 +540,8 @@ class Recommender(Estimator, ABC):
             state = self._fitted_state()
             options = FitOptions(None, progress, None)
             learned = self._with_fingerprint(self._learn_more(state, data, options, n_epochs))
-            self._state = replace(learned, cutoff=state.cutoff, selection=state.selection)
+            kept = {"cutoff": state.cutoff, "selection": state.selection}
+            self._state = replace(learned, groups=_grow_groups(state, learned), **kept)
         return self
 
     def fold_in(self, histories: Mapping[Any, Iterable[Any]]) -> Self:
@@ -564,9 +575,8 @@ class Recommender(Estimator, ABC):
             state = self._fitted_state()
             history = state.history.merged.add_baskets(histories)
             added = self._add_history(state, history, history.users.lookup(list(histories)))
-            self._state = replace(
-                added, cutoff=state.cutoff, selection=state.selection, fingerprint=state.fingerprint
-            )
+            kept = {"cutoff": state.cutoff, "selection": state.selection, "fingerprint": state.fingerprint}
+            self._state = replace(added, groups=_grow_groups(state, added), **kept)
         return self
 
     def observe(self, events: Interactions | Any) -> Self:
@@ -610,9 +620,8 @@ class Recommender(Estimator, ABC):
                     transform.check_data(more, type(self).__name__)
                 history, new = state.history.append(more)
                 changes = new.item.size > 0 or (transform.is_used and new.reweighted.size > 0)
-                self._state = (
-                    self._observe(state, history, new) if changes else replace(state, history=history)
-                )
+                grown = self._observe(state, history, new) if changes else replace(state, history=history)
+                self._state = replace(grown, groups=_grow_groups(state, grown))
         return self
 
     def set_cutoff(self, cutoff: Cutoff | None, selection: SelectionReport | None = None) -> Self:
@@ -657,6 +666,47 @@ class Recommender(Estimator, ABC):
             self._state = replace(state, cutoff=cutoff, selection=selection)
         return self
 
+    def set_groups(self, items: Items | Any, fields: Sequence[str] | None = None) -> Self:
+        """Set the groups of items that `recommend(max_per_group=…)` limits; they are saved with the model.
+
+        A model that was fitted with `items` already knows their categories.
+
+        Parameters
+        ----------
+        items
+            `Items`, or a table with one row per item.
+        fields
+            The columns that group items, with one value per item; None: all columns of categories.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        ConfigError
+            If a column does not exist or has several values per item, or there is none.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> data = sl.load_dataset("sample")
+        >>> table = pl.DataFrame({"item_id": data.items.values, "color": ["red", "blue"] * 70})
+        >>> model = sl.Popularity().fit(data).set_groups(table)
+        >>> len(model.recommend("u1", N=10, max_per_group={"color": 2})["u1"])
+        4
+        """
+        with self._lock:
+            state = self._fitted_state()
+            groups = ItemGroups.of(items, state.history.items, fields)
+            if not groups.table.width:
+                raise ConfigError(
+                    "items must have a column of categories, got none; name the columns with fields=.",
+                    parameter="items",
+                )
+            self._state = replace(state, groups=groups)
+        return self
+
     def _check_data(self, data: Any) -> Interactions:
         """The data as Interactions with at least one row, and with weights if they are used."""
         interactions = Interactions.of(data)
@@ -692,6 +742,7 @@ class Recommender(Estimator, ABC):
         filter_seen: bool | None = None,
         min_items: int = 0,
         max_items: int | None = None,
+        max_per_group: Mapping[str, int] | None = None,
         at: Any = None,
         fallback: Fallback | None = None,
         explore: float | Exploration = 0.0,
@@ -728,6 +779,10 @@ class Recommender(Estimator, ABC):
             Extend shorter lists to this length with the next best candidates.
         max_items
             The maximum length of a list.
+        max_per_group
+            How many items of one group a list may contain, by field, such as {"category": 2}. Further items
+            of a full group are skipped in order of the scores, before the cutoff decides the length. The
+            model must know the groups: see `set_groups`.
         at
             The prediction time. Later rows of the user are left out of the history: of seen items, counts and
             baskets. `TwoStage` uses nothing that happened later, `HRM` no later trend; popularity,
@@ -778,6 +833,7 @@ class Recommender(Estimator, ABC):
         filter_seen: bool | None = None,
         min_items: int = 0,
         max_items: int | None = None,
+        max_per_group: Mapping[str, int] | None = None,
         at: Any = None,
         fallback: Fallback | None = None,
         explore: float | Exploration = 0.0,
@@ -794,7 +850,7 @@ class Recommender(Estimator, ABC):
             A file name that ends in .parquet.
         users, N, cutoff, candidates, exclude, history, filter_seen, min_items, max_items
             As in `recommend`.
-        at, fallback, explore, n_threads
+        max_per_group, at, fallback, explore, n_threads
             As in `recommend`.
         progress
             Called after each batch with the number of lists written and the total.
@@ -824,6 +880,7 @@ class Recommender(Estimator, ABC):
         exclude: Any = None,
         history: Any = None,
         filter_seen: bool | None = None,
+        max_per_group: Mapping[str, int] | None = None,
         at: Any = None,
     ) -> pl.DataFrame:
         """Explain one user's list: scores, probabilities, the cut, and what contributed to each score.
@@ -836,7 +893,7 @@ class Recommender(Estimator, ABC):
             How many candidates to explain; None: the whole list and the next five candidates.
         n_contributions
             How many contributions to report per item.
-        cutoff, candidates, exclude, history, filter_seen, at
+        cutoff, candidates, exclude, history, filter_seen, max_per_group, at
             As in `recommend`. A model without cutoff and boundary shows the first ten items.
 
         Returns
@@ -1019,6 +1076,8 @@ class Recommender(Estimator, ABC):
         series, notes = dict(rows.series), {**notes, **rows.notes, "fingerprint": state.fingerprint}
         if state.cutoff is not None:
             notes["cutoff"] = pack(state.cutoff, "cutoff", arrays, series)
+        if state.groups is not None:
+            notes["groups"] = state.groups.store(series)
         if state.selection is not None:
             notes["selection"] = asdict(state.selection)
         return Artifact("model", type(self).__name__, self._json_params(), arrays, series, notes)
@@ -1054,6 +1113,11 @@ class Recommender(Estimator, ABC):
                 f"{path} holds a {type(model).__name__}, not a {cls.__name__}; use load_model."
             )
         return model
+
+
+def _grow_groups(state: Any, grown: Any) -> ItemGroups | None:
+    """The groups of a state, for a state with more items."""
+    return None if state.groups is None else state.groups.align(grown.history.items)
 
 
 def _short(value: Any) -> str:
@@ -1189,7 +1253,10 @@ class ContentRecommender(Recommender):
                     parameter="items",
                 )
             found = space.read(items)
-            self._state = self._with_items(state, found, extend_items(state.history, found))
+            grown = self._with_items(state, found, extend_items(state.history, found))
+            if grown.groups is not None:
+                grown = replace(grown, groups=grown.groups.update(Items.of(items), grown.history.items))
+            self._state = grown
         return self
 
     @abstractmethod
@@ -1287,6 +1354,8 @@ def _restore(kind: type[Recommender], artifact: Artifact) -> Recommender:
         if not isinstance(cutoff, Cutoff):
             raise file_error("cutoff", "must be a cutoff")
         state = replace(state, cutoff=cutoff)
+    if "groups" in notes:
+        state = replace(state, groups=ItemGroups.restore(notes["groups"], series, state.history.items))
     if "selection" in notes:
         state = replace(state, selection=SelectionReport.from_notes(notes["selection"]))
     model._state = state

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -124,6 +124,7 @@ def recommend_to_folder(
     filter_seen: bool | None = None,
     min_items: int = 0,
     max_items: int | None = None,
+    max_per_group: Mapping[str, int] | None = None,
     at: Any = None,
     fallback: Fallback | None = None,
     n_threads: int = 0,
@@ -144,7 +145,7 @@ def recommend_to_folder(
         users of one shard only.
     folder
         The folder; it is created if it does not exist. It must be visible on all nodes of a cluster.
-    users, N, cutoff, candidates, exclude, filter_seen, min_items, max_items, at, fallback
+    users, N, cutoff, candidates, exclude, filter_seen, min_items, max_items, max_per_group, at, fallback
         As in `recommend`. `candidates`, `exclude` and `at` apply to all users. With the folder of a model,
         lists are made for all users.
     n_threads
@@ -185,6 +186,7 @@ def recommend_to_folder(
         "filter_seen": filter_seen,
         "min_items": min_items,
         "max_items": max_items,
+        "max_per_group": max_per_group,
         "at": at,
         "fallback": fallback,
         "n_threads": n_threads if isinstance(place, ThreadEngine) else 1,
@@ -252,7 +254,8 @@ def _write_lists(
 def _describe(model: Recommender, ids: pl.Series, size: int) -> dict[str, Any]:
     """What determines the lists, to recognize the folder of the same request."""
     users = hashlib.sha256("\n".join(map(repr, ids.to_list())).encode()).hexdigest()
-    return {
+    groups = model._fitted_state().groups
+    return ({} if groups is None else {"groups": groups.fingerprint}) | {
         "model": type(model).__name__,
         "fingerprint": model.fingerprint_,
         "history": model.history_.fingerprint,

@@ -23,11 +23,13 @@ from shortlist.core.files import atomic_write
 from shortlist.core.params import check_whole, warn
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import parse_times
+from shortlist.data.groups import ItemGroups, check_group_limits
 from shortlist.data.history import History
 from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
 from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
 from shortlist.data.lists import REASON_CODE, REASON_TEXT, REASONS, Codes, RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError
+from shortlist.kernels.allocation import UserLimits
 from shortlist.kernels.lists import compute_independent_utilities
 from shortlist.kernels.rows import (
     ItemSets,
@@ -118,6 +120,7 @@ class RequestOptions:
     filter_seen: bool | None = None
     min_items: int = 0
     max_items: int | None = None
+    max_per_group: Mapping[str, int] | None = None
     at: Any = None
     fallback: Fallback | None = None
     explore: float | Exploration = 0.0
@@ -158,6 +161,8 @@ class RequestOptions:
                 f"filter_seen must be True, False or None, got {self.filter_seen!r:.60}; pass one of them."
             )
         check_whole(0, n_threads=self.n_threads)
+        if self.max_per_group is not None:
+            object.__setattr__(self, "max_per_group", check_group_limits(self.max_per_group))
         explore: Any = self.explore
         is_zero = isinstance(explore, (int, float)) and not isinstance(explore, bool) and explore == 0
         if not is_zero and not isinstance(explore, Exploration):
@@ -320,6 +325,7 @@ class ModelState:
 
     history: History
     cutoff: Cutoff | None = None
+    groups: ItemGroups | None = None  # for max_per_group
     selection: Any = None  # the SelectionReport, if `shortlist.fit` chose the model
     fingerprint: str | None = None  # of what was learned; `observe` and `fold_in` keep it
 
@@ -405,11 +411,12 @@ class Scores:
 
     def take(self, numbers: Longs) -> Self:
         """The scores of these users, in this order."""
-        if self.sparse is None and numbers.size == self._n_users and (np.diff(numbers) == 1).all():
+        if numbers.size == self._n_users and (np.diff(numbers) == 1).all():
             return self
-        values, candidates, factors = self.values, self.candidates, self.factors
-        assert self.sparse is None, "sparse scores have no boundaries, so no part of them is ever taken"
-        if factors is not None:
+        values, candidates, factors, sparse = self.values, self.candidates, self.factors, self.sparse
+        if sparse is not None:
+            sparse = sparse.take(numbers)
+        elif factors is not None:
             factors = factors._replace(vectors=factors.vectors[numbers])
         elif candidates is not None and values is not None:
             indptr, rows = take_rows(candidates.indptr, numbers)
@@ -420,12 +427,14 @@ class Scores:
             name: None if (array := getattr(self, name)) is None else array[numbers]
             for name in ("boundaries", "log_odds_shift", "expected_sizes")
         }
-        return replace(self, values=values, candidates=candidates, factors=factors, **own)
+        return replace(self, values=values, candidates=candidates, factors=factors, sparse=sparse, **own)
 
     @property
     def _n_users(self) -> int:
         if self.factors is not None:
             return len(self.factors.vectors)
+        if self.sparse is not None:
+            return self.sparse.queries.indptr.size - 1
         if self.candidates is not None:
             return self.candidates.indptr.size - 1
         assert self.values is not None
@@ -639,7 +648,9 @@ class BatchRecommender(Generic[S]):
         self.cutoff = _resolve_cutoff(model, request)
         self.item_ids = request.state.history.items
         self.shared = self.request.candidates.shared
-        self.retriever = Retriever(len(self.item_ids), self.shared, len(request), request.n_threads)
+        self.limits = _resolve_groups(model, request)
+        n_threads = request.n_threads
+        self.retriever = Retriever(len(self.item_ids), self.shared, len(request), n_threads, self.limits)
 
     def lists(self) -> RankedLists:
         """The lists of all users of the request."""
@@ -764,7 +775,10 @@ class BatchRecommender(Generic[S]):
         elif self.cutoff is not None:
             needed = max(self.cutoff.candidates_needed(), options.min_items)
             top = replace(self._select_top(scored, needed), source=request.state.fingerprint)
-            lists = truncate_lists(self.cutoff.apply(top, history=request.history), options.limit)
+            lists = self.cutoff.apply(top, history=request.history)
+            if self.limits is not None:
+                lists = _name_group_limit(lists, top)
+            lists = truncate_lists(lists, options.limit)
         else:
             lists = self._select_above_boundary(scored)
         if options.N is None and options.min_items:
@@ -794,7 +808,10 @@ class BatchRecommender(Generic[S]):
         """The best `limit` candidates, whatever their score."""
         request, scores, candidates, excluded = scored
         hits = self.retriever.search(scores, no_floors(len(request)), excluded, candidates, limit)
-        return _build_lists(request.user_ids, self.item_ids, hits, same_reason(len(request), reason), scores)
+        reasons = same_reason(len(request), reason)
+        if hits.skipped is not None:
+            reasons[hits.skipped] = REASON_CODE["group_limit"]
+        return _build_lists(request.user_ids, self.item_ids, hits, reasons, scores)
 
     def _select_above_boundary(self, scored: ScoredUsers) -> RankedLists:
         """The candidates above each user's boundary."""
@@ -858,15 +875,17 @@ class BatchRecommender(Generic[S]):
         if self.shared is not None:
             items = np.intersect1d(items, self.shared, assume_unique=True)
         # no user has more excluded items than the largest set, so the top of the ranking serves all users
-        needed = limit + int(np.diff(excluded.indptr).max(initial=0))
-        best = np.sort(items[np.argsort(-counts[items], kind="stable")[:needed]])
-        return Retriever(len(self.item_ids), best, 1, 1).search(scores, floors, excluded, None, limit)
+        if self.limits is None:
+            needed = limit + int(np.diff(excluded.indptr).max(initial=0))
+            items = np.sort(items[np.argsort(-counts[items], kind="stable")[:needed]])
+        retriever = Retriever(len(self.item_ids), items, 1, 1, self.limits)
+        return retriever.search(scores, floors, excluded, None, limit)
 
     def _call_fallback(
         self, request: RecommendRequest[S], candidates: ItemSets | None, excluded: ItemSets
     ) -> Hits:
         """The items that the function returns, in its order; the scores are 0, -1, -2 …"""
-        fallback, rows = request.options.fallback, []
+        fallback, limit, rows = request.options.fallback, request.options.fallback_limit, []
         assert callable(fallback)
         for number, user_id in enumerate(request.user_ids.to_list()):
             allowed = self.shared if candidates is None else candidates.row(number)
@@ -878,11 +897,12 @@ class BatchRecommender(Generic[S]):
                 )
             named = dict.fromkeys(self.item_ids.index(item_id) for item_id in items)
             kept = (item for item in named if item not in banned and (allowed is None or item in allowed))
-            rows.append(np.fromiter(islice(kept, request.options.fallback_limit), np.int32))
+            rows.append(np.fromiter(kept if self.limits else islice(kept, limit), np.int32))
         indptr = starts(np.array([row.size for row in rows], np.int64))
         items = np.concatenate([np.empty(0, np.int32), *rows])
         order = (np.repeat(indptr[:-1], np.diff(indptr)) - np.arange(items.size)).astype(np.float32)
-        return Hits(indptr, items, order, np.zeros(len(request), np.bool_))
+        hits = Hits(indptr, items, order, np.zeros(len(request), np.bool_))
+        return hits if self.limits is None else hits.within(self.limits, limit)
 
 
 NO_ROWS: Longs = np.empty(0, np.int64)
@@ -911,6 +931,29 @@ def _resolve_cutoff(model: Scorer, request: RecommendRequest[S]) -> Cutoff | Non
             parameter="N",
         )
     return None
+
+
+def _resolve_groups(model: Scorer, request: RecommendRequest[S]) -> UserLimits | None:
+    """How many items of a group each list may contain; None if the request limits no group."""
+    wanted, groups = request.options.max_per_group, request.state.groups
+    if not wanted:
+        return None
+    if groups is None:
+        raise ConfigError(
+            f"max_per_group needs the groups of items, got a {type(model).__name__} without them; call "
+            "model.set_groups(items) first.",
+            parameter="max_per_group",
+        )
+    return groups.limits(wanted)
+
+
+def _name_group_limit(lists: RankedLists, top: RankedLists) -> RankedLists:
+    """The lists, with the reason group_limit if they hold all candidates that the limits of groups left."""
+    assert lists.reason is not None
+    assert top.reason is not None
+    code = np.uint8(REASON_CODE["group_limit"])
+    ended = (top.reason == code) & (lists.lengths == top.lengths) & (lists.lengths > 0)
+    return replace(lists, reason=np.where(ended, code, lists.reason)) if ended.any() else lists
 
 
 def _simplify_exclusions(request: RecommendRequest[S]) -> RecommendRequest[S]:

@@ -11,7 +11,9 @@ from scipy.sparse import csr_array
 
 from shortlist.content.features import to_rows
 from shortlist.core.engine import map_slices, thread_count
+from shortlist.data.groups import skip_items
 from shortlist.errors import DataError
+from shortlist.kernels.allocation import UNLIMITED, UserLimits
 from shortlist.kernels.retrieval import (
     TILE,
     ItemBlocks,
@@ -24,7 +26,7 @@ from shortlist.kernels.retrieval import (
     select_top,
     unpack_keys,
 )
-from shortlist.kernels.rows import ItemSets, no_sets, read_only, starts
+from shortlist.kernels.rows import ItemSets, no_sets, read_only, starts, take_rows
 from shortlist.kernels.simd import BLOCK
 from shortlist.kernels.sparse import (
     Postings,
@@ -243,6 +245,23 @@ class Hits(NamedTuple):
     items: Ints  # (n_hits,)
     scores: Floats  # (n_hits,)
     truncated: Bools  # (n_users,) whether the limit removed hits
+    skipped: Bools | None = None  # (n_users,) whether all that is left is beyond the limits of groups
+
+    def take(self, numbers: Longs) -> "Hits":
+        """The hits of these users, in this order."""
+        indptr, rows = take_rows(self.indptr, numbers)
+        skipped = None if self.skipped is None else self.skipped[numbers]
+        return Hits(indptr, self.items[rows], self.scores[rows], self.truncated[numbers], skipped)
+
+    def within(self, limits: UserLimits, limit: int | None) -> "Hits":
+        """The best `limit` hits within the limits of groups."""
+        most = UNLIMITED if limit is None else limit + 1
+        kept, sizes = skip_items(self.indptr, self.items, limits._replace(max_items=most))
+        truncated = sizes == most
+        if truncated.any():
+            kept, sizes = skip_items(self.indptr, self.items, limits._replace(max_items=most - 1))
+        skipped = ~truncated & ~self.truncated & (sizes < np.diff(self.indptr))
+        return Hits(starts(sizes), self.items[kept], self.scores[kept], truncated | self.truncated, skipped)
 
 
 def concat_hits(parts: Sequence[Hits]) -> Hits:
@@ -250,11 +269,13 @@ def concat_hits(parts: Sequence[Hits]) -> Hits:
     if len(parts) == 1:
         return parts[0]
     lengths = [np.diff(part.indptr) for part in parts]
+    skipped = [part.skipped for part in parts if part.skipped is not None]
     return Hits(
         np.concatenate([[0], *lengths]).cumsum().astype(np.int64),
         np.concatenate([np.empty(0, np.int32), *(part.items for part in parts)]),
         np.concatenate([np.empty(0, np.float32), *(part.scores for part in parts)]),
         np.concatenate([np.empty(0, np.bool_), *(part.truncated for part in parts)]),
+        np.concatenate(skipped) if skipped else None,
     )
 
 
@@ -440,6 +461,12 @@ class SparseScores(NamedTuple):
     queries: SparseRows  # (n_users, n_features)
     items: SparseItems
 
+    def take(self, numbers: Longs) -> "SparseScores":
+        """The scores of these users, in this order."""
+        indptr, rows = take_rows(self.queries.indptr, numbers)
+        queries = SparseRows(indptr, self.queries.columns[rows], self.queries.values[rows])
+        return SparseScores(queries, self.items)
+
     def part(self, rows: slice) -> SparseRows:
         """The queries of consecutive users."""
         at = self.queries.indptr[rows.start : rows.stop + 1]
@@ -519,6 +546,8 @@ def top_items(
 
 
 AnyIndex = ItemIndex | ProductIndex
+GroupQuery = tuple["Scores", Floats, ItemSets, ItemSets | None]  # scores, floors, excluded, candidates
+GROUP_DEPTH = 4  # how much deeper the next search is if items are skipped
 
 # Building an index costs about as much as scoring every item for this many users.
 INDEX_USERS = 64
@@ -530,18 +559,48 @@ TRIAL_USERS, TRIAL_SCORES = (64, 256), 1 << 23
 
 @dataclass(eq=False)
 class Retriever:
-    """Searches the `shared` candidates of a request (None: all items) for `n_users` users in total."""
+    """Searches the `shared` candidates of a request (None: all items) for `n_users` users in total.
+
+    With `limits`, items beyond the limits of their groups are skipped.
+    """
 
     n_items: int
     shared: Ints | None  # (n,) ascending
     n_users: int
     n_threads: int = 0
+    limits: UserLimits | None = None
     index: AnyIndex | None = field(default=None, init=False)
 
     def search(
         self, scores: "Scores", floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
     ) -> Hits:
         """The best `limit` items (None: all) above the floor, from `own` candidates or the shared ones."""
+        if self.limits is None:
+            return self._search(scores, floors, excluded, own, limit)
+        depth = None if limit is None else GROUP_DEPTH * limit
+        hits = self._search(scores, floors, excluded, own, depth)
+        return self._search_deeper(hits, (scores, floors, excluded, own), limit, depth or 0)
+
+    def _search_deeper(self, hits: Hits, query: "GroupQuery", limit: int | None, depth: int) -> Hits:
+        """The hits within the limits of groups; more candidates for users of whom too many were skipped."""
+        assert self.limits is not None
+        within, (scores, floors, excluded, own) = hits.within(self.limits, limit), query
+        short = np.flatnonzero(hits.truncated & (np.diff(within.indptr) < (limit or 0)))
+        if short.size == 0:
+            return within
+        parts, depth = [within], depth * GROUP_DEPTH
+        for users in np.array_split(short, -(-short.size * min(depth, self.n_items) // CELLS)):
+            sets = None if own is None else own.take(users)
+            more = (scores.take(users), floors[users], excluded.take(users), sets)
+            parts.append(self._search_deeper(self._search(*more, depth), more, limit, depth))
+        order = np.arange(floors.size)
+        order[short] = floors.size + np.arange(short.size)
+        return concat_hits(parts).take(order)
+
+    def _search(
+        self, scores: "Scores", floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
+    ) -> Hits:
+        """The best `limit` items without regard to groups."""
         if scores.sparse is not None:
             return search_sparse(scores.sparse, self.shared, floors, excluded, own, limit, self.n_threads)
         if scores.factors is None:

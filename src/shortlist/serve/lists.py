@@ -62,7 +62,8 @@ class ListJob:
     @property
     def group(self) -> tuple[Any, ...]:
         """Requests with equal options can be computed together."""
-        options = self.options | {"cutoff": id(self.options["cutoff"])}
+        options, groups = self.options, self.options["max_per_group"]
+        options = options | {"cutoff": id(options["cutoff"]), "max_per_group": str(groups)}
         return (id(self.served), self.withheld, self.max_length, *options.values())
 
 
@@ -99,6 +100,7 @@ def build_job(body: RecommendBody, served: ServedModel, cutoff: CutoffChoice, co
             "N": body.N,
             "min_items": body.min_items,
             "max_items": body.max_items,
+            "max_per_group": body.max_per_group,
             "cutoff": "auto" if body.N is not None else cutoff,
             "at": body.at,
             "filter_seen": body.filter_seen,
@@ -192,7 +194,8 @@ def _answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
     longer = None
     if first.withheld:
         depth = int(lists.lengths.max(initial=0)) + first.withheld
-        same = {name: options[name] for name in ("history", "candidates", "exclude", "filter_seen", "at")}
+        names = ("history", "candidates", "exclude", "filter_seen", "max_per_group", "at")
+        same = {name: options[name] for name in names}
         longer = model.recommend(users, **same, N=depth, n_threads=1)
     explained = _explain(first, lists) if first.explain else None
     rows = _Rows(lists)
@@ -336,7 +339,8 @@ def _explain(job: ListJob, lists: RankedLists) -> Explained:
     """Probability and sources of the score of each candidate, for a request with one user."""
     if lists.reason_of(0) == "unknown_user":
         return {}
-    same = {name: job.options[name] for name in ("candidates", "exclude", "history", "filter_seen", "at")}
+    names = ("candidates", "exclude", "history", "filter_seen", "max_per_group", "at")
+    same = {name: job.options[name] for name in names}
     depth = max(int(lists.lengths[0]) + job.withheld, 1)
     table = job.served.model.explain(lists.users.values[0], N=depth, **same)
     return {

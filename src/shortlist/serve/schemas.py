@@ -80,6 +80,13 @@ class RecommendBody(Body):
     N: Length | None = Field(None, description="The same length for all lists, instead of a cutoff.")
     min_items: Length = Field(0, description="Lists are filled up to this length.")
     max_items: Length | None = Field(None, description="Lists end at this length at the latest.")
+    max_per_group: dict[Name, Annotated[Length, Field(ge=1)]] | None = Field(
+        None,
+        description="How many items of one group a list may contain, by field; further ones are skipped. The "
+        "model must know the groups.",
+        examples=[{"category": 2}],
+        max_length=10,
+    )
     cutoff: StrictStr = Field("auto", description='"auto", "boundary" or a `cutoff_id`.', max_length=200)
     at: StrictStr | None = Field(
         None, description="Time of the lists, ISO 8601; default: the last event.", max_length=40
