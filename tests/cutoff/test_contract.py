@@ -69,7 +69,7 @@ STRICTER = {
         Guarantee(min_precision=level, over="users", confidence=0.6, fallback="empty") for level in (0.1, 0.5)
     ),
     "guarantee-confidence": tuple(
-        Guarantee(min_precision=0.2, confidence=level, fallback="empty") for level in (0.5, 0.9)
+        Guarantee(min_precision=0.4, confidence=level, fallback="empty") for level in (0.5, 0.99)
     ),
 }
 FEW = settings(max_examples=15)

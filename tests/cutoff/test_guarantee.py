@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from shortlist.cutoff import Guarantee, top_candidates
 from shortlist.cutoff.base import label_lists
-from shortlist.cutoff.guarantee import hoeffding_bentkus
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, InfeasibleError
+from shortlist.kernels.lists import bet_on_losses
 
 N_ITEMS = 8
 
@@ -42,21 +41,21 @@ TRUE = label_lists(*BIG)
     ("params", "which", "n_users", "trials"),
     [
         ({"min_precision": 0.5}, 0, 120, 1000),
-        ({"min_precision": 0.7, "over": "users"}, 1, 120, 150),
-        ({"max_empty": 0.2}, 2, 120, 150),
+        ({"min_precision": 0.7, "over": "users"}, 1, 120, 300),
+        ({"max_empty": 0.2}, 2, 120, 300),
     ],
 )
 def test_guarantee_holds_with_the_stated_confidence(params, which, n_users, trials):
     fallback = None if "max_empty" in params else "empty"
-    cut = Guarantee(confidence=0.8, n_thresholds=12, fallback=fallback, **params)
+    cut = Guarantee(confidence=0.8, fallback=fallback, **params)
     broken = useful = 0
     for seed in range(trials):
         threshold = cut.fit(*world(np.random.default_rng(seed), n_users)).threshold_
         useful += np.isfinite(threshold)
         risk = risks(threshold, BIG[0], TRUE)[which]
         broken += risk > cut.max_empty if which == 2 else np.isfinite(threshold) and risk < cut.min_precision
-    assert broken <= 0.2 * trials
-    assert useful > 0.1 * trials
+    assert 0 < broken <= 0.2 * trials
+    assert useful > 0.9 * trials
 
 
 @pytest.mark.parametrize("over", ["covered", "users"])
@@ -85,54 +84,120 @@ def test_guarantee_states_level_and_assumption():
     lists, truth = world(np.random.default_rng(2), 400)
     cut = Guarantee(min_precision=0.4).fit(lists, truth)
     assert "precision over covered users is at least 40.0%" in cut.guarantee_
-    assert "tested on 200 users" in cut.guarantee_
+    assert "tested on 400 users" in cut.guarantee_
     assert "as long as users stay exchangeable" in cut.guarantee_
     assert "exchangeable" in Guarantee.__doc__
     assert cut.apply(lists).at(0).reason == "guarantee"
 
 
 def test_more_users_allow_longer_lists():
-    shown = []
-    for n_users in (100, 3000):
-        cut = (
-            Guarantee(min_precision=0.45)
-            .set_params(fallback="empty")
-            .fit(*world(np.random.default_rng(3), n_users))
-        )
-        shown.append(cut.lengths(BIG[0]).mean())
-    assert shown[0] < shown[1]
+    cut, shown = Guarantee(min_precision=0.45, fallback="empty"), []
+    for n_users in (100, 1000):
+        cuts = [cut.clone().fit(*world(np.random.default_rng(seed), n_users)) for seed in range(10)]
+        shown.append(np.mean([one.lengths(BIG[0]).mean() for one in cuts]))
+    assert shown[0] < 0.9 * shown[1]
 
 
-def test_thresholds_are_tested_on_users_who_did_not_define_them():
-    """Users who shape the calibration and the grid, and users who test it, are disjoint halves."""
+def test_probabilities_are_tested_on_users_who_did_not_calibrate_them():
+    """Users who calibrate the probabilities, and users who test the thresholds, are disjoint halves."""
     lists, truth = world(np.random.default_rng(4), 400)
-    users = {"grid": set(), "test": set()}
+    users = {"calibration": set(), "test": set()}
 
     class Recorded(Guarantee):
         def _calibrate(self, labels, history):
-            users["grid"].update(labels.lists.users.values.to_list())
+            users["calibration"].update(labels.lists.users.values.to_list())
             super()._calibrate(labels, history)
 
-        def _p_value(self, test, lengths):
-            users["test"].update(test.lists.users.values.to_list())
-            return super()._p_value(test, lengths)
+        def _losses(self, labels, lengths):
+            users["test"].update(labels.lists.users.values.to_list())
+            return super()._losses(labels, lengths)
 
     Recorded(min_precision=0.3, on="probability", calibration="platt").fit(lists, truth)
-    assert not users["grid"] & users["test"]
-    assert users["grid"] | users["test"] == set(lists.users.values.to_list())
+    assert not users["calibration"] & users["test"]
+    assert users["calibration"] | users["test"] == set(lists.users.values.to_list())
 
 
-@pytest.mark.parametrize("risk", [0.0, 0.1, 0.29])
-def test_p_values_are_valid(risk):
-    """For binary losses with mean equal to the limit, P(p-value ≤ level) ≤ level."""
-    n, limit = 60, 0.3
-    p = [hoeffding_bentkus(k / n, n, limit) for k in range(n + 1)]
-    chance = binom.pmf(np.arange(n + 1), n, limit)
-    for level in (0.01, 0.05, 0.2, 0.5):
-        assert chance[np.array(p) <= level].sum() <= level
-    assert hoeffding_bentkus(risk, n, limit) <= hoeffding_bentkus(risk + 0.05, n, limit)
-    assert hoeffding_bentkus(risk, 10 * n, limit) <= hoeffding_bentkus(risk, n, limit)
-    assert hoeffding_bentkus(risk, 0, limit) == 1.0
+def test_outcomes_do_not_choose_the_thresholds():
+    lists, truth = world(np.random.default_rng(5), 400)
+    other = Interactions.from_csr(1 - truth.to_csr().toarray())
+    cuts = [Guarantee(min_precision=0.3, fallback="empty").fit(lists, one) for one in (truth, other)]
+    assert cuts[0].threshold_ != cuts[1].threshold_
+    np.testing.assert_array_equal(cuts[0].grid_, cuts[1].grid_)
+
+
+def test_first_threshold_covers_a_tenth_of_the_users():
+    lists, truth = world(np.random.default_rng(6), 1000)
+    cut = Guarantee(min_precision=0.3).fit(lists, truth)
+    covered = [(lists.scores[lists.indptr[:-1]] > threshold).mean() for threshold in cut.grid_]
+    assert covered[0] == 0.1
+    assert covered[-1] == 1
+    shown = np.array([(lists.scores > threshold).sum() for threshold in cut.grid_])
+    assert (shown[1:] / shown[:-1]).max() < 1.2
+
+
+def test_lists_are_never_longer_than_those_tested():
+    lists, truth = world(np.random.default_rng(6), 300)
+    cut = Guarantee(min_precision=0.1).fit(lists.head(3), truth)
+    assert cut.threshold_ == -np.inf
+    assert cut.lengths(lists).max() == 3
+
+
+def test_equal_scores_give_one_threshold():
+    scores = np.zeros((100, 3), np.float32)
+    cut = Guarantee(min_precision=0.5).fit(top_candidates(scores), Interactions.from_csr(np.ones((100, 3))))
+    assert cut.grid_.tolist() == [-np.inf]
+    assert cut.apply(top_candidates(scores)).cover_ratio == 1
+
+
+def slow_capital(losses, limit, alpha):
+    """The same bets, written plainly: the largest capital."""
+    counted = [loss for loss in losses if not np.isnan(loss)]
+    capital = highest = 1.0
+    deviations = [limit * (1 - limit)]
+    for t, loss in enumerate(counted):
+        variance = sum(deviations) / len(deviations)
+        bet = np.sqrt(2 * np.log(1 / alpha) / (len(counted) * variance))
+        capital *= 1 + min(bet, 0.75 / (1 - limit)) * (limit - loss)
+        highest = max(highest, capital)
+        mean = (limit + sum(counted[: t + 1])) / (t + 2)
+        deviations.append((loss - mean) ** 2)
+    return highest
+
+
+@pytest.mark.parametrize("limit", [0.05, 0.5, 0.97])
+@pytest.mark.parametrize("alpha", [0.01, 0.2])
+@pytest.mark.parametrize("scale", [0.9, 2.0])
+def test_bets_against_a_slow_oracle(limit, alpha, scale):
+    rng = np.random.default_rng(7)
+    losses = np.where(rng.random(60) < 0.2, np.nan, np.minimum(rng.random(60) * scale * limit, 1))
+    assert np.exp(bet_on_losses(losses, limit, alpha)) == pytest.approx(slow_capital(losses, limit, alpha))
+
+
+def test_no_list_that_counts_is_no_evidence():
+    assert bet_on_losses(np.full(5, np.nan), 0.5, 0.1) == 0
+    assert Guarantee(max_empty=0.5)._p_value(np.zeros(0), 0.5) == 1
+
+
+@pytest.mark.parametrize("limit", [0.1, 0.5, 0.93])
+@pytest.mark.parametrize("kind", ["binary", "skewed"])
+def test_bets_are_valid(limit, kind):
+    """For losses whose mean is the limit, P(capital ≥ 1 / alpha) ≤ alpha; lower losses win more."""
+    rng = np.random.default_rng(8)
+    trials, alpha = 3000, 0.2
+    rejected = 0
+    for _ in range(trials):
+        losses = (rng.random(60) < limit) * 1.0 if kind == "binary" else rng.beta(limit, 1 - limit, 60)
+        log_capital = bet_on_losses(losses, limit, alpha)
+        rejected += log_capital >= -np.log(alpha)
+        assert bet_on_losses(losses * 0.8, limit, alpha) >= log_capital
+    assert 0.05 * trials < rejected <= alpha * trials
+
+
+def test_exact_p_value_of_empty_lists():
+    """1 of 20 lists is empty: P(X ≤ 1) for a binomial with 20 draws."""
+    losses = np.repeat([1.0, 0.0], [1, 19])
+    expected = 0.7**20 + 20 * 0.3 * 0.7**19
+    assert Guarantee(max_empty=0.3)._p_value(losses, 0.3) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -157,17 +222,29 @@ def test_invalid_parameters_are_refused(params, message):
     "params", [{"min_precision": 0.36}, {"min_precision": 0.6, "over": "users"}, {"max_empty": 0.3}]
 )
 def test_threshold_follows_from_the_p_values(params):
-    """The loosest threshold that passes with a Bonferroni correction, or the last of a fixed sequence."""
+    """The last threshold that passes before the first failure, from the most careful one on."""
     lists, truth = world(np.random.default_rng(0), 200)
     cut = Guarantee(n_thresholds=12, confidence=0.8, **params).fit(lists, truth)
-    p = cut.p_values_.tolist()
-    if "max_empty" in params:  # from the loosest threshold, the last one
-        passed = [at for at in range(len(p)) if max(p[at:]) <= 0.2 + 1e-12]
-        at = passed[0]
-    elif "over" in params:  # from the strictest threshold, the first one
-        at = [at for at in range(len(p)) if max(p[: at + 1]) <= 0.2 + 1e-12][-1]
-    else:
-        at = [at for at in range(len(p)) if p[at] <= (0.2 + 1e-12) / len(p)][-1]
-        assert any(one <= 0.2 for one in p[at + 1 :])  # without the correction, the list would be longer
-    assert cut.threshold_ == cut.grid_[at]
+    step = -1 if "max_empty" in params else 1
+    p, grid = cut.p_values_[::step], cut.grid_[::step]
+    failed = int(np.argmax(p > 0.2))
+    assert 0 < failed < p.size
+    assert cut.threshold_ == grid[failed - 1]
+    assert (p[failed + 1 :] == 1).all()  # not tested
     assert (np.diff(cut.grid_) < 0).all()
+
+
+def test_infeasible_level_names_one_that_is_feasible():
+    lists, truth = world(np.random.default_rng(9), 300)
+    with pytest.raises(InfeasibleError, match=r"highest precision that can be guaranteed is") as caught:
+        Guarantee(min_precision=0.95).fit(lists, truth)
+    best = float(str(caught.value).split("guaranteed is ")[1].split("%")[0]) / 100
+    assert 0.5 < best < 0.95
+    Guarantee(min_precision=best).fit(lists, truth)
+    with pytest.raises(InfeasibleError):
+        Guarantee(min_precision=best + 0.002).fit(lists, truth)
+    few = lists.head(np.where(np.arange(300) < 100, 0, N_ITEMS))
+    with pytest.raises(InfeasibleError, match=r"smallest share of empty lists .* is 38\.1%") as caught:
+        Guarantee(max_empty=0.1).fit(few, truth)
+    best = float(str(caught.value).split("guaranteed is ")[1].split("%")[0]) / 100
+    Guarantee(max_empty=best).fit(few, truth)

@@ -122,7 +122,7 @@ def test_lists_of_another_model_do_not_count(store, served):
 def test_batch_of_outcomes_moves_a_guarantee():
     split = sl.split.last_basket(sl.load_dataset("sample"))
     model = sl.PersonalFrequency().fit(split.train)
-    cut = sl.cutoff.Guarantee(min_precision=0.1).fit(model.recommend(N=20), split.valid)
+    cut = sl.cutoff.Guarantee(min_precision=0.15).fit(model.recommend(N=20), split.valid)
     missed = [
         Outcome(["i1", "i2"], None, frozenset({"i9"}), "shop"),
         Outcome([], None, frozenset({"i1"}), "shop"),

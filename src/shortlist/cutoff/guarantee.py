@@ -1,26 +1,27 @@
 """Guarantee: bounds on precision or on empty lists that hold with a stated confidence.
 
-Learn then test: half of the users define a grid of thresholds, the other half tests the risk of each one
-with a p-value that is valid for any number of users. Only thresholds that pass, corrected for multiple tests,
-are used.
+Every list has a loss from 0 to 1. Thresholds are tested from the most careful one on, each at the full error
+rate, until the first that fails. A test bets on the losses, list by list, or counts empty lists.
 """
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import xlogy
+from scipy.special import bdtr
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text, check_whole_value
-from shortlist.core.params import MAX_SEED, check_choice, check_whole, short_repr
+from shortlist.core.params import MAX_SEED, MAX_WHOLE, check_choice, check_whole, short_repr
 from shortlist.cutoff.base import FITTED_IDS, CutLists, Labels, check_interval, label_lists
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.threshold import ON, count_above, running_minimum
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_CODE, RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, InfeasibleError
+from shortlist.kernels.lists import bet_on_losses
 from shortlist.types import Bools, Doubles, Ints
 
 GUARANTEES = ("precision", "empty", "calibration")
@@ -77,7 +78,8 @@ def _has_reason(lists: RankedLists, reasons: Iterable[str]) -> Bools:
 
 
 OVER = ("covered", "users")
-MIN_ITEMS = 0.02  # the strictest threshold shows about this many items per user
+MIN_COVERED = {"covered": (0.1, 20), "users": (0.02, 1)}  # by `over`: share and number at the first threshold
+N_LEVELS = 1_000  # levels considered for the best possible guarantee
 ONLINE = ("start_", "position_", "n_updates_", "total_")  # set by `update`
 MAX_UPDATES = 2**53
 
@@ -144,17 +146,27 @@ class Guarantee(CalibratedCutoff):
     on
         What is compared with the threshold: "score" or "probability".
     n_thresholds
-        Number of thresholds that are tested.
+        Number of thresholds that may be tested. They are chosen by the scores of the candidates alone.
     fallback
-        What to do if no threshold passes: None raises `InfeasibleError`, "empty" shows nothing.
+        What to do if no threshold passes: None raises `InfeasibleError`, which names the best level that
+        passes; "empty" shows nothing.
     seed
-        Seed of the random split of users into the two halves.
+        Seed of the order in which lists are bet on, and of the half of the users that calibrates
+        probabilities.
+
+    Notes
+    -----
+    Thresholds are tested from the most careful one on, each with the full confidence, until the first that
+    fails. For the precision of covered users the first one covers a tenth of the users. A test of precision
+    bets on the lists one by one. A bet uses only the lists before it, so that the capital ever exceeds
+    1 / (1 - confidence) with a probability of at most 1 - confidence if the precision is too low. A test of
+    empty lists is the exact binomial one.
 
     References
     ----------
+    Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024.
     Angelopoulos, Bates, Candès, Jordan and Lei, "Learn then Test: Calibrating Predictive Algorithms to
-    Achieve Risk Control", 2021 (arXiv 2110.01052). The p-value is Hoeffding–Bentkus: Bates, Angelopoulos,
-    Lei, Malik and Jordan, "Distribution-Free, Risk-Controlling Prediction Sets", Journal of the ACM 2021.
+    Achieve Risk Control", 2021 (arXiv 2110.01052), for tests in a fixed sequence.
     `update`: Gibbs and Candès, "Adaptive Conformal Inference Under Distribution Shift", NeurIPS 2021;
     Feldman, Ringel, Bates and Romano, "Achieving Risk Control in Online Learning Settings", TMLR 2023;
     Angelopoulos, Candès and Tibshirani, "Conformal PID Control for Time Series Prediction", NeurIPS 2023.
@@ -174,7 +186,7 @@ class Guarantee(CalibratedCutoff):
     step: float = 0.2
     confidence: float = 0.95
     on: str = "score"
-    n_thresholds: int = 25
+    n_thresholds: int = 50
     fallback: str | None = None
     seed: int = 0
 
@@ -220,11 +232,12 @@ class Guarantee(CalibratedCutoff):
     def _check_fitted(self) -> None:
         super()._check_fitted()
         calibrated = ("calibration_",) if self.on == "probability" else ()
-        names = ("grid_", "p_values_", "threshold_", "guarantee_", "source_", *calibrated)
+        names = ("grid_", "p_values_", "threshold_", "longest_", "guarantee_", "source_", *calibrated)
         check_names(self.fitted(), names, (*FITTED_IDS, *ONLINE))
         grid = check_array(vars(self), "grid_", np.float64, (None,), finite=False)
         check_array(vars(self), "p_values_", np.float64, grid.shape, low=0, high=1)
         check_float_value(vars(self), "threshold_")
+        check_whole_value(vars(self), "longest_", 0, MAX_WHOLE)
         check_text(vars(self), "guarantee_")
         if self.source_ is not None:
             check_text(vars(self), "source_")
@@ -237,22 +250,73 @@ class Guarantee(CalibratedCutoff):
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         numbers = np.flatnonzero(labels.labeled).astype(np.int32)
-        shuffled = numbers[np.random.default_rng(self.seed).permutation(numbers.size)]
-        grid_half, test_half = labels.take(shuffled[::2]), labels.take(shuffled[1::2])
-        if self.on == "probability":
-            self._calibrate(grid_half, history)
-        self.grid_ = _grid(self._values(grid_half.lists, history), len(grid_half.lists), self.n_thresholds)
-        values = self._values(test_half.lists, history)
-        lengths = [count_above(values, test_half.lists, threshold) for threshold in self.grid_]
-        self.p_values_ = np.array([self._p_value(test_half, one) for one in lengths])
-        passed = np.flatnonzero(self._passed())
-        if not passed.size and self.fallback is None:
-            raise InfeasibleError(self._infeasible_message(len(test_half.lists)))
-        # the loosest threshold that keeps the precision, the strictest that avoids empty lists
-        at = (passed[-1] if self.max_empty is None else passed[0]) if passed.size else None
-        self.threshold_ = np.inf if at is None else float(self.grid_[at])
+        numbers = numbers[np.random.default_rng(self.seed).permutation(numbers.size)]
+        if self.on == "probability":  # the calibration has seen the outcomes of its users
+            self._calibrate(labels.take(numbers[::2]), history)
+            numbers = numbers[1::2]
+        test = labels.take(numbers)
+        values = self._values(test.lists, history)
+        first = values[test.lists.indptr[:-1][np.diff(test.lists.indptr) > 0]]
+        share, least = MIN_COVERED[self.over]
+        n_covered = int(max(share * numbers.size, least))
+        counted, spacing = (values, np.geomspace) if self.max_empty is None else (first, np.linspace)
+        self.grid_ = _grid(counted, first, n_covered, partial(spacing, num=self.n_thresholds))
+        self.p_values_ = np.ones(self.grid_.size)
+        chosen, careful = None, None
+        for at in self._sequence():
+            losses = self._losses(test, count_above(values, test.lists, self.grid_[at]))
+            careful = losses if careful is None else careful
+            self.p_values_[at] = self._p_value(losses, self._limit(self._level()))
+            if self.p_values_[at] > 1 - self.confidence:
+                break
+            chosen = at
+        best = "" if chosen is not None or careful is None else self._describe_best(careful)
+        if chosen is None and self.fallback is None:
+            raise InfeasibleError(self._infeasible_message(numbers.size, best))
+        self.threshold_ = np.inf if chosen is None else float(self.grid_[chosen])
+        self.longest_ = int(np.diff(test.lists.indptr).max(initial=0))
         self.source_ = labels.lists.source
-        self.guarantee_ = self._describe(len(test_half.lists), feasible=at is not None)
+        self.guarantee_ = self._describe(numbers.size, best, feasible=chosen is not None)
+
+    def _sequence(self) -> Iterable[int]:
+        """Positions in the grid from the most careful threshold on."""
+        numbers = range(self.grid_.size)
+        return numbers if self.max_empty is None else reversed(numbers)
+
+    def _losses(self, labels: Labels, lengths: Ints) -> Doubles:
+        """(n_lists,) loss of each list at these lengths, from 0 to 1; NaN for a list that does not count."""
+        shown = lengths > 0
+        if self.max_empty is not None:
+            return (~shown).astype(np.float64)
+        losses = np.full(lengths.size, np.nan if self.over == "covered" else 0.0)
+        ends = (labels.lists.indptr[:-1] + lengths - 1)[shown]
+        losses[shown] = 1 - labels.prefixes.hits[ends] / lengths[shown]
+        return losses
+
+    def _limit(self, level: float) -> float:
+        """The largest mean loss that this level allows."""
+        return level if self.max_empty is not None else 1 - level
+
+    def _p_value(self, losses: Doubles, limit: float) -> float:
+        """p-value of the hypothesis that the mean loss exceeds this limit."""
+        if self.max_empty is not None:  # losses of 0 and 1: exact
+            return float(bdtr(losses.sum(), losses.size, limit)) if losses.size else 1.0
+        return float(np.exp(-bet_on_losses(losses, limit, 1 - self.confidence)))
+
+    def _describe_best(self, losses: Doubles) -> str:
+        """The best level that the most careful threshold guarantees, in words; empty if there is none."""
+        limits = np.arange(1, N_LEVELS) / N_LEVELS
+        low, high = 0, limits.size  # the smallest limit that passes: a larger one is easier
+        while low < high:
+            middle = (low + high) // 2
+            passes = self._p_value(losses, limits[middle]) <= 1 - self.confidence
+            low, high = (low, middle) if passes else (middle + 1, high)
+        if low == limits.size:
+            return ""
+        limit = float(limits[low])
+        if self.max_empty is not None:
+            return f"the smallest share of empty lists that can be guaranteed is {limit:.1%}"
+        return f"the highest precision that can be guaranteed is {1 - limit:.1%}"
 
     def update(
         self,
@@ -294,7 +358,7 @@ class Guarantee(CalibratedCutoff):
         --------
         >>> split = sl.split.last_basket(sl.load_dataset("sample"))
         >>> model = sl.PersonalFrequency().fit(split.train)
-        >>> cut = sl.cutoff.Guarantee(min_precision=0.1).fit(model.recommend(N=20), split.valid)
+        >>> cut = sl.cutoff.Guarantee(min_precision=0.15).fit(model.recommend(N=20), split.valid)
         >>> after = cut.update(model.recommend(cutoff=cut), split.valid)
         >>> after.n_updates_, after.threshold_ < cut.threshold_
         (1, True)
@@ -304,8 +368,8 @@ class Guarantee(CalibratedCutoff):
         self.check_source(lists.source)
         users = lists.users.values if shown and users is None else users
         rate = self.batch_rate(lists, truth, users=users)
-        level, scale, safe = self._level()
-        rate = safe if rate is None else rate
+        level, scale = self._level(), 1 - self._limit(self._level())
+        rate = 1.0 * (self.max_empty is None) if rate is None else rate  # without lists, nothing is broken
         shortfall = (level - rate) if self.max_empty is None else (rate - level)
         before = {"start_": self._start(), "position_": self._start(), "n_updates_": 0, "total_": 0.0}
         before |= self.fitted()
@@ -350,7 +414,8 @@ class Guarantee(CalibratedCutoff):
         """
         check_whole(1, n_updates=n_updates)
         check_whole(0, delay=delay)
-        return self._level()[1] * largest_mean_shortfall(self._start(), self.step, n_updates, delay)
+        scale = 1 - self._limit(self._level())
+        return scale * largest_mean_shortfall(self._start(), self.step, n_updates, delay)
 
     def batch_rate(
         self, lists: RankedLists, truth: Interactions | Any = None, *, users: Iterable[Any] | None = None
@@ -386,16 +451,13 @@ class Guarantee(CalibratedCutoff):
         position = position_at(self.need("grid_"), self.need("threshold_"))
         return position if self.max_empty is None else 1 - position
 
-    def _level(self) -> tuple[float, float, float]:
-        """(guaranteed level, largest shortfall of a batch, rate of a batch without any list that counts)."""
-        if self.max_empty is not None:
-            return self.max_empty, 1 - self.max_empty, 0.0
-        level = self.min_precision or 0.0
-        return level, level, 1.0
+    def _level(self) -> float:
+        """The guaranteed level."""
+        return (self.min_precision if self.max_empty is None else self.max_empty) or 0.0
 
     def _describe_online(self) -> str:
         n, name = self.need("n_updates_"), "precision" if self.max_empty is None else "share of empty lists"
-        level, bound, mean = self._level()[0], self.bound(n), self.need("total_") / n
+        level, bound, mean = self._level(), self.bound(n), self.need("total_") / n
         limit = f"at least {level - bound:.2%}" if self.max_empty is None else f"at most {level + bound:.2%}"
         return (
             f"mean {name} {mean:.2%} over {n:,} updates for a guaranteed {level:.1%}; for any data it is "
@@ -444,33 +506,14 @@ class Guarantee(CalibratedCutoff):
         scores = lists.scores if self.on == "score" else self._probabilities(lists, history)
         return running_minimum(scores, lists)
 
-    def _p_value(self, test: Labels, lengths: Ints) -> float:
-        """p-value of the hypothesis that the risk at this threshold exceeds its limit."""
-        shown = lengths > 0
-        if self.max_empty is not None:
-            return hoeffding_bentkus((~shown).mean() if lengths.size else 1.0, lengths.size, self.max_empty)
-        ends = (test.lists.indptr[:-1] + lengths - 1)[shown]
-        loss = np.zeros(lengths.size)
-        loss[shown] = 1 - test.prefixes.hits[ends] / lengths[shown]
-        if self.over == "covered":  # given who is covered, the losses are still independent and identical
-            loss = loss[shown]
-        limit = 1.0 - (self.min_precision or 0.0)
-        return hoeffding_bentkus(float(loss.mean()), loss.size, limit) if loss.size else 1.0
-
-    def _passed(self) -> Bools:
-        """Thresholds whose risk is below its limit, all of them with the required confidence."""
-        delta = 1 - self.confidence
-        if self.max_empty is not None:  # fixed sequence from the loosest, until the first failure
-            return np.logical_and.accumulate(self.p_values_[::-1] <= delta)[::-1]
-        if self.over == "users":  # fixed sequence from the strictest
-            return np.logical_and.accumulate(self.p_values_ <= delta)
-        return self.p_values_ <= delta / self.p_values_.size  # Bonferroni: strict thresholds cover few users
-
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         threshold = self.need("threshold_")
         self.check_source(lists.source)
         p = self._probabilities(lists, history) if self.on == "probability" else None
-        return CutLists(count_above(self._values(lists, history), lists, threshold), p)
+        lengths = count_above(self._values(lists, history), lists, threshold)
+        return CutLists(
+            np.minimum(lengths, self.need("longest_")).astype(np.int32), p
+        )  # none was tested longer
 
     def _target(self) -> str:
         if self.max_empty is not None:
@@ -481,41 +524,35 @@ class Guarantee(CalibratedCutoff):
         }[self.over]
         return f"{mean} is at least {self.min_precision:.1%}"
 
-    def _describe(self, n_users: int, *, feasible: bool) -> str:
+    def _describe(self, n_users: int, best: str, *, feasible: bool) -> str:
         if not feasible:
-            return f"nothing is shown: no threshold guarantees that {self._target()}"
+            nothing = f"nothing is shown: no threshold guarantees that {self._target()}"
+            return f"{nothing}; {best}" if best else nothing
         what = "lists" if self.source_ is None else f"model {self.source_[:8]}"
         return (
             f"{self._target()}, with confidence {self.confidence:.1%} (tested on {n_users:,} users), "
             f"for the {what} it was tested on, as long as users stay exchangeable with them"
         )
 
-    def _infeasible_message(self, n_users: int) -> str:
+    def _infeasible_message(self, n_users: int, best: str) -> str:
         advice = "allow more" if self.max_empty is not None else "require less, or pass fallback='empty'"
         return (
-            f"no threshold guarantees that {self._target()} with confidence {self.confidence:.1%}: the "
-            f"smallest p-value on {n_users:,} users is {self.p_values_.min(initial=1.0):.3g}; "
-            f"use more users, {advice}."
+            f"no threshold guarantees that {self._target()} with confidence {self.confidence:.1%}: on "
+            f"{n_users:,} users {best or 'no level can be guaranteed'}; use more users, {advice}."
         )
 
 
-def _grid(values: Doubles, n_lists: int, n_thresholds: int) -> Doubles:
-    """Descending thresholds; the number of shown items grows geometrically up to all candidates."""
-    ordered = np.sort(values)[::-1]
-    if not ordered.size:
+def _grid(values: Doubles, first: Doubles, n_covered: int, spacing: Callable[[int, int], Doubles]) -> Doubles:
+    """Descending thresholds; the number of values above them grows by this spacing until all are.
+
+    first: (n_lists,) top value of each list; the strictest threshold leaves n_covered of them.
+    """
+    distinct = np.unique(values)[::-1]
+    if distinct.size < 2:
         return np.array([-np.inf])
-    counts = np.geomspace(max(MIN_ITEMS * n_lists, 1), max(ordered.size, 1), n_thresholds)
-    at = np.minimum(counts.astype(np.int64), ordered.size - 1)
-    return np.append(np.unique(ordered[at])[::-1][: n_thresholds - 1], -np.inf)
-
-
-def hoeffding_bentkus(risk: float, n: int, limit: float) -> float:
-    """p-value of the hypothesis that the mean loss exceeds `limit`, given n losses of mean `risk`."""
-    from scipy.stats import binom  # slow to import
-
-    if n == 0:
-        return 1.0
-    low = min(risk, limit)
-    gap = xlogy(low, low / limit) + xlogy(1 - low, (1 - low) / (1 - limit))
-    bentkus = np.e * binom.cdf(np.ceil(n * risk - 1e-9), n, limit)
-    return float(min(1.0, np.exp(-n * gap), bentkus))
+    start = np.sort(first)[::-1][min(n_covered, first.size) - 1]
+    strictest = min(int(np.searchsorted(-distinct, -start, side="right")), distinct.size - 1)
+    n_above = values.size - np.searchsorted(np.sort(values), distinct, side="right")
+    wanted = spacing(max(int(n_above[strictest]), 1), values.size)
+    at = np.searchsorted(n_above, wanted, side="right") - 1
+    return np.append(distinct[np.unique(np.maximum(at, strictest))][: wanted.size - 1], -np.inf)

@@ -1,4 +1,4 @@
-"""Ragged lists: metrics, expected utilities, features and labels. Stamps mark the items of a user's truth."""
+"""Ragged lists: metrics, expected utilities, features, labels, bets. Stamps mark the items of a user's truth."""
 
 import math
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from shortlist.types import Bools, Doubles, Ints, Longs, State
 
 AHEAD = 12  # lists between a prefetch and its use
 ONE_LINE, TWO_LINES = factor_width(16), factor_width(32)  # cache lines, in 32-bit numbers
+LARGEST_BET = 0.75  # as a share of the bet that could lose everything
 UNIT = 2.0**32  # of sums of probabilities: two billion of them fit in a cell
 
 
@@ -517,3 +518,29 @@ def mark_members(
                 else:
                     high = middle
             inside[at] = low < end and sets[low] == candidates[at]
+
+
+@kernel
+def bet_on_losses(losses: Doubles, limit: float, alpha: float) -> float:
+    """log of the largest capital while betting that the mean loss is below the limit.
+
+    losses: (n_lists,) from 0 to 1, in random order; NaN for a list that does not count. Waudby-Smith and
+    Ramdas (2024), section 3: each bet depends on the variance of the losses before it. The first variance is
+    the largest one whose mean is the limit.
+    """
+    n = 0
+    for loss in losses:
+        n += loss == loss
+    scale = -2 * math.log(alpha) / max(n, 1)
+    log_capital, highest = 0.0, 0.0
+    total, squares, seen = limit, limit * (1 - limit), 1
+    for loss in losses:
+        if loss != loss:
+            continue
+        bet = min(math.sqrt(scale * seen / squares), LARGEST_BET / (1 - limit))
+        log_capital += math.log1p(bet * (limit - loss))
+        highest = max(highest, log_capital)
+        total += loss
+        seen += 1
+        squares += (loss - total / seen) ** 2
+    return highest
