@@ -10,8 +10,8 @@ results/guarantees.json.
 basket, the guarantee is tested on that basket, and `observe` adds it. This is done N_FITS times with other
 kept-back users. For each model, the calibration users (half of those kept back, at most 1,500) and the test
 users (half of all) are drawn N_SPLITS / N_FITS times. A guarantee is kept if the mean over the test users
-meets the level. `next_basket` measures it on the future baskets of the test users, `same_time` on the kept-back
-users who did not calibrate.
+meets the level. `next_basket` measures it on the future baskets of the test users, `same_time` on the
+kept-back users who did not calibrate.
 
 In both, `hoeffding_bentkus` is the method of release 0.2 on the same users: half of them define a grid of 25
 thresholds, the others test each one (Bates et al. 2021), with Bonferroni's correction for precision.

@@ -1,4 +1,4 @@
-"""Ragged lists: metrics, expected utilities, features, labels, bets. Stamps mark the items of a user's truth."""
+"""Ragged lists: metrics, expected utilities, features, labels, bets. Stamps mark the truth of a user."""
 
 import math
 from typing import NamedTuple
