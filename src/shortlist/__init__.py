@@ -30,6 +30,7 @@ MODEL_MODULES = {
 }
 # module -> its other public names; a module without names is itself public
 _NAMES: dict[str, tuple[str, ...]] = {
+    "shortlist.auto.cut": ("cut",),
     "shortlist.auto.cutoff_choice": ("choose_cutoff", "default_cutoffs"),
     "shortlist.auto.fit": ("fit",),
     "shortlist.auto.tune": ("tune",),

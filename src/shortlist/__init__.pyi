@@ -3,6 +3,7 @@
 from shortlist import cutoff as cutoff
 from shortlist import errors as errors
 from shortlist import split as split
+from shortlist.auto.cut import cut as cut
 from shortlist.auto.cutoff_choice import choose_cutoff as choose_cutoff
 from shortlist.auto.cutoff_choice import default_cutoffs as default_cutoffs
 from shortlist.auto.fit import fit as fit

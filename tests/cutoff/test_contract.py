@@ -19,6 +19,7 @@ from shortlist.cutoff import (
     Guarantee,
     PerK,
     Threshold,
+    UtilityRegression,
     top_candidates,
 )
 from shortlist.data.ids import IdMap
@@ -41,6 +42,8 @@ CUTOFFS = {
     "ndcg": ExpectedNDCG(calibration="features", size="history", coverage=0.5),
     "perk": PerK(),
     "perk-ndcg": PerK(target="ndcg", prior=0.3),
+    "regression": UtilityRegression(),
+    "regression-ndcg": UtilityRegression(target="ndcg_paper"),
     "value": ExpectedValue(calibration="platt"),
     "guarantee": Guarantee(min_precision=0.2, confidence=0.6, fallback="empty"),
     "guarantee-users": Guarantee(min_precision=0.5, over="users", fallback="empty", confidence=0.6),
@@ -357,7 +360,7 @@ def test_repr_of_expected_f1_names_calibration_and_size():
     assert "<b>" not in odd._repr_html_()
 
 
-@pytest.mark.parametrize("scores", ["expected_f1", FixedN, FixedN(), None, {"u1": ["i1"]}])
+@pytest.mark.parametrize("scores", ["expected_f1", FixedN, FixedN(), None, object()])
 def test_scores_of_the_wrong_kind_are_refused(scores):
     with pytest.raises(DataError, match="scores must be") as caught:
         FixedN(N=2).lengths(scores)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shortlist.cutoff import ExpectedF1, ExpectedNDCG, FixedN
+from shortlist.core.params import check_whole
+from shortlist.cutoff import ExpectedF1, ExpectedNDCG, FixedN, UtilityRegression
 from shortlist.cutoff.base import Cutoff, fit_cutoffs
 from shortlist.cutoff.threshold import TARGETS, choose_by_standard_error
 from shortlist.data.ids import IdMap
@@ -22,12 +23,18 @@ PROBABILITIES = {  # by calibration
     "platt": "Platt calibration",
     "features": "calibration by features",
 }
-SOURCES = {"both": "history and candidates", "history": "history"}
+SHAPE = "utility regression (shape of the scores)"
+SOURCES = {"both": "history and candidates", "history": "history", "probabilities": "candidates"}
 EXPECTED = {"f1": ExpectedF1, "ndcg": ExpectedNDCG}
 
 
 def default_cutoffs(
-    n_candidates: int = 100, *, probabilities: bool = True, metric: str = "f1"
+    n_candidates: int = 100,
+    *,
+    probabilities: bool = True,
+    metric: str = "f1",
+    history: bool = True,
+    shape: bool = False,
 ) -> dict[str, Cutoff]:
     """Return the unfitted cutoffs that `choose_cutoff` compares, by name.
 
@@ -42,6 +49,11 @@ def default_cutoffs(
         Whether the lists carry probabilities. If not, cutoffs without calibration are left out.
     metric
         Metric to maximize: `"f1"` or `"ndcg"`.
+    history
+        Whether a history is known. If not, the number of relevant items comes from the candidates alone, and
+        the shape of the scores is the default choice.
+    shape
+        Whether to compare `UtilityRegression`, the shape of the scores, although there is a history.
 
     Returns
     -------
@@ -60,11 +72,16 @@ def default_cutoffs(
     """
     check_metric(metric)
     cutoffs: dict[str, Cutoff] = {FIXED: FixedN(n_candidates=n_candidates, target=metric)}
+    regression = UtilityRegression(n_candidates=n_candidates, target=metric)
+    if not history:
+        cutoffs[SHAPE] = regression
     for calibration in ("none", "platt", "features") if probabilities else ("platt", "features"):
-        for size in ("both", "history"):
+        for size in ("both", "history") if history else ("probabilities",):
             how = f"{PROBABILITIES[calibration]}; basket size from {SOURCES[size]}"
             name = f"expected {METRIC_NAMES[metric]} ({how})"
             cutoffs[name] = EXPECTED[metric](n_candidates=n_candidates, calibration=calibration, size=size)
+    if shape:
+        cutoffs.setdefault(SHAPE, regression)
     return cutoffs
 
 
@@ -86,8 +103,8 @@ class CutoffChoice:
     cutoff
         The selected cutoff, fitted on all users.
     scores
-        Mean metric of each cutoff over all users in the truth. Each user is scored by a cutoff fitted on the
-        other half of the users.
+        Mean metric of each cutoff over all users in the truth. Each user is scored by a cutoff fitted on
+        others.
     reason
         Why this cutoff was selected.
     metric
@@ -112,10 +129,11 @@ def choose_cutoff(
     cutoffs: Mapping[str, Cutoff] | None = None,
     *,
     metric: str = "f1",
+    n_folds: int = 2,
 ) -> CutoffChoice:
     """Select a cutoff for ranked lists on validation data.
 
-    Each cutoff is fitted on every other user and scored on the rest, both ways. The first cutoff that is not
+    Each cutoff is scored on users it was not fitted on, by cross-validation. The first cutoff that is not
     a fixed N is selected, unless another one is better by more than one standard error of the difference.
     A cutoff that does not beat the fixed N is never selected.
 
@@ -131,6 +149,8 @@ def choose_cutoff(
         Unfitted cutoffs by name; `default_cutoffs` if left out. A fixed N must be named `"fixed N"`.
     metric
         Metric to maximize: `"f1"` or `"ndcg"`.
+    n_folds
+        Number of folds of users. More folds are slower and choose better if there are few users.
 
     Returns
     -------
@@ -161,7 +181,9 @@ def choose_cutoff(
             "the scores in PrecomputedScores."
         )
     if cutoffs is None:
-        cutoffs = default_cutoffs(probabilities=lists.probabilities is not None, metric=metric)
+        cutoffs = default_cutoffs(
+            probabilities=lists.probabilities is not None, metric=metric, history=history is not None
+        )
     given: object = cutoffs
     if not isinstance(given, Mapping) or not all(isinstance(cutoff, Cutoff) for cutoff in given.values()):
         raise ConfigError(
@@ -176,7 +198,8 @@ def choose_cutoff(
         raise DataError(
             f"choosing a cutoff needs lists of at least two users, got {len(lists)}; add validation users."
         )
-    by_user = cross_validate_all(cutoffs, lists, truth, history, metric)
+    check_whole(2, n_folds=n_folds)
+    by_user = cross_validate_all(cutoffs, lists, truth, history, metric, min(n_folds, len(lists)))
     scores = {name: float(values.mean()) for name, values in by_user.items()}
     names = sorted(by_user, key=lambda name: name == FIXED)  # the default is the first that is not a fixed N
     name = names[choose_by_standard_error([by_user[name] for name in names])]
@@ -221,13 +244,14 @@ def cross_validate_all(
     truth: Interactions,
     history: Interactions | None,
     metric: str,
+    n_folds: int = 2,
 ) -> dict[str, Doubles]:
-    """The same for several cutoffs, by name."""
-    halves = [np.arange(first, len(lists), 2) for first in (0, 1)]
+    """The same for several cutoffs, by name; fitted on all folds but the user's."""
+    fold = np.arange(len(lists)) % n_folds
     scores: dict[str, Doubles] = {}
-    for fitting, scoring in (halves, halves[::-1]):
-        fitted = fit_cutoffs(cutoffs.values(), lists.take(fitting), truth, history)
-        others = lists.take(scoring)
+    for f in range(n_folds):
+        fitted = fit_cutoffs(cutoffs.values(), lists.take(np.flatnonzero(fold != f)), truth, history)
+        others = lists.take(np.flatnonzero(fold == f))
         for name, cutoff in zip(cutoffs, fitted, strict=True):
             report: Report = evaluate(cutoff.apply(others, history=history), truth)
             row = IdMap(report.user_ids).lookup(others.users.values)

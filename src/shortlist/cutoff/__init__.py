@@ -1,12 +1,13 @@
 """Cutoffs decide how long each list is: ranked candidates of any ranker in, one length per user out.
 
-| class                        | module      | a list ends                                               |
-|------------------------------|-------------|-----------------------------------------------------------|
+| class                        | module       | a list ends                                               |
+|------------------------------|--------------|-----------------------------------------------------------|
 | `FixedN`                     | `threshold` | after N items, the same N for all users                   |
 | `Threshold`                  | `threshold` | at the first score or probability not above a threshold   |
 | `ExpectedF1`, `ExpectedNDCG` | `expected`  | where the expected F1 or NDCG of the list is highest      |
 | `ExpectedValue`              | `expected`  | at the first item whose expected value is not positive    |
 | `PerK`                       | `perk`      | where the expected utility is highest, as published       |
+| `UtilityRegression`          | `regression`| where the shape of the scores predicts the best utility   |
 | `Boundary`                   | `boundary`  | at the first score not above the user's own boundary      |
 | `Guarantee`                  | `guarantee` | where a guarantee on precision or empty lists still holds |
 
@@ -20,6 +21,7 @@ from shortlist.cutoff.calibration import Calibration, Reliability, correct_prior
 from shortlist.cutoff.expected import ExpectedF1, ExpectedNDCG, ExpectedValue
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.cutoff.perk import PerK
+from shortlist.cutoff.regression import UtilityRegression
 from shortlist.cutoff.threshold import FixedN, Threshold
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "PerK",
     "Reliability",
     "Threshold",
+    "UtilityRegression",
     "correct_prior",
     "reliability",
     "top_candidates",

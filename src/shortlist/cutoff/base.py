@@ -4,7 +4,7 @@ A cutoff sees scores and histories, never a model.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -18,6 +18,7 @@ from shortlist.core.checks import check_ids
 from shortlist.core.metrics import ListSums, Metric, Money, prefix_sums
 from shortlist.core.params import Estimator, check_whole, is_number, short_repr
 from shortlist.core.serialization import load_estimator, save_estimator
+from shortlist.data.candidates import read_candidates
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions, warn_if_trained_on, without_negative
 from shortlist.data.lists import REASON_CODE, RankedLists, find_propensities
@@ -28,7 +29,8 @@ from shortlist.kernels.rows import starts, take_rows
 from shortlist.text import escape_html as escape
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
-# RankedLists, a users × items array, a SciPy matrix, or a function from user indices to rows of scores
+# RankedLists, a table of user, item and score, a users × items array, a SciPy matrix, or a function from user
+# indices to rows of scores
 Scores: TypeAlias = Any
 Ids: TypeAlias = Interactions | tuple[IdMap | None, IdMap | None] | None
 BLOCK = 1024  # users per call of a scoring function
@@ -78,6 +80,8 @@ def top_candidates(
         raise DataError(
             f"history must be Interactions, got a {type(ids).__name__}; use Interactions.from_frame."
         )
+    if is_table(scores):
+        scores = read_candidates(scores)
     if isinstance(scores, RankedLists):
         return _from_lists(scores, n_candidates)
     user_ids, item_ids = (ids.users, ids.items) if isinstance(ids, Interactions) else (ids or (None, None))
@@ -91,6 +95,14 @@ def top_candidates(
     if issparse(scores):
         return _from_sparse(csr_array(cast(Any, scores)), user_ids, item_ids, n_candidates)
     return _from_dense(_to_matrix(scores), user_ids, item_ids, n_candidates)
+
+
+def is_table(scores: Scores) -> bool:
+    """Whether the candidates come as a table, a run or a file, with ids of their own."""
+    return isinstance(scores, Mapping | Path) or (
+        not isinstance(scores, RankedLists)
+        and any(hasattr(type(scores), name) for name in ("columns", "column_names", "to_df"))
+    )
 
 
 def _from_lists(lists: RankedLists, n_candidates: int) -> RankedLists:
@@ -520,14 +532,14 @@ class Cutoff(SavedEstimator):
         labels = label_to_fit(scores, truth, history, self.candidates_needed(), users, shown)
         fresh = self.clone()
         fresh._fit_labels(labels, history)
-        if not isinstance(scores, RankedLists):
+        if not isinstance(scores, RankedLists) and not is_table(scores):
             ids = truth if history is None else history
             fresh.user_ids_, fresh.item_ids_ = ids.users.values, ids.items.values
         self._forget()
         vars(self).update(fresh.fitted())
         return self
 
-    def lengths(self, scores: Scores, *, history: Interactions | None = None) -> Ints:
+    def lengths(self, scores: Scores, *, history: Interactions | Any = None) -> Ints:
         """Compute the length of every list.
 
         Parameters
@@ -555,9 +567,10 @@ class Cutoff(SavedEstimator):
         >>> sl.cutoff.Threshold(threshold=0.5).lengths(np.array([[0.9, 0.6, 0.1], [0.2, 0.3, 0.4]])).tolist()
         [2, 0]
         """
+        history = None if history is None else Interactions.of(history)
         return self._cut(self._candidates(scores, history), history).lengths
 
-    def apply(self, scores: Scores, *, history: Interactions | None = None) -> RankedLists:
+    def apply(self, scores: Scores, *, history: Interactions | Any = None) -> RankedLists:
         """Cut every list at its length.
 
         Parameters
@@ -587,6 +600,7 @@ class Cutoff(SavedEstimator):
         >>> lists[0].items, lists[0].reason
         ([0, 1], 'top_n')
         """
+        history = None if history is None else Interactions.of(history)
         lists = self._candidates(scores, history)
         cut = self._cut(lists, history)
         reason = np.full(len(lists), REASON_CODE[self.reason], np.uint8)
@@ -602,7 +616,7 @@ class Cutoff(SavedEstimator):
             lists = replace(lists, boundary=cut.boundary)
         return lists.head(cut.lengths, reason)
 
-    def with_probabilities(self, lists: RankedLists, *, history: Interactions | None = None) -> RankedLists:
+    def with_probabilities(self, lists: RankedLists, *, history: Interactions | Any = None) -> RankedLists:
         """Return the candidates with the probabilities that this cutoff uses.
 
         Parameters
@@ -629,6 +643,7 @@ class Cutoff(SavedEstimator):
         >>> sl.cutoff.FixedN(N=2).with_probabilities(lists).probabilities is None
         True
         """
+        history = None if history is None else Interactions.of(history)
         candidates = self._candidates(lists, history)
         probabilities = self._cut(candidates, history).probabilities
         return lists if probabilities is None else replace(candidates, probabilities=probabilities)

@@ -16,8 +16,11 @@ from shortlist.data.columns import (
     ColumnNames,
     DataSource,
     check_distinct,
+    column_names,
     find_column,
     match_columns,
+    plain_name,
+    to_polars,
 )
 from shortlist.data.groups import ItemGroups, check_group_limits, skip_items
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
@@ -426,14 +429,16 @@ class RankedLists:
         )
 
     @classmethod
-    def from_frame(cls, frame: pl.DataFrame, item_ids: IdMap | None = None) -> Self:
+    def from_frame(cls, frame: Any, item_ids: IdMap | None = None) -> Self:
         """Build from a table with columns user_id, item_id, and optionally rank, score and others.
 
         Parameters
         ----------
         frame
-            One row per item, as `to_frame` returns. Lists are sorted by rank, else by descending score, else
-            kept as they are. Users keep the order of their first rows. A row without item is an empty list.
+            A polars (also lazy), pandas or Arrow table with one row per item, as `to_frame` returns. Columns
+            may have common aliases, such as query_id, doc_id and relevance. Lists are sorted by rank, else by
+            descending score, else kept as they are. Users keep the order of their first rows. A row without
+            item is an empty list.
         item_ids
             Item ids of the dense indices. None uses the sorted ids of the table.
 
@@ -449,10 +454,7 @@ class RankedLists:
         >>> sl.RankedLists.from_frame(table)[1].items
         ['b', 'a']
         """
-        if not isinstance(frame, pl.DataFrame):
-            raise DataError(
-                f"a table of lists must be a polars table, got a {type(frame).__name__}; convert it first."
-            )
+        frame = name_columns(collect_table(frame))
         roles = match_columns(frame.columns, IDS_ONLY)
         frame = frame.rename({roles[role]: role for role in REQUIRED})
         user_id = frame["user_id"]
@@ -556,12 +558,57 @@ def find_propensities(lists: RankedLists, shown: RankedLists) -> Doubles:
     return np.where(seen[nearest] == keys, propensity[nearest], 0.0)
 
 
+# Of lists of other libraries, compared as those of the readers: RePlay, ranx, TREC and search engines.
+LIST_ALIASES = {
+    "user_id": "useridx queryid qid query topicid topic",
+    "item_id": "itemidx docid docno documentid document doc passageid passage pid corpusid",
+    "rank": "ranking position",
+    "score": "scores relevance rating prediction predictions predicted pred similarity",
+}
+
+
+def collect_table(frame: Any) -> pl.DataFrame:
+    """Any table as a polars table; item ids that pandas made floats, as some are missing, become integers."""
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    column_names(frame)  # refuses what is not a table
+    if isinstance(frame, pl.LazyFrame):
+        return frame.collect()
+    table = to_polars(frame)
+    name = find_list_column("item_id", table.columns)
+    if name is not None and table[name].dtype.is_float():
+        ids = table[name].fill_nan(None)
+        whole = ids.cast(pl.Int64, strict=False)
+        if whole.cast(pl.Float64).eq_missing(ids.cast(pl.Float64)).all():
+            table = table.with_columns(whole)
+    return table
+
+
+def find_list_column(role: str, names: list[str]) -> str | None:
+    """The column of a list table with this role, by the names of the readers or of other libraries."""
+    column = find_column(role, names) if role in REQUIRED else role if role in names else None
+    if column is None:
+        for alias in LIST_ALIASES[role].split():
+            column = next((name for name in names if plain_name(name) == alias), None)
+            if column is not None:
+                break
+    return column
+
+
+def name_columns(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with conventional names for user, item, rank and score."""
+    names = frame.columns
+    found = {role: find_list_column(role, names) for role in LIST_ALIASES}
+    return frame.rename({name: role for role, name in found.items() if name is not None and name != role})
+
+
 def describe_columns(names: list[str]) -> str:
     """The columns of a list table in one line: those used, those not used, and what sorts the lists."""
-    roles = match_columns(names, IDS_ONLY)
-    key = next((name for name in ("rank", "score") if name in names), None)
-    used = {*roles.values(), *NUMBERS, "reason", "length"}
+    columns = {role: name for role in LIST_ALIASES if (name := find_list_column(role, names)) is not None}
+    roles = match_columns(names, IDS_ONLY._replace(**{role: columns.get(role) for role in REQUIRED}))
+    used = {*columns.values(), *NUMBERS, "reason", "length"}
     unused = tuple(name for name in names if name not in used)
+    key = columns.get("rank", columns.get("score"))
     order = "in the order of the rows" if key is None else f"sorted by {key}"
     return f"{DataSource('lists', roles, unused).describe()}; {order}"
 
@@ -669,14 +716,16 @@ def _read_jsonl(source: Any, path: Path) -> pl.DataFrame:
     except pl.exceptions.PolarsError:
         explain_json_error([path], IDS_ONLY)
         raise
-    check_converted([path], frame, [name for role in REQUIRED if (name := find_column(role, frame.columns))])
+    check_converted(
+        [path], frame, [name for role in REQUIRED if (name := find_list_column(role, frame.columns))]
+    )
     return frame
 
 
 def _read_csv(source: Path | bytes, item_ids: IdMap | None) -> pl.DataFrame:
     """Ids become integers only if all of them are written as integers: 007 stays a string."""
     names = check_distinct(pl.read_csv(source, n_rows=0, glob=False).columns)
-    roles = {name: role for role in REQUIRED if (name := find_column(role, names))}
+    roles = {name: role for role in REQUIRED if (name := find_list_column(role, names))}
     texts = dict.fromkeys(roles, pl.String)
     frame = pl.read_csv(source, infer_schema_length=None, schema_overrides=texts, glob=False)
     for name, role in roles.items():

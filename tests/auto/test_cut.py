@@ -1,0 +1,135 @@
+"""`cut`: any table in, the cutoff that is best on other users out; the gain is measured on users left out."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import shortlist as sl
+from shortlist.auto import cut as module
+from shortlist.cutoff import Cutoff, FixedN, UtilityRegression
+from shortlist.errors import ConfigError, DataError, UnknownIdError
+
+from ..cutoff.test_regression import world
+
+
+def tables(**options):
+    """(candidates, truth) with text ids, as they come from a search engine."""
+    scores, truth = world(**options)
+    users, items = np.indices(scores.shape)
+    frame = pl.DataFrame({"q": users.ravel(), "d": items.ravel(), "score": scores.ravel()})
+    pairs = pl.DataFrame({"q": truth.user, "d": truth.item})
+    names = pl.format("q{}", "q").alias("query_id"), pl.format("d{}", "d").alias("doc_id")
+    return frame.select(*names, "score"), pairs.select(*names)
+
+
+def test_one_call_from_tables_to_lists():
+    candidates, truth = tables()
+    later, outcome = tables(seed=1)
+    result = sl.cut(candidates.to_pandas(), truth.to_arrow(), new=later.lazy())
+    assert isinstance(result.cutoff, UtilityRegression)
+    assert result.gain > 0.1
+    low, high = result.gain_interval
+    assert 0 < low < result.gain < high
+    fixed = FixedN(n_candidates=30).fit(sl.RankedLists.from_frame(candidates), truth_of(truth))
+    lists = sl.RankedLists.from_frame(later)
+    ours, theirs = (sl.evaluate(one, truth_of(outcome)).f1 for one in (result.lists, fixed.apply(lists)))
+    assert ours / theirs - 1 == pytest.approx(result.gain, abs=0.1)
+    assert "over the best fixed N" in str(result)
+    assert repr(result).startswith("CutResult(utility regression")
+    assert result.curve["N"].to_list() == list(range(1, 31))
+    assert result.calibration is None
+
+
+def truth_of(table):
+    return sl.Interactions.from_frame(table, user_id="query_id", item_id="doc_id")
+
+
+def test_users_are_tested_by_cutoffs_that_did_not_see_them(monkeypatch):
+    candidates, truth = tables(n_lists=60)
+    seen = []
+    choose = module.choose_cutoff
+
+    def spy(lists, *given, **options):
+        seen.append(set(lists.users.values))
+        return choose(lists, *given, **options)
+
+    monkeypatch.setattr(module, "choose_cutoff", spy)
+    sl.cut(candidates, truth)
+    everyone, *folds = seen
+    assert len(everyone) == 60
+    held = [everyone - fold for fold in folds]
+    assert sorted(map(len, held)) == [12] * 5
+    assert set.union(*held) == everyone
+
+
+def test_noise_keeps_the_fixed_n_or_loses_little():
+    candidates, truth = tables(informative=False)
+    result = sl.cut(candidates, truth)
+    assert result.gain > -0.05
+    low, high = result.gain_interval
+    assert low < 0.02
+    assert high > -0.02
+
+
+def test_order_of_rows_changes_nothing():
+    candidates, truth = tables(n_lists=60)
+    shuffled = candidates.sample(fraction=1.0, shuffle=True, seed=3)
+    one, other = sl.cut(candidates, truth), sl.cut(shuffled, truth)
+    assert one.name == other.name
+    assert one.gain == other.gain
+    assert (one.cutoff.weights_ == other.cutoff.weights_).all()
+
+
+def test_probabilities_are_checked_by_a_table():
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    kinds = {"fixed N": FixedN(n_candidates=20), "expected": sl.cutoff.ExpectedF1(n_candidates=20)}
+    history = split.train.to_pandas()
+    result = sl.cut(candidates, split.valid, history=history, cutoffs=kinds, new=candidates)
+    assert result.name == "expected"
+    assert result.calibration["shown"].sum() == result.tested.items.size
+    assert result.lists.probabilities is not None
+
+
+def test_saved_cutoff_gives_the_same_lists(tmp_path):
+    candidates, truth = tables(n_lists=60)
+    result = sl.cut(candidates, truth, new=candidates)
+    loaded = Cutoff.load(result.save(tmp_path / "cut.shortlist"))
+    again = loaded.apply(candidates)
+    assert again.to_frame().equals(result.lists.to_frame())
+
+
+def test_arrays_and_functions_take_the_ids_of_the_truth():
+    scores, truth = world(n_lists=60)
+    from_array = sl.cut(scores, truth, new=scores)
+    from_function = sl.cut(lambda users: scores[users], truth, new=lambda users: scores[users])
+    assert from_array.lists.to_frame().equals(from_function.lists.to_frame())
+
+
+def test_many_users_are_sampled(monkeypatch):
+    monkeypatch.setattr(module, "MAX_USERS", 40)
+    candidates, truth = tables(n_lists=60)
+    result = sl.cut(candidates, truth)
+    assert any("40 of 60 users" in note for note in result.notes)
+    assert result.report.n_users == 40
+
+
+def test_long_lists_are_shortened_with_a_note(monkeypatch):
+    monkeypatch.setattr(module, "MAX_CANDIDATES", 10)
+    candidates, truth = tables(n_lists=60)
+    result = sl.cut(candidates, truth)
+    assert any("the first 10 of up to 30 candidates" in note for note in result.notes)
+    assert result.cutoff.n_candidates == 10
+    assert sl.cut(candidates, truth, n_candidates=25).cutoff.n_candidates == 25
+
+
+def test_wrong_input_is_refused():
+    candidates, truth = tables(n_lists=19)
+    with pytest.raises(DataError, match="at least 20 users, got 19 of 19"):
+        sl.cut(candidates, truth)
+    with pytest.raises(UnknownIdError, match="truth: user ids are integers, got the string 'q0'"):
+        sl.cut(candidates, truth.with_columns(query_id=pl.int_range(len(truth))))
+    with pytest.raises(ConfigError, match="metric must be one of"):
+        sl.cut(candidates, truth, metric="map")
+    with pytest.raises(ConfigError, match="n_candidates"):
+        sl.cut(candidates, truth, n_candidates=0)
