@@ -49,9 +49,7 @@ def test_coefficients_are_those_of_ridge_regression():
     products = np.zeros((2, 6, 4))
     fold = (np.arange(40) % 2).astype(np.int32)
     add_curve_products(rows, indptr, utilities, fold, products)
-    curves = np.array(
-        [utilities[a + np.minimum(np.arange(6), b - a - 1)] for a, b in pairwise(indptr)]
-    )
+    curves = np.array([utilities[a + np.minimum(np.arange(6), b - a - 1)] for a, b in pairwise(indptr)])
     for f in range(2):
         np.testing.assert_allclose(products[f], curves[fold == f].T @ rows[fold == f], rtol=1e-12)
     weights = _solve(products.sum(axis=0), rows.T @ rows, 0.5)
