@@ -57,7 +57,7 @@ def read_candidate_table(path: Path) -> pl.DataFrame:
 
 
 def read_outcomes(source: Any) -> Interactions:
-    """What happened, by user and item; rows that judge an item as not relevant are left out."""
+    """What happened, by user and item; rows with a relevance of 0 or below are left out."""
     if isinstance(source, Interactions):
         return source
     if isinstance(source, str | Path):
@@ -68,7 +68,7 @@ def read_outcomes(source: Any) -> Interactions:
             source = _read_json(path)
         else:
             table = read_table(path, None) if path.suffix in FORMATS and path.is_file() else None
-            if table is None or not _is_judged(table):
+            if table is None or not _has_relevance(table):
                 return read_interactions(source, training=False)
             source = table
     if not isinstance(source, Mapping) and hasattr(source, "to_dict") and _is_of(source, "ranx"):
@@ -86,7 +86,7 @@ def _is_of(value: Any, package: str) -> bool:
     return type(value).__module__.partition(".")[0] == package
 
 
-def _is_judged(frame: pl.DataFrame) -> bool:
+def _has_relevance(frame: pl.DataFrame) -> bool:
     """Whether a table has the columns of judgments, which the readers of interactions do not know."""
     if any(plain_name(name) in RELEVANCE_NAMES for name in frame.columns):
         return True
@@ -97,15 +97,15 @@ def _relevant_rows(frame: pl.DataFrame) -> pl.DataFrame:
     """Conventional names of the ids, without rows whose relevance is 0 or below."""
     found = {role: find_list_column(role, frame.columns) for role in REQUIRED}
     frame = frame.rename({name: role for role, name in found.items() if name is not None and name != role})
-    judged = next((name for name in frame.columns if plain_name(name) in RELEVANCE_NAMES), None)
-    if judged is None:
+    name = next((column for column in frame.columns if plain_name(column) in RELEVANCE_NAMES), None)
+    if name is None:
         return frame
-    column = frame[judged]
+    column = frame[name]
     if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
         raise DataError(
-            f"{judged} must be a number or true and false in the truth, got {column.dtype}; cast it."
+            f"{name} must be a number or true and false in the truth, got {column.dtype}; cast it."
         )
-    return frame.filter(column.cast(pl.Float64) > 0).drop(judged)
+    return frame.filter(column.cast(pl.Float64) > 0).drop(name)
 
 
 def _read_json(path: Path) -> Any:
