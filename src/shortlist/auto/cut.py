@@ -130,8 +130,7 @@ class CutResult:
             f"Stopping rule: {self.name}",
             f"{title} {self.report.mean(self.metric):.4f} on users it was not fitted on, {self.gain:+.1%} "
             f"over the best fixed N (95% interval {low:+.1%} to {high:+.1%}; {self.report.n_users:,} users)",
-            f"List lengths: {int(lengths.min(initial=0))} to {int(lengths.max(initial=0))}, "
-            f"median {np.median(lengths) if lengths.size else 0:.0f}",
+            f"List lengths: {lengths.min()} to {lengths.max()}, median {np.median(lengths):.0f}",
         ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 

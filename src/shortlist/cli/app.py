@@ -52,6 +52,7 @@ COMMANDS = {
     "demo": "Train on a shop's purchases and compare dynamic list lengths with the best fixed N.",
     "fit": "Train a model, choose a stopping rule on validation data, and save both.",
     "recommend": "Recommend lists from a saved model.",
+    "cut": "Choose where the lists of any ranker or search engine end.",
     "allocate": "Spend a number of items where they are expected to earn most.",
     "observe": "Add events to a saved model without training, and save it.",
     "evaluate": "Evaluate lists from any source against what users did next.",

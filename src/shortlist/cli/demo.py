@@ -162,7 +162,7 @@ def empty_example(result: "ModelReport", user_id: object) -> "list[RankedList]":
     from shortlist.cutoff.expected import ExpectedUtility
 
     cutoff = result.cutoff
-    if not isinstance(cutoff, ExpectedUtility):
+    if not isinstance(cutoff, ExpectedUtility) or result.model is None:
         return []
     partial = cutoff.with_coverage(COVERAGE)
     one = partial.apply(result.top_candidates, history=result.model.history_)[user_id]

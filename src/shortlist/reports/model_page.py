@@ -42,7 +42,7 @@ STYLES = {"helps": 2, "hurts": 1, "no clear difference": 7}
 
 def render_model_report(report: ModelReport) -> str:
     """The page as text; it loads nothing and runs no scripts."""
-    params = report.model.get_params().items()
+    params = {} if report.model is None else report.model.get_params()
     selected, fixed = report.selective_f1(report.selected), report.selective_f1(report.fixed)
     namer = item_namer(report.history)
     lists = report.lists[report.main]
@@ -53,11 +53,11 @@ def render_model_report(report: ModelReport) -> str:
         effects=_effects(report),
         today=datetime.now(UTC).date().isoformat(),
         version=sl.__version__,
-        model_name=type(report.model).__name__,
-        held_out=_held_out(report.model),
+        model_name=None if report.model is None else type(report.model).__name__,
+        held_out=None if report.model is None else _held_out(report.model),
         params=", ".join(
             f"{name} {value}"
-            for name, value in params
+            for name, value in params.items()
             if value is not None and value != () and name not in LEFT_OUT
         ),
         rows=[_row(name, one, report) for name, one in (*report.reports.items(), ("oracle", report.oracle))],
@@ -197,7 +197,7 @@ def _distribution_figures(report: ModelReport) -> list[str]:
     counts = np.bincount(np.minimum(report.selected.lengths, longest + 1), minlength=longest + 2)
     mark = (float(min(report.N, longest + 1)), f"fixed N = {report.N}")
     figures = [length_chart("List length", counts.tolist(), 0, mark=mark)]
-    boundaries = report.model.boundaries(report.selected.user_ids)
+    boundaries = None if report.model is None else report.model.boundaries(report.selected.user_ids)
     if boundaries is not None:
         figures.append(_histogram("Boundary of each user", "boundary (lowest score shown)", boundaries, 1))
     if report.top_candidates.probabilities is not None:

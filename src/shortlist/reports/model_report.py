@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from shortlist.auto.cut import CutResult
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
 from shortlist.data.interactions import Interactions
@@ -32,6 +33,7 @@ from shortlist.types import Bools, Doubles, Longs
 
 MIN_USERS = 20  # smaller slices are not tested
 N_CANDIDATES = 100  # ranked items per user from which cutoffs choose
+MAX_N = 1_000_000  # more than any list has
 N_EXAMPLES = 9  # three rows of three cards on a wide screen
 RESAMPLES = 2_000  # of the bootstrap test of one slice
 P_LEVEL = 0.05  # of p-values corrected over all slices
@@ -59,8 +61,8 @@ class ModelReport:
     """The lists of the test users under several stopping rules; nothing was fitted or chosen on `truth`."""
 
     data: str  # name of the dataset
-    model: Recommender  # fitted on `history`
-    history: Interactions
+    model: Recommender | None  # fitted on `history`; None for candidates of another ranker
+    history: Interactions | None
     truth: Interactions
     lists: Mapping[str, RankedLists]  # by name of the stopping rule; the first is the fixed N
     N: int
@@ -104,7 +106,8 @@ class ModelReport:
     @property
     def period(self) -> str | None:
         """The first and the last day of the data; None without timestamps."""
-        times = [one.time for one in (self.history, self.truth) if one.time is not None and one.time.size]
+        given = [data.time for data in (self.history, self.truth) if data is not None]
+        times = [time for time in given if time is not None and time.size]
         if not times:
             return None
         ends = min(one.min() for one in times), max(one.max() for one in times)
@@ -186,7 +189,10 @@ class ModelReport:
         if self.cutoff == "boundary":
             return BOUNDARY_RULE
         name = type(self.cutoff).__name__
-        return f"{name}. {self.cutoff.rule} It was fitted on the validation set."
+        fitted = (
+            "on the validation set" if self.model is not None else "on users other than those it is tested on"
+        )
+        return f"{name}. {self.cutoff.rule} It was fitted {fitted}."
 
     @property
     def lift(self) -> float | None:
@@ -268,20 +274,37 @@ def build_model_report(
     )
 
 
-def item_namer(data: Interactions) -> Callable[[Any], str]:
+def build_cut_report(data: str, result: CutResult) -> ModelReport:
+    """The report on lists of another ranker, each ended by a cutoff chosen and fitted on other users."""
+    N = int(FixedN(n_candidates=MAX_N, target=result.metric).fit(result.candidates, result.truth).N_)
+    return ModelReport(
+        data=data,
+        model=None,
+        history=None,
+        truth=result.truth,
+        lists={f"best fixed N = {N}": result.fixed, result.name: result.tested},
+        N=N,
+        main=result.name,
+        cutoff=result.cutoff,
+        top_candidates=result.candidates,
+        max_items=max(int(result.candidates.lengths.max(initial=1)), 1),
+    )
+
+
+def item_namer(data: Interactions | None) -> Callable[[Any], str]:
     """A function from an item id to its name, or to the id as text."""
 
     def name(item_id: Any) -> str:
-        if data.item_names is None or item_id not in data.items:
+        if data is None or data.item_names is None or item_id not in data.items:
             return str(item_id)
         return str(data.item_names[data.items.index(item_id)])
 
     return name
 
 
-def items_of(user_id: Any, data: Interactions) -> list[Any]:
+def items_of(user_id: Any, data: Interactions | None) -> list[Any]:
     """Ids of the user's items, oldest first; empty for an unknown user."""
-    if user_id not in data.users:
+    if data is None or user_id not in data.users:
         return []
     user = data.users.index(user_id)
     return data.items.to_ids(data.item[data.indptr[user] : data.indptr[user + 1]]).to_list()

@@ -1,0 +1,198 @@
+"""`shortlist cut`: lists of the right length from the candidates of any ranker or search engine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+import shortlist as sl
+from shortlist.cli.screen import Json, hide_panics, print_note, show_json, show_text
+from shortlist.core.files import check_writable
+from shortlist.errors import ConfigError, DataError
+from shortlist.text import printable
+
+if TYPE_CHECKING:
+    from shortlist.auto.cut import CutResult
+    from shortlist.data.interactions import Interactions
+    from shortlist.data.lists import RankedLists
+
+Candidates = Annotated[
+    Path,
+    Parameter(
+        help="Candidates with user (or query), item (or document) and score or rank: .parquet, .csv, .jsonl, "
+        "a TREC run (.run, .trec, .txt), or hits of a search engine by query (.json)."
+    ),
+]
+
+
+def cut_command(
+    candidates: Candidates,
+    /,
+    *,
+    truth: Annotated[
+        Path | None, Parameter(help="What happened after the ranking: interactions, or qrels of TREC.")
+    ] = None,
+    new: Annotated[Path | None, Parameter(help="Candidates to cut, if not the same.")] = None,
+    cutoff: Annotated[Path | None, Parameter(help="Cutoff written by --save, instead of --truth.")] = None,
+    history: Annotated[
+        Path | None, Parameter(help="Interactions known when the candidates were ranked.")
+    ] = None,
+    new_history: Annotated[
+        Path | None, Parameter(help="Interactions known when --new was ranked; default: --history.")
+    ] = None,
+    metric: Annotated[Literal["f1", "ndcg"], Parameter(help="Metric to maximize.")] = "f1",
+    n_candidates: Annotated[
+        int | None, Parameter(help="Candidates considered per user; default: the longest list, at most 300.")
+    ] = None,
+    out: Annotated[Path | None, Parameter(help="File for the lists: .parquet, .csv or .jsonl.")] = None,
+    save: Annotated[Path | None, Parameter(help="File for the fitted cutoff.")] = None,
+    report: Annotated[Path | None, Parameter(help="HTML file for the report.")] = None,
+    json: Json = False,
+) -> None:
+    """Choose where the lists of any ranker or search engine end.
+
+    With --truth, a stopping rule is chosen and tested on users it was not fitted
+    on. The lists of --new are written to --out. With --cutoff, a saved rule is
+    used as it is.
+
+    For example:
+      shortlist cut scores.parquet --truth next.parquet --save cut.shortlist
+      shortlist cut tomorrow.parquet --cutoff cut.shortlist --out lists.parquet
+    """
+    for path in (out, save, report):
+        if path is not None:
+            check_writable(path)
+    check_flags(truth, cutoff, new=new, save=save, report=report, new_history=new_history, out=out)
+    if cutoff is not None:
+        about = apply_saved(candidates, cutoff, history, out)
+        return show_json(about) if json else None
+    result = choose(candidates, truth, new, history, new_history, metric, n_candidates)
+    about = write_result(result, candidates, out, save, report)
+    if json:
+        return show_json(about)
+    show_text(str(result))
+    for name in ("out", "cutoff", "report"):
+        if about.get(name):
+            show_text(f"{name}: {printable(about[name])}")
+    return None
+
+
+def check_flags(truth: Path | None, cutoff: Path | None, **others: Path | None) -> None:
+    """Raise ConfigError for flags that do not go together."""
+    if (truth is None) == (cutoff is None):
+        got = "neither" if truth is None else "both"
+        raise ConfigError(
+            f"cut needs --truth to choose a cutoff, or --cutoff to use one, got {got}; pass one."
+        )
+    if cutoff is not None:
+        given = [f"--{name}" for name in ("new", "save", "report", "new_history") if others[name] is not None]
+        if given:
+            raise ConfigError(f"{given[0]} needs --truth, got --cutoff; leave one of them out.")
+        if others["out"] is None:
+            raise ConfigError("--cutoff needs --out for the lists, got none; name a file.")
+    elif others["out"] is not None and others["new"] is None:
+        print_note("the lists are those of the candidates whose truth is known; --new names others")
+
+
+def choose(
+    candidates: Path,
+    truth: Path | None,
+    new: Path | None,
+    history: Path | None,
+    new_history: Path | None,
+    metric: str,
+    n_candidates: int | None,
+) -> "CutResult":
+    """Read the files, print what they hold, and choose the cutoff."""
+    lists = read_file(candidates)
+    return sl.cut(
+        lists,
+        read_truth(truth, "truth"),
+        new=lists if new is None else read_file(new),
+        history=read_truth(history, "history"),
+        new_history=read_truth(new_history, "new_history"),
+        metric=metric,
+        n_candidates=n_candidates,
+    )
+
+
+def read_file(path: Path) -> "RankedLists":
+    """Read candidates and print their columns."""
+    from shortlist.data.candidates import read_candidate_table
+    from shortlist.data.lists import describe_columns
+
+    try:
+        with hide_panics(path):
+            frame = read_candidate_table(path)
+            lists = sl.RankedLists.from_frame(frame)
+    except DataError as error:
+        if error.parameter is None:
+            raise
+        rule = str(error).partition(" Pass ")[0]
+        raise DataError(f"{path}: {rule} Rename the column in the file of candidates.") from None
+    print_note(
+        f"{path}: {len(lists):,} lists, {lists.items.size:,} candidates; {describe_columns(frame.columns)}"
+    )
+    return lists
+
+
+def read_truth(path: Path | None, name: str) -> "Interactions | None":
+    """Read interactions or judgments and print what was recognized."""
+    from shortlist.data.candidates import read_outcomes
+
+    if path is None:
+        return None
+    with hide_panics(path):
+        data = read_outcomes(path)
+    print_note(
+        f"{name} {path}: {data.n_rows:,} rows, {data.active_users.size:,} users, {data.n_items:,} items"
+    )
+    return data
+
+
+def apply_saved(candidates: Path, cutoff: Path, history: Path | None, out: Path | None) -> dict[str, Any]:
+    """Cut candidates with a saved cutoff, and write the lists."""
+    from shortlist.cutoff.base import Cutoff
+
+    saved = Cutoff.load(cutoff)
+    lists = saved.apply(read_file(candidates), history=read_truth(history, "history"))
+    assert out is not None
+    lists.write(out)
+    print_note(describe_lists(lists, out))
+    return {"out": str(out), "cutoff": repr(saved), "lists": len(lists), "items": int(lists.items.size)}
+
+
+def describe_lists(lists: "RankedLists", out: Path) -> str:
+    """How many items were written, in one sentence."""
+    empty = int((lists.lengths == 0).sum())
+    return f"{lists.items.size:,} items in {len(lists):,} lists ({empty:,} empty) written to {printable(out)}"
+
+
+def write_result(
+    result: "CutResult", source: Path, out: Path | None, save: Path | None, report: Path | None
+) -> dict[str, Any]:
+    """Write the files that were named; return the figures of the result in plain values."""
+    low, high = result.gain_interval
+    about: dict[str, Any] = {
+        "stopping_rule": result.name,
+        "metric": result.metric,
+        "score": result.report.mean(result.metric),
+        "gain": result.gain,
+        "gain_low": low,
+        "gain_high": high,
+        "users": result.report.n_users,
+        "notes": list(result.notes),
+    }
+    if out is not None and result.lists is not None:
+        result.lists.write(out)
+        print_note(describe_lists(result.lists, out))
+        about["out"] = str(out)
+    if save is not None:
+        about["cutoff"] = str(result.save(save))
+    if report is not None:
+        from shortlist.reports.model_page import write_model_report
+        from shortlist.reports.model_report import build_cut_report
+
+        write_model_report(build_cut_report(source.name, result), report)
+        about["report"] = str(report)
+    return about
