@@ -222,8 +222,14 @@ class TestMissingColumns:
             )
 
     def test_columns_of_people_are_suggested(self, read):
-        with pytest.raises(DataError, match="did you mean 'customer_email'\\?"):
-            read("order_id,customer_email,sku\n1,2,3\n")
+        with pytest.raises(DataError, match="did you mean 'shopper_hash'\\?"):
+            read("order_id,shopper_hash,sku\n1,2,3\n")
+
+    def test_an_address_is_the_user_if_nothing_else_is(self, read):
+        text = "order_id,customer_email,sku\n1,a@x,3\n2,b@x,4\n"
+        assert read(text).source.columns["user_id"] == "customer_email"
+        both = text.replace("sku", "sku,customer_id").replace("3\n", "3,7\n").replace("4\n", "4,8\n")
+        assert read(both).source.columns["user_id"] == "customer_id"
 
 
 RETURNS = "user,item,date,qty\na,x,2024-01-01,2\na,y,2024-01-02,-1\nb,w,2024-01-03,1\nc,z,2024-01-04,-3\n"
@@ -231,12 +237,12 @@ RETURNS = "user,item,date,qty\na,x,2024-01-01,2\na,y,2024-01-02,-1\nb,w,2024-01-
 
 class TestReturns:
     def test_dropped_and_counted(self, read):
-        message = warning_of(lambda: read(RETURNS))
+        message = warning_of(lambda: read(RETURNS, negative_weights="drop"))
         assert "2 of 4 rows have a negative weight (column 'qty')" in message
         assert 'negative_weights="keep"' in message
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)
-            data = read(RETURNS)
+            data = read(RETURNS, negative_weights="drop")
         assert data.to_frame().select("user_id", "item_id", "weight").rows() == [
             ("a", "x", 2.0),
             ("b", "w", 1.0),
@@ -260,8 +266,8 @@ class TestReturns:
                 "qty": [-1, 1, 1],
             }
         )
-        with pytest.warns(DataWarning, match="1 of 3 rows"):
-            data = sl.Interactions.from_frame(table)
+        data = sl.Interactions.from_frame(table)
+        assert "1 of 3 rows have a negative weight" in data.source.notes[0]
         assert data.to_frame()["timestamp"].dt.day().to_list() == [5, 2]
 
     def test_only_returns_are_an_error(self, read):
@@ -277,7 +283,7 @@ class TestReturns:
 
     @pytest.mark.parametrize("bad", ["remove", None, True])
     def test_other_options_are_refused(self, read, bad):
-        with pytest.raises(ConfigError, match="negative_weights must be 'drop' or 'keep'"):
+        with pytest.raises(ConfigError, match="negative_weights must be 'subtract' or 'drop' or 'keep'"):
             read(RETURNS, negative_weights=bad)
 
 
@@ -338,13 +344,18 @@ class TestJsonIds:
             read(jsonl(*users), "e.jsonl")
 
     @pytest.mark.parametrize("other", ["a", 7])
-    @pytest.mark.parametrize("bad", [True, {"id": 1}, ["a"], [], {}, 1.5])
+    @pytest.mark.parametrize("bad", [True, 1.5])
     def test_other_values_are_no_ids(self, read, bad, other):
         for users, row in (((other, bad), 2), ((bad, other), 1), ((bad, bad), 1)):
             with pytest.raises(
                 DataError, match=rf"column 'user', row {row}: |ids must be strings or integers"
             ):
                 read(jsonl(*users), "e.jsonl")
+
+    @pytest.mark.parametrize("users", [("a", {"id": 1}), ({"id": 1}, 7), ({}, {}), (["a"], ["b"]), ([], "a")])
+    def test_objects_beside_other_values_and_lists(self, read, users):
+        with pytest.raises(DataError):
+            read(jsonl(*users), "e.jsonl")
 
     @pytest.mark.parametrize("bad", ["", None])
     def test_empty_ids(self, read, bad):

@@ -256,20 +256,27 @@ class TestInvalidFiles:
         assert read_interactions(write("e.csv", "user_id,item_id\na,1\n"), training=False).n_rows == 1
 
     @pytest.mark.parametrize(("mark", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
-    def test_wrong_separator(self, write, mark, name):
+    def test_other_separators_are_recognized(self, write, mark, name):
         path = write("e.csv", f"user_id{mark}item_id\na{mark}b\nc{mark}d\n")
-        message = error_of(path)
+        data = read_interactions(path)
+        assert data.source.notes == (f"the columns are separated by {name} (--separator).",)
+        assert read_interactions(path, separator=mark).source.notes == ()
+        message = error_of(path, separator=",")
         assert f"must be separated by commas, got a header separated by {name}" in message
         assert f"pass separator={mark!r}" in message
-        assert read_interactions(path, separator=mark).n_rows == 2
 
     def test_no_header(self, write):
         message = error_of(write("e.tsv", "196\t242\t3\n186\t302\t3\n"))
         assert "the first line must name the columns, got 196, 242, 3; pass header=" in message
 
     def test_other_encodings(self, write):
-        assert "must be UTF-8" in error_of(write("e.csv", "user_id,item_id\nMüller,1\n".encode("latin-1")))
-        assert "must be UTF-8" in error_of(write("e.csv", "user_id,item_id\na,1\n".encode("utf-16")))
+        text = "user_id,item_id\nMüller,1\nb,2\n"
+        for encoding, note in (("latin-1", "read as cp1252"), ("utf-16", "UTF-16"), ("utf-8-sig", None)):
+            data = read_interactions(write("e.csv", text.encode(encoding)))
+            assert "Müller" in data.users.values
+            assert (note is None) == (data.source.notes == ())
+            assert note is None or note in data.source.notes[0]
+        assert "must be UTF-8" in error_of(write("e.csv", text.encode("utf-16-le")))
 
     def test_unclosed_quote(self, write):
         assert "a text table must be well formed" in error_of(write("e.csv", 'user_id,item_id\na,"1\nb,2\n'))
@@ -380,7 +387,7 @@ class TestEncoding:
 
     def test_errors(self, write, tmp_path):
         path = write("e.csv", self.TEXT.encode("cp1250"))
-        assert "--encoding" in error_of(path)
+        assert "--encoding" in read_interactions(path).source.notes[0]
         with pytest.raises(DataError, match="must be ascii text, got other bytes at byte 17"):
             read_interactions(path, encoding="ascii")
         with pytest.raises(ConfigError, match="encoding must be one that Python knows"):

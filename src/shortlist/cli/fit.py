@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from shortlist.split import Split
 
 
-OF_FILES = ("separator", "encoding", "query", "table")  # flags that say nothing about Parquet files
+# Flags that say nothing about Parquet files on a cluster.
+OF_FILES = ("where", "format", "separator", "encoding", "query", "table")
 
 
 def fit_folder(
@@ -67,8 +68,11 @@ def fit_folder(
     start = time.perf_counter()
     columns = asdict(reading)
     others = others | {name: columns.pop(name) for name in OF_FILES}
-    missing = columns.pop("missing")
-    others["missing"] = None if missing == BY_NAME.missing else missing  # rows are checked file by file
+    for name in ("missing", "future"):  # rows are checked file by file
+        value = columns.pop(name)
+        others[name] = None if value == getattr(BY_NAME, name) else value
+    if columns["negative_weights"] == "subtract":  # a return may be in another file than the purchase
+        columns["negative_weights"] = "drop"
     unused = next((name for name, value in others.items() if value is not None), None)
     if unused is not None:
         raise ConfigError(

@@ -12,6 +12,7 @@ from cyclopts import Group, Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import hide_panics, print_note, watch_memory
+from shortlist.data.files import AnyFormat
 from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.text import redact_uri
 
@@ -55,15 +56,26 @@ class Reading:
     basket_id: Annotated[str | None, Parameter(help="Column with the basket; default: equal times.")] = None
     item_name: Annotated[str | None, Parameter(help="Column with the name of the item.")] = None
     time_format: Annotated[str | None, Parameter(help="Format of the times, such as %d.%m.%Y.")] = None
+    where: Annotated[
+        str | None, Parameter(help="Condition in SQL for the rows to read, such as \"event = 'purchase'\".")
+    ] = None
     negative_weights: Annotated[
-        Literal["drop", "keep"], Parameter(help="Rows with a negative weight, such as returns.")
-    ] = "drop"
+        Literal["subtract", "drop", "keep"],
+        Parameter(help="Negative quantities: subtract returns from purchases, drop or keep the rows."),
+    ] = "subtract"
     min_rating: Annotated[
         float | None, Parameter(help="Lowest weight that counts as liked; lower ones are negative.")
     ] = None
     missing: Annotated[
         Literal["error", "drop"], Parameter(help="Rows without a user or an item, such as guests' orders.")
     ] = "error"
+    future: Annotated[
+        Literal["error", "drop", "keep"], Parameter(help="Rows with a time after tomorrow.")
+    ] = "error"
+    format: Annotated[
+        AnyFormat | None,
+        Parameter(help="Kind of the export, if its columns do not show it; csv or jsonl: a plain table."),
+    ] = None
     separator: Annotated[str | None, Parameter(help="Separator of the fields in a text file.")] = None
     encoding: Annotated[str | None, Parameter(help="Encoding of a text file, such as cp1252.")] = None
     query: Annotated[str | None, Parameter(help="SQL query, if the source is a database.")] = None

@@ -1,9 +1,11 @@
 """Find the columns of a table by name, convention or alias, check their values and parse their times."""
 
 import re
+import time
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, Self
 
@@ -18,8 +20,14 @@ from shortlist.text import printable
 from shortlist.types import Floats, Longs
 
 NO_TIME, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.float32)
-NegativeWeights = Literal["drop", "keep"]
+NegativeWeights = Literal["subtract", "drop", "keep"]
 Missing = Literal["error", "drop"]
+Future = Literal["error", "drop", "keep"]
+CHOICES = {
+    "negative_weights": ("subtract", "drop", "keep"),
+    "missing": ("error", "drop"),
+    "future": ("error", "drop", "keep"),
+}
 
 
 class ColumnNames(NamedTuple):
@@ -38,13 +46,15 @@ class ReadOptions(NamedTuple):
 
     names: ColumnNames = ColumnNames()
     time_format: str | None = None
-    negative_weights: NegativeWeights = "drop"
+    negative_weights: NegativeWeights = "subtract"
     min_rating: float | None = None
     missing: Missing = "error"
+    where: str | None = None
+    future: Future = "error"
 
     def check(self) -> Self:
         """The options; ConfigError if one is invalid."""
-        for name, choices in (("negative_weights", ("drop", "keep")), ("missing", ("error", "drop"))):
+        for name, choices in CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
                 raise ConfigError(
@@ -69,7 +79,7 @@ class ReadOptions(NamedTuple):
 
     def describe_rated(self, n: int, n_rows: int, where: str = "") -> str:
         """A sentence on n rows below `min_rating`."""
-        outcome = "dropped" if self.negative_weights == "drop" else "kept as negative feedback"
+        outcome = "kept as negative feedback" if self.negative_weights == "keep" else "dropped"
         return f"{n:,} of {n_rows:,} rows have a rating below {self.min_rating:g}{where} and were {outcome}."
 
 
@@ -78,17 +88,28 @@ def _combine(first: str, second: str) -> str:
     return " ".join(a + b for a in first.split() for b in second.split())
 
 
-# Compared in lower case without punctuation: userId, USER_ID and "user id:token" all become `userid`.
-# The first alias is the conventional name.
+# Compared in lower case without punctuation and accents: userId, USER_ID and "user id:token" all become
+# `userid`. The first alias is the conventional name. Then come German, French and Spanish names.
 ALIASES = ColumnNames(
-    user_id="userid user uid username customerid customer custid customerno customernumber clientid "
-    "visitorid memberid accountid reviewerid shopperid buyerid buyer householdkey householdid",
-    item_id="itemid item iid itemcode itemno productid product productcode productno movieid movie articleid "
-    "article articleno sku skuid trackid track songid song artistid artist bookid book asin parentasin "
-    "newsid videoid gameid businessid poiid venueid stockcode",
+    user_id="userid user uid username customerid customer custid customerno customernumber customernr "
+    "visitorid memberid accountid reviewerid shopperid buyerid buyer householdkey householdid "
+    "kundennummer kundennr kundenid kunde kdnr nutzerid nutzer benutzerid benutzer kaufer "
+    + _combine("client", "id")
+    + " "
+    + _combine("id num numero no code n", "client cliente")
+    + " idutilisateur utilisateur acheteur cliente clienteid codcliente idusuario usuario comprador",
+    item_id="itemid item iid itemcode itemno itemnumber itemsku itemproductid "
+    + _combine("product variant lineitem article", "id sku code no number ref reference")
+    + " product movieid movie article sku skuid trackid track songid song artistid artist bookid book asin "
+    "parentasin newsid videoid gameid businessid poiid venueid stockcode "
+    + _combine("artikel produkt", "nummer nr id")
+    + " artikel artnr produkt "
+    + _combine("id code ref reference", "produit article articulo producto")
+    + " produit articulo producto codigoarticulo codigoproducto codproducto referenciaproducto",
     timestamp="timestamp time datetime date ts day tdat unixtime unixtimestamp unixreviewtime created "
+    "dateadd "
     + _combine(
-        "event order purchase transaction txn invoice sale sales creation review rating",
+        "event order purchase transaction txn invoice sale sales creation review rating server",
         "time date datetime timestamp ts dt",
     )
     + " "
@@ -100,21 +121,45 @@ ALIASES = ColumnNames(
         "at on",
     )
     + " "
-    + _combine("date", "created purchased ordered placed"),
-    weight="weight rating ratings stars count quantity qty units plays playcount strength",
-    basket_id="basketid basket orderid order orderno ordernumber ordernr invoiceid invoiceno invoicenumber "
-    "invoice receiptid receiptno receiptnumber",
+    + _combine("date", "created purchased ordered placed commande decommande achat facture")
+    + " datum zeit zeitstempel zeitpunkt erstelltam "
+    + _combine("bestell kauf auftrags rechnungs beleg", "datum zeit")
+    + " "
+    + _combine("fecha fechade", "pedido compra factura")
+    + " fecha fechahora horodatage",
+    weight="weight rating ratings stars count quantity qty units plays playcount strength "
+    + _combine("item product lineitem", "quantity qty")
+    + " qtyordered quantityordered quantitypurchased quantityshipped menge bestellmenge anzahl stuck "
+    "stuckzahl quantite qte cantidad unidades",
+    basket_id=_combine("basket", "id no nr number")
+    + " basket "
+    + _combine("order invoice receipt transaction ticket", "id no nr number")
+    + " order invoice ticket amazonorderid incrementid "
+    + _combine("bestell auftrags rechnungs beleg bon", "nummer nr id")
+    + " bestellung auftrag warenkorb warenkorbid "
+    + _combine("id num numero no n", "commande decommande facture pedido depedido factura")
+    + " commande pedido factura",
     item_name="itemname title itemtitle productname producttitle articlename movietitle trackname "
-    "booktitle description productdescription itemdescription",
+    "booktitle description productdescription itemdescription lineitemname artikelname artikelbezeichnung "
+    "bezeichnung produktname nomproduit nomarticle libelle designation nombreproducto nombrearticulo",
 )
+# Taken only if no other column has the role.
+SECOND_ALIASES = {
+    "user_id": "email emailaddress customeremail buyeremail billingemail emailbilling userpseudoid "
+    "anonymousid deviceid cookieid idvisitor",
+}
 TYPE_SUFFIX = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole writes the type into the header
 TIME_UNIT = re.compile(r"(?<=.)(ms|us|ns|utc|gmt)$")  # timestamp_ms, created_at_utc
 # Words that show what a column holds if its name is no alias. An order number is never a user.
 ROLE_WORDS = {
-    "user_id": "user customer cust client member buyer account visitor shopper household person patron guest",
-    "item_id": "item product sku article movie track song book asin ean isbn upc title game video",
-    "basket_id": "order basket invoice receipt cart transaction session checkout",
-    "weight": "rating quantity qty amount price count score total units",
+    "user_id": "user customer cust client member buyer account visitor shopper household person patron guest "
+    "kunde kunden kundennummer cliente usuario utilisateur acheteur email",
+    "item_id": "item product sku article movie track song book asin ean isbn upc title game video artikel "
+    "artikelnummer produkt produit articulo producto",
+    "basket_id": "order basket invoice receipt cart transaction session visit checkout bestellung "
+    "bestellnummer auftrag beleg bon warenkorb rechnung commande facture panier pedido factura ticket",
+    "weight": "rating quantity qty amount price count score total units menge anzahl preis betrag quantite "
+    "prix montant cantidad precio importe",
 }
 TIME_WORDS = {"time", "timestamp", "datetime", "date", "day", "ts", "dt", "epoch", "when"}
 # 2024-05-01 13:45, 1.5.2024, 5/1/24 1:45 PM, 01-May-2024
@@ -139,19 +184,32 @@ MAX_SECONDS = 10**11  # as for epoch seconds; more would overflow microseconds
 
 
 def plain_name(name: str) -> str:
-    """A column name without case, punctuation and RecBole type."""
-    return re.sub(r"[^a-z0-9]", "", TYPE_SUFFIX.sub("", name).lower())
+    """A column name without case, accents, punctuation and RecBole type."""
+    return re.sub(r"[^a-z0-9]", "", _fold(TYPE_SUFFIX.sub("", name)).lower())
+
+
+def _fold(text: str) -> str:
+    """A text without accents."""
+    return text if text.isascii() else unicodedata.normalize("NFKD", text)
 
 
 def is_alias(name: str, role: str) -> bool:
-    """Whether a column name is an alias of a role; times may end in their unit."""
+    """Whether a column name is an alias of a role; times may end in their unit, and a list has none."""
+    if name.endswith("[]"):
+        return False
     plain, aliases = plain_name(name), ALIASES._asdict()[role].split()
     return plain in aliases or (role == "timestamp" and TIME_UNIT.sub("", plain) in aliases)
 
 
+def is_second_alias(name: str, role: str) -> bool:
+    """Whether a column has the role if no other has: an e-mail address, or the last name of a path."""
+    tail = re.split(r"[.\]]", name)[-1]
+    return plain_name(name) in SECOND_ALIASES.get(role, "").split() or (tail != name and is_alias(tail, role))
+
+
 def name_words(name: str) -> list[str]:
     """The words of a column name in lower case: purchasedAt and PURCHASED_AT are purchased, at."""
-    split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", TYPE_SUFFIX.sub("", name))
+    split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", _fold(TYPE_SUFFIX.sub("", name)))
     return re.findall(r"[a-z]+|\d+", split.lower())
 
 
@@ -227,6 +285,8 @@ class DataSource:
 
 
 MAX_SHOWN = 12  # unused columns that are listed
+RATINGS = ("rating", "ratings", "stars", "score")  # plain names of weights that are no quantities
+ALLOWED_FUTURE = 86_400  # seconds: a time without zone may be ahead of UTC
 
 
 def _short(name: str) -> str:
@@ -258,6 +318,14 @@ DROP_ROWS = (
 PREVIEW_ROWS = 100  # of the unused columns, to find one that looks like a time
 
 
+class Subtracted(NamedTuple):
+    """What returns did: how many were matched with purchases, and how many of these vanished or shrank."""
+
+    matched: int
+    removed: int
+    reduced: int
+
+
 class Table:
     """The columns of a table of interactions; each can be read once; its memory is then released."""
 
@@ -283,6 +351,7 @@ class Table:
                 "min_rating needs a column of ratings, got a table without one; pass weight='…' to name it.",
                 parameter="min_rating",
             )
+        self.is_late = np.zeros(0, np.bool_)  # (n_rows,) rows to drop because of their time, once it is read
         self.notes: list[str] = []
         self.doubts: list[str] = []  # notes that are also warnings
         if "timestamp" not in self.roles and options.names.timestamp != "" and self.unused:
@@ -330,39 +399,87 @@ class Table:
         """(n_rows,) microseconds since 1970 UTC; (0,) without times."""
         if "timestamp" not in self.roles:
             return NO_TIME
-        return parse_times(self._take("timestamp"), self.options.time_format)
+        column, time_format = self._take("timestamp"), self.options.time_format
+        if time_format is None and column.dtype == pl.String:
+            time_format = guess_time_format(column)
+            if time_format is not None:
+                self.note(
+                    f"the times in column {column.name!r} were read as {time_format}, the only format that "
+                    "fits all of them (time_format, --time_format)."
+                )
+        times = parse_times(column, time_format)
+        self.is_late = times > (time.time() + ALLOWED_FUTURE) * 1e6
+        if self.is_late.any():
+            self._note_future(times)
+        return times
+
+    def _note_future(self, times: Longs) -> None:
+        """Add a note on times in the future; DataError if they are not allowed."""
+        late, name = np.flatnonzero(self.is_late), self.roles["timestamp"]
+        days = [str(datetime.fromtimestamp(min(times[row] / 1e6, 2e11), UTC).date()) for row in late[:3]]
+        listed = ", ".join(f"row {row + 1:,} ({day})" for row, day in zip(late, days, strict=False))
+        rows = f"{late.size:,} of {times.size:,} rows have a time in the future (column {name!r}: {listed}"
+        rows += ", …)" if late.size > len(days) else ")"
+        if self.options.future == "error" or late.size == times.size:
+            raise DataError(
+                f"a time must not lie in the future, which would move the lists of all users: {rows}; "
+                'correct the rows, drop them with future="drop" in read_interactions (--future drop) or '
+                'pass "keep".',
+                parameter="future",
+            )
+        if self.options.future == "drop":
+            return self.note(f"{rows} and were dropped.")
+        self.is_late = np.zeros(times.size, np.bool_)
+        return self.doubt(f"{rows} and were kept; future='drop' (--future drop) drops them.")
 
     def weights(self) -> Floats:
         """(n_rows,) finite weights, negative below `min_rating`; (0,) without weights."""
         if "weight" not in self.roles:
             return NO_WEIGHT
-        return self.options.subtract_min_rating(_check_weights(self._take("weight")))
+        column = self._take("weight")
+        numbers, note = parse_numbers(column) if column.dtype == pl.String else (column, None)
+        if note is not None:
+            self.note(note)
+        return self.options.subtract_min_rating(_check_weights(numbers, column))
 
-    def note_negative(self, n: int, n_rows: int) -> None:
-        """Add a note on n rows of negative weight; DataError if dropping them leaves no row."""
+    @property
+    def has_ratings(self) -> bool:
+        """Whether the weights are ratings, so that a negative one is a dislike and not a return."""
+        return self.options.min_rating is not None or plain_name(self.roles.get("weight", "")) in RATINGS
+
+    def note_negative(self, n: int, n_rows: int, outcome: Subtracted | None = None) -> None:
+        """Add a note on n rows of negative weight; DataError if no row is left."""
         options, where = self.options, f" (column {self.roles.get('weight')!r})"
         if options.min_rating is not None:
             self.note(options.describe_rated(n, n_rows, where))
-        elif n and options.negative_weights == "keep":
-            self.note(
-                f"{n:,} of {n_rows:,} rows have a negative weight{where} and were kept as "
-                "negative feedback; models use it if their weighting is not 'none'."
-            )
-        if not n or options.negative_weights == "keep":
+        if not n:
             return
-        if n == n_rows:
+        rows = f"{n:,} of {n_rows:,} rows have a negative weight{where}"
+        n_left = n_rows if options.negative_weights == "keep" else n_rows - n
+        if outcome is not None:
+            n_left -= outcome.removed
+            self.note(
+                f"{rows}, such as a return: {outcome.matched:,} were subtracted from the latest earlier "
+                f"purchases of the same user and item, of which {outcome.removed:,} were removed and "
+                f"{outcome.reduced:,} reduced; {n - outcome.matched:,} without such a purchase were dropped "
+                "(--negative_weights)."
+            )
+        elif options.min_rating is None and options.negative_weights == "keep":
+            self.note(
+                f"{rows} and were kept as negative feedback; models use it if their weighting is not 'none'."
+            )
+        elif options.min_rating is None and n_left:
+            self.doubt(
+                f"{rows}, such as a return or a dislike, and were dropped; the earlier purchase stays. Pass "
+                'negative_weights="keep" (--negative_weights keep) to keep them.'
+            )
+        if not n_left:
             rated = options.min_rating is not None
             rule = f"a rating below {options.min_rating:g}" if rated else "a negative weight"
             raise DataError(
-                f"{n:,} of {n:,} rows have {rule}{where}, which leaves none; pass "
+                f"{n:,} of {n_rows:,} rows have {rule}{where}, which leaves none; pass "
                 'negative_weights="keep", or weight="" to ignore the column.',
                 parameter="min_rating" if rated else "negative_weights",
-            )
-        if options.min_rating is None:
-            self.doubt(
-                f"{n:,} of {n_rows:,} rows have a negative weight{where}, such as a return or a "
-                "dislike, and were dropped; the earlier purchase stays. Pass "
-                'negative_weights="keep" (--negative_weights keep) to keep them.'
             )
 
     def labels(self) -> pl.Series | None:
@@ -456,6 +573,7 @@ def find_column(role: str, names: list[str]) -> str | None:
     if role in names:
         return role
     found = [name for name in names if is_alias(name, role)]
+    found = found or [name for name in names if is_second_alias(name, role)]
     exact = [name for name in found if plain_name(name) == role.replace("_", "")]
     found = exact or found
     if len(found) > 1:
@@ -562,20 +680,47 @@ def _check_ids(series: pl.Series, advice: str) -> pl.Series:
         raise DataError(f"column {series.name!r}, row 1: {error}") from None
 
 
-def _check_weights(series: pl.Series) -> Floats:
-    """Finite 32-bit weights."""
+COMMA_DECIMALS = r"^[+-]?(\d+|\d{1,3}([. \u00a0\u202f']\d{3})+)(,\d+)?$"  # 1,5 and 1.234,50
+POINT_DECIMALS = r"^[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?$"  # 1.5 and 1,234.50
+
+
+def parse_numbers(series: pl.Series) -> tuple[pl.Series, str | None]:
+    """Numbers of a column of texts, which stay texts where they are none, and a note if commas were read.
+
+    A comma is a decimal comma if all values can be read so, unless each is followed by three digits: 1,234
+    is a thousand if no other value shows the contrary.
+    """
+    text = series.str.strip_chars()
+    if not text.str.contains(",", literal=True).any():
+        return text, None
+    filled = text.drop_nulls()
+    shape = "decimal commas" if filled.str.contains(COMMA_DECIMALS).all() else ""
+    grouped = filled.filter(filled.str.contains(",", literal=True)).str.contains(POINT_DECIMALS).all()
+    if grouped and filled.str.contains(POINT_DECIMALS).all():
+        shape = "thousands separated by commas"
+    if not shape:
+        return text, None
+    if shape == "decimal commas":
+        plain = text.str.replace_all(r"[. \u00a0\u202f']", "").str.replace(",", ".", literal=True)
+    else:
+        plain = text.str.replace_all(",", "", literal=True)
+    example = filled.filter(filled.str.contains(",", literal=True))[0]
+    return plain, f"column {series.name!r} has {shape}, such as {example}."
+
+
+def _check_weights(series: pl.Series, shown: pl.Series) -> Floats:
+    """Finite 32-bit weights; `shown` has the original values, for messages."""
     if series.dtype != pl.String and not (series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
         raise DataError(
             f"column {series.name!r}: weights must be numbers, got {series.dtype}; "
             'name another column as weight, or pass weight="" to use none.',
             parameter="weight",
         )
-    source = series.str.strip_chars() if series.dtype == pl.String else series
-    weight = source.cast(pl.Float32, strict=False)
+    weight = series.cast(pl.Float32, strict=False)
     bad = weight.is_null() | ~weight.is_finite().fill_null(False)
     if bad.any():
         row = int(bad.arg_max() or 0)
-        got = "null" if series[row] is None else repr(series[row])
+        got = "null" if shown[row] is None else repr(shown[row])
         raise DataError(
             f"column {series.name!r}, row {row + 1}: a weight must be a finite number, got {got} "
             f"({int(bad.sum()):,} of {len(series):,} rows have none); drop or fill such rows, or pass "
@@ -644,13 +789,28 @@ def _row_error(series: pl.Series, bad: pl.Series, rule: str, tried: str | None =
     )
 
 
+def guess_time_format(series: pl.Series) -> str | None:
+    """The only suggested format that fits all rows; None for ISO 8601 and numbers, or if none or two fit."""
+    filled = series.drop_nulls()
+    text = filled.str.strip_chars()
+    fitting = [
+        time_format
+        for time_format in (suggest_formats(text[0]) if len(text) else [])
+        if text.str.to_datetime(time_format, strict=False, time_unit="us").null_count() == 0
+    ]
+    return fitting[0] if len(fitting) == 1 else None
+
+
 def suggest_formats(text: str) -> list[str]:
     """Formats that fit a date with the year last, such as 31.12.2024 08:30; day first, then month first."""
-    found = re.fullmatch(r"(\d\d?)([./-])(\d\d?)\2(\d{4}|\d\d)(T|\s*)(\d\d?:\d\d(:\d\d)?)?", text.strip())
+    found = re.fullmatch(
+        r"(\d\d?)([./-])(\d\d?)\2(\d{4}|\d\d)(T|,?\s*)(\d\d?:\d\d(:\d\d)?)?( ?[AaPp][Mm])?", text.strip()
+    )
     if found is None:
         return []
-    first, mark, second, year, gap, clock, seconds = found.groups()
-    time = "" if clock is None else f"{gap}%H:%M" + ("" if seconds is None else ":%S")
+    first, mark, second, year, gap, clock, seconds, half = found.groups()
+    time = "" if clock is None else f"{gap}{'%H' if half is None else '%I'}:%M"
+    time += ("" if seconds is None else ":%S") + ("" if half is None else half[:-2] + "%p")
     dates = []
     if int(second) <= 12:
         dates.append(f"%d{mark}%m{mark}")

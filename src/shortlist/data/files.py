@@ -3,43 +3,53 @@
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import polars as pl
 
+from shortlist.core.params import short_repr
 from shortlist.data.columns import (
     REQUIRED,
     ColumnNames,
+    Future,
     Missing,
     NegativeWeights,
     ReadOptions,
     Table,
     check_distinct,
+    column_names,
     match_columns,
+    plain_name,
+    to_polars,
 )
+from shortlist.data.exports import EXPORTS, Export, flat_types, prepare
 from shortlist.data.interactions import Interactions, check_trainable
 from shortlist.data.sources import (
-    FORMATS,
+    SEPARATOR_NAMES,
     SEPARATORS,
+    Dialect,
     Format,
     check_encoding,
     check_json_ids,
     explain_errors,
     find_sources,
+    is_encoding_error,
+    is_json_array,
     open_sources,
     parse_integers,
+    recognize_dialect,
 )
 from shortlist.data.sql import SCHEME, read_sql
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import redact_uri
 
-SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-
+AnyFormat = Format | Literal["shopify", "woocommerce", "ga4", "matomo", "amazon-seller"]
+WINDOWS = "cp1252"  # the encoding of text that is not UTF-8, unless another is given
 NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames duplicate columns
 
 
 def read_interactions(
-    source: str | Path | Sequence[str | Path],
+    source: str | Path | Sequence[str | Path] | Any,
     *,
     user_id: str | None = None,
     item_id: str | None = None,
@@ -48,10 +58,12 @@ def read_interactions(
     basket_id: str | None = None,
     item_name: str | None = None,
     time_format: str | None = None,
-    negative_weights: NegativeWeights = "drop",
+    negative_weights: NegativeWeights = "subtract",
     min_rating: float | None = None,
     missing: Missing = "error",
-    format: Format | None = None,  # noqa: A002  the usual name of this option
+    where: str | None = None,
+    future: Future = "error",
+    format: AnyFormat | None = None,  # noqa: A002  the usual name of this option
     separator: str | None = None,
     header: Sequence[str] | None = None,
     encoding: str | None = None,
@@ -59,35 +71,47 @@ def read_interactions(
     table: str | None = None,
     training: bool = True,
 ) -> Interactions:
-    """Read interactions from files or a database.
+    """Read interactions from files, a database or a table.
+
+    What was recognized, dropped or is in doubt is kept in `source` of the result, and doubts are warnings.
 
     Parameters
     ----------
     source
         File (CSV, TSV, Parquet, JSON Lines, RecBole; also .gz or .zst), folder, glob pattern, list of files,
-        or database URI such as "sqlite:///shop.db".
+        database URI such as "sqlite:///shop.db", or a polars, pandas or Arrow table.
     user_id, item_id, timestamp, weight, basket_id, item_name
         Column names. None finds the column by its conventional name or a common alias such as `customer_id`;
-        "" ignores an optional column. Models use weights if their `weighting` is not "none".
+        "" ignores an optional column. Nested columns are paths: `item.id`, or `items[].item_id`, which gives
+        each entry of the list a row. Models use weights if their `weighting` is not "none".
     time_format
-        Format of timestamps that are neither numbers nor ISO 8601, such as "%d.%m.%Y".
+        Format of timestamps that are neither numbers nor ISO 8601, such as "%d.%m.%Y". Without it, a format
+        is used if it is the only common one that fits all rows.
     negative_weights
-        Whether to drop rows with a negative weight, such as returns, with a warning, or to keep them.
+        What a negative quantity, such as a return, does: "subtract" it from the latest earlier purchases of
+        the same user and item, and remove those of which nothing is left; "drop" the row; or "keep" it as
+        negative feedback. Negative ratings are dropped instead of subtracted.
     min_rating
         The lowest weight that counts as liked. Rows below it are negative feedback: they are dropped, or kept
         with the (negative) distance from `min_rating` as weight, as `negative_weights` says.
     missing
         Whether a row without a user or an item, such as the order of a guest, is an error, or dropped and
         counted in `source`.
+    where
+        Condition in SQL for the rows to read, such as "event = 'purchase' and price > 0".
+    future
+        Whether a time after tomorrow is an error, or such rows are dropped or kept.
     format
-        File format, for files without a known extension.
+        File format, for files without a known extension, or the kind of an export: "shopify", "woocommerce",
+        "ga4", "matomo" or "amazon-seller". Exports are recognized by their columns; cancelled, refunded and
+        test orders are dropped. "csv", "jsonl" or "parquet" reads them as a plain table.
     separator
-        Field separator of a text file.
+        Field separator of a text file; None recognizes commas, semicolons, tabs and bars.
     header
         Column names of a text file that has no header line.
     encoding
-        Encoding of a text file, such as "latin-1", "cp1252" or "utf-16"; None: UTF-8. The whole file is read
-        into memory.
+        Encoding of a text file, such as "latin-1", "cp1252" or "utf-16". None is UTF-8, or "cp1252" for a
+        file that is not UTF-8. Other text than UTF-8 is read into memory as a whole.
     query, table
         SQL query or table name; a database needs exactly one of them.
     training
@@ -112,30 +136,120 @@ def read_interactions(
     Interactions(2 rows, 2 users, 2 items, 2 baskets)
     """
     names = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)
-    options = ReadOptions(names, time_format, negative_weights, min_rating, missing).check()
+    options = ReadOptions(names, time_format, negative_weights, min_rating, missing, where, future).check()
+    _check_format(format)
     if isinstance(source, str) and SCHEME.match(source):
         label = source.partition(":")[0] + " database"
         check_encoding(label, encoding)
+        if where is not None:
+            raise ConfigError(
+                "where needs a file or a table; write the condition in query.", parameter="where"
+            )
         return _build(lambda: _query(source, query, table, options, label), label, training)
+    is_table = (
+        isinstance(source, pl.LazyFrame) or hasattr(source, "columns") or hasattr(source, "column_names")
+    )
     if query is not None or table is not None:
         raise ConfigError(
             "query and table need a database such as sqlite:///shop.db, got "
-            f"{redact_uri(source)[:80]!r}; omit them."
+            f"{'a table' if is_table else redact_uri(source)[:80]!r}; omit them."
         )
-    paths, kind, label = find_sources(source, format)
+    if is_table:
+        return _build(lambda: _open_frame(source, options, format), "table", training)
+    suffixes = None if format not in EXPORTS else "jsonl" if format in ("ga4", "matomo") else "csv"
+    paths, kind, label = find_sources(source, None if format in EXPORTS else format, suffixes)  # type: ignore[arg-type]
+    check_encoding(kind, encoding)
 
-    def scan_table() -> Table:
-        scan = _scan(sources, kind, separator, header)
-        rows: pl.LazyFrame | pl.DataFrame = scan
-        if kind == "jsonl":
-            rows = check_json_ids(paths, scan, names)
-        elif kind in SEPARATORS:
-            rows = _parse_text(scan, names)
-        return _open_table(rows, options, label, whole=scan, columnar=kind == "parquet")
+    def read(dialect: Dialect) -> Interactions:
+        sources = open_sources(paths, kind, dialect.encoding)
+
+        def scan_table() -> Table:
+            scan = _scan(sources, kind, dialect, header, is_array=kind == "jsonl" and is_json_array(paths[0]))
+            return _open_scan(scan, options, label, kind, format, paths, dialect.notes)
+
+        return _build(scan_table, label, training)
 
     with explain_errors(paths, kind, separator):
-        sources = open_sources(paths, kind, encoding)
-        return _build(scan_table, label, training)
+        if kind not in SEPARATORS:
+            return read(Dialect(""))
+        dialect = recognize_dialect(paths[0], kind, separator, encoding)
+        try:
+            return read(dialect)
+        except pl.exceptions.PolarsError as error:
+            if dialect.encoding is not None or not is_encoding_error(error):
+                raise
+        note = f"the file is not UTF-8 and was read as {WINDOWS} (--encoding)."
+        return read(dialect._replace(encoding=WINDOWS, notes=(*dialect.notes, note)))
+
+
+def _check_format(name: Any) -> None:
+    """Raise ConfigError for an unknown format."""
+    choices = [*get_args(Format), *EXPORTS]
+    if name is not None and name not in choices:
+        raise ConfigError(
+            f"format must be one of {choices}, got {short_repr(name)}; choose one.", parameter="format"
+        )
+
+
+def _open_scan(
+    scan: pl.LazyFrame,
+    options: ReadOptions,
+    label: str,
+    kind: str,
+    given: AnyFormat | None,
+    paths: list[Path],
+    notes: tuple[str, ...] = (),
+) -> Table:
+    """The table of files: an export, nested or flat."""
+    schema = scan.collect_schema()
+    is_nested = any(isinstance(kind, (pl.Struct, pl.List, pl.Array)) for kind in schema.dtypes())
+    names = list(dict(flat_types(schema))) if is_nested else schema.names()
+    export, found = _find_export(given, names)
+    rows: pl.LazyFrame | pl.DataFrame = scan
+    whole, parsed = scan, options
+    if export is not None or options.where is not None or is_nested:
+        rows, names, parsed, more = prepare(scan, options, export)
+        whole = _with_names(scan, names)
+        notes = (*notes, *found, *more)
+    if kind == "jsonl":
+        rows = check_json_ids(paths, rows.lazy(), parsed.names)
+    elif kind in SEPARATORS:
+        rows = _parse_text(rows.lazy(), parsed.names)
+    table = _open_table(rows, parsed, label, whole=whole, columnar=kind == "parquet" and rows is scan)
+    table.notes[:0] = notes
+    return table
+
+
+def _open_frame(frame: Any, options: ReadOptions, given: AnyFormat | None) -> Table:
+    """The table of a polars, pandas or Arrow table."""
+    names = column_names(frame)
+    if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
+        scan = frame.lazy()
+    elif _find_export(given, names)[0] is None and options.where is None and options.missing == "error":
+        return Table(frame, options)  # which converts only the columns that it needs
+    else:
+        scan = to_polars(frame).lazy()
+    return _open_scan(scan, options, "table", "table", given, [])
+
+
+def _find_export(given: AnyFormat | None, names: list[str]) -> tuple[Export | None, list[str]]:
+    """The export that is named, or that has such columns, and a note on what was recognized."""
+    if given is not None:
+        return EXPORTS.get(given), []
+    plain = set(map(plain_name, names))
+    for name, export in EXPORTS.items():
+        if any(columns <= plain for columns in export.signature):
+            note = (
+                f"recognized as {export.title} (--format {name}); --format csv or jsonl reads a plain table."
+            )
+            return export, [note]
+    return None, []
+
+
+def _with_names(scan: pl.LazyFrame, names: list[str]) -> pl.LazyFrame:
+    """A table that has these columns, for the list of unused ones; nested columns are not previewed."""
+    present = set(scan.collect_schema().names())
+    return scan.select(pl.col(name) if name in present else pl.lit(None).alias(name) for name in names)
 
 
 def _query(uri: str, query: str | None, table: str | None, options: ReadOptions, label: str) -> Table:
@@ -205,15 +319,17 @@ def _parse_text(frame: pl.LazyFrame, given: ColumnNames) -> pl.DataFrame:
     return text.with_columns([parse_integers(text[roles[role]]) for role in REQUIRED])
 
 
-def _scan(sources: Any, kind: str, separator: str | None, header: Sequence[str] | None) -> pl.LazyFrame:
+def _scan(
+    sources: Any, kind: str, dialect: Dialect, header: Sequence[str] | None, *, is_array: bool
+) -> pl.LazyFrame:
     """A lazy table over what `open_sources` returned; only headers are read."""
     if kind == "parquet":
         return pl.scan_parquet(sources, glob=False)
+    if is_array:
+        return pl.concat([pl.read_json(entry, infer_schema_length=None) for entry in sources]).lazy()
     if kind == "jsonl":
         return pl.scan_ndjson(sources, infer_schema_length=None)
-    if kind not in SEPARATORS:
-        raise ConfigError(f"format must be one of {sorted(set(FORMATS.values()))}, got {kind!r}; choose one.")
-    separator = separator or SEPARATORS[kind]
+    separator = dialect.separator
     if len(separator.encode()) != 1:
         raise ConfigError(f"separator must be one ASCII character, got {separator!r}; pass ',' or ';'.")
     # Read as text until the roles of the columns are known: 007 is not 7, and errors can name the row.
@@ -223,6 +339,7 @@ def _scan(sources: Any, kind: str, separator: str | None, header: Sequence[str] 
         separator=separator,
         infer_schema=False,
         has_header=header is None,
+        skip_rows=dialect.skipped,
         new_columns=list(header) if header else None,
         quote_char=None if kind == "inter" else '"',
     )

@@ -20,6 +20,7 @@ from shortlist.data.columns import (
     DataSource,
     NegativeWeights,
     ReadOptions,
+    Subtracted,
     Table,
     tuples_to_frame,
 )
@@ -155,6 +156,52 @@ def _encode_baskets(table: Table, ids: pl.Series, *, has_times: bool) -> tuple[I
     return encode(ids)[1], True
 
 
+def _settle_negative(
+    table: Table, user: Ints, item: Ints, time: Longs, weight: Floats
+) -> tuple[Bools, Floats]:
+    """(n_rows,) which rows to keep, and their weights: negative ones are subtracted, dropped or kept."""
+    keep, negative = np.ones(user.size, np.bool_), weight < 0
+    outcome = None
+    if negative.any() and table.options.negative_weights != "keep":
+        keep = ~negative
+        if table.options.negative_weights == "subtract" and not table.has_ratings:
+            weight, keep, outcome = subtract_returns(user, item, time, weight)
+    table.note_negative(int(negative.sum()), weight.size, outcome)
+    return keep, weight
+
+
+def subtract_returns(user: Ints, item: Ints, time: Longs, weight: Floats) -> tuple[Floats, Bools, Subtracted]:
+    """Subtract each negative weight from the latest earlier purchases of the same user and item.
+
+    A purchase of which nothing is left is removed. Without times, all purchases of the pair are earlier.
+    Returns the weights, which rows are left, and counts.
+    """
+    pair = user.astype(np.int64) * (int(item.max()) + 1) + item
+    rows = np.flatnonzero(np.isin(pair, pair[weight < 0]))
+    when = time[rows] if time.size else np.zeros(rows.size, np.int64)
+    rows = rows[np.lexsort((rows, weight[rows] < 0, when, pair[rows]))]
+    left, keep = weight.astype(np.float64), weight >= 0
+    matched, reduced = 0, set[int]()
+    stack, last = list[int](), -1
+    for row in rows.tolist():
+        if pair[row] != last:
+            stack, last = [], int(pair[row])
+        if weight[row] >= 0:
+            stack.append(row)
+            continue
+        returned, matched = -left[row], matched + bool(stack)
+        while stack and returned > 0:
+            purchase = stack[-1]
+            taken = min(returned, left[purchase])
+            left[purchase] -= taken
+            returned -= taken
+            reduced.add(purchase)
+            if left[purchase] <= 0:
+                keep[stack.pop()] = False
+    removed = int((~keep & (weight >= 0)).sum())
+    return left.astype(np.float32), keep, Subtracted(matched, removed, len(reduced) - removed)
+
+
 def _clean_matrix(matrix: Any, options: ReadOptions) -> "tuple[csr_array, str | None]":
     """A SciPy users × items matrix without zeros and dropped values, and a note on `min_rating`."""
     from scipy.sparse import csr_array
@@ -176,12 +223,12 @@ def _clean_matrix(matrix: Any, options: ReadOptions) -> "tuple[csr_array, str | 
     n, note = int((values < 0).sum()), None
     if options.min_rating is not None:
         note = options.describe_rated(n, values.size)
-    elif n and options.negative_weights == "drop":
+    elif n and options.negative_weights != "keep":
         warn(
             f"{n:,} negative values of the matrix, such as returns or dislikes, were dropped; pass "
             'negative_weights="keep" to keep them.'
         )
-    if options.negative_weights == "drop":
+    if options.negative_weights != "keep":
         values = np.where(values < 0, 0, values)
     cleaned = csr_array((values, csr.indices, csr.indptr), shape=csr.shape)
     if not values.all():
@@ -394,7 +441,7 @@ class Interactions(UsersAndItems):
         basket_id: str | None = None,
         item_name: str | None = None,
         time_format: str | None = None,
-        negative_weights: NegativeWeights = "drop",
+        negative_weights: NegativeWeights = "subtract",
         min_rating: float | None = None,
     ) -> Self:
         """Build from a polars (also lazy), pandas or Arrow table.
@@ -409,7 +456,7 @@ class Interactions(UsersAndItems):
         time_format
             Format of timestamps that are neither numbers nor ISO 8601, such as "%d.%m.%Y".
         negative_weights
-            Whether to drop rows with a negative weight, such as returns, with a warning, or to keep them.
+            What a negative weight, such as a return, does; as in `read_interactions`.
         min_rating
             The lowest weight that counts as liked. Rows below it are negative feedback: they are dropped, or
             kept with the (negative) distance from `min_rating` as weight, as `negative_weights` says.
@@ -448,10 +495,11 @@ class Interactions(UsersAndItems):
         basket, ordered = NO_BASKET, True
         if basket_id is not None:
             basket, ordered = _encode_baskets(table, basket_id, has_times=time.size > 0)
-        n_negative = int((weight < 0).sum())
-        table.note_negative(n_negative, weight.size)
-        if drops := n_negative > 0 and table.options.negative_weights == "drop":
-            columns = (filter_column(column, weight >= 0) for column in (user, item, time, basket, weight))
+        keep, weight = _settle_negative(table, user, item, time, weight)
+        if table.is_late.any():
+            keep &= ~table.is_late
+        if drops := not keep.all():
+            columns = (filter_column(column, keep) for column in (user, item, time, basket, weight))
             user, item, time, basket, weight = columns  # type: ignore[assignment]
         rows = group_by_user(
             len(users), user, item, earliest_basket_times(user, basket, time), basket, weight
@@ -473,7 +521,7 @@ class Interactions(UsersAndItems):
         cls,
         rows: Iterable[tuple[Any, ...]],
         *,
-        negative_weights: NegativeWeights = "drop",
+        negative_weights: NegativeWeights = "subtract",
         min_rating: float | None = None,
     ) -> Self:
         """Build from tuples of one length: (user_id, item_id[, timestamp[, weight]]).

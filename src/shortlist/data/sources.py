@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import polars as pl
 
@@ -183,12 +183,19 @@ DATABASES = (".db", ".sqlite", ".sqlite3")
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 KNOWN = ", ".join(FORMATS) + ", each also .gz or .zst"
 SEPARATORS = {"csv": ",", "tsv": "\t", "inter": "\t"}  # inter: atomic file of RecBole
+BARE_SUFFIXES: dict[str, Format] = {".txt": "csv", ".json": "jsonl"}  # only of files that are named
 PREVIEW_ROWS = 1000  # checked first, because most columns of strings can be recognized by them
 
 
-def find_files(source: str | Path | Sequence[str | Path]) -> list[Path]:
+def find_files(source: Any) -> list[Path]:
     """The files of a path, folder or pattern, sorted; at least one."""
     if not isinstance(source, (str, Path)):
+        if not isinstance(source, Sequence) or not all(isinstance(entry, (str, Path)) for entry in source):
+            raise DataError(
+                "source must be a path, a list of paths, a database URI or a polars, pandas or Arrow table, "
+                f"got {short_repr(source)} ({type(source).__name__}); for rows use Interactions.from_tuples, "
+                "for a matrix Interactions.from_csr."
+            )
         paths = [path for entry in source for path in find_files(entry)]
         if not paths:
             raise DataError("a list of files must have at least one entry, got an empty list; add one.")
@@ -246,6 +253,72 @@ def open_sources(
     if kind == "jsonl" and sources is whole:  # scan_ndjson has no glob=False
         return [glob.escape(str(path)) for path in whole]
     return sources
+
+
+SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+HEAD = 1 << 16  # bytes that show how a text table is written
+
+
+class Dialect(NamedTuple):
+    """How a text table is written, and sentences on what was recognized."""
+
+    separator: str
+    encoding: str | None = None
+    skipped: int = 0  # lines before the header
+    notes: tuple[str, ...] = ()
+
+
+def recognize_dialect(path: Path, kind: str, separator: str | None, encoding: str | None) -> Dialect:
+    """The separator and encoding of a text table, as given or from its first lines; None: UTF-8."""
+    head, notes = _head_bytes(path), list[str]()
+    if encoding is None and head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        encoding = "utf-16"
+        notes.append("the file is UTF-16 text (--encoding).")
+    try:
+        text = head.decode(encoding or "utf-8", errors="replace").removeprefix("\ufeff")
+    except (LookupError, TypeError):
+        text = ""  # an error follows when the file is decoded
+    lines = text.splitlines()[:50]
+    lines = lines[:-1] if len(head) == HEAD and len(lines) < 50 else lines
+    default = SEPARATORS[kind]
+    hint = re.fullmatch(r"sep=(.)", lines[0].strip()) if lines else None  # Excel writes it
+    if separator is not None or kind == "inter":
+        return Dialect(separator or default, encoding, int(hint is not None), tuple(notes))
+    if hint is not None:
+        return Dialect(hint[1], encoding, 1, tuple(notes))
+    widths = {mark: _count_fields(lines, mark) for mark in SEPARATOR_NAMES}
+    best = max(widths, key=lambda mark: (widths[mark], mark == default))
+    if best == default or widths[best] < 2:
+        return Dialect(default, encoding, 0, tuple(notes))
+    notes.insert(0, f"the columns are separated by {SEPARATOR_NAMES[best]} (--separator).")
+    return Dialect(best, encoding, 0, tuple(notes))
+
+
+def _count_fields(lines: list[str], separator: str) -> int:
+    """How many fields the header has, if nearly all lines have as many; else 0."""
+    try:
+        widths = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
+    except csv.Error:
+        return 0
+    return widths[0] if widths and widths.count(widths[0]) >= 0.9 * len(widths) else 0
+
+
+def _head_bytes(path: Path) -> bytes:
+    """The first bytes of a file, decompressed; empty if it is damaged, which is reported later."""
+    start = _start(path)
+    try:
+        if start[:2] == GZIP or start == ZSTD:
+            chunks = _gzip_chunks(path) if start[:2] == GZIP else _zstd_chunks(path)
+            return next(chunks, b"")[:HEAD]
+    except (OSError, EOFError, zlib.error, DataError):
+        return b""
+    with path.open("rb") as file:
+        return file.read(HEAD)
+
+
+def is_json_array(path: Path) -> bool:
+    """Whether a file is one JSON array instead of an object per line."""
+    return _head_bytes(path).lstrip()[:1] == b"["
 
 
 def check_encoding(kind: str, encoding: str | None) -> None:
@@ -314,9 +387,9 @@ def _suffix(path: Path) -> str:
 
 def detect_format(paths: list[Path]) -> Format:
     """The common format of the files, by their suffix."""
-    kinds = {FORMATS.get(_suffix(path)) for path in paths}
+    kinds = {(FORMATS | BARE_SUFFIXES).get(_suffix(path)) for path in paths}
     if None in kinds:
-        other = next(path for path in paths if _suffix(path) not in FORMATS)
+        other = next(path for path in paths if _suffix(path) not in FORMATS | BARE_SUFFIXES)
         raise DataError(
             f"{other}: a data file must end in one of {KNOWN}, got {other.suffix or 'no extension'!r}; "
             f"{advise_format(other)}."
@@ -341,11 +414,13 @@ def advise_format(path: Path) -> str:
 
 
 def find_sources(
-    source: str | Path | Sequence[str | Path], kind: Format | None
+    source: str | Path | Sequence[str | Path], kind: Format | None, default: Format | None = None
 ) -> tuple[list[Path], Format, str]:
-    """(files, their format, what to call them in messages)."""
+    """(files, their format, what to call them in messages); `default` is for names without a usual suffix."""
     paths = find_files(source)
     label = paths[0] if len(paths) == 1 or not isinstance(source, (str, Path)) else source
+    if default is not None and _suffix(paths[0]) not in FORMATS | BARE_SUFFIXES:
+        kind = default
     return paths, kind or detect_format(paths), str(label)
 
 
@@ -356,6 +431,11 @@ def explain_errors(paths: list[Path], kind: str, separator: str | None = None) -
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise _explain_read_error(error, paths, kind, separator or SEPARATORS.get(kind)) from None
+
+
+def is_encoding_error(error: BaseException) -> bool:
+    """Whether a reader failed because a text is not UTF-8."""
+    return "utf-8" in str(error) or "utf8" in str(error)
 
 
 def _explain_read_error(
@@ -372,7 +452,7 @@ def _explain_read_error(
         return _empty_error(path)
     if kind == "parquet":
         return DataError(f"{path}: the file is not valid Parquet ({reason[:200]}); check how it was written.")
-    if "utf-8" in reason or "utf8" in reason:
+    if is_encoding_error(error):
         return DataError(
             f"{path}: the file must be UTF-8 text, got other bytes; pass its encoding, such as "
             "encoding='cp1252' (--encoding cp1252), or convert it.",
@@ -465,7 +545,10 @@ def check_converted(paths: list[Path], rows: pl.DataFrame, names: Iterable[str])
 def explain_json_error(paths: list[Path], given: ColumnNames) -> None:
     """Raise DataError if polars failed because an id has another type than the others."""
     names = next((list(row) for path in paths for _, row in _objects(path)), [])
-    roles = match_columns(names, given) if names else {}
+    try:
+        roles = match_columns(names, given)
+    except DataError:  # a path to a nested column
+        return
     for role in ID_ROLES:
         if role in roles:
             _check_column(paths, roles[role], skip_strings=False)

@@ -19,7 +19,7 @@ from shortlist.core.params import MAX_WHOLE, check_whole, pack, short_repr
 from shortlist.core.serialization import INTEGERS, read_header
 from shortlist.core.shards import NAME, find_shards, remove_shards, shard_paths
 from shortlist.cutoff.base import Cutoff, check_cutoff
-from shortlist.data.columns import ColumnNames, NegativeWeights, ReadOptions
+from shortlist.data.columns import ColumnNames, ReadOptions
 from shortlist.data.files import read_interactions
 from shortlist.data.ids import IdMap
 from shortlist.data.items import Items
@@ -328,7 +328,7 @@ def fit_to_folder(
     basket_id: str | None = None,
     item_name: str | None = None,
     time_format: str | None = None,
-    negative_weights: NegativeWeights = "drop",
+    negative_weights: Literal["drop", "keep"] = "drop",
     min_rating: float | None = None,
     valid: Literal["last_basket"] | None = None,
     items: Items | Any = None,
@@ -356,8 +356,10 @@ def fit_to_folder(
         also holds a copy of the rows, divided by user. What an interrupted call left there is removed.
     user_id, item_id, timestamp, weight, basket_id, item_name
         As in `read_interactions`.
-    time_format, negative_weights, min_rating
+    time_format, min_rating
         As in `read_interactions`.
+    negative_weights
+        Whether to drop or to keep rows of negative weight.
     valid
         "last_basket": train without the last basket of each user who has two, stop early on them as with
         `fit(split.train_valid, valid=split.test)`, and keep the best parameters. The model does not know the

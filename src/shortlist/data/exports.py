@@ -1,0 +1,412 @@
+"""Exports of shop systems and analytics: nested columns, rows that are no purchases, conditions in SQL."""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from shortlist.core.params import short_repr
+from shortlist.data.columns import ColumnNames, ReadOptions, match_columns, parse_numbers, plain_name
+from shortlist.errors import ConfigError, DataError
+
+Names = tuple[str, ...]  # plain names of a column, the preferred one first
+ANY_STATUS = ("orderstatus", "status", "poststatus")
+CANCELLED = "cancelled canceled failed voided trash expired declined rejected checkoutdraft pendingpayment"
+
+
+class Rule(NamedTuple):
+    """Rows to drop: what they are, the column that says so, and its words; no words: any value."""
+
+    what: str
+    column: Names
+    words: str = ""
+    keeps: bool = False  # whether rows with one of the words are kept instead
+    contains: bool = False  # whether the value may have other words, too
+
+
+class Export(NamedTuple):
+    """What the columns of an export mean."""
+
+    title: str
+    signature: tuple[frozenset[str], ...]  # plain names; an export has all of one of these sets
+    columns: Mapping[str, Names]  # role → columns
+    rules: tuple[Rule, ...] = ()
+    instead: Mapping[str, Names] = {}  # role → column that fills its empty values
+    refunds: Rule | None = None  # rows whose quantity counts negative
+    refunded: Names = ()  # column with the returned part of the quantity
+    first_line: bool = False  # whether only the first line of an order has the columns of the rules
+
+
+EXPORTS = {
+    "shopify": Export(
+        "Shopify orders",
+        (frozenset({"name", "lineitemname", "lineitemquantity"}),),
+        {
+            "user_id": ("email",),
+            "item_id": ("lineitemsku", "lineitemname"),
+            "timestamp": ("createdat",),
+            "weight": ("lineitemquantity",),
+            "basket_id": ("name",),
+            "item_name": ("lineitemname",),
+        },
+        (
+            Rule("of cancelled orders", ("cancelledat",)),
+            Rule("of refunded or voided orders", ("financialstatus",), "refunded voided expired"),
+            Rule("of test orders", ("paymentmethod",), "bogus", contains=True),
+        ),
+        {"item_id": ("lineitemname",)},
+        first_line=True,
+    ),
+    "woocommerce": Export(
+        "WooCommerce orders",
+        (
+            frozenset({"ordernumber", "orderstatus", "emailbilling"}),
+            frozenset({"orderid", "status", "itemproductid"}),
+            frozenset({"ordernumber", "status", "billingemail"}),
+        ),
+        {
+            "user_id": ("customerid", "customeruserid", "customeruser", "billingemail", "emailbilling"),
+            "item_id": ("itemproductid", "productid", "itemsku", "sku", "itemname"),
+            "timestamp": ("orderdate", "date", "datecreated", "postdate"),
+            "weight": ("quantityrefund", "itemquantity", "quantity", "qty"),
+            "basket_id": ("orderid", "ordernumber"),
+            "item_name": ("itemname", "productname", "name"),
+        },
+        (
+            Rule("of cancelled or failed orders", ANY_STATUS, f"{CANCELLED} pending"),
+            Rule("of refunded orders", ANY_STATUS, "refunded"),
+        ),
+        {"user_id": ("billingemail", "emailbilling", "customeremail")},
+        refunded=("itemrefundedqty", "itemrefundedquantity", "refundedquantity"),
+    ),
+    "ga4": Export(
+        "a GA4 export",
+        (frozenset({"eventname", "userpseudoid", "eventtimestamp"}),),
+        {
+            "user_id": ("userid", "userpseudoid"),
+            "item_id": ("itemsitemid", "itemsitemname"),
+            "timestamp": ("eventtimestamp",),
+            "weight": ("itemsquantity",),
+            "basket_id": ("ecommercetransactionid", "eventtimestamp"),
+            "item_name": ("itemsitemname",),
+        },
+        (
+            Rule(
+                "of other events than purchases", ("eventname",), "purchase inapppurchase refund", keeps=True
+            ),
+        ),
+        {"user_id": ("userpseudoid",), "item_id": ("itemsitemname",), "basket_id": ("eventtimestamp",)},
+        refunds=Rule("refunds", ("eventname",), "refund"),
+    ),
+    "matomo": Export(
+        "a Matomo export",
+        (frozenset({"idvisit", "visitorid", "actiondetailstype"}),),
+        {
+            "user_id": ("userid", "visitorid"),
+            "item_id": ("actiondetailsitemdetailsitemsku", "actiondetailsitemdetailsitemname"),
+            "timestamp": ("actiondetailstimestamp", "servertimestamp"),
+            "weight": ("actiondetailsitemdetailsquantity",),
+            "basket_id": ("actiondetailsorderid", "idvisit"),
+            "item_name": ("actiondetailsitemdetailsitemname",),
+        },
+        (Rule("of other actions than orders", ("actiondetailstype",), "ecommerceorder", keeps=True),),
+        {"user_id": ("visitorid",)},
+    ),
+    "amazon-seller": Export(
+        "Amazon orders",
+        (frozenset({"amazonorderid", "purchasedate", "sku"}),),
+        {
+            "user_id": ("buyeremail", "buyeridentifier", "buyername"),
+            "item_id": ("sku", "asin"),
+            "timestamp": ("purchasedate",),
+            "weight": ("quantity", "quantitypurchased", "quantityshipped"),
+            "basket_id": ("amazonorderid",),
+            "item_name": ("productname",),
+        },
+        (
+            Rule("of cancelled orders", ("orderstatus",), CANCELLED),
+            Rule("of cancelled items", ("itemstatus",), CANCELLED),
+            Rule("of canceled items (quantity 0)", ("quantity", "quantitypurchased"), "0"),
+        ),
+    ),
+}
+# Values of an id that say that there is none; the first ones only for users.
+EMPTY = (("0", "guest", "", "(not set)", "null", "none"), ("", "(not set)", "null", "none"))
+MAX_CONDITION = 2000  # characters
+FUNCTIONS = {
+    "in",
+    "and",
+    "or",
+    "not",
+    "lower",
+    "upper",
+    "trim",
+    "length",
+    "abs",
+    "coalesce",
+    "cast",
+    "between",
+}
+PATH = re.compile(r"""("[^"]*"|'(?:[^']|'')*')|(?<![\w"'\]])([A-Za-z_]\w*(?:\[\])?(?:\.\w+(?:\[\])?)*)""")
+
+
+class Prepared(NamedTuple):
+    """A table with one flat column per name, without the rows that are no interactions."""
+
+    rows: pl.LazyFrame
+    names: list[str]  # of all columns, also those in `rows` that are not needed
+    options: ReadOptions
+    notes: list[str]
+
+
+def flat_types(schema: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, pl.DataType]]:
+    """Names and types of all columns: fields of a struct are `item.id`, those in a list `items[].id`."""
+    for name, kind in schema.items():
+        path = f"{prefix}{name}"
+        while isinstance(kind, (pl.List, pl.Array)):
+            path, kind = f"{path}[]", kind.inner
+        if isinstance(kind, pl.Struct):
+            yield from flat_types(kind.to_schema(), f"{path}.")
+        else:
+            yield path, kind
+
+
+def prepare(frame: pl.LazyFrame, options: ReadOptions, export: Export | None) -> Prepared:
+    """Apply what is known of an export, flatten nested columns and keep the rows that `where` selects.
+
+    `options` of the result name the columns that were chosen.
+    """
+    types = dict(flat_types(frame.collect_schema()))
+    names, chosen = list(types), options.names
+    if export is not None:
+        chosen = _choose_columns(export, names, chosen)
+    roles = match_columns(names, chosen)
+    condition = None if options.where is None else parse_condition(options.where, names)
+    conditioned = [] if condition is None else condition.meta.root_names()
+    used = [
+        rule for rule in (export.rules if export else ()) if _first(rule.column, names) not in conditioned
+    ]
+    others = [*used, *([export.refunds] if export and export.refunds else [])]
+    needed = {
+        *roles.values(),
+        *conditioned,
+        *(name for rule in others if (name := _first(rule.column, names))),
+    }
+    for columns in (*export.instead.values(), export.refunded) if export else ():
+        needed |= {name for name in [_first(columns, names)] if name is not None}
+    rows, notes = _flatten(frame, sorted(needed))
+    if export is not None:
+        rows = _apply(export, used, rows, roles, names, notes)
+    if condition is not None:
+        rows = _filter(rows, condition, options.where or "", notes)
+    given = ColumnNames(**{role: roles.get(role, "") for role in ColumnNames._fields})
+    missing = "drop" if export is not None else options.missing
+    return Prepared(rows, names, options._replace(names=given, missing=missing), notes)
+
+
+def _first(columns: Names, names: list[str]) -> str | None:
+    """The first of these columns that the table has."""
+    plain = {plain_name(name): name for name in reversed(names)}
+    return next((plain[column] for column in columns if column in plain), None)
+
+
+def _choose_columns(export: Export, names: list[str], given: ColumnNames) -> ColumnNames:
+    """The columns of an export; those that the caller names take precedence."""
+    chosen = {}
+    for role, name in given._asdict().items():
+        chosen[role] = _first(export.columns.get(role, ()), names) if name is None else name
+    if chosen["user_id"] is None:
+        listed = ", ".join(export.columns["user_id"])
+        raise DataError(
+            f"{export.title} must have a column that names the buyer ({listed}), got none; export a report "
+            "with it, or pass user_id='…'.",
+            parameter="user_id",
+        )
+    return ColumnNames(**chosen)
+
+
+def _flatten(frame: pl.LazyFrame, needed: list[str]) -> tuple[pl.LazyFrame, list[str]]:
+    """The needed columns under their flat names; lists that they pass through become rows."""
+    lists = sorted(
+        {name[: at.end()] for name in needed for at in re.finditer(r"\[\]", name)},
+        key=lambda path: (len(path), path),
+    )
+    notes = []
+    for outer, inner in pairwise(lists):
+        if not inner.startswith(outer):
+            raise DataError(
+                f"columns may come from one list only, got {outer!r} and {inner!r}; export one of them as a "
+                "table of its own, or name other columns."
+            )
+    for path in lists:
+        frame = frame.with_columns(_value(path[:-2]).alias(path))
+        n_empty = frame.select((pl.col(path).list.len().fill_null(0) == 0).sum()).collect().item()
+        if n_empty:
+            notes.append(f"{n_empty:,} rows with an empty list {path[:-2]!r} were dropped.")
+        frame = frame.explode(path).filter(pl.col(path).is_not_null())
+    return frame.select(_value(name).alias(name) for name in needed), notes
+
+
+def _value(path: str) -> pl.Expr:
+    """The value at a path; what stands before its last list is a column already."""
+    head, mark, tail = path.rpartition("[].")
+    if path.endswith("[]"):
+        return pl.col(path)
+    first, *fields = tail.split(".")
+    value = pl.col(head + "[]").struct.field(first) if mark else pl.col(first)
+    for field in fields:
+        value = value.struct.field(field)
+    return value
+
+
+def _apply(
+    export: Export,
+    rules: list[Rule],
+    rows: pl.LazyFrame,
+    roles: Mapping[str, str],
+    names: list[str],
+    notes: list[str],
+) -> pl.LazyFrame:
+    """The rows of an export that are purchases, with its rules for missing and returned values."""
+    basket = roles.get("basket_id")
+    masks = {}
+    for rule in rules:
+        column = _first(rule.column, names)
+        if column is not None:
+            value = pl.col(column)
+            if export.first_line and basket is not None:
+                value = value.drop_nulls().first().over(basket)
+            masks[rule.what] = _matches(value, rule)
+    dropped: list[pl.Expr] = []
+    for what, mask in masks.items():  # a row is counted under the first rule that drops it
+        mask = mask.fill_null(False)
+        dropped.append((mask & ~pl.any_horizontal(dropped) if dropped else mask).alias(what))
+    if dropped:
+        counts = rows.select(expression.sum() for expression in dropped).collect().row(0, named=True)
+        notes += [f"{n:,} rows {what} were dropped." for what, n in counts.items() if n]
+        rows = rows.filter(~pl.any_horizontal(mask.fill_null(False) for mask in masks.values()))
+    changes = {}
+    for role in ("user_id", "item_id", "basket_id"):
+        if (name := roles.get(role)) is not None:
+            text = pl.col(name).cast(pl.String)
+            empty = text.str.strip_chars().str.to_lowercase().is_in(EMPTY[role != "user_id"])
+            value = pl.when(empty).then(None).otherwise(text)
+            other = _first(export.instead.get(role, ()), names)
+            changes[name] = value if other is None else pl.coalesce(value, pl.col(other).cast(pl.String))
+    rows = rows.with_columns(**changes)
+    return (
+        rows
+        if "weight" not in roles
+        else _net_quantity(export, rows.collect(), roles["weight"], names, notes)
+    )
+
+
+def _net_quantity(
+    export: Export, rows: pl.DataFrame, weight: str, names: list[str], notes: list[str]
+) -> pl.LazyFrame:
+    """The rows with what is left of their quantity; refunds are negative."""
+    quantity = _as_numbers(rows[weight])
+    if quantity.dtype == pl.String and len(quantity):
+        return rows.lazy()  # an error follows when it is read
+    value = pl.coalesce(pl.col(weight), 1)
+    refunded = _first(export.refunded, names)
+    if refunded is not None:
+        value -= pl.lit(_as_numbers(rows[refunded])).cast(pl.Float64, strict=False).abs().fill_null(0)
+    if export.refunds is not None and (column := _first(export.refunds.column, names)) is not None:
+        value = pl.when(_matches(pl.col(column), export.refunds)).then(-value).otherwise(value)
+    rows = rows.with_columns(quantity.cast(pl.Float64)).with_columns(value.alias(weight))
+    is_zero = rows[weight] == 0
+    if is_zero.any():
+        notes.append(f"{is_zero.sum():,} rows with nothing left of their quantity were dropped.")
+    return rows.filter(~is_zero).lazy()
+
+
+def _matches(value: pl.Expr, rule: Rule) -> pl.Expr:
+    """Whether rows are to be dropped by a rule: their value is one of its words, or is not."""
+    text = value.cast(pl.String).str.to_lowercase().str.replace_all(r"^wc-|[^a-z0-9]", "")
+    if not rule.words:
+        return text.fill_null("") != ""
+    words = rule.words.split()
+    if rule.contains:
+        return text.str.contains("|".join(words))
+    return ~text.fill_null("").is_in(words) if rule.keeps else text.is_in(words)
+
+
+def parse_condition(text: str, names: list[str]) -> pl.Expr:
+    """The expression of a condition in SQL; nothing is evaluated, and only its columns are read."""
+    given: object = text
+    if not isinstance(given, str) or not text.strip() or len(text) > MAX_CONDITION:
+        raise _condition_error(short_repr(given), f"at most {MAX_CONDITION:,} characters of SQL")
+    columns = {name for name in names if name.lower() not in FUNCTIONS}
+
+    def quote(match: re.Match[str]) -> str:  # a column may have the name of a function, or be a path
+        return f'"{match[2]}"' if match[2] in columns else match[0]
+
+    quoted = PATH.sub(quote, text)
+    bare = re.sub(r"""'(?:[^']|'')*'|"[^"]*\"""", " ", quoted)
+    for call in re.findall(r"(\w+)\s*\(", bare):
+        if call.lower() not in FUNCTIONS:
+            raise _condition_error(
+                f"{call}(…)", "no functions but lower, upper, trim, length, abs and coalesce"
+            )
+    try:
+        expression = pl.sql_expr(quoted)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise _condition_error(short_repr(text), str(error).splitlines()[0][:100]) from None
+    roots = expression.meta.root_names()
+    unknown = next((name for name in roots if name not in names), None)
+    if unknown is not None or not roots:
+        listed = ", ".join(map(repr, names[:12])) + (", …" if len(names) > 12 else "")
+        raise _condition_error(
+            repr(unknown) if unknown else short_repr(text), f"columns of the table: {listed}"
+        )
+    return expression
+
+
+def _condition_error(got: str, rule: str) -> ConfigError:
+    return ConfigError(
+        f"where must be a condition in SQL ({rule}), got {got}; write \"event = 'purchase'\", names that "
+        'have spaces in "double quotes".',
+        parameter="where",
+    )
+
+
+def _filter(rows: pl.LazyFrame, condition: pl.Expr, text: str, notes: list[str]) -> pl.LazyFrame:
+    """The rows for which the condition is true; texts that are all numbers are compared as numbers."""
+    columns = list(dict.fromkeys(condition.meta.root_names()))
+    values = rows.select(columns).collect()
+    numbers = [_as_numbers(values[name]) for name in columns]
+    try:
+        is_kept = values.with_columns(numbers).select(condition.alias("kept"))["kept"]
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        reason = str(error).splitlines()[0][:100]
+        raise _condition_error(short_repr(text), f"{reason}; text in 'quotes', numbers without") from None
+    if is_kept.dtype != pl.Boolean or len(is_kept) != values.height:
+        raise _condition_error(short_repr(text), "true or false for every row")
+    n_kept = int(is_kept.fill_null(False).sum())
+    if not n_kept:
+        seen = "; ".join(f"{name}: {_examples(values[name])}" for name in columns[:3])
+        raise DataError(
+            f"where must leave some rows, got none of {values.height:,} by {text[:70]!r}; values are {seen}.",
+            parameter="where",
+        )
+    notes.append(
+        f"{values.height - n_kept:,} of {values.height:,} rows are not where {text[:80]} and were dropped."
+    )
+    return rows.collect().filter(is_kept.fill_null(False)).lazy()
+
+
+def _as_numbers(column: pl.Series) -> pl.Series:
+    """A column of texts that are all numbers, as numbers."""
+    if column.dtype != pl.String:
+        return column
+    number = parse_numbers(column)[0].cast(pl.Float64, strict=False)
+    return number.alias(column.name) if number.null_count() == column.null_count() < len(column) else column
+
+
+def _examples(column: pl.Series) -> str:
+    """The most frequent values of a column."""
+    counts = column.drop_nulls().value_counts(sort=True).head(5)
+    return ", ".join(short_repr(value) for value in counts.to_series(0).to_list())
