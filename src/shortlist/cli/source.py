@@ -12,7 +12,6 @@ from cyclopts import Group, Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import hide_panics, print_note, watch_memory
-from shortlist.data.files import AnyFormat
 from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.text import redact_uri
 
@@ -73,7 +72,19 @@ class Reading:
         Literal["error", "drop", "keep"], Parameter(help="Rows with a time after tomorrow.")
     ] = "error"
     format: Annotated[
-        AnyFormat | None,
+        Literal[
+            "csv",
+            "tsv",
+            "inter",
+            "parquet",
+            "jsonl",
+            "shopify",
+            "woocommerce",
+            "ga4",
+            "matomo",
+            "amazon-seller",
+        ]
+        | None,
         Parameter(help="Kind of the export, if its columns do not show it; csv or jsonl: a plain table."),
     ] = None
     separator: Annotated[str | None, Parameter(help="Separator of the fields in a text file.")] = None
