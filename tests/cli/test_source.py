@@ -175,7 +175,6 @@ def test_files_of_another_kind_get_advice(here, capsys, name, words):
     ("text", "flag"),
     [
         ("Shopper Hash,SKU\nann,tea\n", "--user_id"),
-        ("user,item,date\nann,tea,2034-01-01\n", "--future"),
         ("user,item,qty\nann,tea,\n", "--weight"),
         ("user,item,date\nann,tea,1/5/2024\n", "--time_format"),
     ],

@@ -274,8 +274,8 @@ def test_a_model_is_not_a_file_of_lists(folder, capsys):
 
 def test_the_file_of_lists_with_another_column_is_named(folder, tmp_path, capsys):
     own = tmp_path / "own.csv"
-    pl.read_csv(folder / "lists.csv").rename({"user_id": "Customer E-Mail"}).write_csv(own)
-    words = "own.csv: .* did you mean 'Customer E-Mail'. Rename the column in the file of lists"
+    pl.read_csv(folder / "lists.csv").rename({"user_id": "Shopper Hash"}).write_csv(own)
+    words = "own.csv: .* did you mean 'Shopper Hash'. Rename the column in the file of lists"
     refuse(capsys, words, "compare", own, folder / "lists.csv", "--truth", folder / "held.parquet")
     _, _, err = run(capsys, "evaluate", own, folder / "held.parquet")
     assert "--user_id" not in err
