@@ -186,6 +186,27 @@ async def choose_coverage(body: schemas.TradeoffBody, service: Shared) -> Any:
     return await asyncio.to_thread(_describe_models, service)
 
 
+# ---------------------------------------------------------------------- experiments
+@router.get("/v1/experiment", response_model=schemas.ExperimentAnswer, dependencies=READ)
+async def experiment(service: Shared, name: str | None = None) -> Any:
+    """Return the latest experiment, or the one of this name, with the comparison of its arms."""
+    return await asyncio.to_thread(service.describe_experiment, name)
+
+
+@router.post("/v1/experiment", response_model=schemas.ExperimentAnswer, dependencies=ADMIN)
+async def start_experiment(body: schemas.ExperimentBody, service: Shared) -> Any:
+    """Start an experiment; requests that leave the length of lists open take part."""
+    await asyncio.to_thread(service.start_experiment, body)
+    return await asyncio.to_thread(service.describe_experiment, body.name)
+
+
+@router.post("/v1/experiment/stop", response_model=schemas.ExperimentAnswer, dependencies=ADMIN)
+async def stop_experiment(body: schemas.StopBody, service: Shared) -> Any:
+    """Stop an experiment and, with `ship`, put one of its arms into service."""
+    await asyncio.to_thread(service.stop_experiment, body.name, body.ship)
+    return await asyncio.to_thread(service.describe_experiment, body.name)
+
+
 def _describe_models(service: Service) -> dict[str, Any]:
     """The model in service, the available ones and the latest activations."""
     served = service.deployment.served

@@ -78,7 +78,9 @@ class Deployment:
         self._store = store
         self._lock = threading.Lock()
         self._served: ServedModel | None = None
+        self._others: dict[str, ServedModel] = {}  # of the arms of an experiment, by name
         self._failed: tuple[int, float] = (0, 0.0)  # an activation that could not be loaded, when to retry
+        self._failed_others: dict[str, float] = {}  # when to retry
         self._looked: float | None = None  # steady time of the last successful look into the store
         self.events_skipped = 0
         self.store_error: str | None = None
@@ -141,22 +143,25 @@ class Deployment:
         path = self.path_of(name)
         with self._lock:
             try:
-                checksum = file_checksum(path)
-                earlier = next(iter(self._store.activations(1, model=name, checksum=checksum)), None)
-                until, gone = (0, 0) if earlier is None else (earlier.events_until, earlier.forgotten_until)
                 content = None if cutoff is None else cutoff_bytes(cutoff)
-                trial = Activation(0, name, checksum, until, content, gone, now(), note)
+                trial = self._latest_use(name, file_checksum(path), note, content)
                 served = self._prepare(trial)
             except (ModelFileError, OSError) as error:
                 raise ModelFileError(self._describe(name, error)) from None
-            number = self._store.add_activation(name, checksum, until, note, content, gone)
+            number = self._store.add_activation(
+                name, trial.checksum, trial.events_until, note, content, trial.forgotten_until
+            )
             self._served, self.activation_error = replace(served, number=number), None
         del served
         release_memory()
         return self.served
 
-    def follow(self) -> None:
-        """Serve what was activated elsewhere and let new events reach the model."""
+    def model_of(self, name: str | None) -> ServedModel | None:
+        """The model in service, or the one of an arm; None if that cannot be served now."""
+        return self.served if name is None else self._others.get(name)
+
+    def follow(self, others: Sequence[str] = ()) -> None:
+        """Serve what was activated elsewhere and let new events reach the models; `others`: those of arms."""
         with self._lock:
             latest = self._store.activations(1)
             current = -1 if self._served is None else self._served.number
@@ -174,7 +179,31 @@ class Deployment:
                     self.activation_error = self._describe(latest[0].model, error)
             if self._served is not None:
                 self._served = self._observe(self._served)
+            if others or self._others:
+                self._follow_others(others)
             self._looked = time.monotonic()
+
+    def _follow_others(self, names: Sequence[str]) -> None:
+        """Keep the models of the arms of an experiment, and none else, in memory and up to date."""
+        kept = {name: self._observe(served) for name, served in self._others.items() if name in names}
+        for name in names:
+            if name in kept or time.monotonic() < self._failed_others.get(name, 0.0):
+                continue
+            try:
+                checksum = file_checksum(self.path_of(name))
+                kept[name] = self._prepare(self._latest_use(name, checksum, "in an experiment"))
+            except StoreError:
+                raise
+            except (ShortlistError, OSError) as error:  # its users get the lists of the model in service
+                self._failed_others[name] = time.monotonic() + RETRY_SECONDS
+                self.activation_error = self._describe(name, error)
+        self._others = kept
+
+    def _latest_use(self, name: str, checksum: str, note: str, cutoff: bytes | None = None) -> Activation:
+        """An activation of this file, with the events that it is known to contain."""
+        earlier = next(iter(self._store.activations(1, model=name, checksum=checksum)), None)
+        until, gone = (0, 0) if earlier is None else (earlier.events_until, earlier.forgotten_until)
+        return Activation(0, name, checksum, until, cutoff, gone, now(), note)
 
     def _describe(self, name: str, error: BaseException) -> str:
         """Why a model cannot be served, without paths."""

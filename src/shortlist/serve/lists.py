@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import orjson
 import polars as pl
 
@@ -41,6 +42,7 @@ class ListJob:
     notes: tuple[str, ...]
     log_share: float  # of the lists that are logged
     max_length: int | None = None  # where the limit of the service ends a list that nothing else limits
+    arm: str | None = None  # "experiment/arm"
 
     n_lists: int = field(init=False)
     is_mergeable: bool = field(init=False)  # whether it can be computed together with other requests
@@ -287,6 +289,8 @@ def _answer(
             "boundary": boundary if boundary == boundary else None,  # NaN: none
             "list_id": list_ids[24 * place : 24 * place + 24],
         }
+        if job.arm is not None:
+            answer["arm"] = job.arm
         if longer is not None:
             answer["withheld"] = _withheld(longer, number, rows, job.withheld)
         if explained is not None:
@@ -306,11 +310,40 @@ def _answer(
                 made,
                 *lists.log_items(start, end),
                 reason,
-                job.log_share,
+                1.0 if job.arm else job.log_share,
+                arm=job.arm,
+                n_before=_count_events(job, user) if job.arm and sessions is None else None,
             )
         )
     body = {"lists": answers, "model": job.served.name, "cutoff": cutoff_name, "notes": job.notes}
     return ListResult(orjson.dumps(body), log, lengths, unknown)
+
+
+def _count_events(job: ListJob, user: Any) -> int:
+    """How many events of a user the model knows."""
+    history = job.served.model._fitted_state().history
+    place = history.users.positions.get(user, len(history.users))
+    if place >= len(history.users):
+        return 0
+    n = int(np.diff(history.base.indptr[place : place + 2]).sum())
+    for run in history.runs:
+        at = int(np.searchsorted(run.users, place))
+        if at < run.users.size and run.users[at] == place:
+            n += int(run.starts[at + 1] - run.starts[at])
+    return n
+
+
+def join_answers(results: "Sequence[ListResult]", users: Sequence[Any]) -> bytes:
+    """One answer from those of several arms, with the lists in the order of the request."""
+    bodies = [orjson.loads(result.body) for result in results]
+    lists = {str(answer["user_id"]): answer for body in bodies for answer in body["lists"]}
+    cutoffs = list(dict.fromkeys(body["cutoff"] for body in bodies))
+    models = list(dict.fromkeys(body["model"] for body in bodies))
+    notes = list(dict.fromkeys(note for body in bodies for note in body["notes"]))
+    ordered = [lists[str(user)] for user in users]
+    return orjson.dumps(
+        {"lists": ordered, "model": ", ".join(models), "cutoff": ", ".join(cutoffs), "notes": notes}
+    )
 
 
 def _explanation(reason: str | None, *, is_session: bool) -> str | None:

@@ -132,6 +132,7 @@ class ListAnswer(Answer):
     explanation: str | None = Field(description="The reason in words.")
     boundary: float | None
     list_id: str = Field(description="Send it with events that the list led to.")
+    arm: str | None = Field(None, description="The experiment and the arm of the user, such as spring/ten.")
     withheld: list[ListItem] | None = None
 
 
@@ -303,6 +304,78 @@ class CutFitAnswer(Answer):
 
     cutoff_id: str
     description: str
+
+
+class ArmOptions(Body):
+    """Options of a request that an arm sets."""
+
+    N: Length | None = None
+    cutoff: StrictStr | None = Field(None, max_length=200, description='"boundary" or a `cutoff_id`.')
+    min_items: Length | None = None
+    max_items: Length | None = None
+    explore: Fraction | None = None
+
+
+class ArmBody(Body):
+    """One way to make lists."""
+
+    name: Name
+    share: Fraction = Field(description="Share of the users; all shares add up to 1.")
+    model: Name | None = Field(None, description="A name from GET /v1/model; default: the model in service.")
+    options: ArmOptions = ArmOptions(cutoff=None)
+
+
+class ExperimentBody(Body):
+    """An experiment; the first arm is the one that the others are compared with."""
+
+    name: Name = Field(examples=["spring"])
+    arms: Annotated[list[ArmBody], Field(min_length=2, max_length=10)]
+    metric: Literal["hits", "hits_per_item", "value", "f1", "empty"] = "hits"
+    window_days: Annotated[StrictFloat, Field(gt=0, le=365)] = Field(
+        7.0, description="Days after the first list of a user in which events count."
+    )
+    gain: Annotated[StrictFloat, Field(ge=0, le=1e9)] = Field(1.0, description="What a hit earns.")
+    cost: Annotated[StrictFloat, Field(ge=0, le=1e9)] = Field(0.0, description="Cost of a shown item.")
+    contact_cost: Annotated[StrictFloat, Field(ge=0, le=1e9)] = Field(
+        0.0, description="Cost of a list with items."
+    )
+    guardrails: dict[Name, Annotated[StrictFloat, Field(ge=0, le=1e9)]] = Field(
+        {}, description="Metrics that may not become worse, and by how much at most."
+    )
+    smallest_effect: Annotated[StrictFloat, Field(gt=0, le=1e9)] | None = Field(
+        None, description="The smallest difference that matters."
+    )
+    confidence: Annotated[StrictFloat, Field(ge=0.5, lt=1)] = 0.95
+
+
+class StopBody(Body):
+    """Which experiment to stop, and the arm to put into service."""
+
+    name: Name
+    ship: Name | None = Field(None, description="The arm that everybody gets from now on.")
+
+
+class ArmRow(Answer):
+    """An arm and how many users got a list of it."""
+
+    name: str
+    share: float
+    description: str
+    users: int
+
+
+class ExperimentAnswer(Answer):
+    """The latest experiment with its comparison; null if there was none."""
+
+    name: str | None
+    started: float | None = None
+    ended: float | None = None
+    metric: str | None = None
+    window_days: float | None = None
+    arms: list[ArmRow] = []
+    report: dict[str, Any] | None = Field(None, description="Null until windows of all arms have passed.")
+    summary: str
+    can_change: bool
 
 
 class ModelBody(Body):

@@ -17,17 +17,19 @@ from typing import Any
 from starlette.types import Receive
 
 from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.threshold import FixedN
 from shortlist.errors import ShortlistError
 from shortlist.recommend.request import CutoffChoice
 from shortlist.serve.clock import now, write_log
 from shortlist.serve.config import PREFIX, ServeConfig, parse_refit_time
 from shortlist.serve.cut import compute_tradeoff
 from shortlist.serve.deployment import Deployment, cutoff_from_bytes
+from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiment, Experiments
 from shortlist.serve.feedback import Feedback
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
-from shortlist.serve.lists import BatchRunner, ListJob, ListResult, answer_jobs, build_job
+from shortlist.serve.lists import BatchRunner, ListJob, ListResult, answer_jobs, build_job, join_answers
 from shortlist.serve.metrics import Metrics
-from shortlist.serve.schemas import RecommendBody, RequestError, parse_body
+from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError, parse_body
 from shortlist.serve.store import EventStore, StoreWriter
 from shortlist.serve.tokens import TokenFile
 
@@ -137,6 +139,7 @@ class Service:
         self.store = EventStore(config.database)
         self.deployment = Deployment(config.model_folder, self.store)
         self.feedback = Feedback(self.store)
+        self.experiments = Experiments(self.store)
         self.retention = Retention(self.store, config.keep_lists_days)
         self.metrics = Metrics(many_workers=config.workers > 1)
         self.worker = random.randbytes(6).hex()
@@ -153,6 +156,7 @@ class Service:
         gc.collect()
         gc.freeze()  # what is there now stays; looking through it again and again would delay answers
         self.deployment.start(self.config.model_path, prefer_given=self.config.start_with == "given")
+        self.experiments.follow()
         self.writer = StoreWriter(self.store)
         self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(
             answer_jobs, attrgetter("is_small"), attrgetter("work")
@@ -190,11 +194,15 @@ class Service:
         flushed = time.monotonic() - FLUSH_SECONDS
         while not self._stop.wait(self.config.poll):
             try:
-                self.deployment.follow()
+                self.experiments.follow()
+                running = self.experiments.running
+                self.deployment.follow(() if running is None else running.models)
                 if time.monotonic() - flushed >= FLUSH_SECONDS:
                     self._store_counters()
                     flushed = time.monotonic()
                     self._use_feedback()
+                    if self.store.claim("experiment turn", int(now() // TURN_SECONDS), ahead=60):
+                        self.experiments.step()
                 self.retention.step(now())
                 self.deployment.store_error = None
             except ShortlistError as error:
@@ -228,17 +236,50 @@ class Service:
         body = parse_body(content, RecommendBody)
         if not self.has_cutoff(body.cutoff):
             await asyncio.to_thread(self.cutoff, body.cutoff)  # from the store
+        experiment = self.experiments.running
+        if experiment is not None and takes_part(body):
+            return await self._answer_arms(experiment, body, receive), None
         job = build_job(body, self.deployment.served, self.cutoff(body.cutoff), self.config)
+        result = await self._run_job(job, receive)
+        return result.body, LOOK_UP if body.explain else None
+
+    async def _run_job(self, job: ListJob, receive: Receive) -> ListResult:
+        """Compute the lists of one job; count and log them unless they are only explained."""
         future = self.lists.submit(job)
         result = await future if job.is_small else await _unless_gone(future, receive)
-        if body.explain:
-            return result.body, LOOK_UP
-        self.metrics.count_lists(result.lengths, result.unknown)
-        share = self.config.log_share
-        if share > 0:
-            log = result.log if share == 1 else [row for row in result.log if random.random() < share]
-            self.writer.add_lists(log)
-        return result.body, None
+        if not job.explain:
+            self.metrics.count_lists(result.lengths, result.unknown)
+            share = 1.0 if job.arm else self.config.log_share
+            if share > 0:
+                log = result.log if share == 1 else [row for row in result.log if random.random() < share]
+                self.writer.add_lists(log)
+        return result
+
+    async def _answer_arms(self, experiment: Experiment, body: RecommendBody, receive: Receive) -> bytes:
+        """The answer to a request whose users are in an experiment; each gets the lists of its arm."""
+        keys = list(body.history or ()) if body.users is None else list(body.users)
+        by_arm: dict[Arm | None, list[Any]] = {}
+        for key in keys:
+            arm: Arm | None = experiment.assign(str(key))
+            if arm is not None and self.deployment.model_of(arm.model) is None:
+                arm = None  # its model cannot be loaded: the user gets the lists of the one in service
+            by_arm.setdefault(arm, []).append(key)
+        jobs = []
+        for arm, some in by_arm.items() or [(None, [])]:
+            chosen: dict[str, Any] = (
+                {"users": some}
+                if body.history is None
+                else {"history": {key: body.history[key] for key in some}}
+            )
+            changed = body.model_copy(update=chosen | dict(arm.options if arm else {}))
+            if not self.has_cutoff(changed.cutoff):
+                await asyncio.to_thread(self.cutoff, changed.cutoff)
+            served = self.deployment.model_of(arm.model if arm else None) or self.deployment.served
+            job = build_job(changed, served, self.cutoff(changed.cutoff), self.config)
+            job.arm = f"{experiment.name}/{arm.name}" if arm else None
+            jobs.append(job)
+        results = [await self._run_job(job, receive) for job in jobs]
+        return results[0].body if len(results) == 1 else join_answers(results, keys)
 
     @property
     def reference(self) -> ReferenceLists:
@@ -280,6 +321,66 @@ class Service:
                 cutoff = cutoff_from_bytes(earlier[0].cutoff)
         self.deployment.activate(name, note, cutoff)
 
+    def start_experiment(self, body: ExperimentBody) -> None:
+        """Check what the arms name, then begin."""
+        values = body.model_dump()
+        arms = tuple(
+            Arm(
+                arm["name"],
+                arm["share"],
+                arm["model"],
+                {name: value for name, value in arm["options"].items() if value is not None},
+            )
+            for arm in values.pop("arms")
+        )
+        experiment = Experiment(arms=arms, **values)
+        for arm in arms:
+            if arm.model is not None:
+                self.deployment.path_of(arm.model)
+            self.cutoff(arm.options.get("cutoff", "auto"))
+        if experiment.window_days >= self.config.keep_lists_days:
+            raise RequestError(
+                422,
+                "invalid_request",
+                f"window_days must be below keep_lists_days, which is {self.config.keep_lists_days}",
+                "use a shorter window, or keep lists longer",
+            )
+        self.experiments.start(experiment)
+
+    def stop_experiment(self, name: str, ship: str | None) -> None:
+        """End an experiment; with `ship`, everybody gets the lists of this arm from now on."""
+        experiment = self.experiments.find(name)
+        arms = {} if experiment is None else {arm.name: arm for arm in experiment.arms}
+        if experiment is None or (ship is not None and ship not in arms):
+            raise RequestError(
+                404, "not_found", "there is no such experiment or arm", "see GET /v1/experiment"
+            )
+        if ship is not None:
+            arm = arms[ship]
+            if set(arm.options) - {"N", "cutoff"}:
+                raise RequestError(
+                    422,
+                    "invalid_request",
+                    f"an arm with {', '.join(sorted(arm.options))} cannot be put into service as a whole",
+                    "stop without ship, and activate a model with a cutoff",
+                )
+            length, chosen = arm.options.get("N"), self.cutoff(arm.options.get("cutoff", "auto"))
+            cutoff = FixedN(N=length) if length else chosen
+            model = self.deployment.served.name if arm.model is None else arm.model
+            self.deployment.activate(
+                model, f"arm {ship} of {name}", cutoff if isinstance(cutoff, Cutoff) else None
+            )
+        self.experiments.stop(name)
+
+    def describe_experiment(self, name: str | None) -> dict[str, Any]:
+        """An experiment with its comparison."""
+        can_change = bool(self.config.token_file)
+        if self.experiments.find(name) is None:
+            if name is not None:
+                raise RequestError(404, "not_found", "there is no such experiment", "see GET /v1/experiment")
+            return {"name": None, "summary": "No experiment was started yet.", "can_change": can_change}
+        return self.experiments.describe(name) | {"can_change": can_change}
+
     def has_cutoff(self, name: str) -> bool:
         """Whether `cutoff` needs no look into the store."""
         return name in ("auto", "boundary") or name in self._cutoffs
@@ -301,6 +402,12 @@ class Service:
                 )
             self._cutoffs[name] = cutoff_from_bytes(content)
         return self._cutoffs[name]
+
+
+def takes_part(body: RecommendBody) -> bool:
+    """Whether a request leaves the length of its lists to an experiment."""
+    own = (body.N, body.max_items, body.min_items, body.explore, body.cutoff)
+    return own == (None, None, 0, 0.0, "auto") and not body.explain
 
 
 async def _unless_gone(future: "asyncio.Future[ListResult]", receive: Receive) -> ListResult:

@@ -48,6 +48,8 @@ lists = sa.Table(
     sa.Column("reason", sa.Text),
     sa.Column("share", sa.Float, nullable=False),  # of the lists that are logged
     sa.Column("used", sa.Boolean, nullable=False, default=False),  # whether its outcome is known
+    sa.Column("arm", sa.Text),  # "experiment/arm"; null outside of experiments
+    sa.Column("n_before", sa.BigInteger),  # events of the user that the model knew, in experiments only
 )
 sa.Index("lists_made", lists.c.made)
 sa.Index("lists_user", lists.c.user_id, lists.c.made)
@@ -88,6 +90,26 @@ settings = sa.Table(
 )
 
 
+experiments = sa.Table(
+    "experiments",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("definition", sa.Text, nullable=False),  # JSON
+    sa.Column("started", sa.Float, nullable=False),
+    sa.Column("ended", sa.Float),
+)
+exposures = sa.Table(
+    "exposures",
+    metadata,
+    sa.Column("experiment", sa.Text, primary_key=True),
+    sa.Column("user_id", sa.Text, primary_key=True),
+    sa.Column("arm", sa.Text, nullable=False),
+    sa.Column("first", sa.Float, nullable=False),  # when the user got the first list
+    sa.Column("n_before", sa.BigInteger, nullable=False),
+    sa.Column("outcome", sa.Text),  # JSON; null until the window has passed
+    sa.Column("complete", sa.Float),  # when the outcome was stored
+)
+sa.Index("exposures_first", exposures.c.experiment, exposures.c.first)
 forgotten = sa.Table(
     "forgotten",
     metadata,
@@ -148,6 +170,20 @@ class ListRow(NamedTuple):
     reason: str | None
     share: float
     used: bool = False
+    arm: str | None = None
+    n_before: int | None = None
+
+
+class Exposure(NamedTuple):
+    """A user of an experiment; the outcome is None until the window has passed."""
+
+    experiment: str
+    user_id: str
+    arm: str
+    first: float
+    n_before: int
+    outcome: str | None = None
+    complete: float | None = None
 
 
 class EventStore:
@@ -271,6 +307,7 @@ class EventStore:
             last = int(connection.scalar(sa.select(sa.func.max(events.c.seq))) or 0)
             n_events = connection.execute(sa.delete(events).where(events.c.user_id == user_id)).rowcount
             n_lists = connection.execute(sa.delete(lists).where(lists.c.user_id == user_id)).rowcount
+            connection.execute(sa.delete(exposures).where(exposures.c.user_id == user_id))
             values = {"user_id": user_id, "events_until": last, "forgotten": now()}
             key = connection.execute(sa.insert(forgotten).values(values)).inserted_primary_key
         with suppress(StoreError), self._read() as connection:
@@ -292,6 +329,17 @@ class EventStore:
         if rows:
             with self._begin() as connection:
                 connection.exec_driver_sql(self._insert_lists, list(rows))
+                self._add_exposures(connection, [row for row in rows if row.arm and row.user_id is not None])
+
+    def _add_exposures(self, connection: sa.Connection, rows: Sequence[ListRow]) -> None:
+        """Note the users who are in an experiment for the first time."""
+        values = [
+            Exposure(experiment, str(row.user_id), arm, row.made, row.n_before or 0)._asdict()
+            for row in rows
+            for experiment, _, arm in [str(row.arm).partition("/")]
+        ]
+        if values:
+            connection.execute(self._insert(exposures).on_conflict_do_nothing(), values)
 
     def lists_between(self, start: float, end: float, limit: int) -> list[Any]:
         """Logged lists of known users, oldest first."""
@@ -331,6 +379,116 @@ class EventStore:
             removed = connection.execute(sa.delete(lists).where(lists.c.list_id.in_(old))).rowcount
             connection.execute(sa.delete(counters).where(counters.c.minute < before // 60))
         return removed
+
+    # ------------------------------------------------------------------ experiments
+    def start_experiment(self, name: str, definition: str, started: float) -> None:
+        """Begin an experiment; ConfigError if another one runs or the name was used before."""
+        with self._begin() as connection:
+            if not self.is_sqlite:
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
+            query = sa.select(experiments.c.name).where(experiments.c.ended.is_(None))
+            running = connection.scalar(query)
+            if running is not None:
+                raise ConfigError(
+                    f"a user can be in one experiment only, and {running!r} runs; stop it before you start "
+                    "another one. Arms cannot be changed while an experiment runs."
+                )
+            if connection.scalar(sa.select(experiments.c.name).where(experiments.c.name == name)):
+                raise ConfigError(f"an experiment named {name!r} has ended already; choose another name.")
+            values = {"name": name, "definition": definition, "started": started, "ended": None}
+            connection.execute(sa.insert(experiments).values(values))
+
+    def stop_experiment(self, name: str, ended: float) -> None:
+        """End an experiment; one that has ended stays as it is."""
+        change = sa.update(experiments).where(experiments.c.name == name, experiments.c.ended.is_(None))
+        with self._begin() as connection:
+            connection.execute(change.values(ended=ended))
+
+    def experiment(self, name: str | None, *, running: bool = False) -> Any:
+        """(name, definition, started, ended) of one experiment or of the latest; None if there is none."""
+        query = sa.select(experiments).order_by(experiments.c.started.desc(), experiments.c.name).limit(1)
+        if name is not None:
+            query = query.where(experiments.c.name == name)
+        if running:
+            query = query.where(experiments.c.ended.is_(None))
+        with self._read() as connection:
+            return connection.execute(query).first()
+
+    def open_experiments(self) -> list[Any]:
+        """Experiments that run or have users whose outcome is not known."""
+        waiting = sa.select(exposures.c.experiment).where(exposures.c.outcome.is_(None))
+        query = sa.select(experiments).where(
+            sa.or_(experiments.c.ended.is_(None), experiments.c.name.in_(waiting))
+        )
+        with self._read() as connection:
+            return list(connection.execute(query))
+
+    def open_exposures(self, experiment: str, before: float, limit: int) -> list[Exposure]:
+        """Users whose first list is older and whose outcome is not known, oldest first."""
+        query = (
+            sa.select(exposures)
+            .where(
+                exposures.c.experiment == experiment,
+                exposures.c.first < before,
+                exposures.c.outcome.is_(None),
+            )
+            .order_by(exposures.c.first, exposures.c.user_id)
+            .limit(limit)
+        )
+        with self._read() as connection:
+            return [Exposure(*row) for row in connection.execute(query)]
+
+    def save_outcomes(self, experiment: str, values: Mapping[str, str], complete: float) -> None:
+        """Store the outcomes of users (user id → JSON)."""
+        change = (
+            sa.update(exposures)
+            .where(exposures.c.experiment == experiment, exposures.c.user_id == sa.bindparam("user"))
+            .values(outcome=sa.bindparam("value"), complete=complete)
+        )
+        with self._begin() as connection:
+            connection.execute(change, [{"user": user, "value": value} for user, value in values.items()])
+
+    def outcomes(self, experiment: str) -> list[Exposure]:
+        """Users whose outcome is known, in the order of their first lists."""
+        query = (
+            sa.select(exposures)
+            .where(exposures.c.experiment == experiment, exposures.c.outcome.is_not(None))
+            .order_by(exposures.c.first, exposures.c.user_id)
+        )
+        with self._read() as connection:
+            return [Exposure(*row) for row in connection.execute(query)]
+
+    def count_exposures(self, experiment: str) -> dict[str, int]:
+        """Arm → number of users who got a list."""
+        query = (
+            sa.select(exposures.c.arm, sa.func.count())
+            .where(exposures.c.experiment == experiment)
+            .group_by(exposures.c.arm)
+        )
+        with self._read() as connection:
+            return {str(arm): int(n) for arm, n in connection.execute(query)}
+
+    def lists_of_users(self, user_ids: Sequence[str], start: float, end: float) -> list[Any]:
+        """Logged lists of these users from start to end, in the order of time."""
+        return self._of_users(lists, lists.c.made, lists.c.list_id, user_ids, start, end)
+
+    def events_of_users(self, user_ids: Sequence[str], start: float, end: float) -> list[Any]:
+        """Events of these users that were received from start to end, in the order of arrival."""
+        return self._of_users(events, events.c.received, events.c.seq, user_ids, start, end)
+
+    def _of_users(
+        self, table: sa.Table, time: Any, tie: Any, user_ids: Sequence[str], start: float, end: float
+    ) -> list[Any]:
+        with self._read() as connection:
+            return [
+                row
+                for some in _slices(user_ids)
+                for row in connection.execute(
+                    sa.select(table)
+                    .where(table.c.user_id.in_(some), time >= start, time < end)
+                    .order_by(time, tie)
+                )
+            ]
 
     # ------------------------------------------------------------------ activations and cutoffs
     def add_activation(

@@ -1,0 +1,295 @@
+"""Experiments of the service: assignment, arms over HTTP, outcomes, the comparison and refusals."""
+
+import json
+from collections import Counter, namedtuple
+from hashlib import blake2b
+
+import pytest
+
+import shortlist as sl
+from shortlist.errors import ConfigError
+from shortlist.serve import experiments
+from shortlist.serve.experiments import Arm, Experiment, Experiments, measure
+from shortlist.serve.store import EventStore, ListRow
+from shortlist.serve.tokens import create_token
+from tests.serve.conftest import start
+
+HALVES = (Arm("ten", 0.5, None, {"N": 10}), Arm("dynamic", 0.5))
+BODY = {
+    "name": "spring",
+    "arms": [{"name": "three", "share": 0.5, "options": {"N": 3}}, {"name": "dynamic", "share": 0.5}],
+    "metric": "value",
+    "gain": 2.0,
+    "cost": 0.1,
+    "window_days": 7.0,
+}
+ShownList = namedtuple("ShownList", "items made")
+ShopEvent = namedtuple("ShopEvent", "item_id received time")
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = EventStore(f"sqlite:///{tmp_path}/events.sqlite")
+    store.create()
+    yield store
+    store.close()
+
+
+# ---------------------------------------------------------------------- assignment
+def test_users_are_split_by_the_shares():
+    experiment = Experiment("spring", (Arm("a", 0.2), Arm("b", 0.8)))
+    counts = Counter(experiment.assign(f"u{k}").name for k in range(20_000))
+    assert counts["a"] == pytest.approx(4_000, abs=250)
+
+
+def test_an_arm_depends_on_the_name_and_the_user_alone():
+    one, other = Experiment("spring", HALVES), Experiment("summer", HALVES)
+    users = [f"u{k}" for k in range(200)]
+    numbers = [int(blake2b(b"spring\0" + user.encode(), digest_size=8).hexdigest(), 16) for user in users]
+    assert [one.assign(user).name == "ten" for user in users] == [number < 2**63 for number in numbers]
+    same = sum(one.assign(user).name == other.assign(user).name for user in users)
+    assert 60 < same < 140
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"name": "a/b"}, "letters, digits"),
+        ({"arms": HALVES[:1]}, "2 to 10 arms"),
+        ({"arms": (Arm("a", 0.5), Arm("a", 0.5))}, "names of their own"),
+        ({"arms": (Arm("a", 0.5), Arm("b", 0.6))}, "add up to 1"),
+        ({"arms": (Arm("a", 0.5), Arm("b", 0.5, None, {"users": []}))}, "'users'"),
+        ({"metric": "sales"}, "'sales'"),
+        ({"guardrails": {"sales": 1}}, "'sales'"),
+        ({"window_days": 0}, "window_days"),
+    ],
+)
+def test_wrong_experiments_are_refused(change, text):
+    with pytest.raises(ConfigError, match=text):
+        Experiment(**{"name": "spring", "arms": HALVES} | change)
+
+
+def test_json_round_trip():
+    experiment = Experiment("spring", HALVES, "value", 3.5, 2.0, 0.1, 0.2, {"empty": 0.1}, 0.5, 0.9, 12.0)
+    again = Experiment.from_json("spring", experiment.to_json(), 12.0, None)
+    assert again.to_json() == experiment.to_json()
+    assert [again.assign(f"u{k}").name for k in range(50)] == [
+        experiment.assign(f"u{k}").name for k in range(50)
+    ]
+
+
+# ---------------------------------------------------------------------- outcomes
+def test_an_outcome_worked_by_hand():
+    experiment = Experiment("spring", HALVES, gain=2.0, cost=0.1, contact_cost=0.5)
+    lists = [ShownList('["a", "b"]', 10.0), ShownList("[]", 20.0), ShownList('["c"]', 30.0)]
+    events = [
+        ShopEvent("a", 15.0, 1),
+        ShopEvent("x", 15.1, 1),
+        ShopEvent("c", 25.0, 2),
+        ShopEvent("a", 40.0, 3),
+    ]
+    outcome = measure(experiment, lists, events)
+    assert outcome["hits"] == 1  # `a` counts once, `c` was chosen before it was shown
+    assert outcome["shown"] == 3
+    assert outcome["hits_per_item"] == pytest.approx(1 / 3)
+    assert outcome["value"] == pytest.approx(2.0 - 0.3 - 1.0)
+    assert outcome["f1"] == pytest.approx(2 / 4)
+    assert outcome["empty"] == 0
+
+
+def test_a_user_without_events_counts_with_the_costs():
+    experiment = Experiment("spring", HALVES, cost=0.1)
+    outcome = measure(experiment, [ShownList('["a"]', 1.0)], [])
+    assert (outcome["value"], outcome["f1"], outcome["hits"]) == (pytest.approx(-0.1), 0, 0)
+    assert measure(experiment, [ShownList("[]", 1.0)], [])["empty"] == 1
+
+
+def log_lists(store, experiment, users, made):
+    rows = []
+    for user in users:
+        arm = experiment.assign(user)
+        items = '["i1", "i2", "i3"]' if arm.name == "ten" else '["i1"]'
+        label = f"{experiment.name}/{arm.name}"
+        rows.append(
+            ListRow(
+                f"{user}-{made}", user, "m", "N", made, items, None, None, None, 1.0, arm=label, n_before=3
+            )
+        )
+    store.add_lists(rows)
+
+
+def add_events(store, pairs, received):
+    rows = [
+        {
+            "event_id": f"{user}{item}{received}",
+            "user_id": user,
+            "item_id": item,
+            "time": int(received * 1e6),
+            "weight": None,
+            "list_id": None,
+            "received": received,
+        }
+        for user, item in pairs
+    ]
+    store.add_events([rows])
+
+
+def test_outcomes_wait_for_the_window_and_are_stored_once(store):
+    own = Experiments(store)
+    experiment = own.start(Experiment("spring", HALVES, window_days=1.0))
+    day = experiments.DAY
+    log_lists(store, experiment, ["u1", "u2"], 1_000.0)
+    log_lists(store, experiment, ["u1"], 2_000.0)  # the first list stays the exposure
+    add_events(store, [("u1", "i1"), ("u2", "i9")], 5_000.0)
+    add_events(store, [("u2", "i1")], 1_000.0 + day + 1)  # too late
+    assert own.step(1_000.0 + day) == 0
+    assert own.step(1_000.0 + day + 61) == 2
+    assert own.step(1_000.0 + day + 61) == 0
+    outcomes = {row.user_id: json.loads(row.outcome) for row in store.outcomes("spring")}
+    assert outcomes["u1"]["hits"] == 1
+    assert outcomes["u1"]["shown"] == (6 if experiment.assign("u1").name == "ten" else 2)
+    assert outcomes["u2"]["hits"] == 0
+
+
+def test_an_erased_user_leaves_the_experiment(store):
+    own = Experiments(store)
+    experiment = own.start(Experiment("spring", HALVES))
+    log_lists(store, experiment, ["u1", "u2"], 1_000.0)
+    store.forget_user("u1")
+    assert sum(store.count_exposures("spring").values()) == 1
+
+
+def test_the_comparison_finds_what_was_put_in(store):
+    own = Experiments(store)
+    experiment = own.start(Experiment("spring", HALVES, window_days=1.0))
+    users = [f"u{k}" for k in range(1_500)]
+    log_lists(store, experiment, users, 1_000.0)
+    chosen = [
+        (u, "i1") for k, u in enumerate(users) if k % 10 < (6 if experiment.assign(u).name == "ten" else 2)
+    ]
+    add_events(store, chosen, 5_000.0)
+    while own.step(1_000.0 + 2 * experiments.DAY):
+        pass
+    report = own.compare(own.find("spring"))
+    assert report.verdict == "worse"  # the first arm is the control
+    assert report.differences["difference"][0] == pytest.approx(-0.4, abs=0.06)
+    described = own.describe("spring")
+    assert sum(arm["users"] for arm in described["arms"]) == 1_500
+    assert "dynamic against ten, hits: worse" in described["summary"]
+
+
+def test_one_experiment_at_a_time(store):
+    own = Experiments(store)
+    own.start(Experiment("spring", HALVES))
+    with pytest.raises(ConfigError, match="'spring' runs"):
+        own.start(Experiment("summer", HALVES))
+    own.stop("spring")
+    assert own.running is None
+    with pytest.raises(ConfigError, match="another name"):
+        own.start(Experiment("spring", HALVES))
+    own.start(Experiment("summer", HALVES))
+    assert own.running.name == "summer"
+    with pytest.raises(ConfigError, match="no such experiment"):
+        own.stop("winter")
+
+
+# ---------------------------------------------------------------------- over HTTP
+@pytest.fixture
+def service(guarded):
+    guarded.admin = guarded.bearer("admin")
+    guarded.read = guarded.bearer("read")
+    return guarded
+
+
+def test_lists_of_each_arm_over_http(service):
+    assert service.get("/v1/experiment", headers=service.read).json()["name"] is None
+    answer = service.post("/v1/experiment", json=BODY, headers=service.admin)
+    assert answer.status_code == 200
+    users = [f"u{k}" for k in range(1, 40)]
+    lists = service.post("/v1/recommend", json={"users": users}, headers=service.read).json()["lists"]
+    assert [row["user_id"] for row in lists] == users
+    plain = service.post("/v1/recommend", json={"users": users, "N": 3}, headers=service.read).json()["lists"]
+    assert {row["arm"] for row in lists} == {"spring/three", "spring/dynamic"}
+    for row, three in zip(lists, plain, strict=True):
+        assert "arm" not in three  # the request said how long its lists are
+        if row["arm"] == "spring/three":
+            assert [item["item_id"] for item in row["items"]] == [item["item_id"] for item in three["items"]]
+    again = service.post("/v1/recommend", json={"users": users[:1]}, headers=service.read).json()["lists"]
+    assert again[0]["arm"] == lists[0]["arm"]
+    sessions = service.post(
+        "/v1/recommend", json={"history": {"s1": ["i1"], "s2": ["i1"], "s3": ["i2"]}}, headers=service.read
+    ).json()["lists"]
+    assert all(row["arm"].startswith("spring/") for row in sessions)
+    stopped = service.post("/v1/experiment/stop", json={"name": "spring"}, headers=service.admin).json()
+    assert stopped["ended"] is not None
+    after = service.post("/v1/recommend", json={"users": users[:1]}, headers=service.read).json()["lists"]
+    assert "arm" not in after[0]
+
+
+@pytest.fixture
+def header(folder):
+    """For a token that may do everything."""
+    return {"authorization": f"Bearer {create_token(folder / 'tokens', 'all', ['read', 'admin'])}"}
+
+
+def test_exposures_survive_a_restart(folder, header):
+    settings = {"token_file": str(folder / "tokens")}
+    with start(folder, **settings) as client:
+        client.post("/v1/experiment", json=BODY, headers=header)
+        before = client.post("/v1/recommend", json={"users": ["u1", "u2", "u3"]}, headers=header).json()
+    with start(folder, **settings) as client:
+        after = client.post("/v1/recommend", json={"users": ["u1", "u2", "u3"]}, headers=header).json()
+        arms = [[row["arm"] for row in answer["lists"]] for answer in (before, after)]
+        assert arms[0] == arms[1]
+        counts = client.get("/v1/experiment", headers=header).json()["arms"]
+        assert sum(arm["users"] for arm in counts) == 3
+
+
+def test_an_arm_with_another_model(folder, header):
+    other = sl.Popularity().fit(sl.load_dataset("sample")).set_cutoff(sl.cutoff.FixedN(N=2))
+    other.save(folder / "popular.shortlist")
+    arms = [{"name": "now", "share": 0.5}, {"name": "popular", "share": 0.5, "model": "popular"}]
+    with start(folder, token_file=str(folder / "tokens")) as client:
+        assert client.post("/v1/experiment", json=BODY | {"arms": arms}, headers=header).status_code == 200
+        users = [f"u{k}" for k in range(1, 30)]
+        for _ in range(100):  # until the model of the arm is loaded
+            lists = client.post("/v1/recommend", json={"users": users}, headers=header).json()["lists"]
+            if "spring/popular" in {row.get("arm") for row in lists}:
+                break
+        by_arm = {row["arm"]: row for row in lists}
+        assert len(by_arm["spring/popular"]["items"]) == 2
+        shipped = client.post(
+            "/v1/experiment/stop", json={"name": "spring", "ship": "popular"}, headers=header
+        )
+        assert shipped.status_code == 200
+        assert client.get("/v1/model", headers=header).json()["name"] == "popular"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "text"),
+    [
+        ({"arms": [{"name": "a", "share": 0.4}, {"name": "b", "share": 0.4}]}, 422, "add up to 1"),
+        ({"arms": [{"name": "a", "share": 0.5}, {"name": "b", "share": 0.5, "model": "none"}]}, 422, "none"),
+        (
+            {"arms": [{"name": "a", "share": 0.5}, {"name": "b", "share": 0.5, "options": {"cutoff": "x"}}]},
+            404,
+            "cutoff",
+        ),
+        ({"window_days": 100.0}, 422, "keep_lists_days"),
+        ({"metric": "sales"}, 422, "metric"),
+        ({"window_days": -1.0}, 422, "window_days"),
+    ],
+)
+def test_wrong_requests_are_refused(service, change, status, text):
+    answer = service.post("/v1/experiment", json=BODY | change, headers=service.admin)
+    assert answer.status_code == status
+    assert text in answer.text
+    assert service.get("/v1/experiment", headers=service.read).json()["name"] is None
+
+
+def test_only_an_admin_may_start_or_stop(service):
+    for path, body in (("/v1/experiment", BODY), ("/v1/experiment/stop", {"name": "spring"})):
+        assert service.post(path, json=body, headers=service.read).status_code == 403
+    assert (
+        service.post("/v1/experiment/stop", json={"name": "none"}, headers=service.admin).status_code == 404
+    )
