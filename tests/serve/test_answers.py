@@ -53,6 +53,12 @@ def requests_of(live):
     yield "GET", "/v1/status", "/v1/status", None
     yield "GET", "/v1/tradeoff", "/v1/tradeoff", None
     yield "POST", "/v1/tradeoff", "/v1/tradeoff", {"coverage": 0.5}
+    arms = [{"name": "three", "share": 0.5, "options": {"N": 3}}, {"name": "dynamic", "share": 0.5}]
+    yield "GET", "/v1/experiment", "/v1/experiment", None
+    yield "POST", "/v1/experiment", "/v1/experiment", {"name": "spring", "arms": arms}
+    yield (*recommend, {"users": [f"u{k}" for k in range(1, 20)]})
+    yield "GET", "/v1/experiment", "/v1/experiment?name=spring", None
+    yield "POST", "/v1/experiment/stop", "/v1/experiment/stop", {"name": "spring"}
     yield "GET", "/health", "/health", None
     yield "GET", "/ready", "/ready", None
     yield "POST", "/v1/model", "/v1/model", {"name": "factors"}

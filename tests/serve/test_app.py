@@ -289,6 +289,9 @@ class TestAccess:
         ("GET", "/v1/status", None, "read"),
         ("GET", "/v1/tradeoff", None, "read"),
         ("POST", "/v1/tradeoff", {"coverage": 0.5}, "admin"),
+        ("GET", "/v1/experiment", None, "read"),
+        ("POST", "/v1/experiment", {"name": "spring", "arms": []}, "admin"),
+        ("POST", "/v1/experiment/stop", {"name": "spring"}, "admin"),
         ("GET", "/metrics", None, "read"),
     )
     OPEN = ("/health", "/ready", "/", "/page/main.js", "/docs", "/openapi.json")

@@ -61,6 +61,7 @@ COMMANDS = {
     "reproduce": "Repeat the experiments of the paper.",
     "inspect": "Show what a saved model contains.",
     "serve": "Serve a model over HTTP, with a dashboard.",
+    "experiment": "Compare ways to make lists on live traffic; it may be looked at every day.",
     "refit": "Fit the served model again with the stored events, and activate it if it is not worse.",
     "token": "Create an access token for the service.",
     "forget": "Delete the events and logged lists of a user from the service's store.",

@@ -91,3 +91,25 @@ export function lines(width, label, xLabel, points, { yText, xText, dots = [], l
   }
   return svg;
 }
+
+// points: [{x, y, low, high}] with ascending x; a line in a band, and the level 0
+export function band(width, label, xLabel, points, yText, height = 240) {
+  const reach = roundUp(Math.max(1e-9, ...points.flatMap((point) => [Math.abs(point.low), Math.abs(point.high)])));
+  const svg = frame(width, height, label, xLabel, reach, yText, -reach);
+  const first = points[0].x, last = points.at(-1).x;
+  const x = (value) => LEFT + (width - LEFT - RIGHT) * (last > first ? (value - first) / (last - first) : 0.5);
+  const y = (value) => height - BOTTOM - ((height - BOTTOM - TOP) * (value + reach)) / (2 * reach);
+  const corner = (value, bound) => `${x(value)},${y(bound)}`;
+  const around = [...points.map((point) => corner(point.x, point.high)), ...[...points].reverse().map((point) => corner(point.x, point.low))];
+  svg.append(
+    s("polygon", { class: "band", points: around.join(" ") }),
+    s("line", { class: "dashed", x1: LEFT, x2: width - RIGHT, y1: y(0), y2: y(0) }),
+    s("polyline", { class: "line", points: points.map((point) => corner(point.x, point.y)).join(" ") }));
+  if (points.length < 3) {
+    for (const point of points) {
+      svg.append(s("line", { class: "line", x1: x(point.x), x2: x(point.x), y1: y(point.low), y2: y(point.high) }), s("circle", { class: "small-dot", cx: x(point.x), cy: y(point.y), r: 4 }));
+    }
+  }
+  for (const value of new Set([first, Math.round((first + last) / 2), last])) svg.append(s("text", { x: x(value), y: height - BOTTOM + 18, "text-anchor": "middle" }, String(value)));
+  return svg;
+}

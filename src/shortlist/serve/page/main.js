@@ -1,12 +1,13 @@
 // Chooses the view from the address and handles the token.
 import { ApiError, get, token } from "./api.js";
 import { h, message } from "./dom.js";
+import { experiment } from "./experiment.js";
 import { health } from "./health.js";
 import { lookup } from "./lookup.js";
 import { models } from "./models.js";
 import { tradeoff } from "./tradeoff.js";
 
-const VIEWS = { lookup: ["Look up", lookup], tradeoff: ["Trade-off", tradeoff], health: ["Health", health], models: ["Models", models] };
+const VIEWS = { lookup: ["Look up", lookup], tradeoff: ["Trade-off", tradeoff], experiment: ["Experiment", experiment], health: ["Health", health], models: ["Models", models] };
 const main = document.getElementById("main");
 let current = { stop: () => {} };
 
