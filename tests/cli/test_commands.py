@@ -154,8 +154,7 @@ def test_candidates_limit_the_lists(trained, capsys):
         "5",
         "--candidates",
         trained / "new.txt",
-        "--seen",
-        "keep",
+        "--no_filter_seen",
     )
     assert {item for one in lists for item in one["items"]} == {"i3", "i5"}
 

@@ -12,7 +12,7 @@ from shortlist.cli import screen
 
 EVENTS = "user_id,item_id,timestamp\na,x,1\na,y,2\nb,x,1\nb,ü,3\n"
 FIT = ("fit", "café.csv", "--model", "Popularity", "--quick", "--out", "model.shortlist")
-KEEP = ("--seen", "keep")
+KEEP = ("--no_filter_seen",)
 KEPT = ("HOME", "PATH", "NUMBA_CACHE_DIR", "VIRTUAL_ENV", "SYSTEMROOT", "PYTHONPATH")
 
 

@@ -128,8 +128,13 @@ def test_lists_are_prefixes_with_a_reason(name, world):
     lengths, shown = cut.lengths(lists, history=history), cut.apply(lists, history=history)
     assert (lengths == shown.lengths).all()
     assert ((lengths >= 0) & (lengths <= lists.lengths)).all()
+    ranked = cut.with_probabilities(lists, history=history)
     for number in range(len(lists)):
-        full, cut_list = lists.at(number), shown.at(number)
+        full, cut_list = ranked.at(number), shown.at(number)
+        if cut.reorders:
+            assert (np.diff(cut_list.probabilities) <= 0).all()
+        else:
+            assert full.items == lists.at(number).items
         assert cut_list.items == full.items[: len(cut_list)]
         assert cut_list.reason in REASONS
         assert (cut_list.reason == "no_candidates") == (len(full) == 0)

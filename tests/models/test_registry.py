@@ -1,7 +1,6 @@
 """What models declare: search spaces, suitability, warm-up; models that other packages define."""
 
 from dataclasses import dataclass, fields
-from inspect import signature
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from shortlist.data.history import History
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.models import base
 from shortlist.models.base import FitOptions, ModelState, Recommender, find_model_class, load_model
-from shortlist.recommend.request import RequestOptions, Scores
+from shortlist.recommend.request import Scores
 
 CLASSES = [find_model_class(name) for name in sl.MODEL_MODULES]
 
@@ -115,15 +114,3 @@ def test_models_that_fit_tries_and_why_it_leaves_some_out():
     assert all(kind.why_unsuitable(data) is None for kind in CLASSES if kind.__name__ not in left_out)
     assert sl.HRM.first_settings(data) == {"repeat_decay": 0.9, "trend_half_life": 3.0}
     assert sl.HRM.first_settings(once) == {}
-
-
-@pytest.mark.parametrize("method", ["recommend", "recommend_to_file", "explain", "build_request"])
-def test_methods_take_the_options_of_a_request_with_the_same_defaults(method):
-    defaults = {field.name: field.default for field in fields(RequestOptions)}
-    given = {
-        name: value.default for name, value in signature(getattr(Recommender, method)).parameters.items()
-    }
-    shared = defaults.keys() & given.keys()
-    assert {name: given[name] for name in shared} == {name: defaults[name] for name in shared}
-    if method.startswith("recommend"):
-        assert shared == defaults.keys()

@@ -44,17 +44,19 @@ def test_scores_margins_probabilities_and_the_cut(toy):
 def test_shown_follows_the_cutoff_in_force(toy):
     assert toy.explain("u0", cutoff=FixedN(N=3))["shown"].to_list() == [True, True, True, False]
     saved = toy.set_cutoff(FixedN(N=1))
-    assert saved.explain("u0", N=3)["shown"].to_list() == [True, False, False]
-    assert saved.explain("u0", cutoff="boundary", N=3)["shown"].to_list() == [True, True, False]
+    assert saved.explain("u0", n_withheld=2)["shown"].to_list() == [True, False, False]
+    assert saved.explain("u0", cutoff="boundary", n_withheld=1)["shown"].to_list() == [True, True, False]
+    assert saved.explain("u0", min_items=2, n_withheld=1)["shown"].to_list() == [True, True, False]
 
 
 def test_n_and_candidates_limit_the_rows(toy):
-    assert toy.explain("u0", N=1, candidates=["i3", "i4"])["item_id"].to_list() == ["i3"]
+    assert toy.explain("u0", N=1, candidates=["i3", "i4"])["item_id"].to_list() == ["i3", "i4"]
+    assert toy.explain("u0", N=1, candidates=["i3", "i4"], n_withheld=0)["item_id"].to_list() == ["i3"]
 
 
 def test_ranker_without_boundary_shows_the_first_items():
     toy = make_toy(history([(0, 0)]), np.tile(np.arange(6), (4, 1)))
-    frame = toy.explain("u0", N=2)
+    frame = toy.explain("u0", N=2, n_withheld=0)
     assert frame["item_id"].to_list() == ["i5", "i4"]
     for name in ("boundary", "margin", "probability"):
         assert frame[name].null_count() == 2
@@ -79,11 +81,11 @@ def test_invalid_cutoff_is_rejected_without_a_boundary_too(cutoff):
 @pytest.mark.parametrize("name", ALL_MODELS)
 def test_every_model_explains_its_list(name):
     model = fitted(name)
-    frame = model.explain("u03", N=4)
+    frame = model.explain("u03", N=4, n_withheld=0)
     assert frame["item_id"].to_list() == list(model.recommend(["u03"], N=4)["u03"].items)
     assert all(len(found) > 0 for found in frame["contributions"].to_list())
     session = checkerboard().items.values[:3].to_list()
-    other = model.explain("guest", history={"guest": session}, N=4)
+    other = model.explain("guest", history={"guest": session}, N=4, n_withheld=0)
     lists = model.recommend(history={"guest": session}, N=4)
     assert other["item_id"].to_list() == list(lists["guest"].items)
     assert model.users_ == checkerboard().users

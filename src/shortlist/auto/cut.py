@@ -289,7 +289,7 @@ def _cross_validate(
     lists = top_candidates(lists, n_candidates=n)
     fold = np.arange(len(lists)) % N_FOLDS
     lengths, fixed = np.zeros(len(lists), np.int32), np.zeros(len(lists), np.int32)
-    probabilities = np.full(lists.items.size, np.nan)
+    items, scores, probabilities = lists.items.copy(), lists.scores.copy(), np.full(lists.items.size, np.nan)
     reason = np.zeros(len(lists), np.uint8)
     owner = np.repeat(fold, np.diff(lists.indptr))
     for f in range(N_FOLDS):
@@ -302,8 +302,10 @@ def _cross_validate(
         reason[held] = 0 if shortened.reason is None else shortened.reason
         fixed[held] = FixedN(n_candidates=n, target=metric).fit(others, truth).lengths(ended)
         full = cutoff.with_probabilities(ended, history=history)
-        if full.probabilities is not None and full.items.size == ended.items.size:
-            probabilities[owner == f] = full.probabilities
+        if full.probabilities is not None:  # in their order, which may be another than that of the scores
+            rows = owner == f
+            items[rows], scores[rows], probabilities[rows] = full.items, full.scores, full.probabilities
+    ranked = replace(lists, items=items, scores=scores)
     if not np.isnan(probabilities).all():
-        lists = replace(lists, probabilities=probabilities)
-    return lists.head(lengths, reason), lists.head(fixed), lists
+        ranked = replace(ranked, probabilities=probabilities)
+    return ranked.head(lengths, reason), lists.head(fixed), ranked

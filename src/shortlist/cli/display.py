@@ -1,7 +1,6 @@
 """Tables of lists and the summary of a model, as several commands show them."""
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +52,9 @@ def list_as_json(one: "RankedList", data: "Interactions") -> dict[str, Any]:
 
 
 def rows_of(one: "RankedList") -> list[Row]:
-    """Item id, score and probability of each item."""
-    probabilities = [None] * len(one) if one.probabilities is None else one.probabilities.tolist()
+    """Item id, score and probability of each item; None for items without a probability."""
+    values = [None] * len(one) if one.probabilities is None else one.probabilities.tolist()
+    probabilities = [None if p != p else p for p in values]  # NaN: an item of the fallback
     return list(zip(one.items, one.scores.tolist(), probabilities, strict=True))
 
 
@@ -80,26 +80,26 @@ def list_table(
     table = Table(title=Text(title.rstrip()), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("", justify="right")
     table.add_column("item", overflow="fold", min_width=44)
-    table.add_column("score", justify="right")
-    table.add_column("probability", justify="right")
-    name = item_namer(data)
+    name, rows = item_namer(data), rows_of(one)
+    has_probabilities = any(row[2] is not None for row in (*rows, *candidates))
+    ends_at_score = one.boundary is not None and one.reason in BOUNDARY_REASONS
+    columns = ["score"] * (ends_at_score or not has_probabilities) + ["probability"] * has_probabilities
+    for column in columns:  # a list is in the order of its probabilities, or of its scores if it has none
+        table.add_column(column, justify="right")
 
     def add(row: Row, rank: str, style: str = "") -> None:
         item, score, probability = row
         mark = " ✓" if item in relevant else ""
         share = "" if probability is None else f"{probability:.1%}"
-        table.add_row(rank, Text(printable(name(item)) + mark), f"{score:.3f}", share, style=style)
+        texts = {"score": f"{score:.3f}", "probability": share}
+        values = (texts[column] for column in columns)
+        table.add_row(rank, Text(printable(name(item)) + mark), *values, style=style)
 
-    by_item = {row[0]: row for row in (*rows_of(one), *candidates)}
-    rows = [by_item[item] for item in one.items]
-    shares = [row[2] or 0.0 for row in rows]
-    if any(later > earlier for earlier, later in pairwise(shares)):
-        table.caption = "in order of the scores; the probabilities also consider what they leave out"
     for rank, row in enumerate(rows[:max_rows], 1):
         add(row, str(rank))
     if max_rows is not None and max_rows < len(rows):
         table.add_row("", f"… and {len(rows) - max_rows} more")
-    level = f"{one.boundary:.3f}" if one.boundary is not None and one.reason in BOUNDARY_REASONS else ""
+    level = f"{one.boundary:.3f}" if ends_at_score else ""
     table.add_row("", Text("─" * 12 + " the list ends here " + "─" * 12), level, style="bold")
     shown = set(one.items)
     for row in [row for row in candidates if row[0] not in shown][:max_withheld]:

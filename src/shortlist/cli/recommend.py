@@ -9,18 +9,19 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.display import (
-    Row,
     count_empty,
     describe_empty,
     lengths_table,
     list_as_json,
     list_table,
     parse_words,
+    rows_of,
 )
 from shortlist.cli.screen import Json, print_note, show, show_json, show_text
 from shortlist.cli.source import Model, Ray, add_content, build_engine, parse_group_limits
 from shortlist.cli.stopping import NONE, Stopping, adjust_cutoff
 from shortlist.errors import ConfigError, DataError, UnknownIdError
+from shortlist.recommend.request import RequestOptions
 from shortlist.text import printable
 
 if TYPE_CHECKING:
@@ -59,38 +60,42 @@ class Options:
     candidates: Annotated[
         Path | None, Parameter(help="Recommend only these items: a text file with one item id per line.")
     ] = None
+    exclude: Annotated[
+        Path | None, Parameter(help="Never recommend these items: a text file with one item id per line.")
+    ] = None
+    history: Annotated[
+        Path | None,
+        Parameter(help="File with interactions to use instead of the known histories; nothing is stored."),
+    ] = None
     items: Annotated[
         Path | None,
         Parameter(help="File with new items and their content; the columns are those of fit --items."),
     ] = None
-    seen: Annotated[
-        Literal["auto", "keep", "drop"], Parameter(help="Whether items from the history may be recommended.")
-    ] = "auto"
+    filter_seen: Annotated[
+        bool | None,
+        Parameter(
+            help="Whether to leave out items from the history; default: only if users do not repeat items.",
+            negative="--no_filter_seen",
+        ),
+    ] = None
     at: Annotated[
         str | None, Parameter(help="Time of the recommendation, such as 2024-05-01; default: the last event.")
     ] = None
     fallback: Annotated[
-        Literal["none", "popular"], Parameter(help="What to recommend instead of an empty list.")
-    ] = "none"
+        Literal["popular"] | None, Parameter(help="What to recommend instead of an empty list.")
+    ] = None
+    explore: Annotated[
+        float, Parameter(help="Share of lists that run a few items longer, so that a cutoff can learn.")
+    ] = 0.0
 
-    def which(self, items: "IdMap") -> dict[str, Any]:
-        """The arguments of `recommend` and `explain` that say which items may be on a list."""
-        return {
-            "candidates": None if self.candidates is None else read_ids(self.candidates, items),
-            "filter_seen": None if self.seen == "auto" else self.seen == "drop",
-            "max_per_group": parse_group_limits(self.max_per_group),
-            "at": self.at,
-        }
-
-    def lengths(self) -> dict[str, Any]:
-        """The arguments of `recommend` that say how long lists may be."""
-        fallback = None if self.fallback == "none" else self.fallback
-        return {
-            "N": self.N,
-            "min_items": self.min_items,
-            "max_items": self.max_items,
-            "fallback": fallback,
-        }
+    def request(self, items: "IdMap", cutoff: "Cutoff | Literal['auto', 'boundary']") -> dict[str, Any]:
+        """The options of the request."""
+        values = {name: value for name, value in vars(self).items() if name != "items"}
+        for name in ("candidates", "exclude"):
+            values[name] = None if values[name] is None else read_ids(values[name], items, name)
+        history = None if self.history is None else sl.read_interactions(self.history)
+        groups = parse_group_limits(self.max_per_group)
+        return values | {"cutoff": cutoff, "history": history, "max_per_group": groups}
 
 
 DEFAULTS = Options()
@@ -147,40 +152,37 @@ def recommend_command(
         add_content(fitted, options.items, parse_group_limits(options.max_per_group))
     if user is not None and not user:
         raise ConfigError("--user needs one or more user ids, got none; leave it out for all users.")
-    users = None if user is None else parse_words(user, fitted.users_)
-    check_users(fitted, users, served=options.fallback != "none")
-    which = options.which(fitted.items_) | {"cutoff": pick_cutoff(fitted, fitted.cutoff_, options, stopping)}
-    request = which | options.lengths()
+    request = options.request(fitted.items_, pick_cutoff(fitted, fitted.cutoff_, options, stopping))
+    sessions = request["history"]
+    known = fitted.users_ if sessions is None else sessions.users
+    users = None if user is None else parse_words(user, known)
+    check_users(known, users, served=options.fallback is not None)
     if out is not None:
-        n = len(fitted.users_) if users is None else len(users)
+        n = len(known) if users is None else len(users)
         return write_lists(out, fitted, users, n, request, engine, json)
-    lists = fitted.recommend(users, **request)
+    plan = fitted.plan(users, RequestOptions(**request))
+    lists = plan.lists()
     if json:
-        return show_json([list_as_json(one, fitted.history_) for one in lists])
+        return show_json([list_as_json(ranked, fitted.history_) for ranked in lists])
     if users is None:
         show(lengths_table(lists))
         return show_text(describe_empty(count_empty(lists.summary()), len(lists)))
-    data = fitted.history_
-    for one in lists:
-        rows: list[Row] = []
-        if one.user_id in fitted.users_:
-            explained = fitted.explain(one.user_id, N=len(one) + WITHHELD, n_contributions=0, **which)
-            rows = explained.select("item_id", "score", "probability").rows()
-        show(list_table(one, rows, data, max_withheld=WITHHELD))
+    for ranked, following in zip(lists, plan.next_candidates(lists, WITHHELD), strict=True):
+        show(list_table(ranked, rows_of(following), fitted.history_))
     return None
 
 
-def check_users(model: "Recommender", users: list[Any] | None, *, served: bool) -> None:
+def check_users(known: "IdMap", users: list[Any] | None, *, served: bool) -> None:
     """Name unknown users on stderr; raise UnknownIdError if no user is known and none is served."""
-    unknown = [user for user in users or () if user not in model.users_]
+    unknown = [user for user in users or () if user not in known]
     if not unknown:
         return
     shown = ", ".join(repr(user)[:40] for user in unknown[:5]) + (", …" if len(unknown) > 5 else "")
     text = f"unknown user{'' if len(unknown) == 1 else 's'} {shown}"
     if len(unknown) == len(users or ()) and not served:
-        known = ", ".join(map(repr, model.users_.values.head(3).to_list()))
+        examples = ", ".join(map(repr, known.values.head(3).to_list()))
         raise UnknownIdError(
-            f"--user needs a user of this model, got the {text}; known users are {known}, … Or pass "
+            f"--user needs a user of this model, got the {text}; known users are {examples}, … Or pass "
             "--fallback popular."
         )
     print_note(f"warning: {text}: {'the fallback is shown' if served else 'no list'}")
@@ -193,8 +195,7 @@ def recommend_shards(
     from shortlist.models.folders import ShardFolder
 
     shards = ShardFolder.open(folder)
-    request = options.which(shards.item_kind) | options.lengths()
-    request["cutoff"] = pick_cutoff(shards.model, None, options, stopping)
+    request = options.request(shards.item_kind, pick_cutoff(shards.model, None, options, stopping))
     write_lists(out, folder, None, sum(shards.users), request, engine, json)
 
 
@@ -283,10 +284,10 @@ def read_empty(path: Path) -> "pl.DataFrame":
     return found
 
 
-def read_ids(path: Path, items: "IdMap") -> list[Any]:
+def read_ids(path: Path, items: "IdMap", flag: str) -> list[Any]:
     """Read item ids from a text file."""
     if not path.is_file():
-        raise DataError(f"{path}: no such file; --candidates needs a text file with one item id per line.")
+        raise DataError(f"{path}: no such file; --{flag} needs a text file with one item id per line.")
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError:

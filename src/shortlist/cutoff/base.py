@@ -24,7 +24,7 @@ from shortlist.data.interactions import Interactions, warn_if_trained_on, withou
 from shortlist.data.lists import REASON_CODE, RankedLists, find_propensities
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.lists import mark_members
-from shortlist.kernels.retrieval import rank_rows, top_k
+from shortlist.kernels.retrieval import lower_to_running_minimum, rank_rows, top_k
 from shortlist.kernels.rows import starts, take_rows
 from shortlist.text import escape_html as escape
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
@@ -109,24 +109,23 @@ def _from_lists(lists: RankedLists, n_candidates: int) -> RankedLists:
     """RankedLists sorted by score, without scores of NaN or -inf, at most n_candidates each."""
     valid = lists.scores > -np.inf
     if not valid.all():
-        n_before = np.concatenate([[0], np.cumsum(valid)])
-        lists = _gather(lists, n_before[lists.indptr], np.flatnonzero(valid))
+        lists = lists.where(valid)
     order = rank_rows(lists.indptr, lists.items, lists.scores)
     if (order[1:] < order[:-1]).any():
-        lists = _gather(lists, lists.indptr, order)
+        lists = lists.reorder(order)
     return lists.head(n_candidates) if (np.diff(lists.indptr) > n_candidates).any() else lists
 
 
-def _gather(lists: RankedLists, indptr: Longs, rows: Longs) -> RankedLists:
-    """The candidates at these positions, with the new starts of the lists."""
-    return replace(
-        lists,
-        indptr=indptr,
-        items=lists.items[rows],
-        scores=lists.scores[rows],
-        probabilities=None if lists.probabilities is None else lists.probabilities[rows],
-        propensities=None if lists.propensities is None else lists.propensities[rows],
-    )
+def rank_by_probability(lists: RankedLists, n_candidates: int) -> Longs | None:
+    """(n_candidates,) the order in which no probability of a list rises; None if none does.
+
+    Candidates after the first `n_candidates` of a list stay behind them, in their order.
+    """
+    p = lists.probabilities
+    if p is None or not ((p[1:] > p[:-1]) & (lists.positions[1:] > 0)).any():
+        return None
+    is_later, owner = lists.positions >= n_candidates, np.repeat(np.arange(len(lists)), np.diff(lists.indptr))
+    return np.lexsort((np.where(is_later, 0.0, -p), is_later, owner))
 
 
 def _from_dense(
@@ -260,6 +259,16 @@ class Labels:
         rows = take_rows(self.lists.indptr, numbers)[1]
         weights = None if self.weights is None else self.weights[rows]
         return Labels(lists, self.relevant[rows], self.n_relevant[numbers], self.labeled[numbers], weights)
+
+    def rank(self, probabilities: Doubles) -> "Labels":
+        """The labels with these probabilities (n_candidates,), in their order."""
+        lists = replace(self.lists, probabilities=probabilities)
+        order = rank_by_probability(lists, max(lists.items.size, 1))
+        if order is None:
+            return replace(self, lists=lists)
+        weights = None if self.weights is None else self.weights[order]
+        lists = lists.reorder(order)
+        return replace(self, lists=lists, relevant=self.relevant[order], weights=weights)
 
     def utilities(self, metric: str, money: Money | None = None) -> Doubles:
         """(n_candidates,) metric of the list that ends with this candidate; NaN for unlabeled users."""
@@ -436,7 +445,6 @@ class CutLists(NamedTuple):
     """The length of each list, and what the cutoff computed on the way."""
 
     lengths: Ints  # (n_lists,)
-    probabilities: Doubles | None = None  # (n_candidates,)
     boundary: Floats | None = None  # (n_lists,)
     unknown: Ints | None = None  # positions of the lists of unknown users
 
@@ -540,7 +548,7 @@ class Cutoff(SavedEstimator):
         return self
 
     def lengths(self, scores: Scores, *, history: Interactions | Any = None) -> Ints:
-        """Compute the length of every list.
+        """Compute the length of every list that `apply` returns.
 
         Parameters
         ----------
@@ -552,7 +560,7 @@ class Cutoff(SavedEstimator):
         Returns
         -------
         numpy.ndarray
-            Number of leading candidates to show, one per user.
+            Number of leading candidates to show, one per user, in the order of `apply`.
 
         Raises
         ------
@@ -568,7 +576,7 @@ class Cutoff(SavedEstimator):
         [2, 0]
         """
         history = None if history is None else Interactions.of(history)
-        return self._cut(self._candidates(scores, history), history).lengths
+        return self._cut(self._ranked(self._candidates(scores, history), history), history).lengths
 
     def apply(self, scores: Scores, *, history: Interactions | Any = None) -> RankedLists:
         """Cut every list at its length.
@@ -584,7 +592,7 @@ class Cutoff(SavedEstimator):
         -------
         RankedLists
             The lists with the reason why each one ends, and with probabilities and boundaries if the cutoff
-            uses them.
+            uses them. Lists with probabilities are in their order.
 
         Raises
         ------
@@ -601,7 +609,7 @@ class Cutoff(SavedEstimator):
         ([0, 1], 'top_n')
         """
         history = None if history is None else Interactions.of(history)
-        lists = self._candidates(scores, history)
+        lists = self._ranked(self._candidates(scores, history), history)
         cut = self._cut(lists, history)
         reason = np.full(len(lists), REASON_CODE[self.reason], np.uint8)
         if self.reason != "top_n":  # all others compare with the next candidate, and there is none
@@ -610,8 +618,6 @@ class Cutoff(SavedEstimator):
         if cut.unknown is not None:
             reason[cut.unknown] = REASON_CODE["unknown_user"]
         reason[np.diff(lists.indptr) == 0] = REASON_CODE["no_candidates"]
-        if cut.probabilities is not None:
-            lists = replace(lists, probabilities=cut.probabilities)
         if cut.boundary is not None:
             lists = replace(lists, boundary=cut.boundary)
         return lists.head(cut.lengths, reason)
@@ -629,7 +635,8 @@ class Cutoff(SavedEstimator):
         Returns
         -------
         RankedLists
-            The top candidates, not cut, with `probabilities`; `lists` unchanged if the cutoff uses none.
+            All candidates, the most probable first, with `probabilities`; `lists` unchanged if the cutoff
+            uses none. Those after the first `n_candidates` are not more probable than these.
 
         Raises
         ------
@@ -644,9 +651,7 @@ class Cutoff(SavedEstimator):
         True
         """
         history = None if history is None else Interactions.of(history)
-        candidates = self._candidates(lists, history)
-        probabilities = self._cut(candidates, history).probabilities
-        return lists if probabilities is None else replace(candidates, probabilities=probabilities)
+        return self._ranked(_from_lists(lists, max(lists.items.size, 1)), history)
 
     @classmethod
     def classes(cls) -> dict[str, type["Cutoff"]]:
@@ -688,6 +693,16 @@ class Cutoff(SavedEstimator):
         """Whether the cutoff can be applied: it is fitted, or its parameters make `fit` unnecessary."""
         return True
 
+    @property
+    def uses_probabilities(self) -> bool:
+        """Whether the cutoff computes the probabilities of candidates, which the lists then carry."""
+        return False
+
+    @property
+    def reorders(self) -> bool:
+        """Whether these probabilities may have another order than the scores."""
+        return False
+
     def check_source(self, source: str | None) -> None:
         """Raise ConfigError if the cutoff must not be used on the lists of this model.
 
@@ -704,6 +719,23 @@ class Cutoff(SavedEstimator):
             fitted = (vars(self).get(name) for name in FITTED_IDS)
             ids = tuple(None if values is None else IdMap(values) for values in fitted)
         return top_candidates(scores, ids=ids, n_candidates=self.candidates_needed())
+
+    def _probabilities(self, lists: RankedLists, history: Interactions | None) -> Doubles | None:
+        """(n_candidates,) the probability of each candidate; None if the cutoff uses none."""
+        return None
+
+    def _ranked(self, lists: RankedLists, history: Interactions | None) -> RankedLists:
+        """The candidates, ordered by score, in the order of the probabilities that the cutoff computes."""
+        p = self._probabilities(lists, history)
+        if p is None:
+            return lists
+        lists = replace(lists, probabilities=p)
+        order = rank_by_probability(lists, self.candidates_needed())
+        if order is None:
+            return lists
+        p = p[order]
+        lower_to_running_minimum(lists.indptr, p)  # only candidates after the first `n_candidates` may rise
+        return replace(lists.reorder(order), probabilities=p)
 
     def _check_params(self) -> None:
         """Raise ConfigError for invalid parameters."""
@@ -724,7 +756,7 @@ class Cutoff(SavedEstimator):
 
     @abstractmethod
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
-        """The lengths, between 0 and the number of candidates."""
+        """The lengths, between 0 and the number of candidates; the lists carry `_probabilities`."""
 
 
 def check_cutoff(cutoff: Any, rule: str, call: str = "()") -> None:

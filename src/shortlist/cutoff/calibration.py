@@ -268,7 +268,18 @@ class Calibration(SavedEstimator):
         >>> calibration.probabilities(scores).round(2).tolist()
         [0.67, 0.12, 0.67, 0.67]
         """
-        lists = top_candidates(scores, ids=history, n_candidates=self.n_candidates)
+        return self.predict(top_candidates(scores, ids=history, n_candidates=self.n_candidates), history)
+
+    def predict(self, lists: RankedLists, history: Interactions | None) -> Doubles:
+        """(n_candidates,) the probability of every candidate, however many a list has.
+
+        Parameters
+        ----------
+        lists
+            Candidates, ordered by score.
+        history
+            As in `probabilities`.
+        """
         method = self.need("method_") if self.method != "none" else "none"
         if method == "none":
             if lists.probabilities is None:
@@ -418,13 +429,28 @@ class CalibratedCutoff(Cutoff):
             known[key] = calibration.fit_labels(labels, history)
         self.calibration_ = copy(known[key])
 
-    def _probabilities(self, lists: RankedLists, history: Interactions | None) -> Doubles:
-        """(n_candidates,) from the fitted calibration, or from the lists."""
+    @property
+    def uses_probabilities(self) -> bool:
+        return True
+
+    @property
+    def reorders(self) -> bool:
+        calibration = vars(self).get("calibration_")
+        return self.uses_probabilities and getattr(calibration, "method_", "none") in ("features", "trees")
+
+    def _probabilities(self, lists: RankedLists, history: Interactions | None) -> Doubles | None:
+        """(n_candidates,) from the fitted calibration, or from the lists; None if only scores are used."""
+        if not self.uses_probabilities:
+            return None
         if self.calibration == "none":
-            unfitted = Calibration(method="none", n_candidates=self.candidates_needed())
-            return unfitted.probabilities(lists, history=history)
+            return Calibration(method="none").predict(lists, history)
         calibration: Calibration = self.need("calibration_")
-        return calibration.probabilities(lists, history=history)
+        return calibration.predict(lists, history)
+
+    def _rank_labels(self, labels: Labels, history: Interactions | None) -> Labels:
+        """The labels in the order in which `apply` shows the candidates."""
+        p = self._probabilities(labels.lists, history)
+        return labels if p is None else labels.rank(p)
 
     def _calibration_summary(self) -> str:
         """How the probabilities are computed, after `fit`."""

@@ -16,6 +16,7 @@ from shortlist.cutoff.threshold import (
     choose_by_standard_error,
     count_above,
     coverage_threshold,
+    probabilities_of,
     running_minimum,
     user_utilities,
 )
@@ -89,7 +90,8 @@ class ExpectedUtility(CalibratedCutoff):
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         self._calibrate(labels, history)
-        lists, p = labels.lists, self._probabilities(labels.lists, history)
+        labels = self._rank_labels(labels, history)
+        lists, p = labels.lists, probabilities_of(labels.lists)
         # if any item is relevant, the basket has at least one: predict the size minus one
         active = labels.take(np.flatnonzero(labels.n_relevant).astype(np.int32))
         self.next_size_ = BasketSize().fit(active, active.n_relevant - 1, history)
@@ -112,11 +114,11 @@ class ExpectedUtility(CalibratedCutoff):
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         floor = self.need("floor_")
-        p = self._probabilities(lists, history)
+        p = probabilities_of(lists)
         curve, lengths = self._curve(lists, p, history, self.size_)
         best = _best_utilities(lists, curve, lengths)
         lowest = np.maximum(floor, self._value_of_empty(lists, p, history))
-        return CutLists(np.where(best < lowest, 0, lengths).astype(np.int32), probabilities=p)
+        return CutLists(np.where(best < lowest, 0, lengths).astype(np.int32))
 
     def _value_of_empty(self, lists: RankedLists, p: Doubles, history: Interactions | None) -> Doubles:
         """(n_lists,) expected utility of an empty list."""
@@ -202,7 +204,8 @@ class ExpectedUtility(CalibratedCutoff):
         Returns
         -------
         numpy.ndarray
-            One value per candidate: the expected utility of the list that ends with it.
+            One value per candidate, the most probable first: the expected utility of the list that ends with
+            it.
 
         Raises
         ------
@@ -217,8 +220,8 @@ class ExpectedUtility(CalibratedCutoff):
         >>> cut.expected_utility(candidates).shape == candidates.scores.shape
         True
         """
-        size = self.need("size_")
-        return self._curve(lists, self._probabilities(lists, history), history, size)[0]
+        size, ranked = self.need("size_"), self.with_probabilities(lists, history=history)
+        return self._curve(ranked, probabilities_of(ranked), history, size)[0]
 
     def _curve(
         self, lists: RankedLists, p: Doubles, history: Interactions | None, size: str
@@ -433,6 +436,5 @@ class ExpectedValue(CalibratedCutoff):
         return has_probabilities
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
-        p = self._probabilities(lists, history)
         threshold = self.cost / (self.gain + self.cost)
-        return CutLists(count_above(running_minimum(p, lists), lists, threshold), p)
+        return CutLists(count_above(running_minimum(probabilities_of(lists), lists), lists, threshold))

@@ -17,7 +17,7 @@ from shortlist.core.checks import check_array, check_float_value, check_names, c
 from shortlist.core.params import MAX_SEED, MAX_WHOLE, check_choice, check_whole, short_repr
 from shortlist.cutoff.base import FITTED_IDS, CutLists, Labels, check_interval, label_lists
 from shortlist.cutoff.calibration import CalibratedCutoff
-from shortlist.cutoff.threshold import ON, count_above, running_minimum
+from shortlist.cutoff.threshold import ON, count_above, probabilities_of, running_minimum
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_CODE, RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, InfeasibleError
@@ -254,8 +254,8 @@ class Guarantee(CalibratedCutoff):
         if self.on == "probability":  # the calibration has seen the outcomes of its users
             self._calibrate(labels.take(numbers[::2]), history)
             numbers = numbers[1::2]
-        test = labels.take(numbers)
-        values = self._values(test.lists, history)
+        test = self._rank_labels(labels.take(numbers), history)
+        values = self._values(test.lists)
         first = values[test.lists.indptr[:-1][np.diff(test.lists.indptr) > 0]]
         share, least = MIN_COVERED[self.over]
         n_covered = int(max(share * numbers.size, least))
@@ -501,19 +501,19 @@ class Guarantee(CalibratedCutoff):
             stacklevel=3,
         )
 
-    def _values(self, lists: RankedLists, history: Interactions | None) -> Doubles:
+    @property
+    def uses_probabilities(self) -> bool:
+        return self.on == "probability"
+
+    def _values(self, lists: RankedLists) -> Doubles:
         """What is compared with the threshold; it never rises along a list."""
-        scores = lists.scores if self.on == "score" else self._probabilities(lists, history)
-        return running_minimum(scores, lists)
+        return running_minimum(lists.scores if self.on == "score" else probabilities_of(lists), lists)
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         threshold = self.need("threshold_")
         self.check_source(lists.source)
-        p = self._probabilities(lists, history) if self.on == "probability" else None
-        lengths = count_above(self._values(lists, history), lists, threshold)
-        return CutLists(
-            np.minimum(lengths, self.need("longest_")).astype(np.int32), p
-        )  # none was tested longer
+        lengths = count_above(self._values(lists), lists, threshold)
+        return CutLists(np.minimum(lengths, self.need("longest_")).astype(np.int32))  # none was tested longer
 
     def _target(self) -> str:
         if self.max_empty is not None:

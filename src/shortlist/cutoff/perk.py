@@ -1,6 +1,6 @@
 """PerK: the published method for personal list lengths, a baseline for the other cutoffs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import expit
@@ -11,7 +11,7 @@ from shortlist.core.metrics import ideal_dcg
 from shortlist.core.params import check_choice
 from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, Labels, check_interval, needs_all_outcomes
 from shortlist.cutoff.calibration import bounded_scores, score_range
-from shortlist.cutoff.threshold import TARGETS
+from shortlist.cutoff.threshold import TARGETS, probabilities_of
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -97,16 +97,24 @@ class PerK(Cutoff):
         self.users_, self.calibrations_ = part.lists.users.values, np.vstack([own, common])
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
-        p = self._probabilities(lists)
+        p = probabilities_of(lists)
         ideal = ideal_dcg(int(np.diff(lists.indptr).max(initial=0)))
         curve, lengths = np.empty(p.size), np.zeros(len(lists), np.int32)
         none_missed = np.zeros(len(lists))
         compute_joint_utilities(
             lists.indptr, p, none_missed, 0.0, True, self.target == "ndcg", ideal, curve, lengths
         )
-        return CutLists(np.clip(lengths, np.diff(lists.indptr) > 0, None).astype(np.int32), probabilities=p)
+        return CutLists(np.clip(lengths, np.diff(lists.indptr) > 0, None).astype(np.int32))
 
-    def _probabilities(self, lists: RankedLists) -> Doubles:
+    @property
+    def uses_probabilities(self) -> bool:
+        return True
+
+    def _ranked(self, lists: RankedLists, history: Interactions | None) -> RankedLists:
+        """The published method keeps the order of the scores, also for users with a negative slope."""
+        return replace(lists, probabilities=self._probabilities(lists, history))
+
+    def _probabilities(self, lists: RankedLists, history: Interactions | None) -> Doubles:
         """(n_candidates,) by the calibration of the user, or the common one for users not seen in `fit`."""
         calibrations = self.need("calibrations_")
         user = np.full(len(lists), UNKNOWN)

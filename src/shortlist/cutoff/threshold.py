@@ -46,6 +46,12 @@ def best_length(labels: Labels, target: str, money: Money | None = None) -> int:
     return first_maximum(sums[:, 0]) + 1 if sums.max() >= 0 else 0
 
 
+def probabilities_of(lists: RankedLists) -> Doubles:
+    """(n_candidates,) the probabilities of candidates that a cutoff has ranked."""
+    assert lists.probabilities is not None
+    return lists.probabilities
+
+
 def running_minimum(values: Doubles | Floats, lists: RankedLists) -> Doubles:
     """(n_candidates,) smallest value of the list so far: a list ends at the first value below a threshold."""
     lowest = values.astype(np.float64)
@@ -251,11 +257,10 @@ class Threshold(CalibratedCutoff):
             )
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
-        lists, probabilities = labels.lists, None
         if self.on == "probability":
             self._calibrate(labels, history)
-            probabilities = self._probabilities(lists, history)
-        values = self._values(lists, probabilities)
+            labels = self._rank_labels(labels, history)
+        lists, values = labels.lists, self._values(labels.lists)
         if self.threshold is not None:
             self.threshold_ = float(self.threshold)
         elif self.coverage is not None:
@@ -268,9 +273,12 @@ class Threshold(CalibratedCutoff):
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         given = self.threshold if self.on == "score" else None
         threshold = self.need("threshold_") if given is None else float(given)
-        probabilities = self._probabilities(lists, history) if self.on == "probability" else None
-        return CutLists(count_above(self._values(lists, probabilities), lists, threshold), probabilities)
+        return CutLists(count_above(self._values(lists), lists, threshold))
 
-    def _values(self, lists: RankedLists, probabilities: Doubles | None) -> Doubles:
+    @property
+    def uses_probabilities(self) -> bool:
+        return self.on == "probability"
+
+    def _values(self, lists: RankedLists) -> Doubles:
         """What is compared with the threshold; it never rises along a list."""
-        return running_minimum(lists.scores if probabilities is None else probabilities, lists)
+        return running_minimum(lists.scores if self.on == "score" else probabilities_of(lists), lists)

@@ -301,6 +301,27 @@ class RankedLists:
         arrays = self._select(PER_ITEM, rows) | self._select(PER_LIST, index)
         return replace(self, users=IdMap(self.users.to_ids(index)), indptr=indptr, **arrays)
 
+    def where(self, kept: Bools) -> Self:
+        """Return the lists without some items.
+
+        Parameters
+        ----------
+        kept
+            (n_shown,) whether the item stays.
+        """
+        n_before = np.concatenate([[0], np.cumsum(kept)])
+        return replace(self, indptr=n_before[self.indptr], **self._select(PER_ITEM, kept))
+
+    def reorder(self, order: Longs) -> Self:
+        """Return lists of the same lengths with their items in another order.
+
+        Parameters
+        ----------
+        order
+            (n_shown,) where each item was; every list keeps its items.
+        """
+        return replace(self, **self._select(PER_ITEM, order))
+
     def _select(self, names: tuple[str, ...], rows: npt.NDArray[Any]) -> dict[str, Any]:
         """Some rows of the arrays of these names that are present."""
         return {name: values[rows] for name in names if (values := getattr(self, name)) is not None}

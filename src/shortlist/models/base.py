@@ -363,6 +363,11 @@ class Recommender(Estimator, ABC):
         return None if groups is None else groups.items
 
     @property
+    def has_stopping_rule(self) -> bool:
+        """Whether `recommend` needs no N: the model has a cutoff or a boundary."""
+        return self.cutoff_ is not None or self.has_boundary
+
+    @property
     def selection_(self) -> SelectionReport | None:
         """How the model and the cutoff were chosen; None if they were not chosen by `shortlist.fit`."""
         value: SelectionReport | None = self._fitted_state().selection
@@ -818,7 +823,7 @@ class Recommender(Estimator, ABC):
         >>> model.recommend(history={"session": ["i1", "i10"]}, N=2).lengths.tolist()
         [2]
         """
-        return self._recommender(users, RequestOptions.pick(locals())).lists()
+        return self.plan(users, RequestOptions.pick(locals())).lists()
 
     def recommend_to_file(
         self,
@@ -867,34 +872,41 @@ class Recommender(Estimator, ABC):
         ...     path = model.recommend_to_file(folder + "/lists.parquet", N=5)
         ...     lists = sl.RankedLists.read(path)
         """
-        return self._recommender(users, RequestOptions.pick(locals())).write(path, progress)
+        return self.plan(users, RequestOptions.pick(locals())).write(path, progress)
 
     def explain(
         self,
         user_id: Any,
         *,
         N: int | None = None,
-        n_contributions: int = 3,
         cutoff: CutoffChoice = "auto",
         candidates: Any = None,
         exclude: Any = None,
         history: Any = None,
         filter_seen: bool | None = None,
+        min_items: int = 0,
+        max_items: int | None = None,
         max_per_group: Mapping[str, int] | None = None,
         at: Any = None,
+        fallback: Fallback | None = None,
+        explore: float | Exploration = 0.0,
+        n_withheld: int = 5,
+        n_contributions: int = 3,
     ) -> pl.DataFrame:
-        """Explain one user's list: scores, probabilities, the cut, and what contributed to each score.
+        """Explain one user's list and the next candidates: scores, probabilities, and what contributed.
 
         Parameters
         ----------
         user_id
             A known user, or a user of `history`.
-        N
-            How many candidates to explain; None: the whole list and the next five candidates.
+        N, cutoff, candidates, exclude, history, filter_seen, min_items, max_items
+            As in `recommend`, whose list is explained. A model without cutoff and boundary shows ten items.
+        max_per_group, at, fallback, explore
+            As in `recommend`.
+        n_withheld
+            How many of the candidates that follow the list to explain.
         n_contributions
             How many contributions to report per item.
-        cutoff, candidates, exclude, history, filter_seen, max_per_group, at
-            As in `recommend`. A model without cutoff and boundary shows the first ten items.
 
         Returns
         -------
@@ -909,21 +921,17 @@ class Recommender(Estimator, ABC):
         Examples
         --------
         >>> model = sl.EASE().fit(sl.load_dataset("sample"))
-        >>> table = model.explain("u1", N=3)
-        >>> table["rank"].to_list()
-        [1, 2, 3]
+        >>> table = model.explain("u1", N=3, n_withheld=1)
+        >>> table["shown"].to_list()
+        [True, True, True, False]
         """
-        check_whole(0, n_contributions=n_contributions)
-        if N is not None:
-            check_whole(1, N=N)
-        is_auto = isinstance(cutoff, str) and cutoff == "auto"
-        has_length = self.cutoff_ is not None or self.has_boundary or not is_auto
-        length = None if has_length else N or 10  # a model without cutoff shows a fixed number of items
-        recommender = self._recommender(
-            [user_id], RequestOptions.pick({**locals(), "N": length, "n_threads": 1})
-        )
-        frame, items = recommender.explain(N)
-        contributions = self.contributions(recommender.request, items)
+        check_whole(0, n_contributions=n_contributions, n_withheld=n_withheld)
+        options = RequestOptions.pick({**locals(), "n_threads": 1})
+        if N is None and isinstance(cutoff, str) and cutoff == "auto" and not self.has_stopping_rule:
+            options = replace(options, N=10)
+        plan = self.plan([user_id], options)
+        frame, items = plan.explain(n_withheld)
+        contributions = self.contributions(plan.request, items)
         return frame.with_columns(contributions_column(contributions, n_contributions))
 
     def similar_items(self, item_id: Any, N: int = 10) -> pl.DataFrame:
@@ -1041,8 +1049,27 @@ class Recommender(Estimator, ABC):
         """
         return build_request(self._fitted_state(), users, RequestOptions.pick({**locals(), "N": 1}))
 
-    def _recommender(self, users: Any, options: RequestOptions) -> BatchRecommender[Any]:
-        """The one path from arguments to lists."""
+    def plan(self, users: Any, options: RequestOptions) -> BatchRecommender[Any]:
+        """Check a request without computing its lists: the one path from arguments to lists.
+
+        Parameters
+        ----------
+        users
+            As in `recommend`.
+        options
+            The other arguments of `recommend`.
+
+        Returns
+        -------
+        What computes the lists, writes or explains them, and finds the candidates that follow them.
+
+        Examples
+        --------
+        >>> from shortlist.recommend.request import RequestOptions
+        >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
+        >>> model.plan(["u1"], RequestOptions(N=3)).lists().lengths.tolist()
+        [3]
+        """
         return BatchRecommender(self, build_request(self._fitted_state(), users, options))
 
     # ------------------------------------------------------------------ files

@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -21,7 +21,8 @@ from shortlist.core.shards import NAME, find_shards, remove_shards, shard_paths
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import ColumnNames, ReadOptions
 from shortlist.data.files import read_interactions
-from shortlist.data.ids import IdMap
+from shortlist.data.ids import IdMap, is_id_list
+from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.data.ranges import divide_files
 from shortlist.data.sources import detect_format, find_files
@@ -29,7 +30,14 @@ from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.models.base import MODEL_MODULES, Recommender, find_model_class, load_model
 from shortlist.models.factorization.files import train_files
 from shortlist.models.factorization.model import FactorModel
-from shortlist.recommend.request import CutoffChoice, Fallback, parse_users
+from shortlist.recommend.request import (
+    BatchRecommender,
+    CutoffChoice,
+    Exploration,
+    Fallback,
+    RecommendRequest,
+    RequestOptions,
+)
 from shortlist.split import last_basket
 
 
@@ -121,12 +129,14 @@ def recommend_to_folder(
     cutoff: CutoffChoice = "auto",
     candidates: Any = None,
     exclude: Any = None,
+    history: Any = None,
     filter_seen: bool | None = None,
     min_items: int = 0,
     max_items: int | None = None,
     max_per_group: Mapping[str, int] | None = None,
     at: Any = None,
     fallback: Fallback | None = None,
+    explore: float | Exploration = 0.0,
     n_threads: int = 0,
     users_per_file: int = 100_000,
     engine: Engine | None = None,
@@ -145,9 +155,11 @@ def recommend_to_folder(
         users of one shard only.
     folder
         The folder; it is created if it does not exist. It must be visible on all nodes of a cluster.
-    users, N, cutoff, candidates, exclude, filter_seen, min_items, max_items, max_per_group, at, fallback
-        As in `recommend`. `candidates`, `exclude` and `at` apply to all users. With the folder of a model,
-        lists are made for all users.
+    users, N, cutoff, candidates, exclude, history, filter_seen, min_items, max_items
+        As in `recommend`. With the folder of a model, lists are made for all users, without `history`, and
+        `candidates`, `exclude` and `at` are the same for all.
+    max_per_group, at, fallback, explore
+        As in `recommend`.
     n_threads
         Number of threads of `ThreadEngine`; on a cluster, each file is written by one thread.
     users_per_file
@@ -178,41 +190,34 @@ def recommend_to_folder(
     """
     check_whole(1, users_per_file=users_per_file)
     place, target = check_engine(engine), Path(folder)
-    options = {
-        "N": N,
-        "cutoff": cutoff,
-        "candidates": candidates,
-        "exclude": exclude,
-        "filter_seen": filter_seen,
-        "min_items": min_items,
-        "max_items": max_items,
-        "max_per_group": max_per_group,
-        "at": at,
-        "fallback": fallback,
-        "n_threads": n_threads if isinstance(place, ThreadEngine) else 1,
-    }
+    if history is not None and not isinstance(history, Mapping):
+        history = Interactions.of(history)
+    options = RequestOptions.pick(locals())
+    if not isinstance(place, ThreadEngine):
+        options = replace(options, n_threads=1)
     places: list[tuple[Any, ...]]
     if isinstance(model, str | Path):
-        if users is not None:
-            raise ConfigError(
-                "users must be None with the folder of a model; load the model to recommend to some users.",
-                parameter="users",
-            )
-        request, places = _plan_shards(ShardFolder.open(Path(model)), users_per_file)
-        write = partial(_write_lists, None, None, options)
+        for name, value in (("users", users), ("history", history)):
+            if value is not None:
+                raise ConfigError(
+                    f"{name} must be None with the folder of a model; load the model to recommend to some "
+                    "users.",
+                    parameter=name,
+                )
+        description, places = _plan_shards(ShardFolder.open(Path(model)), users_per_file)
+        write = partial(_write_shard, options)
     else:
-        state = model._fitted_state()
-        ids, batch = parse_users(state.history, users), model.batch_size(state)
+        request = model.plan(users, options).request  # checked before any work is distributed
+        batch = model.batch_size(request.state)
         size = -(-users_per_file // batch) * batch  # the batches are those of one machine
-        model.recommend(ids.head(1), **options)  # finds invalid options before any work is distributed
-        request = _describe(model, ids, size)
-        places = [(first, first + size) for first in range(0, max(1, len(ids)), size)]
-        write = partial(_write_lists, model, ids, options)
+        description = _describe(model, request.user_ids, size)
+        places = [(first, first + size) for first in range(0, max(1, len(request)), size)]
+        write = partial(_write_lists, model, request)
     files = [
         ListFile(target / f"part-{number:05}-of-{len(places):05}.parquet", *users_of_file)
         for number, users_of_file in enumerate(places)
     ]
-    _check_folder(target, request | {"options": _digest_options(options)})
+    _check_folder(target, description | {"options": _digest_options(options)})
     missing = [file for file in files if not file.path.exists()]
     for done, _ in enumerate(place.map(write, missing), 1 + len(files) - len(missing)):
         if progress is not None:
@@ -237,18 +242,16 @@ def _plan_shards(shards: ShardFolder, size: int) -> tuple[dict[str, Any], list[t
     return request, places
 
 
-def _write_lists(
-    model: Recommender | None, ids: pl.Series | None, options: dict[str, Any], file: ListFile
-) -> int:
-    """Write one file; return its number of lists."""
-    if file.shard is not None:
-        model = load_shard(file.shard, file.checksum)
-        ids = model.users_.values
-    assert model is not None
-    assert ids is not None
-    users = ids[file.first : file.last]
-    model.recommend_to_file(file.path, users, **options)
-    return len(users)
+def _write_lists(model: Recommender, request: RecommendRequest[Any], file: ListFile) -> None:
+    """Write the lists of some users of a request."""
+    BatchRecommender(model, request.take(slice(file.first, file.last))).write(file.path)
+
+
+def _write_shard(options: RequestOptions, file: ListFile) -> None:
+    """Write the lists of some users of a shard."""
+    assert file.shard is not None
+    model = load_shard(file.shard, file.checksum)
+    model.plan(model.users_.values[file.first : file.last], options).write(file.path)
 
 
 def _describe(model: Recommender, ids: pl.Series, size: int) -> dict[str, Any]:
@@ -266,13 +269,21 @@ def _describe(model: Recommender, ids: pl.Series, size: int) -> dict[str, Any]:
     }
 
 
-def _digest_options(options: dict[str, Any]) -> str:
+def _digest_options(options: RequestOptions) -> str:
     """A digest of the options that determine the lists."""
-    cutoff = options["cutoff"]
-    shown = {name: value for name, value in options.items() if name != "n_threads"}
-    shown["cutoff"] = _digest(cutoff) if isinstance(cutoff, Cutoff) else cutoff
-    text = json.dumps(shown, default=repr, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    values = {name: value for name, value in vars(options).items() if name != "n_threads"}
+    return hashlib.sha256(json.dumps(values, default=_plain, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """An option in values that JSON has."""
+    if isinstance(value, Cutoff):
+        return _digest(value)
+    if isinstance(value, Interactions):
+        return value.fingerprint
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(repr, value))
+    return value.tolist() if hasattr(value, "tolist") else list(value) if is_id_list(value) else repr(value)
 
 
 def _digest(cutoff: Cutoff) -> str:

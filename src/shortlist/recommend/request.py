@@ -7,6 +7,7 @@ which `BatchRecommender` turns into lists, in batches of users, so that memory s
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain, islice
@@ -50,7 +51,6 @@ LONGEST = 2**31 - 1  # a larger limit is the same as this one
 SHARED_EXCLUSIONS = 256  # more shared exclusions than this are removed from the candidates instead
 MANY_LISTS = 10  # fewer lists may all be empty by chance
 NO_DOUBT = {"unknown_user", "no_candidates"}  # reasons that say all there is to say
-WITHHELD = 5  # candidates below the cut that are also explained if N is None
 FIRST_CANDIDATES, GROWTH = 32, 8  # most lists end within the first; the others get more candidates
 LOWEST, HIGHEST = 1e-30, 1 - 1e-12  # of the probability at the boundary
 
@@ -646,6 +646,11 @@ class BatchRecommender(Generic[S]):
         self.model = model
         self.request = request if model.proposes_candidates else _simplify_exclusions(request)
         self.cutoff = _resolve_cutoff(model, request)
+        self.calibrated = next(  # its probabilities are shown: one item has one, whatever ends the list
+            (c for c in (self.cutoff, request.state.cutoff) if c is not None and c.uses_probabilities), None
+        )
+        by_score = request.options.N is None and self.calibrated is not self.cutoff
+        self.reorders = self.calibrated is not None and self.calibrated.reorders and not by_score
         self.item_ids = request.state.history.items
         self.shared = self.request.candidates.shared
         self.limits = _resolve_groups(model, request)
@@ -703,12 +708,23 @@ class BatchRecommender(Generic[S]):
         warn_if_all_empty(type(self.model).__name__, np.concatenate(reasons), sum(n_items))
         return target
 
-    def explain(self, N: int | None) -> tuple[pl.DataFrame, Ints]:
-        """(table, items) of the request's only user; `shown` follows the cutoff in force.
+    def next_candidates(self, lists: RankedLists, n: int) -> RankedLists:
+        """The n best candidates of each user that are not in the user's list."""
+        deeper, depth = copy(self), int(lists.lengths.max(initial=0)) + n
+        deeper.request = replace(self.request, options=RequestOptions(N=max(depth, 1)))
+        top = deeper.lists()
+        shown, ranked = (
+            np.repeat(np.arange(len(some)), some.lengths) * len(self.item_ids) + some.items
+            for some in (lists, top)
+        )
+        is_left = ~np.isin(ranked, shown)
+        n_before = np.concatenate([[0], np.cumsum(is_left)])
+        place = n_before[1:] - np.repeat(n_before[top.indptr[:-1]], top.lengths)  # from 1, in what is left
+        return top.where(is_left & (place <= n))
 
-        The rows are the first N candidates; without N, the whole list and the next few candidates.
-        """
-        request, cutoff = self.request, self.cutoff
+    def explain(self, n_withheld: int) -> tuple[pl.DataFrame, Ints]:
+        """(table, items) of the request's only user: the list, and the next candidates."""
+        request = self.request
         if request.users[0] == UNKNOWN:
             user_id = request.user_ids[0]
             if not request.is_session:
@@ -717,33 +733,30 @@ class BatchRecommender(Generic[S]):
                 f"the session {user_id!r} has no item that the model knows; nothing to explain."
             )
         shown = self.lists()
-        n_shown = int(shown.lengths[0])
-        n_rows = N or n_shown + WITHHELD
-        needed = n_rows if cutoff is None else max(n_rows, cutoff.candidates_needed())
-        top = self._select_top(self._score(request), needed)
-        if cutoff is not None:
-            top = cutoff.with_probabilities(top, history=request.history)
-        top = top.head(n_rows)
-        scores = top.scores.astype(np.float64)
-        boundary = shown.boundary if shown.boundary is not None else top.boundary
-        limit = np.full(scores.size, np.nan if boundary is None else boundary[0])
+        parts = [shown, self.next_candidates(shown, n_withheld)]
+        items = np.concatenate([lists.items for lists in parts])
+        scores = np.concatenate([lists.scores for lists in parts]).astype(np.float64)
+        p = [
+            np.full(lists.items.size, np.nan) if lists.probabilities is None else lists.probabilities
+            for lists in parts
+        ]
+        boundary = next((lists.boundary for lists in parts if lists.boundary is not None), [np.nan])
+        limit = np.full(scores.size, boundary[0], np.float64)
         frame = pl.DataFrame(
             {
-                "rank": top.positions + 1,
-                "item_id": top.item_ids.to_ids(top.items),
+                "rank": np.arange(1, scores.size + 1),
+                "item_id": self.item_ids.to_ids(items),
                 "score": scores,
                 "boundary": limit,
                 "margin": scores - limit,
-                "probability": np.full(scores.size, np.nan)
-                if top.probabilities is None
-                else top.probabilities,
-                "shown": np.arange(scores.size) < n_shown,
+                "probability": np.concatenate(p),
+                "shown": np.arange(scores.size) < shown.items.size,
             }
         ).with_columns(pl.col("boundary", "margin", "probability").fill_nan(None))
         names = request.state.history.item_names
         if names is not None:
-            frame.insert_column(2, names.gather(pl.Series(top.items)).alias("item_name"))
-        return frame, top.items
+            frame.insert_column(2, names.gather(pl.Series(items)).alias("item_name"))
+        return frame, items
 
     # ------------------------------------------------------------------ one batch
     def _recommend_batch(self, request: RecommendRequest[S]) -> RankedLists:
@@ -769,18 +782,20 @@ class BatchRecommender(Generic[S]):
         """Lists of known users."""
         scored, options = self._score(request), request.options
         if options.N is not None:
-            top = self._select_top(scored, options.limit)
+            top = self._rank(scored, options.limit)
             truncated = top.lengths == options.max_items if options.limit != options.N else None
             lists = truncate_lists(top, options.limit, truncated)
         elif self.cutoff is not None:
-            needed = max(self.cutoff.candidates_needed(), options.min_items)
-            top = replace(self._select_top(scored, needed), source=request.state.fingerprint)
+            top = self._select_top(scored, self.cutoff.candidates_needed())
+            top = replace(top, source=request.state.fingerprint)
             lists = self.cutoff.apply(top, history=request.history)
             if self.limits is not None:
                 lists = _name_group_limit(lists, top)
             lists = truncate_lists(lists, options.limit)
         else:
             lists = self._select_above_boundary(scored)
+        if options.N is None and self.calibrated is not None and self.calibrated is not self.cutoff:
+            lists = self.calibrated.with_probabilities(lists, history=request.history)
         if options.N is None and options.min_items:
             lists = self._extend_short_lists(lists, scored)
         if options.exploration is not None:
@@ -813,6 +828,17 @@ class BatchRecommender(Generic[S]):
             reasons[hits.skipped] = REASON_CODE["group_limit"]
         return _build_lists(request.user_ids, self.item_ids, hits, reasons, scores)
 
+    def _rank(self, scored: ScoredUsers, limit: int | None, reason: str = "top_n") -> RankedLists:
+        """The best `limit` candidates, with the probabilities of the cutoff in force or of the saved one."""
+        if self.calibrated is None:
+            return self._select_top(scored, limit, reason)
+        needed = limit
+        if limit is not None and self.reorders:
+            needed = max(limit, self.calibrated.candidates_needed())
+        top = self._select_top(scored, needed, reason)
+        top = self.calibrated.with_probabilities(top, history=scored.request.history)
+        return top if limit is None else top.head(limit)
+
     def _select_above_boundary(self, scored: ScoredUsers) -> RankedLists:
         """The candidates above each user's boundary."""
         request, scores, candidates, excluded = scored
@@ -830,7 +856,7 @@ class BatchRecommender(Generic[S]):
         short = np.flatnonzero(lists.lengths < least)
         if short.size == 0:
             return lists
-        longer = self._select_top(scored, least, "min_items").take(short)
+        longer = self._rank(scored, least, "min_items").take(short)
         grown = np.flatnonzero(longer.lengths > lists.lengths[short])
         return replace_lists(lists, short[grown], longer.take(grown))
 
@@ -845,13 +871,7 @@ class BatchRecommender(Generic[S]):
         n_extra = np.full(drawn.size, exploration.extra_items, np.int64)
         if most is not None:
             n_extra = np.minimum(n_extra, np.maximum(most - base.lengths, 0))
-        needed = int((base.lengths + n_extra).max())
-        if self.cutoff is not None:
-            needed = max(needed, self.cutoff.candidates_needed())
-        top = self._select_top(scored, needed).take(drawn)
-        if self.cutoff is not None:
-            top = replace(top, source=request.state.fingerprint)
-            top = self.cutoff.with_probabilities(top, history=request.history)
+        top = self._rank(scored, int((base.lengths + n_extra).max())).take(drawn)
         return replace_lists(lists, drawn, extend_lists(base, top, n_extra, exploration.share))
 
     # ------------------------------------------------------------------ fallback

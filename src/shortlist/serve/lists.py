@@ -16,7 +16,7 @@ import polars as pl
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import REASON_TEXT, REASONS, RankedLists
-from shortlist.recommend.request import CutoffChoice, Exploration
+from shortlist.recommend.request import CutoffChoice, Exploration, RequestOptions
 from shortlist.serve.clock import now
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import ServedModel
@@ -27,7 +27,7 @@ SMALL_USERS = 4
 USUAL_ITEMS = 100  # of a list whose length nothing limits, to estimate its work
 NO_KNOWN_ITEM = "the session has no item that the model knows"
 
-Explained = dict[Any, tuple[float | None, list[Any]]]  # probability and contributions by item id
+Explained = dict[Any, list[Any]]  # contributions by item id
 
 
 @dataclass(slots=True)
@@ -190,18 +190,13 @@ def _answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
     users = None if first.users is None else list(dict.fromkeys(u for job in jobs for u in job.users or ()))
     if first.max_length is not None:
         options = options | {"max_items": first.max_length + 1}
-    lists = model.recommend(users, **options, n_threads=1)
+    plan = model.plan(users, RequestOptions(**options, n_threads=1))
+    lists = plan.lists()
     if first.max_length is not None and lists.lengths.max(initial=0) > first.max_length:
         raise _too_many_items(first.max_length * first.n_lists)
-    longer = None
-    if first.withheld:
-        depth = int(lists.lengths.max(initial=0)) + first.withheld
-        names = ("history", "candidates", "exclude", "filter_seen", "max_per_group", "at")
-        same = {name: options[name] for name in names}
-        longer = model.recommend(users, **same, N=depth, n_threads=1)
-    explained = _explain(first, lists) if first.explain else None
     rows = _Rows(lists)
-    more = None if longer is None else _Rows(longer)
+    more = _Rows(plan.next_candidates(lists, first.withheld)) if first.withheld else None
+    explained = _explain(first, lists) if first.explain else None
     number_of = {user: number for number, user in enumerate(lists.users.values.to_list())}
     return [_answer(job, rows, more, number_of, explained) for job in jobs]
 
@@ -267,7 +262,7 @@ def _plain_ids(ids: IdMap) -> tuple[list[Any], list[str]]:
 
 
 def _answer(
-    job: ListJob, lists: _Rows, longer: _Rows | None, number_of: dict[Any, int], explained: Explained | None
+    job: ListJob, lists: _Rows, withheld: _Rows | None, number_of: dict[Any, int], explained: Explained | None
 ) -> ListResult:
     """The lists that one request needs."""
     users = list(number_of) if job.users is None else job.users
@@ -291,13 +286,11 @@ def _answer(
         }
         if job.arm is not None:
             answer["arm"] = job.arm
-        if longer is not None:
-            answer["withheld"] = _withheld(longer, number, rows, job.withheld)
+        if withheld is not None:
+            answer["withheld"] = withheld.between(withheld.starts[number], withheld.starts[number + 1])
         if explained is not None:
             for row in (*rows, *answer.get("withheld", ())):
-                probability, row["contributions"] = explained.get(row["item_id"], (None, []))
-                if row["probability"] is None:
-                    row["probability"] = probability
+                row["contributions"] = explained.get(row["item_id"], [])
         answers.append(answer)
         unknown += reason == "unknown_user"
         lengths.append(end - start)
@@ -351,14 +344,6 @@ def _explanation(reason: str | None, *, is_session: bool) -> str | None:
     return NO_KNOWN_ITEM if is_session and reason == "unknown_user" else REASON_TEXT.get(reason or "")
 
 
-def _withheld(longer: _Rows, number: int, shown: list[dict[str, Any]], n: int) -> list[dict[str, Any]]:
-    """The next n candidates after the end of a list."""
-    first = longer.starts[number]
-    last = min(longer.starts[number + 1], first + len(shown) + n)
-    ids = {row["item_id"] for row in shown}
-    return [row for row in longer.between(first, last) if row["item_id"] not in ids][:n]
-
-
 def _cutoff_name(job: ListJob) -> str:
     cutoff = job.options["cutoff"]
     if job.options["N"] is not None:
@@ -369,16 +354,16 @@ def _cutoff_name(job: ListJob) -> str:
 
 
 def _explain(job: ListJob, lists: RankedLists) -> Explained:
-    """Probability and sources of the score of each candidate, for a request with one user."""
-    if lists.reason_of(0) == "unknown_user":
+    """The sources of the score of each candidate, for a request with one user."""
+    user = lists.users.values[0]
+    if lists.reason_of(0) == "unknown_user" or (
+        job.options["history"] is None and user not in job.served.model.users_
+    ):
         return {}
-    names = ("candidates", "exclude", "history", "filter_seen", "max_per_group", "at")
-    same = {name: job.options[name] for name in names}
-    depth = max(int(lists.lengths[0]) + job.withheld, 1)
-    table = job.served.model.explain(lists.users.values[0], N=depth, **same)
+    table = job.served.model.explain(user, **job.options, n_withheld=job.withheld)
     return {
-        item: (probability, [] if sources is None else [tuple(source.values()) for source in sources])
-        for item, probability, sources in table.select("item_id", "probability", "contributions").iter_rows()
+        item: [] if sources is None else [tuple(source.values()) for source in sources]
+        for item, sources in table.select("item_id", "contributions").iter_rows()
     }
 
 
