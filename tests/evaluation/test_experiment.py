@@ -117,7 +117,7 @@ def test_verdict_of_a_true_difference(users):
     assert report.winner == "dynamic"
     row = report.differences.row(0, named=True)
     assert 0 < row["low"] < row["difference"] < row["high"]
-    assert "dynamic against ten, hits: better, +0." in report.summary()
+    assert "dynamic against ten: better. The difference in hits per user is +0." in report.summary()
     assert report.looks.height == 30
     assert json.loads(json.dumps(report.to_dict()))["winner"] == "dynamic"
     assert "svg" in report.plot()._repr_svg_()
@@ -166,6 +166,14 @@ def test_guardrails_look_at_the_worse_side(users):
     broken = sl.evaluate_experiment(table, metric="hits", control="ten", guardrails={"empty": 0.1})
     assert broken.broken_guardrails == ["empty"]
     assert broken.winner is None
+
+
+def test_a_guardrail_on_something_that_never_happens_in_one_arm(users):
+    table = users.with_columns(empty=((pl.col("arm") == "dynamic") & (pl.col("before") > 2)).cast(pl.Float64))
+    report = sl.evaluate_experiment(table, metric="hits", control="ten", guardrails={"empty": 0.3})
+    row = report.differences.filter(metric="empty").row(0, named=True)
+    assert row["verdict"] == "guardrail kept"
+    assert (row["low"], row["high"]) == (row["exact_low"], row["exact_high"])
 
 
 def test_several_arms_share_the_error(users):

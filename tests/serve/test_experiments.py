@@ -175,7 +175,7 @@ def test_the_comparison_finds_what_was_put_in(store):
     assert report.differences["difference"][0] == pytest.approx(-0.4, abs=0.06)
     described = own.describe("spring")
     assert sum(arm["users"] for arm in described["arms"]) == 1_500
-    assert "dynamic against ten, hits: worse" in described["summary"]
+    assert "dynamic against ten: worse. The difference in hits" in described["summary"]
 
 
 def test_one_experiment_at_a_time(store):

@@ -253,8 +253,9 @@ class ExperimentReport:
         Examples
         --------
         >>> arm = ["ten"] * 30 + ["dynamic"] * 30
-        >>> sl.evaluate_experiment({"arm": arm, "hits": [1.0] * 60}, metric="hits", control="ten").summary()
-        'dynamic against ten, hits: not yet; 200 users per arm are needed before a comparison.'
+        >>> report = sl.evaluate_experiment({"arm": arm, "hits": [1.0] * 60}, metric="hits", control="ten")
+        >>> report.summary().split(",")[0]
+        'dynamic against ten: not yet; 200 users per arm are needed before a comparison'
         """
         if not self.is_valid:
             counts = ", ".join(f"{n:,} {arm}" for arm, n in self.arms.select("arm", "users").rows())
@@ -265,12 +266,22 @@ class ExperimentReport:
         return " ".join([*map(self._sentence, self.differences.to_dicts())])
 
     def _sentence(self, row: Mapping[str, Any]) -> str:
-        name = f"{row['arm']} against {self.control}, {row['metric']}"
+        """What is known of one arm and metric."""
+        if row["metric"] != self.metric:
+            limits = "" if row["low"] is None else f" (between {row['low']:+.4g} and {row['high']:+.4g})"
+            verdict = row["verdict"].removeprefix("guardrail ")
+            return f"Guardrail {row['metric']} of {row['arm']}: {verdict}{limits}."
+        name = f"{row['arm']} against {self.control}: {row['verdict']}"
         if row["low"] is None:
-            return f"{name}: not yet; {MIN_USERS} users per arm are needed before a comparison."
-        values = f"{row['difference']:+.4g} per user (between {row['low']:+.4g} and {row['high']:+.4g})"
-        relative = f", {row['difference'] / row['reference']:+.1%}" if row["reference"] else ""
-        return f"{name}: {row['verdict']}, {values}{relative}."
+            return (
+                f"{name}; {MIN_USERS} users per arm are needed before a comparison, {MIN_EVENTS} of them "
+                "with another outcome than most."
+            )
+        relative = f" ({row['difference'] / abs(row['reference']):+.1%})" if row["reference"] else ""
+        return (
+            f"{name}. The difference in {row['metric']} per user is {row['difference']:+.4g}{relative}, "
+            f"between {row['low']:+.4g} and {row['high']:+.4g}."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report ready for JSON.
@@ -414,6 +425,8 @@ def evaluate_experiment(
             estimate, low, high = sample.intervals(name, arm, error, tightest_at)
             bounds = _last_bounds(estimate, low, high, f"{arm}, {name}")
             exact = sample.exact_interval(name, arm, shares, error) if name in RATES else (None, None)
+            if exact[0] is not None and np.isinf(bounds[0]):  # it needs no minimum of users
+                bounds = exact
             effect, margin = (smallest_effect, None) if name == metric else (None, guardrails[name])
             rows.append(
                 {

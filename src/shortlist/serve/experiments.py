@@ -256,7 +256,7 @@ class Experiments:
                 "arm": [row.arm for row in rows],
                 "day": [int((row.first + experiment.window - experiment.started) // DAY) for row in rows],
                 "log_events_before": [math.log1p(row.n_before) for row in rows],
-                **{name: [outcome[name] for outcome in measured] for name in measured[0]},
+                **{name: [float(outcome[name]) for outcome in measured] for name in measured[0]},
             }
         )
         return evaluate_experiment(table, covariates=COVARIATES, **self._options(experiment))

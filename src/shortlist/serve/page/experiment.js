@@ -37,7 +37,7 @@ export async function experiment(view) {
       h("p", { class: "muted" }, `${data.ended === null ? "Running since" : `Ended ${day(data.ended)}, started`} ${day(data.started)}. The outcome of a user counts ${number(data.window_days)} days after the first list: ${METRICS[data.metric]}.`),
       outcome,
       message(data.summary, verdict === "not yet" ? "You may look every day: the error does not grow with the number of looks." : "", VERDICTS[verdict] || ""),
-      report ? chartOf(data, report) : "",
+      h("div", {}, report ? chartsOf(data, report) : []),
       h("section", { class: "card" }, h("h2", {}, "Arms"),
         h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Arms" },
           h("table", {},
@@ -70,7 +70,7 @@ export async function experiment(view) {
   }
 }
 
-function chartOf(data, report) {
+function chartsOf(data, report) {
   return data.arms.slice(1).map((arm) => {
     const looks = report.looks.filter((look) => look.arm === arm.name && look.low !== null);
     if (!looks.length) return "";
