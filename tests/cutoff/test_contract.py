@@ -51,6 +51,7 @@ CUTOFFS = {
         min_precision=0.1, on="probability", calibration="platt", fallback="empty"
     ),
     "guarantee-empty": Guarantee(max_empty=0.9, confidence=0.5),
+    "guarantee-recall": Guarantee(min_recall=0.2, confidence=0.5),
 }
 # (loose, strict): the strict one never shows more items
 STRICTER = {

@@ -5,6 +5,7 @@ import pytest
 
 from shortlist.cutoff import Guarantee, top_candidates
 from shortlist.cutoff.base import label_lists
+from shortlist.cutoff.monitor import GuaranteeMonitor
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, InfeasibleError
 from shortlist.kernels.lists import bet_on_losses
@@ -23,14 +24,15 @@ def world(rng, n_users):
 
 
 def risks(threshold, lists, known):
-    """(precision of covered users, precision with 1 for empty lists, share of empty lists)."""
+    """(precision of covered users, precision with 1 for empty lists, share of empty lists, kept hits)."""
     above = lists.scores > threshold
     lengths = np.bincount(known.list_number[above], minlength=len(lists))
     hits = np.bincount(known.list_number[above & known.relevant], minlength=len(lists))
     covered = lengths > 0
     precision = np.where(covered, hits / np.maximum(lengths, 1), 1.0)
     mean = precision[covered].mean() if covered.any() else 1.0
-    return mean, precision.mean(), 1 - covered.mean()
+    some = known.n_retrieved > 0
+    return mean, precision.mean(), 1 - covered.mean(), (hits[some] / known.n_retrieved[some]).mean()
 
 
 BIG = world(np.random.default_rng(123), 20_000)
@@ -43,17 +45,18 @@ TRUE = label_lists(*BIG)
         ({"min_precision": 0.5}, 0, 120, 1000),
         ({"min_precision": 0.7, "over": "users"}, 1, 120, 300),
         ({"max_empty": 0.2}, 2, 120, 300),
+        ({"min_recall": 0.8}, 3, 120, 300),
     ],
 )
 def test_guarantee_holds_with_the_stated_confidence(params, which, n_users, trials):
-    fallback = None if "max_empty" in params else "empty"
+    fallback = "empty" if "min_precision" in params else None
     cut = Guarantee(confidence=0.8, fallback=fallback, **params)
     broken = useful = 0
     for seed in range(trials):
         threshold = cut.fit(*world(np.random.default_rng(seed), n_users)).threshold_
         useful += np.isfinite(threshold)
-        risk = risks(threshold, BIG[0], TRUE)[which]
-        broken += risk > cut.max_empty if which == 2 else np.isfinite(threshold) and risk < cut.min_precision
+        risk, level = risks(threshold, BIG[0], TRUE)[which], cut._level()
+        broken += risk > level if which == 2 else np.isfinite(threshold) and risk < level
     assert 0 < broken <= 0.2 * trials
     assert useful > 0.9 * trials
 
@@ -203,7 +206,7 @@ def test_exact_p_value_of_empty_lists():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({}, "exactly one of min_precision and max_empty"),
+        ({}, "exactly one of min_precision, max_empty, min_recall, got none"),
         ({"min_precision": 0.5, "max_empty": 0.5}, "exactly one"),
         ({"min_precision": 1.5}, r"min_precision must be a number in \(0, 1\)"),
         ({"min_precision": 0.5, "confidence": 1.0}, r"confidence must be a number in \(0, 1\)"),
@@ -248,3 +251,33 @@ def test_infeasible_level_names_one_that_is_feasible():
         Guarantee(max_empty=0.1).fit(few, truth)
     best = float(str(caught.value).split("guaranteed is ")[1].split("%")[0]) / 100
     Guarantee(max_empty=best).fit(few, truth)
+
+
+def test_loss_of_recall_is_the_share_of_hits_that_is_cut_off():
+    scores = np.array([[4.0, 3.0, 2.0, 1.0]] * 3)
+    truth = Interactions.from_tuples([(0, 0), (0, 2), (1, 3), (2, 9)])  # 9 is no candidate
+    labels = label_lists(top_candidates(scores), truth)
+    losses = Guarantee(min_recall=0.5)._losses(labels, np.array([2, 0, 4], np.int32))
+    np.testing.assert_array_equal(losses, [0.5, 1.0, np.nan])
+
+
+def test_guarantee_of_recall_shows_as_little_as_it_can():
+    lists, truth = world(np.random.default_rng(5), 2000)
+    strict, loose = (Guarantee(min_recall=level).fit(lists, truth) for level in (0.95, 0.6))
+    assert 0 < loose.apply(lists).items.size < strict.apply(lists).items.size < lists.items.size
+    assert "lists keep on average at least 95.0% of the relevant candidates, with confidence" in repr(strict)
+
+
+def test_recall_is_not_updated_from_shown_lists():
+    lists, truth = world(np.random.default_rng(5), 300)
+    cut = Guarantee(min_recall=0.6).fit(lists, truth)
+    with pytest.raises(ConfigError, match="fit it again on complete lists"):
+        cut.update(cut.apply(lists), truth)
+    with pytest.raises(ConfigError, match="fit the guarantee again on complete lists"):
+        GuaranteeMonitor.of(cut)
+    with pytest.raises(
+        ConfigError, match="exactly one of min_precision, max_empty, min_recall, got max_empty and"
+    ):
+        Guarantee(min_recall=0.5, max_empty=0.1)
+    with pytest.raises(InfeasibleError, match="the highest recall that can be guaranteed is"):
+        Guarantee(min_recall=0.999).fit(lists, truth)

@@ -1,4 +1,4 @@
-"""Guarantee: bounds on precision or on empty lists that hold with a stated confidence.
+"""Guarantee: bounds on precision, recall or empty lists that hold with a stated confidence.
 
 Every list has a loss from 0 to 1. Thresholds are tested from the most careful one on, each at the full error
 rate, until the first that fails. A test bets on the losses, list by list, or counts empty lists.
@@ -77,6 +77,7 @@ def _has_reason(lists: RankedLists, reasons: Iterable[str]) -> Bools:
     return np.isin(lists.reason, [REASON_CODE[one] for one in reasons])
 
 
+LEVELS = ("min_precision", "max_empty", "min_recall")
 OVER = ("covered", "users")
 MIN_COVERED = {"covered": (0.1, 20), "users": (0.02, 1)}  # by `over`: share and number at the first threshold
 N_LEVELS = 1_000  # levels considered for the best possible guarantee
@@ -120,7 +121,7 @@ def largest_mean_shortfall(start: float, step: float, n_batches: int, delay: int
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Guarantee(CalibratedCutoff):
-    """Guarantee a minimum precision, or a maximum share of empty lists, with a stated confidence.
+    """Guarantee a minimum precision or recall, or a maximum share of empty lists, with a stated confidence.
 
     The guarantee holds while users are exchangeable with those it was fitted on: the same product, the same
     kind of users, the same season.
@@ -132,9 +133,12 @@ class Guarantee(CalibratedCutoff):
     calibration
         How scores become probabilities if `on="probability"`: a method of `Calibration` or a `Calibration`.
     min_precision
-        Guarantee at least this mean precision and show as much as possible. Pass this or `max_empty`.
+        Guarantee at least this mean precision and show as much as possible. Pass this or one of the next two.
     max_empty
         Guarantee at most this share of empty lists and show as little as possible.
+    min_recall
+        Guarantee that a list keeps at least this share of the relevant items among all candidates, on average
+        over lists with such an item, and show as little as possible: passages for a prompt, for example.
     over
         Users over whom precision is averaged: "covered" users, who get a non-empty list, or all "users",
         where an empty list has precision 1.
@@ -182,6 +186,7 @@ class Guarantee(CalibratedCutoff):
 
     min_precision: float | None = None
     max_empty: float | None = None
+    min_recall: float | None = None
     over: str = "covered"
     step: float = 0.2
     confidence: float = 0.95
@@ -198,14 +203,14 @@ class Guarantee(CalibratedCutoff):
 
     def _check_params(self) -> None:
         super()._check_params()
-        if (self.min_precision is None) == (self.max_empty is None):
+        levels = {name: getattr(self, name) for name in LEVELS}
+        given = [name for name, level in levels.items() if level is not None]
+        if len(given) != 1:
             raise ConfigError(
-                f"pass exactly one of min_precision and max_empty, got {short_repr(self.min_precision)} and "
-                f"{short_repr(self.max_empty)}; use two cutoffs for two guarantees."
+                f"pass exactly one of {', '.join(LEVELS)}, got {' and '.join(given) or 'none'}; use two "
+                "cutoffs for two guarantees."
             )
-        levels = {"min_precision": self.min_precision, "max_empty": self.max_empty}
-        levels["confidence"] = self.confidence
-        for name, level in levels.items():
+        for name, level in (levels | {"confidence": self.confidence}).items():
             if level is not None:
                 check_interval(name, level, low=0, high=1, ends=False, advice="pass a share, such as 0.95.")
         check_interval("step", self.step, low=0, high=1, ends=False, advice="0.2 is usual.")
@@ -215,7 +220,7 @@ class Guarantee(CalibratedCutoff):
         check_whole(0, MAX_SEED, seed=self.seed)
         fallback: object = self.fallback  # may be anything; comparing an array would be ambiguous
         is_empty = isinstance(fallback, str) and fallback == "empty"
-        if fallback is not None and (not is_empty or self.max_empty is not None):
+        if fallback is not None and (not is_empty or self.min_precision is None):
             raise ConfigError(
                 f"fallback must be None, or 'empty' with min_precision, got {short_repr(self.fallback)}; "
                 "choose one."
@@ -281,15 +286,19 @@ class Guarantee(CalibratedCutoff):
     def _sequence(self) -> Iterable[int]:
         """Positions in the grid from the most careful threshold on."""
         numbers = range(self.grid_.size)
-        return numbers if self.max_empty is None else reversed(numbers)
+        return reversed(numbers) if self.min_precision is None else numbers
 
     def _losses(self, labels: Labels, lengths: Ints) -> Doubles:
         """(n_lists,) loss of each list at these lengths, from 0 to 1; NaN for a list that does not count."""
         shown = lengths > 0
         if self.max_empty is not None:
             return (~shown).astype(np.float64)
-        losses = np.full(lengths.size, np.nan if self.over == "covered" else 0.0)
         ends = (labels.lists.indptr[:-1] + lengths - 1)[shown]
+        if self.min_recall is not None:
+            kept = np.zeros(lengths.size)
+            kept[shown] = labels.prefixes.hits[ends]
+            return np.where(labels.n_retrieved > 0, 1 - kept / np.maximum(labels.n_retrieved, 1), np.nan)
+        losses = np.full(lengths.size, np.nan if self.over == "covered" else 0.0)
         losses[shown] = 1 - labels.prefixes.hits[ends] / lengths[shown]
         return losses
 
@@ -316,7 +325,8 @@ class Guarantee(CalibratedCutoff):
         limit = float(limits[low])
         if self.max_empty is not None:
             return f"the smallest share of empty lists that can be guaranteed is {limit:.1%}"
-        return f"the highest precision that can be guaranteed is {1 - limit:.1%}"
+        name = "recall" if self.min_precision is None else "precision"
+        return f"the highest {name} that can be guaranteed is {1 - limit:.1%}"
 
     def update(
         self,
@@ -353,6 +363,8 @@ class Guarantee(CalibratedCutoff):
         ------
         DataError
             If `truth` is missing although `min_precision` is guaranteed.
+        ConfigError
+            If recall is guaranteed, which the lists as they were shown cannot prove.
 
         Examples
         --------
@@ -440,6 +452,11 @@ class Guarantee(CalibratedCutoff):
         >>> sl.cutoff.Guarantee(min_precision=0.3).batch_rate(sl.RankedLists.from_frame(table), truth)
         0.5
         """
+        if self.min_recall is not None:
+            raise ConfigError(
+                "a guarantee of recall needs the relevant items that were not shown, and shown lists do not "
+                "have them; fit it again on complete lists."
+            )
         guarantee = "precision" if self.max_empty is None else "empty"
         values = list_values(lists, truth, users, guarantee, self.over)
         return float(values.mean()) if values.size else None
@@ -453,7 +470,7 @@ class Guarantee(CalibratedCutoff):
 
     def _level(self) -> float:
         """The guaranteed level."""
-        return (self.min_precision if self.max_empty is None else self.max_empty) or 0.0
+        return float(next(level for name in LEVELS if (level := getattr(self, name)) is not None))
 
     def _describe_online(self) -> str:
         n, name = self.need("n_updates_"), "precision" if self.max_empty is None else "share of empty lists"
@@ -518,6 +535,8 @@ class Guarantee(CalibratedCutoff):
     def _target(self) -> str:
         if self.max_empty is not None:
             return f"at most {self.max_empty:.1%} of lists are empty"
+        if self.min_recall is not None:
+            return f"lists keep on average at least {self.min_recall:.1%} of the relevant candidates"
         mean = {
             "covered": "mean precision over covered users",
             "users": "mean precision over all users, where an empty list counts as 1,",
@@ -535,7 +554,8 @@ class Guarantee(CalibratedCutoff):
         )
 
     def _infeasible_message(self, n_users: int, best: str) -> str:
-        advice = "allow more" if self.max_empty is not None else "require less, or pass fallback='empty'"
+        advice = "allow more" if self.max_empty is not None else "require less"
+        advice += ", or pass fallback='empty'" if self.min_precision is not None else ""
         return (
             f"no threshold guarantees that {self._target()} with confidence {self.confidence:.1%}: on "
             f"{n_users:,} users {best or 'no level can be guaranteed'}; use more users, {advice}."

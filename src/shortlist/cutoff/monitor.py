@@ -210,6 +210,11 @@ class GuaranteeMonitor:
         """
         if guarantee.max_empty is not None:
             return cls(guarantee.max_empty, guarantee="empty", false_alarms=false_alarms)
+        if guarantee.min_precision is None:
+            raise ConfigError(
+                "a monitor watches precision or empty lists, got a guarantee of recall: shown lists do not "
+                "tell what was left out; fit the guarantee again on complete lists."
+            )
         return cls(guarantee.min_precision, over=guarantee.over, false_alarms=false_alarms)
 
     def update(
