@@ -227,7 +227,7 @@ def warm_up() -> None:
     )
     rest, held = draw_fifth(data, 0)
     tiny = {"n_epochs": 1}
-    for model in (sl.ALS(**tiny), sl.GFCF(), sl.GFCF(memory_gb=0), sl.EASE(), sl.BPRMF(**tiny | SGD)):
+    for model in (sl.ALS(**tiny), sl.GFCF(), sl.GFCF(max_memory=0), sl.EASE(), sl.BPRMF(**tiny | SGD)):
         model.fit(rest, valid=held).recommend(N=5)
     for model in (sl.LogMF(**tiny | SGD), sl.DKBPRMF(**tiny | SGD)):
         model.fit(rest, valid=held).recommend(N=5)

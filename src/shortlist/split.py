@@ -234,7 +234,7 @@ def _split_twice(data: Interactions, last: Callable[[Interactions], tuple[Bools,
 def _check_order(source: Interactions | Any, name: str) -> Interactions:
     """Interactions whose rows have an order."""
     data = Interactions.of(source)
-    if data.time is None and data.n_baskets == data.active_users.size:
+    if data.time is None and not data.has_baskets:
         raise DataError(
             f"{name} needs timestamps or baskets to find the last rows, got neither; "
             "pass the timestamp or basket column when reading."

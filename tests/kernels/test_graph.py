@@ -3,14 +3,8 @@
 import numpy as np
 from scipy.sparse import csr_array, random_array
 
-from shortlist.kernels.graph import WeightedRows, diagonalize, follow_paths, orthonormalize
-
-
-def as_rows(matrix):
-    matrix = csr_array(matrix)
-    return WeightedRows(
-        matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float32)
-    )
+from shortlist.content.features import to_rows
+from shortlist.kernels.graph import diagonalize, follow_paths, multiply_sparse, orthonormalize
 
 
 def test_paths_are_two_products():
@@ -19,7 +13,7 @@ def test_paths_are_two_products():
     queries = random_array((7, 20), density=0.3, rng=rng, format="csr")
     queries.data -= 0.5  # sums may cancel
     out = np.ones((7, 20), np.float32)
-    follow_paths(as_rows(queries), as_rows(matrix.T), as_rows(matrix), out)
+    follow_paths(to_rows(queries), to_rows(csr_array(matrix.T)), to_rows(matrix), out)
     np.testing.assert_allclose(out, 1 + (queries @ matrix.T @ matrix).toarray(), atol=1e-5)
 
 
@@ -39,8 +33,25 @@ def test_columns_become_orthonormal_and_dependent_ones_vanish():
 def test_rotations_end_at_the_eigenvectors():
     drawn = np.random.default_rng(0).normal(size=(40, 12))
     matrix = drawn.T @ drawn
-    turned, vectors = matrix.copy(), np.full((12, 12), np.nan)
-    diagonalize(turned, vectors)
-    np.testing.assert_allclose(np.sort(np.diag(turned)), np.linalg.eigvalsh(matrix), rtol=1e-10)
-    np.testing.assert_allclose(vectors @ matrix @ vectors.T, np.diag(np.diag(turned)), atol=1e-9)
+    vectors, values = np.full((12, 12), np.nan), np.full(12, np.nan)
+    diagonalize(matrix.copy(), vectors, values)
+    np.testing.assert_allclose(np.sort(values), np.linalg.eigvalsh(matrix), rtol=1e-10)
+    np.testing.assert_allclose(vectors @ matrix @ vectors.T, np.diag(values), atol=1e-6)
     np.testing.assert_allclose(vectors @ vectors.T, np.eye(12), atol=1e-12)
+
+
+def test_eigenvectors_of_a_matrix_without_full_rank():
+    drawn = np.random.default_rng(0).normal(size=(3, 8))
+    matrix = drawn.T @ drawn
+    vectors, values = np.empty((8, 8)), np.empty(8)
+    diagonalize(matrix.copy(), vectors, values)
+    np.testing.assert_allclose(np.sort(values), np.linalg.eigvalsh(matrix), atol=1e-9)
+    np.testing.assert_allclose((vectors.T * values) @ vectors, matrix, atol=1e-6)
+
+
+def test_product_of_a_sparse_and_a_dense_matrix():
+    rng = np.random.default_rng(0)
+    sparse = csr_array(np.where(rng.random((7, 5)) < 0.4, rng.normal(size=(7, 5)), 0).astype(np.float32))
+    right, out = rng.normal(size=(5, 9)).astype(np.float32), np.full((7, 9), np.nan, np.float32)
+    multiply_sparse(to_rows(sparse), right, out)
+    np.testing.assert_allclose(out, sparse.toarray() @ right, atol=1e-6)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+import shortlist as sl
 from shortlist.errors import ConfigError
 from shortlist.models.ease import EASE
-from tests.models.cases import all_users, checkerboard, crowd, dense
+from tests.models.cases import all_users, bits, checkerboard, crowd, dense
 
 
 def interaction_matrix(data):
@@ -52,7 +53,61 @@ def test_fold_in_keeps_the_weights():
     np.testing.assert_allclose(guest[0], weights[0] + weights[2], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "value"), [("reg", 0), ("decay", 0), ("decay", 1.5)])
+def test_all_neighbors_give_the_weights_of_the_inversion():
+    data = crowd()
+    whole, sparse = EASE(reg=20.0), EASE(reg=20.0, max_memory=0, n_neighbors=data.n_items)
+    expected = whole.fit(data)._state.weights
+    np.testing.assert_allclose(sparse.fit(data)._state.weights.toarray(), expected, atol=2e-5)
+
+
+def test_sparse_weights_regress_every_item_on_its_nearest_items():
+    data = crowd()
+    weights = EASE(reg=20.0, max_memory=0, n_neighbors=5).fit(data)._state.weights.toarray().astype(float)
+    x = interaction_matrix(data)
+    gram = x.T @ x
+    size = np.sqrt(np.diag(gram) + 20.0)
+    for item in range(data.n_items):
+        others = np.delete(np.arange(data.n_items), item)
+        near = gram[others, item] / size[others]
+        nearest = others[np.argsort(-near, kind="stable")[:5]]
+        system = gram[np.ix_(nearest, nearest)] + 20.0 * np.eye(5)
+        expected = np.zeros(data.n_items)
+        expected[nearest] = np.linalg.solve(system, gram[nearest, item])
+        np.testing.assert_allclose(np.sort(weights[:, item]), np.sort(expected), atol=1e-4)
+
+
+def expected_of(one, items):
+    """(n_items,) scores of a history with these items."""
+    return one._state.weights.toarray()[items].sum(axis=0)
+
+
+def test_sparse_scores_are_sums_over_the_users_items_and_survive_a_file(tmp_path):
+    data = crowd()
+    one = EASE(max_memory=0, n_neighbors=7, n_threads=2).fit(data)
+    lists = one.recommend(N=5, filter_seen=False)
+    expected = interaction_matrix(data) @ one._state.weights.toarray()
+    for user, row in enumerate(expected):
+        mine = lists.scores[lists.indptr[user] : lists.indptr[user + 1]]
+        np.testing.assert_allclose(mine, np.sort(row)[::-1][:5], rtol=1e-4)
+    again = sl.load_model(one.save(tmp_path / "ease.shortlist"))
+    assert (again.recommend(N=5, filter_seen=False).scores == lists.scores).all()
+    frame = one.explain(one.users_.values[0], N=3, filter_seen=False, n_contributions=100)
+    amounts = [sum(part["amount"] for part in row) for row in frame["contributions"].to_list()]
+    np.testing.assert_allclose(amounts[:3], lists.scores[:3], rtol=1e-4)
+    session = one.recommend(history={"guest": [0, 2]}, N=3)
+    np.testing.assert_allclose(
+        session.scores, np.sort(np.delete(expected_of(one, [0, 2]), [0, 2]))[:-4:-1], rtol=1e-4
+    )
+
+
+def test_number_of_threads_changes_no_sparse_weight():
+    few, many = (EASE(max_memory=0, n_neighbors=9, n_threads=n).fit(crowd()) for n in (1, 3))
+    assert bits(few) == bits(many)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("reg", 0), ("n_neighbors", 0), ("max_memory", -1), ("decay", 0), ("decay", 1.5)]
+)
 def test_invalid_parameter_is_named(name, value):
     with pytest.raises(ConfigError, match=f"^{name} must"):
         EASE(**{name: value}).fit(checkerboard())

@@ -665,6 +665,11 @@ class Interactions(UsersAndItems):
         """Whether at least 1% of the rows are repeat interactions of a user with an item."""
         return self.n_rows - int(self.item_sets[0][-1]) >= max(1, self.n_rows // 100)
 
+    @property
+    def has_baskets(self) -> bool:
+        """Whether any user has more than one basket."""
+        return self.n_baskets > self.active_users.size
+
     @cached_property
     def item_counts(self) -> Longs:
         """(n_items,) rows of each item."""

@@ -1,6 +1,6 @@
 """ALS: implicit alternating least squares, solved in blocks of dimensions."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -17,15 +17,8 @@ from shortlist.kernels.als import ConfidenceRows, FixedSide, solve_rows
 from shortlist.kernels.rows import read_only
 from shortlist.kernels.simd import factor_width
 from shortlist.kernels.tiles import SIDE, sum_outer
-from shortlist.models.base import (
-    MAX_BATCH,
-    FitOptions,
-    ModelState,
-    Recommender,
-    WeightParams,
-    WeightTransform,
-    decayed_counts,
-)
+from shortlist.models.base import MAX_BATCH, FitOptions, ModelState
+from shortlist.models.matrix import MatrixModel, confidence_matrix
 from shortlist.recommend.request import Contributions, Factors, RecommendRequest, Scores, largest_first
 from shortlist.recommend.retrieval import ItemIndexCache
 from shortlist.types import Doubles, Floats, Ints
@@ -84,15 +77,6 @@ def outer_products(vectors: Floats, n_threads: int) -> Doubles:
     return sum(parts[1:], start=parts[0])
 
 
-def confidence_matrix(data: Interactions, transform: WeightTransform) -> csr_array:
-    """(n_users, n_items) what the rows of user and item count together; entries as in data.item_sets."""
-    indptr, items = data.item_sets
-    values = np.ones(items.size, np.float32)
-    if transform.is_used:
-        values = decayed_counts(data, 1.0, transform)
-    return csr_array((values, items, indptr), shape=(data.n_users, data.n_items))
-
-
 def history_prints(matrix: csr_array) -> Doubles:
     """(n_users,) a number per row that changes when the row does; 0 for an empty row."""
     keys = np.random.Generator(np.random.PCG64(KEYS)).random(matrix.shape[1]) + 0.5
@@ -102,7 +86,7 @@ def history_prints(matrix: csr_array) -> Doubles:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ALS(WeightParams, Recommender):
+class ALS(MatrixModel):
     """Matrix factorization of implicit feedback by alternating least squares.
 
     The vectors w of users and v of items minimize Σ c (1 − w·v)² over the pairs in the data, plus
@@ -148,8 +132,6 @@ class ALS(WeightParams, Recommender):
     >>> lists = model.recommend(["u1", "u2"], N=5)
     """
 
-    uses_new_items: ClassVar[bool] = False
-    is_tried_by_fit: ClassVar[bool] = True
     search_space: ClassVar[Space] = {
         "n_factors": (64, 128, 256),
         "unobserved": Range(0.01, 1.0),
@@ -165,11 +147,6 @@ class ALS(WeightParams, Recommender):
     init: float = 0.1
     seed: int = 0
     n_threads: int = 0
-
-    @classmethod
-    def why_unsuitable(cls, data: Interactions) -> str | None:
-        has_baskets = data.n_baskets > data.active_users.size
-        return "users have several baskets, which it would not distinguish" if has_baskets else None
 
     def _check_params(self) -> None:
         check_whole(1, 4096, n_factors=self.n_factors)
@@ -249,9 +226,6 @@ class ALS(WeightParams, Recommender):
         sizes = totals + self.unobserved * matrix.shape[1]
         # above 0, so that the vector of a row without pairs is 0
         return np.asarray(np.maximum(self.reg * sizes**self.reg_power, 1e-9), np.float32)
-
-    def _add_history(self, state: ALSState, history: Interactions, users: Ints) -> ALSState:
-        return replace(state, history=History.of(history))
 
     # ------------------------------------------------------------------ scores
     def score(self, request: RecommendRequest[ALSState]) -> Scores:

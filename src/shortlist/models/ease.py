@@ -1,35 +1,89 @@
 """EASE: a linear item–item model in closed form (Steck, 2019)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from shortlist.core.checks import check_array
+from shortlist.content.features import to_rows
+from shortlist.core.checks import check_array, check_starts
+from shortlist.core.engine import map_slices
 from shortlist.core.glm import fit_item_weights
-from shortlist.core.params import Range, Space, check_fraction, check_number
+from shortlist.core.params import Range, Space, check_fraction, check_number, check_whole
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.models.base import FitOptions, ModelState, Recommender, WeightParams, decayed_counts
+from shortlist.kernels.graph import solve_neighbors
+from shortlist.kernels.retrieval import top_k
+from shortlist.kernels.rows import read_only
+from shortlist.models.base import FitOptions, ModelState, decayed_counts
+from shortlist.models.matrix import GIGABYTE, MatrixModel, confidence_matrix
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
-from shortlist.types import Doubles, Floats, Ints
+from shortlist.recommend.retrieval import SparseItems, SparseScores
+from shortlist.types import Doubles, Floats, Ints, Longs
 
-MANY_ITEMS = 6_000  # with more, the item-item matrix takes minutes and gigabytes
+DENSE_BYTES = 24  # per pair of items, while the matrix is inverted
+ITEMS = 512  # whose neighbors a thread selects at a time
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EASEState(ModelState):
-    """The item–item weights."""
+    """The item–item weights, sparse if there are many items."""
 
-    weights: Floats  # (n_items, n_items)
+    weights: Floats | csr_array  # (n_items, n_items) what item i adds to the score of item j
+
+    @cached_property
+    def sparse_items(self) -> SparseItems:
+        """The sparse weights by the item whose score they add to."""
+        columns = csr_array(self.weights.T)
+        columns.sort_indices()
+        return SparseItems.of(columns)
+
+
+def fit_sparse_weights(matrix: csr_array, reg: float, n_neighbors: int, n_threads: int) -> csr_array:
+    """(n_items, n_items) weights of EASE where every item is explained by its nearest items alone."""
+    by_item = csr_array(matrix.T)
+    by_item.sort_indices()
+    rows, n_items = to_rows(by_item), matrix.shape[1]
+    norms = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=0), np.float64) + reg)
+
+    def solve(task: slice) -> tuple[Longs, Ints, Floats]:
+        targets = np.arange(task.start, task.stop, dtype=np.int32)
+        indptr, neighbors = nearest_items(by_item[task] @ matrix, targets, norms, n_neighbors)
+        weights = np.empty(neighbors.size, np.float32)
+        solve_neighbors(rows, matrix.shape[0], targets, indptr, neighbors, reg, weights)
+        return np.diff(indptr), neighbors, weights
+
+    sizes, neighbors, weights = zip(*map_slices(solve, n_items, ITEMS, n_threads), strict=True)
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+    columns = csr_array(
+        (np.concatenate(weights), np.concatenate(neighbors), indptr), shape=(n_items, n_items)
+    )
+    by_source = csr_array(columns.T)
+    by_source.sort_indices()
+    return by_source
+
+
+def nearest_items(products: csr_array, targets: Ints, norms: Doubles, n_neighbors: int) -> tuple[Longs, Ints]:
+    """(indptr, items): those with the largest inner products, divided by the norms, without the targets."""
+    owner = np.repeat(np.arange(targets.size), np.diff(products.indptr))
+    near = np.abs(products.data) / (norms[targets[owner]] * norms[products.indices])
+    kept = products.indices != targets[owner]
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(owner[kept], minlength=targets.size))])
+    found = top_k(indptr, products.indices[kept].astype(np.int32), near[kept].astype(np.float32), n_neighbors)
+    return found[0], found[1]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class EASE(WeightParams, Recommender):
+class EASE(MatrixModel):
     """Score items by a weighted sum over the user's items; the weights come from one matrix inversion.
 
-    Memory grows with the square of the number of items and time with its cube: 11,000 items take 1 GB.
+    The memory of an inversion grows with the square of the number of items. Where it would be more than
+    `max_memory`, every item is explained by its `n_neighbors` nearest items alone: one small system of
+    equations per item, and sparse weights. This is the inverse restricted to a given pattern, column by
+    column, like that of SANSA, whose pattern comes from a factorization; regression on nearest items is that
+    of fsSLIM. With as many neighbors as items, the weights are those of the inversion.
 
     Parameters
     ----------
@@ -37,6 +91,13 @@ class EASE(WeightParams, Recommender):
         L2 penalty on the weights.
     decay
         How much an item of the user's history counts one basket later, when scoring.
+    n_neighbors
+        How many items explain an item where the weights are sparse. Nearest are those that share the most
+        users, in relation to the numbers of users of both plus `reg`.
+    max_memory
+        Gigabytes that the inversion may take. With 1, up to 6,454 items are inverted at once.
+    n_threads
+        Number of threads for sparse weights; 0 uses every core. It does not change the result.
     weighting, weight_cap
         As in `Popularity`. With "none", an item counts once however often the user has it; otherwise its rows
         are added. `reg` then has to fit the size of the weights.
@@ -44,6 +105,8 @@ class EASE(WeightParams, Recommender):
     References
     ----------
     Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019.
+    Ning and Karypis, "SLIM: Sparse Linear Methods for Top-N Recommender Systems", ICDM 2011 (fsSLIM).
+    Spišák et al., "Scalable Approximate NonSymmetric Autoencoder for Collaborative Filtering", RecSys 2023.
 
     Examples
     --------
@@ -51,37 +114,42 @@ class EASE(WeightParams, Recommender):
     >>> lists = model.recommend(N=5)
     """
 
-    uses_new_items: ClassVar[bool] = False
-    is_tried_by_fit: ClassVar[bool] = True
     search_space: ClassVar[Space] = {"reg": Range(20, 2000), "decay": Range(0.6, 1.0, log=False)}
+    warmup_params: ClassVar[dict[str, Any]] = {"max_memory": 0.0, "n_neighbors": 4}
 
     reg: float = 300.0
     decay: float = 1.0
+    n_neighbors: int = 100
+    max_memory: float = 1.0
+    n_threads: int = 0
 
     @classmethod
     def why_unsuitable(cls, data: Interactions) -> str | None:
-        return f"{data.n_items:,} items are more than {MANY_ITEMS:,}" if data.n_items > MANY_ITEMS else None
+        return None  # the decay tells baskets apart
 
     def _check_params(self) -> None:
         check_number(1e-9, reg=self.reg)
         check_fraction(decay=self.decay)
+        check_whole(1, n_neighbors=self.n_neighbors)
+        check_number(0, max_memory=self.max_memory)
+        check_whole(0, n_threads=self.n_threads)
         self.weight_transform.check()
 
     def _learn(self, train: Interactions, options: FitOptions) -> EASEState:
-        indptr, items = train.item_sets
-        values = np.ones(items.size)
-        if self.weight_transform.is_used:
-            values = decayed_counts(train, 1.0, self.weight_transform).astype(np.float64)
-        matrix = csr_array((values, items, indptr), shape=(train.n_users, train.n_items))
-        return EASEState(history=History.of(train), weights=fit_item_weights(matrix, self.reg))
-
-    def _add_history(self, state: EASEState, history: Interactions, users: Ints) -> EASEState:
-        return replace(state, history=History.of(history))
+        matrix = confidence_matrix(train, self.weight_transform)
+        weights: Floats | csr_array
+        if DENSE_BYTES * train.n_items**2 <= self.max_memory * GIGABYTE:
+            weights = fit_item_weights(matrix.astype(np.float64), self.reg)
+        else:
+            weights = fit_sparse_weights(matrix, self.reg, self.n_neighbors, self.n_threads)
+        return EASEState(history=History.of(train), weights=weights)
 
     def score(self, request: RecommendRequest[EASEState]) -> Scores:
         """The weighted sum over each user's items."""
-        rows = self._history_matrix(request)
-        return Scores(values=np.asarray(rows @ request.state.weights, np.float32))
+        rows, state = self._history_matrix(request), request.state
+        if isinstance(state.weights, csr_array):
+            return Scores(sparse=SparseScores(to_rows(rows), state.sparse_items))
+        return Scores(values=np.asarray(rows @ state.weights, np.float32))
 
     def _history_matrix(self, request: RecommendRequest[EASEState]) -> csr_array:
         """(n, n_items) the users' items, decayed by the baskets since the last one with the item.
@@ -114,13 +182,23 @@ class EASE(WeightParams, Recommender):
         """The items of the user's history, each with its part of the score."""
         row = self._history_matrix(request)
         names = request.state.history.item_labels(row.indices)
-        parts: Doubles = row.data[:, None].astype(np.float64) * request.state.weights[row.indices][:, items]
+        weights = request.state.weights[row.indices][:, items]
+        dense = weights.toarray() if isinstance(weights, csr_array) else weights
+        parts: Doubles = row.data[:, None].astype(np.float64) * dense
         return [largest_first(names, column) for column in parts.T]
 
     def _to_arrays(self, state: EASEState) -> tuple[dict[str, Any], dict[str, Any]]:
+        if isinstance(state.weights, csr_array):
+            return to_rows(state.weights)._asdict(), {}
         return {"weights": state.weights}, {}
 
     def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> EASEState:
-        shape = (history.n_items, history.n_items)
-        weights = check_array(arrays, "weights", np.float32, shape)
+        n, weights = history.n_items, arrays.get("weights")
+        if weights is not None:
+            weights = check_array(arrays, "weights", np.float32, (n, n))
+        else:
+            values = check_array(arrays, "values", np.float32, (None,))
+            columns = check_array(arrays, "columns", np.int32, (values.size,), low=0, high=n - 1)
+            indptr = check_starts(arrays, "indptr", n, values.size)
+            weights = csr_array((read_only(values), read_only(columns), indptr), shape=(n, n))
         return EASEState(history=History.of(history), weights=weights)

@@ -88,8 +88,7 @@ class HRM(FactorModel):
 
     @classmethod
     def why_unsuitable(cls, data: Interactions) -> str | None:
-        has_baskets = data.n_baskets > data.active_users.size
-        return None if has_baskets else "it needs users with more than one basket"
+        return None if data.has_baskets else "it needs users with more than one basket"
 
     @classmethod
     def first_settings(cls, data: Interactions) -> dict[str, Any]:

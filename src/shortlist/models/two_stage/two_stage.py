@@ -223,7 +223,7 @@ class TwoStage(WeightParams, ContentRecommender):
 
     @classmethod
     def why_unsuitable(cls, data: Interactions) -> str | None:
-        if data.n_baskets <= data.active_users.size:
+        if not data.has_baskets:
             return "it needs users with more than one basket"
         if find_spec("lightgbm") is None:
             return "LightGBM is not installed; pip install lightgbm"
