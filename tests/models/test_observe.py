@@ -12,7 +12,7 @@ import pytest
 
 from shortlist.cutoff import FixedN
 from shortlist.data.interactions import Interactions
-from shortlist.errors import DataError, DataWarning
+from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.models.base import load_model
 from shortlist.models.two_stage import snapshots
 from tests.models.cases import ALL_MODELS, DAY, fit
@@ -24,6 +24,7 @@ COUNTS = {
     "TIFUKNN",
     "UPCF",
 }  # equal to a fit on the joined history
+REFUSE_PAST = {"TIFUKNN", "UPCF", "ContentProfile"}  # their neighbors are those of now
 NEW_ITEMS = {*COUNTS, "TwoStage", "ContentProfile"}  # can recommend new items
 SETTINGS = {"HRM": {"repeat_decay": 0.9, "trend_half_life": 2.0, "n_epochs": 5}, "EASE": {"decay": 0.8}}
 USERS = [f"u{u:02}" for u in range(12)] + ["zoe", "adam"]
@@ -76,13 +77,18 @@ def rebuilt(one, rows):
     return other
 
 
+def at_of_rows(users, time):
+    """A test set whose rows give the prediction time of each user."""
+    return Interactions.from_tuples([(user, "i00", time) for user in users])
+
+
 def lists(one):
     """The lists of several requests, as tables."""
     session = {"s": ["i00", "i05"]}
     found = [
         one.recommend(USERS, N=6),
         one.recommend(USERS, N=6, filter_seen=True, fallback="popular"),
-        one.recommend(USERS[3:5], N=6, at=10_012.5 * DAY / 1e6),
+        one.recommend(USERS[3:5], N=6, at=at_of_rows(USERS[3:5], 10_012 * DAY)),
         one.recommend(USERS[3:9], N=4, at=10_020 * DAY / 1e6),
         one.recommend(history=session, N=5),
     ]
@@ -198,7 +204,8 @@ def test_new_items_are_used_or_reported(name):
 @every_model
 def test_a_past_prediction_time_hides_later_events_of_the_user(name):
     """Seen items follow `at`: with filter_seen, an item of a later basket may be shown."""
-    one, at = observed(name, [[("u00", f"i{i:02}", 10_020 * DAY) for i in range(15)]]), 10_015 * DAY / 1e6
+    one = observed(name, [[("u00", f"i{i:02}", 10_020 * DAY) for i in range(15)]])
+    at = at_of_rows(["u00"], 10_015 * DAY)
     assert one.recommend(["u00"], N=15, filter_seen=True).lengths.tolist() == [0]
     seen = {item for user, item, _ in KNOWN if user == "u00"}
     shown = one.recommend(["u00"], N=15, filter_seen=True, at=at)["u00"].items
@@ -206,12 +213,52 @@ def test_a_past_prediction_time_hides_later_events_of_the_user(name):
     assert not seen & set(shown)
 
 
-@pytest.mark.parametrize("name", ["HRM", "DKHRM", "EASE", "TwoStage", "BPRMF"])
-def test_later_events_of_the_user_do_not_change_a_past_list(name):
-    one, at = observed(name, []), 10_009.5 * DAY / 1e6
-    before = one.recommend(USERS[:12], N=6, at=at).to_frame()
-    one = observed(name, [[("u00", "i03", 10_030 * DAY), ("u05", "i03", 10_030 * DAY)]])
-    assert one.recommend(USERS[:12], N=6, at=at).to_frame().equals(before)
+NOW = 10_010 * DAY  # all that is trained on is earlier
+FUTURES = {
+    "nothing": [],
+    "later": LATER,
+    "other items": [(user, f"i{(int(item[1:]) + 5) % 15:02}", time) for user, item, time in LATER],
+    "new items": [(user, f"n{item}", time) for user, item, time in LATER],
+    "much": rows_between(10_010, 10_060, seed=3, n=600),
+}
+
+
+@every_model
+@pytest.mark.parametrize("days", [0, 2, 5])
+def test_the_future_does_not_change_a_list(name, days):
+    """A list for a time is the same whatever happens later, or it is refused."""
+    at, before = NOW + days * DAY, [row for row in LATER if row[2] < NOW + days * DAY]
+    expected = observed(name, [before] if before else [])
+    expected = expected.recommend(USERS[:12], N=6, at=at / 1e6)
+    for kind, rows in FUTURES.items():
+        later = [row for row in rows if row[2] >= at]
+        if not later and kind != "nothing":
+            continue
+        one = observed(name, [before + later] if before + later else [])
+        if later and name in REFUSE_PAST:
+            with pytest.raises(ConfigError, match=f"at must not be before the last event that {name} knows"):
+                one.recommend(USERS[:12], N=6, at=at / 1e6)
+            continue
+        lists = one.recommend(USERS[:12], N=6, at=at / 1e6)
+        assert lists.to_frame().equals(expected.to_frame()), kind
+
+
+@pytest.mark.parametrize("name", ["Popularity", "PersonalFrequency"])
+@pytest.mark.parametrize("half_life", [None, 2.0])
+@pytest.mark.parametrize("weighting", ["none", "log"])
+def test_counts_for_a_past_time_are_those_of_a_fit_on_earlier_events(name, half_life, weighting):
+    """Several times in one request; users are in no order of time."""
+    rows = [(*row, 1 + number % 4) for number, row in enumerate(KNOWN + LATER)]
+    settings = {"half_life": half_life, "weighting": weighting}
+    one = fit(name, Interactions.from_tuples(rows), **settings)
+    days = [10_004, 10_012, 10_004, 10_002, 10_030]
+    lists = one.recommend(USERS[:5], N=15, at=[day * DAY / 1e6 for day in days])
+    for user, day in zip(USERS[:5], days, strict=True):
+        earlier = fit(name, Interactions.from_tuples([row for row in rows if row[2] < day * DAY]), **settings)
+        expected = earlier.recommend([user], N=len(earlier.items_))[user]
+        shown = dict(zip(lists[user].items, lists[user].scores, strict=True))
+        for item, score in zip(expected.items, expected.scores, strict=True):
+            assert shown[item] == pytest.approx(score, rel=1e-5)
 
 
 def test_times_must_match():

@@ -176,6 +176,9 @@ class Recommender(Estimator, ABC):
     kind: ClassVar[str] = "model"
     classes: ClassVar[dict[str, type["Recommender"]]] = {}  # classes that are already imported, by name
     uses_new_items: ClassVar[bool] = True  # whether items that `observe` brings can be recommended
+    answers_past: ClassVar[bool] = (
+        True  # whether lists for a time before the last event ignore what came later
+    )
     uses_engine: ClassVar[bool] = False  # whether `fit` can run on a cluster
     uses_content: ClassVar[bool] = False  # whether `fit` takes items
     uses_epochs: ClassVar[bool] = False  # whether `fit` can stop early, report progress and keep checkpoints
@@ -790,10 +793,11 @@ class Recommender(Estimator, ABC):
             model must know the groups: see `set_groups`.
         at
             The prediction time. Later rows of the user are left out of the history: of seen items, counts and
-            baskets. `TwoStage` uses nothing that happened later, `HRM` no later trend; popularity,
-            neighbors and learned parameters come from all known events. A date, an ISO 8601 string or an
-            epoch number, one or one per user; or Interactions, whose first row of each user gives the time.
-            None: just after the last known event.
+            baskets. A date, an ISO 8601 string or an epoch number, one or one per user: later events of
+            others are not used either, except for what `fit` learned from them; models that cannot leave
+            them out raise an error. Or Interactions, such as a test set, whose first row of each user gives
+            the time: popularity and neighbors then come from all known events, as the last-basket protocol
+            allows. None: just after the last known event.
         fallback
             What to show instead of an empty list: "popular", or a function from user id to item ids.
         explore
@@ -1047,7 +1051,7 @@ class Recommender(Estimator, ABC):
         >>> model.score(model.build_request("u1")).values.shape[0]
         1
         """
-        return build_request(self._fitted_state(), users, RequestOptions.pick({**locals(), "N": 1}))
+        return self._checked_request(users, RequestOptions.pick({**locals(), "N": 1}))
 
     def plan(self, users: Any, options: RequestOptions) -> BatchRecommender[Any]:
         """Check a request without computing its lists: the one path from arguments to lists.
@@ -1070,7 +1074,22 @@ class Recommender(Estimator, ABC):
         >>> model.plan(["u1"], RequestOptions(N=3)).lists().lengths.tolist()
         [3]
         """
-        return BatchRecommender(self, build_request(self._fitted_state(), users, options))
+        return BatchRecommender(self, self._checked_request(users, options))
+
+    def _checked_request(self, users: Any, options: RequestOptions) -> RecommendRequest[Any]:
+        """The request; ConfigError if it asks for a past that the model cannot answer for."""
+        request = build_request(self._fitted_state(), users, options)
+        times, end = request.timestamps, request.state.history.end_time
+        if self.answers_past or times is None or isinstance(options.at, Interactions) or not times.size:
+            return request
+        if (first := int(times.min())) < end:
+            asked, last = (str(np.datetime64(time, "us")) for time in (first, end - 1))
+            raise ConfigError(
+                f"at must not be before the last event that {type(self).__name__} knows ({last}), because "
+                f"its lists would use later events of other users, got {asked}; fit the model on earlier "
+                "events, or use evaluate_over_time."
+            )
+        return request
 
     # ------------------------------------------------------------------ files
     def save(self, path: str | Path) -> Path:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -434,6 +434,8 @@ class ContentProfile(WeightParams, ContentRecommender):
     >>> new = pl.DataFrame({"item_id": ["new"], "text": ["aisle 3"]})
     >>> lists = model.add_items(new).recommend(candidates=["new"], N=1)
     """
+
+    answers_past: ClassVar[bool] = False  # similar readers have their later items, too
 
     decay: float = 1.0
     damping: float = 0.7

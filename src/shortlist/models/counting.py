@@ -61,6 +61,16 @@ class DecayedCounts(NamedTuple):
         added = longer._add(new.item, new.time, amount)
         return added or DecayedCounts.of(history.merged, self.half_life, self.transform)
 
+    def add(self, data: Interactions, numbers: Longs) -> "DecayedCounts":
+        """Count these rows too, none of which is older than those counted before."""
+        amount = self.transform.of_rows(data)
+        each = None if amount is None else amount[numbers]
+        if self.half_life is None:
+            added = np.bincount(data.item[numbers], weights=each, minlength=self.counts.size)
+            return self._replace(counts=self.counts + added)
+        assert data.time is not None
+        return cast(DecayedCounts, self._add(data.item[numbers], data.time[numbers], each))
+
     def _add(self, item: Ints, time: Longs, amount: Doubles | None) -> "DecayedCounts | None":
         """Count more rows; None if one of them is too old to be added."""
         assert self.half_life is not None
@@ -95,10 +105,40 @@ class CountingState(ModelState):
     @cached_property
     def popularity(self) -> Floats:
         """(n_items,) interactions per item, or their weighted share."""
-        counts = self.counts.values()
+        return self._scale(self.counts.values())
+
+    def _scale(self, counts: Doubles) -> Floats:
         if self.share_weight is None:
             return counts.astype(np.float32)
         return np.asarray(self.share_weight * counts / (np.abs(counts).sum() or 1.0), np.float32)
+
+    @cached_property
+    def _by_time(self) -> tuple[Interactions, Longs]:
+        """All rows, and their order by time."""
+        rows = self.history.merged
+        assert rows.time is not None
+        return rows, np.argsort(rows.time, kind="stable")
+
+    def popularity_for(self, request: RecommendRequest["CountingState"]) -> Floats:
+        """(n, n_items) the popularity for each user, from events before the user's time if `at` is a time."""
+        scores = np.tile(self.popularity, (len(request), 1))
+        times = request.timestamps
+        if times is None or isinstance(request.options.at, Interactions):
+            return scores
+        past = np.flatnonzero(times < self.history.end_time)
+        if not past.size:
+            return scores
+        rows, order = self._by_time
+        assert rows.time is not None
+        moments, place = np.unique(times[past], return_inverse=True)
+        ends = np.searchsorted(rows.time[order], moments)
+        nothing = np.zeros(rows.n_items)
+        last = NO_TIME if self.counts.half_life is None else np.zeros(rows.n_items, np.int64)
+        counts, start = self.counts._replace(counts=nothing, last=last), 0
+        for number, end in enumerate(ends):
+            counts, start = counts.add(rows, order[start:end]), int(end)
+            scores[past[place == number]] = self._scale(counts.values())
+        return scores
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -167,11 +207,11 @@ class Popularity(CountingModel):
 
     def score(self, request: RecommendRequest[CountingState]) -> Scores:
         """Interactions per item."""
-        return Scores(values=np.tile(request.state.popularity, (len(request), 1)))
+        return Scores(values=request.state.popularity_for(request))
 
     def contributions(self, request: RecommendRequest[CountingState], items: Ints) -> Contributions:
         """The popularity of each item."""
-        return [[("popularity", float(value))] for value in request.state.popularity[items]]
+        return [[("popularity", float(value))] for value in request.state.popularity_for(request)[0, items]]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -222,7 +262,7 @@ class PersonalFrequency(CountingModel):
 
     def score(self, request: RecommendRequest[CountingState]) -> Scores:
         """Decayed personal counts plus popularity."""
-        scores = np.tile(request.state.popularity, (len(request), 1))
+        scores = request.state.popularity_for(request)
         indptr, items = request.history.item_sets
         owner = np.repeat(request.rows, np.diff(indptr))
         scores[owner, items] += decayed_counts(request.history, self.decay, self.weight_transform)
@@ -230,6 +270,7 @@ class PersonalFrequency(CountingModel):
 
     def contributions(self, request: RecommendRequest[CountingState], items: Ints) -> Contributions:
         """The user's own count and the popularity of each item."""
-        own = self.score(request).values[0] - request.state.popularity  # type: ignore[index]
-        both = np.stack([own[items], request.state.popularity[items]], axis=1).astype(np.float64)
+        popularity = request.state.popularity_for(request)[0]
+        own = self.score(request).values[0] - popularity  # type: ignore[index]
+        both = np.stack([own[items], popularity[items]], axis=1).astype(np.float64)
         return [largest_first(["own baskets", "popularity"], row) for row in both]

@@ -121,6 +121,7 @@ class TIFUKNN(WeightParams, Recommender):
     >>> lists = model.recommend(N=5)
     """
 
+    answers_past: ClassVar[bool] = False  # neighbors have their later baskets, too
     is_tried_by_fit: ClassVar[bool] = True
     search_space: ClassVar[Space] = {
         "n_neighbors": (50, 100, 300, 900),

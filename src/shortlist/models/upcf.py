@@ -84,6 +84,7 @@ class UPCF(Recommender):
     >>> lists = model.recommend(N=5)
     """
 
+    answers_past: ClassVar[bool] = False  # neighbors have their later baskets, too
     search_space: ClassVar[Space] = {
         "window": (1, 5, 25, 100, None),
         "n_neighbors": (10, 100, 300, 900),

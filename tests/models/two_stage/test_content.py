@@ -1,5 +1,6 @@
 """Content in TwoStage: features by hand, new items as candidates, no information from the future, files."""
 
+from copy import copy
 from functools import cache
 
 import numpy as np
@@ -173,3 +174,15 @@ def test_content_features_can_be_excluded():
     assert not any(
         one["source"] == "content of the item" for one in model.explain("u00", N=1)["contributions"][0]
     )
+
+
+def test_later_sales_do_not_change_a_list():
+    """An item first sold after the prediction is proposed like one that is never sold."""
+    model = TwoStage(**SMALL).fit(shop(), items=table())
+    new = ["n0", "n1", "n2"]
+    model.add_items(table(3).with_columns(pl.Series("item_id", new)))
+    users, at = shop().users.values, (shop().end_time + DAY) / 1e6
+    expected = model.recommend(users, N=10, at=at).to_frame()
+    assert expected["item_id"].is_in(new).any()
+    later = [(user, new[number % 3], at + 3 * SECONDS) for number, user in enumerate(users[:6])]
+    assert copy(model).observe(later).recommend(users, N=10, at=at).to_frame().equals(expected)

@@ -18,7 +18,7 @@ from shortlist.content.features import (
     unpack_matrix,
 )
 from shortlist.core.checks import check_array
-from shortlist.data.history import History
+from shortlist.data.history import MAX_TIME, History
 from shortlist.data.items import Items
 from shortlist.kernels.replay import DAY, LinkTable, SalesIndex, Snapshots, UserLog
 from shortlist.kernels.rows import ItemSets, read_only, starts
@@ -39,13 +39,15 @@ class ItemContent:
     space: FeatureSpace
     vectors: csr_array  # (n_items, n_features) every field in unit length
     values: Doubles  # (n_items, n_fields) numbers and dates as they are; NaN for other fields
+    learned_until: int  # just after the last event of the training data
 
     @classmethod
     def fit(cls, items: Items, history: History) -> "ItemContent":
         """The content of the items of a history, which has them all."""
         space, vectors = FeatureSpace.fit(items)
         rows = items.ids.align(history.items)
-        return cls(space, align_rows(vectors, rows), _align_values(space.values(items), rows))
+        values = _align_values(space.values(items), rows)
+        return cls(space, align_rows(vectors, rows), values, history.end_time)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -137,14 +139,12 @@ class ItemContent:
     def propose(self, users: UserLog, snapshots: Snapshots, first_sales: Longs, end: int, n: int) -> ItemSets:
         """New items that resemble each user's profile most, at most n; items that the user has are left out.
 
-        New items had their first sale within the last days. An item without any sale is proposed only
-        after the end of the history: before, it is unknown since when it could be bought.
+        New items had their first sale within the last days. From `end` on, the end of the training data,
+        items without a sale before the prediction are proposed too: earlier, it is unknown since when they
+        could be bought.
         """
-        sold = first_sales < NEVER
         earliest, latest = int(snapshots.at.min()) - NEW_DAYS * DAY, int(snapshots.at.max())
-        pool = np.flatnonzero(
-            np.where(sold, (first_sales >= earliest) & (first_sales < latest), latest >= end)
-        )
+        pool = np.flatnonzero((first_sales >= earliest) & ((first_sales < latest) | (latest >= end)))
         vectors = self._compared
         pool = pool[np.diff(vectors.indptr)[pool] > 0]
         if not pool.size:
@@ -152,8 +152,8 @@ class ItemContent:
         slow = decayed_items(users, snapshots, SLOW, vectors.shape[0])
         scores = csr_array(slow @ vectors @ vectors[pool].T).toarray()
         age = snapshots.at[:, None] - first_sales[pool][None, :]
-        is_unsold = ~sold[pool][None, :] & (snapshots.at[:, None] >= end)
-        is_new = is_unsold | (sold[pool][None, :] & (age > 0) & (age <= NEW_DAYS * DAY))
+        is_unsold = (age <= 0) & (snapshots.at[:, None] >= end)
+        is_new = is_unsold | ((age > 0) & (age <= NEW_DAYS * DAY))
         is_own = slow[:, pool].toarray() != 0
         scores[~is_new | is_own] = 0.0
         order = np.argsort(-scores, axis=1, kind="stable")[:, :n]
@@ -164,7 +164,8 @@ class ItemContent:
     def to_arrays(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """(arrays, notes) that `from_arrays` reads."""
         arrays, notes = self.space.to_arrays()
-        return arrays | pack_matrix("content", self.vectors) | {"values": self.values}, notes
+        own = {"values": self.values, "learned_until": np.array([self.learned_until])}
+        return arrays | pack_matrix("content", self.vectors) | own, notes
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Any], notes: Any, n_items: int) -> "ItemContent":
@@ -172,7 +173,8 @@ class ItemContent:
         space = FeatureSpace.from_arrays(arrays, notes)
         vectors = unpack_matrix("content", arrays, n_items, space.n_features)
         values = check_array(arrays, "values", np.float64, (n_items, len(space.fields)), finite=False)
-        return cls(space, vectors, values)
+        until = check_array(arrays, "learned_until", np.int64, (1,), low=-MAX_TIME, high=MAX_TIME)
+        return cls(space, vectors, values, int(until[0]))
 
 
 def _parts(field: Field) -> tuple[str, ...]:

@@ -148,7 +148,8 @@ def _propose_content(
 ) -> GivenCandidates:
     """New items with similar content, in addition to the proposed candidates."""
     layout, own = replay.layout, _slice(snapshots, part.first, part.last)
-    sets = content.propose(users, own, first_sales(layout.sales), layout.end, replay.rules.per_source)
+    end = content.learned_until if replay.history.has_times else layout.end
+    sets = content.propose(users, own, first_sales(layout.sales), end, replay.rules.per_source)
     before = np.zeros(part.first, np.int64)  # numbers count from the first snapshot of all blocks
     return GivenCandidates(read_only(np.concatenate([before, sets.indptr])), read_only(sets.items), False)
 

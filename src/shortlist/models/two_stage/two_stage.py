@@ -143,7 +143,7 @@ class TwoStage(WeightParams, ContentRecommender):
     With the content of items (`fit(train, items=items)`), items in their first 30 days whose content
     resembles the user's items are candidates too, and the trees see how similar each candidate is to the
     user's items and to the latest ones, field by field. Items without any sale are proposed for times
-    after the last event.
+    after the training data.
 
     Training replays the history: each example is a user just before one of their last baskets, described by
     the code that also serves requests. Fitting needs LightGBM (`pip install lightgbm`); serving a
