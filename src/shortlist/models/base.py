@@ -1083,10 +1083,10 @@ class Recommender(Estimator, ABC):
         if self.answers_past or times is None or isinstance(options.at, Interactions) or not times.size:
             return request
         if (first := int(times.min())) < end:
-            asked, last = (str(np.datetime64(time, "us")) for time in (first, end - 1))
+            given, last = (str(np.datetime64(time, "us")) for time in (first, end - 1))
             raise ConfigError(
                 f"at must not be before the last event that {type(self).__name__} knows ({last}), because "
-                f"its lists would use later events of other users, got {asked}; fit the model on earlier "
+                f"its lists would use later events of other users, got {given}; fit the model on earlier "
                 "events, or use evaluate_over_time."
             )
         return request

@@ -130,8 +130,8 @@ class CountingState(ModelState):
             return scores
         rows, order = self._by_time
         assert rows.time is not None
-        moments, place = np.unique(times[past], return_inverse=True)
-        ends = np.searchsorted(rows.time[order], moments)
+        distinct, place = np.unique(times[past], return_inverse=True)
+        ends = np.searchsorted(rows.time[order], distinct)
         nothing = np.zeros(rows.n_items)
         last = NO_TIME if self.counts.half_life is None else np.zeros(rows.n_items, np.int64)
         counts, start = self.counts._replace(counts=nothing, last=last), 0
