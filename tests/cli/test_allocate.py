@@ -55,7 +55,7 @@ def test_gains_and_groups_come_from_columns(folder, capsys):
         ([], "allocate needs something that limits the lists"),
         (["--budget", "-1"], "budget must be"),
         (["--budget", "9", "--gain", "margin"], "items"),
-        (["--budget", "9", "--max_per_group", "aisle"], "must be NAME=VALUE"),
+        (["--budget", "9", "--max_per_group", "aisle"], "must be FIELD=NUMBER"),
     ],
 )
 def test_limits_that_make_no_sense_are_one_sentence(folder, capsys, words, sentence):
