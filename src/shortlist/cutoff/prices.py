@@ -8,12 +8,14 @@ solution comes with a bound on its distance from the optimum.
 - Costs or limits of contacts: bisection over the price of the total.
 - Limits per item: an auction. The price of the total falls until the total is used; item prices only rise.
 - Both: the users to contact are chosen at the mean of earlier prices, and the auction is run among them.
+- Few offers: if prices leave a gap, because units and contacts are whole, branch and bound closes it.
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from shortlist.core.engine import map_slices
 from shortlist.kernels.allocation import (
@@ -44,6 +46,7 @@ N_BISECTIONS = 60
 MAX_HURRY = 20.0
 MAX_ROUNDS = 100  # in which the price of the total falls
 CONTACT_ROUNDS = 40  # in which the users to contact are chosen
+SMALL = 5_000  # offers up to which an integer program is solved if prices leave a gap
 LARGE = 2_000_000  # offers from which on a solution need not be closer to the bound than COARSE
 FINE, COARSE = 1e-4, 1e-3
 IMPROVEMENTS = 4  # passes over all users after an auction
@@ -86,7 +89,14 @@ class AllocationSolution(NamedTuple):
 
 
 def solve(problem: AllocationProblem) -> AllocationSolution:
-    """Find the solution and its bound."""
+    """Find the solution and its bound; few offers far from the bound are solved as an integer program."""
+    solution = _solve_by_prices(problem)
+    is_far = solution.bound - solution.value > FINE * abs(solution.bound)
+    return _solve_exactly(problem, solution) if is_far and solution.held.size <= SMALL else solution
+
+
+def _solve_by_prices(problem: AllocationProblem) -> AllocationSolution:
+    """Find prices at which what users want fits the limits."""
     n_fields = problem.limits.groups.shape[1]
     if problem.stock is not None:  # items without a unit are never offered
         gains = np.where(problem.stock == 0, -1.0, problem.lists.gains)
@@ -441,6 +451,64 @@ def _solve_market(problem: AllocationProblem, offers: Offers, positions: Ints) -
         mean_price += (sale.price - mean_price) / (turn + 1)
         mean_prices += (sale.item_prices - mean_prices) / (turn + 1)
     assert best is not None
+    return best._replace(bound=max(bound, best.value))
+
+
+class _Program:
+    """The rows of an integer program: sums of some of its variables, each with a limit."""
+
+    def __init__(self) -> None:
+        self.entries, self.limits = list[tuple[Longs, Longs, Doubles]](), list[Doubles]()
+
+    def add(
+        self, columns: Longs, keys: Longs, limit_of: Longs | float, weights: Doubles | float = 1.0
+    ) -> None:
+        """Add a row for each distinct key; its limit is that at the position of the key, or one for all."""
+        distinct, numbers = np.unique(keys, return_inverse=True)
+        limits = np.full(distinct.size, limit_of) if np.isscalar(limit_of) else np.asarray(limit_of)[distinct]
+        first = sum(part.size for part in self.limits)
+        self.entries.append((numbers + first, columns, np.broadcast_to(weights, columns.shape)))
+        self.limits.append(limits.astype(np.float64))
+
+    def solve(self, costs: Doubles) -> Any:
+        """Minimize the costs of variables that are 0 or 1; nodes are limited, not time: always the same."""
+        from scipy.optimize import Bounds, LinearConstraint, milp  # costs time, and is rarely needed
+
+        rows, columns, values = (np.concatenate(parts) for parts in zip(*self.entries, strict=True))
+        limits = np.concatenate(self.limits)
+        matrix = csr_array((values, (rows, columns)), shape=(limits.size, costs.size))
+        return milp(
+            costs,
+            integrality=np.ones(costs.size, np.int64),
+            bounds=Bounds(0, 1),
+            constraints=LinearConstraint(matrix, -np.inf, limits),
+            options={"mip_rel_gap": FINE / 10, "node_limit": N_NODES},
+        )
+
+
+def _solve_exactly(problem: AllocationProblem, solution: AllocationSolution) -> AllocationSolution:
+    """The better of a solution and that of branch and bound, with the lower of both bounds."""
+    offers, n, n_users = solution.offers, solution.held.size, problem.n_users
+    user, item, limits = np.repeat(np.arange(n_users), np.diff(offers.indptr)), offers.items, problem.limits
+    every, contact, program = np.arange(n), n + np.arange(n_users), _Program()
+    program.add(every, np.zeros(n, np.int64), float(min(problem.budget, n)))
+    program.add(every, user, float(min(limits.max_items, n)))
+    for field in range(limits.groups.shape[1]):
+        group = limits.groups[item, field].astype(np.int64)
+        rows, n_groups = np.flatnonzero(group >= 0), limits.group_limits.size
+        program.add(rows, user[rows] * n_groups + group[rows], np.tile(limits.group_limits, n_users))
+    if problem.stock is not None:
+        rows = np.flatnonzero(problem.stock[item] >= 0)
+        program.add(rows, item[rows].astype(np.int64), problem.stock)
+    if problem.has_contacts:  # no item without a contact
+        program.add(np.append(every, contact[user]), np.tile(every, 2), 0.0, np.repeat([1.0, -1.0], n))
+        program.add(contact, np.zeros(n_users, np.int64), float(min(problem.max_users, n_users)))
+    found = program.solve(np.append(-offers.values, np.full(n_users, problem.contact_cost)))
+    bound, best = found.mip_dual_bound, solution
+    if found.x is not None:
+        held, value = _drop_losses(problem, offers, found.x[:n] > 0.5)
+        best = solution._replace(held=held, value=value) if value > solution.value else solution
+    bound = solution.bound if bound is None or not np.isfinite(bound) else min(solution.bound, -float(bound))
     return best._replace(bound=max(bound, best.value))
 
 
