@@ -7,7 +7,6 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.cutoff.allocation import allocate_model
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,7 @@ def test_the_command_writes_the_lists_of_the_library(folder, capsys):
     model, out = folder / "shop.shortlist", folder / "lists.parquet"
     assert main(["allocate", str(model), "--budget", "200", "--out", str(out), "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
-    expected = allocate_model(sl.load_model(model), budget=200)
+    expected = sl.load_model(model).allocate(budget=200)
     assert about["items"] == expected.n_items == 200
     assert about["expected_value"] == pytest.approx(expected.expected_value)
     written = sl.RankedLists.from_frame(pl.read_parquet(out))

@@ -12,7 +12,7 @@ from scipy.sparse import coo_array
 
 import shortlist as sl
 from shortlist.cutoff import prices
-from shortlist.cutoff.allocation import allocate_model, choose_at_prices
+from shortlist.cutoff.allocation import choose_at_prices
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError
@@ -154,6 +154,57 @@ def test_the_bound_is_valid_and_the_value_near_the_optimum(number):
     assert result.bound >= optimum * (1 - 1e-6)
     assert result.expected_value >= 0.99 * optimum
     assert result.expected_value <= bound * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("n_users", [3, 8, 20, 60])
+def test_small_instances_with_scarce_stock_are_solved_exactly(n_users):
+    for number, limits in enumerate(product(*LIMITS.values())):
+        if number % 7 != n_users % 7:
+            continue
+        given = dict(zip(LIMITS, limits, strict=True))
+        given |= {
+            name: max(1, given[name] * n_users // 250) for name in ("budget", "max_users") if given[name]
+        }
+        stock = {item: item % 4 for item in range(30)} if given["item_limits"] else None
+        lists, items = random_lists(number, n_users=n_users), random_items(number)
+        result = sl.allocate(lists, gain="margin", cost=0.03, items=items, **given | {"item_limits": stock})
+        check_feasible(result)
+        assert result.gap <= 2e-4
+        optimum, _ = solve_exactly(result.problem)
+        assert result.expected_value == pytest.approx(optimum, rel=3e-4)
+
+
+def test_what_a_limit_costs_is_what_would_be_earned_without_it():
+    lists, items = random_lists(3), random_items(3)
+    given = {
+        "budget": 200,
+        "max_users": 80,
+        "max_items": 3,
+        "item_limits": "stock",
+        "max_per_group": {"kind": 1},
+    }
+    result = sl.allocate(lists, gain="margin", items=items, **given)
+    table = {row["limit"]: row for row in result.limit_costs.rows(named=True)}
+    assert list(table) == list(given)
+    for name in given:
+        rest = {other: limit for other, limit in given.items() if other != name}
+        other = sl.allocate(lists, gain="margin", items=items, **rest)
+        assert table[name]["value"] == pytest.approx(max(other.expected_value, result.expected_value))
+        assert table[name]["cost"] == pytest.approx(table[name]["value"] - result.expected_value)
+    assert sl.allocate(lists).limit_costs.is_empty()
+
+
+def test_the_same_for_all_is_interpolated():
+    table = pl.DataFrame({"user": [1, 1, 2, 2], "item": list("abab"), "probability": [0.5, 0.2, 0.4, 0.3]})
+    same = sl.allocate(table, budget=3, gain=2.0, cost=0.1).same_for_all
+    assert same == pytest.approx((1.5, 0.9 + 0.25, 2 * 1.15 - 0.3))
+
+
+def test_shares_that_add_up_to_one_are_doubted():
+    rows = [(user, item, p) for user in range(25) for item, p in zip("abc", (0.5, 0.3, 0.2), strict=True)]
+    table = pl.DataFrame(rows, schema=["user", "item", "probability"], orient="row")
+    with pytest.warns(sl.errors.DataWarning, match="add up to 1"):
+        sl.allocate(table, budget=5)
 
 
 @settings(max_examples=30, deadline=None)
@@ -301,11 +352,11 @@ def test_a_model_is_allocated_with_the_probabilities_of_its_cutoff():
     split = sl.split.last_basket(sl.load_dataset("sample"))
     model = sl.PersonalFrequency().fit(split.train)
     with pytest.raises(ConfigError, match="cutoff"):
-        allocate_model(model, budget=100)
+        model.allocate(budget=100)
     lists = model.recommend(N=100, filter_seen=False)
     cutoff = sl.cutoff.ExpectedValue(calibration="isotonic").fit(lists, split.valid)
     model.set_cutoff(cutoff)
-    result = allocate_model(model, budget=500, filter_seen=False)
+    result = model.allocate(budget=500, filter_seen=False)
     assert result.n_items == 500
     assert result.expected_hits == pytest.approx(
         sl.allocate(cutoff.with_probabilities(lists), budget=500).expected_hits
@@ -328,6 +379,7 @@ def test_a_model_is_allocated_with_the_probabilities_of_its_cutoff():
         ({"gain": {"tea": 1}}, DataError, "'milk'"),
         ({"gain": {"tea": float("nan"), "milk": 1, "soap": 1}}, ConfigError, "'tea'"),
         ({"gain": "margin"}, ConfigError, "items="),
+        ({"gain": 1.0, "cost": 1.0}, ConfigError, "exceed cost"),
         ({"gain": "price", "items": ITEMS}, ConfigError, "'margin'"),
         ({"gain": "kind", "items": ITEMS}, ConfigError, "numbers"),
         ({"gain": "stock", "items": ITEMS}, DataError, "'soap'"),

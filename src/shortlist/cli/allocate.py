@@ -7,8 +7,8 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import Json, show_json, show_text
-from shortlist.cli.source import Model, parse_group_limits, parse_value, read_content
-from shortlist.core.files import check_writable
+from shortlist.cli.source import Model, parse_group_limits, parse_value, read_content, read_source
+from shortlist.core.files import atomic_write, check_writable
 from shortlist.errors import ConfigError
 from shortlist.text import printable
 
@@ -49,6 +49,12 @@ def allocate_command(
     at: Annotated[
         str | None, Parameter(help="Time of the lists, such as 2024-05-01; default: the last event.")
     ] = None,
+    report: Annotated[
+        Path | None, Parameter(help="Write a page that compares it with the same number for everyone: .html.")
+    ] = None,
+    test: Annotated[
+        str | None, Parameter(help="What users did next, to compare expected with real; with --report.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Spend a number of items where they are expected to earn most.
@@ -60,9 +66,9 @@ def allocate_command(
     For example:
       shortlist allocate shop.shortlist --budget 500 --out offers.parquet
       shortlist allocate shop.shortlist --gain 3 --cost 0.2 --out offers.parquet
+      shortlist allocate shop.shortlist --budget 500 --out offers.parquet \
+        --report offers.html --test next_week.parquet
     """
-    from shortlist.cutoff.allocation import allocate_model
-
     if out.suffix not in ENDINGS:
         raise ConfigError(f"--out must end in {', '.join(ENDINGS)}, got {out.name!r}; change the name.")
     check_writable(out)
@@ -72,9 +78,16 @@ def allocate_command(
             "--item_limits, --cost or --contact_cost."
         )
     groups = parse_group_limits(max_per_group)
+    if report is not None and report.suffix != ".html":
+        raise ConfigError(f"--report must end in .html, got {report.name!r}; change the name.")
+    if test is not None and report is None:
+        raise ConfigError("--test is for the report, got no --report; pass --report allocation.html.")
+    if report is not None:
+        check_writable(report)
     content = None if items is None else read_content(items, groups)
-    allocation = allocate_model(
-        sl.load_model(model),
+    truth = None if test is None else read_source(test, training=False)
+    fitted = sl.load_model(model)
+    allocation = fitted.allocate(
         at=at,
         budget=budget,
         max_users=max_users,
@@ -86,7 +99,15 @@ def allocate_command(
         contact_cost=contact_cost,
         items=content,
     )
+    page = None
+    if report is not None:
+        from shortlist.reports.allocation_page import render_allocation_report
+
+        page = render_allocation_report(allocation, model.name, truth)
     allocation.lists.write(out)
+    if report is not None and page is not None:
+        with atomic_write(report) as temporary:
+            temporary.write_text(page, encoding="utf-8")
     about = describe_allocation(allocation)
     if json:
         return show_json({"out": str(out), **about})
@@ -94,7 +115,11 @@ def allocate_command(
         f"{about['items']:,} items for {about['users']:,} of {len(allocation.lists):,} users written to "
         f"{printable(out)}"
     )
+    same = allocation.same_for_all
     show_text(f"Expected: {about['expected_hits']:,.1f} hits, value {about['expected_value']:,.2f}")
+    show_text(f"{same.N:,.1f} for everyone, the same total: {same.hits:,.1f} hits, value {same.value:,.2f}")
+    if report is not None:
+        show_text(f"Report written to {printable(report)}")
     return show_text(f"One more item would be expected to earn {about['price_of_an_item']:,.4f}")
 
 
@@ -105,6 +130,7 @@ def describe_allocation(allocation: "Allocation") -> dict[str, Any]:
         "users": allocation.n_users,
         "expected_hits": allocation.expected_hits,
         "expected_value": allocation.expected_value,
+        "same_for_all": allocation.same_for_all._asdict(),
         "bound": allocation.bound,
         "gap": allocation.gap,
         "price_of_an_item": allocation.prices.item,

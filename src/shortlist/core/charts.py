@@ -402,4 +402,5 @@ def _svg(title: str, body: Sequence[str], width: float = WIDTH, height: float = 
 
 
 def _short(value: float) -> str:
-    return f"{value:.4g}".replace("-", "−")
+    text = f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
+    return text.replace("-", "−")

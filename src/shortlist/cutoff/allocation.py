@@ -1,6 +1,6 @@
 """Allocation: which items to show to which users, if their total, the users or the items are limited."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.engine import map_slices
-from shortlist.core.params import check_whole, is_number, short_repr
+from shortlist.core.params import check_whole, is_number, short_repr, warn
 from shortlist.cutoff.base import check_interval
 from shortlist.cutoff.prices import (
     BLOCK,
@@ -51,6 +51,7 @@ ENDS = (  # in the order of the codes that `explain_ends` writes
     "below_price",
 )
 MAX_MONEY = 1e15
+MANY_LISTS = 20  # fewer may add up to 1 by chance
 
 
 class Prices(NamedTuple):
@@ -69,6 +70,22 @@ class Prices(NamedTuple):
     item: float
     contact: float
     stock: pl.DataFrame
+
+
+class SameForAll(NamedTuple):
+    """The first candidates of every user, equally many for all.
+
+    Parameters
+    ----------
+    N
+        Items per user. Between two whole numbers, a share of the users gets one more than the others.
+    hits, value
+        Expected hits and value.
+    """
+
+    N: float
+    hits: float
+    value: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -130,7 +147,20 @@ class Allocation:
         same other limits, and hits_same, value_same for the first N candidates of every user, without any
         limit.
         """
-        return _curve(self.problem)
+        return measure_volumes(self.problem)
+
+    @cached_property
+    def same_for_all(self) -> SameForAll:
+        """The same number of items, but equally many for every user, without any other limit."""
+        return _interpolate(_sum_lengths(self.problem), self.n_items)
+
+    @cached_property
+    def limit_costs(self) -> pl.DataFrame:
+        """What each limit costs, computed on first use: the value without it, all others as they are.
+
+        Columns limit, value (without the limit) and cost (what is lost to it).
+        """
+        return _limit_costs(self.problem, self.expected_value)
 
     def __repr__(self) -> str:
         gap = "optimal" if self.gap < 1e-9 else f"within {self.gap:.2%} of the optimum"
@@ -226,8 +256,8 @@ def allocate(
     >>> round(allocation.prices.item, 2)
     0.3
     """
-    lists = _read_candidates(candidates)
     _check_limits(budget, max_users, max_items, contact_cost, cost)
+    lists = _read_candidates(candidates)
     content = None if items is None else Items.of(items)
     n_items = len(lists.item_ids)
     assert lists.probabilities is not None
@@ -237,7 +267,7 @@ def allocate(
             np.ascontiguousarray(lists.indptr, np.int64),
             np.ascontiguousarray(lists.items, np.int32),
             np.ascontiguousarray(lists.probabilities, np.float64),
-            _read_gains(gain, lists, content),
+            _read_gains(gain, lists, content, cost),
             float(cost),
         ),
         limits=groups._replace(max_items=UNLIMITED if max_items is None else max_items),
@@ -249,42 +279,6 @@ def allocate(
     )
     assert n_items == problem.lists.gains.size
     return _build(lists, problem, solve(problem))
-
-
-def allocate_model(
-    model: Any,
-    users: Any = None,
-    *,
-    n_candidates: int | None = None,
-    history: Any = None,
-    at: Any = None,
-    candidates: Any = None,
-    exclude: Any = None,
-    filter_seen: bool | None = None,
-    **limits: Any,
-) -> Allocation:
-    """Allocate the top candidates of a fitted model, with the probabilities of its cutoff; see `allocate`."""
-    cutoff = model.cutoff_
-    n = n_candidates or (100 if cutoff is None else cutoff.candidates_needed())
-    lists = model.recommend(
-        users,
-        N=n,
-        history=history,
-        at=at,
-        candidates=candidates,
-        exclude=exclude,
-        filter_seen=filter_seen,
-        n_threads=limits.get("n_threads", 0),
-    )
-    if cutoff is not None:
-        lists = cutoff.with_probabilities(lists, history=model.history_ if history is None else history)
-    if lists.probabilities is None:
-        raise ConfigError(
-            f"allocate needs calibrated probabilities, got a {type(model).__name__} without a cutoff that "
-            "has them; fit the model with a cutoff on probabilities, such as sl.fit(data, cutoff="
-            "sl.cutoff.ExpectedValue())."
-        )
-    return allocate(lists, **limits)
 
 
 def choose_at_prices(
@@ -361,7 +355,20 @@ def _read_candidates(candidates: Any) -> RankedLists:
             f"probabilities must be numbers from 0 to 1, got {got}; calibrate scores first, with "
             "sl.cutoff.Calibration."
         )
+    _check_sums(lists)
     return lists
+
+
+def _check_sums(lists: RankedLists) -> None:
+    """Warn of probabilities that add up to 1 for each user, which are not probabilities of a hit."""
+    sums = np.bincount(np.repeat(np.arange(len(lists)), lists.lengths), lists.probabilities, len(lists))
+    sums = sums[lists.lengths > 1]
+    if sums.size >= MANY_LISTS and np.abs(sums - 1).max() < 1e-3:
+        warn(
+            "the probabilities of every user add up to 1, so they are shares of a list, such as a softmax "
+            "gives; allocate compares users and needs the probability of each item, as sl.cutoff.Calibration "
+            "gives it."
+        )
 
 
 def _lists_of_table(table: Any) -> RankedLists:
@@ -410,8 +417,21 @@ def _shown_items(lists: RankedLists) -> Bools:
     return occurs
 
 
-def _read_gains(gain: Any, lists: RankedLists, content: Items | None) -> Doubles:
-    """(n_items,) the gain of each item; every candidate needs one."""
+def _read_gains(gain: Any, lists: RankedLists, content: Items | None, cost: float) -> Doubles:
+    """(n_items,) the gain of each item; every candidate needs one, and one must exceed the cost."""
+    gains = _parse_gains(gain, lists, content)
+    most = float(gains[_shown_items(lists)].max(initial=-np.inf))
+    if lists.items.size and most <= cost:
+        raise ConfigError(
+            f"gain must exceed cost for at least one item, or no list can earn anything, got at most "
+            f"{most:g} and {cost:g}; use the same unit for both.",
+            parameter="gain",
+        )
+    return gains
+
+
+def _parse_gains(gain: Any, lists: RankedLists, content: Items | None) -> Doubles:
+    """(n_items,) the gain of each item."""
     ids = lists.item_ids
     if is_number(gain):
         check_interval("gain", gain, low=-MAX_MONEY, high=MAX_MONEY, advice="use a finite number.")
@@ -619,10 +639,23 @@ def _reasons(
     return reasons
 
 
-def _curve(problem: AllocationProblem) -> pl.DataFrame:
-    """Solve for the volume of each length."""
+def measure_volumes(problem: AllocationProblem, volumes: Iterable[float] | None = None) -> pl.DataFrame:
+    """One row per total, as in `Allocation.curve`; None: the totals of a few lengths."""
+    same, rows = _sum_lengths(problem), []
+    if volumes is None:
+        volumes = [same[n, 0] for n in LENGTHS if n < len(same)]
+    for volume in volumes:
+        N, hits, value = _interpolate(same, volume)
+        found = _measure(replace(problem, budget=round(volume)))
+        rows.append({"N": N, **found, "hits_same": hits, "value_same": value})
+    columns = ("N", "n_items", "hits", "value", "n_users", "hits_same", "value_same")
+    whole = ("n_items", "n_users")
+    return pl.DataFrame(rows, schema={name: pl.Int64 if name in whole else pl.Float64 for name in columns})
+
+
+def _sum_lengths(problem: AllocationProblem) -> Doubles:
+    """(longest + 1, 3) number, expected hits and value of the first 0, 1, 2 … candidates of all users."""
     longest = int(np.diff(problem.lists.indptr).max(initial=0))
-    lengths = [n for n in LENGTHS if n <= longest]
 
     def block(users: slice) -> Doubles:
         sums = np.zeros((longest, 3))
@@ -631,15 +664,35 @@ def _curve(problem: AllocationProblem) -> pl.DataFrame:
 
     blocks = map_slices(block, problem.n_users, BLOCK, problem.n_threads)
     same = np.cumsum(sum(blocks, np.zeros((longest, 3))), axis=0)
-    contacts = problem.contact_cost * int((np.diff(problem.lists.indptr) > 0).sum())
-    rows = []
-    for n in lengths:
-        volume, hits, value = same[n - 1]
-        found = _measure(replace(problem, budget=round(volume)))
-        rows.append({"N": n, **found, "hits_same": hits, "value_same": value - contacts})
-    columns = ("N", "n_items", "hits", "value", "n_users", "hits_same", "value_same")
-    whole = ("N", "n_items", "n_users")
-    return pl.DataFrame(rows, schema={name: pl.Int64 if name in whole else pl.Float64 for name in columns})
+    same[:, 2] -= problem.contact_cost * int((np.diff(problem.lists.indptr) > 0).sum())
+    return np.concatenate([np.zeros((1, 3)), same])
+
+
+def _interpolate(same: Doubles, volume: float) -> SameForAll:
+    """Between two lengths, in proportion."""
+    lengths = np.arange(len(same), dtype=np.float64)
+    return SameForAll(*(float(np.interp(volume, same[:, 0], y)) for y in (lengths, same[:, 1], same[:, 2])))
+
+
+def _limit_costs(problem: AllocationProblem, value: float) -> pl.DataFrame:
+    """Solve without each limit that was given."""
+    limits, n_fields = problem.limits, problem.limits.groups.shape[1]
+    free = UserLimits(limits.max_items, np.empty((len(limits.groups), 0), np.int32), np.empty(0, np.int64))
+    without = {
+        "budget": problem.budget < UNLIMITED and replace(problem, budget=UNLIMITED),
+        "max_users": problem.max_users < UNLIMITED and replace(problem, max_users=UNLIMITED),
+        "max_items": limits.max_items < UNLIMITED
+        and replace(problem, limits=limits._replace(max_items=UNLIMITED)),
+        "item_limits": problem.stock is not None and replace(problem, stock=None),
+        "max_per_group": n_fields > 0 and replace(problem, limits=free),
+    }
+    values = {name: max(solve(other).value, value) for name, other in without.items() if other}
+    columns = {
+        "limit": list(values),
+        "value": list(values.values()),
+        "cost": [other - value for other in values.values()],
+    }
+    return pl.DataFrame(columns, schema={"limit": pl.String, "value": pl.Float64, "cost": pl.Float64})
 
 
 def _measure(problem: AllocationProblem) -> dict[str, float]:

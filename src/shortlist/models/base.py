@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from inspect import isabstract
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -69,6 +69,9 @@ from shortlist.recommend.request import ModelState as ModelState
 from shortlist.recommend.retrieval import build_index
 from shortlist.text import escape_html as escape
 from shortlist.types import Doubles, Floats, Ints
+
+if TYPE_CHECKING:
+    from shortlist.cutoff.allocation import Allocation
 
 DENSE_CELLS = 1 << 24  # scores in memory at once
 MAX_BATCH = 8192  # users scored at once
@@ -877,6 +880,99 @@ class Recommender(Estimator, ABC):
         ...     lists = sl.RankedLists.read(path)
         """
         return self.plan(users, RequestOptions.pick(locals())).write(path, progress)
+
+    def allocate(
+        self,
+        users: Any = None,
+        *,
+        budget: int | None = None,
+        max_users: int | None = None,
+        max_items: int | None = None,
+        item_limits: Any = None,
+        max_per_group: Mapping[str, int] | None = None,
+        gain: float | str | Mapping[Any, float] = 1.0,
+        cost: float = 0.0,
+        contact_cost: float = 0.0,
+        items: Items | Any = None,
+        n_candidates: int | None = None,
+        candidates: Any = None,
+        exclude: Any = None,
+        history: Any = None,
+        filter_seen: bool | None = None,
+        at: Any = None,
+        n_threads: int = 0,
+    ) -> "Allocation":
+        """Choose items for all users at once so that the expected value is highest; see `allocate`.
+
+        The candidates are the best items of each user, with the calibrated probabilities of the model's
+        cutoff.
+
+        Parameters
+        ----------
+        users
+            As in `recommend`.
+        budget, max_users, max_items, item_limits, gain, cost, contact_cost, items
+            As in `shortlist.allocate`.
+        max_per_group
+            As in `shortlist.allocate`; without `items`, the fields are those of `set_groups`.
+        n_candidates
+            Number of candidates per user; None: as many as the cutoff considers.
+        candidates, exclude, history, filter_seen, at, n_threads
+            As in `recommend`.
+
+        Returns
+        -------
+        Allocation
+            Lists, prices, expected hits and value, and a bound on the best possible value.
+
+        Raises
+        ------
+        ConfigError
+            If the model has no cutoff with calibrated probabilities, or a limit, gain or cost is invalid.
+
+        Examples
+        --------
+        >>> cutoff = sl.cutoff.ExpectedValue(gain=1.0, cost=0.1)
+        >>> model = sl.fit(sl.load_dataset("sample"), models="PersonalFrequency", cutoff=cutoff)
+        >>> model.allocate(budget=500).n_items
+        500
+        """
+        from shortlist.cutoff.allocation import allocate  # with kernels that lists do not need
+
+        cutoff = self.cutoff_
+        if n_candidates is not None:
+            check_whole(1, n_candidates=n_candidates)
+        n = n_candidates or (100 if cutoff is None else cutoff.candidates_needed())
+        lists = self.recommend(
+            users,
+            N=n,
+            candidates=candidates,
+            exclude=exclude,
+            history=history,
+            filter_seen=filter_seen,
+            at=at,
+            n_threads=n_threads,
+        )
+        if cutoff is not None:
+            lists = cutoff.with_probabilities(lists, history=self.history_ if history is None else history)
+        if cutoff is None or lists.probabilities is None:
+            raise ConfigError(
+                f"allocate needs calibrated probabilities, got a {type(self).__name__} without a cutoff that "
+                "has them; fit the model with sl.fit(data, cutoff=sl.cutoff.ExpectedValue()), for example."
+            )
+        return allocate(
+            lists,
+            budget=budget,
+            max_users=max_users,
+            max_items=max_items,
+            item_limits=item_limits,
+            max_per_group=max_per_group,
+            gain=gain,
+            cost=cost,
+            contact_cost=contact_cost,
+            items=self.groups_ if items is None else items,
+            n_threads=n_threads,
+        )
 
     def explain(
         self,

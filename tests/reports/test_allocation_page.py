@@ -1,0 +1,71 @@
+"""The report of an allocation: its sentence, its figures against counts by hand, and its command."""
+
+import polars as pl
+import pytest
+
+import shortlist as sl
+from shortlist.cli import main
+from shortlist.reports.allocation_page import RealOutcome, headline, render_allocation_report
+
+TABLE = pl.DataFrame(
+    {
+        "user": ["ann", "ann", "bob", "bob"],
+        "item": ["tea", "milk", "tea", "milk"],
+        "probability": [0.5, 0.4, 0.1, 0.1],
+    }
+)
+TRUTH = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "milk"), ("eve", "tea")])
+
+
+def test_the_sentence_compares_with_the_same_total():
+    assert headline(sl.allocate(TABLE, budget=2)) == (
+        "The same 2 items reach 50% more purchases than 1 for everyone."
+    )
+    money = sl.allocate(TABLE, budget=2, gain=2.0, cost=0.1)
+    assert headline(money) == "The same 2 items earn 60% more than 1 for everyone."  # 1.6 against 1.0
+    assert "No item" in headline(sl.allocate(TABLE, budget=0))
+    scarce = sl.allocate(TABLE, budget=2, item_limits={"tea": 0})
+    assert "fewer purchases" in headline(scarce)
+
+
+def test_real_outcomes_by_hand():
+    real = RealOutcome.measure(sl.allocate(TABLE, budget=2, gain=2.0, cost=0.1), TRUTH)
+    assert (real.hits, real.hits_same, real.n_active) == (2.0, 1.0, 1)
+    assert (real.value, real.value_same) == (pytest.approx(3.8), pytest.approx(1.8))
+    half = RealOutcome.measure(sl.allocate(TABLE, budget=3), TRUTH)  # 1.5 for everyone
+    assert (half.hits, half.hits_same) == (2.0, 1.5)
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, {"max_items": 1}, {"item_limits": 1}, {"cost": 0.2, "contact_cost": 0.1}]
+)
+def test_the_page_has_every_part(limits):
+    page = render_allocation_report(sl.allocate(TABLE, budget=2, **limits), "<shop>", TRUTH)
+    assert "&lt;shop&gt;" in page
+    assert "<script" not in page
+    assert page.count('<svg class="chart"') == (3 if "cost" in limits else 2)
+    assert "Expected and real" in page
+    assert ("Scarce items" in page) == ("item_limits" in limits)
+    assert ("length of a list" in page) == ("max_items" in limits)
+
+
+def test_the_command_writes_lists_and_report_or_nothing(tmp_path, capsys):
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    model = sl.fit(split.train_valid, models="PersonalFrequency", cutoff=sl.cutoff.ExpectedValue(cost=0.1))
+    file, out, report = model.save(tmp_path / "m.shortlist"), tmp_path / "o.parquet", tmp_path / "o.html"
+    test = tmp_path / "test.parquet"
+    split.test.to_frame().write_parquet(test)
+    wrong = ["allocate", str(file), "--budget", "300", "--out", str(out), "--report"]
+    assert main([*wrong, str(tmp_path / "o.txt")]) == 2
+    assert main([*wrong, str(report), "--gain", "margin"]) == 2
+    assert not out.exists()
+    assert not report.exists()
+    capsys.readouterr()
+    assert main([*wrong, str(report), "--test", str(test)]) == 0
+    assert "for everyone, the same total" in capsys.readouterr().out
+    lists = sl.RankedLists.read(out)
+    assert lists.items.size == 300
+    truth = split.test.to_frame()
+    pairs = set(zip(truth["user_id"], truth["item_id"], strict=True))
+    hits = sum((one.user_id, item) in pairs for one in lists for item in one.items)
+    assert f"<strong>{hits:,}</strong>" in report.read_text()
