@@ -89,7 +89,7 @@ def headline(allocation: Allocation) -> str:
     fixed = f"{same.N:.0f}" if abs(same.N - round(same.N)) < 0.05 else f"{same.N:.1f}"
     what = f"The same {allocation.n_items:,} items"
     if allocation.n_items == 0:
-        return "No item is worth its cost: nobody is shown anything."
+        return "No item is worth its cost, so no list has any."
     if theirs <= 0:
         return f"{what} earn {ours:,.0f}; {fixed} for everyone would lose {-theirs:,.0f}."
     share = abs(ours / theirs - 1)
