@@ -47,6 +47,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "shortlist.data.lists": ("RankedLists",),
     "shortlist.errors": (),
     "shortlist.evaluation.evaluate": ("compare", "evaluate", "evaluate_alerts"),
+    "shortlist.evaluation.exposure": ("evaluate_tails",),
     "shortlist.evaluation.experiment": ("evaluate_experiment", "plan_experiment"),
     "shortlist.models.base": ("load_model",),
     "shortlist.models.folders": ("fit_to_folder", "recommend_to_folder"),

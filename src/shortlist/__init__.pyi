@@ -25,6 +25,7 @@ from shortlist.evaluation.evaluate import evaluate as evaluate
 from shortlist.evaluation.evaluate import evaluate_alerts as evaluate_alerts
 from shortlist.evaluation.experiment import evaluate_experiment as evaluate_experiment
 from shortlist.evaluation.experiment import plan_experiment as plan_experiment
+from shortlist.evaluation.exposure import evaluate_tails as evaluate_tails
 from shortlist.models.als import ALS as ALS
 from shortlist.models.base import load_model as load_model
 from shortlist.models.content import ContentProfile as ContentProfile

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 import shortlist as sl
 from shortlist.cli.screen import Json, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, read_source
+from shortlist.core.tables import plain
 from shortlist.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,8 +26,11 @@ NUMBERS = {"share": float, "explore": float, "N": int, "min_items": int, "max_it
 
 def experiment_command(
     action: Annotated[
-        Literal["plan", "start", "status", "stop"],
-        Parameter(help="plan: how long it will take; start; status: who is ahead; stop."),
+        Literal["plan", "start", "status", "stop", "tails"],
+        Parameter(
+            help="plan: how long it will take; start; status: who is ahead; stop; tails: what one more item "
+            "earns, from lists that ran longer at random."
+        ),
     ],
     model: Annotated[Path, Parameter(help="The model file that `shortlist serve` was started with.")],
     /,
@@ -76,9 +80,10 @@ def experiment_command(
       shortlist experiment start shop.shortlist --name spring --arm ten:share=0.5,N=10 --arm new:share=0.5
       shortlist experiment status shop.shortlist
       shortlist experiment stop shop.shortlist --name spring
+      shortlist experiment tails shop.shortlist --gain 1.5 --cost 0.02
     """
     from shortlist.serve.config import load_config
-    from shortlist.serve.experiments import Experiment, Experiments
+    from shortlist.serve.experiments import Experiment, Experiments, read_log
     from shortlist.serve.store import EventStore
 
     if action in ("plan", "start"):
@@ -100,6 +105,10 @@ def experiment_command(
     store = EventStore(config.database)
     try:
         store.create()
+        if action == "tails":
+            log = read_log(store, window_days, sl.load_model(model).items_)
+            table = sl.evaluate_tails(*log, gain=gain, cost=cost, confidence=confidence)
+            return show_json(table.to_dicts()) if json else show_text(plain(table))
         experiments = Experiments(store)
         if action == "start":
             for chosen in experiment.models:

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy.stats import beta
 
 from shortlist.core.metrics import Metric, calibration_error
+from shortlist.core.params import check_number
 from shortlist.core.tables import plain
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
@@ -261,4 +263,78 @@ def evaluate_shown(lists: RankedLists, truth: Interactions | Any, shown: RankedL
         probabilities=np.empty(0) if p is None else p[rows],
         outcomes=relevant[rows],
         weights=weights[rows],
+    )
+
+
+def evaluate_tails(
+    shown: RankedLists,
+    truth: Interactions | Any,
+    *,
+    gain: float = 1.0,
+    cost: float = 0.0,
+    confidence: float = 0.95,
+) -> pl.DataFrame:
+    """Estimate what one more item would earn, from lists that ran longer at random.
+
+    Some lists of `recommend(explore=…)` are followed by a few items that the cutoff had left out. Which lists
+    is decided at random, so the hits among these items say what longer lists would bring, position by
+    position, without a second group of users.
+
+    Parameters
+    ----------
+    shown
+        Lists as they were shown, with propensities.
+    truth
+        What their users chose.
+    gain, cost
+        What a shown item earns if the user takes it, and what every shown item costs.
+    confidence
+        Probability that the exact interval of a position contains its rate.
+
+    Returns
+    -------
+    polars.DataFrame
+        One row per position after the end of a list: `position`, `n` items shown there, `rate` of hits with
+        `low` and `high`, and `value`, what one more item earns on average, with `value_low` and `value_high`.
+
+    Raises
+    ------
+    DataError
+        If no list ran longer.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> model = sl.PersonalFrequency().fit(split.train)
+    >>> shown = model.recommend(N=5, explore=sl.Exploration(share=0.5), filter_seen=False)
+    >>> sl.evaluate_tails(shown, split.valid, cost=0.1)["position"].to_list()
+    [1, 2, 3, 4, 5]
+    """
+    check_number(0, gain=gain, cost=cost)
+    check_number(0.5, confidence=confidence)
+    added = np.zeros(0, np.bool_) if shown.propensities is None else shown.propensities < 1
+    if not added.any():
+        raise DataError(
+            "tails need lists that ran longer at random, got none; make them with recommend(explore=0.05), "
+            "or set `explore` in the service."
+        )
+    ground = GroundTruth(truth, None, shown.users.values)
+    relevant = ground.relevant(ground.chunk(shown))
+    before = np.concatenate([[0], np.cumsum(added)])
+    position = (before[1:] - np.repeat(before[shown.indptr[:-1]], np.diff(shown.indptr)))[added]
+    n, hits = np.bincount(position)[1:], np.bincount(position, relevant[added])[1:]
+    error = (1 - confidence) / 2
+    low = np.where(hits > 0, beta.ppf(error, hits, n - hits + 1), 0.0)  # Clopper and Pearson, 1934
+    high = np.where(hits < n, beta.ppf(1 - error, hits + 1, n - hits), 1.0)
+    rates = {"rate": hits / n, "low": low, "high": high}
+    values = {name.replace("rate", "value"): gain * rate - cost for name, rate in rates.items()}
+    return pl.DataFrame(
+        {
+            "position": np.arange(1, n.size + 1),
+            "n": n,
+            **rates,
+            "value": values["value"],
+            "value_low": values["low"],
+            "value_high": values["high"],
+        }
     )

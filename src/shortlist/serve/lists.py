@@ -94,7 +94,8 @@ def build_job(body: RecommendBody, served: ServedModel, cutoff: CutoffChoice, co
         check_count(len(ids), config.max_candidates, name)
         return _keep_known(parse_ids(ids, model.items_, name), model.items_, name, notes)
 
-    explore = body.explore
+    default = 0.0 if body.explain or body.N is not None else config.explore
+    explore = default if body.explore is None else body.explore
     job = ListJob(
         served=served,
         users=None if body.users is None else tuple(parse_ids(body.users, model.users_, "users")),

@@ -99,10 +99,10 @@ class RecommendBody(Body):
     fallback: Literal["popular"] | None = Field(
         None, description='What to show instead of an empty list, for unknown users too: "popular".'
     )
-    explore: Fraction | ExplorationBody = Field(
-        0.0,
+    explore: Fraction | ExplorationBody | None = Field(
+        None,
         description="Share of lists that run a few items longer than the cutoff allows, so that a cutoff can "
-        "learn from the log; items then have a propensity.",
+        "learn from the log; items then have a propensity. Default: the setting of the service.",
     )
     explain: StrictBool = Field(
         False, description="Add the sources of each score. For one user only; the list is not logged."

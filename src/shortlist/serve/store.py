@@ -341,11 +341,12 @@ class EventStore:
         if values:
             connection.execute(self._insert(exposures).on_conflict_do_nothing(), values)
 
-    def lists_between(self, start: float, end: float, limit: int) -> list[Any]:
-        """Logged lists of known users, oldest first."""
+    def explored_lists(self, start: float, end: float, limit: int) -> list[Any]:
+        """Logged lists of known users that may have run longer at random, oldest first."""
         query = (
             sa.select(lists)
-            .where(lists.c.made >= start, lists.c.made < end, lists.c.user_id.is_not(None))
+            .where(lists.c.made >= start, lists.c.made < end)
+            .where(lists.c.user_id.is_not(None), lists.c.propensities.is_not(None))
             .order_by(lists.c.made, lists.c.list_id)
             .limit(limit)
         )
