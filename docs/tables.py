@@ -273,7 +273,31 @@ def ratings() -> Rows:
     yield from _weighted_runs("ml-100k", "MovieLens 100K", labels)
 
 
+def false_verdicts() -> Rows:
+    """Wrong verdicts of simulated experiments without a difference (benchmarks/experiments.py)."""
+    yield (
+        "metric",
+        "at every look",
+        "without adjustment",
+        "z-test, looked at daily",
+        "z-test, looked at once",
+    )
+    for row in results("experiments")["false_verdicts"]:
+        names = ("sequence", "sequence_unadjusted", "z_test", "z_once")
+        yield (f"`{row['metric']}`", *(f"{row[name]:.1%}" for name in names))
+
+
+def days_until_decided() -> Rows:
+    """Median days until a true lift is decided (benchmarks/experiments.py)."""
+    yield ("metric, lift", "at every look", "without adjustment", "one look", "one look, without adjustment")
+    for row in results("experiments")["median_days"]:
+        names = ("sequence", "sequence_unadjusted", "fixed", "fixed_unadjusted")
+        days = ("more than 365" if row[name] > 365 else f"{row[name]:.0f}" for name in names)
+        yield (f"`{row['metric']}`, {row['lift']:+.0%}", *days)
+
+
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
+    "experiments.md": {"false_verdicts": false_verdicts, "days": days_until_decided},
     "performance.md": {
         "train": lambda: performance_tables.train(results("train")),
         "growth": lambda: performance_tables.growth(results("train")),

@@ -218,6 +218,10 @@ class Experiments:
             outcomes[exposure.user_id] = json.dumps(measure(experiment, shown, later))
         return outcomes
 
+    def count_users(self) -> dict[str, int]:
+        """Arm of the running experiment → users who got a list."""
+        return {} if self.running is None else self._store.count_exposures(self.running.name)
+
     # ------------------------------------------------------------------ the comparison
     def describe(self, name: str | None) -> dict[str, Any]:
         """An experiment with its comparison, for the page and the command line."""

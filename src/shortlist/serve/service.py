@@ -203,6 +203,8 @@ class Service:
                     self._use_feedback()
                     if self.store.claim("experiment turn", int(now() // TURN_SECONDS), ahead=60):
                         self.experiments.step()
+                        for arm, n in self.experiments.count_users().items():
+                            self.metrics.experiment_users.labels(running.name if running else "", arm).set(n)
                 self.retention.step(now())
                 self.deployment.store_error = None
             except ShortlistError as error:
