@@ -26,7 +26,9 @@ from shortlist.data.candidates import read_candidates, read_outcomes
 from shortlist.evaluation import paired_test
 
 N_FOLDS = 5
-Lengths = Callable[[np.ndarray, np.ndarray], np.ndarray]  # numbers of training and test lists → test lengths
+Method = Callable[
+    [np.ndarray, np.ndarray], np.ndarray
+]  # numbers of training and test lists → F1 of the latter
 
 
 class Rankings:
@@ -52,41 +54,47 @@ class Rankings:
         }
         return options[max(values, key=lambda key: values[key])]
 
+    def evaluate(self, lists: sl.RankedLists) -> np.ndarray:
+        """F1 of lists that a cutoff ended; it may also have reordered them."""
+        report = sl.evaluate(lists, self.truth)
+        return report.values("f1")[sl.IdMap(report.user_ids).lookup(lists.users.values)]
+
     def values(self, lengths: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """F1 of these lists, cut at these lengths."""
         return np.where(lengths > 0, self.f1[numbers, np.maximum(lengths, 1) - 1], 0.0)
 
 
-def by_cutoff(data: Rankings, cutoff: Cutoff) -> Lengths:
+def by_cutoff(data: Rankings, cutoff: Cutoff) -> Method:
     """A cutoff of this library."""
-    return lambda train, test: (
-        cutoff.clone().fit(data.lists.take(train), data.truth).lengths(data.lists.take(test))
-    )
-
-
-def by_default(data: Rankings) -> Lengths:
-    """What `sl.cut` does: choose among all default cutoffs within the training folds."""
 
     def cut(train: np.ndarray, test: np.ndarray) -> np.ndarray:
-        cutoffs = default_cutoffs(data.f1.shape[1], probabilities=False, history=False)
-        lists = data.lists.take(np.sort(train))
-        return choose_cutoff(lists, data.truth, None, cutoffs, n_folds=5).cutoff.lengths(
-            data.lists.take(test)
-        )
+        fitted = cutoff.clone().fit(data.lists.take(train), data.truth)
+        return data.evaluate(fitted.apply(data.lists.take(test)))
 
     return cut
 
 
-def largest_gap(data: Rankings) -> Lengths:
+def by_default(data: Rankings) -> Method:
+    """What `sl.cut` does: choose among all default cutoffs within the training folds."""
+
+    def cut(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+        cutoffs = default_cutoffs(data.f1.shape[1], probabilities=False, history=False)
+        choice = choose_cutoff(data.lists.take(np.sort(train)), data.truth, None, cutoffs, n_folds=5)
+        return data.evaluate(choice.cutoff.apply(data.lists.take(test)))
+
+    return cut
+
+
+def largest_gap(data: Rankings) -> Method:
     """Adaptive-k: end before the largest gap between two scores, plus a number of documents."""
     gaps = data.scores[:, :-1] - data.scores[:, 1:]
     searched = int(0.9 * gaps.shape[1])  # the last tenth is never cut off alone
     ends = gaps[:, :searched].argmax(axis=1) + 1
     options = {more: np.minimum(ends + more, data.f1.shape[1]) for more in range(0, 101, 5)}
-    return lambda train, test: data.best_of(options, train)[test]
+    return lambda train, test: data.values(data.best_of(options, train)[test], test)
 
 
-def autocut(data: Rankings) -> Lengths:
+def autocut(data: Rankings) -> Method:
     """Autocut of Weaviate: end at the n-th place where scores fall much faster than a straight line would."""
     scores, n = data.scores, data.f1.shape[1]
     fallen = (scores - scores[:, :1]) / np.minimum(scores[:, -1:] - scores[:, :1], -1e-12)
@@ -97,7 +105,7 @@ def autocut(data: Rankings) -> Lengths:
     options = {
         jumps: np.where(count[:, -1] >= jumps, (count >= jumps).argmax(axis=1), n) for jumps in range(1, 41)
     }
-    return lambda train, test: data.best_of(options, train)[test]
+    return lambda train, test: data.values(data.best_of(options, train)[test], test)
 
 
 class CutTransformer:
@@ -183,7 +191,7 @@ def softmax(values: np.ndarray) -> np.ndarray:
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def cut_transformer(data: Rankings) -> Lengths:
+def cut_transformer(data: Rankings) -> Method:
     """Choppy on raw and standardized scores."""
     s = data.scores
     own = (s - s.mean(axis=1, keepdims=True)) / np.maximum(s.std(axis=1, keepdims=True), 1e-9)
@@ -193,12 +201,12 @@ def cut_transformer(data: Rankings) -> Lengths:
         x = np.stack([(s - s[train].mean()) / s[train].std(), own], axis=2)
         model = CutTransformer(s.shape[1])
         model.fit(x[train], data.f1[train])
-        return model.forward(x[test])[0].argmax(axis=1) + 1
+        return data.values(model.forward(x[test])[0].argmax(axis=1) + 1, test)
 
     return cut
 
 
-def methods(data: Rankings) -> dict[str, tuple[Lengths, int]]:
+def methods(data: Rankings) -> dict[str, tuple[Method, int]]:
     """Every method with its number of repeats."""
     n = data.f1.shape[1]
     plain = {
@@ -222,7 +230,7 @@ def methods(data: Rankings) -> dict[str, tuple[Lengths, int]]:
     }
 
 
-def cross_validate(data: Rankings, lengths: Lengths, repeats: int) -> np.ndarray:
+def cross_validate(data: Rankings, method: Method, repeats: int) -> np.ndarray:
     """(repeats, n_lists) F1 of every list under a method fitted on other lists."""
     n = len(data.f1)
     values = np.zeros((repeats, n))
@@ -230,18 +238,18 @@ def cross_validate(data: Rankings, lengths: Lengths, repeats: int) -> np.ndarray
         fold = np.random.default_rng(repeat).permutation(n) % N_FOLDS
         for f in range(N_FOLDS):
             test, train = np.flatnonzero(fold == f), np.flatnonzero(fold != f)
-            values[repeat, test] = data.values(lengths(train, test), test)
+            values[repeat, test] = method(train, test)
     return values
 
 
 def run(data: Rankings, only: list[str] | None) -> dict[str, dict[str, float]]:
     """Every method against the best fixed N, and the default against PerK and the learned truncation."""
     values, found = {}, {}
-    for name, (lengths, repeats) in methods(data).items():
+    for name, (method, repeats) in methods(data).items():
         if only and name not in only and name != "best fixed N":
             continue
         start = time.process_time()
-        values[name] = cross_validate(data, lengths, repeats)
+        values[name] = cross_validate(data, method, repeats)
         seconds = (time.process_time() - start) / (repeats * N_FOLDS)
         fixed = values["best fixed N"][:repeats].mean(axis=0)
         ours = values[name].mean(axis=0)

@@ -406,7 +406,12 @@ def test_calibration_must_be_a_name_or_an_instance(calibration):
         (Boundary(), "scale", 0, "scale must be a number"),
         (Boundary(), "negatives", "all", "negatives must be a positive number"),
         (Guarantee(min_precision=0.5), "min_precision", "0.5", "min_precision must be a number"),
-        (Guarantee(min_precision=0.5), "max_empty", 0.5, "exactly one of min_precision and max_empty"),
+        (
+            Guarantee(min_precision=0.5),
+            "max_empty",
+            0.5,
+            "exactly one of min_precision, max_empty, min_recall",
+        ),
         (Guarantee(max_empty=0.5), "fallback", "empty", "fallback must be None"),
         (Calibration(), "method", "magic", "method must be one of"),
         (Calibration(), "seed", -1, "seed must be a whole number"),
@@ -484,3 +489,34 @@ def test_cutoffs_of_other_libraries_are_found():
         assert Cutoff.classes()["FixedN"] is FixedN
     finally:
         del Cutoff.registry["Shortest"]
+
+
+@pytest.mark.parametrize("name", [name for name in CUTOFFS if not name.startswith("boundary")])
+def test_prepared_cutoff_shows_what_apply_shows(name):
+    lists, truth, _ = plain_world()
+    cut = CUTOFFS[name].clone()
+    try:
+        cut.fit(lists, truth)
+    except InfeasibleError:
+        pytest.skip("no level can be guaranteed on a few users")
+    show = cut.prepare()
+    if isinstance(cut, PerK):  # it has calibrations of its users; a list without a user gets the common one
+        lists = replace(lists, users=IdMap.of([f"new {k}" for k in range(len(lists))]))
+    expected, rng = cut.apply(lists), np.random.default_rng(0)
+    for number in range(len(lists)):
+        scores = lists.scores[lists.indptr[number] : lists.indptr[number + 1]]
+        items = lists.item_ids.to_ids(lists.items[lists.indptr[number] : lists.indptr[number + 1]])
+        order = rng.permutation(scores.size)
+        assert items.gather(order[show(scores[order])]).to_list() == expected.at(number).items
+    assert show([]).size == 0
+    assert show([np.nan, -np.inf]).size == 0
+
+
+def test_cutoff_that_needs_more_than_scores_is_not_prepared():
+    lists, truth, history = plain_world()
+    with pytest.raises(DataError, match="history"):
+        ExpectedF1(calibration="features").fit(lists, truth, history=history).prepare()
+    with pytest.raises(DataError, match="probabilities"):
+        ExpectedValue(calibration="none").prepare()
+    with pytest.raises(NotFittedError):
+        FixedN().prepare()

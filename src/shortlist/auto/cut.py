@@ -19,7 +19,7 @@ from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
 from shortlist.evaluation import Comparison, Report, compare, evaluate, fixed_n_curve
 from shortlist.models.selection import METRIC_NAMES
-from shortlist.types import Ints
+from shortlist.types import Ints, Longs
 
 N_FOLDS = 5
 FEW_USERS = 2_000  # up to here the choice itself uses five folds, else two
@@ -289,23 +289,27 @@ def _cross_validate(
     lists = top_candidates(lists, n_candidates=n)
     fold = np.arange(len(lists)) % N_FOLDS
     lengths, fixed = np.zeros(len(lists), np.int32), np.zeros(len(lists), np.int32)
-    items, scores, probabilities = lists.items.copy(), lists.scores.copy(), np.full(lists.items.size, np.nan)
-    reason = np.zeros(len(lists), np.uint8)
-    owner = np.repeat(fold, np.diff(lists.indptr))
+    reason, probabilities = np.zeros(len(lists), np.uint8), np.full(lists.items.size, np.nan)
+    order = np.arange(lists.items.size)  # a cutoff may reorder a list by its probabilities
     for f in range(N_FOLDS):
         held, others = np.flatnonzero(fold == f), lists.take(np.flatnonzero(fold != f))
-        ended = lists.take(held)
+        rows, given = np.flatnonzero(np.repeat(fold == f, np.diff(lists.indptr))), lists.take(held)
         folds = _count_folds(others)
         cutoff = choose_cutoff(others, truth, history, cutoffs, metric=metric, n_folds=folds).cutoff
-        shortened = cutoff.apply(ended, history=history)
-        lengths[held] = shortened.lengths
-        reason[held] = 0 if shortened.reason is None else shortened.reason
-        fixed[held] = FixedN(n_candidates=n, target=metric).fit(others, truth).lengths(ended)
-        full = cutoff.with_probabilities(ended, history=history)
-        if full.probabilities is not None:  # in their order, which may be another than that of the scores
-            rows = owner == f
-            items[rows], scores[rows], probabilities[rows] = full.items, full.scores, full.probabilities
-    ranked = replace(lists, items=items, scores=scores)
+        ended = cutoff.apply(given, history=history)
+        lengths[held] = ended.lengths
+        reason[held] = 0 if ended.reason is None else ended.reason
+        fixed[held] = FixedN(n_candidates=n, target=metric).fit(others, truth).lengths(given)
+        ranked = cutoff.with_probabilities(given, history=history)
+        by_item, as_ranked = _sort_by_item(given), _sort_by_item(ranked)
+        order[rows[as_ranked]] = rows[by_item]
+        if ranked.probabilities is not None:
+            probabilities[rows[by_item]] = ranked.probabilities[as_ranked]
     if not np.isnan(probabilities).all():
-        ranked = replace(ranked, probabilities=probabilities)
-    return ranked.head(lengths, reason), lists.head(fixed), ranked
+        lists = replace(lists, probabilities=probabilities)
+    return lists.reorder(order).head(lengths, reason), lists.head(fixed), lists
+
+
+def _sort_by_item(lists: RankedLists) -> Longs:
+    """Positions of the candidates by list, then by item."""
+    return np.lexsort((lists.items, np.repeat(np.arange(len(lists)), np.diff(lists.indptr))))

@@ -5,6 +5,7 @@ A cutoff sees scores and histories, never a model.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
 from shortlist.core.checks import check_ids
@@ -652,6 +654,54 @@ class Cutoff(SavedEstimator):
         """
         history = None if history is None else Interactions.of(history)
         return self._ranked(_from_lists(lists, max(lists.items.size, 1)), history)
+
+    def prepare(self) -> Callable[[npt.ArrayLike], Ints]:
+        """Return a function that cuts one list, for a server that has the scores of one user at a time.
+
+        The cutoff must not need a history, nor probabilities that the lists carry.
+
+        Returns
+        -------
+        callable
+            Takes the scores of one list, shape (n,), in any order, and returns the positions of the items to
+            show, best first. NaN and -inf are never shown.
+
+        Raises
+        ------
+        NotFittedError
+            If `fit` has not been called.
+        DataError
+            If the cutoff needs a history, or probabilities that the lists carry.
+
+        Examples
+        --------
+        >>> show = sl.cutoff.Threshold(threshold=0.5).prepare()
+        >>> show([0.9, 0.1, 0.6]).tolist()
+        [0, 2]
+        """
+        n = self.candidates_needed()
+        first = np.arange(n, dtype=np.int32)
+        blank = RankedLists(
+            users=IdMap.of([""]),  # no user has this id, so none is taken for one seen in `fit`
+            item_ids=IdMap.of(first),
+            indptr=np.array([0, n]),
+            items=first,
+            scores=np.linspace(1, 0, n, dtype=np.float32),
+        )
+
+        def show(scores: npt.ArrayLike) -> Ints:
+            values, items = np.asarray(scores, np.float32), first
+            if values.size > n or not (values[1:] <= values[:-1]).all() or not (values > -np.inf).all():
+                order = np.argsort(-values, kind="stable")[:n].astype(np.int32)
+                items = order[values[order] > -np.inf]
+                values = values[items]
+            lists = copy(blank)
+            vars(lists).update(indptr=np.array([0, values.size]), items=items[: values.size], scores=values)
+            lists = self._ranked(lists, None)
+            return lists.items[: self._cut(lists, None).lengths[0]]
+
+        show(blank.scores)  # refuses what needs more than scores, and compiles
+        return show
 
     @classmethod
     def classes(cls) -> dict[str, type["Cutoff"]]:
