@@ -38,6 +38,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "shortlist.cutoff": (),
     "shortlist.cutoff.allocation": ("Allocation", "allocate"),
     "shortlist.cutoff.monitor": ("GuaranteeMonitor",),
+    "shortlist.data.check": ("check_data",),
     "shortlist.data.datasets": ("load_dataset",),
     "shortlist.data.files": ("read_interactions",),
     "shortlist.data.filters": (),

@@ -50,6 +50,7 @@ SECRET = re.compile(r"(?<=[?&])(?:[^=&]*=)([^&]{3,})")  # values of options in a
 # Commands are imported when they run, so `shortlist --help` shows these summaries.
 COMMANDS = {
     "demo": "Train on a shop's purchases and compare dynamic list lengths with the best fixed N.",
+    "check": "Show what is in a file before a model learns from it, and what is in doubt.",
     "fit": "Train a model, choose a stopping rule on validation data, and save both.",
     "recommend": "Recommend lists from a saved model.",
     "cut": "Choose where the lists of any ranker or search engine end.",

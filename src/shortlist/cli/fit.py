@@ -335,6 +335,19 @@ class _Settings:
         return ExpectedF1() if self.metric == "f1" else ExpectedNDCG()
 
 
+NO_SKILL = 0.005  # a validation score below it is hardly better than chance
+
+
+def warn_of_score(score: float) -> None:
+    """Doubt the data if no model predicted anything on validation data."""
+    if score < NO_SKILL:
+        print_note(
+            f"warning: the best model predicts almost nothing (validation score {score:.4f}); check "
+            "which columns are the user, the item and the basket (shortlist check, --user_id, --item_id, "
+            "--basket_id)."
+        )
+
+
 def boundary_name(model: "Recommender") -> str:
     """The kind of boundary at which the model's lists end."""
     return BOUNDARIES.get(str(model.get_params().get("boundary")), BOUNDARIES["learned"])
@@ -373,6 +386,7 @@ def print_summary(model: "Recommender", path: Path, report: Path | None, seconds
         return show_json(about if report is None else about | {"report": str(report)})
     if model.selection_ is not None:
         show(model.selection_)
+        warn_of_score(float(model.selection_.models[0]["score"]))
     name = printable(path)
     other = boundary_name(model) if model.has_boundary else "none; recommend needs --N"
     rule = about["stopping_rule"] or other

@@ -228,8 +228,10 @@ def given_flags(reading: Reading) -> list[str]:
     return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 
 
-def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = True) -> "Interactions":
-    """Read interactions and print what was found; a word without path characters is the name of a dataset."""
+def read_source(
+    source: str, reading: Reading = BY_NAME, *, training: bool = True, quiet: bool = False
+) -> "Interactions":
+    """Read interactions and print what was found, unless `quiet`; a plain word is the name of a dataset."""
     is_name = not Path(source).exists() and not any(character in source for character in "./\\:*")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # printed below
@@ -243,13 +245,22 @@ def read_source(source: str, reading: Reading = BY_NAME, *, training: bool = Tru
         else:
             with hide_panics(source), watch_memory():
                 data = sl.read_interactions(source, training=training, **asdict(reading))
+    if quiet:
+        return data
     merged = f"; {data.duplicates:,} duplicate rows merged" if data.duplicates else ""
     label = redact_uri(source)
     print_note(f"{label}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{merged}")
+    if training:
+        counts = sl.check_data(data).counts
+        days = f", {counts['first day']} to {counts['last day']}" if "first day" in counts else ""
+        print_note(
+            f"{data.n_baskets:,} baskets of {data.mean_basket_size:.1f} items, {counts['repeats']:.0%} of "
+            f"the rows are repeats{days}"
+        )
     if data.source is not None:
         print_note(data.source.describe())
         for note in data.source.notes:
-            print_note(f"note: {note}")
+            print_note(f"{'warning' if note in data.source.doubts else 'note'}: {note}")
     if merged and training and data.n_baskets == data.active_users.size and data.time is None:
         print_note(
             "without times or baskets a repeated purchase looks like a duplicate; if users buy items "

@@ -23,6 +23,7 @@ NO_TIME, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.float32)
 NegativeWeights = Literal["subtract", "drop", "keep"]
 Missing = Literal["error", "drop"]
 Future = Literal["error", "drop", "keep"]
+ALL_ROWS = "true"  # the condition that every row fulfills
 CHOICES = {
     "negative_weights": ("subtract", "drop", "keep"),
     "missing": ("error", "drop"),
@@ -262,6 +263,8 @@ class DataSource:
         Columns that were not read.
     notes
         What was changed, dropped or is in doubt, one sentence each.
+    doubts
+        The notes that are also warnings; saved models keep them as notes.
 
     Examples
     --------
@@ -275,6 +278,7 @@ class DataSource:
     columns: Mapping[str, str] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = field(default=(), compare=False)
 
     def describe(self) -> str:
         """Return the columns in one line: which were used and which were not."""
@@ -284,6 +288,7 @@ class DataSource:
         return f"columns: {used}; not used: {shown or 'none'}{more}"
 
 
+MAX_PREVIEWED = 20  # columns
 MAX_SHOWN = 12  # unused columns that are listed
 RATINGS = ("rating", "ratings", "stars", "score")  # plain names of weights that are no quantities
 ALLOWED_FUTURE = 86_400  # seconds: a time without zone may be ahead of UTC
@@ -315,7 +320,26 @@ DROP_ROWS = (
     "drop these rows, such as guests' orders, with missing='drop' in read_interactions (--missing drop), or "
     "filter the table"
 )
-PREVIEW_ROWS = 100  # of the unused columns, to find one that looks like a time
+PREVIEW_ROWS = 2000  # of the unused columns, to find times, events, states and sessions
+# Words in the names of columns that say what a row is, and values that are no purchases.
+WORDS = {
+    "kind": "event action activity behavior behaviour type kind status state statut estado etat ereignis "
+    "aktion evento evenement accion",
+    "purchase": "purchase purchased buy bought order ordered transaction sale checkout kauf achat compra",
+    "other event": "view views viewitem pageview viewed click clicked impression detail cart addtocart "
+    "addcart basket removefromcart wishlist fav favorite search scroll sessionstart begincheckout ansicht "
+    "warenkorb vue panier vista carrito pv",
+    "void": "cancelled canceled cancel refunded refund returned failed voided void declined rejected expired "
+    "trash storniert storno retourniert erstattet annule annulee rembourse cancelado cancelada anulado "
+    "devuelto",
+    "flag": "test deleted bot internal",
+}
+KIND_WORDS, PURCHASES, OTHER_EVENTS, VOID_STATES, FLAG_WORDS = map(str.split, WORDS.values())
+FLAG_WORDS += VOID_STATES
+TRUE_VALUES = {"true", "1", "1.0", "yes", "y", "ja", "oui", "si"}
+FALSE_VALUES = {"false", "0", "0.0", "no", "n", "nein", "non"}
+MAX_KINDS = 30  # different values of a column that says what a row is
+SINGLE_ITEMS = 0.9  # share of baskets with one item that is in doubt if a column looks like a session
 
 
 class Subtracted(NamedTuple):
@@ -354,8 +378,10 @@ class Table:
         self.is_late = np.zeros(0, np.bool_)  # (n_rows,) rows to drop because of their time, once it is read
         self.notes: list[str] = []
         self.doubts: list[str] = []  # notes that are also warnings
+        self.sessions: list[str] = []  # unused columns that may be baskets
         if "timestamp" not in self.roles and options.names.timestamp != "" and self.unused:
             self._find_times(frame if whole is None else whole)
+        self._find_kinds(frame if whole is None else whole)
         self._lazy = frame if columnar else None
         self._frame = None if columnar else _collect(frame, list(self.roles.values()))
 
@@ -373,6 +399,39 @@ class Table:
                 f'(--timestamp {times[0]}), otherwise timestamp="".'
             )
 
+    def _find_kinds(self, frame: Any) -> None:
+        """Doubt that all rows are purchases if an unused column has events, states or flags that are none."""
+        where = self.options.where or ""
+        sessions = set(ROLE_WORDS["basket_id"].split())
+        words = {name: set(name_words(name)) for name in self.unused}
+        named = [name for name in self.unused if words[name] & {*KIND_WORDS, *FLAG_WORDS, *sessions}]
+        preview = _collect(_head(frame), named[:MAX_PREVIEWED]) if named else pl.DataFrame()
+        for column in preview:
+            text = _plain_values(column)
+            if not len(text):
+                continue
+            name, is_settled = column.name, where == ALL_ROWS or column.name in where
+            advice = None if is_settled else _advise_where(column, text, words[name])
+            if advice is not None:
+                values = ", ".join(text.value_counts(sort=True).to_series(0).head(4).to_list())
+                self.doubt(
+                    f"column {name!r} ({values}) is not used and says that some rows are no purchases; "
+                    f'keep the others with where={advice!r} (--where), or all with where="true".'
+                )
+            if words[name] & sessions and 1 < text.n_unique() < 0.8 * len(text):
+                self.sessions.append(name)
+
+    def doubt_baskets(self, n_baskets: int, n_rows: int) -> None:
+        """Doubt baskets of one item if an unused column looks like a session or an order."""
+        is_settled = "basket_id" in self.roles or self.options.names.basket_id == ""
+        if self.sessions and not is_settled and n_baskets >= SINGLE_ITEMS * n_rows:
+            name = self.sessions[0]
+            self.doubt(
+                f"{n_baskets:,} baskets have {n_rows:,} rows, because rows form a basket only if their "
+                f"times are equal, and column {name!r} is not used; if it is the order or session, pass "
+                f'basket_id={name!r} (--basket_id "{name}"), otherwise basket_id="".'
+            )
+
     def note(self, sentence: str) -> None:
         """Keep a sentence about what was done for `Interactions.source`."""
         self.notes.append(sentence)
@@ -384,7 +443,7 @@ class Table:
 
     def source(self) -> DataSource:
         """What was read."""
-        return DataSource(self.label, dict(self.roles), self.unused, tuple(self.notes))
+        return DataSource(self.label, dict(self.roles), self.unused, tuple(self.notes), tuple(self.doubts))
 
     def ids(self, role: str) -> pl.Series | None:
         """The ids of an optional column, without nulls."""
@@ -498,6 +557,41 @@ class Table:
                 "check how it was exported."
             )
         return series
+
+
+def _plain_values(column: pl.Series) -> pl.Series:
+    """The values of a column as short texts in lower case, without those that are empty."""
+    if column.dtype.is_nested() or column.dtype == pl.Null:
+        return pl.Series(dtype=pl.String)
+    text = column.cast(pl.String, strict=False).drop_nulls().str.strip_chars().str.to_lowercase()
+    return text.filter(text != "").str.slice(0, 30)
+
+
+def _advise_where(column: pl.Series, text: pl.Series, words: set[str]) -> str | None:
+    """A condition for the rows that are purchases, or None if the column does not say that others are not."""
+    name = column.name if column.name.isidentifier() else f'"{column.name}"'
+    values = text.unique().sort().to_list()
+    plain = {value: plain_name(value.removeprefix("wc-")) for value in values}
+    original = {str(value).strip().lower(): str(value) for value in column.drop_nulls().unique().to_list()}
+    if words & set(FLAG_WORDS):
+        if set(values) <= TRUE_VALUES | FALSE_VALUES:
+            false = next((value for value in values if value in FALSE_VALUES), "false")
+            shown = (
+                false
+                if column.dtype != pl.String or false[0].isdigit()
+                else f"'{original.get(false, false)}'"
+            )
+            return f"{name} = {shown}" if set(values) & TRUE_VALUES else None
+        return f"{name} is null" if column.null_count() > len(column) / 2 else None
+    if not words & set(KIND_WORDS) or len(values) > MAX_KINDS:
+        return None
+    void = [original.get(value, value) for value in values if plain[value] in VOID_STATES]
+    if void:
+        return f"{name} not in ({', '.join(map(repr, void))})"
+    bought = next((value for word in PURCHASES for value in values if plain[value] == word), None)
+    if bought is None or not set(OTHER_EVENTS) & set(plain.values()):
+        return None
+    return f"{name} = {original.get(bought, bought)!r}"
 
 
 def tuples_to_frame(rows: Iterable[tuple[Any, ...]]) -> pl.DataFrame:

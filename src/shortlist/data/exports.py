@@ -1,14 +1,21 @@
 """Exports of shop systems and analytics: nested columns, rows that are no purchases, conditions in SQL."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from shortlist.core.params import short_repr
-from shortlist.data.columns import ColumnNames, ReadOptions, match_columns, parse_numbers, plain_name
+from shortlist.data.columns import (
+    ALL_ROWS,
+    ColumnNames,
+    ReadOptions,
+    match_columns,
+    parse_numbers,
+    plain_name,
+)
 from shortlist.errors import ConfigError, DataError
 
 Names = tuple[str, ...]  # plain names of a column, the preferred one first
@@ -183,7 +190,8 @@ def prepare(frame: pl.LazyFrame, options: ReadOptions, export: Export | None) ->
     if export is not None:
         chosen = _choose_columns(export, names, chosen)
     roles = match_columns(names, chosen)
-    condition = None if options.where is None else parse_condition(options.where, names)
+    where = None if options.where is None or options.where == ALL_ROWS else options.where
+    condition = None if where is None else parse_condition(where, names)
     conditioned = [] if condition is None else condition.meta.root_names()
     used = [
         rule for rule in (export.rules if export else ()) if _first(rule.column, names) not in conditioned
@@ -199,11 +207,13 @@ def prepare(frame: pl.LazyFrame, options: ReadOptions, export: Export | None) ->
     rows, notes = _flatten(frame, sorted(needed))
     if export is not None:
         rows = _apply(export, used, rows, roles, names, notes)
-    if condition is not None:
-        rows = _filter(rows, condition, options.where or "", notes)
-    given = ColumnNames(**{role: roles.get(role, "") for role in ColumnNames._fields})
-    missing = "drop" if export is not None else options.missing
-    return Prepared(rows, names, options._replace(names=given, missing=missing), notes)
+    if condition is not None and where is not None:
+        rows = _filter(rows, condition, where, notes)
+    given = options.names._replace(**roles)
+    if export is not None:  # guests are no users, and the rules have chosen the rows
+        options = options._replace(missing="drop", where=ALL_ROWS)
+    names = [name for name in names if name in roles.values() or name not in needed]  # others are unused
+    return Prepared(rows, names, options._replace(names=given), notes)
 
 
 def _first(columns: Names, names: list[str]) -> str | None:
@@ -233,7 +243,7 @@ def _flatten(frame: pl.LazyFrame, needed: list[str]) -> tuple[pl.LazyFrame, list
         {name[: at.end()] for name in needed for at in re.finditer(r"\[\]", name)},
         key=lambda path: (len(path), path),
     )
-    notes = []
+    notes, columns = [], frame.collect_schema().names()
     for outer, inner in pairwise(lists):
         if not inner.startswith(outer):
             raise DataError(
@@ -241,16 +251,18 @@ def _flatten(frame: pl.LazyFrame, needed: list[str]) -> tuple[pl.LazyFrame, list
                 "table of its own, or name other columns."
             )
     for path in lists:
-        frame = frame.with_columns(_value(path[:-2]).alias(path))
+        frame = frame.with_columns(path_value(path[:-2], columns).alias(path))
         n_empty = frame.select((pl.col(path).list.len().fill_null(0) == 0).sum()).collect().item()
         if n_empty:
             notes.append(f"{n_empty:,} rows with an empty list {path[:-2]!r} were dropped.")
         frame = frame.explode(path).filter(pl.col(path).is_not_null())
-    return frame.select(_value(name).alias(name) for name in needed), notes
+    return frame.select(path_value(name, columns).alias(name) for name in needed), notes
 
 
-def _value(path: str) -> pl.Expr:
-    """The value at a path; what stands before its last list is a column already."""
+def path_value(path: str, columns: Collection[str]) -> pl.Expr:
+    """The value at a path; what stands before its last list is a column already, as are `columns`."""
+    if path in columns:
+        return pl.col(path)
     head, mark, tail = path.rpartition("[].")
     if path.endswith("[]"):
         return pl.col(path)

@@ -22,7 +22,7 @@ from shortlist.data.columns import (
     plain_name,
     to_polars,
 )
-from shortlist.data.exports import EXPORTS, Export, flat_types, prepare
+from shortlist.data.exports import EXPORTS, Export, flat_types, path_value, prepare
 from shortlist.data.interactions import Interactions, check_trainable
 from shortlist.data.sources import (
     SEPARATOR_NAMES,
@@ -247,9 +247,10 @@ def _find_export(given: AnyFormat | None, names: list[str]) -> tuple[Export | No
 
 
 def _with_names(scan: pl.LazyFrame, names: list[str]) -> pl.LazyFrame:
-    """A table that has these columns, for the list of unused ones; nested columns are not previewed."""
-    present = set(scan.collect_schema().names())
-    return scan.select(pl.col(name) if name in present else pl.lit(None).alias(name) for name in names)
+    """A table that has these columns, for the list of unused ones; those in lists are empty."""
+    columns = scan.collect_schema().names()
+    values = (pl.lit(None) if "[]" in name else path_value(name, columns) for name in names)
+    return scan.select(value.alias(name) for value, name in zip(values, names, strict=True))
 
 
 def _query(uri: str, query: str | None, table: str | None, options: ReadOptions, label: str) -> Table:
@@ -307,6 +308,7 @@ def _build(open_table: Callable[[], Table], label: str, training: bool) -> Inter
         data = Interactions.from_table(open_table())
         if training:
             check_trainable(data)
+            data = data.with_doubts()
     except DataError as error:
         raise DataError(f"{label}: {error}", parameter=error.parameter) from None
     return data

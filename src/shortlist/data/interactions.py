@@ -22,6 +22,7 @@ from shortlist.data.columns import (
     ReadOptions,
     Subtracted,
     Table,
+    belongs_to_other_role,
     tuples_to_frame,
 )
 from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
@@ -509,11 +510,12 @@ class Interactions(UsersAndItems):
             items=items,
             item_names=names,
             has_basket_order=ordered,
-            source=table.source(),
             **build_arrays(rows),
         )
+        table.doubt_baskets(data.n_baskets, data.n_rows)
         for doubt in table.doubts:
             warn(doubt)
+        data = replace(data, source=table.source())
         return data.compact() if drops else data
 
     @classmethod
@@ -863,6 +865,16 @@ class Interactions(UsersAndItems):
         weight = NO_WEIGHT if self.weight is None else np.ones(item.size, np.float32)
         return self.concat(type(self).from_dense(users, items, user, item, time, NO_BASKET, weight))
 
+    def with_doubts(self) -> Self:
+        """Return the same data with doubts about its columns in `source`; they are warnings, too."""
+        doubts = find_doubts(self)
+        if not doubts or self.source is None:
+            return self
+        for doubt in doubts:
+            warn(doubt)
+        notes, before = (*self.source.notes, *doubts), self.source.doubts
+        return replace(self, source=replace(self.source, notes=notes, doubts=(*before, *doubts)))
+
     def compact(self) -> Self:
         """Return the same rows without the users and items that have none; the others keep their order."""
         has_rows = np.flatnonzero(np.diff(self.indptr))
@@ -903,6 +915,67 @@ def check_trainable(data: Interactions) -> None:
                 f"interactions must have at least two {what}s, got {active}; "
                 f"check that the {what}_id column is the right one, or use more data."
             )
+
+
+GIANT = 0.05  # share of all rows that is absurd for one user, if it is five times the mean
+GIANT_ITEM = 0.1
+LONELY = 0.8  # share of items with one row that looks like line numbers
+MIN_DOUBTED = 100  # rows; fewer show nothing
+
+
+def find_doubts(data: Interactions) -> list[str]:
+    """Sentences on what is probably wrong with the meaning of the columns, each with what settles it."""
+    if data.n_rows < MIN_DOUBTED or data.source is None:
+        return []
+    columns = data.source.columns
+    user, item = columns.get("user_id", "user_id"), columns.get("item_id", "item_id")
+    rows = np.diff(data.indptr)
+    doubts = _find_giant(data.users, rows, user, "user", GIANT)
+    doubts += _find_giant(data.items, data.item_counts, item, "item", GIANT_ITEM)
+    for role, column, counts, others in (
+        ("item", item, data.item_counts, data.active_users.size),
+        ("user", user, rows[rows > 0], 0),
+    ):
+        share = float((counts == 1).mean())
+        if share >= LONELY and counts.size > others:
+            doubts.append(
+                f"{share:.0%} of the {role}s have a single row, so column {column!r} looks like "
+                f"the number of a line or an event; if it is, name the right column: {role}_id='…' "
+                f"(--{role}_id)."
+            )
+    if not doubts and _looks_swapped(data, user, item):
+        doubts.append(
+            f"users and items are probably swapped (user_id = {user!r}, item_id = {item!r}); if so, pass "
+            f"user_id={item!r}, item_id={user!r} (--user_id, --item_id)."
+        )
+    return doubts
+
+
+def _find_giant(ids: IdMap, counts: Longs, column: str, role: str, share: float) -> list[str]:
+    """A sentence on a user or item that has an absurd share of the rows."""
+    top, n_rows = int(counts.argmax()), int(counts.sum())
+    if counts[top] < max(share * n_rows, 5 * counts.mean()):
+        return []
+    name = column if column.isidentifier() else f'"{column}"'
+    value = ids.values[top]
+    example = f"{name} <> {value!r:.60}"
+    what = "a guest, a bot or a test" if role == "user" else "a fee, a bag or an unknown item"
+    return [
+        f"{role} {value!r:.60} has {counts[top] / n_rows:.0%} of all rows (column {column!r}), as {what} "
+        f"has; if so, leave it out with where={example!r} (--where)."
+    ]
+
+
+def _looks_swapped(data: Interactions, user: str, item: str) -> bool:
+    """Whether the names are those of the other role, or items have baskets and users do not."""
+    if belongs_to_other_role(user, "user_id") and belongs_to_other_role(item, "item_id"):
+        return True
+    if data.time is None or not (data.time % 86_400_000_000).any():
+        return False  # many users may buy an item on one day
+    frame = pl.DataFrame({"item": data.item, "user": data.user, "time": data.time})
+    of_users = float((frame.select(pl.len().over("user", "time") > 1)).to_series().mean())  # type: ignore[arg-type]
+    of_items = float((frame.select(pl.len().over("item", "time") > 1)).to_series().mean())  # type: ignore[arg-type]
+    return of_items > 0.5 and of_users < 0.1
 
 
 MAX_ROWS = 2_000  # rows of the truth that are looked up

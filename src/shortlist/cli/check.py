@@ -1,0 +1,44 @@
+"""`shortlist check`: what is in the data before a model learns from it."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+import shortlist as sl
+from shortlist.cli.screen import Json, print_note, show_json, show_text
+from shortlist.cli.source import BY_NAME, Reading, Source, read_source
+from shortlist.core.files import atomic_write, check_writable
+
+
+def check_command(
+    source: Source,
+    /,
+    *,
+    report: Annotated[Path | None, Parameter(help="Write an HTML page with pictures to this file.")] = None,
+    reading: Reading = BY_NAME,
+    json: Json = False,
+) -> None:
+    """Show what is in a file before a model learns from it, and what is in doubt.
+
+    Prints which columns were used, what was recognized and dropped, counts, and
+    a warning for everything that is probably wrong, with the flag that settles
+    it. The same flags work in shortlist fit.
+
+    For example:
+      shortlist check orders.csv
+      shortlist check events.ndjson --where "event = 'purchase'"
+      shortlist check orders.csv --report check.html
+    """
+    if report is not None:
+        check_writable(report)
+    check = sl.check_data(read_source(source, reading, quiet=True))
+    if report is not None:
+        from shortlist.data.check import render_page
+
+        with atomic_write(report) as temporary:
+            temporary.write_text(render_page(check, Path(source).name), encoding="utf-8")
+        print_note(f"report written to {report}")
+    if json:
+        return show_json(check.to_dict())
+    return show_text(f"{check.columns}\n{check}" if check.columns else str(check))

@@ -1,0 +1,196 @@
+"""Each doubt is raised where it should be, with what settles it, and on none of the published datasets."""
+
+import warnings
+
+import numpy as np
+import polars as pl
+import pytest
+
+import shortlist as sl
+from shortlist.data.check import render_page
+from shortlist.data.datasets import is_cached, list_datasets
+from shortlist.errors import DataWarning
+from tests import exports
+
+
+def shop(seed=0):
+    """Order lines without anything odd."""
+    rows = exports.purchases(seed).drop_duplicates(["order", "item"])
+    return pl.DataFrame(
+        {
+            "customer": [f"c{user}" for user in rows["user"]],
+            "sku": [f"s{item}" for item in rows["item"]],
+            "order_id": rows["order"].to_numpy(),
+            "created_at": rows["when"].dt.tz_localize(None).to_numpy(),
+        }
+    )
+
+
+def doubts_of(table, **options):
+    """The doubts about a table; Python users get them as warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        data = sl.read_interactions(table, **options)
+    doubts = sl.check_data(data).doubts
+    assert [str(warning.message) for warning in caught] == list(doubts)
+    assert all(issubclass(warning.category, DataWarning) for warning in caught)
+    return doubts
+
+
+def test_nothing_is_odd():
+    assert doubts_of(shop()) == ()
+
+
+class TestColumns:
+    def test_sessions_beside_baskets_of_one_item(self):
+        rng = np.random.default_rng(0)
+        table = shop().rename({"order_id": "session"})
+        table = table.with_columns(
+            pl.col("created_at") + pl.Series(rng.permutation(table.height) * 1000).cast(pl.Duration("us"))
+        )
+        (doubt,) = doubts_of(table)
+        assert "column 'session' is not used" in doubt
+        assert "--basket_id" in doubt
+        assert doubts_of(table, basket_id="session") == ()
+        assert doubts_of(table, basket_id="") == ()
+
+    @pytest.mark.parametrize(
+        ("name", "values", "advice"),
+        [
+            ("event", ["view", "cart", "purchase"], "event = 'purchase'"),
+            ("behavior_type", ["pv", "fav", "buy"], "behavior_type = 'buy'"),
+            ("Event Type", ["PageView", "AddToCart", "Purchase"], "\"Event Type\" = 'Purchase'"),
+            ("status", ["paid", "shipped", "Cancelled"], "status not in ('Cancelled')"),
+            ("Statut", ["payé", "annulé", "expédié"], "Statut not in ('annulé')"),
+            ("is_test", ["false", "false", "true"], "is_test = 'false'"),
+            ("cancelled", [False, False, True], "cancelled = false"),
+            ("cancelled_at", [None, None, "2024-01-01"], "cancelled_at is null"),
+        ],
+    )
+    def test_rows_that_are_no_purchases(self, name, values, advice):
+        table = shop()
+        column = pl.Series(name, [values[k % 3] for k in range(table.height)])
+        (doubt,) = doubts_of(table.with_columns(column))
+        assert repr(advice) in doubt
+        assert "--where" in doubt
+        settled = sl.read_interactions(table.with_columns(column), where=advice)
+        assert settled.source.doubts == ()
+        assert settled.n_rows < table.height
+        assert doubts_of(table.with_columns(column), where="true") == ()
+
+    @pytest.mark.parametrize(
+        ("name", "values"),
+        [
+            ("type", ["book", "film", "game"]),
+            ("status", ["paid", "shipped", "open"]),
+            ("event", ["purchase", "purchase", "purchase"]),
+            ("is_test", ["false", "false", "false"]),
+            ("order_status", [None, None, None]),
+        ],
+    )
+    def test_other_columns_are_fine(self, name, values):
+        table = shop()
+        assert (
+            doubts_of(table.with_columns(pl.Series(name, [values[k % 3] for k in range(table.height)]))) == ()
+        )
+
+
+class TestRows:
+    @pytest.mark.parametrize("share", [0.3, 0.6])
+    def test_a_guest_or_a_bot(self, share):
+        table = shop()
+        n = int(share * table.height)
+        table = table.with_columns(
+            pl.when(pl.int_range(pl.len()) < n).then(pl.lit("guest")).otherwise("customer").alias("customer")
+        )
+        (doubt,) = doubts_of(table)
+        assert "user 'guest' has" in doubt
+        assert "customer <> 'guest'" in doubt
+        assert doubts_of(table, where="customer <> 'guest'") == ()
+
+    def test_a_fee(self):
+        table = shop()
+        fees = table.unique("order_id", maintain_order=True).with_columns(sku=pl.lit("shipping"))
+        (doubt,) = doubts_of(pl.concat([table, fees]))
+        assert "item 'shipping' has" in doubt
+        assert doubts_of(pl.concat([table, fees]), where="sku <> 'shipping'") == ()
+
+    def test_items_that_are_line_numbers(self):
+        table = shop().with_row_index("line")
+        (doubt,) = doubts_of(table, item_id="line")
+        assert "100% of the items have a single row" in doubt
+        assert "--item_id" in doubt
+
+    def test_users_that_are_events(self):
+        table = shop().with_row_index("event_id")
+        assert any(
+            "100% of the users have a single row" in doubt for doubt in doubts_of(table, user_id="event_id")
+        )
+
+    def test_swapped_by_name(self):
+        (doubt,) = doubts_of(shop(), user_id="sku", item_id="customer")
+        assert "probably swapped" in doubt
+        assert "user_id='customer', item_id='sku'" in doubt
+
+    def test_swapped_by_baskets(self):
+        table = shop().rename({"customer": "a", "sku": "b"}).drop("order_id")
+        assert doubts_of(table, user_id="a", item_id="b") == ()
+        (doubt,) = doubts_of(table, user_id="b", item_id="a")
+        assert "probably swapped" in doubt
+
+    def test_times_in_the_future(self):
+        table = shop()
+        late = table.head(3).with_columns(created_at=pl.datetime(2034, 3, 1))
+        with pytest.raises(sl.errors.DataError, match=r"3 of .* rows have a time in the future"):
+            sl.read_interactions(pl.concat([table, late]))
+        assert doubts_of(pl.concat([table, late]), future="drop") == ()
+        (doubt,) = doubts_of(pl.concat([table, late]), future="keep")
+        assert "--future drop" in doubt
+
+
+@pytest.mark.parametrize("name", [dataset.name for dataset in list_datasets()])
+def test_no_doubt_about_published_data(name):
+    if not is_cached(name):
+        pytest.skip("not in the cache")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sl.check_data(sl.load_dataset(name)).doubts == ()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_exports_that_are_recognized_raise_no_doubt(tmp_path, seed):
+    for write in (exports.shopify, exports.german_excel, exports.woocommerce):
+        write(tmp_path / "e.csv", seed)
+        assert doubts_of(tmp_path / "e.csv") == ()
+    exports.ga4(tmp_path / "e.json", seed)
+    assert doubts_of(tmp_path / "e.json") == ()
+
+
+class TestShown:
+    def test_counts_are_those_of_the_table(self):
+        table = shop()
+        counts = sl.check_data(sl.read_interactions(table)).counts
+        assert counts["rows"] == table.height
+        assert counts["baskets"] == table["order_id"].n_unique()
+        assert counts["items per basket"] == round(table.height / table["order_id"].n_unique(), 2)
+        repeats = 1 - table.unique(["customer", "sku"]).height / table.height
+        assert counts["repeats"] == pytest.approx(repeats, abs=1e-4)
+        assert counts["first day"] == "2024-01-01"
+
+    def test_page_is_escaped_and_complete(self):
+        table = shop().with_columns(customer=pl.lit("<script>") + pl.col("customer"))
+        guest = table.head(400).with_columns(customer=pl.lit("<b>guest"))
+        with pytest.warns(DataWarning):
+            check = sl.check_data(sl.read_interactions(pl.concat([table, guest])))
+        page = render_page(check, "<orders>")
+        assert "<script>" not in page
+        assert "<b>guest" not in page
+        assert page.count("<figure>") == 3
+        assert check._repr_html_() in page
+
+    def test_without_times_and_source(self):
+        import scipy.sparse
+
+        check = sl.check_data(scipy.sparse.eye_array(3, format="csr"))
+        assert "no doubts" in str(check)
+        assert len(check.figures) == 2
