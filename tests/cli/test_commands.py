@@ -10,6 +10,7 @@ import pytest
 import shortlist as sl
 from shortlist.cli import main
 from shortlist.cli.app import build
+from tests import exports
 
 QUICK = ["--set", "n_epochs=3", "n_factors=8"]
 
@@ -86,6 +87,7 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
     for name in ("orders.csv", "ratings.csv", "reads.csv"):
         rated.drop("n").write_csv(tmp_path / name)
     write_items(tmp_path)
+    exports.clickstream(tmp_path / "events.ndjson")
     rated.drop("n", "weight").write_parquet(tmp_path / "events.parquet")
     small = sl.BPRMF(n_epochs=1, n_factors=8)
     sl.fit_to_folder(small, tmp_path / "events.parquet", tmp_path / "model")

@@ -133,6 +133,7 @@ class TestText:
         pl.DataFrame({"user_id": ids, "item_id": ids}).write_csv(path)
         assert read_interactions(path).users.values.to_list() == sorted(ids)
 
+    @pytest.mark.filterwarnings("ignore:100% of the users")
     def test_unusual_spelling_may_come_late(self, write):
         rows = "".join(f"{number},1\n" for number in range(1, 3000))
         assert (

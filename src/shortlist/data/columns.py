@@ -17,7 +17,7 @@ from shortlist.core.params import is_finite, short_repr
 from shortlist.data.ids import id_kind, id_series
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import printable
-from shortlist.types import Floats, Longs
+from shortlist.types import Bools, Floats, Longs
 
 NO_TIME, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.float32)
 NegativeWeights = Literal["subtract", "drop", "keep"]
@@ -51,13 +51,13 @@ class ReadOptions(NamedTuple):
     min_rating: float | None = None
     missing: Missing = "error"
     where: str | None = None
-    future: Future = "error"
+    future: Future | None = None  # None: times are not compared with the clock
 
     def check(self) -> Self:
         """The options; ConfigError if one is invalid."""
         for name, choices in CHOICES.items():
             value = getattr(self, name)
-            if value not in choices:
+            if value not in choices and (name, value) != ("future", None):
                 raise ConfigError(
                     f"{name} must be {' or '.join(map(repr, choices))}, got {short_repr(value)}; choose one.",
                     parameter=name,
@@ -467,7 +467,9 @@ class Table:
                     "fits all of them (time_format, --time_format)."
                 )
         times = parse_times(column, time_format)
-        self.is_late = times > (time.time() + ALLOWED_FUTURE) * 1e6
+        self.is_late = is_future(times)
+        if self.options.future is None:
+            self.is_late[:] = False
         if self.is_late.any():
             self._note_future(times)
         return times
@@ -489,7 +491,7 @@ class Table:
         if self.options.future == "drop":
             return self.note(f"{rows} and were dropped.")
         self.is_late = np.zeros(times.size, np.bool_)
-        return self.doubt(f"{rows} and were kept; future='drop' (--future drop) drops them.")
+        return self.note(f"{rows} and were kept.")
 
     def weights(self) -> Floats:
         """(n_rows,) finite weights, negative below `min_rating`; (0,) without weights."""
@@ -849,6 +851,11 @@ def parse_times(series: pl.Series, time_format: str | None = None) -> Longs:
         f"column {series.name!r}: timestamps must be epoch numbers, ISO strings, dates or datetimes, "
         f"got {series.dtype}; cast the column first."
     )
+
+
+def is_future(times: Longs) -> Bools:
+    """(n_rows,) whether times lie after tomorrow."""
+    return times > (time.time() + ALLOWED_FUTURE) * 1e6
 
 
 def number_unit(low: float, high: float) -> str:

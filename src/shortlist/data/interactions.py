@@ -23,6 +23,7 @@ from shortlist.data.columns import (
     Subtracted,
     Table,
     belongs_to_other_role,
+    is_future,
     tuples_to_frame,
 )
 from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
@@ -920,7 +921,7 @@ def check_trainable(data: Interactions) -> None:
 GIANT = 0.05  # share of all rows that is absurd for one user, if it is five times the mean
 GIANT_ITEM = 0.1
 LONELY = 0.8  # share of items with one row that looks like line numbers
-MIN_DOUBTED = 100  # rows; fewer show nothing
+MIN_DOUBTED = 200  # rows; fewer show nothing
 
 
 def find_doubts(data: Interactions) -> list[str]:
@@ -943,6 +944,11 @@ def find_doubts(data: Interactions) -> list[str]:
                 f"the number of a line or an event; if it is, name the right column: {role}_id='…' "
                 f"(--{role}_id)."
             )
+    if data.time is not None and (late := is_future(data.time)).any():
+        doubts.append(
+            f"{int(late.sum()):,} rows have a time in the future, which moves the lists of all users; drop "
+            "them with future='drop' in read_interactions (--future drop)."
+        )
     if not doubts and _looks_swapped(data, user, item):
         doubts.append(
             f"users and items are probably swapped (user_id = {user!r}, item_id = {item!r}); if so, pass "

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
-from shortlist.data.columns import ReadOptions, Table
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError, ShortlistError
@@ -176,8 +175,7 @@ def build_events(rows: Sequence[EventRow], form: EventForm) -> tuple[Interaction
     if not frame.height:
         return None, len(rows)
     keep: Literal["keep", "drop"] = "keep" if form.min_weight < 0 else "drop"
-    options = ReadOptions(negative_weights=keep, future="keep")  # whatever the clock of this machine says
-    return Interactions.from_table(Table(frame, options)), len(rows) - frame.height
+    return Interactions.from_frame(frame, negative_weights=keep), len(rows) - frame.height
 
 
 def _is_usable(row: EventRow, form: EventForm) -> bool:
