@@ -2,17 +2,20 @@
 
 `last_basket` and `last_items` hold out the last rows of each user, as the paper does; later rows of other
 users stay in training. `by_time` splits all users at one time; nothing after the cut is in training.
+`last_period` holds out what happened within a horizon; users to whom nothing happened count, too.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from shortlist.core.params import check_whole, is_number, short_repr
+from shortlist.data.columns import parse_duration
 from shortlist.data.interactions import Interactions, in_last_basket
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Bools
@@ -30,6 +33,9 @@ class Split:
         (n_rows,) masks over the rows of `data`.
     dropped
         Number of users who are not tested because they would have no training rows.
+    cuts
+        When the validation lists and the test lists are made, in microseconds since 1970 UTC; then every user
+        known at that time is a case, with or without later rows. None: only users with held-out rows are.
 
     Examples
     --------
@@ -44,6 +50,7 @@ class Split:
     in_train_valid: Bools
     in_test: Bools
     dropped: int
+    cuts: tuple[int, int] | None = None
 
     @cached_property
     def train(self) -> Interactions:
@@ -64,6 +71,19 @@ class Split:
     def test(self) -> Interactions:
         """Held-out rows for the final evaluation."""
         return self.data.where(self.in_test)
+
+    @property
+    def test_users(self) -> pl.Series:
+        """Ids of the users to test: those with rows in `test`, or everyone with earlier rows."""
+        rows = self.test if self.cuts is None else self.train_valid
+        return rows.users.to_ids(rows.active_users)
+
+    @property
+    def test_at(self) -> Any:
+        """The times of the test lists, for `recommend(at=…)`; None without times."""
+        if self.cuts is not None:
+            return as_datetime(self.cuts[1])
+        return None if self.test.time is None else self.test
 
     def __repr__(self) -> str:
         return (
@@ -201,6 +221,58 @@ def by_time(
             f"valid_cut must be between the first event and the cut, got {_format_time(valid_start)}; "
             "choose a time in between."
         )
+    return _split_at(data, valid_start, test_start)
+
+
+def last_period(data: Interactions | Any, horizon: str | timedelta = "7d") -> Split:
+    """Hold out what happened within the last period, for everyone who was known before it.
+
+    A case is a user at the start of the period, with what the user interacts with until its end, possibly
+    nothing. That is what a weekly mailing meets: most users buy nothing. The validation set is the period
+    before.
+
+    Parameters
+    ----------
+    data
+        Interactions with times, or a table of them.
+    horizon
+        Length of the period: a timedelta, or a number with s, m, h, d or w.
+
+    Returns
+    -------
+    Split
+        `test_users` and `test_at` are the users to make lists for and the time to make them at.
+
+    Raises
+    ------
+    DataError
+        If there are no times, or the data is not longer than two periods.
+    ConfigError
+        If the horizon is not a duration.
+
+    Examples
+    --------
+    >>> split = sl.split.last_period(sl.load_dataset("sample"), "7d")
+    >>> len(split.test_users) > split.test.active_users.size
+    True
+    """
+    data = Interactions.of(data)
+    if data.time is None or not data.n_rows:
+        raise DataError("last_period needs timestamps, got none; pass the timestamp column when reading.")
+    length = parse_duration("horizon", horizon)
+    cuts = data.end_time - 2 * length, data.end_time - length
+    if int(data.time.min()) >= cuts[0]:
+        raise DataError(
+            f"horizon must be shorter than half of the data ({_format_time(int(data.time.min()))} to "
+            f"{_format_time(data.end_time)}), got {horizon}; pass a shorter one.",
+            parameter="horizon",
+        )
+    return replace(_split_at(data, *cuts), cuts=cuts)
+
+
+def _split_at(data: Interactions, valid_start: int, test_start: int) -> Split:
+    """Rows before, between and after two times; only users with earlier rows are held out."""
+    assert data.time is not None
     before = data.time < test_start
     in_train = data.time < valid_start
     in_valid = before & ~in_train & _has_rows(data, in_train)
@@ -271,8 +343,13 @@ def _parse_time(time: datetime | date | str | float) -> int:
     return round(time * 1e6)
 
 
+def as_datetime(micros: int) -> datetime:
+    """A time in UTC from microseconds since 1970."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+
+
 def _format_time(micros: int) -> str:
     return str(np.datetime64(micros, "us").astype("datetime64[s]"))
 
 
-__all__ = ["Split", "by_time", "last_basket", "last_items"]
+__all__ = ["Split", "by_time", "last_basket", "last_items", "last_period"]

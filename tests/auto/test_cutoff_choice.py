@@ -43,7 +43,7 @@ def choose_by_scores(monkeypatch, **scores):
     cutoffs = {name.replace("_", " "): FixedN(n_candidates=20, N=k + 1) for k, name in enumerate(scores)}
     values = dict(zip(range(1, len(scores) + 1), map(np.array, scores.values()), strict=True))
 
-    def cross_validate_all(cutoffs, *_):
+    def cross_validate_all(cutoffs, *_, **options):
         return {name: values[cutoff.N] for name, cutoff in cutoffs.items()}
 
     monkeypatch.setattr(cutoff_choice, "cross_validate_all", cross_validate_all)
@@ -140,7 +140,7 @@ def test_invalid_arguments_are_refused():
         lambda: default_cutoffs(metric="map"),
         lambda: choose_cutoff(lists, split.valid, metric="map"),
     ):
-        with pytest.raises(ConfigError, match="metric must be one of f1, ndcg, got 'map'"):
+        with pytest.raises(ConfigError, match="metric must be one of f1, ndcg, value, got 'map'"):
             call()
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.auto.cutoff_choice import check_metric, choose_cutoff, default_cutoffs
+from shortlist.core.metrics import Metric
 from shortlist.core.params import check_whole
 from shortlist.cutoff.base import Cutoff, is_table, top_candidates
 from shortlist.cutoff.threshold import FixedN
@@ -18,7 +19,6 @@ from shortlist.data.interactions import Interactions, without_negative
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
 from shortlist.evaluation import Comparison, Report, compare, evaluate, fixed_n_curve
-from shortlist.models.selection import METRIC_NAMES
 from shortlist.types import Ints, Longs
 
 N_FOLDS = 5
@@ -123,7 +123,7 @@ class CutResult:
         return self.cutoff.save(path)
 
     def __str__(self) -> str:
-        title = METRIC_NAMES[self.metric]
+        title = Metric.registry[self.metric].title
         low, high = self.gain_interval
         lengths = self.tested.lengths
         lines = [

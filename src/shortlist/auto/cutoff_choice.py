@@ -1,20 +1,22 @@
 """Cutoff selection on validation lists, with each user scored by a cutoff fitted on other users."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import polars as pl
 
+from shortlist.core.metrics import Metric, Money, check_money, metrics_to_optimize
 from shortlist.core.params import check_whole
-from shortlist.cutoff import ExpectedF1, ExpectedNDCG, FixedN, UtilityRegression
+from shortlist.cutoff import ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN, UtilityRegression
 from shortlist.cutoff.base import Cutoff, fit_cutoffs
-from shortlist.cutoff.threshold import TARGETS, choose_by_standard_error
-from shortlist.data.ids import IdMap
+from shortlist.cutoff.threshold import choose_by_standard_error
+from shortlist.data.ids import IdMap, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import Report, evaluate
-from shortlist.models.selection import METRIC_NAMES
 from shortlist.types import Doubles
 
 FIXED = "fixed N"
@@ -32,7 +34,9 @@ def default_cutoffs(
     n_candidates: int = 100,
     *,
     probabilities: bool = True,
-    metric: str = "f1",
+    metric: str | None = None,
+    gain: float | None = None,
+    cost: float | None = None,
     history: bool = True,
     shape: bool = False,
 ) -> dict[str, Cutoff]:
@@ -48,7 +52,10 @@ def default_cutoffs(
     probabilities
         Whether the lists carry probabilities. If not, cutoffs without calibration are left out.
     metric
-        Metric to maximize: `"f1"` or `"ndcg"`.
+        Metric to maximize: `"f1"`, `"ndcg"` or `"value"`. By default `"value"` if gain and cost are given,
+        else `"f1"`.
+    gain, cost
+        What a shown item earns if the user takes it, and costs if not.
     history
         Whether a history is known. If not, the number of relevant items comes from the candidates alone, and
         the shape of the scores is the default choice.
@@ -63,33 +70,49 @@ def default_cutoffs(
     Raises
     ------
     ConfigError
-        If the metric is unknown.
+        If the metric is unknown, or gain and cost are missing or invalid.
 
     Examples
     --------
     >>> list(sl.default_cutoffs(probabilities=False))[:2]
     ['fixed N', 'expected F1 (Platt calibration; basket size from history and candidates)']
     """
-    check_metric(metric)
+    metric, money = check_metric(metric, gain, cost)
+    calibrations = ("none", "platt", "features") if probabilities else ("platt", "features")
+    if metric == "value" and money is not None:
+        gain, cost = money.gain, money.cost
+        fixed = FixedN(n_candidates=n_candidates, target=metric, gain=gain, cost=cost)
+        return {FIXED: fixed} | {
+            f"expected value ({PROBABILITIES[calibration]})": ExpectedValue(
+                n_candidates=n_candidates, calibration=calibration, gain=gain, cost=cost
+            )
+            for calibration in calibrations
+        }
     cutoffs: dict[str, Cutoff] = {FIXED: FixedN(n_candidates=n_candidates, target=metric)}
     regression = UtilityRegression(n_candidates=n_candidates, target=metric)
     if not history:
         cutoffs[SHAPE] = regression
-    for calibration in ("none", "platt", "features") if probabilities else ("platt", "features"):
+    for calibration in calibrations:
         for size in ("both", "history") if history else ("probabilities",):
             how = f"{PROBABILITIES[calibration]}; basket size from {SOURCES[size]}"
-            name = f"expected {METRIC_NAMES[metric]} ({how})"
+            name = f"expected {Metric.registry[metric].title} ({how})"
             cutoffs[name] = EXPECTED[metric](n_candidates=n_candidates, calibration=calibration, size=size)
     if shape:
         cutoffs.setdefault(SHAPE, regression)
     return cutoffs
 
 
-def check_metric(metric: str) -> None:
-    """Raise ConfigError for a metric that cutoffs cannot maximize."""
+def check_metric(
+    metric: str | None, gain: float | None = None, cost: float | None = None
+) -> tuple[str, Money | None]:
+    """The metric and the money; by default money decides if it is given. ConfigError if invalid."""
+    names = metrics_to_optimize()
     given: object = metric
-    if not isinstance(given, str) or given not in TARGETS:
-        raise ConfigError(f"metric must be one of {', '.join(TARGETS)}, got {metric!r:.60}; choose one.")
+    if given is not None and (not isinstance(given, str) or given not in names):
+        raise ConfigError(f"metric must be one of {', '.join(names)}, got {metric!r:.60}; choose one.")
+    if metric is None:
+        metric = "f1" if gain is None and cost is None else "value"
+    return metric, check_money(metric, gain, cost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +141,8 @@ class CutoffChoice:
     metric: str = "f1"
 
     def __str__(self) -> str:
-        score = f"{METRIC_NAMES[self.metric]} {self.scores[self.name]:.4f} on validation"
+        metric = Metric.registry[self.metric]
+        score = f"{metric.title} {metric.text(self.scores[self.name])} on validation"
         return f"{self.name}: {score}; {self.reason}" if self.reason else f"{self.name}: {score}"
 
 
@@ -128,7 +152,10 @@ def choose_cutoff(
     history: Interactions | None = None,
     cutoffs: Mapping[str, Cutoff] | None = None,
     *,
-    metric: str = "f1",
+    metric: str | None = None,
+    gain: float | None = None,
+    cost: float | None = None,
+    users: Iterable[Any] | None = None,
     n_folds: int = 2,
 ) -> CutoffChoice:
     """Select a cutoff for ranked lists on validation data.
@@ -148,7 +175,12 @@ def choose_cutoff(
     cutoffs
         Unfitted cutoffs by name; `default_cutoffs` if left out. A fixed N must be named `"fixed N"`.
     metric
-        Metric to maximize: `"f1"` or `"ndcg"`.
+        Metric to maximize: `"f1"`, `"ndcg"` or `"value"`. By default `"value"` if gain and cost are given,
+        else `"f1"`.
+    gain, cost
+        What a shown item earns if the user takes it, and costs if not.
+    users
+        Ids of users who count even if they have no truth, such as all users who would get a message.
     n_folds
         Number of folds of users. More folds are slower and choose better if there are few users.
 
@@ -160,7 +192,7 @@ def choose_cutoff(
     Raises
     ------
     ConfigError
-        If there are no cutoffs or the metric is unknown.
+        If there are no cutoffs, the metric is unknown, or gain and cost are missing or invalid.
     DataError
         If there are lists of fewer than two users.
 
@@ -174,7 +206,7 @@ def choose_cutoff(
     >>> choice.scores[choice.name] >= choice.scores["fixed N"]
     True
     """
-    check_metric(metric)
+    metric, money = check_metric(metric, gain, cost)
     if not isinstance(lists, RankedLists):
         raise DataError(
             f"lists must be RankedLists, got {type(lists).__name__}; use model.recommend(N=100), or wrap "
@@ -182,7 +214,11 @@ def choose_cutoff(
         )
     if cutoffs is None:
         cutoffs = default_cutoffs(
-            probabilities=lists.probabilities is not None, metric=metric, history=history is not None
+            probabilities=lists.probabilities is not None,
+            metric=metric,
+            gain=gain,
+            cost=cost,
+            history=history is not None,
         )
     given: object = cutoffs
     if not isinstance(given, Mapping) or not all(isinstance(cutoff, Cutoff) for cutoff in given.values()):
@@ -199,30 +235,37 @@ def choose_cutoff(
             f"choosing a cutoff needs lists of at least two users, got {len(lists)}; add validation users."
         )
     check_whole(2, n_folds=n_folds)
-    by_user = cross_validate_all(cutoffs, lists, truth, history, metric, min(n_folds, len(lists)))
+    users = None if users is None else id_series(users)
+    by_user = cross_validate_all(
+        cutoffs, lists, truth, history, metric, min(n_folds, len(lists)), users=users, money=money
+    )
     scores = {name: float(values.mean()) for name, values in by_user.items()}
     names = sorted(by_user, key=lambda name: name == FIXED)  # the default is the first that is not a fixed N
     name = names[choose_by_standard_error([by_user[name] for name in names])]
     if scores[name] <= scores.get(FIXED, -np.inf):
         name = max(scores, key=lambda name: (scores[name], name == FIXED))
-    fitted = cutoffs[name].clone().fit(lists, truth, history=history)
-    return CutoffChoice(name, fitted, scores, explain_choice(name, scores, names[0]), metric)
+    fitted = cutoffs[name].clone().fit(lists, truth, history=history, users=users)
+    return CutoffChoice(name, fitted, scores, explain_choice(name, scores, names[0], metric), metric)
 
 
-def explain_choice(name: str, scores: Mapping[str, float], default: str) -> str:
+def explain_choice(name: str, scores: Mapping[str, float], default: str, metric: str = "f1") -> str:
     """Say why a cutoff was selected, also where another one has a higher score."""
     if name == FIXED:
         return "no other cutoff beats the best fixed N on users it was not fitted on"
     reason = "the only cutoff that was tried" if len(scores) == 1 else "best on users it was not fitted on"
     fixed = scores.get(FIXED)
     if fixed is not None:
-        gain = f"{scores[name] / fixed - 1:+.1%} over" if fixed else "the score is 0 for"
+        kind = Metric.registry[metric]
+        if kind.needs_money:
+            gain = f"{kind.text(scores[name] - fixed, '+')} {kind.title} over"
+        else:
+            gain = f"{scores[name] / fixed - 1:+.1%} over" if fixed else "the score is 0 for"
         reason = f"{gain} the best fixed N, on users it was not fitted on"
     best = max(scores, key=lambda name: scores[name])
     if scores[best] > scores[name]:
         reason += (
-            f"; {best!r} scores {scores[best]:.4f}, but its lead over the default, {default!r}, is within "
-            "one standard error"
+            f"; {best!r} scores {Metric.registry[metric].text(scores[best])}, but its lead over the default, "
+            f"{default!r}, is within one standard error"
         )
     return reason
 
@@ -245,15 +288,19 @@ def cross_validate_all(
     history: Interactions | None,
     metric: str,
     n_folds: int = 2,
+    *,
+    users: pl.Series | None = None,
+    money: Money | None = None,
 ) -> dict[str, Doubles]:
-    """The same for several cutoffs, by name; fitted on all folds but the user's."""
+    """The same for several cutoffs, fitted on all folds but the user's; `users` count even without truth."""
     fold = np.arange(len(lists)) % n_folds
     scores: dict[str, Doubles] = {}
     for f in range(n_folds):
-        fitted = fit_cutoffs(cutoffs.values(), lists.take(np.flatnonzero(fold != f)), truth, history)
+        fitted = fit_cutoffs(cutoffs.values(), lists.take(np.flatnonzero(fold != f)), truth, history, users)
         others = lists.take(np.flatnonzero(fold == f))
         for name, cutoff in zip(cutoffs, fitted, strict=True):
-            report: Report = evaluate(cutoff.apply(others, history=history), truth)
+            report: Report = evaluate(cutoff.apply(others, history=history), truth, users=users)
+            report = replace(report, money=money)
             row = IdMap(report.user_ids).lookup(others.users.values)
             row = row[row >= 0]
             scores.setdefault(name, np.zeros(report.n_users))[row] = report.values(metric)[row]

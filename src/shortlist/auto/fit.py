@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from copy import copy
+from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,19 +22,22 @@ from shortlist.auto.validation import (
     hold_out,
 )
 from shortlist.core.engine import Engine, check_engine
-from shortlist.cutoff import FixedN
+from shortlist.core.metrics import Metric
+from shortlist.core.params import warn
+from shortlist.cutoff import ExpectedValue, FixedN
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
+from shortlist.data.columns import parse_duration
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError, DataError, InfeasibleError
-from shortlist.evaluation import evaluate
 from shortlist.evaluation.significance import paired_test
 from shortlist.kernels.replay import DAY
 from shortlist.models.base import ContentRecommender, Recommender
-from shortlist.models.selection import METRIC_NAMES, SelectionReport
+from shortlist.models.selection import SelectionReport
 from shortlist.models.strict_time import evaluate_over_time
 from shortlist.recommend.request import warn_if_all_empty
+from shortlist.split import Split
 from shortlist.types import Bools, Ints, Longs
 
 TRIALS = {"quick": 1, "default": 4}
@@ -44,6 +48,12 @@ TESTED_SHARE = 0.3  # share of the users with held-out interactions on whom the 
 MAX_TESTED_SHARE = 0.6  # the same within one stratum
 LEVEL = 0.05  # the new model is refused if it is worse with this significance
 
+BUYERS_ONLY = (
+    "gain and cost decide on lists that were validated only on users who interacted with something. Sent to "
+    "everyone, such lists may lose money, because most users take nothing. Pass users='everyone' and "
+    "horizon='7d' (--users everyone --horizon 7d); or users='buyers', if only buying users see lists."
+)
+
 Models = str | Recommender | Iterable[str | Recommender]
 
 
@@ -51,11 +61,15 @@ def fit(
     data: Interactions | Any,
     *,
     models: Models | None = None,
-    metric: str = "f1",
+    metric: str | None = None,
+    gain: float | None = None,
+    cost: float | None = None,
     cutoff: Cutoff | Literal["auto"] | None = "auto",
     filter_seen: bool | None = None,
     budget: str | int = "default",
     validation: Validating = "last_basket",
+    users: Literal["buyers", "everyone"] | None = None,
+    horizon: str | timedelta | None = None,
     seed: int = 0,
     n_threads: int = 0,
     progress: Callable[[str], object] | None = None,
@@ -84,7 +98,11 @@ def fit(
         Candidate models: names, unfitted models, or a mixture; all suitable models if left out. A model given
         by name is tried with `budget` settings, an unfitted model only with its own.
     metric
-        Metric for selecting the model and the cutoff: `"f1"` or `"ndcg"`.
+        Metric for selecting the model and the cutoff: `"f1"`, `"ndcg"` or `"value"`. By default `"value"` if
+        gain and cost are given, else `"f1"`.
+    gain, cost
+        What a shown item earns if the user takes it, and costs if not, in one unit. An `ExpectedValue` as
+        `cutoff` has them already.
     cutoff
         `"auto"` selects a cutoff; an unfitted cutoff is fitted on the validation lists; None sets no cutoff,
         so that lists end at the model's boundary if it has one. A `Guarantee` is tested on 30% of the users,
@@ -102,6 +120,13 @@ def fit(
         the rows, observe the later ones day by day, and predict the first later basket of each user. Or a
         `Split` whose `train_valid` is `data`: learn from its `train`, predict its `valid`, also under strict
         time if the split is by time.
+    users
+        `"buyers"`: users with held-out interactions. `"everyone"`: also users to whom nothing happened within
+        `horizon`, so that probabilities are those of a list sent to everyone; it needs `horizon`. By default
+        buyers, with a warning if money decides.
+    horizon
+        Hold out what happened within the last period of this length, such as `"7d"`, instead of baskets. All
+        lists are made at its start.
     seed
         Seed of the random settings, of the models given by name, and of a random hold-out.
     n_threads
@@ -142,32 +167,38 @@ def fit(
     'ExpectedF1'
     """
     n_trials = _n_trials(budget)
-    check_metric(metric)
     check_engine(engine)
     if not (cutoff is None or (isinstance(cutoff, str) and cutoff == "auto")):
         check_cutoff(cutoff, "'auto', None or an unfitted cutoff")
+    metric, money = check_metric(metric, *_find_money(gain, cost, cutoff))
+    period = _check_cases(users, horizon, validation, cutoff)
     candidates = _candidates(models)
     content = None if items is None else Items.of(items)
     if content is not None:
         candidates = _with_content(candidates, models is None)
-    data = Interactions.of(data)
-    if not data.n_rows:
-        raise DataError("fit needs at least one interaction, got none; check the file and the filters.")
-    if np.unique(data.item).size < 2:
-        raise DataError(
-            "fit needs at least two items to choose a model and a cutoff, got 1; check the item column, or "
-            "fit one model, such as sl.Popularity().fit(data)."
-        )
+    data = _check_data(Interactions.of(data))
     n_candidates = N_CANDIDATES
     if isinstance(cutoff, Cutoff):
         n_candidates = max(n_candidates, cutoff.candidates_needed())
     with show_progress(progress) as display:
-        holdout = hold_out(data, seed, validation)
+        holdout = hold_out(data, seed, validation, period, users == "everyone")
+        if metric == "value" and users is None and holdout.everyone is None:
+            warn(BUYERS_ONLY)
         kept = keep_back(data, holdout, seed) if isinstance(cutoff, Guarantee) else None
         holdout = holdout if kept is None else kept.selection
         display.line(f"validation: {holdout.description}")
         search = Search(
-            holdout, n_candidates, metric, filter_seen, n_trials, seed, n_threads, display, engine, content
+            holdout,
+            n_candidates,
+            metric,
+            filter_seen,
+            n_trials,
+            seed,
+            n_threads,
+            display,
+            engine,
+            content,
+            money,
         )
         best = search.run(candidates, optional=models is None)
         epochs = display.epochs(f"training {type(best.model).__name__}")
@@ -182,8 +213,10 @@ def fit(
         if choice is not None:
             display.line(f"cutoff: {choice.name} ({choice.reason})")
         if held_out is not None:
-            name = METRIC_NAMES[metric]
-            display.line(f"{name} on users that took no part in choosing: {held_out['score']:.4f}")
+            kind = Metric.registry[metric]
+            display.line(
+                f"{kind.title} on users that took no part in choosing: {kind.text(held_out['score'])}"
+            )
         if kept is None:  # a guarantee accepts only lists of the model that it was tested on
             _warn_if_all_empty(best, choice)
     _keep_groups(model, content)
@@ -205,6 +238,66 @@ def _n_trials(budget: str | int) -> int:
             "pass 'quick'."
         )
     return int(budget)
+
+
+def _check_data(data: Interactions) -> Interactions:
+    """The data, if there is something to choose on it."""
+    if not data.n_rows:
+        raise DataError("fit needs at least one interaction, got none; check the file and the filters.")
+    if np.unique(data.item).size < 2:
+        raise DataError(
+            "fit needs at least two items to choose a model and a cutoff, got 1; check the item column, or "
+            "fit one model, such as sl.Popularity().fit(data)."
+        )
+    return data
+
+
+def _find_money(
+    gain: float | None, cost: float | None, cutoff: Cutoff | Literal["auto"] | None
+) -> tuple[float | None, float | None]:
+    """Gain and cost, by default those of the cutoff; ConfigError if the cutoff has others."""
+    if not isinstance(cutoff, ExpectedValue):
+        return gain, cost
+    for name, given in (("gain", gain), ("cost", cost)):
+        if given is not None and given != getattr(cutoff, name):
+            raise ConfigError(
+                f"{name} must be that of the cutoff, {getattr(cutoff, name)!r}, got {given!r}; pass it once.",
+                parameter=name,
+            )
+    return cutoff.gain, cutoff.cost
+
+
+def _check_cases(
+    users: str | None,
+    horizon: str | timedelta | None,
+    validation: Validating,
+    cutoff: Cutoff | Literal["auto"] | None,
+) -> int | None:
+    """The horizon in microseconds; ConfigError for arguments that contradict each other."""
+    if users not in (None, "buyers", "everyone"):
+        raise ConfigError(
+            f"users must be buyers or everyone, got {users!r:.60}; choose one.", parameter="users"
+        )
+    if horizon is None:
+        if users == "everyone" and not (isinstance(validation, Split) and validation.cuts is not None):
+            raise ConfigError(
+                "users='everyone' needs a horizon, because a user without a basket has no time to predict, "
+                "got none; pass horizon='7d'.",
+                parameter="horizon",
+            )
+        return None
+    if validation != "last_basket":
+        raise ConfigError(
+            "horizon holds out the last period, so it excludes validation, got both; pass one of them.",
+            parameter="horizon",
+        )
+    if isinstance(cutoff, Guarantee):
+        raise ConfigError(
+            "horizon cannot be combined with a Guarantee, which is tested on baskets; fit the Guarantee on "
+            "lists with cutoff.fit(lists, truth, users=…).",
+            parameter="horizon",
+        )
+    return parse_duration("horizon", horizon)
 
 
 # ------------------------------------------------------------------ models
@@ -245,23 +338,30 @@ def _with_content(candidates: list[str | Recommender], optional: bool) -> list[s
 # ------------------------------------------------------------------ cutoffs
 def _select_cutoff(best: Validation, cutoff: Cutoff | Literal["auto"]) -> CutoffChoice:
     """Fit the given cutoff, or select one that beats the fixed N on other users and on all of validation."""
-    lists, metric = best.candidates, best.metric
+    lists, metric, money = best.candidates, best.metric, best.money
     history, truth = best.holdout.history, best.holdout.truth
+    gain, cost = (None, None) if money is None else (money.gain, money.cost)
     if cutoff != "auto":
         fitted, name = best.fit_cutoff(cutoff), type(cutoff).__name__
-        score = evaluate(fitted.apply(lists, history=history), truth).mean(metric)
+        score = best.evaluate(fitted.apply(lists, history=history)).mean(metric)
         reason = "not compared with other cutoffs; its score is measured on the users it was fitted on"
         return CutoffChoice(name, fitted, {name: score}, reason, metric)
-    cutoffs = default_cutoffs(best.n_candidates, probabilities=lists.probabilities is not None, metric=metric)
-    choice = choose_cutoff(lists, truth, history, cutoffs, metric=metric)
+    has_probabilities = lists.probabilities is not None
+    cutoffs = default_cutoffs(
+        best.n_candidates, probabilities=has_probabilities, metric=metric, gain=gain, cost=cost
+    )
+    choice = choose_cutoff(
+        lists, truth, history, cutoffs, metric=metric, gain=gain, cost=cost, users=best.holdout.user_ids
+    )
     if choice.name == FIXED:
         return choice
-    score = evaluate(choice.cutoff.apply(lists, history=history), truth).mean(metric)
+    score = best.evaluate(choice.cutoff.apply(lists, history=history)).mean(metric)
     if score >= best.score:
         return choice
+    text = Metric.registry[metric].text
     reason = (
-        f"fitted on all validation users, {choice.name!r} scores {score:.4f} on them and a fixed N "
-        f"{best.score:.4f}; the scores in the table come from halves that are too small to rely on"
+        f"fitted on all validation users, {choice.name!r} scores {text(score)} on them and a fixed N "
+        f"{text(best.score)}; the scores in the table come from halves that are too small to rely on"
     )
     return CutoffChoice(FIXED, best.fit_cutoff(cutoffs[FIXED]), choice.scores, reason, metric)
 
@@ -269,7 +369,7 @@ def _select_cutoff(best: Validation, cutoff: Cutoff | Literal["auto"]) -> Cutoff
 def _fit_on_half(half: Validation, cutoff: Cutoff | Literal["auto"] | None) -> tuple[str, Cutoff]:
     """Name and cutoff selected for a part of the validation users; a fixed N if no cutoff is wanted."""
     if cutoff is None:
-        return FIXED, half.fit_cutoff(FixedN(n_candidates=half.n_candidates, target=half.metric))
+        return FIXED, FixedN(N=half.N)
     choice = _select_cutoff(half, cutoff)
     return choice.name, choice.cutoff
 
@@ -296,6 +396,10 @@ def _report(search: Search, choice: CutoffChoice | None, held_out: dict[str, Any
         reason="" if choice is None else choice.reason,
         metric=search.metric,
         held_out=held_out,
+        gain=None if search.money is None else search.money.gain,
+        cost=None if search.money is None else search.money.cost,
+        users="buyers" if search.holdout.everyone is None else "everyone",
+        horizon=None if search.holdout.horizon is None else f"{search.holdout.horizon // 10**6}s",
     )
 
 
@@ -373,12 +477,20 @@ def deploy(
     best: Validation, kept: GuaranteeData, guarantee: Guarantee, progress: EpochProgress | None
 ) -> tuple[Recommender, CutoffChoice]:
     """Train without the tested interactions, test the guarantee, then add them as history only."""
-    training, truth, description, later = kept.tested
+    training, truth, description, later = kept.tested[:4]
     model = best.refit(training, progress=progress)
-    tested = Validation(model, kept.tested, best.n_candidates, best.metric, best.filter_seen, best.n_threads)
+    tested = Validation(
+        model,
+        kept.tested,
+        best.n_candidates,
+        best.metric,
+        best.filter_seen,
+        best.n_threads,
+        money=best.money,
+    )
     fitted = tested.fit_cutoff(guarantee)
     lists = fitted.apply(tested.candidates, history=training)
-    score = evaluate(lists, truth).mean(best.metric)
+    score = tested.evaluate(lists).mean(best.metric)
     tested_on = f"tested on {description}, whose tested interactions trained no model"
     reason = f"not compared with other cutoffs; {tested_on}"
     name = type(guarantee).__name__
@@ -448,4 +560,10 @@ def _fit_again(old: Recommender, data: Interactions, progress: Callable[[str], o
             f"a refit cannot read the content of items again that this {type(old).__name__} was fitted with; "
             "call fit(train, items=items), or partial_fit, which keeps it."
         )
-    return _keep_groups(fit(data, models=old.clone(), cutoff=cutoff, progress=progress), old.groups_)
+    chosen = old.selection_
+    wanted: dict[str, Any] = {"users": "buyers"}
+    if chosen is not None:
+        names = ("metric", "gain", "cost", "users", "horizon")
+        wanted = {name: getattr(chosen, name) for name in names}
+    fitted = fit(data, models=old.clone(), cutoff=cutoff, progress=progress, **wanted)
+    return _keep_groups(fitted, old.groups_)

@@ -11,17 +11,19 @@ from shortlist.auto.progress import ProgressDisplay
 from shortlist.auto.space import SPACES, default_space, draw
 from shortlist.auto.validation import Holdout, Validation, build_model, fit_model, validate
 from shortlist.core.engine import Engine
+from shortlist.core.metrics import Metric, Money
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.items import Items
 from shortlist.errors import DataError, TrainingError
-from shortlist.evaluation import evaluate
+from shortlist.evaluation import paired_test
 from shortlist.models.base import Recommender, find_model_class
-from shortlist.models.selection import METRIC_NAMES
 from shortlist.types import Doubles, Longs
 
 if TYPE_CHECKING:
     from shortlist.models.factorization.training import Progress
 
+USUAL_LENGTH = 10  # of the lists that everyone gets where nobody chose a length
+RESAMPLES = 2_000  # of the test against the same length for everyone
 MIN_USERS = 4  # two in each half, because choosing a cutoff halves them again
 CLOSE = 0.95  # share of the best first setting's score that further settings of a model are worth
 FAR = 0.85  # share of the best model's F1 that a model must be able to reach
@@ -83,7 +85,7 @@ class HalfSelections:
 
 def halves(validation: Validation) -> tuple[Longs, Longs]:
     """Positions of the users of each half: every other user."""
-    n = validation.holdout.truth.active_users.size
+    n = validation.holdout.users.size
     return np.arange(0, n, 2), np.arange(1, n, 2)
 
 
@@ -94,8 +96,8 @@ def held_out_score(
 
     `fit_cutoff` returns the name of the cutoff selected for a part of the users, and the fitted cutoff.
     """
-    values: list[Doubles] = []
-    choices = []
+    values: list[list[Doubles]] = []
+    choices, best_lengths = [], []
     for half, best in enumerate(selections.best):
         if best is None:
             return None
@@ -104,15 +106,29 @@ def held_out_score(
         name, cutoff = fit_cutoff(parts[half])
         other = parts[1 - half]
         lists = cutoff.apply(other.candidates, history=other.holdout.history)
-        values.append(evaluate(lists, other.holdout.truth).values(found.metric))
+        best_lengths.append(parts[half].N)
+        shown = lists, other.candidates.head(USUAL_LENGTH), other.candidates.head(best_lengths[-1])
+        values.append([other.evaluate(one).values(found.metric) for one in shown])
         choices.append(f"{type(found.model).__name__}, {name}")
-    scores = np.concatenate(values)
+    scores, usual, best_fixed = (np.concatenate(columns) for columns in zip(*values, strict=True))
+    lengths = " or ".join(dict.fromkeys(map(str, best_lengths)))
+    baselines = {f"{USUAL_LENGTH} for everyone": usual, f"best N ({lengths}) for everyone": best_fixed}
     return {
         "score": float(scores.mean()),
         "standard_error": float(scores.std(ddof=1) / np.sqrt(scores.size)),
         "n_users": int(scores.size),
         "choices": choices,
+        "baselines": [
+            {"name": name, "score": float(baseline.mean())} | _difference(scores, baseline)
+            for name, baseline in baselines.items()
+        ],
     }
+
+
+def _difference(scores: Doubles, baseline: Doubles) -> dict[str, float]:
+    """The mean difference with its interval and p-value."""
+    test = paired_test(scores, baseline, resamples=RESAMPLES)
+    return {"difference": test.difference, "low": test.low, "high": test.high, "p": test.p_bootstrap}
 
 
 def _stop_on_half(found: Validation, half: int) -> Validation:
@@ -140,6 +156,7 @@ class Search:
     display: ProgressDisplay
     engine: Engine | None
     items: Items | None
+    money: Money | None = None
 
     def __post_init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -184,7 +201,8 @@ class Search:
         return max((best for best, _ in found.values()), key=lambda best: best.score)
 
     def _show(self, name: str, found: Validation) -> None:
-        self.display.line(f"{name}: {METRIC_NAMES[self.metric]} {found.score:.4f} at N = {found.N}")
+        metric = Metric.registry[self.metric]
+        self.display.line(f"{name}: {metric.title} {metric.text(found.score)} at N = {found.N}")
 
     def _validate_first(self, one: str | Recommender) -> Tried:
         return (
@@ -229,7 +247,8 @@ class Search:
         params_of_model = model.get_params()
         model.set_params(**{name: value for name, value in shared.items() if name in params_of_model})
         # an epoch is scored by F1, with the default filter, without the events after the history
-        comparable = self.metric == "f1" and self.filter_seen is None and self.holdout.later is None
+        plain = self.holdout.later is None and self.holdout.at is None
+        comparable = self.metric == "f1" and self.filter_seen is None and plain
         found = self._validate(model, EpochWatch(self.leader_f1 if comparable else 0.0))
         return found, self._with_epochs(params, found)
 
@@ -251,6 +270,7 @@ class Search:
             progress=follow,
             engine=self.engine,
             items=self.items,
+            money=self.money,
         )
         self.halves.add(found)
         comparable = found.curve["f1"][:EPOCH_LENGTHS]

@@ -10,18 +10,19 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.engine import Engine
+from shortlist.core.metrics import Money
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation import best_fixed_n, fixed_n_curve
+from shortlist.evaluation import Report, best_fixed_n, evaluate, fixed_n_curve
 from shortlist.kernels.replay import DAY
 from shortlist.models.base import MODEL_MODULES, Recommender, find_model_class
 from shortlist.models.strict_time import find_visits, lists_over_time
 from shortlist.recommend.request import concat_lists
-from shortlist.split import Split, last_basket
-from shortlist.types import Bools, Doubles, Longs
+from shortlist.split import Split, as_datetime, last_basket
+from shortlist.types import Bools, Doubles, Ints, Longs
 
 if TYPE_CHECKING:
     from shortlist.models.factorization.training import Progress
@@ -42,10 +43,31 @@ class Holdout(NamedTuple):
     truth: Interactions
     description: str
     later: Interactions | None = None  # under strict time: all events after the history, to be observed
+    everyone: Ints | None = None  # users who count, whether they are in the truth or not; None: those in it
+    at: int | None = None  # when all lists are made; None: just before each user's held-out basket
+    horizon: int | None = None  # microseconds from then on that the truth covers
+
+    @property
+    def users(self) -> Ints:
+        """The users who count."""
+        return self.truth.active_users if self.everyone is None else self.everyone
+
+    @property
+    def user_ids(self) -> pl.Series | None:
+        """Ids of the users who count even without truth; None if those with truth count."""
+        return None if self.everyone is None else self.truth.users.to_ids(self.everyone)
 
 
-def hold_out(data: Interactions, seed: int = 0, validation: Validating = "last_basket") -> Holdout:
-    """Hold out what `validation` says; a split must be one of `data`."""
+def hold_out(
+    data: Interactions,
+    seed: int = 0,
+    validation: Validating = "last_basket",
+    horizon: int | None = None,
+    everyone: bool = False,
+) -> Holdout:
+    """Hold out what `validation` says, or the last `horizon` microseconds; a split must be one of `data`."""
+    if horizon is not None:
+        return _hold_out_period(data, horizon, everyone)
     if isinstance(validation, Split):
         return _hold_out_split(data, validation)
     if validation not in VALIDATIONS:
@@ -114,6 +136,38 @@ def hold_out_by_time(data: Interactions, cut: int | None = None) -> Holdout:
     return Holdout(history, truth, f"the first baskets of {n:,} users from {day} on, strict time", later)
 
 
+def _hold_out_period(data: Interactions, horizon: int, everyone: bool) -> Holdout:
+    """Hold out what users with earlier events did within the last period; lists are made at its start."""
+    if data.time is None or not data.n_rows:
+        raise DataError(
+            "horizon needs timestamps, got none; pass the timestamp column when reading, or leave it out.",
+            parameter="horizon",
+        )
+    cut = data.end_time - horizon
+    before = data.time < cut
+    history = data.where(before)
+    truth = data.where(~before & (np.diff(history.indptr) > 0)[data.user])
+    n, days = truth.active_users.size, horizon / DAY
+    if n < 2:
+        raise DataError(
+            f"horizon must leave at least two users with events before and within the last {days:g} days, "
+            f"got {n}; pass another horizon or more data.",
+            parameter="horizon",
+        )
+    description = f"what {n:,} users did within the last {days:g} days"
+    if not everyone:
+        return Holdout(history, truth, description, at=cut, horizon=horizon)
+    users = _buyers_first(truth, history)
+    description = f"the last {days:g} days of {users.size:,} users, of whom {n:,} interacted with something"
+    return Holdout(history, truth, description, everyone=users, at=cut, horizon=horizon)
+
+
+def _buyers_first(truth: Interactions, history: Interactions) -> Ints:
+    """The users with a history, those with truth first, so that every other user is a fair half."""
+    users = history.active_users
+    return users[np.argsort(np.diff(truth.indptr)[users] == 0, kind="stable")]
+
+
 def _hold_out_split(data: Interactions, split: Split) -> Holdout:
     """The validation part of a split of `data`, under strict time if all of it is later than the training."""
     if data.fingerprint != split.train_valid.fingerprint:
@@ -127,6 +181,12 @@ def _hold_out_split(data: Interactions, split: Split) -> Holdout:
         raise DataError(
             f"validation needs at least two users in the split's valid part, got {n}; cut earlier."
         )
+    if split.cuts is not None:
+        horizon, users = split.cuts[1] - split.cuts[0], _buyers_first(valid, train)
+        description = (
+            f"{horizon / DAY:g} days of {users.size:,} users, of whom {n:,} interacted with something"
+        )
+        return Holdout(train, valid, description, everyone=users, at=split.cuts[0], horizon=horizon)
     if train.time is not None and valid.time is not None and train.time.max() < valid.time.min():
         return hold_out_by_time(data, int(train.time.max()) + 1)
     return Holdout(train, valid, f"the validation part of the split, {n:,} users")
@@ -242,6 +302,7 @@ class Validation:
     engine: Engine | None = None
     given: RankedLists | None = None  # the candidates, if they are known
     items: Items | None = None
+    money: Money | None = None
 
     @cached_property
     def candidates(self) -> RankedLists:
@@ -252,12 +313,17 @@ class Validation:
         if self.holdout.later is not None:
             return self._candidates_over_time(self.holdout.later)
         return self.model.recommend(
-            truth.users.to_ids(truth.active_users),
+            truth.users.to_ids(self.holdout.users),
             N=self.n_candidates,
             filter_seen=self.filter_seen,
             n_threads=self.n_threads,
-            at=truth,
+            at=truth if self.holdout.at is None else as_datetime(self.holdout.at),
         )
+
+    def evaluate(self, lists: RankedLists) -> Report:
+        """Evaluate lists of the held-out users."""
+        gain, cost = (None, None) if self.money is None else (self.money.gain, self.money.cost)
+        return evaluate(lists, self.holdout.truth, users=self.holdout.user_ids, gain=gain, cost=cost)
 
     def _candidates_over_time(self, later: Interactions) -> RankedLists:
         """The candidates of a model that has observed, once a day, what happened before."""
@@ -281,17 +347,19 @@ class Validation:
     @cached_property
     def curve(self) -> pl.DataFrame:
         """Metrics of every fixed N up to `n_candidates`, averaged over all users in the truth."""
-        return fixed_n_curve(self.candidates, self.holdout.truth, range(1, self.n_candidates + 1))
+        gain, cost = (None, None) if self.money is None else (self.money.gain, self.money.cost)
+        lengths, users = range(1, self.n_candidates + 1), self.holdout.user_ids
+        return fixed_n_curve(self.candidates, self.holdout.truth, lengths, users=users, gain=gain, cost=cost)
 
     @property
     def N(self) -> int:  # noqa: N802
-        """The fixed N with the highest metric."""
+        """The fixed N with the highest metric; 0 if every N loses money."""
         return best_fixed_n(self.curve, self.metric)
 
     @property
     def score(self) -> float:
         """The metric at the best fixed N."""
-        return float(self.curve[self.metric].max())  # type: ignore[arg-type]
+        return max(float(self.curve[self.metric].max()), 0.0)  # type: ignore[arg-type]
 
     @property
     def n_epochs(self) -> int | None:
@@ -301,16 +369,18 @@ class Validation:
     def restrict(self, numbers: Longs) -> "Validation":
         """The same model and candidates for some of the held-out users, given by their position."""
         holdout, kept = self.holdout, np.zeros(self.holdout.truth.n_users, np.bool_)
-        kept[holdout.truth.active_users[numbers]] = True
-        truth = holdout.truth.where(kept[holdout.truth.user])
-        description = f"{numbers.size:,} of {holdout.description}"
-        part = Holdout(holdout.history, truth, description, holdout.later)
+        kept[holdout.users[numbers]] = True
+        part = holdout._replace(
+            truth=holdout.truth.where(kept[holdout.truth.user]),
+            description=f"{numbers.size:,} of {holdout.description}",
+            everyone=None if holdout.everyone is None else holdout.everyone[numbers],
+        )
         return replace(self, holdout=part, given=self.candidates.take(numbers))
 
     def fit_cutoff(self, cutoff: Cutoff) -> Cutoff:
         """Fit a clone of the cutoff on the candidates."""
-        history, truth = self.holdout.history, self.holdout.truth
-        return cutoff.clone().fit(self.candidates, truth, history=history)
+        history, truth, users = self.holdout.history, self.holdout.truth, self.holdout.user_ids
+        return cutoff.clone().fit(self.candidates, truth, history=history, users=users)
 
     def refit(self, data: Interactions, *, progress: EpochProgress | None = None) -> Recommender:
         """Fit the model on all of `data`, for the best number of epochs."""
@@ -332,9 +402,12 @@ def validate(
     progress: EpochProgress | None = None,
     engine: Engine | None = None,
     items: Items | None = None,
+    money: Money | None = None,
 ) -> Validation:
     """Fit the model on the history of a hold-out; candidates and scores are computed on first use."""
     history, truth = holdout.history, holdout.truth
     valid = truth if early_stopping else None
     fitted = fit_model(model, history, valid=valid, progress=progress, engine=engine, items=items)
-    return Validation(fitted, holdout, n_candidates, metric, filter_seen, n_threads, engine, items=items)
+    return Validation(
+        fitted, holdout, n_candidates, metric, filter_seen, n_threads, engine, items=items, money=money
+    )

@@ -74,13 +74,13 @@ def html(table: pl.DataFrame, caption: str = "") -> str:
     return f'<table style="{style}">{title}{head}<tbody>{"".join(rows)}</tbody></table>{note}'
 
 
-def rich_table(table: pl.DataFrame, title: str) -> "Table":
+def rich_table(table: pl.DataFrame, title: str = "") -> "Table":
     """A table for a terminal; only the first column may be folded."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
+    shown = Table(title=Text(title) if title else None, title_justify="left", box=box.SIMPLE_HEAD)
     for k, name in enumerate(table.columns):
         shown.add_column(
             Text(printable(name)), justify="right" if k else "left", overflow="fold", no_wrap=k > 0

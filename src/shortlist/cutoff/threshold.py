@@ -24,7 +24,7 @@ from shortlist.errors import ConfigError
 from shortlist.kernels.retrieval import lower_to_running_minimum
 from shortlist.types import Doubles, Floats, Ints
 
-TARGETS = metrics_to_optimize()
+TARGETS = tuple(name for name in metrics_to_optimize() if not Metric.registry[name].needs_money)
 ON = ("score", "probability")
 
 

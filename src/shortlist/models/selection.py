@@ -3,13 +3,17 @@
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
+import polars as pl
+
 from shortlist.core.checks import check_float_value, check_names, check_text, file_error
+from shortlist.core.metrics import Metric, Money
+from shortlist.core.tables import html, plain, rich_table
 from shortlist.text import escape_html as escape
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-METRIC_NAMES = {"f1": "F1", "ndcg": "NDCG"}
+LATER = ("held_out", "gain", "cost", "users", "horizon")  # files of earlier versions do not have them
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,18 @@ class SelectionReport:
     reason
         Why the first cutoff was selected.
     metric
-        Metric of the scores: `"f1"` or `"ndcg"`.
+        Metric of the scores: `"f1"`, `"ndcg"` or `"value"`.
     held_out
-        The metric on users that took no part in choosing: `score`, `standard_error`, `n_users` and `choices`
-        (what each half of the validation users chose for the other half). None if it was not measured: with
-        fewer than four validation users, and with a `Guarantee`.
+        The metric on users that took no part in choosing: `score`, `standard_error`, `n_users`, `choices`
+        (what each half of the validation users chose for the other half) and `baselines`: 10 items and the
+        best N for everyone, each with its score and the difference with its interval and p-value. None if it
+        was not measured: with fewer than four validation users, and with a `Guarantee`.
+    gain, cost
+        What a shown item earns if the user takes it, and costs if not; None if money was not given.
+    users
+        Who was validated: `"buyers"`, users with held-out interactions, or `"everyone"`.
+    horizon
+        How long the held-out period is, such as `"604800s"`; None if baskets were held out.
 
     Notes
     -----
@@ -61,6 +72,10 @@ class SelectionReport:
     reason: str = ""
     metric: str = "f1"
     held_out: dict[str, Any] | None = None
+    gain: float | None = None
+    cost: float | None = None
+    users: str = "buyers"
+    horizon: str | None = None
 
     @classmethod
     def from_notes(cls, notes: Any) -> Self:
@@ -78,8 +93,8 @@ class SelectionReport:
         """
         if not isinstance(notes, dict):
             raise file_error("selection", "must be an object")
-        names = [one.name for one in fields(cls) if one.name != "held_out"]
-        check_names(notes, names, ["held_out"])  # files of earlier versions do not have it
+        names = [one.name for one in fields(cls) if one.name not in LATER]
+        check_names(notes, names, LATER)
         for name in ("validation", "reason", "metric"):
             check_text(notes, name)
         skipped, models = notes["skipped"], notes["models"]
@@ -90,14 +105,19 @@ class SelectionReport:
         if not models or any(not isinstance(row["params"], dict) for row in models):
             raise file_error("models", "must have at least one row with params")
         _check_held_out(notes.get("held_out"))
+        for name in ("gain", "cost"):
+            if notes.get(name) is not None:
+                check_float_value(notes, name)
+        for name in ("users", "horizon"):
+            if notes.get(name) is not None:
+                check_text(notes, name)
         return cls(**notes)
 
     def __str__(self) -> str:
-        lines = [self.title, *self._summary(), ""]
-        for number, (columns, rows) in enumerate(self._tables()):
-            lines += ["", *_table(columns, rows)] if number else _table(columns, rows)
-            lines += [f"  {note}" for note in (self._notes()[number])]
-        return "\n".join(lines)
+        parts = ["\n".join([self.title, *self._summary()])]
+        for table, notes in zip(self._tables(), self._notes(), strict=True):
+            parts.append("\n".join([plain(table), *notes]))
+        return "\n\n".join(parts)
 
     @property
     def title(self) -> str:
@@ -109,8 +129,10 @@ class SelectionReport:
     def _summary(self) -> list[str]:
         """Lines below the title."""
         lines = [f"Validation: {self.validation}."]
+        if self.gain is not None and self.cost is not None:
+            lines.append(f"Money: {Money(self.gain, self.cost)}.")
         if self.held_out is not None:
-            metric, found = METRIC_NAMES.get(self.metric, self.metric), self.held_out
+            metric, found = self._metric, self.held_out
             chosen = list(dict.fromkeys(found["choices"]))
             halves = (
                 f"both halves chose {chosen[0]}"
@@ -118,18 +140,35 @@ class SelectionReport:
                 else f"the halves chose {' and '.join(chosen)}"
             )
             lines.append(
-                f"{metric} on users that took no part in choosing: {found['score']:.4f} "
-                f"± {found['standard_error']:.4f} ({found['n_users']:,} users; {halves})."
+                f"{metric.title[0].upper()}{metric.title[1:]} on users that took no part in choosing: "
+                f"{metric.text(found['score'])} ± {metric.text(found['standard_error'])} "
+                f"({found['n_users']:,} users; {halves})."
             )
+            for row in found.get("baselines", ()):
+                low, high = metric.text(row["low"], "+"), metric.text(row["high"], "+")
+                lines.append(
+                    f"{row['name']}: {metric.text(row['score'])}, a difference of "
+                    f"{metric.text(row['difference'], '+')} [{low}, {high}]."
+                )
         return lines
 
-    def _tables(self) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
-        """Columns and rows of the two tables."""
-        metric = METRIC_NAMES.get(self.metric, self.metric)
-        models = [(row["model"], str(row["N"]), f"{row['score']:.4f}") for row in self.models]
-        cutoffs = [(row["cutoff"], f"{row['score']:.4f}") for row in self.cutoffs]
-        tables = [(("model", "best N", f"{metric} at best N"), models)]
-        return [*tables, ((f"cutoff for {self.models[0]['model']}", metric), cutoffs)]  # type: ignore[list-item]
+    @property
+    def _metric(self) -> type[Metric]:
+        return Metric.registry.get(self.metric, Metric)
+
+    def _tables(self) -> list[pl.DataFrame]:
+        """Models and cutoffs; the selected row comes first."""
+        title, text = self._metric.title, self._metric.text
+        models = {
+            "model": [row["model"] for row in self.models],
+            "best N": [str(row["N"]) for row in self.models],
+            f"{title} at best N": [text(row["score"]) for row in self.models],
+        }
+        cutoffs = {
+            f"cutoff for {self.models[0]['model']}": [row["cutoff"] for row in self.cutoffs],
+            title: [text(row["score"]) for row in self.cutoffs],
+        }
+        return [pl.DataFrame(columns, dict.fromkeys(columns, pl.String)) for columns in (models, cutoffs)]
 
     def _notes(self) -> tuple[list[str], list[str]]:
         """Lines below each table."""
@@ -137,29 +176,18 @@ class SelectionReport:
         return skipped, [f"Reason: {self.reason}."] if self.reason else []
 
     def __rich__(self) -> "Group":
-        from rich import box
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
         parts: list[Any] = [Text(self.title, style="bold"), *map(Text, self._summary())]
-        for (columns, rows), notes in zip(self._tables(), self._notes(), strict=True):
-            table = Table(box=box.SIMPLE_HEAD)
-            for number, column in enumerate(columns):
-                table.add_column(column, justify="right" if number else "left")
-            for number, row in enumerate(rows):
-                table.add_row(*map(Text, row), style="" if number else "bold")
-            parts += [table, *map(Text, notes)]
+        for table, notes in zip(self._tables(), self._notes(), strict=True):
+            parts += [rich_table(table), *map(Text, notes)]
         return Group(*parts)
 
     def _repr_html_(self) -> str:
         parts = [f"<p><b>{escape(self.title)}</b><br>{'<br>'.join(map(escape, self._summary()))}</p>"]
-        for (columns, rows), notes in zip(self._tables(), self._notes(), strict=True):
-            head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-            body = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
-            lines = "".join(f"<tr>{row}</tr>" for row in body)
-            parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>")
-            parts += [f"<p>{escape(note)}</p>" for note in notes]
+        for table, notes in zip(self._tables(), self._notes(), strict=True):
+            parts += [html(table), *(f"<p>{escape(note)}</p>" for note in notes)]
         return "".join(parts)
 
 
@@ -180,7 +208,7 @@ def _check_held_out(found: Any) -> None:
         return
     if not isinstance(found, dict):
         raise file_error("held_out", "must be an object")
-    check_names(found, ("score", "standard_error", "n_users", "choices"))
+    check_names(found, ("score", "standard_error", "n_users", "choices"), ["baselines"])
     for name in ("score", "standard_error"):
         check_float_value(found, name)
     n_users, choices = found["n_users"], found["choices"]
@@ -188,13 +216,7 @@ def _check_held_out(found: Any) -> None:
         raise file_error("n_users", "must be a number of users")
     if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
         raise file_error("choices", "must hold texts")
-
-
-def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    """Aligned columns, the first to the left and the others to the right; * marks the selected row."""
-    widths = [max(len(row[at]) for row in (columns, *rows)) for at in range(len(columns))]
-    lines = []
-    for number, row in enumerate((columns, *rows)):
-        cells = [row[0].ljust(widths[0]), *(row[at].rjust(widths[at]) for at in range(1, len(row)))]
-        lines.append(("* " if number == 1 else "  ") + "  ".join(cells))
-    return lines
+    _check_rows(found.get("baselines", []), "name", {"difference", "low", "high", "p"})
+    for row in found.get("baselines", []):
+        for name in ("difference", "low", "high", "p"):
+            check_float_value(row, name)

@@ -19,10 +19,10 @@ from shortlist.core.charts import (
     span_chart,
 )
 from shortlist.core.files import atomic_write
+from shortlist.core.metrics import Metric
 from shortlist.data.lists import REASON_TEXT, RankedList
 from shortlist.evaluation.report import Report
 from shortlist.models.base import Recommender
-from shortlist.models.selection import METRIC_NAMES
 from shortlist.reports.model_report import MIN_USERS, P_LEVEL, ModelReport, item_namer, items_of
 from shortlist.reports.page import render
 from shortlist.types import Doubles, Floats
@@ -84,7 +84,9 @@ def _held_out(model: Recommender) -> dict[str, Any] | None:
     found = model.selection_
     if found is None or found.held_out is None:
         return None
-    return found.held_out | {"metric": METRIC_NAMES.get(found.metric, found.metric)}
+    metric = Metric.registry.get(found.metric, Metric)
+    score, error = metric.text(found.held_out["score"]), metric.text(found.held_out["standard_error"])
+    return found.held_out | {"metric": metric.title, "score": score, "standard_error": error}
 
 
 def write_model_report(report: ModelReport, path: Path) -> None:
