@@ -103,7 +103,7 @@ def test_python_takes_every_cutoff():
         sl.cutoff.Guarantee(min_precision=0.1, confidence=0.9),
         sl.cutoff.Threshold(coverage=0.5),
     ):
-        model = sl.fit(data, models="PersonalFrequency", cutoff=cutoff)
+        model = sl.fit(data, models="PersonalFrequency", cutoff=cutoff, users="buyers")
         assert model.cutoff_.get_params() == cutoff.get_params()
         assert model.recommend().cover_ratio > 0.2
 

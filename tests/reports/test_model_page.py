@@ -9,6 +9,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.auto.validation import Holdout, validate
+from shortlist.core.metrics import Money
 from shortlist.reports.model_page import MAX_ROWS, render_model_report
 from shortlist.reports.model_report import MIN_USERS, N_EXAMPLES, build_model_report, item_namer, items_of
 
@@ -192,7 +193,7 @@ def test_slices_of_each_group_add_up_to_all_users(report):
         users[one.group] = users.get(one.group, 0) + one.users
         assert (one.test is None) == (one.users < MIN_USERS) == (one.verdict == "too few users")
         if one.test is not None:
-            assert one.test.difference == pytest.approx(one.selected_f1 - one.fixed_f1)
+            assert one.test.difference == pytest.approx(one.selected - one.fixed)
     assert len(users) == 4
     assert set(users.values()) == {report.selected.n_users}
 
@@ -208,16 +209,79 @@ def test_selective_f1_ends_at_the_f1_of_all_users(report):
 @pytest.mark.parametrize(
     ("fixed", "main", "phrase"),
     [
-        ("empty", "selected", "K beats the best fixed N"),
-        ("selected", "empty", "K is worse than the best fixed N"),
-        ("fixed", "fixed", "do not differ significantly"),
+        ("empty", "selected", "These lists earn more than"),
+        ("selected", "empty", "These lists earn less than"),
+        ("fixed", "fixed", "These lists earn about as much as"),
     ],
 )
-def test_verdict_follows_the_interval(report, fixed, main, phrase):
+def test_headline_is_about_money_if_it_is_known(report, fixed, main, phrase):
     selected = report.lists[report.main]
     lists = {"fixed": report.lists["fixed"], "selected": selected, "empty": selected.head(0)}
-    other = replace(report, lists={"fixed": lists[fixed], report.main: lists[main]})
-    assert phrase in other.verdict()
+    money = Money(gain=1.0, cost=0.01)
+    other = replace(report, lists={"fixed": lists[fixed], report.main: lists[main]}, money=money)
+    assert other.headline().startswith(phrase)
+    assert "F1" not in other.headline()
+    assert other.verdict()[0].startswith("For 1,000 users, K earns ")
+
+
+def test_money_that_f1_does_not_know(report):
+    """A long list has a low F1 and earns more where items are cheap; the page must say so."""
+    short, long = report.top_candidates.head(6), report.top_candidates.head(90)
+    found = replace(report, lists={"fixed": short, report.main: long}, N=6, money=Money(gain=1.5, cost=0.02))
+    assert found.selected.f1 < found.fixed.f1
+    assert found.selected.mean("value") > found.fixed.mean("value")
+    earned = [f"{1000 * one.mean('value'):,.1f}" for one in (found.selected, found.fixed)]
+    assert found.headline() == (
+        f"These lists earn more than 6 items for everyone: {earned[0]} and {earned[1]} per 1,000 users."
+    )
+    page = " ".join(render_model_report(found).split())
+    assert "Earned per 1,000 users" in page
+    assert "1.5 for an item that is taken, -0.02 for any other shown item" in page
+    assert f"{earned[1]} with fixed" in page
+
+
+def test_lists_are_compared_at_the_same_volume(report):
+    volume = report.same_volume
+    assert volume.lengths.sum() == report.selected.lengths.sum()
+    assert np.ptp(volume.lengths) <= 1
+    best = replace(
+        report, lists=report.lists | {report.main: report.top_candidates.head(report.oracle.lengths)}
+    )
+    change = best.selected.hits.sum() / best.same_volume.hits.sum() - 1
+    assert change > 0
+    assert f"contain {change:.0%} more items that users choose next" in best.headline()
+    assert f"{report.selected.hits_per_100:.1f}" in render_model_report(report)
+    same = replace(report, lists={"fixed": report.lists["fixed"], report.main: report.lists["fixed"]})
+    assert "about as well as one length for everyone" in same.headline()
+
+
+def test_empty_lists_are_explained(report):
+    share = 1 - report.selected.cover_ratio
+    assert share > 0
+    assert report.describe_empty().startswith(f"{share:.1%} of the lists are empty")
+    full = replace(report, lists=report.lists | {report.main: report.lists["fixed"]})
+    assert full.describe_empty() == "Every user gets a list."
+
+
+def test_everyone_within_a_horizon():
+    """Users without anything in the period count, cost money, and are counted on the page."""
+    split = sl.split.last_period(sl.load_dataset("sample"), "7d")
+    model = sl.PersonalFrequency().fit(split.train_valid)
+    cutoffs = {"fixed": sl.cutoff.FixedN(N=3), "long": sl.cutoff.FixedN(N=5)}
+    money = Money(gain=1.0, cost=0.3)
+    found = build_model_report(
+        "sample", model, split, cutoffs, main="long", N=3, filter_seen=False, money=money, everyone=True
+    )
+    assert found.selected.n_users == split.train_valid.active_users.size > split.test.active_users.size
+    hits, shown = int(found.selected.hits.sum()), 5 * found.selected.n_users
+    assert found.selected.values("value").sum() == pytest.approx(hits - 0.3 * (shown - hits))
+    assert set(found.reports) == {"fixed", "long", "10 for everyone"}
+    page = " ".join(render_model_report(found).split())
+    assert (
+        f"what {found.selected.n_users} users did in the next 7 days, users who did nothing included" in page
+    )
+    assert f"{split.test.active_users.size} of them interacted with something" in page
+    assert "next basket" not in page
 
 
 def test_lists_without_probabilities_have_no_calibration_figure(report):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
-from shortlist.split import by_time, last_basket, last_items
+from shortlist.split import by_time, last_basket, last_items, last_period
 
 DAY = 86_400
 # ann: three baskets (days 1, 2, 4); bob: two (days 1, 3); cat: one (day 2); dan: one, late (day 4)
@@ -228,3 +228,27 @@ def test_last_basket_drops_exactly_the_users_of_one_basket(tuples):
 def test_numbers_from_1e11_on_are_not_seconds():
     with pytest.raises(ConfigError, match="epoch seconds below 1e11"):
         by_time(data(), 1e11)
+
+
+def test_last_period_holds_out_what_everyone_did():
+    split = last_period(data(), "1d")
+    assert rows(split.test) == [("ann", "w", 4), ("ann", "z", 4)]  # dan is new
+    assert rows(split.valid) == [("bob", "y", 3)]
+    assert split.test_users.to_list() == ["ann", "bob", "cat"]  # bob and cat did nothing
+    assert split.dropped == 1
+    assert split.cuts == (2 * DAY * 10**6 + 1, 3 * DAY * 10**6 + 1)
+    assert split.test_at == datetime(1970, 1, 4, 0, 0, 0, 1, tzinfo=UTC)
+    assert last_basket(data()).test_users.to_list() == ["ann", "bob"]
+
+
+@pytest.mark.parametrize(
+    ("horizon", "error"), [("2d", DataError), ("soon", ConfigError), ("0d", ConfigError)]
+)
+def test_last_period_refuses_a_horizon_that_does_not_fit(horizon, error):
+    with pytest.raises(error, match="horizon"):
+        last_period(data(), horizon)
+
+
+def test_last_period_needs_times():
+    with pytest.raises(DataError, match="last_period needs timestamps"):
+        last_period(Interactions.from_tuples([("ann", "x")]))

@@ -22,7 +22,7 @@ from shortlist.types import Doubles, Longs
 if TYPE_CHECKING:
     from shortlist.models.factorization.training import Progress
 
-USUAL_LENGTH = 10  # of the lists that everyone gets where nobody chose a length
+USUAL_LENGTH = 10  # a common length of lists for everyone, as a baseline
 RESAMPLES = 2_000  # of the test against the same length for everyone
 MIN_USERS = 4  # two in each half, because choosing a cutoff halves them again
 CLOSE = 0.95  # share of the best first setting's score that further settings of a model are worth

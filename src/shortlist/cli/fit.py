@@ -141,8 +141,11 @@ def fit_command(
         int | None, Parameter(help="Settings to try for each model; 1 if there is no flag.")
     ] = None,
     metric: Annotated[
-        Literal["f1", "ndcg"], Parameter(help="Metric for choosing the model and the stopping rule.")
-    ] = "f1",
+        Literal["f1", "ndcg", "value"] | None,
+        Parameter(
+            help="Metric for choosing the model and the stopping rule; value with --gain and --cost, else f1."
+        ),
+    ] = None,
     cutoff: Annotated[
         CutoffName,
         Parameter(
@@ -157,8 +160,17 @@ def fit_command(
         ValidationName,
         Parameter(help="by-time: train on the past, validate on what came later."),
     ] = "last-basket",
+    users: Annotated[
+        Literal["buyers", "everyone"] | None,
+        Parameter(help="Who is validated; everyone: also users who take nothing within --horizon."),
+    ] = None,
+    horizon: Annotated[
+        str | None,
+        Parameter(help="Predict what users do within this time, such as 7d, instead of their next basket."),
+    ] = None,
     test: Annotated[
-        Path | None, Parameter(help="Hold out the last basket of each user and write it to this file.")
+        Path | None,
+        Parameter(help="Hold out the last basket of each user, or the last --horizon, in this file."),
     ] = None,
     report: Annotated[
         Path | None,
@@ -192,7 +204,7 @@ def fit_command(
     For example:
       shortlist fit sample --out shop.shortlist --test held.parquet
       shortlist fit sample --coverage 0.7
-      shortlist fit sample --gain 3 --cost 1
+      shortlist fit sample --gain 3 --cost 1 --users everyone --horizon 7d
       shortlist fit sample --min_precision 0.1 --confidence 0.9
       shortlist fit orders.csv --model TIFUKNN --set weighting=log
       shortlist fit ratings.csv --min_rating 4 --test rated.parquet
@@ -206,7 +218,9 @@ def fit_command(
             "cutoff": None if cutoff in ("auto", "none") else cutoff,
             "validation": None if validation == "last-basket" else validation,
             "seen": None if seen == "auto" else seen,
-            "metric": None if metric == "f1" else metric,
+            "metric": metric,
+            "users": users,
+            "horizon": horizon,
             "test": test,
             "report": report,
             "items": items,
@@ -218,7 +232,9 @@ def fit_command(
             "--checkpoint needs --ray and a folder as --out, such as --out model/; leave it out."
         )
     engine = build_engine(ray)
-    settings = _Settings(model, trials, metric, cutoff, stopping, seen, validation, quick, params, engine)
+    settings = _Settings(
+        model, trials, metric, cutoff, stopping, seen, validation, users, horizon, quick, params, engine
+    )
     settings.check(report)
     check_model_path(out)
     for path in (test, report):
@@ -228,7 +244,7 @@ def fit_command(
     settings.items = None if items is None else read_content(items)
     if report is not None:
         settings.check_stopping_rule(data)
-    split = None if test is None and report is None else sl.split.last_basket(data)
+    split = None if test is None and report is None else settings.split(data)
     train = data
     if test is not None and split is not None:
         train = split.train_valid
@@ -238,9 +254,9 @@ def fit_command(
     fitted = settings.train(train, data)
     if report is not None and split is not None:
         if test is None:
-            print_note("training once more without the last baskets, for the report")
+            print_note("training once more without the test set, for the report")
         tested = fitted if test is not None else settings.train(split.train_valid, data)
-        write_test_report(report, source_name(source), tested, split, settings.filter_seen)
+        write_test_report(report, source_name(source), tested, split, settings)
     fitted.save(out)
     print_summary(fitted, out, report, round(time.perf_counter() - start, 2), json)
 
@@ -251,17 +267,22 @@ class _Settings:
 
     model: str | None
     trials: int | None
-    metric: str
+    metric: str | None
     cutoff: str
     stopping: Stopping
     seen: str
     validation: str
+    users: Literal["buyers", "everyone"] | None
+    horizon: str | None
     quick: bool
     params: Params
     engine: "Engine | None"
     items: "Items | None" = None
 
     def __post_init__(self) -> None:
+        self.money = self.stopping.money()
+        if self.metric is None:
+            self.metric = "f1" if self.money is None else "value"
         self.chosen = build_cutoff(self.cutoff, self.stopping, self.metric)
         self.given = self.params.given()
         self.filter_seen = None if self.seen == "auto" else self.seen == "drop"
@@ -273,6 +294,9 @@ class _Settings:
             raise ConfigError("--report needs validation, which --quick skips; drop one of them.")
         if self.validation == "by-time" and self.quick:
             raise ConfigError("--validation needs validation, which --quick skips; drop one of them.")
+        for flag, value in (("users", self.users), ("horizon", self.horizon)):
+            if value is not None and self.quick:
+                raise ConfigError(f"--{flag} needs validation, which --quick skips; drop one of them.")
         if self.quick and self.chosen is not None:
             flag = next(iter(self.stopping.given()), "cutoff")
             raise ConfigError(f"--{flag} needs validation, which --quick skips; drop one of them.")
@@ -286,6 +310,12 @@ class _Settings:
     def single(self) -> bool:
         """Whether the flags determine the model, so that no models are compared."""
         return self.model is not None or self.has_params or self.quick
+
+    def split(self, data: "Interactions") -> "Split":
+        """The test set: the last basket of each user, or the last period."""
+        return (
+            sl.split.last_basket(data) if self.horizon is None else sl.split.last_period(data, self.horizon)
+        )
 
     def check_stopping_rule(self, data: "Interactions") -> None:
         """Raise ConfigError if lists would end neither at a cutoff nor at a boundary."""
@@ -311,10 +341,14 @@ class _Settings:
                 rows,
                 models=models,
                 metric=self.metric,
+                gain=None if self.money is None else self.money.gain,
+                cost=None if self.money is None else self.money.cost,
                 cutoff=self._cutoff(self.single and self.trials is None),
                 filter_seen=self.filter_seen,
                 budget=1 if self.trials is None else self.trials,
                 validation=VALIDATIONS[self.validation],
+                users=self.users,
+                horizon=self.horizon,
                 progress=progress_lines(),
                 engine=self.engine,
                 items=self.items,
@@ -327,11 +361,13 @@ class _Settings:
             ) from None
 
     def _cutoff(self, single: bool) -> Cutoff | Literal["auto"] | None:
-        """The unfitted cutoff; one model gets ExpectedF1 or ExpectedNDCG by default."""
-        if self.chosen is not None or self.cutoff == "none":
+        """The unfitted cutoff; one model gets the one of its metric by default."""
+        if self.cutoff == "none":
+            return None
+        if not single and self.cutoff == "auto" and (self.chosen is None or self.metric == "value"):
+            return "auto"  # with money, fixed lengths and several calibrations are compared
+        if self.chosen is not None:
             return self.chosen
-        if not single:
-            return "auto"
         return ExpectedF1() if self.metric == "f1" else ExpectedNDCG()
 
 
@@ -360,9 +396,9 @@ def source_name(source: str) -> str:
 
 
 def write_test_report(
-    path: Path, name: str, model: "Recommender", split: "Split", filter_seen: bool | None
+    path: Path, name: str, model: "Recommender", split: "Split", settings: _Settings
 ) -> None:
-    """Write the report on the held-out baskets: the model's cutoff, its boundary, and the best fixed N."""
+    """Write the report on the test set: the model's cutoff, its boundary, and the best fixed N."""
     assert model.selection_ is not None
     N = model.selection_.models[0]["N"]
     cutoffs: dict[str, Cutoff | Literal["boundary"]] = {f"best fixed N = {N}": FixedN(N=N)}
@@ -372,8 +408,18 @@ def write_test_report(
     if model.cutoff_ is not None:
         main = type(model.cutoff_).__name__
         cutoffs[main] = model.cutoff_
-    seen = not split.data.has_repeats if filter_seen is None else filter_seen
-    report = build_model_report(name, model, split, cutoffs, main=main, N=N, filter_seen=seen)
+    filter_seen = settings.filter_seen
+    report = build_model_report(
+        name,
+        model,
+        split,
+        cutoffs,
+        main=main,
+        N=N,
+        filter_seen=not split.data.has_repeats if filter_seen is None else filter_seen,
+        money=settings.money,
+        everyone=settings.users == "everyone",
+    )
     write_model_report(report, path)
 
 

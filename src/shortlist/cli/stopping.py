@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import Group, Parameter, Token
 
+from shortlist.core.metrics import Money
+from shortlist.core.params import warn
 from shortlist.cutoff import Cutoff, ExpectedValue, Guarantee
 from shortlist.cutoff.expected import ExpectedUtility
 from shortlist.errors import ConfigError
@@ -63,6 +65,14 @@ class Stopping:
         """The flags that were set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
+    def money(self) -> Money | None:
+        """What a shown item earns or costs; a missing flag has the default of ExpectedValue."""
+        if self.gain is None and self.cost is None:
+            return None
+        default = ExpectedValue()
+        gain, cost = default.gain if self.gain is None else self.gain, default.cost
+        return Money.of(gain, cost if self.cost is None else self.cost)
+
     def rule(self) -> tuple[str, ...]:
         """The cutoffs that have the flags; empty without flags. Raises ConfigError for a contradiction."""
         given = self.given()
@@ -84,7 +94,11 @@ NONE = Stopping()
 def build_cutoff(name: str, flags: Stopping, metric: str) -> Cutoff | None:
     """The unfitted cutoff that the flags of `fit` describe; None if they leave the choice open."""
     allowed, given = flags.rule(), flags.given()
-    default = "ExpectedF1" if metric == "f1" else "ExpectedNDCG"
+    if metric == "value" and flags.money() is None:
+        raise ConfigError(
+            "--metric value needs what an item earns and costs, got neither; add --gain and --cost."
+        )
+    default = {"f1": "ExpectedF1", "ndcg": "ExpectedNDCG", "value": "ExpectedValue"}[metric]
     if allowed and name not in ("auto", *allowed):
         raise ConfigError(
             f"--{next(iter(given))} belongs to {' or '.join(allowed)}, got --cutoff {name}; drop one of them."
@@ -119,6 +133,11 @@ def adjust_cutoff(model: "Recommender", cutoff: Cutoff | None, flags: Stopping) 
         found = ExpectedValue().set_params(**flags.given())
         if not found.reuse_calibration(cutoff, has_probabilities=_has_probabilities(model)):
             raise ConfigError(f"--gain and --cost need probabilities, got {name}; run shortlist fit {again}.")
+        if model.selection_ is not None and model.selection_.users == "buyers":
+            warn(
+                "--gain and --cost use probabilities of users who interacted with something. Sent to "
+                "everyone, such lists may lose money; for that, fit with --users everyone --horizon 7d."
+            )
         return found
     if not isinstance(cutoff, ExpectedUtility):
         raise ConfigError(

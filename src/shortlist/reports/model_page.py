@@ -19,12 +19,20 @@ from shortlist.core.charts import (
     span_chart,
 )
 from shortlist.core.files import atomic_write
-from shortlist.core.metrics import Metric
+from shortlist.core.metrics import PER_USERS, ListValue, Metric
 from shortlist.data.lists import REASON_TEXT, RankedList
 from shortlist.evaluation.report import Report
 from shortlist.models.base import Recommender
-from shortlist.reports.model_report import MIN_USERS, P_LEVEL, ModelReport, item_namer, items_of
-from shortlist.reports.page import render
+from shortlist.reports.model_report import (
+    MIN_USERS,
+    P_LEVEL,
+    ModelReport,
+    UserGroup,
+    describe_length,
+    item_namer,
+    items_of,
+)
+from shortlist.reports.page import format_test, render
 from shortlist.types import Doubles, Floats
 
 BINS = 24  # of a histogram
@@ -44,7 +52,7 @@ def render_model_report(report: ModelReport) -> str:
     """The page as text; it loads nothing and runs no scripts."""
     params = {} if report.model is None else report.model.get_params()
     selected, fixed = report.selective_f1(report.selected), report.selective_f1(report.fixed)
-    namer = item_namer(report.history)
+    namer, measure = item_namer(report.history), "F1" if report.money is None else "the money"
     lists = report.lists[report.main]
     return render(
         "model_report.html.j2",
@@ -63,8 +71,11 @@ def render_model_report(report: ModelReport) -> str:
         rows=[_row(name, one, report) for name, one in (*report.reports.items(), ("oracle", report.oracle))],
         summary={
             text: [f"{one.group}: {one.label}" for one in report.slices if one.verdict == verdict]
-            for verdict, text in (("helps", "improves F1"), ("hurts", "lowers F1"))
+            for verdict, text in (("helps", f"improves {measure}"), ("hurts", f"lowers {measure}"))
         },
+        slices=[_slice(one, report.metric) for one in report.slices],
+        measure=measure,
+        same=describe_length(report.N),
         figures={
             "fixed": _fixed_figure(report),
             "slices": _slice_figure(report),
@@ -77,6 +88,13 @@ def render_model_report(report: ModelReport) -> str:
         p_level=P_LEVEL,
         min_users=MIN_USERS,
     )
+
+
+def _slice(one: UserGroup, name: str) -> dict[str, Any]:
+    """One row of the table of groups."""
+    text = Metric.registry[name].text
+    figures = {"selected": text(one.selected), "fixed": text(one.fixed), "test": format_test(one.test, name)}
+    return one._asdict() | figures
 
 
 def _held_out(model: Recommender) -> dict[str, Any] | None:
@@ -96,68 +114,93 @@ def write_model_report(report: ModelReport, path: Path) -> None:
         temporary.write_text(page, encoding="utf-8")
 
 
-def _cards(report: ModelReport) -> list[dict[str, str]]:
-    """The five figures at the top of the page."""
-
-    def precision(one: Report) -> str:
-        return f"{100 * one.hits.sum() / max(one.lengths.sum(), 1):.1f}"
+def _cards(report: ModelReport) -> list[dict[str, Any]]:
+    """The figures at the top of the page: money if it is known, then volume and hits, F1 last."""
+    main, volume, fixed = report.selected, report.same_volume, report.fixed
+    same = describe_length(report.N)
 
     def recall(one: Report) -> str:
         return f"{100 * one.hits.sum() / max(one.n_relevant.sum(), 1):.1f}"
 
-    figures: list[tuple[str, str, Callable[[Report], str]]] = [
-        (
-            "F1",
-            "1: exactly the next basket; 0: no hit, or an empty list",
-            lambda one: f"{one.f1:.4f}",
+    def card(name: str, value: str, meaning: str, *lines: str) -> dict[str, Any]:
+        return {"name": name, "value": value, "meaning": meaning, "lines": lines}
+
+    cards = [
+        card(
+            "Hits per 100 items shown",
+            f"{main.hits_per_100:.1f}",
+            f"items of the {report.outcome}",
+            f"{volume.hits_per_100:.1f} with the same number of items, one length",
         ),
-        ("Of 100 items shown", "were in the next basket (precision over all items)", precision),
-        ("Of 100 items in the next baskets", "had been shown (recall over all items)", recall),
-        ("Mean list length", "items per user", lambda one: f"{one.mean('length'):.1f}"),
-        ("Users with a list", "share of users reached (coverage)", lambda one: f"{one.cover_ratio:.0%}"),
-    ]
-    return [
-        {"name": name, "meaning": meaning, "value": show(report.selected), "baseline": show(report.fixed)}
-        for name, meaning, show in figures
-    ]
+        card(
+            "Items shown per user",
+            f"{main.mean('length'):.{1 if main.mean('length') >= 1 else 2}f}",
+            "mean list length, empty lists included",
+            f"{fixed.mean('length'):.1f} with {same}",
+        ),
+        card(
+            f"Of 100 items in the {report.outcome}",
+            recall(main),
+            "had been shown",
+            f"{recall(volume)} with the same number of items, one length",
+        ),
+        card(
+            "Empty lists", f"{1 - main.cover_ratio:.0%}", "users to whom no item was worth showing",
+            f"{1 - fixed.cover_ratio:.0%} with {same}",
+        ),
+        card(
+            "F1", f"{main.f1:.4f}", f"1: exactly the {report.outcome}; 0: no hit, or an empty list",
+            f"{fixed.f1:.4f} with {same}",
+        ),
+    ]  # fmt: skip
+    if report.money is not None:
+        others = [name for name in report.reports if name != report.main]
+        lines = [f"{ListValue.text(report.reports[name].mean('value'))} with {name}" for name in others]
+        value = ListValue.text(main.mean("value"))
+        cards.insert(0, card("Earned per 1,000 users", value, str(report.money), *lines))
+    return cards
 
 
 def _effects(report: ModelReport) -> list[dict[str, str]]:
-    """What both kinds of lists mean for 1,000 users."""
-    n = max(report.selected.n_users, 1) / 1_000
+    """What the lists mean for 1,000 users, against one length with as many items, and the fixed N."""
+    n = max(report.selected.n_users, 1) / PER_USERS
     counts: list[tuple[str, Callable[[Report], float]]] = [
         ("items shown", lambda one: one.lengths.sum()),
-        ("items shown that were in the next basket", lambda one: one.hits.sum()),
+        (f"items shown that were in the {report.outcome}", lambda one: one.hits.sum()),
         ("users who got a list", lambda one: (one.lengths > 0).sum()),
-        ("users who found at least one item of their next basket", lambda one: (one.hits > 0).sum()),
+        (f"users who found at least one item of their {report.outcome}", lambda one: (one.hits > 0).sum()),
         ("users who got a list without any", lambda one: ((one.lengths > 0) & (one.hits == 0)).sum()),
     ]
+    if report.money is not None:
+        counts.insert(0, ("earned", lambda one: one.values("value").sum()))
     rows = []
     for name, count in counts:
-        selected, fixed = (float(count(one)) / n for one in (report.selected, report.fixed))
-        change = f"{selected / fixed - 1:+.0%}" if fixed else ""
-        row = {"name": name, "value": f"{selected:,.0f}", "baseline": f"{fixed:,.0f}", "change": change}
-        rows.append(row)
+        reports = report.selected, report.same_volume, report.fixed
+        selected, volume, fixed = (float(count(one)) / n for one in reports)
+        change = f"{selected / volume - 1:+.0%}" if volume > 0 else ""
+        texts = {"value": selected, "volume": volume, "fixed": fixed}
+        rows.append({"name": name, "change": change} | {key: f"{text:,.0f}" for key, text in texts.items()})
     return rows
 
 
 def _fixed_figure(report: ModelReport) -> str:
-    """F1 of every fixed N, and of K at its mean length."""
+    """The metric of every fixed N, and of K at its mean length."""
+    measure = "F1" if report.money is None else "earned per user"
     curve, length = report.fixed_curve, report.selected.mean("length")
-    N = [float(k) for k in range(1, curve.size + 1)]
+    N, mean = [float(k) for k in range(1, curve.size + 1)], report.selected.mean(report.metric)
     best = int(curve.argmax())
     chart = line_chart(
-        "F1 of every list length",
+        f"{measure[0].upper()}{measure[1:]}, for every list length",
         "items per list (for K: the mean)",
-        "F1 (all users)",
+        f"{measure} (all users)",
         [
             Series("fixed N", N, curve.tolist(), 1, dotted=False),
-            Series("K", [length], [report.selected.f1], 0),
+            Series("K", [length], [mean], 0),
         ],
-        marks=[Mark(length, report.selected.f1, f"K: {report.selected.f1:.4f}")],
+        marks=[Mark(length, mean, f"K: {mean:.4f}")],
     )
-    names = [("K, a length for each user", 0), (f"fixed N (best here: {best + 1}, {curve[best]:.4f})", 1)]
-    return chart + legend(names)
+    best_here = f"fixed N (best here: {best + 1}, {curve[best]:.4f})"
+    return chart + legend([("K, a length for each user", 0), (best_here, 1)])
 
 
 def _row(name: str, one: Report, report: ModelReport) -> dict[str, Any]:
@@ -167,13 +210,15 @@ def _row(name: str, one: Report, report: ModelReport) -> dict[str, Any]:
         "name": name,
         "selected": name == report.main,
         "report": one,
-        "test": report.comparison.results.get((name, "f1")),
+        "earned": "" if report.money is None else ListValue.text(one.mean("value")),
+        "test": format_test(report.comparison.results.get((name, report.metric)), report.metric),
         "covered_f1": one.mean("f1", "covered") if fixed.size else None,
         "fixed_f1": fixed.mean() if fixed.size else None,
     }
 
 
 def _slice_figure(report: ModelReport) -> dict[str, str]:
+    measure = "F1" if report.money is None else "money earned per user"
     spans = [
         Span(
             one.group,
@@ -188,7 +233,8 @@ def _slice_figure(report: ModelReport) -> dict[str, str]:
     ]
     if not spans:
         return {"chart": "", "legend": ""}
-    chart = span_chart("F1 with K minus F1 with fixed N", "difference in F1, 95% interval", spans)
+    title = f"{measure[0].upper()}{measure[1:]} with K minus the same with fixed N"
+    chart = span_chart(title, f"difference in {measure}, 95% interval", spans)
     names = [("K helps", 2), ("K hurts", 1), ("no clear difference", 7)]
     return {"chart": chart, "legend": legend(names)}
 
@@ -241,7 +287,7 @@ def _calibration_figure(report: Report) -> str | None:
     chart = line_chart(
         "Predicted and observed probability",
         "predicted probability",
-        "share of items in the test basket",
+        "share of items that were chosen",
         [
             Series("exact prediction", [0.0, top], [0.0, top], 7, dotted=False),
             Series("observed", table["predicted"].to_list(), p.tolist(), 0, around=around),

@@ -1,15 +1,18 @@
 """The content of the model report: one ranking, several stopping rules, evaluated on the test baskets."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from shortlist.auto.cut import CutResult
+from shortlist.auto.search import USUAL_LENGTH
+from shortlist.core.metrics import PER_USERS, ListValue, Money
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
 from shortlist.data.interactions import Interactions
@@ -21,12 +24,14 @@ from shortlist.evaluation import (
     evaluate,
     fixed_n_curve,
     holm,
+    match_baselines,
     oracle,
     paired_test,
     risk_coverage,
 )
 from shortlist.evaluation.analysis import BASKET, HISTORY, ranges
 from shortlist.evaluation.significance import PairedTest
+from shortlist.kernels.replay import DAY
 from shortlist.models.base import Recommender
 from shortlist.split import Split
 from shortlist.types import Bools, Doubles, Longs
@@ -45,13 +50,13 @@ BOUNDARY_RULE = (
 
 
 class UserGroup(NamedTuple):
-    """One group of users: mean F1 with K and with the fixed N, and the test of the difference."""
+    """One group of users: the mean metric with K and with the fixed N, and the test of the difference."""
 
     group: str
     label: str
     users: int
-    selected_f1: float
-    fixed_f1: float
+    selected: float
+    fixed: float
     test: PairedTest | None  # None for groups that are too small
     verdict: str  # helps, hurts, no clear difference, too few users
 
@@ -71,19 +76,48 @@ class ModelReport:
     top_candidates: RankedLists  # of every test user, with probabilities if the model or the cutoff has them
     max_items: int = N_CANDIDATES  # per list
     coverage: float = 0.7  # share of users marked on the risk-coverage curve
+    money: Money | None = None
+    users: pl.Series | None = None  # ids of all users who count, if some of them may have no truth
+    horizon: int | None = None  # microseconds that the truth covers; None: it is the last basket
 
     @cached_property
     def reports(self) -> dict[str, Report]:
         """The evaluation of each stopping rule."""
-        return {
-            name: evaluate(lists, self.truth, history=self.history, max_items=self.max_items)
-            for name, lists in self.lists.items()
-        }
+        return {name: self.evaluate(lists) for name, lists in self.lists.items()}
+
+    def evaluate(self, lists: RankedLists) -> Report:
+        """Evaluate lists of the test users."""
+        report = evaluate(lists, self.truth, history=self.history, max_items=self.max_items, users=self.users)
+        return replace(report, money=self.money)
+
+    @property
+    def metric(self) -> str:
+        """The metric that decides: money if it is known."""
+        return "f1" if self.money is None else "value"
+
+    @property
+    def outcome(self) -> str:
+        """What the lists are compared with."""
+        return "next basket" if self.horizon is None else f"next {self.horizon / DAY:g} days"
 
     @cached_property
     def comparison(self) -> Comparison:
         """Each stopping rule against the fixed N."""
-        return compare(self.reports, max_items=self.max_items)
+        others = ("ndcg",) if self.money is None else ("f1",)
+        return compare(self.reports, metrics=(self.metric, *others), max_items=self.max_items)
+
+    @cached_property
+    def same_volume(self) -> Report:
+        """The evaluation of lists of one length that show as many items in total as the main lists."""
+        lists = match_baselines(
+            self.lists[self.main], self.top_candidates, self.truth, max(self.N, 1), users=self.users
+        )
+        return self.evaluate(lists["fixed length, same items"])
+
+    @cached_property
+    def volume_test(self) -> PairedTest:
+        """Hits of the main lists minus hits of one length for everyone, with the same number of items."""
+        return self.selected.test("hits", self.same_volume)
 
     @property
     def selected(self) -> Report:
@@ -97,11 +131,20 @@ class ModelReport:
 
     @cached_property
     def fixed_curve(self) -> Doubles:
-        """F1 over all users if every list has 1, 2, … items, up to the number of candidates."""
+        """The mean metric if every list has 1, 2, … items, up to the number of candidates."""
         longest = int(self.top_candidates.lengths.max(initial=1))
         N = range(1, min(longest, self.max_items) + 1)
-        curve = fixed_n_curve(self.top_candidates, self.truth, N, max_items=self.max_items)
-        return curve["f1"].to_numpy()
+        gain, cost = (None, None) if self.money is None else (self.money.gain, self.money.cost)
+        curve = fixed_n_curve(
+            self.top_candidates,
+            self.truth,
+            N,
+            max_items=self.max_items,
+            users=self.users,
+            gain=gain,
+            cost=cost,
+        )
+        return curve[self.metric].to_numpy()
 
     @property
     def period(self) -> str | None:
@@ -117,7 +160,9 @@ class ModelReport:
     @cached_property
     def oracle(self) -> Report:
         """The evaluation of the best length of each list, chosen with knowledge of the test set."""
-        return oracle(self.top_candidates.head(self.max_items), self.truth, max_items=self.max_items)
+        lists = self.top_candidates.head(self.max_items)
+        report = oracle(lists, self.truth, max_items=self.max_items, users=self.users)
+        return replace(report, money=self.money)
 
     @cached_property
     def confidence(self) -> Doubles:
@@ -143,7 +188,7 @@ class ModelReport:
         parts = [(group, label, mask) for group, some in self._groups() for label, mask in some]
         tests = [self._test(mask) for _, _, mask in parts]
         p = iter(holm([test.p_bootstrap for test in tests if test is not None]))
-        selected, fixed = self.selected.values("f1"), self.fixed.values("f1")
+        selected, fixed = self.selected.values(self.metric), self.fixed.values(self.metric)
         return [
             UserGroup(
                 group, label, int(mask.sum()), float(selected[mask].mean()), float(fixed[mask].mean()), test,
@@ -155,7 +200,7 @@ class ModelReport:
     def _test(self, mask: Bools) -> PairedTest | None:
         if mask.sum() < MIN_USERS:
             return None
-        selected, fixed = self.selected.values("f1")[mask], self.fixed.values("f1")[mask]
+        selected, fixed = self.selected.values(self.metric)[mask], self.fixed.values(self.metric)[mask]
         return paired_test(selected, fixed, resamples=RESAMPLES)
 
     def _groups(self) -> list[tuple[str, list[tuple[str, Bools]]]]:
@@ -170,7 +215,7 @@ class ModelReport:
         groups = [(f"list length (fixed N = {self.N})", [one for one in lengths if one[1].any()])]
         if repeats is not None:
             groups.append(("items in the user's history", ranges(repeats.history_lengths, HISTORY)))
-        groups.append(("items in the test basket", ranges(self.selected.n_relevant, BASKET)))
+        groups.append((f"items in the {self.outcome}", ranges(self.selected.n_relevant, BASKET)))
         if self.top_candidates.probabilities is not None:
             groups.append(("probability of the top item", _quartiles(self.confidence)))
         return groups
@@ -195,37 +240,93 @@ class ModelReport:
         return f"{name}. {self.cutoff.rule} It was fitted {fitted}."
 
     @property
+    def is_significant(self) -> bool:
+        """Whether the main lists and the fixed N differ, after correction for all stopping rules."""
+        row = self.comparison.tests.filter(model=self.main, metric=self.metric)
+        return bool(row["p_bootstrap_holm"][0] <= 1 - self.comparison.level)
+
+    @property
     def lift(self) -> float | None:
         """F1 of the main lists relative to the fixed N; None if the fixed N has no hit."""
         return self.selected.f1 / self.fixed.f1 - 1 if self.fixed.f1 else None
 
-    @property
-    def is_significant(self) -> bool:
-        """Whether the main lists and the fixed N differ, after correction for all stopping rules."""
-        row = self.comparison.tests.filter(model=self.main, metric="f1")
-        return bool(row["p_bootstrap_holm"][0] <= 1 - self.comparison.level)
-
     def headline(self) -> str:
         """What the comparison means, in one sentence without terms."""
-        same = f"{self.N} item{'' if self.N == 1 else 's'} for everyone"
-        if self.lift is None or not self.is_significant:
-            return f"On this data, lists of individual length are about as good as {same}."
-        if self.lift > 0:
-            gain = f"{self.lift:.0%} better than {same}"
-            return f"Lists of the right length match what users choose next {gain}."
-        return f"On this data, {same} match what users choose next better than lists of individual length."
-
-    def verdict(self) -> str:
-        """Whether K beats the fixed N over all users, in one sentence."""
-        test = self.comparison.results[self.main, "f1"]
-        numbers = (
-            f"F1 {self.selected.f1:.4f} versus {self.fixed.f1:.4f}, a difference of {test.difference:+.4f} "
-            f"(95% interval {test.low:+.4f} to {test.high:+.4f})"
+        if self.money is not None:
+            return self._money_headline()
+        hits, others = int(self.selected.hits.sum()), int(self.same_volume.hits.sum())
+        if not self.selected.lengths.any():
+            return "No user gets an item."
+        if self.volume_test.p_bootstrap > P_LEVEL or not others:
+            return (
+                "With the same number of items, lists of individual length match what users choose next "
+                "about as well as one length for everyone."
+            )
+        more = f"{abs(hits / others - 1):.0%} {'more' if hits > others else 'fewer'}"
+        return (
+            f"With the same number of items, lists of individual length contain {more} items that users "
+            "choose next than one length for everyone."
         )
+
+    def _money_headline(self) -> str:
+        """The same, if it is known what an item earns and costs."""
+        ours, theirs = self.selected.mean("value"), self.fixed.mean("value")
+        same, text = describe_length(self.N), ListValue.text
+        both = f"{text(ours)} and {text(theirs)} per 1,000 users"
         if not self.is_significant:
-            return f"Over all users, K and the best fixed N do not differ significantly: {numbers}."
-        verb = "beats" if test.difference > 0 else "is worse than"
-        return f"Over all users, K {verb} the best fixed N: {numbers}."
+            return f"These lists earn about as much as {same}: {both}."
+        if ours > theirs:
+            return f"These lists earn more than {same}: {both}."
+        return f"These lists earn less than {same}: {both}."
+
+    def verdict(self) -> list[str]:
+        """The figures behind the headline, and the other measures."""
+        volume, f1 = self.volume_test, self.comparison.results.get((self.main, "f1"))
+        n = PER_USERS
+        sentences = [
+            f"At the same volume, {n * self.selected.mean('length'):,.0f} items for 1,000 users, K shows "
+            f"{n * self.selected.mean('hits'):,.0f} items of the {self.outcome} and one length for everyone "
+            f"{n * self.same_volume.mean('hits'):,.0f}: a difference of {n * volume.difference:+,.0f} "
+            f"(95% interval {n * volume.low:+,.0f} to {n * volume.high:+,.0f})."
+        ]
+        if self.money is not None:
+            sentences.insert(0, self._earned())
+        if f1 is not None:
+            difference = f"{f1.difference:+.4f} (95% interval {f1.low:+.4f} to {f1.high:+.4f})"
+            both = f"{self.selected.f1:.4f} versus {self.fixed.f1:.4f}, a difference of {difference}"
+            sentences.append(f"F1 of K and of {describe_length(self.N)}: {both}.")
+        return sentences
+
+    def _earned(self) -> str:
+        """What the lists earn against each length for everyone."""
+        text, parts = ListValue.text, []
+        for name, other in self.reports.items():
+            if name == self.main:
+                continue
+            test = self.selected.test("value", other)
+            parts.append(
+                f"{text(test.difference, '+')} against {name} ({text(other.mean('value'))}; 95% interval "
+                f"{text(test.low, '+')} to {text(test.high, '+')})"
+            )
+        return (
+            f"For 1,000 users, K earns {text(self.selected.mean('value'))}: {'; '.join(parts)}. Money: "
+            f"{self.money}."
+        )
+
+    def describe_empty(self) -> str:
+        """How many lists are empty, and what that means."""
+        share = 1 - self.selected.cover_ratio
+        if not share:
+            return "Every user gets a list."
+        empty = self.selected.lengths == 0
+        nothing = float((self.selected.n_relevant[empty] == 0).mean())
+        rest = f" Of these users, {nothing:.0%} chose nothing in the {self.outcome}." if nothing else ""
+        return f"{share:.1%} of the lists are empty: no item was worth showing to these users.{rest}"
+
+
+def describe_length(N: int) -> str:
+    """One length for everyone, in words."""
+    return {0: "showing nothing", 1: "1 item for everyone"}.get(N, f"{N} items for everyone")
 
 
 def build_model_report(
@@ -237,13 +338,18 @@ def build_model_report(
     main: str,
     N: int,
     filter_seen: bool,
+    money: Money | None = None,
+    everyone: bool = False,
 ) -> ModelReport:
     """Rank the candidates of the test users once, and end the lists with each cutoff; the first is a fixed N.
 
-    Only a boundary that the model learned needs another request.
+    Only a boundary that the model learned needs another request. `everyone`: the split is one by period, and
+    users without test rows count.
     """
-    users = split.test.users.to_ids(split.test.active_users)
-    at = None if split.test.time is None else split.test
+    users = split.test_users if everyone else split.test.users.to_ids(split.test.active_users)
+    at = split.test_at
+    if money is not None:
+        cutoffs = {**cutoffs, f"{USUAL_LENGTH} for everyone": FixedN(N=USUAL_LENGTH)}
     needed = [
         cutoff.candidates_needed() if isinstance(cutoff, Cutoff) else N_CANDIDATES
         for cutoff in cutoffs.values()
@@ -271,6 +377,9 @@ def build_model_report(
         cutoff=cutoff,
         top_candidates=top_candidates,
         max_items=n,
+        money=money,
+        users=users if everyone else None,
+        horizon=None if split.cuts is None else split.cuts[1] - split.cuts[0],
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from shortlist.core import charts
+from shortlist.core.metrics import Metric
 from shortlist.evaluation.significance import PairedTest
 from shortlist.text import printable
 
@@ -29,9 +30,14 @@ def format_count(value: int) -> str:
     return f"{value:,}"
 
 
-def format_test(test: PairedTest | None) -> str:
+def format_test(test: PairedTest | None, metric: str = "f1") -> str:
     """The difference and its interval; nothing for None."""
-    return "" if test is None else f"{test.difference:+.4f} [{test.low:+.4f}, {test.high:+.4f}]"
+    if test is None:
+        return ""
+    difference, low, high = (
+        Metric.registry[metric].text(value, "+") for value in (test.difference, test.low, test.high)
+    )
+    return f"{difference} [{low}, {high}]"
 
 
 _ENVIRONMENT = Environment(
