@@ -3,7 +3,7 @@
 Run: python benchmarks/live_experiment.py [--days 14]; writes results/live_experiment.json.
 
 A model of Online Retail learns from everything before the last days. Before each basket of these days its
-user requests a list; then the purchases are sent as events. The arms are ten items for everyone, the lists of the
+user requests a list; then the purchases are sent as events. The arms are ten items for everyone, lists of the
 expected-F1 cutoff, and lists of a `Budget` with as many items as those of the second arm. Time is compressed:
 the window after the first list is a minute. All processes of the service are killed twice during the run and
 started again. The outcomes of the service are then compared with a count over all lists that arrived and all

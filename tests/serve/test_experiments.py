@@ -9,7 +9,7 @@ import pytest
 import shortlist as sl
 from shortlist.errors import ConfigError
 from shortlist.serve import experiments
-from shortlist.serve.experiments import Arm, Experiment, Experiments, measure, read_log
+from shortlist.serve.experiments import Arm, LiveExperiment, Experiments, measure, read_log
 from shortlist.serve.store import EventStore, ListRow
 from shortlist.serve.tokens import create_token
 from tests.serve.conftest import start
@@ -37,13 +37,13 @@ def store(tmp_path):
 
 # ---------------------------------------------------------------------- assignment
 def test_users_are_split_by_the_shares():
-    experiment = Experiment("spring", (Arm("a", 0.2), Arm("b", 0.8)))
+    experiment = LiveExperiment("spring", (Arm("a", 0.2), Arm("b", 0.8)))
     counts = Counter(experiment.assign(f"u{k}").name for k in range(20_000))
     assert counts["a"] == pytest.approx(4_000, abs=250)
 
 
 def test_an_arm_depends_on_the_name_and_the_user_alone():
-    one, other = Experiment("spring", HALVES), Experiment("summer", HALVES)
+    one, other = LiveExperiment("spring", HALVES), LiveExperiment("summer", HALVES)
     users = [f"u{k}" for k in range(200)]
     numbers = [int(blake2b(b"spring\0" + user.encode(), digest_size=8).hexdigest(), 16) for user in users]
     assert [one.assign(user).name == "ten" for user in users] == [number < 2**63 for number in numbers]
@@ -66,12 +66,12 @@ def test_an_arm_depends_on_the_name_and_the_user_alone():
 )
 def test_wrong_experiments_are_refused(change, text):
     with pytest.raises(ConfigError, match=text):
-        Experiment(**{"name": "spring", "arms": HALVES} | change)
+        LiveExperiment(**{"name": "spring", "arms": HALVES} | change)
 
 
 def test_json_round_trip():
-    experiment = Experiment("spring", HALVES, "value", 3.5, 2.0, 0.1, 0.2, {"empty": 0.1}, 0.5, 0.9, 12.0)
-    again = Experiment.from_json("spring", experiment.to_json(), 12.0, None)
+    experiment = LiveExperiment("spring", HALVES, "value", 3.5, 2.0, 0.1, 0.2, {"empty": 0.1}, 0.5, 0.9, 12.0)
+    again = LiveExperiment.from_json("spring", experiment.to_json(), 12.0, None)
     assert again.to_json() == experiment.to_json()
     assert [again.assign(f"u{k}").name for k in range(50)] == [
         experiment.assign(f"u{k}").name for k in range(50)
@@ -80,7 +80,7 @@ def test_json_round_trip():
 
 # ---------------------------------------------------------------------- outcomes
 def test_an_outcome_worked_by_hand():
-    experiment = Experiment("spring", HALVES, gain=2.0, cost=0.1, contact_cost=0.5)
+    experiment = LiveExperiment("spring", HALVES, gain=2.0, cost=0.1, contact_cost=0.5)
     lists = [ShownList('["a", "b"]', 10.0), ShownList("[]", 20.0), ShownList('["c"]', 30.0)]
     events = [
         ShopEvent("a", 15.0, 1),
@@ -98,7 +98,7 @@ def test_an_outcome_worked_by_hand():
 
 
 def test_a_user_without_events_counts_with_the_costs():
-    experiment = Experiment("spring", HALVES, cost=0.1)
+    experiment = LiveExperiment("spring", HALVES, cost=0.1)
     outcome = measure(experiment, [ShownList('["a"]', 1.0)], [])
     assert (outcome["value"], outcome["f1"], outcome["hits"]) == (pytest.approx(-0.1), 0, 0)
     assert measure(experiment, [ShownList("[]", 1.0)], [])["empty"] == 1
@@ -136,7 +136,7 @@ def add_events(store, pairs, received):
 
 def test_outcomes_wait_for_the_window_and_are_stored_once(store):
     own = Experiments(store)
-    experiment = own.start(Experiment("spring", HALVES, window_days=1.0))
+    experiment = own.start(LiveExperiment("spring", HALVES, window_days=1.0))
     day = experiments.DAY
     log_lists(store, experiment, ["u1", "u2"], 1_000.0)
     log_lists(store, experiment, ["u1"], 2_000.0)  # the first list stays the exposure
@@ -153,7 +153,7 @@ def test_outcomes_wait_for_the_window_and_are_stored_once(store):
 
 def test_an_erased_user_leaves_the_experiment(store):
     own = Experiments(store)
-    experiment = own.start(Experiment("spring", HALVES))
+    experiment = own.start(LiveExperiment("spring", HALVES))
     log_lists(store, experiment, ["u1", "u2"], 1_000.0)
     store.forget_user("u1")
     assert sum(store.count_exposures("spring").values()) == 1
@@ -161,7 +161,7 @@ def test_an_erased_user_leaves_the_experiment(store):
 
 def test_the_comparison_finds_what_was_put_in(store):
     own = Experiments(store)
-    experiment = own.start(Experiment("spring", HALVES, window_days=1.0))
+    experiment = own.start(LiveExperiment("spring", HALVES, window_days=1.0))
     users = [f"u{k}" for k in range(1_500)]
     log_lists(store, experiment, users, 1_000.0)
     chosen = [
@@ -180,14 +180,14 @@ def test_the_comparison_finds_what_was_put_in(store):
 
 def test_one_experiment_at_a_time(store):
     own = Experiments(store)
-    own.start(Experiment("spring", HALVES))
+    own.start(LiveExperiment("spring", HALVES))
     with pytest.raises(ConfigError, match="'spring' runs"):
-        own.start(Experiment("summer", HALVES))
+        own.start(LiveExperiment("summer", HALVES))
     own.stop("spring")
     assert own.running is None
     with pytest.raises(ConfigError, match="another name"):
-        own.start(Experiment("spring", HALVES))
-    own.start(Experiment("summer", HALVES))
+        own.start(LiveExperiment("spring", HALVES))
+    own.start(LiveExperiment("summer", HALVES))
     assert own.running.name == "summer"
     with pytest.raises(ConfigError, match="no such experiment"):
         own.stop("winter")

@@ -16,7 +16,7 @@ from shortlist.core.tables import plain
 from shortlist.errors import ConfigError
 
 if TYPE_CHECKING:
-    from shortlist.serve.experiments import Arm, Experiment
+    from shortlist.serve.experiments import Arm, LiveExperiment
 
 ACTIVE_DAYS = 28  # of the history, from which the number of users per day is estimated
 ReplayedList = namedtuple("ReplayedList", "items made")
@@ -83,11 +83,11 @@ def experiment_command(
       shortlist experiment tails shop.shortlist --gain 1.5 --cost 0.02
     """
     from shortlist.serve.config import load_config
-    from shortlist.serve.experiments import Experiment, Experiments, read_log
+    from shortlist.serve.experiments import LiveExperiment, Experiments, read_log
     from shortlist.serve.store import EventStore
 
     if action in ("plan", "start"):
-        experiment = Experiment(
+        experiment = LiveExperiment(
             name=name or ("plan" if action == "plan" else ""),
             arms=tuple(parse_arm(text) for text in arm),
             metric=metric,
@@ -163,7 +163,7 @@ def parse_guardrail(text: str) -> tuple[str, float]:
 
 # ---------------------------------------------------------------------- the plan
 def show_plan(
-    experiment: "Experiment",
+    experiment: "LiveExperiment",
     path: Path,
     test: str | None,
     users_per_day: float | None,
@@ -216,7 +216,7 @@ def active_users(model: Any) -> int:
 
 
 def replay(
-    experiment: "Experiment", arm: "Arm", model: Any, folder: Path, users: Sequence[Any], truth: Any
+    experiment: "LiveExperiment", arm: "Arm", model: Any, folder: Path, users: Sequence[Any], truth: Any
 ) -> list[float]:
     """(n_users,) the metric of each user if the arm had made one list before what happened."""
     from shortlist.serve.experiments import measure

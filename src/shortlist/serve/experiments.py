@@ -57,7 +57,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class LiveExperiment:
     """Arms, how they are compared, and when it ran.
 
     `gain` is what a hit earns, `cost` what a shown item costs, `contact_cost` what a list with items costs.
@@ -143,19 +143,19 @@ class Experiments:
 
     def __init__(self, store: EventStore) -> None:
         self._store = store
-        self.running: Experiment | None = None
+        self.running: LiveExperiment | None = None
         self._report: tuple[float, str, dict[str, Any]] = (-math.inf, "", {})
 
     def follow(self) -> None:
         """Look which experiment runs; every worker does so."""
         self.running = self.find(None, running=True)
 
-    def find(self, name: str | None, *, running: bool = False) -> Experiment | None:
+    def find(self, name: str | None, *, running: bool = False) -> LiveExperiment | None:
         """The experiment of this name; without one, the latest."""
         row = self._store.experiment(name, running=running)
-        return None if row is None else Experiment.from_json(*row)
+        return None if row is None else LiveExperiment.from_json(*row)
 
-    def start(self, experiment: Experiment) -> Experiment:
+    def start(self, experiment: LiveExperiment) -> LiveExperiment:
         """Begin; ConfigError if another one runs or the name was used before."""
         evaluate_experiment(
             {"arm": [arm.name for arm in experiment.arms], experiment.metric: 0.0}
@@ -166,14 +166,14 @@ class Experiments:
         self.follow()
         return self._get(experiment.name)
 
-    def stop(self, name: str) -> Experiment:
+    def stop(self, name: str) -> LiveExperiment:
         """End it: users are no longer split; outcomes whose window is open are still awaited."""
         experiment = self._get(name)
         self._store.stop_experiment(name, now())
         self.follow()
         return experiment
 
-    def _get(self, name: str | None) -> Experiment:
+    def _get(self, name: str | None) -> LiveExperiment:
         experiment = self.find(name)
         if experiment is None:
             raise ConfigError("there is no such experiment; start one first, or check its name.")
@@ -185,7 +185,7 @@ class Experiments:
         at = now() if at is None else at
         n_users = 0
         for row in self._store.open_experiments():
-            experiment = Experiment.from_json(*row)
+            experiment = LiveExperiment.from_json(*row)
             settle = min(SETTLE_SECONDS, experiment.window)
             exposures = self._store.open_exposures(
                 experiment.name, at - experiment.window - settle, USERS_AT_ONCE
@@ -196,7 +196,7 @@ class Experiments:
                 n_users += len(outcomes)
         return n_users
 
-    def _outcomes(self, experiment: Experiment, exposures: Sequence[Exposure]) -> dict[str, str]:
+    def _outcomes(self, experiment: LiveExperiment, exposures: Sequence[Exposure]) -> dict[str, str]:
         """User id → JSON of the outcome."""
         users = [exposure.user_id for exposure in exposures]
         start = min(exposure.first for exposure in exposures)
@@ -232,7 +232,7 @@ class Experiments:
             self._report = (time.monotonic(), experiment.name, answer)
         return answer | {"ended": experiment.ended}
 
-    def _describe(self, experiment: Experiment) -> dict[str, Any]:
+    def _describe(self, experiment: LiveExperiment) -> dict[str, Any]:
         report = self.compare(experiment)
         counts = self._store.count_exposures(experiment.name)
         return {
@@ -253,7 +253,7 @@ class Experiments:
             "summary": _waiting(experiment) if report is None else report.summary(),
         }
 
-    def compare(self, experiment: Experiment) -> ExperimentReport | None:
+    def compare(self, experiment: LiveExperiment) -> ExperimentReport | None:
         """The comparison of the users whose window has passed; None while an arm has none."""
         rows = self._store.outcomes(experiment.name)
         if {row.arm for row in rows} != {arm.name for arm in experiment.arms}:
@@ -270,7 +270,7 @@ class Experiments:
         return evaluate_experiment(table, covariates=COVARIATES, **self._options(experiment))
 
     @staticmethod
-    def _options(experiment: Experiment) -> dict[str, Any]:
+    def _options(experiment: LiveExperiment) -> dict[str, Any]:
         return {
             "metric": experiment.metric,
             "control": experiment.arms[0].name,
@@ -281,12 +281,12 @@ class Experiments:
         }
 
 
-def _waiting(experiment: Experiment) -> str:
+def _waiting(experiment: LiveExperiment) -> str:
     days = f"{experiment.window_days:g} days"
     return f"Not yet: the outcome of a user is complete {days} after the first list."
 
 
-def measure(experiment: Experiment, lists: Sequence[Any], events: Sequence[Any]) -> dict[str, float]:
+def measure(experiment: LiveExperiment, lists: Sequence[Any], events: Sequence[Any]) -> dict[str, float]:
     """The outcome of one user: rows of lists and events in the window, each in the order of time.
 
     A hit is an item that the user chose after it was on a list; each item counts once. `f1` compares the

@@ -24,7 +24,7 @@ from shortlist.serve.clock import now, write_log
 from shortlist.serve.config import PREFIX, ServeConfig, parse_refit_time
 from shortlist.serve.cut import compute_tradeoff
 from shortlist.serve.deployment import Deployment, cutoff_from_bytes
-from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiment, Experiments
+from shortlist.serve.experiments import TURN_SECONDS, Arm, LiveExperiment, Experiments
 from shortlist.serve.feedback import Feedback
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
 from shortlist.serve.lists import BatchRunner, ListJob, ListResult, answer_jobs, build_job, join_answers
@@ -257,7 +257,7 @@ class Service:
                 self.writer.add_lists(log)
         return result
 
-    async def _answer_arms(self, experiment: Experiment, body: RecommendBody, receive: Receive) -> bytes:
+    async def _answer_arms(self, experiment: LiveExperiment, body: RecommendBody, receive: Receive) -> bytes:
         """The answer to a request whose users are in an experiment; each gets the lists of its arm."""
         keys = list(body.history or ()) if body.users is None else list(body.users)
         by_arm: dict[Arm | None, list[Any]] = {}
@@ -335,7 +335,7 @@ class Service:
             )
             for arm in values.pop("arms")
         )
-        experiment = Experiment(arms=arms, **values)
+        experiment = LiveExperiment(arms=arms, **values)
         for arm in arms:
             if arm.model is not None:
                 self.deployment.path_of(arm.model)
