@@ -9,7 +9,7 @@ import pytest
 import shortlist as sl
 from shortlist.errors import ConfigError
 from shortlist.serve import experiments
-from shortlist.serve.experiments import Arm, LiveExperiment, Experiments, measure, read_log
+from shortlist.serve.experiments import Arm, Experiments, LiveExperiment, measure, read_log
 from shortlist.serve.store import EventStore, ListRow
 from shortlist.serve.tokens import create_token
 from tests.serve.conftest import start

@@ -83,7 +83,7 @@ def experiment_command(
       shortlist experiment tails shop.shortlist --gain 1.5 --cost 0.02
     """
     from shortlist.serve.config import load_config
-    from shortlist.serve.experiments import LiveExperiment, Experiments, read_log
+    from shortlist.serve.experiments import Experiments, LiveExperiment, read_log
     from shortlist.serve.store import EventStore
 
     if action in ("plan", "start"):

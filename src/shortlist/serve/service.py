@@ -24,7 +24,7 @@ from shortlist.serve.clock import now, write_log
 from shortlist.serve.config import PREFIX, ServeConfig, parse_refit_time
 from shortlist.serve.cut import compute_tradeoff
 from shortlist.serve.deployment import Deployment, cutoff_from_bytes
-from shortlist.serve.experiments import TURN_SECONDS, Arm, LiveExperiment, Experiments
+from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment
 from shortlist.serve.feedback import Feedback
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
 from shortlist.serve.lists import BatchRunner, ListJob, ListResult, answer_jobs, build_job, join_answers
