@@ -140,7 +140,7 @@ class TestRows:
 
     def test_times_in_the_future(self):
         table = shop()
-        late = table.head(3).with_columns(created_at=pl.datetime(2034, 3, 1), order_id=pl.lit(9999))
+        late = table.head(3).with_columns(created_at=pl.datetime(2034, 3, 1), order_id=pl.lit(9999, pl.Int64))
         with pytest.raises(sl.errors.DataError, match=r"3 of .* rows have a time in the future"):
             sl.read_interactions(pl.concat([table, late]))
         assert doubts_of(pl.concat([table, late]), future="drop") == ()

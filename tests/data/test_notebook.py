@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import shortlist as sl
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -113,3 +114,21 @@ def test_reprs_are_bounded(data, lists):
     assert repr(IdMap.of([1, 2])) == "IdMap(2 ids: 1, 2)"
     assert len(repr(lists["a"])) < 300
     assert repr(lists["b"]) == "RankedList(user 'b', 0 items: [], reason=None)"
+
+
+def test_one_list_and_the_lengths_of_all(tmp_path):
+    lists = sl.Popularity().fit(sl.load_dataset("sample")).recommend(["u1", "u2"], N=3)
+    page = lists["u1"]._repr_html_()
+    assert "3 items for user u1" in page
+    assert "the same number of items for every user" in page
+    assert page.count("<tr>") == 4
+    assert (
+        "<b>x"
+        not in sl.RankedLists.from_frame(pl.DataFrame({"user_id": ["<b>x"], "item_id": ["<i>y"]}))[
+            "<b>x"
+        ]._repr_html_()
+    )
+    figure = lists.plot()
+    assert figure.title == "List lengths of 2 users"
+    assert figure.save(tmp_path / "lengths.svg").read_text().count("<rect") >= 5
+    assert lists[:0].plot(longest=3).title == "List lengths of 0 users"

@@ -1,6 +1,6 @@
 """RankedLists: the lists of many users, of different lengths."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from shortlist.core.charts import Figure, length_chart
 from shortlist.core.files import atomic_write
+from shortlist.core.params import check_whole
 from shortlist.data.columns import (
     REQUIRED,
     ColumnNames,
@@ -76,6 +78,16 @@ class RankedList:
         shown = ", ".join(repr(item)[:40] for item in self.items[:5]) + (", …" if len(self) > 5 else "")
         user = repr(self.user_id)[:40]
         return f"RankedList(user {user}, {len(self)} items: [{shown}], reason={self.reason!r})"
+
+    def _repr_html_(self) -> str:
+        columns: dict[str, Iterable[Any]] = {"rank": range(1, len(self) + 1), "item": map(str, self.items)}
+        if self.probabilities is not None:
+            columns |= {"probability": (f"{value:.1%}" for value in self.probabilities)}
+        else:
+            columns |= {"score": map(float, self.scores)}
+        table = pl.DataFrame({name: list(values) for name, values in columns.items()})
+        end = "" if self.reason is None else f"; it ends because {REASON_TEXT[self.reason]}"
+        return html_table(f"{len(self)} items for user {self.user_id}{end}", table)
 
 
 Codes: TypeAlias = npt.NDArray[np.uint8]
@@ -221,6 +233,30 @@ class RankedLists:
     def _repr_html_(self) -> str:
         table = self[:5].to_frame(names=True).filter(pl.col("rank") <= 5)
         return html_table(repr(self), table, max(self.items.size, len(self)))
+
+    def plot(self, *, longest: int = 20) -> Figure:
+        """Draw how many users have a list of 0, 1, 2 … items.
+
+        Parameters
+        ----------
+        longest
+            Longer lists share the last bar.
+
+        Returns
+        -------
+        Figure
+            Notebooks show it; `save` writes it as SVG.
+
+        Examples
+        --------
+        >>> sl.Popularity().fit(sl.load_dataset("sample")).recommend(N=5).plot()
+        Figure('List lengths of 300 users')
+        """
+        check_whole(1, longest=longest)
+        last = min(longest, int(self.lengths.max(initial=1)))
+        counts = np.bincount(np.minimum(self.lengths, last + 1), minlength=last + 2).tolist()
+        title = f"List lengths of {len(self):,} users"
+        return Figure(title, length_chart(title, counts, 0))
 
     @property
     def lengths(self) -> Ints:

@@ -20,6 +20,7 @@ from shortlist.core.charts import (
 )
 from shortlist.core.files import atomic_write
 from shortlist.core.metrics import PER_USERS, ListValue, Metric
+from shortlist.data.check import check_data
 from shortlist.data.lists import REASON_TEXT, RankedList
 from shortlist.evaluation.report import Report
 from shortlist.models.base import Recommender
@@ -85,6 +86,7 @@ def render_model_report(report: ModelReport) -> str:
         },
         selective_f1={"selected": selected[2], "fixed": fixed[2]},
         users=[_user(report, lists.at(int(row)), namer) for row in report.example_rows],
+        data_section="" if report.history is None else check_data(report.history).to_html(),
         p_level=P_LEVEL,
         min_users=MIN_USERS,
     )
