@@ -23,6 +23,7 @@ SECTIONS = [
     "Recommending to fewer users",
     "Accuracy of the probabilities",
     "All stopping rules",
+    "The data",
     "Method",
     "Terms",
 ]
