@@ -57,6 +57,10 @@ def model(name, **changed):
     """An unfitted model that learns the checkerboard quickly."""
     if name in JOINT:
         plain = {"n_factors": FACTORS, "n_epochs": 60, "lr": 0.1, "reg": 0.001, "n_threads": 1, "tol": 0.0}
+        if "HRM" in name:
+            plain |= {"repeat_decay": None, "trend_half_life": None}
+        if name.startswith("DK"):
+            plain |= {"negatives": 10.0}
         return JOINT[name](**plain | changed)
     if name in COUNTING or name in CLOSED:
         return {**COUNTING, **CLOSED}[name](**changed)

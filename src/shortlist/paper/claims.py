@@ -117,7 +117,7 @@ class Claims:
 
     def _tune(self, model: str, **params: Any) -> Tuned:
         budget, runner = self.budget, self.runner
-        fixed: Params = dict(protocol.SETTINGS.get(model, {})) | params
+        fixed: Params = protocol.PLAIN.get(model, {}) | protocol.SETTINGS.get(model, {}) | params
         if "lr" in SPACES[model]:
             fixed |= {"n_factors": budget.n_factors, "n_epochs": budget.n_epochs, "patience": budget.patience}
         tuned = tune(

@@ -20,7 +20,7 @@ from shortlist.core.engine import Engine, Fixed, ThreadEngine, thread_count
 from shortlist.core.files import atomic_write
 from shortlist.data.datasets import load_dataset
 from shortlist.data.interactions import Interactions
-from shortlist.paper.protocol import MAX_LENGTH
+from shortlist.paper.protocol import MAX_LENGTH, PLAIN
 from shortlist.split import Split, last_basket
 from shortlist.types import Doubles
 
@@ -57,7 +57,7 @@ class Experiment:
         self, model: str, params: dict[str, Any], history: Interactions, truth: Interactions
     ) -> Validation:
         """Train for exactly `n_epochs` on one thread; candidates are for the users in `truth`."""
-        fresh = build_model(model, params)
+        fresh = build_model(model, PLAIN.get(model, {}) | params)
         if fresh.uses_epochs:
             fresh.set_params(n_threads=1, tol=0.0)
         return validate(

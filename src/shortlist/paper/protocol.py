@@ -26,6 +26,12 @@ SETTINGS: dict[str, dict[str, float | str]] = {
     "DKBPRMF": {"t": 1.0, "alpha": 0.5, "lambda_t": 1.0, "boundary": "learned"},
     "DKHRM": {"t": 2.0, "alpha": 0.5, "lambda_t": 1.0, "boundary": "learned"},
 }
+_NO_TERMS: dict[str, Any] = {"repeat_decay": None, "trend_half_life": None}
+PLAIN: dict[str, dict[str, Any]] = {  # the paper's models where our defaults go beyond them
+    "HRM": _NO_TERMS,
+    "DKHRM": _NO_TERMS | {"negatives": 10.0},
+    "DKBPRMF": {"negatives": 10.0},
+}
 SWEEPS: dict[str, tuple[float, ...]] = {
     "t": (0.5, 1.0, 1.5, 2.0, 2.5),
     "lambda_t": (0.01, 0.1, 1.0, 10.0, 100.0),

@@ -1,10 +1,13 @@
 """HRM: score vectors from the last baskets, for every window and pooling; data it needs."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError
+from shortlist.models.base import load_model
+from shortlist.models.factorization.hrm import DKHRM, HRM
 from tests import naive
 from tests.models.cases import all_users, answer, checkerboard, dense, fit, fitted
 
@@ -61,3 +64,56 @@ def test_groups_are_baskets_for_hrm_and_histories_for_mf():
     per_basket = fitted("DKHRM").items_per_group(data, all_users(data))
     assert per_basket.tolist() == [2.0] * 30
     assert fitted("DKBPRMF").items_per_group(data, all_users(data)).tolist() == [8.0] * 30
+
+
+def test_terms_and_negatives_suit_the_data():
+    """Terms are on where users buy again; `fit` shows what it chose, and a file keeps it."""
+    again = [(f"u{u}", f"i{(u + b) % 5}", 1_000_000 * (b + 1)) for u in range(6) for b in range(6)]
+    once = [(f"u{u}", f"i{u + 2 * b}", 1_000_000 * (b + 1)) for u in range(6) for b in range(3)]
+    shop = DKHRM(n_epochs=1).fit(Interactions.from_tuples(again))
+    assert (shop.repeat_decay, shop.trend_half_life, shop.negatives) == (0.9, 3.0, 100.0)
+    assert DKHRM(n_factors=4).fit(Interactions.from_tuples(again)).n_epochs == 20
+    films = DKHRM(n_epochs=1).fit(Interactions.from_tuples(once))
+    assert (films.repeat_decay, films.trend_half_life, films.negatives) == (None, None, 10.0)
+    frame = pl.DataFrame(again, schema=["user_id", "item_id", "basket_id"], orient="row")
+    plain = HRM(n_epochs=1).fit(Interactions.from_frame(frame))
+    assert (plain.repeat_decay, plain.trend_half_life) == (0.9, None)
+    set_by_hand = DKHRM(n_epochs=1, repeat_decay=None, negatives=7.0).fit(Interactions.from_tuples(again))
+    assert (set_by_hand.repeat_decay, set_by_hand.negatives) == (None, 7.0)
+
+
+def test_fit_shows_its_choices_in_the_file(tmp_path):
+    model = DKHRM(n_epochs=1).fit(checkerboard())
+    loaded = load_model(model.save(tmp_path / "m.shortlist"))
+    assert loaded.get_params() == model.get_params()
+    assert loaded.recommend(N=3).to_frame().equals(model.recommend(N=3).to_frame())
+
+
+def test_negative_sampling_is_the_logistic_loss_without_pairs():
+    """HRM by negative sampling minimizes ln(1 + e^-s) of items bought and ln(1 + e^s) of sampled ones."""
+    objective = HRM(negatives=4.0).objective()
+    liked, other = np.array([0.3], np.float32), np.array([-1.2], np.float32)
+    expected = (np.log1p(np.exp(-0.3)) + 4 * np.log1p(np.exp(-1.2))) / 5
+    nothing = np.zeros(1, np.float32)
+    assert objective.value(liked, other, nothing, np.ones(1)) == pytest.approx(expected, rel=1e-6)
+    assert HRM().objective().value(liked, other, nothing, np.ones(1)) == pytest.approx(
+        np.log1p(np.exp(-1.5)), rel=1e-6
+    )
+
+
+def test_negative_sampling_learns_the_checkerboard():
+    data = checkerboard()
+    one = fit("HRM", data, negatives=5.0, n_epochs=200, repeat_decay=None)
+    assert one.score(one.build_request(data.users.values)).log_odds_shift is not None
+    lists = one.recommend(N=5)
+    assert (
+        np.mean(
+            [
+                int(item[1:]) % 2 == int(user[1:]) % 2
+                for user in lists.users.values
+                for item in lists[user].items
+            ]
+        )
+        > 0.9
+    )
+    assert one.losses_[-1] < one.losses_[0]

@@ -54,6 +54,8 @@ def train_files(
         if n < 2:
             raise DataError(f"interactions must have at least two {what}s, got {n}; use more data.")
     plain, columns = model._unfitted(), data.source.columns
+    whole = History(without_rows(NO_IDS, data.items), NO_IDS, data.items, None, counted=data.totals)
+    plain.choose_params(has_times="timestamp" in columns, has_repeats=whole.has_repeats)
     plain.check_rows("timestamp" in columns, bool((np.diff(data.basket_starts) > 1).any()))
     if plain.weight_transform.is_used and "weight" not in columns:
         raise ConfigError(

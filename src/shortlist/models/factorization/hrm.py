@@ -1,7 +1,7 @@
 """HRM and DKHRM: a user's long-term preferences and the last baskets, pooled into one vector (paper §3.3)."""
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from shortlist.kernels.fold import AVERAGE, MAXIMUM
 from shortlist.kernels.replay import DAY
 from shortlist.kernels.sgd import USER_TREND_START, Contexts, Parameters
 from shortlist.models.base import decayed_counts
-from shortlist.models.factorization.model import DynamicK, FactorModel, FactorState
+from shortlist.models.factorization.model import AUTO, DynamicK, FactorModel, FactorState
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import (
     DAY_BITS,
@@ -57,9 +57,15 @@ class HRM(FactorModel):
     window
         How many baskets back the context reaches.
     repeat_decay
-        How much a past basket counts one basket later; None: no repeat term.
+        How much a past basket counts one basket later; None: no repeat term. "auto": 0.9 if users interact
+        with items again, else None. `fit` replaces "auto" by what it chose.
     trend_half_life
-        Days after which an interaction counts half in the trend; None: no trend term.
+        Days after which an interaction counts half in the trend; None: no trend term. "auto": 3 if the data
+        has times and users interact with items again, else None.
+    negatives
+        None: pairwise ranking loss. A number: the logistic loss with this many uniformly sampled negative
+        examples per positive one, as in the paper on HRM. An epoch has as many examples as there are
+        interactions, so that it needs about as many times more epochs.
     n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
     negative_draws, init, tol, patience, seed, n_threads, weighting, weight_cap
@@ -71,8 +77,9 @@ class HRM(FactorModel):
 
     Examples
     --------
-    >>> model = sl.HRM(n_epochs=2, repeat_decay=0.9).fit(sl.load_dataset("sample"))
-    >>> lists = model.recommend(N=10)
+    >>> model = sl.HRM(n_epochs=2).fit(sl.load_dataset("sample"))
+    >>> model.repeat_decay, model.trend_half_life
+    (0.9, 3.0)
     """
 
     is_tried_by_fit: ClassVar[bool] = True
@@ -83,21 +90,36 @@ class HRM(FactorModel):
     pool_items: str = "average"
     pool_user: str = "average"
     window: int = 1
-    repeat_decay: float | None = None
-    trend_half_life: float | None = None
+    repeat_decay: float | Literal["auto"] | None = AUTO
+    trend_half_life: float | Literal["auto"] | None = AUTO
+    negatives: float | str | None = None
 
     @classmethod
     def why_unsuitable(cls, data: Interactions) -> str | None:
         return None if data.has_baskets else "it needs users with more than one basket"
 
-    @classmethod
-    def first_settings(cls, data: Interactions) -> dict[str, Any]:
-        repeats = {"repeat_decay": 0.9} if data.has_repeats else {}
-        return repeats if data.time is None else {**repeats, "trend_half_life": 3.0}
+    def choose_params(self, *, has_times: bool, has_repeats: bool) -> None:
+        super().choose_params(has_times=has_times, has_repeats=has_repeats)
+        if self.n_epochs == AUTO:  # the terms are learned soon, vectors alone need longer
+            self.n_epochs = 20 if has_repeats else 100
+        if self.repeat_decay == AUTO:
+            self.repeat_decay = 0.9 if has_repeats else None
+        if self.trend_half_life == AUTO:
+            self.trend_half_life = 3.0 if has_times and has_repeats else None
+
+    @property
+    def _repeat_decay(self) -> float | None:
+        """The decay, once it is chosen."""
+        return None if isinstance(self.repeat_decay, str) else self.repeat_decay
+
+    @property
+    def _half_life(self) -> float | None:
+        """The half-life, once it is chosen."""
+        return None if isinstance(self.trend_half_life, str) else self.trend_half_life
 
     def objective(self) -> Objective:
-        """Pairwise ranking only."""
-        return Objective()
+        """Pairwise ranking, or classification of interactions and sampled items."""
+        return Objective() if self.negatives is None else Objective(alpha=1.0, negatives=self.negatives)
 
     representation_class = HybridFactors
 
@@ -107,7 +129,7 @@ class HRM(FactorModel):
             assert train.time is not None
             sales = statistics.trend.for_baskets(train.time[train.baskets[:-1]])
         start = statistics.repeat_start or 0.0
-        return HybridFactors(train, self.window, *pools, self.repeat_decay, start, sales)
+        return HybridFactors(train, self.window, *pools, self._repeat_decay, start, sales)
 
     def group_layout(self, rows: UserRanges | MemoryRows) -> tuple[Longs, Longs]:
         return rows.row_starts, rows.basket_starts
@@ -117,18 +139,18 @@ class HRM(FactorModel):
         return True
 
     def measure_terms(self, data: Interactions) -> tuple[RepeatTotals | None, tuple[Longs, Longs] | None]:
-        repeats = None if self.repeat_decay is None else RepeatTotals.of(data, self.repeat_decay)
-        return repeats, None if self.trend_half_life is None else count_sales(data)
+        repeats = None if self._repeat_decay is None else RepeatTotals.of(data, self._repeat_decay)
+        return repeats, None if self._half_life is None else count_sales(data)
 
     def build_trend(self, keys: Longs, count: Longs, rows: UserRanges | MemoryRows) -> Trend | None:
-        if self.trend_half_life is None:
+        if self._half_life is None:
             return None
-        return Trend.build(keys, count, rows.n_items, self.trend_half_life, rows.totals.end_time)
+        return Trend.build(keys, count, rows.n_items, self._half_life, rows.totals.end_time)
 
     def trend_of(self, history: Interactions) -> GrowingTrend | None:
-        if self.trend_half_life is None:
+        if self._half_life is None:
             return None
-        return GrowingTrend.grow(Trend.of(history, self.trend_half_life))
+        return GrowingTrend.grow(Trend.of(history, self._half_life))
 
     def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
         last = history.user_baskets[users + 1]
@@ -162,9 +184,9 @@ class HRM(FactorModel):
         self, scores: Floats, parameters: Parameters, history: Interactions, users: Ints
     ) -> None:
         """Add the repeat term to the scores of each user's own items."""
-        if self.repeat_decay is None:
+        if self._repeat_decay is None:
             return
-        (indptr, items), counts = history.item_sets, decayed_counts(history, self.repeat_decay)
+        (indptr, items), counts = history.item_sets, decayed_counts(history, self._repeat_decay)
         for row, user in enumerate(users):
             entries = slice(indptr[user], indptr[user + 1])
             weight = parameters.user_repeat[user] + parameters.item_repeat[items[entries]]
@@ -190,7 +212,7 @@ class HRM(FactorModel):
         sources = {"user and last baskets": vectors @ parameters.item.T}
         if parameters.bias.size:
             sources["item bias"] = parameters.bias[None, :]
-        if self.repeat_decay is not None:
+        if self._repeat_decay is not None:
             sources["bought before"] = np.zeros((1, history.n_items), np.float32)
             self._add_repeats(sources["bought before"], parameters, history, users)
         if request.state.trend is not None:
@@ -212,18 +234,18 @@ class HRM(FactorModel):
 
     @property
     def terms_on(self) -> tuple[bool, ...]:
-        return self.repeat_decay is not None, self.trend_half_life is not None
+        return self._repeat_decay is not None, self._half_life is not None
 
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> FactorState:
-        if self.trend_half_life is not None and history.time is None:
+        if self._half_life is not None and history.time is None:
             raise file_error("history.time", "is missing, but the model has a trend term")
         others = {name: array for name, array in arrays.items() if not name.startswith("trend.")}
         state = super()._from_arrays(history, others, notes)
-        if len(others) == len(arrays) or self.trend_half_life is None:
+        if len(others) == len(arrays) or self._half_life is None:
             return state
-        return replace(state, trend=_load_trend(arrays, notes, history.n_items, self.trend_half_life))
+        return replace(state, trend=_load_trend(arrays, notes, history.n_items, self._half_life))
 
     def _to_arrays(self, state: FactorState) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, notes = super()._to_arrays(state)
@@ -245,7 +267,7 @@ class HRM(FactorModel):
         return np.asarray(rows / np.maximum(baskets, 1))
 
     def check_rows(self, has_times: bool, has_trained_users: bool) -> None:
-        if self.trend_half_life is not None and not has_times:
+        if self._half_life is not None and not has_times:
             raise ConfigError(
                 "trend_half_life needs timestamps, got data without them; add them or set it to None."
             )
@@ -257,12 +279,12 @@ class HRM(FactorModel):
 
     def _check_params(self) -> None:
         check_whole(1, window=self.window)
-        if self.repeat_decay is not None:
+        if self.repeat_decay not in (None, AUTO):
             check_fraction(repeat_decay=self.repeat_decay)
-        if self.trend_half_life is not None:
+        if self.trend_half_life not in (None, AUTO):
             check_number(0, trend_half_life=self.trend_half_life)
             if self.trend_half_life == 0:
-                raise ConfigError("trend_half_life must be above 0 days, or None, got 0; try 3.")
+                raise ConfigError("trend_half_life must be above 0 days, None or 'auto', got 0; try 3.")
         for name in ("pool_items", "pool_user"):
             check_choice(name, getattr(self, name), POOLING)
         super()._check_params()
@@ -281,8 +303,10 @@ def _load_trend(
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DKHRM(DynamicK, HRM):
+class DKHRM(DynamicK, HRM):  # type: ignore[misc]  # its number of negatives is never None
     """HRM with a personal decision boundary, learned jointly (paper §3.3).
+
+    With `alpha=1` it is HRM trained by negative sampling, with a boundary.
 
     Parameters
     ----------
@@ -290,7 +314,10 @@ class DKHRM(DynamicK, HRM):
         As in `DKBPRMF`.
     pool_items, pool_user, window, repeat_decay, trend_half_life
         As in `HRM`.
-    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
+    n_epochs
+        Maximum number of passes over the interactions. "auto": 20 if users interact with items again, else
+        100.
+    n_factors, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
     negative_draws, init, tol, patience, seed, n_threads, weighting, weight_cap
         As in `BPRMF`.
@@ -301,8 +328,9 @@ class DKHRM(DynamicK, HRM):
 
     Examples
     --------
-    >>> model = sl.DKHRM(n_epochs=40, lr=0.1).fit(sl.load_dataset("sample"))
-    >>> lists = model.recommend(cutoff="boundary", max_items=20)
+    >>> model = sl.DKHRM().fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(max_items=20)
     """
 
+    n_epochs: int | Literal["auto"] = AUTO
     t: float = 2.0

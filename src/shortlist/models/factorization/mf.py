@@ -151,7 +151,7 @@ class DKBPRMF(DynamicK):
     negatives
         Negative examples per positive one; more make the boundary stricter. A score above t_u means odds
         above `negatives` times the base rate. "uniform" samples examples uniformly over all items, as in the
-        paper.
+        paper. "auto": 100 if users interact with items again, else 10; `fit` replaces it by what it chose.
     loss
         Classification loss, "logistic" or "hinge".
     penalty

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -84,6 +84,7 @@ from shortlist.recommend.retrieval import ItemIndexCache
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 SGD_SPACE: Space = {"lr": Range(0.02, 0.2), "reg": Range(1e-3, 0.05), "init": (0.1, 1.0)}
+AUTO: Final = "auto"  # a parameter that `fit` chooses by what the data has
 Sales = tuple[Longs, Longs]  # keys of items with days, and counts
 
 
@@ -178,7 +179,7 @@ class FactorModel(WeightParams, ContentRecommender):
     warmup_params: ClassVar[dict[str, Any]] = {"n_epochs": 1}
 
     n_factors: int = 50
-    n_epochs: int = 100
+    n_epochs: int | Literal["auto"] = 100
     lr: float = 0.05
     reg: float = 0.01
     reg_user: float | None = None
@@ -246,6 +247,9 @@ class FactorModel(WeightParams, ContentRecommender):
     def trained_users(self, history: Interactions) -> Bools:
         """(n_users,) whether training has pairs of each user."""
         return np.diff(history.indptr) > 0
+
+    def choose_params(self, *, has_times: bool, has_repeats: bool) -> None:  # optional
+        """Replace the parameters that are "auto" by values that suit such data."""
 
     def check_rows(self, has_times: bool, has_trained_users: bool) -> None:  # optional
         """Raise an error if the model cannot learn from such rows."""
@@ -441,6 +445,7 @@ class FactorModel(WeightParams, ContentRecommender):
 
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
+        self.choose_params(has_times=train.time is not None, has_repeats=train.has_repeats)
         self.check_rows(train.time is not None, bool(self.trained_users(train).any()))
         statistics, items, features = collect_statistics(self, MemoryRows(train)), options.items, None
         if items is not None:
@@ -545,7 +550,7 @@ class FactorModel(WeightParams, ContentRecommender):
         """How long to train, when to stop, and what to report."""
         n_users, n_items = task.rows.n_users, task.rows.n_items
         return TrainingOptions(
-            n_epochs=self.n_epochs,
+            n_epochs=int(self.n_epochs),
             patience=self.patience,
             tol=self.tol,
             shapes=parameter_shapes(n_users, n_items, self.n_factors, self.bias, self.terms_on),
@@ -612,7 +617,7 @@ class FactorModel(WeightParams, ContentRecommender):
             1,
             negative_draws=self.negative_draws,
             n_factors=self.n_factors,
-            n_epochs=self.n_epochs,
+            n_epochs=1 if self.n_epochs == AUTO else self.n_epochs,
             patience=self.patience,
         )
         check_whole(0, n_threads=self.n_threads)
@@ -847,10 +852,15 @@ class DynamicK(FactorModel):
     alpha: float = 0.5
     t: float = 1.0
     lambda_t: float = 1.0
-    negatives: float | str = 10.0
+    negatives: float | str = AUTO
     loss: str = "logistic"
     penalty: str = "l2"
     boundary: str = "expected_f1"
+
+    def choose_params(self, *, has_times: bool, has_repeats: bool) -> None:
+        super().choose_params(has_times=has_times, has_repeats=has_repeats)
+        if self.negatives == AUTO:
+            self.negatives = 100.0 if has_repeats else 10.0
 
     def objective(self) -> Objective:
         """The joint loss."""
@@ -858,7 +868,7 @@ class DynamicK(FactorModel):
             alpha=self.alpha,
             t=self.t,
             lambda_t=self.lambda_t,
-            negatives=self.negatives,
+            negatives=10.0 if self.negatives == AUTO else self.negatives,
             loss=self.loss,
             penalty=self.penalty,
             learn_boundary=True,
