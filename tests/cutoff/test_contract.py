@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shortlist.cutoff import (
     Boundary,
+    Budget,
     Calibration,
     Cutoff,
     ExpectedF1,
@@ -45,6 +46,8 @@ CUTOFFS = {
     "regression": UtilityRegression(),
     "regression-ndcg": UtilityRegression(target="ndcg_paper"),
     "value": ExpectedValue(calibration="platt"),
+    "budget": Budget(items_per_list=1.5, calibration="platt"),
+    "budget-money": Budget(items_per_list=0.7, gain=3.0, cost=0.2, calibration="isotonic"),
     "guarantee": Guarantee(min_precision=0.2, confidence=0.6, fallback="empty"),
     "guarantee-users": Guarantee(min_precision=0.5, over="users", fallback="empty", confidence=0.6),
     "guarantee-probability": Guarantee(
@@ -65,6 +68,10 @@ STRICTER = {
         ExpectedF1(calibration="platt", coverage=0.3),
     ),
     "ndcg-floor": (ExpectedNDCG(calibration="platt"), ExpectedNDCG(calibration="platt", floor=0.5)),
+    "budget": (
+        Budget(items_per_list=2.0, calibration="platt"),
+        Budget(items_per_list=1.0, calibration="platt"),
+    ),
     "value": (ExpectedValue(calibration="platt", cost=0.1), ExpectedValue(calibration="platt", cost=0.6)),
     "guarantee": tuple(
         Guarantee(min_precision=level, confidence=0.6, fallback="empty") for level in (0.1, 0.5)

@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter, Token
 
 from shortlist.core.metrics import Money
 from shortlist.core.params import warn
-from shortlist.cutoff import Cutoff, ExpectedValue, Guarantee
+from shortlist.cutoff import Budget, Cutoff, ExpectedValue, Guarantee
 from shortlist.cutoff.expected import ExpectedUtility
 from shortlist.errors import ConfigError
 
@@ -21,6 +21,7 @@ CutoffName = Literal[
     "ExpectedF1",
     "ExpectedNDCG",
     "ExpectedValue",
+    "Budget",
     "Guarantee",
     "Threshold",
     "Boundary",
@@ -34,6 +35,7 @@ RULES = {
     ("coverage",): ("ExpectedF1", "ExpectedNDCG", "Threshold"),
     ("floor",): ("ExpectedF1", "ExpectedNDCG"),
     ("gain", "cost"): ("ExpectedValue",),
+    ("items_per_list",): ("Budget",),
     ("min_precision", "confidence"): ("Guarantee",),
 }
 
@@ -55,6 +57,10 @@ class Stopping:
     ] = None
     cost: Annotated[
         float | None, Parameter(help="Cost of an item that the user does not take; default: 0.1.")
+    ] = None
+    items_per_list: Annotated[
+        float | None,
+        Parameter(help="Items per list on average, the most valuable ones over all users, such as 0.5."),
     ] = None
     min_precision: Annotated[
         float | None, Parameter(help="Guarantee this mean precision, such as 0.2; other users get no list.")
@@ -139,9 +145,12 @@ def adjust_cutoff(model: "Recommender", cutoff: Cutoff | None, flags: Stopping) 
                 "everyone, such lists may lose money; for that, fit with --users everyone --horizon 7d."
             )
         return found
+    if flags.items_per_list is not None and isinstance(cutoff, Budget):
+        return cutoff.with_price(cutoff.price_at(flags.items_per_list))
     if not isinstance(cutoff, ExpectedUtility):
+        needed = "Budget" if flags.items_per_list is not None else "ExpectedF1 or ExpectedNDCG"
         raise ConfigError(
-            f"--{next(iter(flags.given()))} needs a model with ExpectedF1 or ExpectedNDCG, got {name}; "
+            f"--{next(iter(flags.given()))} needs a model with {needed}, got {name}; "
             f"run shortlist fit {again}."
         )
     if flags.coverage is not None:
