@@ -1,17 +1,20 @@
-"""Draw the picture of the README from the results of `benchmarks/demo.py`.
+"""Draw the pictures of the README and of allocation.md from stored results of benchmarks.
 
 python docs/picture.py
 """
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from shortlist.core.charts import HEIGHT, STYLE, WIDTH, Series, bar_chart, line_chart
 
 HERE = Path(__file__).parent
 PICTURE = HERE / "pictures" / "lengths.svg"
+ALLOCATION_PICTURE = HERE / "pictures" / "allocation.svg"
 RESULTS = HERE.parent / "benchmarks" / "results" / "demo.json"
+ALLOCATION = RESULTS.with_name("allocate.json")
 BIN = 2  # list lengths per bar
 LONGEST = 80  # lists from this length on share a bar
 LAST_N = 60  # of the curve
@@ -52,12 +55,36 @@ def draw() -> str:
             ],
         ),
     )
+    return join(charts, "List lengths on Online Retail, and F1 of fixed and dynamic lists")
+
+
+def draw_allocation() -> str:
+    """Return hits against items per user for two shops, both ways."""
+    found = json.loads(ALLOCATION.read_text(encoding="utf-8"))
+    charts = []
+    for name, title in (("online-retail", "Online Retail"), ("complete-journey", "The Complete Journey")):
+        row = found[name]["last_basket"]
+        n, hits = [float(n) for n in row["hits"]], row["hits"].values()
+        ours, same = ([1000 * one[key] / row["users"] for one in hits] for key in ("hits", "hits_same_n"))
+        gain = row["hits"]["2"]["relative"]
+        charts.append(
+            line_chart(
+                f"{title}: {gain:+.0%} at two items",
+                "items per customer (orange: the same for everyone)",
+                "purchases per 1,000 customers",
+                [Series("same", n, same, 1), Series("allocation", n, ours, 0)],
+            )
+        )
+    return join(charts, "Purchases against items per customer, for the same number and for an allocation")
+
+
+def join(charts: Sequence[str], label: str) -> str:
+    """Two charts side by side as one self-contained SVG file."""
     placed = [
         re.sub(r"^<svg", f'<svg x="{n * WIDTH}" y="0" width="{WIDTH}" height="{HEIGHT}"', chart)
         for n, chart in enumerate(charts)
     ]
     size = f'viewBox="0 0 {2 * WIDTH} {HEIGHT}" width="{2 * WIDTH}" height="{HEIGHT}"'
-    label = "List lengths on Online Retail, and F1 of fixed and dynamic lists"
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
     style = f"<style>{COLORS}{re.sub(r'[.]chart {.*?}', '', STYLE)}</style>"
     return "\n".join((opening, style, *placed, "</svg>")) + "\n"
@@ -66,3 +93,4 @@ def draw() -> str:
 if __name__ == "__main__":
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(draw(), encoding="utf-8")
+    ALLOCATION_PICTURE.write_text(draw_allocation(), encoding="utf-8")

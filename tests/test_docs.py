@@ -92,6 +92,7 @@ def run_example(name: str, capsys, monkeypatch, *flags: str) -> str:
         ("daily_papers.py", True),
         ("push_with_cost.py", True),
         ("two_weeks.py", True),
+        pytest.param("weekly_offers.py", True, marks=pytest.mark.real),
     ],
 )
 def test_example_prints_what_its_page_shows(name, exact, capsys, monkeypatch):
@@ -143,6 +144,8 @@ def test_tables_match_the_benchmarks(page):
 def test_picture_matches_the_reproduction():
     picture = runpy.run_path(str(ROOT / "docs/picture.py"))
     assert picture["PICTURE"].read_text(encoding="utf-8") == picture["draw"](), "run python docs/picture.py"
+    stored = picture["ALLOCATION_PICTURE"].read_text(encoding="utf-8")
+    assert stored == picture["draw_allocation"](), "run python docs/picture.py"
 
 
 def test_formulas_become_mathml():

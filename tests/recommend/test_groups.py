@@ -211,6 +211,15 @@ def test_errors_name_the_rule(frequency, wanted, said):
     assert all(words in str(caught.value) for words in said)
 
 
+def test_families_of_two_words_are_groups():
+    families = [f"home and garden {n % 3}" for n in range(DATA.n_items)]
+    words = [f"a name of its own {n}" for n in range(DATA.n_items)]
+    table = pl.DataFrame({"item_id": DATA.items.values, "family": families, "title": words})
+    model = sl.Popularity().fit(DATA).set_groups(table)
+    assert model.groups_.table.columns == ["family"]
+    assert len(model.recommend("u1", N=9, max_per_group={"family": 2})["u1"]) == 6
+
+
 def test_a_model_without_groups_says_what_to_call():
     with pytest.raises(ConfigError, match="set_groups"):
         sl.Popularity().fit(DATA).recommend("u1", N=2, max_per_group={"color": 1})

@@ -28,6 +28,7 @@ from shortlist.cutoff import ExpectedValue, FixedN
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.columns import parse_duration
+from shortlist.data.groups import group_fields
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError, DataError, InfeasibleError
@@ -225,8 +226,7 @@ def fit(
 
 def _keep_groups(model: Recommender, items: Items | None) -> Recommender:
     """The model with the groups of items, also if it uses no other content."""
-    has_groups = items is not None and items.columns_of("categories")
-    return model.set_groups(items) if has_groups else model
+    return model.set_groups(items) if items is not None and group_fields(items) else model
 
 
 def _n_trials(budget: str | int) -> int:

@@ -13,7 +13,7 @@ import polars as pl
 from shortlist.core.checks import check_ids, file_error
 from shortlist.core.params import check_whole, short_repr
 from shortlist.data.ids import IdMap
-from shortlist.data.items import Items, to_frame
+from shortlist.data.items import MAX_DISTINCT, Items, to_frame
 from shortlist.errors import ConfigError
 from shortlist.kernels.allocation import UNLIMITED, UserLimits, limit_lists
 from shortlist.kernels.rows import read_only
@@ -33,6 +33,20 @@ def check_group_limits(max_per_group: Any) -> dict[str, int]:
     return {str(name): int(limit) for name, limit in max_per_group.items()}
 
 
+def group_fields(items: Items) -> list[str]:
+    """The columns that group items: categories, and texts of which most occur more than once."""
+
+    def repeats(name: str) -> bool:
+        values = items.table[name].drop_nulls()
+        return values.n_unique() <= MAX_DISTINCT * len(values)
+
+    return [
+        name
+        for name, kind in items.kinds.items()
+        if kind == "categories" or (kind == "text" and repeats(name))
+    ]
+
+
 @dataclass(frozen=True, eq=False)
 class ItemGroups:
     """The groups of items by field; an item without a value belongs to no group."""
@@ -43,12 +57,12 @@ class ItemGroups:
 
     @classmethod
     def of(cls, items: Any, aligned: IdMap, fields: Sequence[str] | None = None) -> Self:
-        """The named columns of items with one value per item; without names, all columns of categories."""
+        """The named columns of items with one value per item; without names, those of `group_fields`."""
         if not isinstance(items, Items):
             frame = to_frame(items)
             given = [name for name in fields or () if name in frame.columns]
             items = Items.from_frame(frame, categories=given or None)
-        names = items.columns_of("categories") if fields is None else list(fields)
+        names = group_fields(items) if fields is None else list(fields)
         for name in names:
             kind = items.kinds.get(name)
             if kind is None or kind in ("tags", "vector"):

@@ -38,7 +38,7 @@ from shortlist.core.serialization import Artifact, load_artifact, save_artifact
 from shortlist.core.shards import find_shards
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import source_from_notes
-from shortlist.data.groups import ItemGroups
+from shortlist.data.groups import ItemGroups, group_fields
 from shortlist.data.history import (
     History,
     NewRows,
@@ -511,7 +511,7 @@ class Recommender(Estimator, ABC):
         options = FitOptions(held_out, progress, saved, place, content)
         with self._lock:
             state = self._with_fingerprint(self._learn(data, options))
-            if content is not None and content.columns_of("categories"):
+            if content is not None and group_fields(content):
                 state = replace(state, groups=ItemGroups.of(content, state.history.items))
             self._state = state
         return self
@@ -687,7 +687,8 @@ class Recommender(Estimator, ABC):
         items
             `Items`, or a table with one row per item.
         fields
-            The columns that group items, with one value per item; None: all columns of categories.
+            The columns that group items, with one value per item; None: categories, and texts of which most
+            occur more than once.
 
         Returns
         -------
@@ -712,7 +713,7 @@ class Recommender(Estimator, ABC):
             groups = ItemGroups.of(items, state.history.items, fields)
             if not groups.table.width:
                 raise ConfigError(
-                    "items must have a column of categories, got none; name the columns with fields=.",
+                    "items must have a column whose values repeat, got none; name the columns with fields=.",
                     parameter="items",
                 )
             self._state = replace(state, groups=groups)
