@@ -51,7 +51,8 @@ MODELS = [
 
 @pytest.fixture(scope="module")
 def frequency():
-    return sl.fit(DATA, models="PersonalFrequency", cutoff=sl.cutoff.ExpectedF1()).set_groups(ITEMS)
+    cutoff = sl.cutoff.ExpectedF1(calibration="platt")  # keeps the order of the scores
+    return sl.fit(DATA, models="PersonalFrequency", cutoff=cutoff).set_groups(ITEMS)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
