@@ -21,13 +21,14 @@ def free_port():
 class Server:
     """`shortlist serve` on loopback; ready when it is built."""
 
-    def __init__(self, folder, db="", token_file="", token=""):
+    def __init__(self, folder, db="", token_file="", token="", workers=1, log=subprocess.DEVNULL):
         self.port, self.token = free_port(), token
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "shortlist", "serve", str(folder / "shop.shortlist")]
         command += ["--port", str(self.port), *(["--db", db] if db else [])]
         command += ["--token_file", str(token_file)] if token_file else []
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        command += ["--workers", str(workers)] if workers > 1 else []
+        self.process = subprocess.Popen(command, stderr=log)
         end = time.monotonic() + 300
         while self.call("/ready")[0] != 200:
             assert time.monotonic() < end, "the service did not start"

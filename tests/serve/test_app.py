@@ -7,7 +7,7 @@ import pytest
 import shortlist as sl
 
 
-def wait_for(condition, seconds=10):
+def wait_for(condition, seconds=120):
     """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not condition():

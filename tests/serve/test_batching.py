@@ -21,7 +21,7 @@ def test_requests_that_arrive_together_are_computed_together():
         return [job * 2 for job in jobs]
 
     async def scenario():
-        runner = BatchRunner(compute, lambda job: True)
+        runner = BatchRunner(compute)
         answers = await asyncio.gather(*(runner.submit(job) for job in range(40)))
         runner.close()
         return answers
@@ -43,7 +43,7 @@ def test_only_quick_batches_of_small_jobs_are_computed_in_the_event_loop(seconds
         return jobs
 
     async def scenario():
-        runner = BatchRunner(compute, lambda job: small)
+        runner = BatchRunner(compute, None if small else lambda job: 1)
         for job in range(3):
             assert await runner.submit(job) == job
         runner.close()
@@ -61,7 +61,7 @@ def test_a_failure_reaches_its_requests_and_no_others(small):
         return [ValueError(job) if job == "bad" else job for job in jobs]
 
     async def scenario():
-        runner = BatchRunner(compute, lambda job: small)
+        runner = BatchRunner(compute, None if small else lambda job: 1)
         await runner.submit("first")
         answers = await asyncio.gather(*map(runner.submit, ("good", "bad")), return_exceptions=True)
         assert answers[0] == "good"
@@ -78,7 +78,7 @@ def test_a_canceled_request_is_left_out():
     seen = []
 
     async def scenario():
-        runner = BatchRunner(lambda jobs: seen.extend(jobs) or jobs, lambda job: True)
+        runner = BatchRunner(lambda jobs: seen.extend(jobs) or jobs)
         first, second = runner.submit(1), runner.submit(2)
         first.cancel()
         assert await second == 2
@@ -90,7 +90,7 @@ def test_a_canceled_request_is_left_out():
 
 def test_a_request_after_a_large_batch_is_answered_although_nobody_follows():
     async def scenario():
-        runner = BatchRunner(lambda jobs: jobs, lambda job: True)
+        runner = BatchRunner(lambda jobs: jobs)
         await asyncio.gather(*map(runner.submit, range(20)))
         started = time.perf_counter()
         assert await asyncio.wait_for(runner.submit(1), 5) == 1

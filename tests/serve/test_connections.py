@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 import uvicorn
@@ -12,6 +12,7 @@ import uvicorn
 from shortlist.serve import run
 from tests.serve.server import free_port
 
+LARGE = 20 << 20
 WHOLE = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
@@ -22,8 +23,13 @@ async def answer(scope, receive, send):
     while (await receive()).get("more_body"):
         pass
     await asyncio.sleep(0.5 if scope["path"] == "/slow" else 0)
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+    body = b" " * LARGE + b"ok" if scope["path"] == "/large" else b"ok"
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": 200, "headers": [length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+port_of = {}  # the server of each port
 
 
 @pytest.fixture
@@ -43,6 +49,7 @@ def port(monkeypatch):
     while not server.started:
         assert time.monotonic() < end
         time.sleep(0.01)
+    port_of[chosen] = server
     yield chosen
     server.should_exit = True
     thread.join()
@@ -73,7 +80,7 @@ def is_answered(client):
     """Whether the whole answer arrives."""
     received = b""
     while not received.endswith(b"ok"):
-        more = client.recv(1000)
+        more = client.recv(1 << 16)
         if not more:
             return False
         received += more
@@ -122,3 +129,36 @@ def test_idle_connections_make_room_for_others(connect):
         connect()
     assert is_answered(connect(WHOLE))
     assert is_answered(busy)
+
+
+def test_half_sent_bodies_make_room_for_others(connect, monkeypatch):
+    monkeypatch.setattr(run.LimitedProtocol, "body_seconds", 60.0)
+    for _ in range(60):
+        connect(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc")
+    assert is_answered(connect(WHOLE))
+
+
+def test_answers_that_nobody_takes_are_bounded(connect, port, monkeypatch):
+    """The oldest one is given up, the latest one is delivered."""
+    monkeypatch.setattr(run, "UNREAD_BYTES", LARGE)
+    clients = []
+    for _ in range(4):
+        clients.append(connect(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n"))
+        time.sleep(0.2)
+    with suppress(ConnectionError):  # where the system tells
+        assert not is_answered(clients[0])
+    assert is_answered(clients[-1])
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux ends such connections")
+def test_a_client_that_takes_nothing_is_given_up(connect, port, monkeypatch):
+    monkeypatch.setattr(run, "UNREAD_SECONDS", 1)
+    connect(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+    connections = port_of[port].server_state.connections
+    end = time.monotonic() + 30
+    while not connections and time.monotonic() < end:
+        time.sleep(0.01)
+    assert connections
+    while connections and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not connections

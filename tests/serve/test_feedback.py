@@ -52,8 +52,9 @@ def send(store, user, items, received, time=5):
 
 
 def outcomes(store):
-    feedback = Feedback(store)
-    return feedback._join(store.events_after(0, 1000))
+    outcomes, used = Feedback(store)._join(store.events_after(0, 1000))
+    assert store.close_lists(used, "test", store.setting("test"), "done")
+    return outcomes
 
 
 def test_the_last_list_before_a_basket_counts(store):
@@ -133,3 +134,43 @@ def test_batch_of_outcomes_moves_a_guarantee():
     assert after.threshold_ > cut.threshold_  # precision 0 is below the promise: show less
     hit = [Outcome(["i1"], None, frozenset({"i1"}), "shop")]
     assert cut.update(*build_batch(hit, cut), shown=True).threshold_ < cut.threshold_
+
+
+def test_a_backlog_is_worked_off_in_steps_and_shows(store, served, monkeypatch):
+    monkeypatch.setattr("shortlist.serve.feedback.EVENTS_AT_ONCE", 10)
+    for number in range(25):
+        log(store, f"l{number}", f"u{number}", NOW - 100, ["i1"], [0.5])
+        send(store, f"u{number}", ["i1"], NOW)
+    feedback, steps = Feedback(store), []
+    for _ in range(4):
+        feedback.step(served, at=NOW + 100)
+        n_values = feedback.monitors(served)["calibration"].trace["n"].sum()
+        steps.append((feedback.events_behind(served), n_values, feedback.is_behind))
+    assert steps == [(15, 10, True), (5, 20, True), (0, 25, False), (0, 25, False)]
+
+
+def test_two_workers_count_an_outcome_once(store, served, monkeypatch):
+    log(store, "a", "u1", NOW - 100, ["i1"], [0.5])
+    send(store, "u1", ["i1"], NOW)
+    slow, quick = Feedback(store), Feedback(store)
+    join = slow._join
+
+    def overtaken(rows):
+        joined = join(rows)
+        quick.step(served, at=NOW + 100)
+        return joined
+
+    monkeypatch.setattr(slow, "_join", overtaken)
+    slow.step(served, at=NOW + 100)
+    assert quick.monitors(served)["calibration"].trace["n"].sum() == 1
+
+
+def test_an_event_that_arrived_late_is_not_left_out(store, served):
+    """It was received later than the one after it, by another server."""
+    for user, received in (("u1", NOW + 50), ("u2", NOW)):
+        log(store, f"l{user}", user, NOW - 100, ["i1"], [0.5])
+        send(store, user, ["i1"], received)
+    feedback = Feedback(store)
+    feedback.step(served, at=NOW + 100)
+    feedback.step(served, at=NOW + 200)
+    assert feedback.monitors(served)["calibration"].trace["n"].sum() == 2

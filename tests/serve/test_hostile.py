@@ -4,8 +4,10 @@ import asyncio
 import math
 import os
 import stat
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,18 +15,21 @@ import sqlalchemy as sa
 from starlette.testclient import TestClient
 
 import shortlist as sl
-from shortlist.errors import ConfigError
-from shortlist.serve import clock, deployment, lists, tokens
+from shortlist.errors import ConfigError, DataError
+from shortlist.serve import app, clock, deployment, lists, tokens
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import Deployment, load_refit_data
 from shortlist.serve.lists import BatchRunner
 from shortlist.serve.metrics import Metrics
+from shortlist.serve.run import served_model
 from shortlist.serve.schemas import RequestError
 from shortlist.serve.service import DAY_SECONDS, Retention, Service
 from shortlist.serve.store import EventStore, ListRow, RowError, StoreError, StoreWriter
+from shortlist.serve.tokens import create_token
 from tests.postgres import PostgresServer
 from tests.serve.conftest import start
+from tests.serve.server import free_port
 from tests.serve.test_app import wait_for
 
 
@@ -108,6 +113,10 @@ class TestEvents:
             assert "5 stored events" in check_of(client, "Events")["sentence"]
         with start(weighted) as client:
             assert client.get("/v1/users/later").status_code == 200
+            (weighted / "again.shortlist").write_bytes((weighted / "shop.shortlist").read_bytes())
+            store.add_activation("again", store.activations(1)[0].checksum, 0, "elsewhere")
+            wait_for(lambda: client.get("/ready").json()["model"] == "again")
+            assert "5 stored events" in check_of(client, "Events")["sentence"]  # not counted twice
         assert load_refit_data(store, weighted, "shop").events.n_rows == 2
         store.close()
 
@@ -128,7 +137,7 @@ class TestEvents:
         served.start(folder / "shop.shortlist")
         users = served.served.model.users_
         assert [n for n in range(20) if f"new{n}" not in users] == [7]
-        assert served.events_skipped == 1
+        assert served.served.n_skipped == 1
         store.close()
 
     def test_returns_are_accepted_where_the_data_has_them(self, tmp_path, client):
@@ -214,7 +223,7 @@ class TestThreads:
 
     def test_a_database_that_cannot_be_opened_is_named_at_the_start(self):
         store = EventStore("postgresql+psycopg://shop:secret@127.0.0.1:1/none")
-        with pytest.raises(ConfigError, match="check the address") as caught:
+        with pytest.raises(ConfigError, match="check db") as caught:
             store.create()
         assert "secret" not in str(caught.value)
 
@@ -241,30 +250,75 @@ class TestWork:
             whole = client.post("/v1/recommend", json={"users": users[:5], "filter_seen": False}).json()
             assert {len(one["items"]) for one in whole["lists"]} == {140}
 
-    def test_small_jobs_do_not_wait_for_large_ones(self):
+    def test_the_work_of_a_batch_is_bounded(self):
         batches = []
 
         def compute(jobs):
             batches.append(list(jobs))
-            time.sleep(0.02)
             return jobs
 
         async def scenario():
-            runner = BatchRunner(compute, lambda job: job < 10, lambda job: job)
-            await asyncio.gather(*(runner.submit(job) for job in [15_000] * 4 + [1, 2]))
+            runner = BatchRunner(compute, lambda job: job)
+            await asyncio.gather(*(runner.submit(job) for job in [90_000, 15_000, 5_000, 1, 2]))
             runner.close()
 
         asyncio.run(scenario())
-        assert batches == [[15_000, 1, 2], [15_000], [15_000], [15_000]]
+        assert batches == [[90_000], [15_000, 5_000], [1, 2]]
+
+    def test_small_requests_do_not_wait_for_large_ones(self, folder, monkeypatch):
+        service = Service(ServeConfig(model=str(folder / "shop.shortlist")))
+        blocked = threading.Event()
+        answer_jobs = lists.answer_jobs
+
+        def slow(jobs):
+            if not all(job.is_small for job in jobs):
+                blocked.wait(20)
+            return answer_jobs(jobs)
+
+        monkeypatch.setattr("shortlist.serve.service.answer_jobs", slow)
+
+        async def stays():
+            await asyncio.sleep(60)
+
+        async def scenario():
+            await asyncio.to_thread(service.open)
+            large = asyncio.create_task(service.answer_lists(b'{"users": ["u1"], "withheld": 1}', stays))
+            await asyncio.sleep(0.1)
+            await asyncio.wait_for(service.answer_lists(b'{"users": ["u2"]}', stays), 10)
+            assert not large.done()
+            blocked.set()
+            await large
+            await asyncio.to_thread(service.close)
+
+        asyncio.run(scenario())
+
+    def test_a_body_that_does_not_arrive_is_no_failure_of_the_service(self, folder, capsys):
+        service = Service(ServeConfig(model=str(folder / "shop.shortlist"), timeout=1.1))
+        application = create_app(service)
+        sent = []
+
+        async def receive():
+            await asyncio.sleep(60)
+
+        async def send(message):
+            sent.append(message)
+
+        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+        for path in ("/v1/recommend", "/v1/events"):
+            scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
+            asyncio.run(application(scope | {"query_string": b"", "root_path": ""}, receive, send))
+        assert [message["status"] for message in sent if "status" in message] == [408, 408]
+        assert "408" not in capsys.readouterr().err  # clients cannot fill the log
+        [counts] = service.metrics.minutes().values()
+        assert [name for name in counts if name.startswith(("seconds", "status"))] == ["status:4xx"]
 
     def test_too_much_waiting_work_is_refused(self):
         async def scenario():
-            runner = BatchRunner(lambda jobs: jobs, lambda job: job < 10, lambda job: job)
+            runner = BatchRunner(lambda jobs: jobs, lambda job: job)
             waiting = [runner.submit(lists.MAX_WAITING // 2) for _ in range(2)]
             with pytest.raises(RequestError) as caught:
                 runner.submit(20)
-            small = runner.submit(1)
-            await asyncio.gather(small, *waiting)
+            await asyncio.gather(*waiting)
             runner.close()
             return caught.value.status
 
@@ -307,6 +361,68 @@ class TestWork:
 
         asyncio.run(scenario())
         assert computed == [("u1",), ("u3",)]
+
+    def test_large_bodies_are_read_beside_the_others(self, client, guarded, monkeypatch):
+        """They are computed in a thread of their own, and answered as small ones are."""
+        threads = []
+        parse = app.parse_events
+
+        def noted(*arguments):
+            threads.append(threading.current_thread().name)
+            return parse(*arguments)
+
+        monkeypatch.setattr(app, "parse_events", noted)
+        for n in (2, 2_000):
+            answer = client.post("/v1/events", json={"events": [event(f"n{n}-{at}") for at in range(n)]})
+            assert (answer.status_code, answer.json()["accepted"]) == (200, n)
+        assert threads[0] != threads[1]
+        assert threads[1].startswith("large-body")
+        body = {"users": ["u1", "u2"], "N": 3}
+        small = client.post("/v1/recommend", json=body).json()
+        large = client.post("/v1/recommend", json=body | {"exclude": ["nothing"] * 20_000}).json()
+        assert [one["items"] for one in large["lists"]] == [one["items"] for one in small["lists"]]
+        assert "20,000 of 20,000 items are unknown" in large["notes"][0]
+        wrong = client.post("/v1/recommend", json=body | {"exclude": [1.5] * 20_000})
+        assert wrong.status_code == 422
+        bodies = fit_body()
+        bodies["lists"] *= 30
+        answer = guarded.post("/v1/cut/fit", json=bodies, headers=guarded.bearer("admin"))
+        assert answer.status_code == 422
+        assert answer.json()["error"] == "invalid_request"
+
+    def test_bodies_in_progress_are_bounded(self, folder):
+        """Nine requests that send a body without its end; the one that is too much is refused."""
+        application = create_app(Service(ServeConfig(model=str(folder / "shop.shortlist"), max_body=1_024)))
+        statuses = []
+
+        async def send(message):
+            statuses.extend([message["status"]] if "status" in message else [])
+
+        async def post(path, ends):
+            messages = [{"type": "http.request", "body": b" " * 1_000, "more_body": True}]
+
+            async def receive():
+                if messages:
+                    return messages.pop()
+                await ends.wait()
+                return {"type": "http.disconnect"}
+
+            headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+            scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
+            await application(scope | {"query_string": b"", "root_path": ""}, receive, send)
+
+        async def scenario():
+            ends = asyncio.Event()
+            paths = ["/v1/recommend", "/v1/events"] * 4 + ["/v1/events"]
+            waiting = [asyncio.create_task(post(path, ends)) for path in paths]
+            await asyncio.sleep(0.2)
+            assert statuses == [503]
+            ends.set()
+            await asyncio.gather(*waiting)
+            assert sorted(statuses) == [400] * 8 + [503]
+            assert application._held == 0
+
+        asyncio.run(scenario())
 
     @pytest.mark.parametrize("path", ["/v1/cut", "/v1/cut/fit"])
     @pytest.mark.parametrize("field", ["user", "item", "score", "outcome user", "outcome item"])
@@ -353,7 +469,6 @@ class TestModels:
         store.close()
 
     def test_the_model_that_is_announced_is_the_one_that_is_served(self, folder):
-        from shortlist.serve.run import served_model
         from tests.serve.server import Server
 
         sl.Popularity().fit(sl.load_dataset("sample")).set_cutoff(sl.cutoff.FixedN(N=3)).save(
@@ -473,6 +588,43 @@ class TestClock:
         assert len(store.lists_between(0, times.wall, 10)) == 1
         store.close()
 
+    def test_the_clock_of_the_database_is_followed(self, times):
+        """A server that starts with a wrong clock, or whose clock jumps, uses the time of all others."""
+        clock.CLOCK.follow(times.wall - 365 * DAY_SECONDS)
+        assert clock.now() == times.wall - 365 * DAY_SECONDS
+        assert not clock.CLOCK.has_jumped
+        times.go(10)
+        database = clock.now()
+        times.wall += 5_000
+        assert clock.now() == database
+        clock.CLOCK.follow(database)
+        assert clock.now() == database
+        assert not clock.CLOCK.has_jumped
+        clock.CLOCK.follow(database + 365 * DAY_SECONDS)  # the clock of the database jumps
+        assert clock.now() == database
+        times.go(clock.SETTLE_SECONDS + 1)
+        assert clock.now() == database + 365 * DAY_SECONDS + clock.SETTLE_SECONDS + 1
+
+    def test_the_service_asks_the_database(self, folder, monkeypatch):
+        monkeypatch.setattr(clock, "CLOCK", clock.Clock())
+        monkeypatch.setattr(EventStore, "time", lambda _: 1_600_000_000.0)
+        with start(folder) as client:
+            assert client.get("/v1/status").json()["now"] == pytest.approx(1_600_000_000, abs=60)
+
+    def test_nothing_is_deleted_before_the_clock_has_run_for_a_while(self, times):
+        """A machine that starts with a wrong clock corrects it soon."""
+        assert not clock.CLOCK.is_settled
+        times.go(clock.SETTLE_SECONDS + 1)
+        assert clock.CLOCK.is_settled
+        times.wall += 365 * DAY_SECONDS
+        clock.now()
+        assert not clock.CLOCK.is_settled
+        times.go(clock.SETTLE_SECONDS + 1)
+        clock.now()
+        assert not clock.CLOCK.is_settled  # the new time is used, and watched for as long
+        times.go(clock.SETTLE_SECONDS + 1)
+        assert clock.CLOCK.is_settled
+
     def test_turns_of_a_clock_that_was_wrong_are_taken_over(self, tmp_path):
         store = EventStore(f"sqlite:///{tmp_path / 'e.sqlite'}")
         store.create()
@@ -519,6 +671,82 @@ class TestSecrets:
             assert server.call("/health")[0] == 200
         finally:
             server.kill()
+
+    def test_a_signal_to_reload_reaches_every_worker(self, folder, tokens):
+        """No worker is restarted, and none answers to a revoked token."""
+        import signal
+
+        from tests.serve.server import Server
+
+        def children(process):
+            return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+
+        if not Path("/proc/self/task").exists():
+            pytest.skip("the processes of a service are listed under /proc")
+        with (folder / "log").open("w") as log:
+            server = Server(folder, token_file=folder / "tokens", token=tokens["read"], workers=2, log=log)
+            try:
+                wait_for(lambda: all(server.call("/v1/model")[0] == 200 for _ in range(8)))
+                before = children(server.process)
+                (folder / "tokens").write_text("")
+                server.process.send_signal(signal.SIGHUP)
+                wait_for(lambda: (folder / "log").read_text().count('"reload"') == 2)
+                assert {server.call("/v1/model")[0] for _ in range(20)} == {401}
+                assert children(server.process) == before
+                assert server.call("/health")[0] == 200
+            finally:
+                server.stop()
+
+    def test_a_signal_to_reload_does_not_end_a_start(self, folder):
+        import signal
+        import subprocess
+        import sys
+
+        port = free_port()
+        command = [sys.executable, "-m", "shortlist", "serve", str(folder / "shop.shortlist")]
+        process = subprocess.Popen([*command, "--port", str(port)], stderr=subprocess.DEVNULL)
+        try:
+            wait_for((folder / "shop.events.sqlite").exists)
+            process.send_signal(signal.SIGHUP)
+            wait_for(lambda: served_model("127.0.0.1", port) == "shop")
+        finally:
+            process.kill()
+            process.wait()
+
+    def test_workers_that_cannot_start_are_a_failure(self, folder):
+        import subprocess
+        import sys
+
+        content = bytearray((folder / "shop.shortlist").read_bytes())
+        content[-1] ^= 1
+        (folder / "shop.shortlist").write_bytes(content)
+        command = [sys.executable, "-m", "shortlist", "serve", str(folder / "shop.shortlist")]
+        command += ["--port", str(free_port()), "--workers", "2"]
+        assert subprocess.run(command, stderr=subprocess.DEVNULL, timeout=120, check=False).returncode == 3
+
+    @pytest.mark.parametrize("problem", [OSError(28, "full"), ValueError("closed"), None])
+    def test_a_log_that_cannot_be_written_stops_nothing(self, folder, monkeypatch, problem):
+        """A full disk or a closed terminal behind standard error."""
+
+        class Broken:
+            def write(self, _):
+                raise problem
+
+        service = Service(ServeConfig(model=str(folder / "shop.shortlist"), poll=0.02))
+        with TestClient(create_app(service), base_url="http://127.0.0.1:8000") as client:
+            with monkeypatch.context() as patched:
+                patched.setattr(sys, "stderr", None if problem is None else Broken())
+                patched.setattr(service.deployment, "follow", lambda: 1 / 0)
+                time.sleep(0.2)
+            assert client.get("/health").status_code == 200
+
+    def test_a_token_that_could_not_be_shown_is_not_kept(self, tmp_path):
+        def full(_):
+            raise OSError(28, "No space left on device")
+
+        with pytest.raises(DataError):
+            create_token(tmp_path / "tokens", "shop", ["read"], full)
+        assert list(tmp_path.iterdir()) == []
 
     def test_the_event_database_is_private(self, client, folder):
         mode = stat.S_IMODE((folder / "shop.events.sqlite").stat().st_mode)

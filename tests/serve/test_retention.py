@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from shortlist.serve import clock
 from shortlist.serve import service as retention
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.service import DAY_SECONDS, Retention
@@ -76,7 +77,8 @@ def test_one_worker_of_all_deletes(store):
     assert [worker.step(NOW) for worker in workers] == [1, 0, 0]
 
 
-def test_the_service_applies_its_setting(folder):
+def test_the_service_applies_its_setting(folder, monkeypatch):
+    monkeypatch.setattr(clock, "SETTLE_SECONDS", 0.1)
     store = EventStore(f"sqlite:///{folder / 'shop.events.sqlite'}")
     store.create()
     log(store, [time.time() - 20 * DAY_SECONDS, time.time() - 5 * DAY_SECONDS])

@@ -1,9 +1,13 @@
 """The event store: stores of release 0.2 keep their events, and users can be forgotten."""
 
+import pytest
 import sqlalchemy as sa
 
+import shortlist as sl
 from shortlist.cli import main
+from shortlist.errors import ConfigError
 from shortlist.serve.store import EventStore
+from tests.postgres import started
 
 OLD_COLUMNS = {"lists": "propensities", "activations": "forgotten_until"}
 
@@ -32,12 +36,44 @@ def test_a_store_of_the_last_release_gets_the_new_columns(tmp_path):
 
 
 def test_a_user_can_be_forgotten_on_the_command_line(tmp_path, capsys):
-    model = tmp_path / "shop.shortlist"
-    model.write_bytes(b"")
+    model = sl.Popularity().fit(sl.load_dataset("sample")).save(tmp_path / "shop.shortlist")
     assert main(["forget", str(model), "--user", "u1", "--db", f"sqlite:///{tmp_path / 'e.db'}"]) == 0
-    assert "Events and logged lists of the user are deleted" in capsys.readouterr().out
+    assert "0 events and 0 logged lists" in capsys.readouterr().out
     store = EventStore(f"sqlite:///{tmp_path / 'e.db'}")
     with store._engine.connect() as connection:
         users = connection.exec_driver_sql("SELECT user_id FROM forgotten").scalars().all()
     assert users == ["u1"]
     store.close()
+
+
+@pytest.mark.parametrize("command", [["forget", "--user", "u1"], ["refit"]])
+def test_a_mistyped_model_is_an_error_and_creates_no_store(tmp_path, capsys, command):
+    verb, *flags = command
+    assert main([verb, str(tmp_path / "shopp.shortlist"), *flags]) == 2
+    assert "shopp.shortlist" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["missing folder", "folder", "other file"])
+def test_a_file_that_cannot_be_a_store_is_named_at_the_start(tmp_path, kind):
+    path = tmp_path / "missing" / "e.db" if kind == "missing folder" else tmp_path / "e.db"
+    if kind == "folder":
+        path.mkdir()
+    if kind == "other file":
+        path.write_bytes(b"no database" * 1_000)
+    store = EventStore(f"sqlite:///{path}")
+    with pytest.raises(ConfigError, match="check db: the path"):
+        store.create()
+    store.close()
+
+
+def test_the_time_is_that_of_the_database(tmp_path):
+    store = EventStore(f"sqlite:///{tmp_path / 'e.db'}")
+    assert store.time() is None  # SQLite asks this machine
+    with started() as address:
+        from shortlist.serve.config import ServeConfig
+
+        shared = EventStore(ServeConfig(model="x", db=address).database)
+        first, second = shared.time(), shared.time()
+        assert 0 <= second - first < 60
+        shared.close()

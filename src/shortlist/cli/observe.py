@@ -66,11 +66,13 @@ def refit_command(
       shortlist refit shop.shortlist --db postgresql://shop@db/events
     """
     from shortlist.auto.fit import refit as fit_again
+    from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config
     from shortlist.serve.deployment import SUFFIX, file_checksum, load_refit_data, remove_old_models
     from shortlist.serve.store import EventStore
 
     config = load_config({"model": str(model), "db": db, "keep_models": keep})
+    read_header(config.model_path)
     store = EventStore(config.database)
     store.create()
     folder, base = config.model_folder, config.model_path.name.removesuffix(SUFFIX)

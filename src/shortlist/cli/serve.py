@@ -1,6 +1,7 @@
 """`shortlist serve`: lists over HTTP, events in, and a dashboard."""
 
 import socket
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -117,9 +118,15 @@ def token_command(
     """
     from shortlist.serve.tokens import create_token
 
-    secret = create_token(file, name, scope)
-    print_note(f"added {name} with {', '.join(sorted(set(scope)))} to {file}; this token is not shown again:")
-    show_text(secret)
+    def show(secret: str) -> None:
+        print_note(
+            f"adding {name} with {', '.join(sorted(set(scope)))} to {file}; this token is not shown again:"
+        )
+        show_text(secret)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+
+    create_token(file, name, scope, show)
 
 
 def forget_command(
@@ -139,11 +146,14 @@ def forget_command(
     For example:
       shortlist forget shop.shortlist --user u1
     """
+    from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config
     from shortlist.serve.store import erase_user
 
     config = load_config({"model": model, "db": db})
-    erase_user(config.database, user)
+    read_header(config.model_path)
+    erased = erase_user(config.database, user)
     show_text(
-        "Events and logged lists of the user are deleted; shortlist refit leaves them out of the model."
+        f"{erased.n_events:,} events and {erased.n_lists:,} logged lists of the user are deleted; services "
+        "on this store no longer know the user. Model files forget the user with the next shortlist refit."
     )

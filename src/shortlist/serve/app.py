@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import signal
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from shortlist.core.serialization import library_version
@@ -25,20 +26,46 @@ from shortlist.serve import schemas
 from shortlist.serve.cut import cut_lists, cutoff_with_coverage, fit_cutoff
 from shortlist.serve.deployment import ServedModel, cutoff_bytes
 from shortlist.serve.events import new_items, parse_events
-from shortlist.serve.gate import Gate, answer_error, needs
+from shortlist.serve.gate import Gate, answer_error, disconnected, needs
 from shortlist.serve.lists import check_count
 from shortlist.serve.schemas import RequestError, check_id, invalid_body
-from shortlist.serve.service import Service
+from shortlist.serve.service import LARGE_BODY, Service
 from shortlist.types import Longs
 
 HISTORY_ROWS = 200  # latest events of a user that are shown
 PAGE = Path(__file__).parent / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in TYPES}
-ERRORS = (400, 401, 403, 404, 409, 413, 415, 422, 503, 507)
+ERRORS = (400, 401, 403, 404, 408, 409, 413, 415, 422, 503, 507)
+
+
+class BodyRoute(APIRoute):
+    """A route that reads large bodies, and computes and writes their answers, in a thread of their own.
+
+    One after the other, so that they delay the answers to small requests by little.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Wrap the handler of the route."""
+        handler = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            try:
+                size = len(await request.body())
+            except ClientDisconnect:
+                raise disconnected() from None
+            if size <= LARGE_BODY:
+                return await handler(request)
+            service: Service = request.app.state.service
+            run = asyncio.get_running_loop().run_in_executor
+            return await run(service.large_bodies, lambda: asyncio.run(handler(request)))
+
+        return answer
+
 
 router = APIRouter(
-    responses={code: {"model": schemas.ErrorAnswer, "description": "Refused."} for code in ERRORS}
+    route_class=BodyRoute,
+    responses={code: {"model": schemas.ErrorAnswer, "description": "Refused."} for code in ERRORS},
 )
 READ, EVENTS, ADMIN = [needs("read")], [needs("events")], [needs("admin")]
 

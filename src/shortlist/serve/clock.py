@@ -1,8 +1,9 @@
-"""The time of day, protected against jumps of the machine's clock, and the log, whose lines begin with it."""
+"""The time of day, protected against jumps of the clock, and the log, whose lines begin with it."""
 
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -17,29 +18,47 @@ def _steady() -> float:
 
 
 class Clock:
-    """Seconds since 1970; after a jump, the old time goes on until the new one has lasted for a while."""
+    """Seconds since 1970; after a jump, the old time goes on until the new one has lasted for a while.
+
+    It is the time of this machine or, once `follow` was called, of the database that all servers share.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._wall, self._start = time.time(), _steady()
+        self._since = self._start  # when the time was last set
         self._jumped: float | None = None  # when the jump was noticed
+        self._ahead: float | None = None  # seconds by which the database is ahead of this machine
 
     def now(self) -> float:
         """Seconds since 1970."""
         with self._lock:
-            wall, steady = time.time(), _steady()
+            wall, steady = time.time() + (self._ahead or 0.0), _steady()
             expected = self._wall + steady - self._start
             if abs(wall - expected) > JUMP_SECONDS:
                 self._jumped = steady if self._jumped is None else self._jumped
                 if steady - self._jumped < SETTLE_SECONDS:
                     return expected
+                self._since = steady
             self._wall, self._start, self._jumped = wall, steady, None
             return wall
 
+    def follow(self, seconds: float) -> None:
+        """Take over the time of the database; the first one replaces whatever this machine says."""
+        with self._lock:
+            if self._ahead is None:
+                self._wall, self._start, self._jumped = seconds, _steady(), None
+            self._ahead = seconds - time.time()
+
     @property
     def has_jumped(self) -> bool:
-        """Whether the machine's clock says another time than `now`."""
+        """Whether the clock says another time than `now`."""
         return self._jumped is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the time has gone on evenly for a while, so that what is too old may be deleted."""
+        return self._jumped is None and _steady() - self._since >= SETTLE_SECONDS
 
 
 CLOCK = Clock()
@@ -51,7 +70,8 @@ def now() -> float:
 
 
 def write_log(entry: dict[str, Any]) -> None:
-    """One line of JSON on standard error."""
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    sys.stderr.write(orjson.dumps({"time": stamp, **entry}).decode() + "\n")
-    sys.stderr.flush()
+    """One line of JSON on standard error, unless that is closed or full: a lost line stops nothing."""
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now()))
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(orjson.dumps({"time": stamp, **entry}).decode() + "\n")
+        sys.stderr.flush()

@@ -68,6 +68,7 @@ class ServedModel:
     cutoff_name: str
     last_event: int  # number of the last event that it has observed
     last_forgotten: int  # number of the last user who was erased from it
+    n_skipped: int = 0  # stored events that it cannot use
 
 
 class Deployment:
@@ -82,7 +83,6 @@ class Deployment:
         self._failed: tuple[int, float] = (0, 0.0)  # an activation that could not be loaded, when to retry
         self._failed_others: dict[str, float] = {}  # when to retry
         self._looked: float | None = None  # steady time of the last successful look into the store
-        self.events_skipped = 0
         self.store_error: str | None = None
         self.activation_error: str | None = None
 
@@ -250,28 +250,24 @@ class Deployment:
                 model = rename_users(served.model, [user.user_id for user in erased])
                 served = replace(served, model=model, last_forgotten=erased[-1].number)
             if rows:
-                model = self._add_events(served, _without_erased(rows, erased))
-                served = replace(served, model=model, last_event=int(rows[-1].seq))
+                served = add_events(served, _without_erased(rows, erased))
+                served = replace(served, last_event=int(rows[-1].seq))
             if len(rows) < EVENTS_AT_ONCE:
                 return served
 
-    def _add_events(self, served: ServedModel, rows: list[Any]) -> Recommender:
-        """The model with these events; one that cannot be used is set aside and counted."""
-        try:
-            events, skipped = build_events(rows, served.form)
-            model = served.model if events is None else with_events(served.model, events)
-        except StoreError:
-            raise
-        except Exception as error:
-            if len(rows) == 1:
-                write_log({"level": "error", "task": "observe", "problem": type(error).__name__})
-                self.events_skipped += 1
-                return served.model
+
+def add_events(served: ServedModel, rows: list[Any]) -> ServedModel:
+    """The model with these events; one that cannot be used is set aside and counted."""
+    try:
+        events, n_skipped = build_events(rows, served.form)
+        model = served.model if events is None else with_events(served.model, events)
+    except Exception as error:
+        if len(rows) > 1:
             half = len(rows) // 2
-            served = replace(served, model=self._add_events(served, rows[:half]))
-            return self._add_events(served, rows[half:])
-        self.events_skipped += skipped
-        return model
+            return add_events(add_events(served, rows[:half]), rows[half:])
+        write_log({"level": "error", "task": "observe", "problem": type(error).__name__})
+        model, n_skipped = served.model, 1
+    return replace(served, model=model, n_skipped=served.n_skipped + n_skipped)
 
 
 def _is_text(name: str) -> bool:

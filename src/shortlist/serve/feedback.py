@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from shortlist.serve.store import EventStore
 SETTLE_SECONDS = 60.0  # the events of a basket may arrive in several requests
 FUTURE_SECONDS = 3_600.0
 WINDOW_SECONDS = 7 * 86_400.0
-EVENTS_AT_ONCE = 20_000
+EVENTS_AT_ONCE = 5_000  # in one step, so that new events wait for it by less than a second
 UPDATE_LISTS = 200  # lists with an outcome before the threshold of a guarantee moves
 SETTING = "feedback"
 
@@ -58,25 +59,27 @@ class Feedback:
     def __init__(self, store: EventStore) -> None:
         self._store = store
         self._waiting: list[Outcome] = []  # for the next update of a guarantee
+        self.is_behind = False  # whether the last step left events for another one
 
     def step(self, served: ServedModel, at: float | None = None) -> Guarantee | None:
         """Use the events that have settled; return a guarantee whose threshold should be put into service."""
         at = now() if at is None else at
-        state, outcomes = self._load(served), list[Outcome]()
-        first = state["seq"]
-        while True:
-            rows = self._store.events_after(state["seq"], EVENTS_AT_ONCE)
-            # an event from the future was received while the clock was wrong
-            settled = [row for row in rows if not at - SETTLE_SECONDS < row.received <= at + FUTURE_SECONDS]
-            if settled:
-                outcomes += [outcome for outcome in self._join(settled) if outcome.model == served.name]
-                state["seq"] = int(settled[-1].seq)
-            if len(settled) < EVENTS_AT_ONCE:
-                break
-        if state["seq"] == first:
+        stored = self._store.setting(SETTING)
+        state = _parse_state(stored, served)
+        rows = self._store.events_after(state["seq"], EVENTS_AT_ONCE)
+        # an event from the future was received while the clock was wrong
+        settled = list(
+            takewhile(lambda row: not at - SETTLE_SECONDS < row.received <= at + FUTURE_SECONDS, rows)
+        )
+        self.is_behind = len(settled) == EVENTS_AT_ONCE
+        if not settled:
             return None
+        outcomes, used = self._join(settled)
+        outcomes = [outcome for outcome in outcomes if outcome.model == served.name]
+        state["seq"] = int(settled[-1].seq)
         self._update_monitors(state, outcomes, time.strftime("%Y-%m-%d %H:%M", time.gmtime(at)))
-        self._store.put_setting(SETTING, json.dumps(state))
+        if not self._store.close_lists(used, SETTING, stored, json.dumps(state)):
+            return None  # another worker has used these events
         cutoff = served.model.cutoff_
         if not isinstance(cutoff, Guarantee):
             self._waiting = []
@@ -89,34 +92,21 @@ class Feedback:
 
     def monitors(self, served: ServedModel) -> dict[str, GuaranteeMonitor]:
         """The monitors of the model in service, as they are in the store."""
-        stored = self._load(served)["monitors"]
+        stored = _parse_state(self._store.setting(SETTING), served)["monitors"]
         return {name: GuaranteeMonitor.from_dict(values) for name, values in stored.items()}
 
-    def _load(self, served: ServedModel) -> dict[str, Any]:
-        """The state; monitors start again with another model or another promise."""
-        text = self._store.setting(SETTING)
-        state: dict[str, Any] = json.loads(text) if text else {"seq": 0}
-        cutoff = served.model.cutoff_
-        promise = [cutoff.min_precision, cutoff.max_empty] if isinstance(cutoff, Guarantee) else None
-        subject = [served.name, promise]
-        if state.get("subject") != subject:
-            monitors = {"calibration": GuaranteeMonitor(guarantee="calibration", tolerance=0.02)}
-            if isinstance(cutoff, Guarantee):
-                monitors["promise"] = GuaranteeMonitor.of(cutoff)
-            state |= {
-                "subject": subject,
-                "monitors": {k: monitor.to_dict() for k, monitor in monitors.items()},
-            }
-        return state
+    def events_behind(self, served: ServedModel) -> int:
+        """How many stored events have not been compared with lists yet."""
+        return self._store.last_event() - int(_parse_state(self._store.setting(SETTING), served)["seq"])
 
-    def _join(self, rows: Sequence[Any]) -> list[Outcome]:
-        """The last list of each user before a basket, if it has not been used yet."""
+    def _join(self, rows: Sequence[Any]) -> tuple[list[Outcome], list[str]]:
+        """The last list of each user before a basket, if it has not been used yet; ids of used lists."""
         baskets: dict[tuple[str, int], list[Any]] = defaultdict(list)
         for row in rows:
             baskets[row.user_id, row.time].append(row)
         users = sorted({user for user, _ in baskets})
         start = min(row.received for row in rows) - WINDOW_SECONDS
-        logged = self._store.open_lists(users, start)
+        logged = self._store.open_lists(users, start, max(row.received for row in rows))
         outcomes, used = [], []
         for (user, _), events in sorted(baskets.items(), key=lambda pair: pair[1][0].seq):
             arrived = min(event.received for event in events)
@@ -129,8 +119,7 @@ class Feedback:
             probabilities = None if last.probabilities is None else json.loads(last.probabilities)
             basket = frozenset(event.item_id for event in events)
             outcomes.append(Outcome(json.loads(last.items), probabilities, basket, last.model))
-        self._store.close_lists(used)
-        return outcomes
+        return outcomes, used
 
     @staticmethod
     def _update_monitors(state: dict[str, Any], outcomes: Sequence[Outcome], at: str) -> None:
@@ -148,6 +137,20 @@ class Feedback:
                 observed = [rate for rate in rates if rate is not None]
             if observed:
                 state["monitors"][name] = monitor.update(np.array(observed), at=at).to_dict()
+
+
+def _parse_state(text: str | None, served: ServedModel) -> dict[str, Any]:
+    """The stored state; monitors start again with another model or another promise."""
+    state: dict[str, Any] = json.loads(text) if text else {"seq": 0}
+    cutoff = served.model.cutoff_
+    promise = [cutoff.min_precision, cutoff.max_empty] if isinstance(cutoff, Guarantee) else None
+    subject = [served.name, promise]
+    if state.get("subject") != subject:
+        monitors = {"calibration": GuaranteeMonitor(guarantee="calibration", tolerance=0.02)}
+        if isinstance(cutoff, Guarantee):
+            monitors["promise"] = GuaranteeMonitor.of(cutoff)
+        state |= {"subject": subject, "monitors": {k: monitor.to_dict() for k, monitor in monitors.items()}}
+    return state
 
 
 def build_batch(outcomes: Sequence[Outcome], cutoff: Guarantee) -> tuple[RankedLists, Interactions]:

@@ -140,6 +140,8 @@ SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
 )
 RETRY_SECONDS = b"2"
+LATE_BODY = 408  # the status of a request that did not arrive
+BODIES = 8  # of the largest size, that all requests in progress may have together
 JSON_HEADER = (b"content-type", b"application/json")
 
 Observe = Callable[[str, int, float], None]  # route, status, seconds
@@ -180,11 +182,13 @@ def answer_error(error: BaseException) -> tuple[int, bytes]:
 class AnswerSender:
     """Sends the answer to one request with the headers that every answer has; remembers the status."""
 
-    def __init__(self, send: Send, extra: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, send: Send, extra: list[tuple[bytes, bytes]], *, has_body: bool) -> None:
         self._send, self._extra = send, extra
+        self.has_body = has_body  # whether the whole request has arrived
         self.request_id = secrets.token_hex(8)
         self.status = 500
         self.has_begun = False
+        self.received = 0  # bytes of the request's body
         self.route: str | None = None
 
     async def __call__(self, message: Message) -> None:
@@ -234,6 +238,7 @@ class Gate:
         self._plain = {(m, rule.path): rule for rule in self._rules for m in rule.route.methods or ()}
         self._log = log or write_log
         self._deadlines = Deadlines(config.timeout)
+        self._held = 0  # bytes of the bodies of all requests in progress
         self._hosts = {"localhost", "127.0.0.1", "::1", config.host} if is_loopback(config.host) else set()
         self._origins = {origin.strip() for origin in config.cors.split(",") if origin.strip()}
 
@@ -245,7 +250,7 @@ class Gate:
         started = time.perf_counter()
         headers = dict(scope["headers"])
         rule = self._find_rule(scope)
-        answer = AnswerSender(send, self._cors_headers(headers))
+        answer = AnswerSender(send, self._cors_headers(headers), has_body=scope["method"] != "POST")
         problem: BaseException | None = None
         try:
             if scope["method"] == "OPTIONS" and self._is_allowed_origin(headers):
@@ -253,15 +258,16 @@ class Gate:
             else:
                 self._check(scope, rule, headers)
                 async with self._deadlines.start():
-                    await self._answer(scope, receive, answer)
+                    await self._answer(scope, self._limited(receive, answer), answer)
         except Exception as error:  # turned into the one error form
-            problem = error
+            problem = _late_body() if isinstance(error, TimeoutError) and not answer.has_body else error
             if not answer.has_begun:
-                await answer.finish(*answer_error(error))
+                await answer.finish(*answer_error(problem))
+        self._held -= answer.received
         seconds = time.perf_counter() - started
         route = answer.route or ("other" if rule is None else rule.path)  # the real path may hold ids
         self._observe(route, answer.status, seconds)
-        if answer.status >= 500 or seconds > 1:
+        if answer.status >= 500 or (seconds > 1 and answer.status != LATE_BODY):
             self._log(
                 {
                     "level": "error" if answer.status >= 500 else "warning",
@@ -278,9 +284,9 @@ class Gate:
         """Let the handler of the path answer, or the application."""
         handler = self._direct.get((scope["method"], scope["path"]))
         if handler is None:
-            await self._app(scope, self._limited(receive), answer)
+            await self._app(scope, receive, answer)
         else:
-            content, answer.route = await handler(await _read_body(receive, self._config.max_body), receive)
+            content, answer.route = await handler(await _read_body(receive), receive)
             await answer.finish(200, content)
 
     def _find_rule(self, scope: Scope) -> RouteRule | None:
@@ -347,16 +353,22 @@ class Gate:
             (b"vary", b"origin"),
         ]
 
-    def _limited(self, receive: Receive) -> Receive:
-        """Count the bytes of the body while they arrive."""
-        received = 0
+    def _limited(self, receive: Receive, answer: AnswerSender) -> Receive:
+        """Count the bytes of a body while they arrive; they are held until the request is answered."""
+        limit = self._config.max_body
 
         async def limited() -> Message:
-            nonlocal received
             message = await receive()
-            received += len(message.get("body", b""))
-            if received > self._config.max_body:
-                raise _too_large(self._config.max_body)
+            size = len(message.get("body", b""))
+            answer.received += size
+            answer.has_body = not message.get("more_body", False)
+            self._held += size
+            if answer.received > limit:
+                raise _too_large(limit)
+            if self._held > BODIES * limit:
+                raise RequestError(
+                    503, "overloaded", "too many large requests are in progress", "repeat it in a few seconds"
+                )
             return message
 
         return limited
@@ -395,17 +407,25 @@ def _problem(error: BaseException) -> str:
     return f"{type(error).__name__}{place}"
 
 
-async def _read_body(receive: Receive, limit: int) -> bytes:
+async def _read_body(receive: Receive) -> bytes:
     """The whole body of a request."""
     message = await receive()
     parts = [message.get("body", b"")]
-    size = len(parts[0])
-    while message.get("more_body", False) and size <= limit:
+    while message.get("more_body", False):
         message = await receive()
         parts.append(message.get("body", b""))
-        size += len(parts[-1])
-    if size > limit:
-        raise _too_large(limit)
     if message["type"] == "http.disconnect":
-        raise RequestError(400, "disconnected", "the body of the request is incomplete", "send it again")
+        raise disconnected()
     return b"".join(parts)
+
+
+def _late_body() -> RequestError:
+    """The error of a request whose body does not arrive: no failure of the service."""
+    return RequestError(
+        LATE_BODY, "timeout", "the body of the request did not arrive in time", "send it again"
+    )
+
+
+def disconnected() -> RequestError:
+    """The error of a request whose caller hung up; nobody reads it."""
+    return RequestError(400, "disconnected", "the body of the request is incomplete", "send it again")

@@ -1,7 +1,6 @@
 """What the page shows about the health of the service."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ from shortlist.cutoff.monitor import GuaranteeMonitor
 from shortlist.serve import clock
 from shortlist.serve.deployment import Deployment, ServedModel
 from shortlist.serve.events import spread_users
+from shortlist.serve.feedback import Feedback
 from shortlist.serve.metrics import SECONDS
 from shortlist.serve.store import EventStore
 
@@ -17,6 +17,7 @@ OK, WARNING, BAD, UNKNOWN = "ok", "warning", "bad", "unknown"
 MIN_COUNT = 50  # lists, requests or events within the hour, for a status of their shares
 RECENT = 10  # minutes without a list that are suspicious if lists were usual before
 DAY_SECONDS = 86_400
+MAX_BEHIND = 100_000  # events that may wait for feedback; it is a minute's work
 
 
 class Check(NamedTuple):
@@ -179,7 +180,7 @@ def _check_unknown(total: Counter[str]) -> Check:
 
 def _check_events(total: Counter[str], deployment: Deployment) -> Check:
     name, accepted, rejected = "Events", total["events:accepted"], total["events:rejected"]
-    n, skipped = accepted + rejected, deployment.events_skipped
+    n, skipped = accepted + rejected, deployment.served.n_skipped
     found = f"{_counted(rejected, 'event')} of {n:,} {'was' if rejected == 1 else 'were'} rejected."
     if skipped:
         verb = "has values" if skipped == 1 else "have values"
@@ -196,9 +197,13 @@ def _check_events(total: Counter[str], deployment: Deployment) -> Check:
     )
 
 
-def _check_surroundings(token_problem: str | None) -> list[Check]:
-    """What is only worth a line when it is wrong: the clock and the token file."""
+def _check_surroundings(token_problem: str | None, events_behind: int) -> list[Check]:
+    """What is only worth a line when it is wrong: the clock, the token file and late feedback."""
     checks = []
+    if events_behind > MAX_BEHIND:
+        sentence = f"{events_behind:,} events have not been compared with the lists before them yet."
+        action = "Nothing is lost: guarantee and calibration show an earlier state until they catch up."
+        checks.append(Check("Feedback", WARNING, "behind", sentence, action))
     if clock.CLOCK.has_jumped:
         sentence = "The clock of this machine has jumped; the service goes on with the time from before."
         action = "Set the clock. If the new time is right, it is used after ten minutes."
@@ -294,7 +299,7 @@ def describe_status(
     store: EventStore,
     deployment: Deployment,
     expected_lengths: list[int],
-    monitors: Mapping[str, GuaranteeMonitor],
+    feedback: Feedback,
     token_problem: str | None = None,
 ) -> dict[str, Any]:
     """Figures of the last hour and the checks on them."""
@@ -304,6 +309,7 @@ def describe_status(
     recent = _total({minute: counts for minute, counts in minutes.items() if minute > now // 60 - RECENT})
     lengths = Counter({int(name[7:]): count for name, count in total.items() if name.startswith("length:")})
     served = deployment.served
+    monitors = feedback.monitors(served)
     return {
         "now": now,
         "model": {"name": served.name, "loaded": served.loaded, "trained_until": last_event(served)},
@@ -317,7 +323,7 @@ def describe_status(
             for check in (
                 *run_checks(total, recent, lengths, expected_lengths, deployment, now),
                 *(check_monitor(name, monitor) for name, monitor in monitors.items()),
-                *_check_surroundings(token_problem),
+                *_check_surroundings(token_problem, feedback.events_behind(served)),
             )
         ],
         "monitors": {

@@ -3,10 +3,12 @@
 import asyncio
 import secrets
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -309,8 +311,10 @@ def _answer(
                 n_before=_count_events(job, user) if job.arm and sessions is None else None,
             )
         )
-    body = {"lists": answers, "model": job.served.name, "cutoff": cutoff_name, "notes": job.notes}
-    return ListResult(orjson.dumps(body), log, lengths, unknown)
+    rest = orjson.dumps({"model": job.served.name, "cutoff": cutoff_name, "notes": job.notes})
+    texts = [orjson.dumps(answer) for answer in answers]  # one by one: other threads run in between
+    body = b'{"lists":[%s],%s' % (b",".join(texts), rest[1:])
+    return ListResult(body, log, lengths, unknown)
 
 
 def _count_events(job: ListJob, user: Any) -> int:
@@ -379,19 +383,18 @@ Result = TypeVar("Result")
 
 
 class BatchRunner(Generic[Job, Result]):
-    """Runs jobs one batch at a time, as many at once as are waiting; `is_small` tells common jobs apart.
+    """Runs jobs one batch at a time, as many at once as are waiting.
 
-    All small jobs that wait are computed with the next batch. Large ones follow in the order of their
-    arrival, as many as the work of a batch allows, so that they delay the small ones by little.
+    With `work_of`, which tells how large a job is, the work of a batch and of all jobs that wait is bounded,
+    and every batch is computed in the thread. Without it, quick batches are computed in the event loop.
     """
 
     def __init__(
         self,
         run: Callable[[Sequence[Job]], Sequence[Result | Exception]],
-        is_small: Callable[[Job], bool],
-        work_of: Callable[[Job], int] = lambda _: 1,
+        work_of: Callable[[Job], int] | None = None,
     ) -> None:
-        self._run, self._is_small, self._work_of = run, is_small, work_of
+        self._run, self._work_of = run, work_of
         self._waiting: list[tuple[Job, asyncio.Future[Result]]] = []
         self._busy = False  # a batch is being computed or about to be
         self._last_size = 0  # of the latest batch
@@ -400,9 +403,9 @@ class BatchRunner(Generic[Job, Result]):
 
     def submit(self, job: Job) -> "asyncio.Future[Result]":
         """The answer to a job; must be called in the event loop. RequestError if too much is waiting."""
-        if not self._is_small(job):
-            large = [other for other, future in self._waiting if not future.done()]
-            if sum(map(self._work_of, large)) + self._work_of(job) > MAX_WAITING:
+        if self._work_of is not None:
+            waiting = [other for other, future in self._waiting if not future.done()]
+            if sum(map(self._work_of, [*waiting, job])) > MAX_WAITING:
                 raise RequestError(
                     503, "overloaded", "too many large requests are waiting", "repeat it in a few seconds"
                 )
@@ -429,7 +432,7 @@ class BatchRunner(Generic[Job, Result]):
             return
         self._last_size = len(batch)
         jobs = [job for job, _ in batch]
-        if self._seconds is not None and self._seconds < QUICK_SECONDS and all(map(self._is_small, jobs)):
+        if self._work_of is None and self._seconds is not None and self._seconds < QUICK_SECONDS:
             loop.call_soon(self._start, loop)
             self._finish(batch, self._compute(jobs))
         else:
@@ -438,21 +441,13 @@ class BatchRunner(Generic[Job, Result]):
 
     def _take_batch(self) -> "list[tuple[Job, asyncio.Future[Result]]]":
         """Take the next batch from the queue; requests that were canceled meanwhile are left out."""
-        batch: list[tuple[Job, asyncio.Future[Result]]] = []
-        rest: list[tuple[Job, asyncio.Future[Result]]] = []
-        work = 0
-        for entry in self._waiting:
-            job, future = entry
-            if future.done():
-                continue
-            if self._is_small(job):
-                fits = len(batch) < MAX_BATCH
-            else:
-                fits = len(batch) < MAX_BATCH and (not work or work + self._work_of(job) <= BATCH_WORK)
-                work += self._work_of(job)  # also of those that wait, so that none overtakes
-            (batch if fits else rest).append(entry)
-        self._waiting = rest
-        return batch
+        waiting = [entry for entry in self._waiting if not entry[1].done()]
+        size = min(len(waiting), MAX_BATCH)
+        if self._work_of is not None:
+            work = list(accumulate(self._work_of(job) for job, _ in waiting[:size]))
+            size = min(size, max(bisect_right(work, BATCH_WORK), 1))
+        self._waiting = waiting[size:]
+        return waiting[:size]
 
     def _compute(self, jobs: list[Job]) -> "Sequence[Result | Exception]":
         started = time.perf_counter()

@@ -99,7 +99,7 @@ class Metrics:
             for seconds in times:
                 observe(seconds)
             counts = Counts({"requests": len(group), f"status:{status // 100}xx": len(group)})
-            if route == "/v1/recommend":
+            if route == "/v1/recommend" and status != 408:  # that one waited for its client
                 for at, count in Counts(bisect_left(SECONDS, seconds) for seconds in times).items():
                     counts[f"seconds:{SECONDS[at] if at < len(SECONDS) else 'more'}"] = count
             self._add(counts, minute)

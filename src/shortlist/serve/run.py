@@ -4,16 +4,20 @@ import asyncio
 import http.client
 import json
 import os
+import signal
+import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.supervisors import Multiprocess
 
 from shortlist.core.serialization import read_header
 from shortlist.errors import ConfigError
@@ -26,6 +30,9 @@ VARIABLE = "SHORTLIST_SERVED"  # hands the settings to worker processes; holds n
 SHUTDOWN_SECONDS = 20
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # not every system connects to "all addresses"
 LOOK_SECONDS = 0.2  # between two looks whether the model is loaded
+HANGING_SECONDS = 60  # a worker that does not react for so long is replaced; compiling takes seconds
+STARTUP_FAILURE = 3  # exit code
+SWITCH_SECONDS = 0.001  # after which a thread that computes lets another one run
 
 
 def run_service(config: ServeConfig, announce: Callable[[str], None] = lambda _: None) -> None:
@@ -33,6 +40,8 @@ def run_service(config: ServeConfig, announce: Callable[[str], None] = lambda _:
 
     `announce` is called once, with the name of the model, when it is loaded and the service answers.
     """
+    if hasattr(signal, "SIGHUP"):  # it ends no process; workers that have loaded their model reload
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     read_header(config.model_path)
     if config.token_file:
         read_tokens(Path(config.token_file))
@@ -50,6 +59,10 @@ def run_service(config: ServeConfig, announce: Callable[[str], None] = lambda _:
 HEADER_SECONDS = 10.0  # until the headers of a request must have arrived
 HEADER_BYTES = 64 << 10
 IDLE_SECONDS = 30  # a connection without a request is closed after this time
+UNREAD_SECONDS = 30  # a client that takes nothing of its answer for so long has gone
+UNREAD_BYTES = 256 << 20  # of answers that clients have not taken yet
+LARGE_ANSWER = 1 << 20
+READ_SECONDS = 0.01  # until what a new connection has sent is read, before it may have to make room
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -59,17 +72,31 @@ class LimitedProtocol(HttpToolsProtocol):
     body_seconds = 15.0  # until the body must have arrived; the gate answers before
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept a connection; the one that was idle longest makes room for it."""
+        """Accept a connection; if there are too many, another one makes room for it."""
         super().connection_made(transport)
+        opened = transport.get_extra_info("socket")
+        if opened is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
         self._header_bytes = self._n_requests = 0
         self._awaited: str | None = "headers"  # what is to arrive next
         self._timer: asyncio.TimerHandle | None = None
         self._timed: str | None = None  # what the timer waits for
         self._watch()
         if len(self.connections) > self.max_connections:
-            others = [c for c in self.connections if isinstance(c, LimitedProtocol) and c is not self]
-            idle = [connection for connection in others if connection.is_idle]
-            min(idle, key=lambda c: (c._n_requests, c._since), default=self).transport.abort()
+            self.loop.call_later(READ_SECONDS, self._make_room)
+
+    def _make_room(self) -> None:
+        """End the connection that has sent nothing for the longest time, if there are too many."""
+        is_open = [each for each in self._all() if not each.transport.is_closing()]
+        if len(is_open) > self.max_connections:
+            waiting = [each for each in is_open if each is not self and each.waits_for_client]
+            min(waiting, key=lambda each: (each._n_requests, each._since), default=self).transport.abort()
+        for each in set(self._all()).difference(is_open):  # also if its client does not take the last answer
+            each.transport.abort()
+
+    def _all(self) -> "list[LimitedProtocol]":
+        """All connections of this worker."""
+        return [each for each in self.connections if isinstance(each, LimitedProtocol)]
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
@@ -78,10 +105,10 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no request is being answered."""
+    def waits_for_client(self) -> bool:
+        """Whether the rest of a request, the next one or the end of the connection is waited for."""
         cycle: RequestResponseCycle | None = self.cycle  # none before the first request
-        return cycle is None or cycle.response_complete
+        return self._awaited is not None or cycle is None or cycle.response_complete
 
     def data_received(self, data: bytes) -> None:
         """Pass data on, unless the headers are too long."""
@@ -111,6 +138,18 @@ class LimitedProtocol(HttpToolsProtocol):
         self._awaited, self._header_bytes, self._n_requests = None, 0, self._n_requests + 1
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """Keep a bounded amount of answers that nobody takes; the oldest goes first."""
+        super().on_response_complete()
+        if self.transport.get_write_buffer_size() > LARGE_ANSWER:
+            sizes = {each: each.transport.get_write_buffer_size() for each in self._all()}
+            unread = sum(sizes.values())
+            for oldest in sorted((each for each in sizes if sizes[each]), key=lambda each: each._since):
+                if unread <= UNREAD_BYTES:
+                    break
+                unread -= sizes[oldest]
+                oldest.transport.abort()
+
     def _watch(self) -> None:
         """Set the timer for what is awaited; a request that arrives at once needs none."""
         self._since = self.loop.time()
@@ -124,8 +163,20 @@ class LimitedProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_later(seconds, self.transport.abort)
 
 
+class Workers(Multiprocess):
+    """Several processes behind one socket."""
+
+    def handle_hup(self) -> None:
+        """Let every worker reload, as a service with one worker does."""
+        for worker in self.processes:
+            if worker.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(worker.pid, signal.SIGHUP)
+
+
 def _run(config: ServeConfig) -> None:
-    uvicorn.run(
+    """Serve until a signal ends it; a service that cannot start ends the process with an exit code."""
+    options = uvicorn.Config(
         "shortlist.serve.run:build_app",
         factory=True,
         host=config.host,
@@ -142,7 +193,19 @@ def _run(config: ServeConfig) -> None:
         lifespan="on",
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        timeout_worker_healthcheck=HANGING_SECONDS,
     )
+    if config.workers > 1:
+        workers = Workers(options, sockets=[options.bind_socket()])
+        workers.run()
+        has_started = all(worker.exitcode != STARTUP_FAILURE for worker in workers.processes)
+    else:
+        server = uvicorn.Server(options)
+        with suppress(KeyboardInterrupt):
+            server.run()
+        has_started = server.started
+    if not has_started:
+        sys.exit(STARTUP_FAILURE)
 
 
 @contextmanager
@@ -188,6 +251,7 @@ def build_app() -> Any:
     if not text:
         raise ConfigError("the service is started with `shortlist serve`.")
     limit_arenas()
+    sys.setswitchinterval(SWITCH_SECONDS)
     config = ServeConfig(**json.loads(text))
     LimitedProtocol.max_connections = config.max_connections
     LimitedProtocol.body_seconds = config.timeout + 5

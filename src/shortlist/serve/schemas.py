@@ -224,10 +224,18 @@ class ScoredList(Body):
     items: list[ScoredItem]
 
 
+def _let_others_run(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Validate a list by a call from Python, where a thread that reads a large body makes way for others."""
+    return validate(value)
+
+
+ScoredLists = list[Annotated[ScoredList, WrapValidator(_let_others_run)]]
+
+
 class CutBody(Body):
     """Scores of any ranker, to be cut."""
 
-    lists: list[ScoredList]
+    lists: ScoredLists
     cutoff: StrictStr = Field(description="A `cutoff_id` from /v1/cut/fit.", max_length=200)
 
 
@@ -287,7 +295,7 @@ def _check_class(name: str) -> str:
 class CutFitBody(Body):
     """Scores and outcomes to learn a cutoff from."""
 
-    lists: list[ScoredList]
+    lists: ScoredLists
     outcomes: list[OutcomeBody]
     cutoff: Annotated[StrictStr, AfterValidator(_check_class)] = Field(
         "ExpectedF1",

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.types import Receive
 
@@ -20,10 +22,11 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
 from shortlist.errors import ShortlistError
 from shortlist.recommend.request import CutoffChoice
+from shortlist.serve import clock
 from shortlist.serve.clock import now, write_log
 from shortlist.serve.config import PREFIX, ServeConfig, parse_refit_time
 from shortlist.serve.cut import compute_tradeoff
-from shortlist.serve.deployment import Deployment, cutoff_from_bytes
+from shortlist.serve.deployment import Deployment, ServedModel, cutoff_from_bytes
 from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment
 from shortlist.serve.feedback import Feedback
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
@@ -33,6 +36,7 @@ from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError,
 from shortlist.serve.store import EventStore, StoreWriter
 from shortlist.serve.tokens import TokenFile
 
+T = TypeVar("T")
 DAY_SECONDS = 86_400
 DELETE_AT_ONCE = 2_000  # lists, so that events wait for no long transaction
 
@@ -125,8 +129,9 @@ def next_time(setting: str, after: datetime) -> datetime:
 
 
 FLUSH_SECONDS = 2.0  # between two writes of the counters
-TRADEOFF_SECONDS = 600.0  # how long a trade-off is kept
 FEEDBACK_SECONDS = 60.0  # between two looks at what came of the lists
+TRADEOFF_SECONDS = 600.0  # how long a trade-off is kept
+LARGE_BODY = 64 << 10  # bytes; larger ones are read in a thread of their own, one after the other
 LOOK_UP = "/v1/recommend explain"  # in the metrics: to explain a list takes longer than to make one
 
 
@@ -142,6 +147,7 @@ class Service:
         self.experiments = Experiments(self.store)
         self.retention = Retention(self.store, config.keep_lists_days)
         self.metrics = Metrics(many_workers=config.workers > 1)
+        self.large_bodies = ThreadPoolExecutor(1, thread_name_prefix="large-body")
         self.worker = random.randbytes(6).hex()
         self._cutoffs: dict[str, Cutoff] = {}
         self._stop = threading.Event()
@@ -153,14 +159,14 @@ class Service:
     def open(self) -> None:
         """Create the tables, load the model and begin to follow the store."""
         self.store.create()
+        self._follow_clock()
         gc.collect()
         gc.freeze()  # what is there now stays; looking through it again and again would delay answers
         self.deployment.start(self.config.model_path, prefer_given=self.config.start_with == "given")
         self.experiments.follow()
         self.writer = StoreWriter(self.store)
-        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(
-            answer_jobs, attrgetter("is_small"), attrgetter("work")
-        )
+        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs)
+        self.large_lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs, attrgetter("work"))
         self._follower = threading.Thread(target=self._follow, name="store-follower", daemon=True)
         self._follower.start()
         self._schedule = RefitSchedule(self.config, self.store) if self.config.refit else None
@@ -184,6 +190,8 @@ class Service:
             self._schedule.close()
         self._follower.join()
         self.lists.close()
+        self.large_lists.close()
+        self.large_bodies.shutdown()
         self.writer.close()
         with suppress(ShortlistError):
             self._store_counters()
@@ -198,14 +206,16 @@ class Service:
                 running = self.experiments.running
                 self.deployment.follow(() if running is None else running.models)
                 if time.monotonic() - flushed >= FLUSH_SECONDS:
-                    self._store_counters()
                     flushed = time.monotonic()
+                    self._follow_clock()
+                    self._store_counters()
                     self._use_feedback()
                     if self.store.claim("experiment turn", int(now() // TURN_SECONDS), ahead=60):
                         self.experiments.step()
                         for arm, n in self.experiments.count_users().items():
                             self.metrics.experiment_users.labels(running.name if running else "", arm).set(n)
-                self.retention.step(now())
+                if clock.CLOCK.is_settled:
+                    self.retention.step(now())
                 self.deployment.store_error = None
             except ShortlistError as error:
                 self.deployment.store_error = str(error)
@@ -213,7 +223,13 @@ class Service:
                 write_log({"level": "error", "problem": type(error).__name__, "task": "follow"})
             if self.deployment.is_ready:
                 self.metrics.model_loaded.set(self.deployment.served.loaded)
-            self.metrics.events_skipped.set(self.deployment.events_skipped)
+                self.metrics.events_skipped.set(self.deployment.served.n_skipped)
+
+    def _follow_clock(self) -> None:
+        """Go by the clock of the database, because turns and times of several servers are compared."""
+        seconds = self.store.time()
+        if seconds is not None:
+            clock.CLOCK.follow(seconds)
 
     def _store_counters(self) -> None:
         """Write the counts of the current minute, and of earlier ones that were not written."""
@@ -223,7 +239,8 @@ class Service:
 
     def _use_feedback(self) -> None:
         """Once a minute, one of the workers updates the monitors and, if it is due, the threshold."""
-        if not self.store.claim("feedback turn", int(now() // FEEDBACK_SECONDS), ahead=60):
+        turn = int(now() // FEEDBACK_SECONDS)
+        if not self.feedback.is_behind and not self.store.claim("feedback turn", turn, ahead=60):
             return
         served = self.deployment.served
         changed = self.feedback.step(served)
@@ -235,20 +252,35 @@ class Service:
 
         Lists are logged and counted unless they are explained: such a list is inspected, not shown.
         """
-        body = parse_body(content, RecommendBody)
-        if not self.has_cutoff(body.cutoff):
-            await asyncio.to_thread(self.cutoff, body.cutoff)  # from the store
+        is_large = len(content) > LARGE_BODY
+        if is_large:
+            body = await self._run_beside(parse_body, content, RecommendBody)
+        else:
+            body = parse_body(content, RecommendBody)
         experiment = self.experiments.running
         if experiment is not None and takes_part(body):
-            return await self._answer_arms(experiment, body, receive), None
-        job = build_job(body, self.deployment.served, self.cutoff(body.cutoff), self.config)
+            return await self._answer_arms(experiment, body, receive, is_large=is_large), None
+        job = await self._build_job(body, self.deployment.served, is_large=is_large)
         result = await self._run_job(job, receive)
         return result.body, LOOK_UP if body.explain else None
 
+    async def _run_beside(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function in the thread of large bodies."""
+        return await asyncio.get_running_loop().run_in_executor(self.large_bodies, function, *arguments)
+
+    async def _build_job(self, body: RecommendBody, served: ServedModel, *, is_large: bool) -> ListJob:
+        """Check a request, with the cutoff that it names."""
+        if body.cutoff not in ("auto", "boundary", *self._cutoffs):
+            await asyncio.to_thread(self.cutoff, body.cutoff)  # from the store
+        arguments = body, served, self.cutoff(body.cutoff), self.config
+        return await self._run_beside(build_job, *arguments) if is_large else build_job(*arguments)
+
     async def _run_job(self, job: ListJob, receive: Receive) -> ListResult:
         """Compute the lists of one job; count and log them unless they are only explained."""
-        future = self.lists.submit(job)
-        result = await future if job.is_small else await _unless_gone(future, receive)
+        if job.is_small:
+            result = await self.lists.submit(job)
+        else:
+            result = await _unless_gone(self.large_lists.submit(job), receive)
         if not job.explain:
             self.metrics.count_lists(result.lengths, result.unknown)
             share = 1.0 if job.arm else self.config.log_share
@@ -257,7 +289,9 @@ class Service:
                 self.writer.add_lists(log)
         return result
 
-    async def _answer_arms(self, experiment: LiveExperiment, body: RecommendBody, receive: Receive) -> bytes:
+    async def _answer_arms(
+        self, experiment: LiveExperiment, body: RecommendBody, receive: Receive, *, is_large: bool
+    ) -> bytes:
         """The answer to a request whose users are in an experiment; each gets the lists of its arm."""
         keys = list(body.history or ()) if body.users is None else list(body.users)
         by_arm: dict[Arm | None, list[Any]] = {}
@@ -274,10 +308,8 @@ class Service:
                 else {"history": {key: body.history[key] for key in some}}
             )
             changed = body.model_copy(update=chosen | dict(arm.options if arm else {}))
-            if not self.has_cutoff(changed.cutoff):
-                await asyncio.to_thread(self.cutoff, changed.cutoff)
             served = self.deployment.model_of(arm.model if arm else None) or self.deployment.served
-            job = build_job(changed, served, self.cutoff(changed.cutoff), self.config)
+            job = await self._build_job(changed, served, is_large=is_large)
             job.arm = f"{experiment.name}/{arm.name}" if arm else None
             jobs.append(job)
         results = [await self._run_job(job, receive) for job in jobs]
@@ -294,9 +326,13 @@ class Service:
 
     def status(self) -> dict[str, Any]:
         """Figures and checks of the last hour."""
-        monitors = self.feedback.monitors(self.deployment.served)
-        problem = None if self.tokens is None else self.tokens.problem
-        return describe_status(self.store, self.deployment, self.reference.lengths, monitors, problem)
+        return describe_status(
+            self.store,
+            self.deployment,
+            self.reference.lengths,
+            self.feedback,
+            None if self.tokens is None else self.tokens.problem,
+        )
 
     def tradeoff(self) -> dict[str, Any]:
         """Precision by the share of users who get a list; computed again after a while."""
@@ -382,10 +418,6 @@ class Service:
                 raise RequestError(404, "not_found", "there is no such experiment", "see GET /v1/experiment")
             return {"name": None, "summary": "No experiment was started yet.", "can_change": can_change}
         return self.experiments.describe(name) | {"can_change": can_change}
-
-    def has_cutoff(self, name: str) -> bool:
-        """Whether `cutoff` needs no look into the store."""
-        return name in ("auto", "boundary") or name in self._cutoffs
 
     def cutoff(self, name: str) -> CutoffChoice:
         """The cutoff that a request names."""

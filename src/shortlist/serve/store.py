@@ -223,28 +223,29 @@ class EventStore:
         if self.is_sqlite and self.url.database not in (None, "", ":memory:"):
             with suppress(OSError):  # SQLite itself says what is wrong with the path
                 os.close(os.open(str(self.url.database), os.O_CREAT | os.O_WRONLY, 0o600))
-        else:
-            self._check_encoding()
-        with self._begin() as connection:
-            if not self.is_sqlite:  # two workers may start at the same time
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
-            metadata.create_all(connection)
-            _add_columns(connection)
+        try:
+            if not self.is_sqlite:
+                self._check_encoding()
+            with self._begin() as connection:
+                if not self.is_sqlite:  # two workers may start at the same time
+                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
+                metadata.create_all(connection)
+                _add_columns(connection)
+        except StoreFullError:
+            raise
+        except StoreError:
+            raise ConfigError(
+                "the event store cannot be opened; check db: the path of a SQLite file must be writable, a "
+                "PostgreSQL server must run and accept the user and the password."
+            ) from None
 
     def _check_encoding(self) -> None:
         """Raise ConfigError unless the database holds every id."""
         try:
-            with self._engine.connect() as connection:
+            with self._read() as connection:
                 encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
         except TypeError:  # the driver returns bytes if the database has no encoding
             encoding = "SQL_ASCII"
-        except sa.exc.OperationalError:
-            raise ConfigError(
-                "the event store cannot be opened; check the address in db, that the database runs, the "
-                "user and the password."
-            ) from None
-        except sa.exc.DBAPIError as error:
-            raise _store_error(error) from None
         if str(encoding).upper() not in ("UTF8", "UTF-8"):
             raise ConfigError(
                 f"the database of the event store must have the encoding UTF8, got {encoding}; "
@@ -291,12 +292,6 @@ class EventStore:
         """The number of the newest event, 0 for none."""
         with self._read() as connection:
             return int(connection.scalar(sa.select(sa.func.max(events.c.seq))) or 0)
-
-    def count_events(self, since: float) -> int:
-        """Number of events received since a time in seconds."""
-        query = sa.select(sa.func.count()).select_from(events).where(events.c.received >= since)
-        with self._read() as connection:
-            return int(connection.scalar(query) or 0)
 
     # ------------------------------------------------------------------ erasure
     def forget_user(self, user_id: str) -> ForgottenUser:
@@ -353,25 +348,34 @@ class EventStore:
         with self._read() as connection:
             return list(connection.execute(query))
 
-    def open_lists(self, user_ids: Sequence[str], start: float) -> dict[str, list[Any]]:
-        """Lists since a time in seconds whose outcome is not known, by user, oldest first."""
+    def open_lists(self, user_ids: Sequence[str], start: float, end: float) -> dict[str, list[Any]]:
+        """Lists between two times in seconds whose outcome is not known, by user, oldest first."""
         by_user: dict[str, list[Any]] = {}
         with self._read() as connection:
             for some in _slices(user_ids):
                 query = (
                     sa.select(lists)
-                    .where(lists.c.user_id.in_(some), lists.c.made >= start, ~lists.c.used)
+                    .where(lists.c.user_id.in_(some), lists.c.made.between(start, end), ~lists.c.used)
                     .order_by(lists.c.made, lists.c.list_id)
                 )
                 for row in connection.execute(query):
                     by_user.setdefault(row.user_id, []).append(row)
         return by_user
 
-    def close_lists(self, list_ids: Sequence[str]) -> None:
-        """Mark lists whose outcome is known."""
+    def close_lists(self, list_ids: Sequence[str], name: str, before: str | None, after: str) -> bool:
+        """Mark lists whose outcome is known and change a setting, unless another worker changed it first."""
+        insert = self._insert(settings).values({"name": name, "value": after})
+        upsert = insert.on_conflict_do_update(
+            index_elements=["name"],
+            set_={"value": insert.excluded.value},
+            where=settings.c.value == before if before is not None else sa.false(),
+        ).returning(settings.c.name)
         with self._begin() as connection:
+            if connection.execute(upsert).first() is None:
+                return False
             for some in _slices(list_ids):
                 connection.execute(sa.update(lists).where(lists.c.list_id.in_(some)).values(used=True))
+        return True
 
     def remove_old(self, before: float, limit: int) -> int:
         """Delete up to `limit` lists, and all counters, from before a time; return the number of lists."""
@@ -566,13 +570,6 @@ class EventStore:
         with self._read() as connection:
             return list(connection.execute(query))
 
-    def put_setting(self, name: str, value: str) -> None:
-        """Store a text under a name."""
-        insert = self._insert(settings).values({"name": name, "value": value})
-        upsert = insert.on_conflict_do_update(index_elements=["name"], set_={"value": insert.excluded.value})
-        with self._begin() as connection:
-            connection.execute(upsert)
-
     def claim(self, name: str, turn: int, ahead: int) -> bool:
         """Whether this call is the first of all workers with this turn.
 
@@ -592,6 +589,13 @@ class EventStore:
         """The text stored under a name."""
         with self._read() as connection:
             return connection.scalar(sa.select(settings.c.value).where(settings.c.name == name))
+
+    def time(self) -> float | None:
+        """Seconds since 1970 on the clock of the database; None if that is the clock of this machine."""
+        if self.is_sqlite:
+            return None
+        with self._read() as connection:
+            return float(connection.scalar(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))) or 0)
 
 
 def erase_user(database: str, user_id: str) -> ForgottenUser:

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +24,13 @@ class Token:
     digest: str
 
 
-def create_token(path: Path, name: str, scopes: Iterable[str]) -> str:
-    """Add a token to the file and return its secret, which is stored nowhere."""
+def create_token(
+    path: Path, name: str, scopes: Iterable[str], show: Callable[[str], None] = lambda _: None
+) -> str:
+    """Add a token to the file and return its secret, which is stored nowhere.
+
+    `show` is called with the secret before the token is added: a token that nobody saw is not kept.
+    """
     wanted = _check_scopes(scopes, "scopes")
     if not name or any(c.isspace() or not c.isprintable() for c in name):
         raise ConfigError(f"name must be a word without spaces, got {name!r}; for example `shop`.")
@@ -38,6 +43,7 @@ def create_token(path: Path, name: str, scopes: Iterable[str]) -> str:
         temporary.touch()
         temporary.chmod(0o600)  # before anything is written
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        show(secret)
     return secret
 
 
