@@ -75,6 +75,17 @@ class TestImage:
         assert kinds.index("USER") > max(at for at, kind in enumerate(kinds) if kind == "RUN")
         assert any("shortlist warmup" in arguments for kind, arguments in instructions() if kind == "RUN")
 
+    def test_everything_that_is_fetched_is_named_by_its_content(self):
+        """Tags can be moved to other content; digests and commits cannot."""
+        compose = yaml.safe_load((PACKAGING / "compose.yaml").read_text())
+        images = [arguments.split()[0] for kind, arguments in instructions() if kind == "FROM"]
+        images.append(compose["services"]["database"]["image"])
+        for image in images:
+            assert re.fullmatch(r"[a-z]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
+        for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+            for action in re.findall(r"uses: (.+)", path.read_text()):
+                assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", action), action
+
     def test_listening_on_all_addresses_needs_tokens(self):
         compose = yaml.safe_load((PACKAGING / "compose.yaml").read_text())
         for command in (json.loads(last("CMD")), compose["services"]["shortlist"]["command"]):
