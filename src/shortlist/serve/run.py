@@ -139,7 +139,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Keep a bounded amount of answers that nobody takes; the oldest goes first."""
+        """Keep a bounded amount of answers that no client takes; the oldest goes first."""
         super().on_response_complete()
         if self.transport.get_write_buffer_size() > LARGE_ANSWER:
             sizes = {each: each.transport.get_write_buffer_size() for each in self._all()}

@@ -29,7 +29,7 @@ def create_token(
 ) -> str:
     """Add a token to the file and return its secret, which is stored nowhere.
 
-    `show` is called with the secret before the token is added: a token that nobody saw is not kept.
+    `show` is called with the secret before the token is added: a token that was not shown is not kept.
     """
     wanted = _check_scopes(scopes, "scopes")
     if not name or any(c.isspace() or not c.isprintable() for c in name):
