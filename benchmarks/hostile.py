@@ -168,7 +168,7 @@ def hostile_requests(token: str) -> dict[str, tuple[float, list[bytes]]]:
     def events(*bodies: str) -> bytes:
         return post("/v1/events", ('{"events": [' + ",".join(bodies) + "]}").encode())
 
-    many = [f"stranger-{at}" for at in range(1_000)]
+    many = [f"missing-{at}" for at in range(1_000)]
     poison = [
         f'{{"user_id": "u", "item_id": "i", "weight": {weight}}}'
         for weight in ("1e39", "-1e39", "3e38", "NaN", "Infinity", "9" * 400)
@@ -209,9 +209,9 @@ def hostile_requests(token: str) -> dict[str, tuple[float, list[bytes]]]:
         "unknown": (
             0.05,
             [
-                post("/v1/recommend", {"users": ["stranger", "../..", "%00", "'; drop table events; --"]}),
-                post("/v1/recommend", {"users": ["stranger"], "cutoff": "0" * 24}),
-                request("/v1/users/stranger", b"", token, method="GET"),
+                post("/v1/recommend", {"users": ["missing", "../..", "%00", "'; drop table events; --"]}),
+                post("/v1/recommend", {"users": ["missing"], "cutoff": "0" * 24}),
+                request("/v1/users/missing", b"", token, method="GET"),
                 request("/v1/model", b"", "wrong", method="GET"),
                 request("/etc/passwd", b"", token, method="GET"),
                 post("/v1/model", {"name": "../shop"}),
